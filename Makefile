@@ -1,0 +1,58 @@
+# Everything runs from .venv/, which `make env` builds out of requirements.lock with nothing but Python and pip.
+
+# The first interpreter that is new enough; say `make env PYTHON=/path/to/python` to choose another.
+NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$p && break; done)
+UV ?= uv
+ARGS ?=
+
+BIN := .venv/bin
+ENV := .venv/.installed
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help env demo test test-all lint docs lock clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
+		while IFS='|' read -r target what; do printf '  make %-9s %s\n' "$$target" "$$what"; done
+
+env: $(ENV)  ## build .venv/ from the pinned versions
+
+$(BIN)/python:
+	@test -n '$(PYTHON)' || { echo 'simuljax needs Python 3.11 or newer (with venv), and found none: install one,' \
+		'or name it with `make env PYTHON=/path/to/python`' >&2; exit 1; }
+	@$(PYTHON) -c '$(NEW_ENOUGH)' || { echo 'simuljax needs Python 3.11 or newer (with venv); $(PYTHON) is' \
+		"$$($(PYTHON) --version 2>&1)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+$(ENV): requirements.lock pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(ENV)  ## the whole path on a small problem
+	$(BIN)/simuljax demo $(ARGS)
+
+test: $(ENV)  ## the tests that take seconds; ARGS="-k name" narrows them
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: $(ENV)  ## every test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(ENV)  ## ruff and pyright
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+docs: $(ENV)  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+lock:  ## refresh requirements.lock (needs uv)
+	$(UV) pip compile --universal --upgrade --python-version 3.11 --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command 'make lock' --extra dev pyproject.toml -o requirements.lock
+
+clean:  ## remove the environment and everything built
+	rm -rf .venv site dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""One Python file is one experiment, readable as a document."""

@@ -1,0 +1,3 @@
+"""Simultaneous speech translation in JAX."""
+
+__version__ = "0.1.0"

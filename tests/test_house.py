@@ -1,0 +1,96 @@
+"""Promises the project makes about itself."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import simuljax
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCK = [
+    Requirement(line)
+    for line in (ROOT / "requirements.lock").read_text().splitlines()
+    if not line.lstrip().startswith("#")
+]
+
+
+def test_the_version_is_told_once():
+    assert simuljax.__version__ == PROJECT["version"]
+
+
+def test_the_changelog_knows_this_version():
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(rf"^## \[{re.escape(simuljax.__version__)}\]", changelog, re.MULTILINE)
+
+
+def test_the_lock_covers_what_the_project_asks_for():
+    here = [pin for pin in LOCK if not pin.marker or pin.marker.evaluate()]
+    pinned = {canonicalize_name(pin.name): pin.specifier for pin in here}
+    asked = map(Requirement, PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])
+    for need in asked:
+        if need.name != "simuljax":
+            (version,) = pinned[canonicalize_name(need.name)]
+            assert need.specifier.contains(version.version), f"{need} is not {version}: `make lock`"
+
+
+def test_tensorflow_is_not_a_dependency():
+    names = {canonicalize_name(pin.name) for pin in LOCK}
+    assert "tensorflow-datasets" in names
+    flavours = re.compile(r"tensorflow(-cpu|-gpu|-intel|-macos)?|tf-nightly(-cpu)?")
+    assert not [name for name in names if flavours.fullmatch(name)]
+
+
+# Ends the process at the first attempt to import one of the packages named, even one inside a try.
+TRAP = """
+import sys
+class Trap:
+    def find_spec(self, name, *_):
+        if name.split(".")[0] in {forbidden}:
+            sys.exit(f"{name} was imported")
+sys.meta_path.insert(0, Trap())
+"""
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+
+def trapped(module: str, *forbidden: str) -> str:
+    """What the trap said while `module` was imported; empty if it stayed silent."""
+    done = run_python(TRAP.replace("{forbidden}", repr(forbidden)) + f"import {module}")
+    return done.stderr
+
+
+@pytest.mark.parametrize("module", ["simuljax.ops", "simuljax.losses"])
+def test_importing_never_reaches_for_tensorflow(module):
+    assert trapped(module, "tensorflow") == ""
+
+
+def test_importing_the_bare_package_is_free():
+    assert trapped("simuljax", "jax", "numpy", "flax", "tensorflow") == ""
+
+
+def test_the_trap_closes():
+    assert "numpy was imported" in trapped("jax", "numpy")
+
+
+def test_no_file_is_long():
+    tops = ("simuljax", "data_pipelines", "experiments", "tests")
+    lines = {f: len(f.read_text().splitlines()) for top in tops for f in (ROOT / top).rglob("*.py")}
+    assert not {str(f.relative_to(ROOT)): n for f, n in lines.items() if n > 400}
+
+
+def test_the_readme_prints_what_it_says():
+    readme = (ROOT / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (said,) = re.findall(r"```text\n(.*?)```", readme, re.DOTALL)
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == said

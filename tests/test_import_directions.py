@@ -1,0 +1,121 @@
+"""Imports point one way: `STANDS_ON` is the rule, the rest holds every file to it."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Each part of the project, and the parts it stands on. What those stand on is within its reach too.
+STANDS_ON = {
+    "simuljax": (),  # the bare package: a version, and nothing that costs time to import
+    "simuljax.ops": (),
+    "simuljax.audio": (),
+    "simuljax.text": (),
+    "simuljax.batch": (),
+    "simuljax.losses": ("simuljax.ops",),
+    "simuljax.nn": ("simuljax.ops",),
+    "simuljax.models": ("simuljax.nn",),
+    "simuljax.decode": ("simuljax.models", "simuljax.audio", "simuljax.text"),
+    "simuljax.train": (
+        "simuljax.losses",
+        "simuljax.models",
+        "simuljax.audio",
+        "simuljax.text",
+        "simuljax.batch",
+    ),
+    "simuljax.eval": ("simuljax.decode",),
+    "simuljax.profile": ("simuljax.train", "simuljax.eval"),
+    "data_pipelines": ("simuljax.batch", "simuljax.audio", "simuljax.text"),
+    "experiments": ("simuljax.profile", "data_pipelines"),
+    "simuljax.cli": ("experiments",),  # the only place that knows everything
+}
+
+
+def within_reach(part: str) -> set[str]:
+    """The part itself, the bare package, and everything the part stands on, however deep."""
+    below = (within_reach(lower) for lower in STANDS_ON[part])
+    return {part, "simuljax"}.union(*below)
+
+
+def part_of(module: str) -> str | None:
+    """`simuljax.ops.alignment` belongs to `simuljax.ops`; None for code that is not ours."""
+    package, *rest = module.split(".")
+    if package not in STANDS_ON:
+        return None
+    return ".".join([package, *rest[:1]]) if package == "simuljax" else package
+
+
+def imported_modules(source: str, module: str, is_package: bool) -> Iterator[str]:
+    """Every module that the source imports, wherever in the file, relative imports resolved."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            ancestors = module.split(".") if is_package else module.split(".")[:-1]
+            here = ancestors[: len(ancestors) - node.level + 1] if node.level else []
+            origin = ".".join([*here, node.module] if node.module else here)
+            # `from simuljax import ops` names a part; `from simuljax import __version__` does not.
+            names = [f"{origin}.{name.name}" for name in node.names] if origin == "simuljax" else []
+            parts = [name for name in names if name in STANDS_ON]
+            yield from parts or [origin]
+
+
+def wrong_imports(source: str, path: Path) -> list[str]:
+    """What is wrong with the imports of the file that stands at `path`; empty if nothing."""
+    is_package = path.name == "__init__.py"
+    module = ".".join((path.parent if is_package else path.with_suffix("")).parts)
+    part = part_of(module)
+    if part not in STANDS_ON:
+        return [f"{path}: {part} is new; say in STANDS_ON what it stands on"]
+    imports = {name: part_of(name) for name in imported_modules(source, module, is_package)}
+    outside = {name for name, of in imports.items() if of and of not in within_reach(part)}
+    return [f"{path}: {part} must not import {name}" for name in sorted(outside)]
+
+
+def test_imports_point_one_way():
+    tops = ("simuljax", "data_pipelines", "experiments")
+    files = [file for top in tops for file in (ROOT / top).rglob("*.py")]
+    assert len(files) > 3
+    wrong = [w for f in files for w in wrong_imports(f.read_text(), f.relative_to(ROOT))]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("simuljax/ops/alignment.py", "import simuljax.losses"),
+        ("simuljax/ops/alignment.py", "import jax\n\ndef f():\n    from simuljax import losses"),
+        ("simuljax/ops/alignment.py", "from ..nn.attention import Attention"),
+        ("simuljax/ops/__init__.py", "from ..losses import latency"),
+        ("simuljax/audio/features.py", "from simuljax import ops"),
+        ("simuljax/losses/latency.py", "from simuljax.models import Translator"),
+        ("simuljax/models/whole.py", "from simuljax.decode import stream"),
+        ("simuljax/decode/loop.py", "from simuljax.train import state"),
+        ("simuljax/train/loop.py", "import data_pipelines.corpora as corpora"),
+        ("simuljax/profile/step.py", "from simuljax.cli import main"),
+        ("simuljax/__init__.py", "from .decode import load"),
+        ("data_pipelines/batching.py", "from simuljax.train import state"),
+        ("data_pipelines/batching.py", "import experiments"),
+        ("simuljax/utils/misc.py", ""),
+    ],
+)
+def test_a_wrong_import_is_noticed(path, source):
+    assert len(wrong_imports(source, Path(path))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("simuljax/ops/latency.py", "import jax\nfrom . import mass\nfrom .alignment import x"),
+        ("simuljax/ops/__init__.py", "from .alignment import expected_alignment"),
+        ("simuljax/losses/latency.py", "from simuljax import __version__, ops"),
+        ("simuljax/decode/loop.py", "from simuljax.nn import attention"),
+        ("simuljax/cli.py", "import data_pipelines.corpora, experiments, simuljax.profile"),
+        ("data_pipelines/batching.py", "from simuljax.batch import Batch"),
+    ],
+)
+def test_a_right_import_passes(path, source):
+    assert wrong_imports(source, Path(path)) == []
