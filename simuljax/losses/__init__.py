@@ -1,0 +1,34 @@
+"""Losses: per-example values and weights, no reduction over the batch inside.
+
+Each loss returns (value [B], weight [B]). `joint` holds the one place where they are reduced.
+"""
+
+from simuljax.losses.attentive import cross_attentive, decision_attentive, decision_perplexity
+from simuljax.losses.cross_entropy import label_smoothed_cross_entropy, online_distillation
+from simuljax.losses.joint import (
+    Branch,
+    JointObjective,
+    Loss,
+    TermSum,
+    combine,
+    joint_terms,
+    sum_terms,
+)
+from simuljax.losses.latency import head_variance, latency
+
+__all__ = [
+    "Branch",
+    "JointObjective",
+    "Loss",
+    "TermSum",
+    "combine",
+    "cross_attentive",
+    "decision_attentive",
+    "decision_perplexity",
+    "head_variance",
+    "joint_terms",
+    "label_smoothed_cross_entropy",
+    "latency",
+    "online_distillation",
+    "sum_terms",
+]

@@ -1,0 +1,57 @@
+"""Token-level losses: label-smoothed cross-entropy and online knowledge distillation."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from simuljax.ops import arguments
+
+PerExample = tuple[Float[Array, " B"], Float[Array, " B"]]
+
+
+def label_smoothed_cross_entropy(
+    logits: Float[ArrayLike, "B T V"],
+    targets: Int[ArrayLike, "B T"],
+    target_length: Int[ArrayLike, " B"],
+    *,
+    smoothing: float = 0.1,
+) -> PerExample:
+    """-sum_t sum_v q[v] log p[t,v],  q[v] = (1 - eps) [v = target] + eps / V.
+
+    Returns the sum over real tokens and their count. A target outside the vocabulary gives NaN,
+    never a plausible number.
+    """
+    logp = jax.nn.log_softmax(arguments.floats("logits", logits, "BTV", leading=False))
+    targets = jnp.asarray(targets)
+    if targets.shape != logp.shape[:2]:
+        raise ValueError(f"targets has shape {targets.shape}, logits {logp.shape}.")
+    chosen = jnp.take_along_axis(logp, targets[..., None], axis=-1, mode="fill")[..., 0]
+    token_loss = -(1 - smoothing) * chosen - smoothing * logp.mean(-1)
+    return sum_tokens(token_loss, target_length)
+
+
+def online_distillation(
+    student_logits: Float[ArrayLike, "B T V"],
+    teacher_logits: Float[ArrayLike, "B T V"],
+    target_length: Int[ArrayLike, " B"],
+) -> PerExample:
+    """-sum_t sum_v teacher[t,v] log student[t,v], the teacher detached (Tang et al. 2021).
+
+    Both branches see the same target prefix. Returns the sum over real tokens and their count.
+    """
+    student = jax.nn.log_softmax(
+        arguments.floats("student_logits", student_logits, "BTV", leading=False)
+    )
+    teacher = jax.nn.softmax(
+        arguments.floats("teacher_logits", teacher_logits, "BTV", leading=False)
+    )
+    arguments.same_shape("teacher_logits", teacher, "student_logits", student)
+    token_loss = -(jax.lax.stop_gradient(teacher) * student).sum(-1)
+    return sum_tokens(token_loss, target_length)
+
+
+def sum_tokens(token_loss: Float[Array, "B T"], target_length) -> PerExample:
+    """Sum over real tokens, and how many there are."""
+    batch, steps = token_loss.shape
+    real = arguments.real_positions("target_length", target_length, (batch,), steps)
+    return jnp.where(real, token_loss, 0).sum(-1), real.sum(-1).astype(token_loss.dtype)

@@ -1,0 +1,202 @@
+"""The joint objective of a speech and a text branch (Zaidi et al. 2022, eq. 13).
+
+    L = (1-alpha) NLL_ST + alpha KD + beta CAR + gamma NLL_MT + delta DAR + lambda DAL
+
+Three steps, so that the only reduction over sentences stands in one place and is right on ragged
+batches and across devices:
+
+    terms = joint_terms(...)             name -> (value [B], weight [B])
+    sums  = sum_terms(terms)             name -> numerator and denominator; psum or add these
+    loss  = combine(sums, objective)     divide, weight, add
+
+Tokens divide the token losses and, as the papers' lambda presumes, the latency terms; sentences
+divide CAR and DAR. Denominators come from lengths alone, so a device can take the gradient of
+its own numerators over the denominators of the whole batch and add gradients across devices.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from simuljax.losses.attentive import cross_attentive, decision_attentive
+from simuljax.losses.cross_entropy import (
+    PerExample,
+    label_smoothed_cross_entropy,
+    online_distillation,
+)
+from simuljax.losses.latency import head_variance, latency
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JointObjective:
+    """Weights and choices of the objective; the Greek letters are those of eq. 13."""
+
+    distillation: float = 0.2  # alpha
+    cross_attentive: float = 0.02  # beta
+    translation: float = 0.5  # gamma
+    decision_attentive: float = 0.01  # delta
+    latency: float = 0.0  # lambda
+    variance: float = 0.0
+    smoothing: float = 0.1
+    latency_metric: str = "DAL"
+    latency_gather: str = "metric_then_heads"
+    latency_clip: bool = True
+    latency_on_text: bool = True
+    cross_attentive_direction: str = "paper"
+    decision_temperature: float = 1.0
+    decision_across_heads: bool = True
+
+    def weights(self) -> dict[str, float]:
+        text = self.latency if self.latency_on_text else 0.0
+        return {
+            "st_nll": 1 - self.distillation,
+            "kd": self.distillation,
+            "car": self.cross_attentive,
+            "mt_nll": self.translation,
+            "dar": self.decision_attentive,
+            "st_latency": self.latency,
+            "mt_latency": text,
+            "st_variance": self.variance,
+            "mt_variance": self.variance if self.latency_on_text else 0.0,
+        }
+
+
+@flax.struct.dataclass
+class Branch:
+    """What one branch hands to the objective. An example it lacks has length 0 throughout."""
+
+    logits: Float[Array, "B T V"]
+    target_length: Int[Array, " B"]
+    states: Float[Array, "B S D"]
+    state_length: Int[Array, " B"]
+    energies: Float[Array, "M B H T P"]  # monotonic, noise-free, at decision points
+    decision_length: Int[Array, " B"]
+    delays: Float[Array, "B heads T"]  # of all layers and heads, in encoder states
+
+
+@flax.struct.dataclass
+class TermSum:
+    """A term summed over examples; add these across micro-batches and devices."""
+
+    numerator: Float[Array, ""]
+    denominator: Float[Array, ""]
+
+
+@flax.struct.dataclass
+class Loss:
+    """The loss and every term by name, as it is and as it counts."""
+
+    total: Float[Array, ""]
+    terms: dict[str, Float[Array, ""]]
+    weighted: dict[str, Float[Array, ""]]
+
+
+def joint_terms(
+    speech: Branch,
+    text: Branch | None,
+    targets: Int[Array, "B T"],
+    objective: JointObjective,
+) -> dict[str, PerExample]:
+    """Every term by name, unreduced.
+
+    Latency and variance are always there, so that they can be watched before they count; KD, CAR
+    and DAR cost something and are left out at weight 0. Without a text branch only the speech
+    branch's own terms are there.
+    """
+    weights = objective.weights()
+    terms = _branch_terms("st", speech, targets, objective)
+    if text is not None:
+        terms |= _branch_terms("mt", text, targets, objective)
+        terms |= _paired_terms(speech, text, objective, weights)
+    return terms
+
+
+def sum_terms(terms: Mapping[str, PerExample]) -> dict[str, TermSum]:
+    """The one reduction over examples."""
+    sums = {}
+    for name, (value, _) in terms.items():
+        _, weight = terms[_denominator_of(name)]
+        sums[name] = TermSum(value.sum(), weight.sum())
+    return sums
+
+
+def combine(sums: Mapping[str, TermSum], objective: JointObjective) -> Loss:
+    """sum_term weight numerator / denominator.
+
+    A term without examples is 0; a term of weight 0 is reported but has no part in the loss, so
+    it costs no backward pass.
+    """
+    weights = objective.weights()
+    terms = {
+        name: s.numerator / jnp.where(s.denominator > 0, s.denominator, 1)
+        for name, s in sums.items()
+    }
+    weighted = {name: weights[name] * value for name, value in terms.items()}
+    total = sum((value for name, value in weighted.items() if weights[name]), jnp.zeros(()))
+    return Loss(total=total, terms=terms, weighted=weighted)
+
+
+def _denominator_of(name: str) -> str:
+    """Latency, variance and KD are divided by the tokens of their branch, not by sentences."""
+    if name == "kd":
+        return "st_nll"
+    branch, _, term = name.partition("_")
+    return f"{branch}_nll" if term in ("latency", "variance") else name
+
+
+def _branch_terms(prefix, branch, targets, objective):
+    return {
+        f"{prefix}_nll": label_smoothed_cross_entropy(
+            branch.logits, targets, branch.target_length, smoothing=objective.smoothing
+        ),
+        f"{prefix}_latency": latency(
+            branch.delays,
+            branch.state_length,
+            branch.target_length,
+            metric=objective.latency_metric,
+            gather=objective.latency_gather,
+            clip=objective.latency_clip,
+        ),
+        f"{prefix}_variance": head_variance(branch.delays, branch.target_length),
+    }
+
+
+def _paired_terms(speech, text, objective, weights):
+    """Terms of examples that have both speech and text."""
+    paired = jnp.where(text.target_length > 0, speech.target_length, 0)
+    terms = {}
+    if weights["kd"]:
+        terms["kd"] = online_distillation(speech.logits, text.logits, paired)
+    if weights["car"]:
+        terms["car"] = cross_attentive(
+            speech.states,
+            text.states,
+            speech.state_length,
+            text.state_length,
+            direction=objective.cross_attentive_direction,
+        )
+    if weights["dar"]:
+        terms["dar"] = _decision_attentive_of_layers(speech, text, paired, objective)
+    return terms
+
+
+def _decision_attentive_of_layers(speech, text, target_length, objective):
+    """Mean over layers, taken in turn, so that one layer's matching is in memory at a time."""
+
+    def layer(energies):
+        return decision_attentive(
+            energies[0],
+            energies[1],
+            speech.decision_length,
+            text.decision_length,
+            target_length,
+            temperature=objective.decision_temperature,
+            across_heads=objective.decision_across_heads,
+        )
+
+    value, weight = jax.lax.map(layer, (speech.energies, text.energies))
+    return value.mean(0), weight[0]

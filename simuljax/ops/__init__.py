@@ -1,0 +1,54 @@
+"""The equations: pure functions on arrays that import jax and nothing else of ours.
+
+Shapes are written with `...` for any number of leading batch and head axes; `lengths` is None or
+an integer array whose shape is a prefix of them ([B] serves [B, H, T, S]). Padding is on the
+right. Results are float32 (float64 for float64 inputs), whatever the compute dtype.
+"""
+
+from simuljax.ops.alignment import (
+    MethodChoice,
+    expected_alignment,
+    expected_delays,
+    explain_method,
+    preserve_mass,
+)
+from simuljax.ops.attention import expected_soft_attention
+from simuljax.ops.lagging import (
+    average_lagging,
+    average_proportion,
+    differentiable_average_lagging,
+)
+from simuljax.ops.predecision import (
+    fixed_triggers,
+    label_triggers,
+    place_on_triggers,
+    pool_windows,
+    window_ends,
+)
+from simuljax.ops.recurrence import linear_recurrence
+from simuljax.ops.selection import (
+    monotonic_energy,
+    selection_probability,
+    wait_k_probability,
+)
+
+__all__ = [
+    "MethodChoice",
+    "average_lagging",
+    "average_proportion",
+    "differentiable_average_lagging",
+    "expected_alignment",
+    "expected_delays",
+    "expected_soft_attention",
+    "explain_method",
+    "fixed_triggers",
+    "label_triggers",
+    "linear_recurrence",
+    "monotonic_energy",
+    "place_on_triggers",
+    "pool_windows",
+    "preserve_mass",
+    "selection_probability",
+    "wait_k_probability",
+    "window_ends",
+]

@@ -1,0 +1,172 @@
+"""Expected monotonic alignment (Raffel et al. 2017; one per head in Ma et al. 2020).
+
+Dimension key: N problems, T target steps, S source positions.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from simuljax.ops import arguments
+from simuljax.ops.alignment_kernel import MAX_TARGETS, fused_alignment
+from simuljax.ops.recurrence import linear_recurrence, vary_like
+
+METHODS = ("exact", "closed_form", "fused", "auto")
+CLOSED_FORM_EPS = 1e-6
+
+
+def expected_alignment(
+    p: Float[ArrayLike, "*batch T S"],
+    lengths: Int[ArrayLike, "*prefix"] | None = None,
+    *,
+    method: str = "exact",
+) -> Float[Array, "*batch T S"]:
+    """The probability alpha[i,j] that target step i is written after reading source position j.
+
+        q[i,j] = (1 - p[i,j-1]) q[i,j-1] + alpha[i-1,j]      q[i,0] = alpha[i-1,0]
+        alpha[i,j] = p[i,j] q[i,j]                           alpha[-1,:] = (1, 0, ..., 0)
+
+    Source positions at or beyond `lengths` count as p = 0. Rows may sum to less than 1; see
+    `preserve_mass`.
+
+    Args:
+      p: probability of writing step i at position j rather than reading on.
+      lengths: real source positions; its shape is a prefix of the leading axes.
+      method: `exact` scans rows, and positions associatively inside a row. `fused` gives the
+        same numbers from one kernel (interpreted, slowly, where there is no GPU). `auto` takes
+        `fused` where it runs and `exact` elsewhere; `explain_method` says which and why.
+        `closed_form` is the published formula, kept for comparison: it loses mass.
+    """
+    p = arguments.floats("p", p, "TS")
+    leading, (_, sources) = p.shape[:-2], p.shape[-2:]
+    chosen = explain_method(method, p.shape, p.dtype).method
+    if chosen == "fused":
+        return _fused(p, lengths)
+    if lengths is not None:
+        real_S = arguments.real_positions("lengths", lengths, leading, sources)
+        p = jnp.where(real_S[..., None, :], p, 0)
+    return _scan_rows(_exact_row if chosen == "exact" else _closed_form_row, p)
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodChoice:
+    """The method that will run, and why."""
+
+    method: str
+    reason: str
+
+
+def explain_method(
+    method: str, shape: tuple[int, ...], dtype: jax.typing.DTypeLike = jnp.float32
+) -> MethodChoice:
+    """What `expected_alignment(p, method=method)` runs for a p of this shape, and why."""
+    arguments.one_of("method", method, METHODS)
+    if method != "auto":
+        return MethodChoice(method, "asked for")
+    obstacle = _obstacle_to_kernel(shape, jnp.dtype(dtype))
+    if obstacle:
+        return MethodChoice("exact", obstacle)
+    return MethodChoice("fused", "a CUDA device, float32 and a shape the kernel takes")
+
+
+def preserve_mass(
+    alpha: Float[ArrayLike, "*batch T S"], lengths: Int[ArrayLike, "*prefix"] | None = None
+) -> Float[Array, "*batch T S"]:
+    """alpha with the residual 1 - sum_j alpha[i,j] added at the last real source position.
+
+    There is no clamp: a residual that rounds to -1e-7 stays, since clamping it would cut the
+    gradient. Rows without a real position stay as they are.
+    """
+    alpha = arguments.floats("alpha", alpha, "TS")
+    leading, sources = alpha.shape[:-2], alpha.shape[-1]
+    if lengths is None:
+        last = jnp.arange(sources) == sources - 1
+    else:
+        count = arguments.spread("lengths", lengths, leading, sources)[..., None, None]
+        last = jnp.arange(sources) == count - 1
+    residual = 1 - alpha.sum(-1, keepdims=True)
+    return alpha + jnp.where(last, residual, 0)
+
+
+def expected_delays(
+    alpha: Float[ArrayLike, "*batch T S"], positions: ArrayLike | None = None
+) -> Float[Array, "*batch T"]:
+    """g[i] = sum_j positions[j] alpha[i,j].
+
+    Positions count encoder states from 1. At decision points give the index of the state each
+    decision stands on ([S], or [B, S] where it differs), so that a delay keeps its unit whatever
+    the step.
+    """
+    alpha = arguments.floats("alpha", alpha, "TS")
+    sources = alpha.shape[-1]
+    if positions is None:
+        positions = jnp.arange(1, sources + 1)
+    positions = jnp.asarray(positions, alpha.dtype)
+    leading = (*positions.shape[:-1],)
+    if positions.shape[-1:] != (sources,) or leading != alpha.shape[: len(leading)]:
+        raise ValueError(
+            f"positions has shape {positions.shape}; alpha {alpha.shape} needs [{sources}], or"
+            " that after a prefix of its leading axes."
+        )
+    missing = (1,) * (alpha.ndim - positions.ndim)
+    return (alpha * positions.reshape(*leading, *missing, sources)).sum(-1)
+
+
+def _scan_rows(row, p):
+    """alpha[i] = row(p[i], alpha[i-1]) for every target step."""
+    p_TS = jnp.moveaxis(p, -2, 0)
+    start = jnp.broadcast_to(jnp.arange(p.shape[-1]) == 0, p_TS.shape[1:]).astype(p.dtype)
+
+    def step(previous, p_row):
+        alpha = row(p_row, previous)
+        return alpha, alpha
+
+    _, alpha = jax.lax.scan(step, vary_like(start, p), p_TS)
+    return jnp.moveaxis(alpha, 0, -2)
+
+
+def _exact_row(p, previous):
+    return p * linear_recurrence(_before(1 - p, 0), previous)
+
+
+def _closed_form_row(p, previous):
+    """p cumprod(1-p) cumsum(previous / clamp(cumprod(1-p))): wrong where the product underflows."""
+    survival = jnp.cumprod(_before(1 - p, 1), axis=-1)
+    return p * survival * jnp.cumsum(previous / jnp.clip(survival, CLOSED_FORM_EPS, 1), axis=-1)
+
+
+def _before(x, start):
+    """x[j-1] at j, `start` at 0."""
+    pad = [(0, 0)] * (x.ndim - 1) + [(1, 0)]
+    return jnp.pad(x[..., :-1], pad, constant_values=start)
+
+
+def _fused(p, lengths):
+    *leading, targets, sources = p.shape
+    lengths = sources if lengths is None else lengths
+    lengths = arguments.spread("lengths", lengths, tuple(leading), sources).astype(jnp.int32)
+    p_NTS = p.reshape(-1, targets, sources)
+    alpha = fused_alignment(p_NTS, lengths.reshape(-1), _device().platform != "gpu")
+    return alpha.reshape(p.shape)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _device():
+    """Where a computation without placed inputs runs."""
+    default = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    return default if isinstance(default, jax.Device) else jax.devices(default)[0]
+
+
+def _obstacle_to_kernel(shape, dtype) -> str | None:
+    device = _device()
+    capability = float(getattr(device, "compute_capability", None) or 0)
+    if device.platform != "gpu":
+        return f"the kernel needs a CUDA device and this is {device.platform}"
+    if capability < 8:
+        return f"the kernel needs compute capability 8.0 and this is {device.device_kind}"
+    if dtype.itemsize > 4:
+        return f"the kernel computes in float32 and p is {dtype}"
+    if shape[-2] > MAX_TARGETS:
+        return f"the kernel takes up to {MAX_TARGETS} target steps and p has {shape[-2]}"
+    return None

@@ -1,0 +1,205 @@
+"""The expected alignment as one accelerator kernel, forward and backward (Pallas, Triton).
+
+A cell needs its left and its upper neighbour only, so the cells of an anti-diagonal are
+independent. One program owns one [T, S] problem and gives every target row a lane; at step s
+lane i works on the source block s - i, a few columns at a time, and hands its result to lane
+i + 1 for the next step:
+
+          block 0   block 1   block 2          s: the step at which a block is done
+    row 0   s=0       s=1       s=2
+    row 1   s=1       s=2       s=3            steps = rows + blocks - 1
+    row 2   s=2       s=3       s=4
+
+There is no parallel prefix, no decay product and no division: each lane runs the recurrence of
+`expected_alignment` literally, in registers, and every input is read and every output written
+exactly once. Lanes hand over through a small double buffer that stays in the cache.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plt
+
+VECTOR = 4  # columns per load: 16 bytes a lane
+TILES = 2  # loads per step
+WIDTH = VECTOR * TILES  # columns a lane takes in one step
+MAX_TARGETS = 1024  # a lane is a row, and this many lanes fit in a program
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def fused_alignment(p, lengths, interpret):
+    """alpha [N,T,S] of p [N,T,S]; columns at or beyond lengths [N] count as p = 0."""
+    return _forward(p, lengths, interpret, with_residual=False)
+
+
+def _fused_fwd(p, lengths, interpret):
+    alpha, q = _forward(p, lengths, interpret, with_residual=True)
+    return alpha, (p, lengths, q)
+
+
+def _fused_bwd(interpret, residual, cotangent):
+    p, lengths, q = residual
+    return _backward(p, lengths, q, cotangent, interpret), None
+
+
+fused_alignment.defvjp(_fused_fwd, _fused_bwd)
+
+
+def _forward_kernel(length_ref, p_ref, alpha_ref, *rest, steps, blocks, interpret):
+    """q = carry + alpha[i-1,j];  alpha = p q;  carry = q - p q."""
+    *q_ref, handover = rest
+    lane = jax.lax.broadcasted_iota(jnp.int32, (handover.shape[-1],), 0)
+    length = length_ref[()]
+
+    def step(s, carry):
+        block = s - lane
+        p = _only_real(_load(p_ref, lane, block), block, length)
+        above = _receive(handover, s, lane, (block >= 0) & (block < blocks))
+        above[0] = jnp.where(s - lane == 0, jnp.where(lane == 0, 1.0, above[0]), above[0])
+        alpha, q = [], []
+        for p_j, above_j in zip(p, above, strict=True):
+            q.append(carry + above_j)
+            alpha.append(p_j * q[-1])
+            carry = q[-1] - alpha[-1]
+        _store(alpha_ref, lane, block, alpha)
+        for ref in q_ref:
+            _store(ref, lane, block, q)
+        _hand_over(handover, s, lane, alpha, interpret)
+        return carry
+
+    jax.lax.fori_loop(0, steps, step, jnp.zeros(lane.shape, p_ref.dtype))
+
+
+def _backward_kernel(
+    length_ref, p_ref, q_ref, g_ref, dp_ref, handover, *, steps, blocks, interpret
+):
+    """A = g + Q[i+1,j];  d = A - Q[i,j+1];  dp = q d;  Q[i,j] = Q[i,j+1] + p d, right to left."""
+    targets = p_ref.shape[0]
+    lane = jax.lax.broadcasted_iota(jnp.int32, (handover.shape[-1],), 0)
+    row = jnp.where(lane < targets, targets - 1 - lane, lane)
+    length = length_ref[()]
+
+    def step(s, carry):
+        block = blocks - 1 - (s - lane)
+        p = _only_real(_load(p_ref, row, block), block, length)
+        q, g = _load(q_ref, row, block), _load(g_ref, row, block)
+        below = _receive(handover, s, lane, (block >= 0) & (block < blocks))
+        dp, adjoint = [None] * WIDTH, [None] * WIDTH
+        for j in reversed(range(WIDTH)):
+            d = g[j] + below[j] - carry
+            dp[j] = q[j] * d
+            carry = carry + p[j] * d
+            adjoint[j] = carry
+        _store(dp_ref, row, block, _only_real(dp, block, length))
+        _hand_over(handover, s, lane, adjoint, interpret)
+        return carry
+
+    jax.lax.fori_loop(0, steps, step, jnp.zeros(lane.shape, p_ref.dtype))
+
+
+def _cells(ref, row, block):
+    """Index arrays and mask of the WIDTH columns of each lane's block, VECTOR at a time.
+
+    The mask depends on the static shape alone: a bound known only at run time would keep the
+    compiler from loading VECTOR columns at once.
+    """
+    for tile in range(TILES):
+        offset = jax.lax.broadcasted_iota(jnp.int32, (row.size, VECTOR), 1) + tile * VECTOR
+        column = (block * WIDTH)[:, None] + offset
+        rows = jnp.broadcast_to(row[:, None], column.shape)
+        inside = (rows < ref.shape[0]) & (column >= 0) & (column < ref.shape[1])
+        yield ref.at[rows, column], inside
+
+
+def _load(ref, row, block):
+    """Each lane's columns as WIDTH vectors over lanes; 0 outside the array."""
+    columns = []
+    for cells, inside in _cells(ref, row, block):
+        tile = plt.load(cells, mask=inside, other=0.0)
+        columns += [c.reshape(row.shape) for c in jnp.split(tile, VECTOR, axis=1)]
+    return columns
+
+
+def _store(ref, row, block, columns):
+    for tile, (cells, inside) in enumerate(_cells(ref, row, block)):
+        plt.store(cells, _interleave(columns[tile * VECTOR : (tile + 1) * VECTOR]), mask=inside)
+
+
+def _only_real(columns, block, length):
+    """0 at or beyond the problem's own length."""
+    return [jnp.where(block * WIDTH + j < length, x, 0.0) for j, x in enumerate(columns)]
+
+
+def _interleave(columns):
+    """Vectors c0..c3 over lanes -> [lanes, 4]; the kernel language joins two at a time."""
+    if len(columns) == 1:
+        return columns[0][:, None]
+    even, odd = _interleave(columns[0::2]), _interleave(columns[1::2])
+    joined = jnp.concatenate([even[..., None], odd[..., None]], axis=-1)
+    return joined.reshape(columns[0].size, len(columns))
+
+
+def _hand_over(buffer, s, lane, columns, interpret):
+    for j, column in enumerate(columns):
+        plt.store(buffer.at[s & 1, j, lane], column)
+    if not interpret:  # the interpreter runs in order and knows no barrier
+        plt.debug_barrier()
+
+
+def _receive(buffer, s, lane, alive):
+    """What the neighbouring lane handed over one step ago; 0 for lane 0 and before the start."""
+    neighbour, alive = jnp.maximum(lane - 1, 0), alive & (lane > 0)
+    return [
+        plt.load(buffer.at[(s + 1) & 1, j, neighbour], mask=alive, other=0.0) for j in range(WIDTH)
+    ]
+
+
+def _forward(p, lengths, interpret, *, with_residual):
+    alpha, *q, _ = _call(_forward_kernel, interpret, lengths, (p,), 2 if with_residual else 1)
+    return (alpha, *q) if with_residual else alpha
+
+
+def _backward(p, lengths, q, cotangent, interpret):
+    dp, _ = _call(_backward_kernel, interpret, lengths, (p, q, cotangent), 1)
+    return dp
+
+
+def _call(kernel, interpret, lengths, inputs, n_outputs):
+    varying = tuple(jax.typeof(inputs[0]).manual_axis_type.varying)
+    if interpret and varying:
+        return _call_on_all_shards(varying, kernel, lengths, inputs, n_outputs)
+    n, targets, sources = inputs[0].shape
+    lanes, blocks = max(pl.next_power_of_2(targets), 32), pl.cdiv(sources, WIDTH)
+    whole = pl.BlockSpec((None, targets, sources), lambda i: (i, 0, 0))
+    buffer = (2, WIDTH, lanes)
+    struct = functools.partial(
+        jax.ShapeDtypeStruct,
+        dtype=inputs[0].dtype,
+        manual_axis_type=jax.typeof(inputs[0]).manual_axis_type,
+    )
+    return pl.pallas_call(
+        functools.partial(kernel, steps=targets + blocks - 1, blocks=blocks, interpret=interpret),
+        grid=(n,),
+        in_specs=[pl.BlockSpec((None,), lambda i: (i,))] + [whole] * len(inputs),
+        out_specs=[whole] * n_outputs + [pl.BlockSpec((None, *buffer), lambda i: (i, 0, 0, 0))],
+        out_shape=[struct((n, targets, sources))] * n_outputs + [struct((n, *buffer))],
+        compiler_params=plt.CompilerParams(num_warps=min(lanes // 32, 16), num_stages=1),
+        interpret=interpret,
+        name=kernel.__name__.strip("_"),
+    )(lengths, *inputs)
+
+
+def _call_on_all_shards(axes, kernel, lengths, inputs, n_outputs):
+    """Pallas' interpreter cannot follow values that vary over mesh axes (`shard_map` with
+    `check_vma`), so there, and there only, every device computes all shards and keeps its own."""
+    shard, shards = jax.lax.axis_index(axes), jax.lax.axis_size(axes)
+
+    def gather(x):
+        mine = (jnp.arange(shards) == shard).reshape(-1, *(1,) * x.ndim)
+        everyones = jax.lax.psum(jnp.where(mine, x, jnp.zeros_like(x)), axes)
+        return everyones.reshape(-1, *x.shape[1:])
+
+    outputs = _call(kernel, True, gather(lengths), tuple(map(gather, inputs)), n_outputs)
+    return [out.reshape(shards, -1, *out.shape[1:])[shard] for out in outputs]

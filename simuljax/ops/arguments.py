@@ -1,0 +1,88 @@
+"""What the ops ask of their arguments: shapes, lengths and, in debug mode, no NaN.
+
+Shapes are checked at trace time. Values can be checked only where they are known: outside `jit`
+always for lengths, and for NaN while JAX's own `jax_debug_nans` is on (JAX then runs a jitted
+function that produced a NaN again without `jit`, so the check is reached there too).
+"""
+
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+
+def floats(name: str, x, axes: str, *, leading: bool = True) -> jax.Array:
+    """x as an array of at least float32 whose last axes are called `axes`."""
+    _no_nan(name, x)
+    x = jnp.asarray(x)
+    has_axes(name, x, axes, leading=leading)
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def has_axes(name: str, x: jax.Array, axes: str, *, leading: bool = False) -> None:
+    """x has these axes, after any leading ones if allowed."""
+    if x.ndim < len(axes) or (x.ndim > len(axes) and not leading):
+        wanted = ", ".join(["...", *axes] if leading else axes)
+        raise ValueError(f"{name} has shape {x.shape}, but needs the axes [{wanted}].")
+
+
+def same_shape(name: str, x: jax.Array, other_name: str, other: jax.Array) -> None:
+    """Two arrays that go together element by element."""
+    if x.shape != other.shape:
+        raise ValueError(
+            f"{name} has shape {x.shape} and {other_name} {other.shape}; they must be equal."
+        )
+
+
+def one_of(name: str, value: str, choices: Iterable[str]) -> None:
+    """A word out of a closed list."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}.")
+
+
+def spread(name: str, lengths, leading: tuple[int, ...], limit: int | None = None) -> jax.Array:
+    """Lengths [B] (any prefix of the leading axes) broadcast to all leading axes."""
+    if limit is not None:
+        _whole_numbers(name, lengths, limit)
+    lengths = jnp.asarray(lengths)
+    if lengths.shape != leading[: lengths.ndim]:
+        raise ValueError(
+            f"{name} has shape {lengths.shape}, which is no prefix of the leading axes {leading}."
+        )
+    missing = len(leading) - lengths.ndim
+    return jnp.broadcast_to(lengths.reshape(lengths.shape + (1,) * missing), leading)
+
+
+def real_positions(name: str, lengths, leading: tuple[int, ...], size: int) -> jax.Array:
+    """bool [*leading, size], true where a position lies before its length (None: everywhere)."""
+    if lengths is None:
+        return jnp.ones((*leading, size), bool)
+    return jnp.arange(size) < spread(name, lengths, leading, size)[..., None]
+
+
+def is_known(x) -> bool:
+    """Whether the values of x can be looked at now, that is, x is not being traced."""
+    return not isinstance(x, Tracer)
+
+
+def _whole_numbers(name: str, lengths, limit: int) -> None:
+    """Integers from 0 to limit; known values are looked at in NumPy, also while tracing others."""
+    if not jnp.issubdtype(jnp.result_type(lengths), jnp.integer):
+        raise ValueError(f"{name} must hold integers, not {jnp.result_type(lengths)}.")
+    if is_known(lengths) and np.size(lengths):
+        low, high = np.asarray(lengths).min(), np.asarray(lengths).max()
+        if low < 0 or high > limit:
+            raise ValueError(
+                f"{name} must lie between 0 and {limit}, the padded size; got {low} to {high}."
+            )
+
+
+def _no_nan(name: str, x) -> None:
+    """In debug mode, say which argument brings the NaN (in NumPy: JAX itself would stop first)."""
+    debug = jax.config.jax_debug_nans  # pyright: ignore[reportAttributeAccessIssue]
+    if debug and is_known(x) and (nan := np.isnan(np.asarray(x, np.float64))).any():
+        where = tuple(map(int, np.argwhere(nan)[0]))
+        raise FloatingPointError(f"{name} is NaN at index {where} (shape {nan.shape}).")

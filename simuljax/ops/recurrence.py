@@ -1,0 +1,55 @@
+"""The linear recurrence that alignment and lookback attention share."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from simuljax.ops import arguments
+
+
+def linear_recurrence(
+    decay: Float[Array, "*batch S"], value: Float[Array, "*batch S"], *, reverse: bool = False
+) -> Float[Array, "*batch S"]:
+    """h[j] = decay[j] h[j-1] + value[j] along the last axis (h[j+1] if reverse; h = 0 outside).
+
+    Computed by an associative scan over (decay, value) with
+    (d1, v1) * (d2, v2) = (d1 d2, d2 v1 + v2): no division, so zero decays are exact.
+
+    It is the solution of the bidiagonal system h - decay shift(h) = value, and is given to JAX
+    as such: derivatives in both modes are again linear recurrences, transposed ones run the
+    other way, and nothing of the scan's tree is kept for the backward pass.
+    """
+
+    arguments.same_shape("value", value, "decay", decay)
+    value = vary_like(value, decay)
+
+    def system(h):
+        return h - decay * _neighbour(h, reverse)
+
+    def solve(_, rhs):
+        return _scan(decay, rhs, reverse)
+
+    def solve_transposed(_, rhs):  # the decay that leads from j to j+1 now leads back
+        return _scan(_neighbour(decay, not reverse), rhs, not reverse)
+
+    return jax.lax.custom_linear_solve(system, value, solve, solve_transposed)
+
+
+def _scan(decay, value, reverse):
+    def combine(left, right):
+        (d1, v1), (d2, v2) = left, right
+        return d1 * d2, d2 * v1 + v2
+
+    return jax.lax.associative_scan(combine, (decay, value), reverse, value.ndim - 1)[1]
+
+
+def _neighbour(x, reverse):
+    """x[j-1] at j (x[j+1] if reverse), 0 at the open end."""
+    pad = [(0, 0)] * (x.ndim - 1) + [(0, 1) if reverse else (1, 0)]
+    return jnp.pad(x[..., 1:] if reverse else x[..., :-1], pad)
+
+
+def vary_like(x, like):
+    """Inside `shard_map`, mark x as varying over the mesh axes that `like` varies over."""
+    missing = jax.typeof(like).manual_axis_type.varying - jax.typeof(x).manual_axis_type.varying
+    return jax.lax.pcast(x, tuple(missing), to="varying") if missing else x
