@@ -6,7 +6,7 @@ encoder states (Tang et al. 2021), DAR with the monotonic energies of a decoder 
 al. 2022, eq. 7-12). The text is the teacher and carries no gradient.
 
 Matching n by m vectors takes n m floats per example and is rematerialised in the backward pass:
-what is kept for it is the input alone.
+what is kept for it is the vectors alone.
 """
 
 import functools
@@ -43,7 +43,13 @@ def decision_attentive(
     an example with nothing in it).
     """
     speech, text, real_speech, real_text, exists = _decision_columns(
-        speech_energy, text_energy, speech_length, text_length, target_length, across_heads
+        speech_energy,
+        text_energy,
+        speech_length,
+        text_length,
+        target_length,
+        temperature,
+        across_heads,
     )
     distance = _distance(speech, text, real_speech, real_text, temperature)
     return _mean_over(distance, real_text, exists)
@@ -64,7 +70,13 @@ def decision_perplexity(
     Near the number of speech columns, the softmax is uniform and DAR matches nothing.
     """
     speech, text, real_speech, real_text, exists = _decision_columns(
-        speech_energy, text_energy, speech_length, text_length, target_length, across_heads
+        speech_energy,
+        text_energy,
+        speech_length,
+        text_length,
+        target_length,
+        temperature,
+        across_heads,
     )
     match = _match(_unit(speech), _unit(text), real_speech, temperature)
     entropy = -jax.scipy.special.xlogy(match, match).sum(-2)
@@ -101,15 +113,15 @@ def cross_attentive(
     return _mean_over(distance, teacher[1], real_speech.any(-1) & real_text.any(-1))
 
 
-@jax.checkpoint
 def _distance(student, teacher, real_student, real_teacher, temperature):
     """Per teacher vector, how far its two reconstructions lie apart; vectors are [..., n, D]."""
     teacher = jax.lax.stop_gradient(teacher)
     of_student = _rebuild(student, teacher, real_student, temperature)
     of_teacher = _rebuild(teacher, teacher, real_teacher, temperature)
-    return _norm(of_student - jax.lax.stop_gradient(of_teacher))
+    return _norm(of_student - of_teacher)
 
 
+@jax.checkpoint
 def _rebuild(vectors, queries, real, temperature):
     match = _match(_unit(vectors), _unit(queries), real, temperature)
     return _dot("...nm,...nd->...md", match, vectors)
@@ -121,8 +133,12 @@ def _match(vectors, queries, real, temperature):
     return jax.nn.softmax(jnp.where(real[..., None], similarity, -1e30), axis=-2)
 
 
-def _decision_columns(speech, text, speech_length, text_length, target_length, across_heads):
+def _decision_columns(
+    speech, text, speech_length, text_length, target_length, temperature, across_heads
+):
     """Energies as columns [B, H n, T] (or [B, H, n, T] per head), their masks, who exists."""
+    if arguments.is_known(temperature) and not temperature > 0:
+        raise ValueError(f"temperature is {temperature}; it must be above 0.")
     speech = arguments.floats("speech_energy", speech, "BHTK", leading=False)
     text = arguments.floats("text_energy", text, "BHTL", leading=False)
     if speech.shape[:3] != text.shape[:3]:

@@ -22,6 +22,8 @@ def label_smoothed_cross_entropy(
     never a plausible number.
     """
     logp = jax.nn.log_softmax(arguments.floats("logits", logits, "BTV", leading=False))
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"smoothing is {smoothing}; it must lie in [0, 1).")
     targets = jnp.asarray(targets)
     if targets.shape != logp.shape[:2]:
         raise ValueError(f"targets has shape {targets.shape}, logits {logp.shape}.")

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from simuljax.losses.attentive import cross_attentive, decision_attentive
 from simuljax.losses.cross_entropy import (
@@ -69,30 +69,30 @@ class JointObjective:
 class Branch:
     """What one branch hands to the objective. An example it lacks has length 0 throughout."""
 
-    logits: Float[Array, "B T V"]
-    target_length: Int[Array, " B"]
-    states: Float[Array, "B S D"]
-    state_length: Int[Array, " B"]
-    energies: Float[Array, "M B H T P"]  # monotonic, noise-free, at decision points
-    decision_length: Int[Array, " B"]
-    delays: Float[Array, "B heads T"]  # of all layers and heads, in encoder states
+    logits: jax.Array  # [B, T, V]
+    target_length: jax.Array  # [B]
+    states: jax.Array  # [B, S, D]
+    state_length: jax.Array  # [B]
+    energies: jax.Array  # [M, B, H, T, P]: monotonic, noise-free, at decision points
+    decision_length: jax.Array  # [B]
+    delays: jax.Array  # [B, heads, T]: of all layers and heads, in encoder states
 
 
 @flax.struct.dataclass
 class TermSum:
     """A term summed over examples; add these across micro-batches and devices."""
 
-    numerator: Float[Array, ""]
-    denominator: Float[Array, ""]
+    numerator: jax.Array
+    denominator: jax.Array
 
 
 @flax.struct.dataclass
 class Loss:
     """The loss and every term by name, as it is and as it counts."""
 
-    total: Float[Array, ""]
-    terms: dict[str, Float[Array, ""]]
-    weighted: dict[str, Float[Array, ""]]
+    total: jax.Array
+    terms: dict[str, jax.Array]
+    weighted: dict[str, jax.Array]
 
 
 def joint_terms(

@@ -4,6 +4,7 @@ Dimension key: N problems, T target steps, S source positions.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +43,8 @@ def expected_alignment(
     p = arguments.floats("p", p, "TS")
     leading, (_, sources) = p.shape[:-2], p.shape[-2:]
     chosen = explain_method(method, p.shape, p.dtype).method
+    if p.size == 0:
+        return p
     if chosen == "fused":
         return _fused(p, lengths)
     if lengths is not None:
@@ -76,18 +79,16 @@ def preserve_mass(
 ) -> Float[Array, "*batch T S"]:
     """alpha with the residual 1 - sum_j alpha[i,j] added at the last real source position.
 
-    There is no clamp: a residual that rounds to -1e-7 stays, since clamping it would cut the
-    gradient. Rows without a real position stay as they are.
+    Padded positions are 0 in the result, whatever they held. There is no clamp: a residual that
+    rounds to -1e-7 stays, since clamping it would cut the gradient.
     """
     alpha = arguments.floats("alpha", alpha, "TS")
-    leading, sources = alpha.shape[:-2], alpha.shape[-1]
-    if lengths is None:
-        last = jnp.arange(sources) == sources - 1
-    else:
-        count = arguments.spread("lengths", lengths, leading, sources)[..., None, None]
-        last = jnp.arange(sources) == count - 1
+    position, count = jnp.arange(alpha.shape[-1]), alpha.shape[-1]
+    if lengths is not None:
+        count = arguments.spread("lengths", lengths, alpha.shape[:-2], count)[..., None, None]
+        alpha = jnp.where(position < count, alpha, 0)
     residual = 1 - alpha.sum(-1, keepdims=True)
-    return alpha + jnp.where(last, residual, 0)
+    return alpha + jnp.where(position == count - 1, residual, 0)
 
 
 def expected_delays(
@@ -114,6 +115,7 @@ def expected_delays(
     return (alpha * positions.reshape(*leading, *missing, sources)).sum(-1)
 
 
+@functools.partial(jax.jit, static_argnums=0)  # or each eager call would compile anew
 def _scan_rows(row, p):
     """alpha[i] = row(p[i], alpha[i-1]) for every target step."""
     p_TS = jnp.moveaxis(p, -2, 0)
@@ -145,10 +147,11 @@ def _before(x, start):
 
 def _fused(p, lengths):
     *leading, targets, sources = p.shape
-    lengths = sources if lengths is None else lengths
-    lengths = arguments.spread("lengths", lengths, tuple(leading), sources).astype(jnp.int32)
+    if lengths is not None:
+        arguments.spread("lengths", lengths, tuple(leading), sources)  # for its checks
+        lengths = jnp.asarray(lengths, jnp.int32).reshape(-1)
     p_NTS = p.reshape(-1, targets, sources)
-    alpha = fused_alignment(p_NTS, lengths.reshape(-1), _device().platform != "gpu")
+    alpha = fused_alignment(p_NTS, lengths, _device().platform != "gpu")
     return alpha.reshape(p.shape)  # pyright: ignore[reportAttributeAccessIssue]
 
 

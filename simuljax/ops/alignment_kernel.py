@@ -19,6 +19,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
 
@@ -29,35 +30,39 @@ MAX_TARGETS = 1024  # a lane is a row, and this many lanes fit in a program
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def fused_alignment(p, lengths, interpret):
-    """alpha [N,T,S] of p [N,T,S]; columns at or beyond lengths [N] count as p = 0."""
+def _alignment(p, lengths, interpret):
+    """alpha [N,T,S] of p [N,T,S]; columns at or beyond the length count as p = 0.
+
+    lengths is None or [M], M dividing N: each length serves N / M problems in a row.
+    """
     return _forward(p, lengths, interpret, with_residual=False)
 
 
-def _fused_fwd(p, lengths, interpret):
+def _alignment_fwd(p, lengths, interpret):
     alpha, q = _forward(p, lengths, interpret, with_residual=True)
     return alpha, (p, lengths, q)
 
 
-def _fused_bwd(interpret, residual, cotangent):
+def _alignment_bwd(interpret, residual, cotangent):
     p, lengths, q = residual
     return _backward(p, lengths, q, cotangent, interpret), None
 
 
-fused_alignment.defvjp(_fused_fwd, _fused_bwd)
+_alignment.defvjp(_alignment_fwd, _alignment_bwd)
+fused_alignment = jax.jit(_alignment, static_argnums=2)  # or each eager call would compile anew
 
 
 def _forward_kernel(length_ref, p_ref, alpha_ref, *rest, steps, blocks, interpret):
     """q = carry + alpha[i-1,j];  alpha = p q;  carry = q - p q."""
     *q_ref, handover = rest
     lane = jax.lax.broadcasted_iota(jnp.int32, (handover.shape[-1],), 0)
-    length = length_ref[()]
+    length = _length(length_ref)
 
     def step(s, carry):
         block = s - lane
         p = _only_real(_load(p_ref, lane, block), block, length)
         above = _receive(handover, s, lane, (block >= 0) & (block < blocks))
-        above[0] = jnp.where(s - lane == 0, jnp.where(lane == 0, 1.0, above[0]), above[0])
+        above[0] = jnp.where((lane == 0) & (block == 0), 1.0, above[0])  # alpha[-1] = (1, 0, ...)
         alpha, q = [], []
         for p_j, above_j in zip(p, above, strict=True):
             q.append(carry + above_j)
@@ -79,7 +84,7 @@ def _backward_kernel(
     targets = p_ref.shape[0]
     lane = jax.lax.broadcasted_iota(jnp.int32, (handover.shape[-1],), 0)
     row = jnp.where(lane < targets, targets - 1 - lane, lane)
-    length = length_ref[()]
+    length = _length(length_ref)
 
     def step(s, carry):
         block = blocks - 1 - (s - lane)
@@ -127,8 +132,14 @@ def _store(ref, row, block, columns):
         plt.store(cells, _interleave(columns[tile * VECTOR : (tile + 1) * VECTOR]), mask=inside)
 
 
+def _length(length_ref):
+    return None if length_ref is None else length_ref[()]
+
+
 def _only_real(columns, block, length):
     """0 at or beyond the problem's own length."""
+    if length is None:
+        return columns
     return [jnp.where(block * WIDTH + j < length, x, 0.0) for j, x in enumerate(columns)]
 
 
@@ -182,13 +193,21 @@ def _call(kernel, interpret, lengths, inputs, n_outputs):
     return pl.pallas_call(
         functools.partial(kernel, steps=targets + blocks - 1, blocks=blocks, interpret=interpret),
         grid=(n,),
-        in_specs=[pl.BlockSpec((None,), lambda i: (i,))] + [whole] * len(inputs),
+        in_specs=[_one_length(n, lengths), *[whole] * len(inputs)],
         out_specs=[whole] * n_outputs + [pl.BlockSpec((None, *buffer), lambda i: (i, 0, 0, 0))],
         out_shape=[struct((n, targets, sources))] * n_outputs + [struct((n, *buffer))],
         compiler_params=plt.CompilerParams(num_warps=min(lanes // 32, 16), num_stages=1),
         interpret=interpret,
         name=kernel.__name__.strip("_"),
     )(lengths, *inputs)
+
+
+def _one_length(n, lengths):
+    """The block that gives problem i its length."""
+    if lengths is None:
+        return None
+    serves = np.int32(n // lengths.size)
+    return pl.BlockSpec((None,), lambda i: (jax.lax.div(i, serves),))
 
 
 def _call_on_all_shards(axes, kernel, lengths, inputs, n_outputs):
@@ -201,5 +220,6 @@ def _call_on_all_shards(axes, kernel, lengths, inputs, n_outputs):
         everyones = jax.lax.psum(jnp.where(mine, x, jnp.zeros_like(x)), axes)
         return everyones.reshape(-1, *x.shape[1:])
 
-    outputs = _call(kernel, True, gather(lengths), tuple(map(gather, inputs)), n_outputs)
+    lengths, inputs = jax.tree.map(gather, (lengths, inputs))
+    outputs = _call(kernel, True, lengths, inputs, n_outputs)
     return [out.reshape(shards, -1, *out.shape[1:])[shard] for out in outputs]

@@ -1,14 +1,20 @@
 """The linear recurrence that alignment and lookback attention share."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from simuljax.ops import arguments
 
 
+@functools.partial(jax.jit, static_argnames="reverse")
 def linear_recurrence(
-    decay: Float[Array, "*batch S"], value: Float[Array, "*batch S"], *, reverse: bool = False
+    decay: Float[ArrayLike, "*batch S"],
+    value: Float[ArrayLike, "*batch S"],
+    *,
+    reverse: bool = False,
 ) -> Float[Array, "*batch S"]:
     """h[j] = decay[j] h[j-1] + value[j] along the last axis (h[j+1] if reverse; h = 0 outside).
 
@@ -20,6 +26,7 @@ def linear_recurrence(
     other way, and nothing of the scan's tree is kept for the backward pass.
     """
 
+    decay, value = jnp.asarray(decay), jnp.asarray(value)
     arguments.same_shape("value", value, "decay", decay)
     value = vary_like(value, decay)
 

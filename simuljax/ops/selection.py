@@ -12,7 +12,9 @@ CONVENTIONS = ("stacl", "papi")
 
 
 def monotonic_energy(
-    query: Float[Array, "*batch T D"], key: Float[Array, "*batch S D"], bias: ArrayLike = 0.0
+    query: Float[ArrayLike, "*batch T D"],
+    key: Float[ArrayLike, "*batch S D"],
+    bias: ArrayLike = 0.0,
 ) -> Float[Array, "*batch T S"]:
     """e[i,j] = q[i] . k[j] / sqrt(D) + bias, accumulated in float32."""
     query, key = jnp.asarray(query), jnp.asarray(key)

@@ -1,0 +1,154 @@
+"""DAR against its equations, and which side learns from it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simuljax import losses
+from tests.oracles import matching, reference
+from tests.oracles.checks import CHEAP, assert_close, assert_gradient, everything_finite
+
+OPTIONS = ("across_heads", "temperature")
+decision_attentive = jax.jit(losses.decision_attentive, static_argnames=OPTIONS)
+decision_perplexity = jax.jit(losses.decision_perplexity, static_argnames=OPTIONS)
+
+SPEECH = jnp.float32(reference.SPEECH_ENERGY)[None]
+TEXT = jnp.float32(reference.TEXT_ENERGY)[None]
+
+
+def lengths(speech, text, target):
+    return jnp.array([speech]), jnp.array([text]), jnp.array([target])
+
+
+def by_loop(function, speech, text, speech_length, text_length, target_length, **options):
+    """The oracle for every sentence of the batch."""
+    rows = zip(speech, text, speech_length, text_length, target_length, strict=True)
+    return np.array([function(*row, **options) for row in rows])
+
+
+def random_batch(rng, batch=2, heads=2, targets=4, speech=5, text=3, dtype: type = np.float32):
+    """Energies and ragged lengths, in the order of the arguments."""
+    return (
+        rng.normal(size=(batch, heads, targets, speech)).astype(dtype),
+        rng.normal(size=(batch, heads, targets, text)).astype(dtype),
+        rng.integers(1, speech + 1, batch),
+        rng.integers(1, text + 1, batch),
+        rng.integers(1, targets + 1, batch),
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "options", "expected"),
+    [
+        ((3, 2, 3), {}, 0.460924),
+        ((3, 2, 2), {}, 0.350878),
+        ((2, 2, 3), {}, 0.635122),
+        ((3, 1, 3), {}, 0.633234),
+        ((3, 2, 3), {"across_heads": False}, 0.657122),
+    ],
+)
+def test_reference_values(limits, options, expected):
+    value, weight = decision_attentive(SPEECH, TEXT, *lengths(*limits), **options)
+    assert_close(value, [expected], 1e-6)
+    assert_close(weight, [1], 0)
+
+
+def test_the_oracle_gives_the_reference_columns():
+    costs = matching.column_costs(reference.SPEECH_ENERGY, reference.TEXT_ENERGY, 3, 2, 3)
+    np.testing.assert_allclose(costs, reference.COLUMN_COSTS, atol=1e-6)
+
+
+@given(
+    seed=st.integers(0, 999),
+    sizes=st.sampled_from([(1, 1, 1, 1, 1), (2, 2, 4, 5, 3), (3, 1, 2, 3, 6)]),
+    temperature=st.sampled_from([1.0, 0.1, 3.0]),
+    across_heads=st.booleans(),
+)
+@CHEAP
+def test_random_shapes(seed, sizes, temperature, across_heads):
+    batch = random_batch(np.random.default_rng(seed), *sizes)
+    options = {"temperature": temperature, "across_heads": across_heads}
+    value, weight = decision_attentive(*batch, **options)
+    expected = by_loop(matching.decision_attentive, *batch, **options)
+    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
+    assert_close(weight, np.ones(sizes[0]), 0)
+
+
+@pytest.mark.parametrize("across_heads", [True, False])
+@pytest.mark.parametrize("temperature", [1.0, 0.05])
+def test_perplexity(across_heads, temperature):
+    batch = random_batch(np.random.default_rng(1), batch=3)
+    options = {"temperature": temperature, "across_heads": across_heads}
+    expected = by_loop(matching.decision_perplexity, *batch, **options)
+    actual = decision_perplexity(*batch, **options)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def test_cosines_of_random_energies_match_nothing():
+    """At temperature 1 the softmax is nearly uniform; a lower one makes it choose."""
+    batch = random_batch(np.random.default_rng(2), batch=1, targets=40, speech=12, text=6)
+    full = (*batch[:2], np.array([12]), np.array([6]), np.array([40]))
+    assert decision_perplexity(*full)[0] > 0.95 * 24
+    assert decision_perplexity(*full, temperature=0.02)[0] < 0.3 * 24
+
+
+@pytest.mark.parametrize("across_heads", [True, False])
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_finite_differences(x64, across_heads, temperature):
+    speech, *rest = random_batch(np.random.default_rng(3), dtype=np.float64)
+    options = {"temperature": temperature, "across_heads": across_heads}
+    assert_gradient(
+        lambda s: decision_attentive(s, *rest, **options)[0].sum(),
+        lambda s: by_loop(matching.decision_attentive, s, *rest, **options).sum(),
+        speech,
+    )
+
+
+@pytest.mark.parametrize("across_heads", [True, False])
+def test_text_energies_get_no_gradient(across_heads):
+    batch = random_batch(np.random.default_rng(4))
+
+    def total(speech, text):
+        value, _ = decision_attentive(speech, text, *batch[2:], across_heads=across_heads)
+        return value.sum()
+
+    to_speech, to_text = jax.jit(jax.grad(total, (0, 1)))(*batch[:2])
+    assert np.any(to_speech)
+    assert not np.any(to_text)
+
+
+def test_columns_of_zeros_have_finite_gradients():
+    speech, text, *limits = random_batch(np.random.default_rng(5))
+    speech[0, 0, :, 0], text[0, :, :, 0] = 0, 0
+    speech[1], text[1] = 0, 0
+
+    def total(s, t):
+        return decision_attentive(s, t, *limits)[0].sum()
+
+    assert everything_finite(jax.jit(jax.value_and_grad(total, (0, 1)))(speech, text))
+    value, _ = decision_attentive(speech, text, *limits)
+    expected = by_loop(matching.decision_attentive, speech, text, *limits)
+    np.testing.assert_allclose(value, expected, atol=1e-5)
+
+
+def test_identical_branches_cost_nothing_and_have_finite_gradients():
+    """The norm of zero is where a square root has no derivative."""
+    same, _, limit, _, targets = random_batch(np.random.default_rng(6))
+
+    def total(s):
+        return decision_attentive(s, same, limit, limit, targets)[0].sum()
+
+    value, gradient = jax.jit(jax.value_and_grad(total))(same)
+    assert abs(value) < 1e-6
+    assert everything_finite(gradient)
+
+
+def test_raw_columns_are_reconstructed():
+    """Only the similarity is of normalised columns: twice the energies cost twice as much."""
+    batch = random_batch(np.random.default_rng(7))
+    once, _ = decision_attentive(*batch)
+    twice, _ = decision_attentive(2 * batch[0], 2 * batch[1], *batch[2:])
+    np.testing.assert_allclose(twice, 2 * once, rtol=1e-5)

@@ -1,0 +1,174 @@
+"""The joint objective: every term by name, one reduction, right on ragged batches and devices."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax import losses
+from simuljax.losses import Branch, JointObjective, TermSum
+
+TARGETS = 5
+VOCABULARY = 7
+ALL_ON = JointObjective(latency=0.05, variance=0.03)
+
+
+def branch(key, batch, sources, target_length, state_length) -> Branch:
+    keys = jax.random.split(key, 4)
+    length = jnp.asarray(state_length)
+    return Branch(
+        logits=jax.random.normal(keys[0], (batch, TARGETS, VOCABULARY)),
+        target_length=jnp.asarray(target_length),
+        states=jax.random.normal(keys[1], (batch, sources, 8)),
+        state_length=length,
+        energies=jax.random.normal(keys[2], (2, batch, 3, TARGETS, sources)),
+        decision_length=length,
+        delays=jnp.cumsum(jax.random.uniform(keys[3], (batch, 6, TARGETS)), -1),
+    )
+
+
+def ragged_batch():
+    speech = branch(jax.random.key(0), 4, 9, [5, 3, 1, 2], [9, 6, 2, 5])
+    text = branch(jax.random.key(1), 4, 6, [5, 3, 1, 2], [6, 4, 1, 3])
+    targets = jax.random.randint(jax.random.key(2), (4, TARGETS), 0, VOCABULARY)
+    return speech, text, targets
+
+
+def sums_of(speech, text, targets, objective=ALL_ON):
+    return losses.sum_terms(losses.joint_terms(speech, text, targets, objective))
+
+
+def rows(tree: Branch, which) -> Branch:
+    return replace(
+        tree,
+        **{name: getattr(tree, name)[which] for name in vars(tree) if name != "energies"},
+        energies=tree.energies[:, which],
+    )
+
+
+def test_terms_and_total_are_those_of_the_equation():
+    speech, text, targets = ragged_batch()
+    loss = losses.combine(sums_of(speech, text, targets), ALL_ON)
+    nll, tokens = losses.label_smoothed_cross_entropy(speech.logits, targets, speech.target_length)
+    kd, _ = losses.online_distillation(speech.logits, text.logits, speech.target_length)
+    lag, _ = losses.latency(speech.delays, speech.state_length, speech.target_length)
+    car, _ = losses.cross_attentive(
+        speech.states, text.states, speech.state_length, text.state_length
+    )
+    assert tokens.sum() == 11
+    t = {name: float(value) for name, value in loss.terms.items()}
+    assert t["st_nll"] == pytest.approx(float(nll.sum()) / 11, rel=1e-6)
+    assert t["kd"] == pytest.approx(float(kd.sum()) / 11, rel=1e-6)
+    assert t["st_latency"] == pytest.approx(float(lag.sum()) / 11, rel=1e-6)
+    assert t["car"] == pytest.approx(float(car.sum()) / 4, rel=1e-6)
+    total = 0.8 * t["st_nll"] + 0.2 * t["kd"] + 0.02 * t["car"] + 0.5 * t["mt_nll"]
+    total += 0.01 * t["dar"] + 0.05 * (t["st_latency"] + t["mt_latency"])
+    total += 0.03 * (t["st_variance"] + t["mt_variance"])
+    assert float(loss.total) == pytest.approx(total, rel=1e-6)
+    assert float(sum(loss.weighted.values())) == pytest.approx(float(loss.total), rel=1e-6)
+
+
+def test_dar_is_the_mean_over_layers():
+    speech, text, targets = ragged_batch()
+    layers = [
+        losses.decision_attentive(
+            speech.energies[m],
+            text.energies[m],
+            speech.decision_length,
+            text.decision_length,
+            speech.target_length,
+        )[0]
+        for m in range(2)
+    ]
+    term = losses.combine(sums_of(speech, text, targets), ALL_ON).terms["dar"]
+    assert float(term) == pytest.approx(float((layers[0] + layers[1]).mean() / 2), rel=1e-6)
+
+
+def test_sums_of_parts_are_the_sum_of_the_batch():
+    speech, text, targets = ragged_batch()
+    whole = sums_of(speech, text, targets)
+    parts = [
+        sums_of(rows(speech, i), rows(text, i), targets[i]) for i in (slice(0, 1), slice(1, 4))
+    ]
+    added = jax.tree.map(jnp.add, *parts)
+    np.testing.assert_allclose(jax.tree.leaves(added), jax.tree.leaves(whole), rtol=1e-5)
+    means = [float(losses.combine(part, ALL_ON).total) for part in parts]
+    together = float(losses.combine(whole, ALL_ON).total)
+    assert abs(np.mean(means) - together) > 1e-2, "the control: averaging averages is wrong here"
+
+
+def test_gradient_over_devices_is_the_gradient_of_the_batch():
+    """Each device differentiates its own numerators over everyone's denominators."""
+    speech, text, targets = ragged_batch()
+
+    def local_loss(logits, speech, text, targets, denominators=None):
+        sums = sums_of(replace(speech, logits=logits), text, targets)
+        if denominators is not None:
+            sums = {n: TermSum(s.numerator, denominators[n]) for n, s in sums.items()}
+        return losses.combine(sums, ALL_ON).total
+
+    def on_device(speech, text, targets):
+        own = sums_of(speech, text, targets)
+        everyones = jax.lax.psum({n: s.denominator for n, s in own.items()}, "d")
+        return jax.grad(local_loss)(speech.logits, speech, text, targets, everyones)
+
+    split = [rows(x, i) for i in (slice(0, 2), slice(2, 4)) for x in (speech, text)]
+    stack = lambda *parts: jax.tree.map(lambda *x: jnp.stack(x), *parts)  # noqa: E731
+    shards = stack(split[0], split[2]), stack(split[1], split[3]), targets.reshape(2, 2, -1)
+    gradient = jax.pmap(on_device, axis_name="d", devices=jax.devices()[:2])(*shards)
+    expected = jax.grad(local_loss)(speech.logits, speech, text, targets)
+    np.testing.assert_allclose(gradient.reshape(expected.shape), expected, rtol=2e-5, atol=1e-7)
+
+
+def test_rows_without_speech_or_text_count_only_where_they_are():
+    speech, text, targets = ragged_batch()
+    text_only = jnp.array([True, False, False, False])
+    no_speech = replace(
+        speech,
+        target_length=jnp.where(text_only, 0, speech.target_length),
+        state_length=jnp.where(text_only, 0, speech.state_length),
+        decision_length=jnp.where(text_only, 0, speech.decision_length),
+    )
+    mixed = sums_of(no_speech, text, targets)
+    paired = sums_of(rows(speech, slice(1, 4)), rows(text, slice(1, 4)), targets[1:])
+    both = sums_of(speech, text, targets)
+    for name in ("st_nll", "kd", "car", "dar", "st_latency", "st_variance"):
+        np.testing.assert_allclose(mixed[name].numerator, paired[name].numerator, rtol=1e-5)
+        np.testing.assert_allclose(mixed[name].denominator, paired[name].denominator)
+    assert mixed["mt_nll"] == both["mt_nll"]
+
+
+def test_latency_is_watched_but_does_not_count_at_weight_0():
+    speech, text, targets = ragged_batch()
+    plain = JointObjective()
+
+    def total(delays):
+        sums = sums_of(replace(speech, delays=delays), text, targets, plain)
+        return losses.combine(sums, plain).total
+
+    assert "st_latency" in sums_of(speech, text, targets, plain)
+    assert not jax.grad(total)(speech.delays).any()
+
+
+def test_terms_that_are_off_are_not_computed_and_text_may_be_missing():
+    speech, text, targets = ragged_batch()
+    off = JointObjective(distillation=0.0, cross_attentive=0.0, decision_attentive=0.0)
+    terms = losses.joint_terms(speech, text, targets, off)
+    assert {"kd", "car", "dar"}.isdisjoint(terms)
+    alone = losses.joint_terms(speech, None, targets, off)
+    assert set(alone) == {"st_nll", "st_latency", "st_variance"}
+
+
+def test_an_empty_batch_is_0_and_finite():
+    speech, text, targets = ragged_batch()
+    zero = jnp.zeros(4, jnp.int32)
+    lengths = {"target_length": zero, "state_length": zero, "decision_length": zero}
+
+    def total(logits, energies):
+        empty = replace(speech, logits=logits, energies=energies, **lengths)
+        return losses.combine(sums_of(empty, replace(text, **lengths), targets), ALL_ON).total
+
+    value, gradients = jax.value_and_grad(total, (0, 1))(speech.logits, speech.energies)
+    assert value == 0 and all(np.isfinite(g).all() for g in gradients)

@@ -1,0 +1,124 @@
+"""The ops under vmap, jit, grad of checkpoint, pmap and shard_map."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+
+from simuljax import ops
+from tests.oracles.checks import probabilities
+
+LENGTHS = np.array([5, 3, 4, 5, 1, 2, 5, 5])
+SHARED = PartitionSpec("data")
+
+
+def chain(p, lengths):
+    """Alignment, mass, attention and lag: everything between the probabilities and a loss."""
+    alpha = ops.preserve_mass(ops.expected_alignment(p, lengths), lengths)
+    beta = ops.expected_soft_attention(alpha, jnp.log1p(p), lengths)
+    chunk = ops.expected_soft_attention(alpha, jnp.log1p(p), lengths, chunk=3)
+    targets = jnp.full_like(lengths, p.shape[-2])
+    lag = ops.differentiable_average_lagging(ops.expected_delays(alpha), lengths, targets)
+    return jnp.stack([alpha, beta, chunk]) + lag[..., None, None]
+
+
+def fused(p, lengths):
+    return ops.expected_alignment(p, lengths, method="fused")
+
+
+@pytest.fixture(scope="module", params=[chain, fused], ids=["exact", "fused"])
+def op(request):
+    return request.param
+
+
+def differentiated(op):
+    """p, lengths -> (sum of squares, gradient): every output matters to every number."""
+    return jax.value_and_grad(lambda p, lengths: (op(p, lengths) ** 2).sum())
+
+
+def batch():
+    return jnp.asarray(probabilities(np.random.default_rng(0), (8, 2, 3, 5))), jnp.asarray(LENGTHS)
+
+
+@pytest.fixture(scope="module")
+def expected(op):
+    """The gradient of the plain batched call."""
+    return jax.jit(differentiated(op))(*batch())[1]
+
+
+def assert_same(actual, expected):
+    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=0, atol=2e-6)
+
+
+def test_jit_equals_one_operation_at_a_time():
+    assert_same(jax.jit(chain)(*batch()), chain(*batch()))
+
+
+def test_a_loop_over_examples(op, expected):
+    step = jax.jit(differentiated(op))
+    looped = [step(p, n)[1] for p, n in zip(*batch(), strict=True)]
+    assert_same(jnp.stack(looped), expected)
+
+
+def test_vmap_over_two_axes(op, expected):
+    heads = jax.vmap(differentiated(op), in_axes=(0, None))
+    assert_same(jax.jit(jax.vmap(heads))(*batch())[1], expected)
+
+
+def test_checkpoint(op, expected):
+    """Rematerialised gradients are the same gradients."""
+    assert_same(jax.jit(differentiated(jax.checkpoint(op)))(*batch())[1], expected)
+
+
+def test_pmap(op, expected):
+    split = [x.reshape(4, 2, *x.shape[1:]) for x in batch()]
+    _, gradient = jax.block_until_ready(jax.pmap(differentiated(op))(*split))
+    assert_same(np.asarray(gradient).reshape(expected.shape), expected)
+
+
+def test_shard_map(op, expected):
+    """The gradient of a sum over devices is that of one device, not a multiple of it."""
+    mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
+
+    def step(p, lengths):
+        value, gradient = differentiated(op)(p, lengths)
+        return jax.lax.psum(value, "data"), gradient
+
+    out_specs = (PartitionSpec(), SHARED)
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=(SHARED, SHARED), out_specs=out_specs)
+    value, gradient = jax.block_until_ready(jax.jit(mapped)(*batch()))
+    assert_same(gradient, expected)
+    np.testing.assert_allclose(value, (op(*batch()) ** 2).sum(), rtol=1e-5)
+
+
+def test_gradient_through_shard_map():
+    mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
+    align = ops.expected_alignment
+    mapped = jax.shard_map(align, mesh=mesh, in_specs=(SHARED, SHARED), out_specs=SHARED)
+    actual = jax.block_until_ready(jax.jit(differentiated(mapped))(*batch()))
+    assert_same(actual[1], jax.jit(differentiated(align))(*batch())[1])
+
+
+@pytest.mark.parametrize("library", [np, jnp])
+def test_lengths_may_be_constants_of_a_compiled_function(library):
+    """Lengths that are known while tracing are checked there, and the check must not be traced."""
+    p, lengths = batch()
+    constant = library.asarray(LENGTHS)
+    aligned = jax.jit(lambda x: ops.preserve_mass(ops.expected_alignment(x, constant), constant))
+    expected = ops.preserve_mass(ops.expected_alignment(p, lengths), lengths)
+    assert_same(aligned(p), expected)
+
+
+def test_nothing_recompiles_for_new_lengths():
+    traced = []
+
+    @jax.jit
+    def aligned(p, lengths):
+        traced.append(lengths)
+        return ops.preserve_mass(ops.expected_alignment(p, lengths), lengths)
+
+    p, lengths = batch()
+    for shift in range(3):
+        aligned(p, jnp.roll(lengths, shift))
+    assert len(traced) == 1
