@@ -123,6 +123,7 @@ def _distance(student, teacher, real_student, real_teacher, temperature):
 
 @jax.checkpoint
 def _rebuild(vectors, queries, real, temperature):
+    vectors = jnp.where(real[..., None], vectors, 0)
     match = _match(_unit(vectors), _unit(queries), real, temperature)
     return _dot("...nm,...nd->...md", match, vectors)
 
@@ -171,12 +172,15 @@ def _mean_over(values, real, exists):
 
 
 def _unit(x):
-    """x / |x|, and 0 with gradient 0 at 0."""
+    """x / |x|, and 0 with gradient 0 at 0; scaled first, so that tiny vectors have a direction."""
+    largest = jax.lax.stop_gradient(jnp.abs(x).max(-1, keepdims=True, initial=0))
+    x = x / jnp.where(largest == 0, 1, largest)
     square = (x * x).sum(-1, keepdims=True)
-    return x * jax.lax.rsqrt(jnp.where(square > 0, square, 1))
+    return x * jax.lax.rsqrt(jnp.where(square == 0, 1, square))
 
 
 def _norm(x):
     """|x| with gradient 0 at 0."""
     square = (x * x).sum(-1)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    zero = square == 0  # not `square > 0`, which would turn NaN into 0
+    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, square)))

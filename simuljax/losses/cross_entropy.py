@@ -27,8 +27,11 @@ def label_smoothed_cross_entropy(
     targets = jnp.asarray(targets)
     if targets.shape != logp.shape[:2]:
         raise ValueError(f"targets has shape {targets.shape}, logits {logp.shape}.")
-    chosen = jnp.take_along_axis(logp, targets[..., None], axis=-1, mode="fill")[..., 0]
-    token_loss = -(1 - smoothing) * chosen - smoothing * logp.mean(-1)
+    known = (targets >= 0) & (targets < logp.shape[-1])
+    chosen = jnp.take_along_axis(logp, jnp.where(known, targets, 0)[..., None], axis=-1)[..., 0]
+    token_loss = -(1 - smoothing) * jnp.where(known, chosen, jnp.nan)
+    if smoothing:  # 0 times the -inf of a masked token would be NaN
+        token_loss -= smoothing * logp.mean(-1)
     return sum_tokens(token_loss, target_length)
 
 
@@ -41,14 +44,12 @@ def online_distillation(
 
     Both branches see the same target prefix. Returns the sum over real tokens and their count.
     """
-    student = jax.nn.log_softmax(
-        arguments.floats("student_logits", student_logits, "BTV", leading=False)
-    )
-    teacher = jax.nn.softmax(
-        arguments.floats("teacher_logits", teacher_logits, "BTV", leading=False)
-    )
+    student = arguments.floats("student_logits", student_logits, "BTV", leading=False)
+    teacher = arguments.floats("teacher_logits", teacher_logits, "BTV", leading=False)
     arguments.same_shape("teacher_logits", teacher, "student_logits", student)
-    token_loss = -(jax.lax.stop_gradient(teacher) * student).sum(-1)
+    teacher = jax.lax.stop_gradient(jax.nn.softmax(teacher))
+    likely = teacher != 0  # elsewhere the student may be -inf, as for a masked token
+    token_loss = -(teacher * jnp.where(likely, jax.nn.log_softmax(student), 0)).sum(-1)
     return sum_tokens(token_loss, target_length)
 
 

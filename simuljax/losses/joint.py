@@ -7,7 +7,7 @@ batches and across devices:
 
     terms = joint_terms(...)             name -> (value [B], weight [B])
     sums  = sum_terms(terms)             name -> numerator and denominator; psum or add these
-    loss  = combine(sums, objective)     divide, weight, add
+    loss  = combine(sums, weights)       divide, weight, add
 
 Tokens divide the token losses and, as the papers' lambda presumes, the latency terms; sentences
 divide CAR and DAR. Denominators come from lengths alone, so a device can take the gradient of
@@ -16,19 +16,21 @@ its own numerators over the denominators of the whole batch and add gradients ac
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from simuljax.losses.attentive import cross_attentive, decision_attentive
+from simuljax.losses.attentive import DIRECTIONS, cross_attentive, decision_attentive
 from simuljax.losses.cross_entropy import (
     PerExample,
     label_smoothed_cross_entropy,
     online_distillation,
 )
-from simuljax.losses.latency import head_variance, latency
+from simuljax.losses.latency import GATHERS, METRICS, head_variance, latency
+from simuljax.ops import arguments
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,14 @@ class JointObjective:
     cross_attentive_direction: str = "paper"
     decision_temperature: float = 1.0
     decision_across_heads: bool = True
+
+    def __post_init__(self):
+        """Refuse a choice that does not exist before anything is compiled."""
+        arguments.one_of("latency_metric", self.latency_metric, METRICS)
+        arguments.one_of("latency_gather", self.latency_gather, GATHERS)
+        arguments.one_of("cross_attentive_direction", self.cross_attentive_direction, DIRECTIONS)
+        if not 0 <= self.distillation <= 1:
+            raise ValueError(f"distillation is {self.distillation}; it must lie in [0, 1].")
 
     def weights(self) -> dict[str, float]:
         text = self.latency if self.latency_on_text else 0.0
@@ -71,11 +81,11 @@ class Branch:
 
     logits: jax.Array  # [B, T, V]
     target_length: jax.Array  # [B]
-    states: jax.Array  # [B, S, D]
     state_length: jax.Array  # [B]
-    energies: jax.Array  # [M, B, H, T, P]: monotonic, noise-free, at decision points
-    decision_length: jax.Array  # [B]
     delays: jax.Array  # [B, heads, T]: of all layers and heads, in encoder states
+    states: Any = None  # [B, S, D], for CAR
+    energies: Any = None  # [M, B, H, T, P], for DAR: noise-free, at decision points
+    decision_length: Any = None  # [B]
 
 
 @flax.struct.dataclass
@@ -124,20 +134,28 @@ def sum_terms(terms: Mapping[str, PerExample]) -> dict[str, TermSum]:
     return sums
 
 
-def combine(sums: Mapping[str, TermSum], objective: JointObjective) -> Loss:
-    """sum_term weight numerator / denominator.
+def combine(sums: Mapping[str, TermSum], weights: Mapping[str, float | jax.Array]) -> Loss:
+    """sum_term weight numerator / denominator; `objective.weights()` gives the weights.
 
-    A term without examples is 0; a term of weight 0 is reported but has no part in the loss, so
-    it costs no backward pass.
+    A weight may be traced, so that a schedule does not recompile. A term of weight 0 is reported
+    but has no part in the loss, so it costs no backward pass. A term without examples is 0.
     """
-    weights = objective.weights()
+    weights = dict(weights)
+    if "kd" not in sums:  # a branch alone counts in full: no distillation to share with
+        weights["st_nll"] = 1.0
     terms = {
         name: s.numerator / jnp.where(s.denominator > 0, s.denominator, 1)
         for name, s in sums.items()
     }
     weighted = {name: weights[name] * value for name, value in terms.items()}
-    total = sum((value for name, value in weighted.items() if weights[name]), jnp.zeros(()))
+    counted = [value for name, value in weighted.items() if not _is_off(weights[name])]
+    total = sum(counted, jnp.zeros(()))
     return Loss(total=total, terms=terms, weighted=weighted)
+
+
+def _is_off(weight) -> bool:
+    """A weight of 0 that is known; a traced one may change from step to step."""
+    return arguments.is_known(weight) and float(weight) == 0
 
 
 def _denominator_of(name: str) -> str:

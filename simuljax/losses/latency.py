@@ -34,7 +34,7 @@ def latency(
     """
     arguments.one_of("metric", metric, METRICS)
     arguments.one_of("gather", gather, GATHERS)
-    delays = arguments.floats("delays", delays, "BHT", leading=False)
+    delays = _real_delays(delays, target_length)[0]
     if gather == "heads_then_metric":
         g = _softmax_weighted(delays, axis=1)
         value = METRICS[metric](g, source_length, target_length)
@@ -42,7 +42,7 @@ def latency(
         per_head = METRICS[metric](delays, source_length, target_length)
         value = {"max": jnp.max, "mean": jnp.mean}.get(gather, _softmax_weighted)(per_head, axis=1)
     value = jnp.maximum(value, 0) if clip else value
-    return value, _exists(target_length, value)
+    return value, _exists(target_length, delays)
 
 
 def head_variance(
@@ -52,19 +52,27 @@ def head_variance(
 
     Returns the value and weight 1 (0 for a sentence without targets). One head has no variance.
     """
-    delays = arguments.floats("delays", delays, "BHT", leading=False)
-    batch, heads, steps = delays.shape
-    real = arguments.real_positions("target_length", target_length, (batch,), steps)
+    delays, real = _real_delays(delays, target_length)
+    heads = delays.shape[1]
     deviation = delays - delays.mean(1, keepdims=True)
     variance = (deviation**2).sum(1) / max(heads - 1, 1)
     value = jnp.where(real, variance, 0).sum(-1) / jnp.maximum(real.sum(-1), 1)
-    return value, _exists(target_length, value)
+    return value, _exists(target_length, delays)
 
 
 def _softmax_weighted(x, axis):
     return (jax.nn.softmax(x, axis) * x).sum(axis)
 
 
-def _exists(target_length, value):
-    length = arguments.spread("target_length", target_length, value.shape)
-    return (length > 0).astype(value.dtype)
+def _real_delays(delays, target_length):
+    """Delays, 0 at padded target steps, and which steps are real [B, T]."""
+    delays = arguments.floats("delays", delays, "BHT", leading=False)
+    batch, _, steps = delays.shape
+    real = arguments.real_positions("target_length", target_length, (batch,), steps)
+    return jnp.where(real[:, None], delays, 0), real
+
+
+def _exists(target_length, delays):
+    batch, _, steps = delays.shape
+    length = arguments.spread("target_length", target_length, (batch,), steps)
+    return (length > 0).astype(delays.dtype)

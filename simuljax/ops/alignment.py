@@ -5,6 +5,7 @@ Dimension key: N problems, T target steps, S source positions.
 
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from simuljax.ops import arguments
 from simuljax.ops.alignment_kernel import MAX_TARGETS, fused_alignment
-from simuljax.ops.recurrence import linear_recurrence, vary_like
+from simuljax.ops.recurrence import linear_recurrence, vary_alike
 
 METHODS = ("exact", "closed_form", "fused", "auto")
 CLOSED_FORM_EPS = 1e-6
@@ -36,20 +37,21 @@ def expected_alignment(
       p: probability of writing step i at position j rather than reading on.
       lengths: real source positions; its shape is a prefix of the leading axes.
       method: `exact` scans rows, and positions associatively inside a row. `fused` gives the
-        same numbers from one kernel (interpreted, slowly, where there is no GPU). `auto` takes
-        `fused` where it runs and `exact` elsewhere; `explain_method` says which and why.
+        same numbers from one kernel (interpreted, slowly, where there is no GPU) and has first
+        derivatives in reverse mode only. `auto` takes `fused` where the default device runs it
+        and `exact` elsewhere; `explain_method` says which and why.
         `closed_form` is the published formula, kept for comparison: it loses mass.
     """
     p = arguments.floats("p", p, "TS")
     leading, (_, sources) = p.shape[:-2], p.shape[-2:]
     chosen = explain_method(method, p.shape, p.dtype).method
-    if p.size == 0:
-        return p
-    if chosen == "fused":
+    if chosen == "fused" and p.size:
         return _fused(p, lengths)
     if lengths is not None:
         real_S = arguments.real_positions("lengths", lengths, leading, sources)
         p = jnp.where(real_S[..., None, :], p, 0)
+    if p.size == 0:
+        return p
     return _scan_rows(_exact_row if chosen == "exact" else _closed_form_row, p)
 
 
@@ -105,8 +107,8 @@ def expected_delays(
     if positions is None:
         positions = jnp.arange(1, sources + 1)
     positions = jnp.asarray(positions, alpha.dtype)
-    leading = (*positions.shape[:-1],)
-    if positions.shape[-1:] != (sources,) or leading != alpha.shape[: len(leading)]:
+    leading = positions.shape[:-1]
+    if positions.shape[-1:] != (sources,) or leading != alpha.shape[:-2][: len(leading)]:
         raise ValueError(
             f"positions has shape {positions.shape}; alpha {alpha.shape} needs [{sources}], or"
             " that after a prefix of its leading axes."
@@ -125,7 +127,8 @@ def _scan_rows(row, p):
         alpha = row(p_row, previous)
         return alpha, alpha
 
-    _, alpha = jax.lax.scan(step, vary_like(start, p), p_TS)
+    start, p_TS = vary_alike(start, p_TS)
+    _, alpha = jax.lax.scan(step, start, p_TS)
     return jnp.moveaxis(alpha, 0, -2)
 
 
@@ -150,6 +153,7 @@ def _fused(p, lengths):
     if lengths is not None:
         arguments.spread("lengths", lengths, tuple(leading), sources)  # for its checks
         lengths = jnp.asarray(lengths, jnp.int32).reshape(-1)
+        p, lengths = vary_alike(p, lengths)
     p_NTS = p.reshape(-1, targets, sources)
     alpha = fused_alignment(p_NTS, lengths, _device().platform != "gpu")
     return alpha.reshape(p.shape)  # pyright: ignore[reportAttributeAccessIssue]
@@ -163,10 +167,9 @@ def _device():
 
 def _obstacle_to_kernel(shape, dtype) -> str | None:
     device = _device()
-    capability = float(getattr(device, "compute_capability", None) or 0)
     if device.platform != "gpu":
         return f"the kernel needs a CUDA device and this is {device.platform}"
-    if capability < 8:
+    if not re.match(r"[89]|\d\d", str(getattr(device, "compute_capability", ""))):
         return f"the kernel needs compute capability 8.0 and this is {device.device_kind}"
     if dtype.itemsize > 4:
         return f"the kernel computes in float32 and p is {dtype}"

@@ -2,7 +2,8 @@
 
 Shapes are checked at trace time. Values can be checked only where they are known: outside `jit`
 always for lengths, and for NaN while JAX's own `jax_debug_nans` is on (JAX then runs a jitted
-function that produced a NaN again without `jit`, so the check is reached there too).
+function that produced a NaN again without `jit`, so the check is reached there too; it is strict
+and refuses NaN in padding as well).
 """
 
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ from jax.core import Tracer
 
 def floats(name: str, x, axes: str, *, leading: bool = True) -> jax.Array:
     """x as an array of at least float32 whose last axes are called `axes`."""
+    if x is None:
+        raise ValueError(f"{name} is None; it must be given.")
     _no_nan(name, x)
     x = jnp.asarray(x)
     has_axes(name, x, axes, leading=leading)
@@ -44,10 +47,21 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> None:
 
 
 def spread(name: str, lengths, leading: tuple[int, ...], limit: int | None = None) -> jax.Array:
-    """Lengths [B] (any prefix of the leading axes) broadcast to all leading axes."""
-    if limit is not None:
-        _whole_numbers(name, lengths, limit)
+    """Lengths [B] (any prefix of the leading axes) broadcast to all leading axes.
+
+    None means all of `limit`, the padded size, where there is one.
+    """
+    if lengths is None:
+        if limit is None:
+            raise ValueError(f"{name} is None; it must be given.")
+        lengths = limit
+    if isinstance(lengths, list | tuple):
+        lengths = np.asarray(lengths)
+    if is_known(lengths) and np.size(lengths):
+        _in_range(name, np.asarray(lengths), limit)
     lengths = jnp.asarray(lengths)
+    if limit is not None and not jnp.issubdtype(lengths.dtype, jnp.integer):
+        raise ValueError(f"{name} must hold integers, not {lengths.dtype}.")
     if lengths.shape != leading[: lengths.ndim]:
         raise ValueError(
             f"{name} has shape {lengths.shape}, which is no prefix of the leading axes {leading}."
@@ -68,16 +82,13 @@ def is_known(x) -> bool:
     return not isinstance(x, Tracer)
 
 
-def _whole_numbers(name: str, lengths, limit: int) -> None:
-    """Integers from 0 to limit; known values are looked at in NumPy, also while tracing others."""
-    if not jnp.issubdtype(jnp.result_type(lengths), jnp.integer):
-        raise ValueError(f"{name} must hold integers, not {jnp.result_type(lengths)}.")
-    if is_known(lengths) and np.size(lengths):
-        low, high = np.asarray(lengths).min(), np.asarray(lengths).max()
-        if low < 0 or high > limit:
-            raise ValueError(
-                f"{name} must lie between 0 and {limit}, the padded size; got {low} to {high}."
-            )
+def _in_range(name: str, lengths: np.ndarray, limit: int | None) -> None:
+    """From 0 to the limit. NumPy, so that known values are seen also while others are traced."""
+    low, high = lengths.min(), lengths.max()
+    if limit is not None and high > limit:
+        raise ValueError(f"{name} must not exceed {limit}, the padded size; got {high}.")
+    if low < 0:
+        raise ValueError(f"{name} must not be negative; got {low}.")
 
 
 def _no_nan(name: str, x) -> None:

@@ -60,20 +60,39 @@ def _lookback(alpha, u):
 
 
 def _chunkwise(alpha, u, width):
-    """beta[j] = sum_c alpha[j+c] exp(u[j] - m[j+c]) / s[j+c], c in [0, width)."""
-    window = [_earlier(u, c) for c in range(width)]
-    m = jax.lax.stop_gradient(jnp.stack(window).max(0))
-    weights = [jnp.exp(u_l - m) for u_l in window]
-    share = alpha / sum(weights)
-    return sum((_later(share * w, c) for c, w in enumerate(weights)), jnp.zeros_like(alpha))
+    """With m[k] the maximum and s[k] = sum_l exp(u[l] - m[k]) over the window l in (k-width, k],
+
+    beta[j] = sum_{c < width} exp(u[j] - m[j+c]) alpha[j+c] / s[j+c]
+    """
+    m = _windowed_max(jax.lax.stop_gradient(u), width)
+    s = _sum_over(width, lambda c: jnp.exp(_shift(u, -c, width, -jnp.inf) - m), alpha)
+    share = alpha / s
+
+    def term(c):
+        return jnp.exp(u - _shift(m, c, width, jnp.inf)) * _shift(share, c, width, 0.0)
+
+    return _sum_over(width, term, alpha)
 
 
-def _earlier(x, c):
-    """x[k-c] at k, -inf before the start."""
-    pad = [(0, 0)] * (x.ndim - 1) + [(c, 0)]
-    return jnp.pad(x[..., : x.shape[-1] - c], pad, constant_values=-jnp.inf)
+def _windowed_max(x, width):
+    window = (1,) * (x.ndim - 1) + (width,)
+    before = [(0, 0)] * (x.ndim - 1) + [(width - 1, 0)]
+    low = jnp.asarray(-jnp.inf, x.dtype)
+    return jax.lax.reduce_window(x, low, jax.lax.max, window, (1,) * x.ndim, before)
 
 
-def _later(x, c):
-    """x[j+c] at j, 0 beyond the end."""
-    return jnp.pad(x[..., c:], [(0, 0)] * (x.ndim - 1) + [(0, c)])
+def _sum_over(count, term, like):
+    """sum_{c < count} term(c), one at a time and recomputed in the backward pass."""
+
+    @jax.checkpoint
+    def add(total, c):
+        return total + term(c), None
+
+    return jax.lax.scan(add, like * 0, jnp.arange(count))[0]
+
+
+def _shift(x, c, width, outside):
+    """x[j+c] at j for |c| < width; c may be traced."""
+    pad = [(0, 0)] * (x.ndim - 1) + [(width, width)]
+    padded = jnp.pad(x, pad, constant_values=outside)
+    return jax.lax.dynamic_slice_in_dim(padded, width + c, x.shape[-1], axis=x.ndim - 1)

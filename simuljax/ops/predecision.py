@@ -55,8 +55,7 @@ def pool_windows(
     """One state per window: the mean of its real members, or the last of them."""
     arguments.one_of("kind", kind, POOLINGS)
     _at_least_one("step", step)
-    states = jnp.asarray(states)
-    arguments.has_axes("states", states, "BSD")
+    states = arguments.floats("states", states, "BSD", leading=False)
     batch, size, width = states.shape
     if kind == "last":
         return jnp.take_along_axis(states, window_ends(lengths, size, step)[..., None], axis=1)
@@ -72,7 +71,7 @@ def place_on_triggers(
     p: Float[ArrayLike, "B *heads T W"], lengths: Int[ArrayLike, " B"], size: int, step: int
 ) -> Float[Array, "B *heads T size"]:
     """p of each window on the window's last real state, 0 on the others."""
-    p = arguments.floats("p", p, "TW")
+    p = arguments.floats("p", p, "BTW")
     triggers = fixed_triggers(lengths, size, step)
     if p.shape[0] != triggers.shape[0] or p.shape[-1] != _windows(size, step):
         raise ValueError(
@@ -97,5 +96,5 @@ def _batch_lengths(lengths, size: int, batch: int | None = None) -> jax.Array:
 
 
 def _at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{name} is {value}; it must be at least 1.")
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} is {value}; it must be a whole number from 1.")

@@ -26,9 +26,9 @@ def linear_recurrence(
     other way, and nothing of the scan's tree is kept for the backward pass.
     """
 
-    decay, value = jnp.asarray(decay), jnp.asarray(value)
+    decay, value = arguments.floats("decay", decay, "S"), arguments.floats("value", value, "S")
     arguments.same_shape("value", value, "decay", decay)
-    value = vary_like(value, decay)
+    decay, value = vary_alike(decay, value)
 
     def system(h):
         return h - decay * _neighbour(h, reverse)
@@ -56,7 +56,11 @@ def _neighbour(x, reverse):
     return jnp.pad(x[..., 1:] if reverse else x[..., :-1], pad)
 
 
-def vary_like(x, like):
-    """Inside `shard_map`, mark x as varying over the mesh axes that `like` varies over."""
-    missing = jax.typeof(like).manual_axis_type.varying - jax.typeof(x).manual_axis_type.varying
-    return jax.lax.pcast(x, tuple(missing), to="varying") if missing else x
+def vary_alike(*arrays):
+    """Inside `shard_map`, mark the arrays as varying over the mesh axes that any varies over."""
+    varying = [jax.typeof(x).manual_axis_type.varying for x in arrays]
+    missing = [tuple(frozenset().union(*varying) - own) for own in varying]
+    return tuple(
+        jax.lax.pcast(x, axes, to="varying") if axes else x
+        for x, axes in zip(arrays, missing, strict=True)
+    )

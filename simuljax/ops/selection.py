@@ -18,11 +18,12 @@ def monotonic_energy(
 ) -> Float[Array, "*batch T S"]:
     """e[i,j] = q[i] . k[j] / sqrt(D) + bias, accumulated in float32."""
     query, key = jnp.asarray(query), jnp.asarray(key)
+    arguments.has_axes("query", query, "TD", leading=True)
     if query.shape[:-2] != key.shape[:-2] or query.shape[-1:] != key.shape[-1:]:
         raise ValueError(
             f"key has shape {key.shape} and query {query.shape}; they must share [..., D]."
         )
-    accumulate = jnp.promote_types(query.dtype, jnp.float32)
+    accumulate = jnp.promote_types(jnp.result_type(query, key), jnp.float32)
     dots = jnp.einsum("...td,...sd->...ts", query, key, preferred_element_type=accumulate)
     return dots * query.shape[-1] ** -0.5 + bias
 
@@ -56,7 +57,9 @@ def wait_k_probability(
     2022): it follows k + 1. k may be traced.
     """
     arguments.one_of("convention", convention, CONVENTIONS)
-    if arguments.is_known(k) and np.asarray(k).min() < 1:
+    if jnp.ndim(k) or not jnp.issubdtype(jnp.result_type(k), jnp.integer):
+        raise ValueError(f"k is {k}; it must be one whole number (vmap over several).")
+    if arguments.is_known(k) and np.asarray(k) < 1:
         raise ValueError(f"k is {k}; wait-k reads at least 1 unit before it writes.")
     wait = jnp.asarray(k) + (convention == "papi")
     lead = jnp.arange(sources)[None, :] - jnp.arange(targets)[:, None]

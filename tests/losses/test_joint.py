@@ -1,5 +1,6 @@
 """The joint objective: every term by name, one reduction, right on ragged batches and devices."""
 
+import functools
 from dataclasses import replace
 
 import jax
@@ -36,6 +37,7 @@ def ragged_batch():
     return speech, text, targets
 
 
+@functools.partial(jax.jit, static_argnums=3)
 def sums_of(speech, text, targets, objective=ALL_ON):
     return losses.sum_terms(losses.joint_terms(speech, text, targets, objective))
 
@@ -50,7 +52,7 @@ def rows(tree: Branch, which) -> Branch:
 
 def test_terms_and_total_are_those_of_the_equation():
     speech, text, targets = ragged_batch()
-    loss = losses.combine(sums_of(speech, text, targets), ALL_ON)
+    loss = losses.combine(sums_of(speech, text, targets), ALL_ON.weights())
     nll, tokens = losses.label_smoothed_cross_entropy(speech.logits, targets, speech.target_length)
     kd, _ = losses.online_distillation(speech.logits, text.logits, speech.target_length)
     lag, _ = losses.latency(speech.delays, speech.state_length, speech.target_length)
@@ -82,7 +84,7 @@ def test_dar_is_the_mean_over_layers():
         )[0]
         for m in range(2)
     ]
-    term = losses.combine(sums_of(speech, text, targets), ALL_ON).terms["dar"]
+    term = losses.combine(sums_of(speech, text, targets), ALL_ON.weights()).terms["dar"]
     assert float(term) == pytest.approx(float((layers[0] + layers[1]).mean() / 2), rel=1e-6)
 
 
@@ -94,8 +96,8 @@ def test_sums_of_parts_are_the_sum_of_the_batch():
     ]
     added = jax.tree.map(jnp.add, *parts)
     np.testing.assert_allclose(jax.tree.leaves(added), jax.tree.leaves(whole), rtol=1e-5)
-    means = [float(losses.combine(part, ALL_ON).total) for part in parts]
-    together = float(losses.combine(whole, ALL_ON).total)
+    means = [float(losses.combine(part, ALL_ON.weights()).total) for part in parts]
+    together = float(losses.combine(whole, ALL_ON.weights()).total)
     assert abs(np.mean(means) - together) > 1e-2, "the control: averaging averages is wrong here"
 
 
@@ -107,7 +109,7 @@ def test_gradient_over_devices_is_the_gradient_of_the_batch():
         sums = sums_of(replace(speech, logits=logits), text, targets)
         if denominators is not None:
             sums = {n: TermSum(s.numerator, denominators[n]) for n, s in sums.items()}
-        return losses.combine(sums, ALL_ON).total
+        return losses.combine(sums, ALL_ON.weights()).total
 
     def on_device(speech, text, targets):
         own = sums_of(speech, text, targets)
@@ -146,7 +148,7 @@ def test_latency_is_watched_but_does_not_count_at_weight_0():
 
     def total(delays):
         sums = sums_of(replace(speech, delays=delays), text, targets, plain)
-        return losses.combine(sums, plain).total
+        return losses.combine(sums, plain.weights()).total
 
     assert "st_latency" in sums_of(speech, text, targets, plain)
     assert not jax.grad(total)(speech.delays).any()
@@ -168,7 +170,9 @@ def test_an_empty_batch_is_0_and_finite():
 
     def total(logits, energies):
         empty = replace(speech, logits=logits, energies=energies, **lengths)
-        return losses.combine(sums_of(empty, replace(text, **lengths), targets), ALL_ON).total
+        return losses.combine(
+            sums_of(empty, replace(text, **lengths), targets), ALL_ON.weights()
+        ).total
 
     value, gradients = jax.value_and_grad(total, (0, 1))(speech.logits, speech.energies)
     assert value == 0 and all(np.isfinite(g).all() for g in gradients)

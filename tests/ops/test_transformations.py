@@ -122,3 +122,51 @@ def test_nothing_recompiles_for_new_lengths():
     for shift in range(3):
         aligned(p, jnp.roll(lengths, shift))
     assert len(traced) == 1
+
+
+@pytest.mark.parametrize("method", ["exact", "fused"])
+def test_shared_probabilities_and_own_lengths_under_shard_map(method):
+    """What varies over devices through the lengths alone still gets its whole gradient."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("d",))
+    spec = jax.sharding.PartitionSpec
+    p, lengths = jnp.full((3, 4), 0.4), jnp.array([2, 4])
+
+    def on_device(p, lengths):
+        alpha = ops.expected_alignment(p, lengths[0], method=method)
+        return jax.lax.psum((alpha * jnp.arange(1, 5)).sum(), "d")
+
+    sharded = jax.shard_map(on_device, mesh=mesh, in_specs=(spec(), spec("d")), out_specs=spec())
+    both = jax.vmap(lambda n, p: (ops.expected_alignment(p, n) * jnp.arange(1, 5)).sum(), (0, None))
+    expected = jax.grad(lambda p: both(lengths, p).sum())(p)
+    np.testing.assert_allclose(jax.grad(sharded)(p, lengths), expected, rtol=1e-5)
+
+
+def test_soft_attention_of_varying_alpha_and_shared_energy_under_shard_map():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("d",))
+    spec = jax.sharding.PartitionSpec
+    alpha = jax.random.uniform(jax.random.key(0), (2, 3, 4))
+    energy = jax.random.normal(jax.random.key(1), (3, 4))
+    for chunk in (None, 2):
+        sharded = jax.shard_map(
+            lambda a, u, chunk=chunk: ops.expected_soft_attention(a[0], u, chunk=chunk)[None],
+            mesh=mesh,
+            in_specs=(spec("d"), spec()),
+            out_specs=spec("d"),
+        )
+        shared = jnp.broadcast_to(energy, alpha.shape)
+        expected = ops.expected_soft_attention(alpha, shared, chunk=chunk)
+        np.testing.assert_allclose(sharded(alpha, energy), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["exact", "fused"])
+def test_eager_calls_compile_once(method):
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    p = jnp.full((2, 3, 11), 0.3)
+    ops.expected_alignment(p, method=method)
+    assert compiled, "the control: the first call compiles"
+    compiled.clear()
+    ops.expected_alignment(p, method=method)
+    assert not compiled

@@ -1,0 +1,83 @@
+"""The command line, the only place that knows everything. Exit 0, 2 for bad use, 1 for failure."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import tyro
+
+from experiments import synthetic_alignment
+from experiments.synthetic_alignment import DemoConfig
+from simuljax.profile import alignment, dar
+
+Command = Callable[[], object]
+What = (
+    Annotated[alignment.AlignmentProfile, tyro.conf.subcommand("alignment", prefix_name=False)]
+    | Annotated[dar.DarProfile, tyro.conf.subcommand("dar", prefix_name=False)]
+)
+PARTS = {alignment.AlignmentProfile: alignment, dar.DarProfile: dar}
+
+
+def demo(config: DemoConfig) -> Command:
+    """Train a tiny monotonic decoder on a made-up alignment task and draw what it learnt."""
+    return lambda: synthetic_alignment.run(config)
+
+
+def profile(what: What, json: str | None = None, trace: Path | None = None) -> Command:
+    """Measure a part on this device.
+
+    Args:
+        what: The part.
+        json: Write the numbers as JSON to this file, or to standard output (`--json` alone).
+        trace: Write a trace for Perfetto or XProf into this directory.
+    """
+    part = PARTS[type(what)]
+
+    def command():
+        with jax.profiler.trace(str(trace)) if trace else contextlib.nullcontext():
+            report = part.run(what)
+        _show(report, part.table(report), json)
+
+    return command
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Read the command (what is wrong with it exits 2), then run it (what goes wrong exits 1)."""
+    command = tyro.extras.subcommand_cli_from_dict(
+        {"demo": demo, "profile": profile},
+        prog="simuljax",
+        args=_json_alone(sys.argv[1:] if args is None else args),
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.CascadeSubcommandArgs),
+    )
+    try:
+        command()
+    except (OSError, ModuleNotFoundError) as error:
+        sys.exit(f"simuljax: {error}")
+
+
+def _show(report: dict, text: str, json_path: str | None) -> None:
+    if json_path == "-":
+        print(json.dumps(report, indent=1))
+        return
+    print(text)
+    if json_path:
+        Path(json_path).parent.mkdir(parents=True, exist_ok=True)
+        Path(json_path).write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _json_alone(args: Sequence[str]) -> list[str]:
+    """`--json` without a path means standard output."""
+    out = []
+    for arg, following in zip(args, [*args, "--"][1:], strict=True):
+        out.append(arg)
+        if arg == "--json" and following.startswith("--"):
+            out.append("-")
+    return out
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""`simuljax profile alignment`: every method of the expected alignment, side by side."""
+
+import dataclasses
+import re
+import sys
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simuljax import ops
+from simuljax.profile.measure import copy_gb_per_s, measure
+
+PASSES_BOTH = 5  # read p, write alpha; read p and the cotangent, write its gradient
+CHECKED = 4  # problems whose numbers are compared with float64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AlignmentProfile:
+    """Time the expected alignment: forward, forward+backward, error, compile time, memory floor."""
+
+    sizes: tuple[str, ...] = ()
+    """Target steps x source positions; default 64x64 100x512 128x1500 (smaller without a GPU)."""
+    problems: int = 0
+    """Batch x heads; default 320, or 8 without a GPU."""
+    methods: tuple[str, ...] = ()
+    """Default exact closed_form, and fused on a CUDA device (elsewhere it is interpreted: slow)."""
+    mean: float = -1.0
+    """Mean of the random energies."""
+    deviation: float = 2.0
+    """Standard deviation of the random energies."""
+    seed: int = 0
+
+    def __post_init__(self):
+        """Refuse what cannot be run before anything is."""
+        for name in self.sizes:
+            _size(name)
+        for method in self.methods:
+            ops.explain_method(method, (1, 1))
+        if self.problems < 0:
+            raise ValueError(f"problems is {self.problems}; it must not be negative.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AlignmentRow:
+    """One method at one size. Errors are maxima against float64; the gradient's is relative."""
+
+    targets: int
+    sources: int
+    method: str
+    forward_ms: float
+    both_ms: float
+    floor_ms: float  # forward+backward at the device's copy bandwidth
+    times_floor: float
+    error: float
+    gradient_error: float
+    compile_s: float
+    temp_mib: float
+    kernels_forward: int
+    kernels_both: int
+
+
+def run(config: AlignmentProfile) -> dict:
+    """The whole grid, a line to standard error as each row is done."""
+    device = jax.devices()[0]
+    sizes, problems, methods = _defaults(config, device)
+    report = {
+        "device": device.device_kind,
+        "jax": jax.__version__,
+        "problems": problems,
+        "copy_gb_per_s": copy_gb_per_s(device),
+        "auto": {f"{t}x{s}": vars(ops.explain_method("auto", (t, s))) for t, s in sizes},
+    }
+    rows = []
+    for row in _rows(config, sizes, problems, methods, report["copy_gb_per_s"]):
+        rows.append(dataclasses.asdict(row))
+        print(f"{len(rows)}/{len(sizes) * len(methods)} {_brief(row)}", file=sys.stderr, flush=True)
+    return report | {"rows": rows}
+
+
+def table(report: dict) -> str:
+    """The report for people."""
+    head = (
+        f"{report['device']}, jax {report['jax']}, {report['problems']} problems,"
+        f" copy {report['copy_gb_per_s']:.0f} GB/s\n"
+        "  T x S      method       forward  fwd+bwd  x floor    error  gradient  compile"
+        "     temp  kernels\n"
+        "                               ms       ms               max  relative        s"
+        "      MiB  f / f+b\n"
+    )
+    lines = [
+        f"{r['targets']:>4} x {r['sources']:<5} {r['method']:<12}"
+        f"{r['forward_ms']:>8.3f} {r['both_ms']:>8.3f} {r['times_floor']:>8.1f}"
+        f" {r['error']:>8.0e} {r['gradient_error']:>9.0e} {r['compile_s']:>8.1f}"
+        f" {r['temp_mib']:>8.1f}  {r['kernels_forward']} / {r['kernels_both']}"
+        for r in report["rows"]
+    ]
+    auto = [f"auto at {k}: {v['method']} ({v['reason']})" for k, v in report["auto"].items()]
+    return head + "\n".join([*lines, *auto])
+
+
+def _defaults(config, device):
+    on_gpu = device.platform == "gpu"
+    names = config.sizes or (("64x64", "100x512", "128x1500") if on_gpu else ("64x64", "100x512"))
+    methods = config.methods or ("exact", "closed_form", *(["fused"] if on_gpu else []))
+    return [_size(name) for name in names], config.problems or (320 if on_gpu else 8), methods
+
+
+def _size(name: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", name)
+    if not match:
+        raise ValueError(f"sizes holds {name!r}; write target steps x source positions, as 64x512.")
+    return int(match[1]), int(match[2])
+
+
+def _rows(config, sizes, problems, methods, gb_per_s) -> Iterator[AlignmentRow]:
+    for targets, sources in sizes:
+        p, cotangent = _random_problem(config, (problems, targets, sources))
+        reference = _float64(p[:CHECKED], cotangent[:CHECKED])
+        floor_ms = PASSES_BOTH * p.nbytes / (gb_per_s * 1e6)
+        for method in methods:
+            yield _row(method, p, cotangent, reference, floor_ms)
+
+
+def _row(method, p, cotangent, reference, floor_ms) -> AlignmentRow:
+    def forward(p):
+        return ops.expected_alignment(p, method=method)
+
+    def both(p, cotangent):
+        alpha, pull_back = jax.vjp(forward, p)
+        return alpha, *pull_back(cotangent)
+
+    one, two = measure(forward, p), measure(both, p, cotangent)
+    alpha, gradient = (
+        np.asarray(x, np.float64) for x in jax.jit(both)(p[:CHECKED], cotangent[:CHECKED])
+    )
+    return AlignmentRow(
+        targets=p.shape[1],
+        sources=p.shape[2],
+        method=method,
+        forward_ms=one.ms,
+        both_ms=two.ms,
+        floor_ms=floor_ms,
+        times_floor=two.ms / floor_ms,
+        error=float(np.abs(alpha - reference[0]).max()),
+        gradient_error=float(np.abs(gradient - reference[1]).max() / np.abs(reference[1]).max()),
+        compile_s=two.compile_s,
+        temp_mib=two.temp_mib,
+        kernels_forward=one.kernels,
+        kernels_both=two.kernels,
+    )
+
+
+def _random_problem(config, shape):
+    energy_key, cotangent_key = jax.random.split(jax.random.key(config.seed))
+    energy = config.mean + config.deviation * jax.random.normal(energy_key, shape)
+    return jax.nn.sigmoid(energy), jax.random.normal(cotangent_key, shape)
+
+
+def _float64(p, cotangent):
+    """Alignment and gradient of the exact method in float64, on the host."""
+    host = jax.devices("cpu")[0]
+    with jax.enable_x64(True), jax.default_device(host):
+        p, cotangent = (jnp.asarray(np.asarray(x, np.float64), device=host) for x in (p, cotangent))
+        alpha, pull_back = jax.vjp(ops.expected_alignment, p)
+        return np.asarray(alpha), np.asarray(pull_back(cotangent)[0])
+
+
+def _brief(row: AlignmentRow) -> str:
+    return f"{row.method} {row.targets}x{row.sources}: forward+backward {row.both_ms:.3f} ms"

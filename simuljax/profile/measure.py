@@ -1,0 +1,61 @@
+"""Measuring one compiled function."""
+
+import dataclasses
+import functools
+import re
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+_NO_KERNEL = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "copy-done"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What a function costs on this device."""
+
+    ms: float  # per call, the best of several rounds
+    compile_s: float
+    temp_mib: float  # what it needs beside its inputs and outputs
+    kernels: int  # instructions of the compiled module's entry that launch something
+
+
+def measure(function: Callable, *args, rounds: int = 5, round_s: float = 0.1) -> Measurement:
+    """Compile `function`, then time rounds of calls that are queued together."""
+    lowered = jax.jit(function).lower(*args)
+    start = time.perf_counter()
+    compiled = lowered.compile()
+    compile_s = time.perf_counter() - start
+    jax.block_until_ready(compiled(*args))
+    calls = max(1, min(100, int(round_s / max(_seconds(compiled, args, 1), 1e-6))))
+    best = min(_seconds(compiled, args, calls) for _ in range(rounds))
+    memory = compiled.memory_analysis()
+    return Measurement(
+        ms=best * 1e3,
+        compile_s=compile_s,
+        temp_mib=memory.temp_size_in_bytes / 2**20 if memory else float("nan"),
+        kernels=count_kernels(compiled.as_text() or ""),
+    )
+
+
+def count_kernels(module: str) -> int:
+    """Instructions of a compiled module's entry that launch work (a loop counts once)."""
+    entry = module.partition("\nENTRY ")[2].split("\n}")[0]
+    opcodes = re.findall(r"^\s+(?:ROOT )?%?\S+ = .*? ([a-z][a-z0-9-]*)\(", entry, re.MULTILINE)
+    return sum(opcode not in _NO_KERNEL for opcode in opcodes)
+
+
+@functools.cache
+def copy_gb_per_s(device) -> float:
+    """Memory bandwidth that a large element-wise pass reaches, bytes read plus bytes written."""
+    size = 2**28 if device.platform == "gpu" else 2**25
+    x = jax.device_put(jnp.ones(size, jnp.float32), device)
+    return 2 * x.nbytes / (measure(lambda x: x + 1, x).ms * 1e6)
+
+
+def _seconds(compiled, args, calls):
+    start = time.perf_counter()
+    jax.block_until_ready([compiled(*args) for _ in range(calls)][-1])
+    return (time.perf_counter() - start) / calls

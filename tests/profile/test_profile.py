@@ -1,0 +1,72 @@
+"""The measurements measure, and say so in a table and in JSON."""
+
+import json
+
+import jax.numpy as jnp
+import pytest
+
+from simuljax.cli import main
+from simuljax.profile.measure import count_kernels, measure
+
+MODULE = """HloModule jit_f
+
+%fused (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  ROOT %add = f32[4]{0} add(%p, %p)
+}
+
+ENTRY %main.4 (Arg_0: f32[4]) -> (f32[4], f32[4]) {
+  %Arg_0 = f32[4]{0} parameter(0)
+  %constant = s32[320]{0} constant({...})
+  %call = (f32[4]{0}, f32[4]{0}) custom-call(%constant, %Arg_0), custom_call_target="kernel"
+  %get = f32[4]{0} get-tuple-element(%call), index=0
+  %loop_fusion = f32[4]{0} fusion(%get), kind=kLoop, calls=%fused
+  ROOT %tuple = (f32[4]{0}, f32[4]{0}) tuple(%get, %loop_fusion)
+}
+"""
+
+
+def test_kernels_are_counted_in_the_entry_only():
+    assert count_kernels(MODULE) == 2
+
+
+def test_measure():
+    cost = measure(lambda x: jnp.sin(x).sum(), jnp.ones(1000), rounds=2, round_s=0.01)
+    assert cost.ms > 0 and cost.compile_s > 0 and cost.kernels >= 1
+
+
+@pytest.mark.slow
+def test_profile_alignment_writes_what_it_shows(tmp_path, capsys):
+    path = tmp_path / "deep" / "alignment.json"
+    main(["profile", "alignment", "--sizes", "8x12", "--problems", "2", "--json", str(path)])
+    report = json.loads(path.read_text())
+    shown = capsys.readouterr().out
+    by_method = {row["method"]: row for row in report["rows"]}
+    assert by_method["exact"]["error"] < 1e-6 and by_method["exact"]["gradient_error"] < 1e-5
+    assert "closed_form" in shown and "auto at 8x12: exact" in shown
+    main(["profile", "alignment", "--sizes", "8x12", "--problems", "2", "--json"])
+    assert json.loads(capsys.readouterr().out)["problems"] == 2
+
+
+@pytest.mark.slow
+def test_profile_dar_holds_one_layer_at_a_time(capsys):
+    sizes = {"batch": 2, "heads": 2, "decisions": 32, "tokens": 16, "targets": 12, "layers": 4}
+    small = [word for name, n in sizes.items() for word in (f"--{name}", str(n))]
+    main(["profile", "dar", *small, "--json"])
+    one, everything = json.loads(capsys.readouterr().out)["rows"]
+    assert one["temp_mib"] < 0.6 * everything["temp_mib"]
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ([], "profile"),
+        (["profile", "alignment", "--size", "8x8"], "--sizes"),
+        (["profile", "alignment", "--sizes", "8by8"], "64x512"),
+        (["profile", "alignment", "--methods", "quick"], "exact"),
+    ],
+)
+def test_bad_use_exits_2_and_says_what_to_do(words, hint, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2 and hint in capsys.readouterr().err
