@@ -27,6 +27,7 @@ Dimension key: B sentences, N words, S frames, F features, T target tokens, D wi
 import dataclasses
 import enum
 import functools
+import importlib.util
 import time
 from pathlib import Path
 
@@ -363,6 +364,8 @@ def draw_alignment(axes, evaluation: Evaluation):
 
 def run(config: DemoConfig) -> dict[str, float]:
     """Trains both phases, draws the picture, prints and returns the numbers."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise OSError("the demo draws with matplotlib: pip install 'simuljax[plots]'")
     began = time.perf_counter()
     state, history, phases = initial_state(config), [], []
     print("compiling the training step", flush=True)

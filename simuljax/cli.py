@@ -55,7 +55,7 @@ def main(args: Sequence[str] | None = None) -> None:
     )
     try:
         command()
-    except (OSError, ModuleNotFoundError) as error:
+    except OSError as error:
         sys.exit(f"simuljax: {error}")
 
 

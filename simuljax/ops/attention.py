@@ -1,11 +1,13 @@
 """Expected soft attention over what has been read (Arivazhagan et al. 2019; Chiu & Raffel 2018)."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from simuljax.ops import arguments
-from simuljax.ops.recurrence import linear_recurrence
+from simuljax.ops.recurrence import linear_recurrence, vary_alike
 
 
 def expected_soft_attention(
@@ -30,6 +32,7 @@ def expected_soft_attention(
     """
     alpha, energy = arguments.floats("alpha", alpha, "TS"), arguments.floats("energy", energy, "TS")
     arguments.same_shape("energy", energy, "alpha", alpha)
+    alpha, energy = vary_alike(alpha, energy)
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk is {chunk}; a window holds at least 1 position.")
     if lengths is not None:
@@ -59,6 +62,7 @@ def _lookback(alpha, u):
     return weight * w
 
 
+@functools.partial(jax.jit, static_argnums=2)  # or each eager call would compile anew
 def _chunkwise(alpha, u, width):
     """With m[k] the maximum and s[k] = sum_l exp(u[l] - m[k]) over the window l in (k-width, k],
 
@@ -88,7 +92,8 @@ def _sum_over(count, term, like):
     def add(total, c):
         return total + term(c), None
 
-    return jax.lax.scan(add, like * 0, jnp.arange(count))[0]
+    start, _ = vary_alike(jnp.zeros_like(like), like)
+    return jax.lax.scan(add, start, jnp.arange(count))[0]
 
 
 def _shift(x, c, width, outside):

@@ -56,7 +56,7 @@ def _neighbour(x, reverse):
     return jnp.pad(x[..., 1:] if reverse else x[..., :-1], pad)
 
 
-def vary_alike(*arrays):
+def vary_alike(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     """Inside `shard_map`, mark the arrays as varying over the mesh axes that any varies over."""
     varying = [jax.typeof(x).manual_axis_type.varying for x in arrays]
     missing = [tuple(frozenset().union(*varying) - own) for own in varying]

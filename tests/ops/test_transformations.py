@@ -141,21 +141,23 @@ def test_shared_probabilities_and_own_lengths_under_shard_map(method):
     np.testing.assert_allclose(jax.grad(sharded)(p, lengths), expected, rtol=1e-5)
 
 
-def test_soft_attention_of_varying_alpha_and_shared_energy_under_shard_map():
+@pytest.mark.parametrize("chunk", [None, 2])
+@pytest.mark.parametrize("who", ["alpha", "energy"])
+def test_soft_attention_when_one_input_varies_under_shard_map(who, chunk):
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("d",))
-    spec = jax.sharding.PartitionSpec
-    alpha = jax.random.uniform(jax.random.key(0), (2, 3, 4))
-    energy = jax.random.normal(jax.random.key(1), (3, 4))
-    for chunk in (None, 2):
-        sharded = jax.shard_map(
-            lambda a, u, chunk=chunk: ops.expected_soft_attention(a[0], u, chunk=chunk)[None],
-            mesh=mesh,
-            in_specs=(spec("d"), spec()),
-            out_specs=spec("d"),
-        )
-        shared = jnp.broadcast_to(energy, alpha.shape)
-        expected = ops.expected_soft_attention(alpha, shared, chunk=chunk)
-        np.testing.assert_allclose(sharded(alpha, energy), expected, atol=1e-6)
+    own, shared = PartitionSpec("d"), PartitionSpec()
+    varying = jax.random.uniform(jax.random.key(0), (2, 3, 4))
+    constant = jax.random.uniform(jax.random.key(1), (3, 4))
+
+    def attend(varying, constant):
+        alpha, energy = (varying, constant) if who == "alpha" else (constant, varying)
+        return ops.expected_soft_attention(alpha, energy, chunk=chunk)
+
+    sharded = jax.shard_map(
+        lambda x, y: attend(x[0], y)[None], mesh=mesh, in_specs=(own, shared), out_specs=own
+    )
+    expected = jax.vmap(attend, (0, None))(varying, constant)
+    np.testing.assert_allclose(sharded(varying, constant), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["exact", "fused"])
@@ -165,8 +167,11 @@ def test_eager_calls_compile_once(method):
         lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
     )
     p = jnp.full((2, 3, 11), 0.3)
-    ops.expected_alignment(p, method=method)
+    call = lambda: ops.expected_soft_attention(  # noqa: E731
+        ops.expected_alignment(p, method=method), p, chunk=3
+    )
+    call()
     assert compiled, "the control: the first call compiles"
     compiled.clear()
-    ops.expected_alignment(p, method=method)
+    call()
     assert not compiled
