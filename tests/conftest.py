@@ -17,7 +17,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 # From here on every call into these packages has its shapes and dtypes checked.
-install_import_hook(["simuljax.ops", "simuljax.losses"], "beartype.beartype")
+install_import_hook(["simuljax.ops", "simuljax.losses", "simuljax.audio"], "beartype.beartype")
 
 
 @pytest.fixture

@@ -1,0 +1,58 @@
+"""From recordings to what a model hears.
+
+    audio -> samples               waveform: any file, int16 mono at 16 kHz, or a counted refusal
+    samples -> features            features: 80 log-mel filterbanks, pitch where asked for
+    features -> normalised         statistics: over the training set, stored with the model
+    normalised -> augmented        spec_augment: in training only
+
+Features come whole (`extract`) or as the samples arrive (`init_stream`, `stream_step`), and are the
+same either way. Padding is on the right; features of real samples never depend on it. The parts
+have their own modules: `filterbank`, `pitch`, `spec_augment`.
+"""
+
+from simuljax.audio.features import (
+    Features,
+    FeatureState,
+    extract,
+    init_stream,
+    stream_step,
+)
+from simuljax.audio.filterbank import Filterbank, frame_count
+from simuljax.audio.pitch_track import Pitch
+from simuljax.audio.spec_augment import LIBRISPEECH_BASIC, LIBRISPEECH_DOUBLE, SpecAugment
+from simuljax.audio.statistics import (
+    FeatureError,
+    FeatureRecord,
+    Moments,
+    Statistics,
+    load_features,
+    normalise,
+    save_features,
+)
+from simuljax.audio.waveform import RATE, AudioError, Recording, as_int16, read_audio
+
+__all__ = [
+    "LIBRISPEECH_BASIC",
+    "LIBRISPEECH_DOUBLE",
+    "RATE",
+    "AudioError",
+    "FeatureError",
+    "FeatureRecord",
+    "FeatureState",
+    "Features",
+    "Filterbank",
+    "Moments",
+    "Pitch",
+    "Recording",
+    "SpecAugment",
+    "Statistics",
+    "as_int16",
+    "extract",
+    "frame_count",
+    "init_stream",
+    "load_features",
+    "normalise",
+    "read_audio",
+    "save_features",
+    "stream_step",
+]

@@ -1,0 +1,92 @@
+"""SpecAugment (Park et al. 2019): stripes of time and of frequency are blotted out.
+
+Per example of n real frames and D dimensions, for each mask:
+
+    width ~ U{0 .. W},  start ~ U{0 .. n - width}    time, with W = min(T, floor(p n))
+    width ~ U{0 .. W},  start ~ U{0 .. D - width}    frequency, with W = min(F, D)
+
+Their time warping is left out, as it costs the most and, in their own ablation, gives the least.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, UInt32
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecAugment:
+    """How many masks of each kind, and how wide they may be."""
+
+    frequency_masks: int = 2
+    frequency_width: int = 27  # F
+    time_masks: int = 2
+    time_width: int = 100  # T, in frames
+    time_fraction: float = 1.0  # p: no time mask is wider than this part of the example
+    fill: Literal["mean", "zero"] = "mean"  # of each dimension over the example; or 0
+
+    def __post_init__(self) -> None:
+        """Refuses what would silently mask nothing, or everything."""
+        counts = (
+            self.frequency_masks, self.frequency_width, self.time_masks, self.time_width
+        )  # fmt: skip
+        if min(counts) < 0 or not 0 <= self.time_fraction <= 1:
+            raise ValueError(f"{self}: numbers and widths are from 0, time_fraction in [0, 1].")
+        if self.fill not in ("mean", "zero"):
+            raise ValueError(f"fill is {self.fill!r}; choose 'mean' or 'zero'.")
+
+
+LIBRISPEECH_BASIC = LB = SpecAugment(frequency_masks=1, time_masks=1)
+LIBRISPEECH_DOUBLE = LD = SpecAugment(frequency_masks=2, time_masks=2)
+
+
+def spec_augment(
+    key: PRNGKeyArray | UInt32[Array, "2"],
+    features: Float[ArrayLike, "B F D"],
+    lengths: Int[ArrayLike, " B"],
+    config: SpecAugment = LIBRISPEECH_DOUBLE,
+) -> Float[Array, "B F D"]:
+    """Features with masks that differ from example to example; padding stays as it is.
+
+    An example's masks depend on the key, its place in the batch and its length: neither on what
+    else is in the batch nor on how far it is padded.
+    """
+    features, lengths = jnp.asarray(features), jnp.asarray(lengths)
+    keys = jax.vmap(lambda place: jax.random.fold_in(key, place))(jnp.arange(len(lengths)))
+    return jax.vmap(lambda k, x, n: _augment(k, x, n, config))(keys, features, lengths)
+
+
+def _augment(key: jax.Array, features: jax.Array, length: jax.Array, config: SpecAugment):
+    size, dims = features.shape
+    draws = jax.random.uniform(key, (config.time_masks + config.frequency_masks, 2))
+    widest = jnp.minimum(config.time_width, jnp.floor(config.time_fraction * length))
+    in_time = _stripes(draws[: config.time_masks], widest, length, size)
+    widest = jnp.asarray(min(config.frequency_width, dims))
+    in_frequency = _stripes(draws[config.time_masks :], widest, jnp.asarray(dims), dims)
+    real = (jnp.arange(size) < length)[:, None]
+    masked = (in_time[:, None] | in_frequency) & real
+    return jnp.where(masked, _fill(features, real, length, config), features)
+
+
+def _stripes(
+    draws: Float[Array, "masks 2"], widest: jax.Array, length: jax.Array, size: int
+) -> Bool[Array, " size"]:
+    """True inside any of the stripes, all of which lie before `length`."""
+    width = _up_to(widest, draws[:, 0])
+    start = _up_to(length - width, draws[:, 1])
+    position = jnp.arange(size)[:, None]
+    return ((position >= start) & (position < start + width)).any(-1)
+
+
+def _up_to(most: jax.Array, draws: Float[Array, " masks"]) -> Float[Array, " masks"]:
+    """Whole numbers from 0 to `most`, which is reached too, out of draws from [0, 1)."""
+    return jnp.minimum(jnp.floor(draws * (most + 1)), most)
+
+
+def _fill(features: jax.Array, real: jax.Array, length: jax.Array, config: SpecAugment):
+    if config.fill == "zero":
+        return jnp.zeros((), features.dtype)
+    total = jnp.where(real, features, 0).sum(0, dtype=jnp.float32)
+    return (total / jnp.maximum(length, 1)).astype(features.dtype)

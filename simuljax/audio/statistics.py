@@ -1,0 +1,164 @@
+"""Mean and variance over a training set, kept in one file with the features they are of.
+
+Features at decoding that differ from those at training (another normalisation, another filterbank)
+do not fail: they translate badly. So the configuration and the statistics travel together, as
+`features.json` beside a model, and a decoder that computes other features is refused.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, ArrayLike, Float
+
+from simuljax.audio.features import Features
+
+FILE_NAME = "features.json"
+_CONSTANT = 1e-5  # a dimension that varies less, for its size, does not vary: it is rounding
+
+
+class FeatureError(ValueError):
+    """A file of statistics that cannot be used, or not for these features."""
+
+
+@struct.dataclass
+class Statistics:
+    """Of every dimension over all frames of a training set."""
+
+    mean: jax.Array | np.ndarray  # [D] float32
+    std: jax.Array | np.ndarray  # [D] float32, 1 for a dimension that does not vary
+    frames: int | jax.Array  # an array only while traced
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureRecord:
+    """What a model was trained on."""
+
+    features: Features
+    statistics: Statistics
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Moments:
+    """Sums in float64 over frames, to be added to and merged in any order, on any worker."""
+
+    count: int
+    total: Float[np.ndarray, " D"]
+    squares: Float[np.ndarray, " D"]
+
+    @classmethod
+    def empty(cls, dims: int) -> "Moments":
+        """Of no frame."""
+        return cls(count=0, total=np.zeros(dims), squares=np.zeros(dims))
+
+    def add(self, features: Float[ArrayLike, "*frames D"]) -> "Moments":
+        """With these frames, all of which must be real: cut padding off first."""
+        values = np.asarray(features, np.float64)
+        if values.shape[-1:] != self.total.shape:
+            raise ValueError(f"features has shape {values.shape}; needs [..., {len(self.total)}].")
+        if not np.isfinite(values).all():
+            raise ValueError("features holds NaN or infinity; check the recording it is of.")
+        rows = values.reshape(-1, values.shape[-1])
+        more = Moments(count=len(rows), total=rows.sum(0), squares=np.square(rows).sum(0))
+        return self.merge(more)
+
+    def merge(self, other: "Moments") -> "Moments":
+        """Both together."""
+        if other.total.shape != self.total.shape:
+            raise ValueError(f"{len(other.total)} dimensions do not go with {len(self.total)}.")
+        return Moments(
+            count=self.count + other.count,
+            total=self.total + other.total,
+            squares=self.squares + other.squares,
+        )
+
+    def statistics(self) -> Statistics:
+        """Mean and standard deviation; 1 for a dimension that does not vary."""
+        if self.count == 0:
+            raise ValueError("there are no frames to take statistics of.")
+        mean = self.total / self.count
+        std = np.sqrt(np.maximum(self.squares / self.count - np.square(mean), 0))
+        std = np.where(std > _CONSTANT * np.maximum(1, np.abs(mean)), std, 1)
+        return Statistics(
+            mean=mean.astype(np.float32), std=std.astype(np.float32), frames=self.count
+        )
+
+
+def normalise(
+    features: Float[ArrayLike, "*batch D"], statistics: Statistics
+) -> Float[Array, "*batch D"]:
+    """Each dimension with mean 0 and variance 1 over the training set. Padding changes too."""
+    features = jnp.asarray(features)
+    if features.shape[-1:] != statistics.mean.shape:
+        raise ValueError(
+            f"features has shape {features.shape}; the statistics are of"
+            f" {statistics.mean.shape[-1]} dimensions."
+        )
+    return (features - jnp.asarray(statistics.mean)) / jnp.asarray(statistics.std)
+
+
+def save_features(path: str | Path, record: FeatureRecord) -> None:
+    """Writes the file whole or not at all: a run that dies leaves no half of it behind."""
+    path, statistics = Path(path), record.statistics
+    if np.shape(statistics.mean) != (record.features.dims,):
+        raise FeatureError(
+            f"statistics of shape {np.shape(statistics.mean)} do not go with features of"
+            f" {record.features.dims} dimensions."
+        )
+    values = {
+        "features": record.features.to_json(),
+        "statistics": {
+            "frames": int(statistics.frames),
+            "mean": np.asarray(statistics.mean).tolist(),
+            "std": np.asarray(statistics.std).tolist(),
+        },
+    }
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(values, indent=1) + "\n")
+    os.replace(partial, path)
+
+
+def load_features(path: str | Path, expected: Features | None = None) -> FeatureRecord:
+    """The record in the file, which must be of the features that are expected, if any are."""
+    try:
+        values = json.loads(Path(path).read_text())
+        record = FeatureRecord(
+            features=Features.from_json(values["features"]),
+            statistics=_read_statistics(values["statistics"]),
+        )
+    except FileNotFoundError as error:
+        raise FeatureError(f"{path} is not there; it is written beside a model.") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"no entry {error}" if isinstance(error, KeyError) else str(error)
+        raise FeatureError(f"{path} is damaged or no file of statistics: {what}") from error
+    if record.statistics.mean.shape != (record.features.dims,):
+        raise FeatureError(f"{path} has {len(record.statistics.mean)} means for {record.features}.")
+    if expected is not None and expected != record.features:
+        raise FeatureError(
+            f"{path} is of other features than these: {_differences(record.features, expected)}."
+            " A model hears only what it was trained on; use the configuration in the file."
+        )
+    return record
+
+
+def _read_statistics(values: dict[str, Any]) -> Statistics:
+    mean, std = (np.array(values[name], np.float32) for name in ("mean", "std"))
+    if mean.shape != std.shape or not np.isfinite(mean).all() or not (std > 0).all():
+        raise ValueError("mean and std must be as long as each other, finite, and std positive.")
+    return Statistics(mean=mean, std=std, frames=int(values["frames"]))
+
+
+def _differences(trained: Features, asked: Features) -> str:
+    """`preemphasis was 0.97 and is 0.9, ...`."""
+    old, new = (_flat(config.to_json()) for config in (trained, asked))
+    return ", ".join(f"{k} was {old[k]} and is {new[k]}" for k in old if old[k] != new[k])
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    return {**values.pop("filterbank"), **values}

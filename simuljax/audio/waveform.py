@@ -1,0 +1,206 @@
+"""From a file, or from what a user holds, to 16-bit mono samples at one rate.
+
+A corpus of a thousand talks has a few files that are not what they should be. Each is refused with
+a reason out of `REASONS`, so that the reasons can be counted, and a detail of what was found.
+"""
+
+import contextlib
+import io
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, get_args, runtime_checkable
+
+import numpy as np
+import soundfile
+from jaxtyping import Float, Int16, Real
+from scipy import signal
+
+from simuljax.audio import containers
+from simuljax.audio.containers import Stream
+
+RATE = 16_000
+Reason = Literal[
+    "no such file", "corrupt audio", "truncated", "no samples", "not finite", "not samples"
+]
+REASONS: tuple[Reason, ...] = get_args(Reason)
+
+_SLACK_S = 0.1  # transcripts round, and compressed formats count their frames loosely
+_RATES = range(1_000, 1_000_000)  # outside, a header is broken rather than unusual
+_LOUDEST = 1.1  # a decoder overshoots ±1 a little; samples on another scale are far beyond
+# Sphere files (NIST) carry the suffix .wav in some of the oldest corpora.
+_FORMATS = {
+    ".wav": ("WAV", "WAVEX", "RF64", "NIST"),
+    ".flac": ("FLAC",),
+    ".mp3": ("MP3",),
+    ".ogg": ("OGG",),
+    ".opus": ("OGG",),
+}
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """An open binary file, or a member of a zip archive."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class AudioError(ValueError):
+    """Audio that cannot be used: `reason` is one of `REASONS`, `detail` says what was found."""
+
+    def __init__(self, reason: Reason, detail: str):
+        super().__init__(f"{reason}: {detail}")
+        self.reason: Reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recording:
+    """Mono samples at the rate that was asked for, and what the file held."""
+
+    samples: Int16[np.ndarray, " N"]
+    source_rate: int
+    channels: int
+
+
+def read_audio(
+    file: str | Path | Readable,
+    *,
+    offset_s: float = 0.0,
+    duration_s: float | None = None,
+    rate: int = RATE,
+) -> Recording:
+    """The stretch of a file from `offset_s`, channels averaged, at `rate`; or an `AudioError`.
+
+    Only the stretch is decoded, by seeking (Opus decodes the first 80 ms after a seek not bit for
+    bit as in one pass). A stretch that ends up to 0.1 s after the file does is shortened. Silence
+    is fine; float samples beyond ±1 are clipped.
+    """
+    name = str(file if isinstance(file, str | Path) else getattr(file, "name", "the audio"))
+    with _binary(file, name) as stream:
+        if missing := containers.cut_off(stream):
+            raise AudioError("corrupt audio", f"{name} is {missing}.")
+        stream.seek(0)
+        with _decoder(stream, name) as sound:
+            start, count = _stretch(sound, name, offset_s, duration_s)
+            samples = _decode(sound, name, start, count)
+            source_rate, channels = sound.samplerate, sound.channels
+    mono = _resample(_finite(samples, name).mean(1), source_rate, rate)
+    return Recording(samples=_to_int16(mono), source_rate=source_rate, channels=channels)
+
+
+def as_int16(samples: Real[np.ndarray, "..."], rate: int) -> Int16[np.ndarray, " N"]:
+    """Samples that a user holds, at `rate`: int16, or float in [-1, 1]; mono. At 16 kHz after."""
+    samples = np.asarray(samples)
+    if samples.ndim != 1:
+        raise AudioError("not samples", f"shape {samples.shape}; give one channel, [N].")
+    if rate not in _RATES:
+        raise AudioError("not samples", f"a rate of {rate}; give samples per second, like {RATE}.")
+    if samples.size == 0:
+        raise AudioError("no samples", "the array is empty.")
+    if samples.dtype == np.int16:
+        scaled = samples.astype(np.float32) / 32768
+    elif np.issubdtype(samples.dtype, np.floating):
+        scaled = _in_scale(_finite(samples.astype(np.float32), "the array"))
+    else:
+        raise AudioError("not samples", f"{samples.dtype}; give int16, or float in [-1, 1].")
+    return _to_int16(_resample(scaled, rate, RATE))
+
+
+def _binary(file: str | Path | Readable, name: str) -> Stream:
+    """A seekable stream of bytes. An open file, perhaps a member of an archive, is read whole."""
+    if isinstance(file, str | Path):
+        try:
+            return open(file, "rb")
+        except OSError as error:
+            raise AudioError("no such file", f"{name}: {error.strerror}.") from error
+    try:
+        return io.BytesIO(file.read())
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise AudioError("corrupt audio", f"{name} cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def _decoder(stream: Stream, name: str) -> Iterator[soundfile.SoundFile]:
+    """The decoder for what the bytes are, which must be what the suffix says they are."""
+    suffix = Path(name).suffix.lower()
+    try:
+        sound = soundfile.SoundFile(stream)
+    except soundfile.LibsndfileError as error:
+        raise AudioError("corrupt audio", f"{name}: {error.error_string}") from error
+    except TypeError as error:  # a suffix that stands for samples without any header
+        raise AudioError("corrupt audio", f"{name} has no header; convert it to WAV.") from error
+    with sound:
+        if sound.format not in _FORMATS.get(suffix, (sound.format,)):
+            detail = f"{name} holds {sound.format}, not {suffix[1:]}; rename or convert it."
+            raise AudioError("corrupt audio", detail)
+        if sound.samplerate not in _RATES:
+            detail = f"{name} says it has {sound.samplerate} samples a second."
+            raise AudioError("corrupt audio", detail)
+        yield sound
+
+
+def _stretch(
+    sound: soundfile.SoundFile, name: str, offset_s: float, duration_s: float | None
+) -> tuple[int, int]:
+    """First frame and number of frames; those that are asked for must be there."""
+    if sound.frames >= 2**62:  # the decoder's way to say that it does not know
+        detail = f"{name} does not say how long it is; write it again, for example as WAV."
+        raise AudioError("corrupt audio", detail)
+    length_s = sound.frames / sound.samplerate
+    if not 0 <= offset_s < length_s or (duration_s is not None and not duration_s > 0):
+        stretch = f"{'all' if duration_s is None else duration_s} from {offset_s} s"
+        raise AudioError("no samples", f"{name} has {length_s:.3f} s; asked for {stretch}.")
+    if duration_s is not None and offset_s + duration_s > length_s + _SLACK_S:
+        detail = f"{name} ends at {length_s:.3f} s, its stretch at {offset_s + duration_s:.3f} s."
+        raise AudioError("truncated", detail)
+    start = round(offset_s * sound.samplerate)
+    wanted = sound.frames if duration_s is None else round(duration_s * sound.samplerate)
+    if (count := min(wanted, sound.frames - start)) < 1:
+        raise AudioError("no samples", f"{name}: the stretch is shorter than one sample.")
+    return start, count
+
+
+def _decode(
+    sound: soundfile.SoundFile, name: str, start: int, count: int
+) -> Float[np.ndarray, "N channels"]:
+    """float32 holds 16 and 24 bit samples exactly."""
+    try:
+        sound.seek(start)
+        samples = sound.read(count, dtype="float32", always_2d=True)
+    except soundfile.LibsndfileError as error:
+        raise AudioError("corrupt audio", f"{name}: {error.error_string}") from error
+    slack = _SLACK_S * sound.samplerate if sound.format == "MP3" else 0
+    if len(samples) < count - slack or not len(samples):
+        detail = f"{name} promises {count} frames from frame {start}, {len(samples)} are there."
+        raise AudioError("corrupt audio", detail)
+    return samples
+
+
+def _finite(samples: Float[np.ndarray, "..."], name: str) -> Float[np.ndarray, "..."]:
+    if not np.isfinite(samples).all():
+        first = int(np.argwhere(~np.isfinite(samples))[0, 0])
+        raise AudioError("not finite", f"{name} has NaN or infinity at sample {first}.")
+    return samples
+
+
+def _in_scale(samples: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+    if (peak := float(np.abs(samples).max())) > _LOUDEST:
+        detail = f"float samples reach {peak:g}; scale them to [-1, 1] (int16 values: / 32768)."
+        raise AudioError("not samples", detail)
+    return samples
+
+
+def _resample(samples: Float[np.ndarray, " N"], source: int, rate: int) -> Float[np.ndarray, " M"]:
+    """A polyphase low-pass filter at the exact ratio of the rates."""
+    if source == rate:
+        return samples
+    common = math.gcd(source, rate)
+    return signal.resample_poly(samples, rate // common, source // common)
+
+
+def _to_int16(samples: Float[np.ndarray, " N"]) -> Int16[np.ndarray, " N"]:
+    return np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)

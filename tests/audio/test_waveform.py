@@ -1,0 +1,231 @@
+"""Recordings of many kinds become the same samples; broken ones are refused with a reason."""
+
+import io
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+import soundfile
+
+from simuljax.audio import AudioError, as_int16, read_audio
+from simuljax.audio.waveform import REASONS
+from tests.audio.signals import babble, real_talk, tone
+
+VOICE = babble(16_000)
+
+
+def write(path, samples=VOICE, rate=16_000, *, format=None, subtype=None):
+    soundfile.write(path, samples, rate, format=format, subtype=subtype)
+    return path
+
+
+def refused(file, reason, detail, **stretch):
+    assert reason in REASONS
+    with pytest.raises(AudioError, match=detail) as caught:
+        read_audio(file, **stretch)
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.aiff", "a.w64", "A.WAV"])
+def test_lossless_files_come_back_bit_for_bit(tmp_path, name):
+    recording = read_audio(write(tmp_path / name))
+    np.testing.assert_array_equal(recording.samples, VOICE)
+    assert recording.samples.dtype == np.int16
+    assert (recording.source_rate, recording.channels) == (16_000, 1)
+
+
+@pytest.mark.parametrize("name", ["a.ogg", "a.mp3"])
+def test_lossy_files_sound_alike(tmp_path, name):
+    samples = read_audio(write(tmp_path / name)).samples
+    assert len(samples) == len(VOICE)
+    assert np.corrcoef(samples, VOICE)[0, 1] > 0.95
+
+
+@pytest.mark.parametrize("subtype", ["PCM_24", "PCM_32", "FLOAT", "DOUBLE"])
+def test_other_widths_of_a_sample(tmp_path, subtype):
+    path = write(tmp_path / "a.wav", VOICE / 32768, subtype=subtype)
+    np.testing.assert_array_equal(read_audio(path).samples, VOICE)
+
+
+def test_floats_are_rounded_and_clipped(tmp_path):
+    path = write(tmp_path / "a.wav", np.array([0.0, 1.5, -1.5, 1.6 / 32768]), subtype="FLOAT")
+    assert read_audio(path).samples.tolist() == [0, 32767, -32768, 2]
+
+
+def test_channels_are_averaged(tmp_path):
+    both = np.stack([VOICE, np.full_like(VOICE, 101)], 1)
+    recording = read_audio(write(tmp_path / "a.wav", both))
+    assert recording.channels == 2
+    np.testing.assert_array_equal(recording.samples, np.rint((VOICE.astype(float) + 101) / 2))
+
+
+@pytest.mark.parametrize("rate", [8_000, 22_050, 44_100, 48_000])
+def test_other_rates_are_resampled(tmp_path, rate):
+    def wave(rate):
+        return np.rint(9000 * np.sin(2 * np.pi * 440 * np.arange(rate) / rate)).astype(np.int16)
+
+    recording = read_audio(write(tmp_path / "a.wav", wave(rate), rate))
+    assert recording.source_rate == rate
+    assert len(recording.samples) == 16_000
+    inner = slice(500, -500)
+    np.testing.assert_allclose(recording.samples[inner], wave(16_000)[inner], atol=60)
+
+
+def test_what_a_lower_rate_cannot_hold_is_filtered_out(tmp_path):
+    high = np.rint(9000 * np.sin(2 * np.pi * 15_000 * np.arange(48_000) / 48_000)).astype(np.int16)
+    assert np.abs(read_audio(write(tmp_path / "a.wav", high, 48_000)).samples[500:-500]).max() < 100
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.flac"])
+def test_a_stretch(tmp_path, name):
+    path = write(tmp_path / name)
+    part = read_audio(path, offset_s=0.25, duration_s=0.5).samples
+    np.testing.assert_array_equal(part, VOICE[4_000:12_000])
+    np.testing.assert_array_equal(read_audio(path, offset_s=0.9).samples, VOICE[14_400:])
+
+
+def test_a_stretch_may_end_a_little_after_the_file(tmp_path):
+    path = write(tmp_path / "a.wav")
+    late = read_audio(path, offset_s=0.5, duration_s=0.59).samples
+    np.testing.assert_array_equal(late, VOICE[8_000:])
+    refused(path, "truncated", r"ends at 1\.000 s, its stretch at 1\.110 s", duration_s=1.11)
+
+
+@pytest.mark.parametrize(
+    "stretch",
+    [
+        *({"offset_s": start} for start in (1.0, 7.0, -1.0, float("nan"))),
+        *({"duration_s": length} for length in (0.0, float("nan"), 1e-6)),
+    ],
+    ids=str,
+)
+def test_a_stretch_without_samples(tmp_path, stretch):
+    refused(write(tmp_path / "a.wav"), "no samples", r"a\.wav", **stretch)
+
+
+def test_silence_is_fine(tmp_path):
+    assert not read_audio(write(tmp_path / "a.wav", np.zeros(99, np.int16))).samples.any()
+
+
+def test_a_file_without_samples(tmp_path):
+    refused(write(tmp_path / "a.wav", np.zeros(0, np.int16)), "no samples", r"0\.000 s")
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    refused(tmp_path / "a.wav", "no such file", "No such file")
+    refused(str(tmp_path), "no such file", "Is a directory")
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.mp3", "a.ogg", "a.opus", "a.aiff"])
+def test_a_file_that_was_cut_off(tmp_path, name):
+    form, subtype = ("OGG", "OPUS") if name == "a.opus" else (None, None)
+    path = write(tmp_path / name, np.tile(VOICE, 20), format=form, subtype=subtype)
+    assert read_audio(path).samples.size == 320_000
+    whole = path.read_bytes()
+    for kept in (0.99, 0.5, 0.01, 0):
+        path.write_bytes(whole[: int(kept * len(whole))])
+        refused(path, "corrupt audio", name)
+
+
+def test_the_end_of_a_wav_need_not_be_known(tmp_path):
+    """A program that writes to a pipe does not know how long the recording will be."""
+    path = write(tmp_path / "a.wav")
+    data = bytearray(path.read_bytes())
+    data[40:44] = struct.pack("<I", 0xFFFFFFFF)
+    path.write_bytes(data)
+    np.testing.assert_array_equal(read_audio(path).samples, VOICE)
+
+
+def test_a_chunk_before_the_samples_is_stepped_over(tmp_path):
+    path = write(tmp_path / "a.wav")
+    data = path.read_bytes()
+    path.write_bytes(data[:36] + b"LIST" + struct.pack("<I", 3) + b"abc\0" + data[36:])
+    np.testing.assert_array_equal(read_audio(path).samples, VOICE)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "found"), [("a.wav", "MP3", "MP3"), ("a.mp3", "WAV", "WAV")]
+)
+def test_a_file_that_is_not_what_its_name_says(tmp_path, name, kind, found):
+    data = io.BytesIO()
+    soundfile.write(data, VOICE, 16_000, format=kind)
+    (tmp_path / name).write_bytes(data.getvalue())
+    refused(tmp_path / name, "corrupt audio", f"holds {found}, not {name[2:]}")
+    assert len(read_audio(io.BytesIO(data.getvalue())).samples) == 16_000  # no name, no promise
+
+
+def test_damage_in_the_middle_of_a_flac(tmp_path):
+    path = write(tmp_path / "a.flac")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 200] = bytes(200)
+    path.write_bytes(data)
+    refused(path, "corrupt audio", "flac")
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.raw", "a"])
+def test_text_is_no_audio(tmp_path, name):
+    (tmp_path / name).write_text("404 Not Found\n" * 50)
+    refused(tmp_path / name, "corrupt audio", str(tmp_path / name))
+
+
+def test_a_rate_that_cannot_be(tmp_path):
+    path = write(tmp_path / "a.wav")
+    data = bytearray(path.read_bytes())
+    data[24:28] = struct.pack("<I", 2_000_000_011)
+    path.write_bytes(data)
+    refused(path, "corrupt audio", "2000000011 samples a second")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_samples_that_are_no_numbers(tmp_path, bad):
+    samples = np.zeros(100, np.float32)
+    samples[17] = bad
+    refused(write(tmp_path / "a.wav", samples, subtype="FLOAT"), "not finite", "at sample 17")
+    with pytest.raises(AudioError, match=r"not finite: the array .* at sample 17"):
+        as_int16(samples, 16_000)
+
+
+def test_members_of_an_archive(tmp_path):
+    write(tmp_path / "a.wav")
+    with zipfile.ZipFile(tmp_path / "all.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(tmp_path / "a.wav", "talks/a.wav")
+    with zipfile.ZipFile(tmp_path / "all.zip") as archive, archive.open("talks/a.wav") as file:
+        part = read_audio(file, offset_s=0.5)
+    np.testing.assert_array_equal(part.samples, VOICE[8_000:])
+    data = bytearray((tmp_path / "all.zip").read_bytes())
+    data[5_000:5_050] = bytes(50)
+    (tmp_path / "all.zip").write_bytes(data)
+    with zipfile.ZipFile(tmp_path / "all.zip") as archive, archive.open("talks/a.wav") as file:
+        refused(file, "corrupt audio", r"talks/a\.wav cannot be read")
+
+
+def test_a_stretch_of_a_real_talk():
+    whole = read_audio(real_talk()).samples
+    part = read_audio(real_talk(), offset_s=20.0, duration_s=5.0).samples
+    assert len(part) == 80_000
+    same = whole[20 * 16_000 :][:80_000]
+    np.testing.assert_allclose(part[2_000:], same[2_000:], atol=40)
+
+
+def test_samples_that_a_user_holds():
+    np.testing.assert_array_equal(as_int16(VOICE, 16_000), VOICE)
+    np.testing.assert_array_equal(as_int16(VOICE.astype(np.float32) / 32768, 16_000), VOICE)
+    assert as_int16(np.array([1.05, -1.05]), 16_000).tolist() == [32767, -32768]
+    assert as_int16(tone(np.full(44_100, 200.0)), 44_100).shape == (16_000,)
+
+
+@pytest.mark.parametrize(
+    ("samples", "rate", "reason", "detail"),
+    [
+        (VOICE.astype(np.float32), 16_000, "not samples", "scale them to"),
+        (VOICE.astype(np.int32), 16_000, "not samples", "give int16"),
+        (np.stack([VOICE, VOICE]), 16_000, "not samples", "one channel"),
+        (VOICE, 16, "not samples", "samples per second"),
+        (VOICE[:0], 16_000, "no samples", "empty"),
+    ],
+)
+def test_samples_that_are_none(samples, rate, reason, detail):
+    with pytest.raises(AudioError, match=detail) as caught:
+        as_int16(samples, rate)
+    assert caught.value.reason == reason
