@@ -1,0 +1,120 @@
+"""What every vocabulary has in common: its ids, its configuration, its file."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, get_args
+
+from simuljax.text import files
+from simuljax.text.errors import VocabularyError
+from simuljax.text.normalise import clean
+
+Kind = Literal["unigram", "bpe", "subword_nmt", "characters", "phonemes"]
+
+PAD, BOS, EOS, UNK = range(4)
+SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
+UNKNOWN = "⁇"  # how an unknown piece is shown: in its place, and nowhere a word of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyConfig:
+    """What to learn. `size` counts the four special pieces too.
+
+    `language` matters to `subword_nmt` (Moses rules) and to `phonemes` (an eSpeak NG voice).
+    """
+
+    kind: Kind = "unigram"
+    size: int = 8000
+    lowercase: bool = False
+    language: str = "en"
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            choices = ", ".join(map(repr, get_args(Kind)))
+            raise VocabularyError(f"kind is {self.kind!r}; choose one of {choices}.")
+        if self.size <= len(SPECIALS):
+            raise VocabularyError(f"size is {self.size}; the special pieces alone take 4.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary(ABC):
+    """Text to ids and back. Ids 0 to 3 are padding, begin, end and unknown, in every kind.
+
+    `decode(encode(text))` is `text`, cleaned, and lower case if so configured, as far as the kind
+    can say it (each tells in its own docstring). `note` tells in what the vocabulary differs from
+    what was asked for, usually because the corpus is small; it is empty otherwise.
+    """
+
+    config: VocabularyConfig
+    pieces: tuple[str, ...]  # by id
+    note: str = ""
+
+    word_separator: ClassVar[str] = " "  # what stands between two words in decoded text
+
+    @property
+    def kind(self) -> Kind:
+        """Which of the kinds this is."""
+        return self.config.kind
+
+    @property
+    def size(self) -> int:
+        """How many ids there are, the special ones included."""
+        return len(self.pieces)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without begin and end."""
+        return self._encode(prepare(text, self.config))
+
+    @abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """Plain text, single-spaced. Padding, begin and end leave no trace, unknown shows as ⁇."""
+
+    @abstractmethod
+    def _encode(self, text: str) -> list[int]: ...
+
+    @classmethod
+    def restore(cls, content: Mapping[str, Any]) -> Self:
+        """The vocabulary that a file's content describes."""
+        return cls(**_fields(content))
+
+    def content(self) -> dict[str, Any]:
+        """What the file has to hold."""
+        return {"config": asdict(self.config), "pieces": list(self.pieces), "note": self.note}
+
+    def save(self, path_prefix: str | Path) -> Path:
+        """Write `path_prefix.json`, which is all that `load` needs, and say where it is."""
+        path = files.path_of(path_prefix)
+        files.write(path, self.content())
+        return path
+
+    def spell(self, ids: Iterable[int]) -> Iterator[str]:
+        """The pieces of the ids, unknown shown as ⁇, the other special ones left out."""
+        for i in map(int, ids):
+            self.check(i)
+            if i >= UNK:
+                yield UNKNOWN if i == UNK else self.pieces[i]
+
+    def check(self, i: int) -> None:
+        """Refuse an id that is not of this vocabulary."""
+        if not 0 <= i < self.size:
+            raise VocabularyError(f"id {i} is outside this vocabulary of {self.size} pieces.")
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The id of each ordinary piece (a text may well contain the letters `<s>`)."""
+        return {self.pieces[i]: i for i in range(len(SPECIALS), self.size)}
+
+
+def prepare(text: str, config: VocabularyConfig) -> str:
+    """The text as this vocabulary reads it."""
+    return clean(text.lower() if config.lowercase else text)
+
+
+def _fields(content: Mapping[str, Any]) -> dict[str, Any]:
+    config = VocabularyConfig(**content["config"])
+    pieces = tuple(content["pieces"])
+    if pieces[: len(SPECIALS)] != SPECIALS or not all(isinstance(p, str) for p in pieces):
+        raise ValueError("the pieces do not begin with the four special ones")
+    return dict(content) | {"config": config, "pieces": pieces}

@@ -1,0 +1,153 @@
+"""Moses tokenisation, and its inverse one token at a time.
+
+Moses splits "Haus." into "Haus" and "."; its detokeniser looks at each token and decides whether
+a space comes before it. Here that decision is a pure function of a small state, so that a stream
+of tokens and a finished sentence are spelled by the same rules. They are those of the Moses
+detokeniser; the ones for Czech, which look at the end of the sentence first, are left out.
+
+What Moses would not put together again is not taken apart: "and/or", "geht's", a quotation mark
+that closes what another line opened. Hence the words of a text stay words. What remains lost is a
+space before a mark that Moses attaches ("5 %" becomes "5%").
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+from sacremoses import MosesTokenizer
+from sacremoses.util import is_cjk
+
+MARKS = ",.?!:;\\%}])"  # attach to what comes before
+OPENERS = "([{¿¡"  # attach to what comes after, as currency signs do
+QUOTES = "'\"„“`"  # before or after, in turn
+
+_MARKS = re.compile(f"[{re.escape(MARKS)}]+")
+_QUOTES = re.compile(f"[{re.escape(QUOTES)}]+")
+_FRENCH_SPACED = re.compile(r"[?!:;\\%]")
+_ELIDING = ("fr", "it", "ga")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spacing:
+    """What the tokens so far say about the space before the next one."""
+
+    language: str
+    attach_next: Literal["no", "yes", "letter"] = "no"  # letter: if it begins with one ("l'")
+    last: str = ""  # the last character
+    open_quotes: frozenset[str] = frozenset()
+
+
+def attaches(spacing: Spacing, token: str) -> bool:
+    """Whether no space comes before this token."""
+    if _MARKS.fullmatch(token):
+        return not (spacing.language == "fr" and _FRENCH_SPACED.fullmatch(token))
+    if _QUOTES.fullmatch(token) and _closes(spacing, token):
+        return True
+    if spacing.language == "en" and token[0] == "'" and _is_letter(token[1:2]):
+        return True
+    if spacing.language != "ko" and is_cjk(token[0]) and spacing.last and is_cjk(spacing.last):
+        return True
+    if spacing.attach_next == "letter":
+        return _is_letter(token[0])
+    return spacing.attach_next == "yes"
+
+
+def attachment_is_open(token: str) -> bool:
+    """Whether a token that begins like this could still turn out either way."""
+    return token[0] in MARKS + QUOTES
+
+
+def after(spacing: Spacing, token: str) -> Spacing:
+    """The state after a token."""
+    following = replace(spacing, attach_next="no", last=token[-1])
+    if _QUOTES.fullmatch(token):
+        if _possessive(spacing, token):
+            return following
+        closes = _closes(spacing, token)
+        quotes = spacing.open_quotes ^ {_quote_kind(token)}
+        return replace(following, attach_next="no" if closes else "yes", open_quotes=quotes)
+    if opens(token):
+        return replace(following, attach_next="yes")
+    if spacing.language in _ELIDING and token[-1] == "'" and _is_letter(token[-2:-1]):
+        return replace(following, attach_next="letter")
+    return following
+
+
+def opens(token: str) -> bool:
+    """Opening brackets and currency signs, which the next token is attached to."""
+    return all(c in OPENERS or unicodedata.category(c) == "Sc" for c in token)
+
+
+def is_quote(token: str) -> bool:
+    """Quotation marks, which attach to one side or the other."""
+    return bool(_QUOTES.fullmatch(token))
+
+
+def detokenise(tokens: Iterable[str], language: str) -> str:
+    """Plain text."""
+    spacing, text = Spacing(language=language), ""
+    for token in tokens:
+        text += token if attaches(spacing, token) or not text else f" {token}"
+        spacing = after(spacing, token)
+    return text
+
+
+def tokenise(text: str, language: str) -> list[str]:
+    """The tokens of clean text. None of them contains `@@`."""
+    text = re.sub("@(?=@)", "@ ", text)
+    tokens = list(_moses(language).tokenize(text, escape=False))
+    if "".join(tokens) != text.replace(" ", ""):  # Moses' own placeholders, such as DOTMULTI
+        tokens = text.split()
+    return _keep_together(text, tokens, language)
+
+
+def _keep_together(text: str, tokens: list[str], language: str) -> list[str]:
+    """Join again what belongs together in the text and what `detokenise` would leave apart."""
+    kept: list[str] = []
+    spacings, joined = [Spacing(language=language)], []
+    for token, touches in _touching(text, tokens):
+        kept.append(token)
+        joined.append(touches)
+        while joined[-1] and not attaches(spacings[len(kept) - 1], kept[-1]):
+            tail = kept.pop()
+            joined.pop()
+            kept[-1] += tail
+        del spacings[len(kept) :]
+        spacings.append(after(spacings[-1], kept[-1]))
+    return kept
+
+
+def _touching(text: str, tokens: list[str]) -> Iterator[tuple[str, bool]]:
+    """Each token, and whether it follows the one before without a space."""
+    at = 0
+    for token in tokens:
+        start = text.index(token, at)
+        yield token, start == at and at > 0
+        at = start + len(token)
+
+
+def _closes(spacing: Spacing, token: str) -> bool:
+    return _quote_kind(token) in spacing.open_quotes or _possessive(spacing, token)
+
+
+def _possessive(spacing: Spacing, token: str) -> bool:
+    """The apostrophe of "the dogs' house", as far as no quotation is open."""
+    opened = "'" in spacing.open_quotes
+    return spacing.language == "en" and token == "'" and spacing.last == "s" and not opened
+
+
+def _quote_kind(token: str) -> str:
+    return '"' if set(token) <= set("„“") else token
+
+
+def _is_letter(character: str) -> bool:
+    """A letter to Moses: of an alphabet, that is, not Chinese or Japanese."""
+    return character.isalpha() and not is_cjk(character)
+
+
+@cache
+def _moses(language: str) -> MosesTokenizer:
+    return MosesTokenizer(language)

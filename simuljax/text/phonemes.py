@@ -1,0 +1,77 @@
+"""Phonemes of a text by eSpeak NG, the text-side input of Zaidi et al. 2022 and Tang et al. 2021.
+
+eSpeak NG is under the GPL and therefore optional; its library comes with `espeakng-loader` and
+runs inside this process.
+"""
+
+import ctypes
+import re
+from functools import cache
+from threading import Lock
+from typing import Literal
+
+from simuljax.text.errors import VocabularyError
+
+WORD_END = "|"
+
+_SYNCHRONOUS = 2  # no audio device, no second thread
+_EVENTS = 1 | 2 | 0x8000  # phoneme events in IPA, and never exit(); a synthesiser wants the same
+_UTF8 = 1
+_SEPARATOR = "_"
+_IPA = 2 | ord(_SEPARATOR) << 8
+
+_LANGUAGE_SWITCH = re.compile(r"\([a-z-]+\)")  # "(en)" before a foreign word
+_STRESS = re.compile("[ˈˌ]")
+_lock = Lock()  # the library has one voice at a time
+
+
+def phonemize(text: str, language: str, *, stress: Literal["keep", "drop"] = "keep") -> str:
+    """IPA phonemes with spaces between them and `|` between words: `h ə l ˈəʊ | w ˈɜː l d`.
+
+    `language` is an eSpeak NG voice: en, en-us, de, fr, ... Stress marks stand before their vowel.
+    eSpeak NG says some function words as one ("of the"), and leaves punctuation out.
+    """
+    words = (_phonemes(word) for clause in _clauses(text, language) for word in clause.split())
+    spelled = f" {WORD_END} ".join(" ".join(word) for word in words if word)
+    return _STRESS.sub("", spelled) if stress == "drop" else spelled
+
+
+def _phonemes(word: str) -> list[str]:
+    parts = _LANGUAGE_SWITCH.sub("", word).split(_SEPARATOR)
+    return [part for part in parts if part]
+
+
+def _clauses(text: str, language: str) -> list[str]:
+    """The library's answers, clause by clause, until it has moved the pointer to the end."""
+    library = _library()
+    with _lock:
+        if library.espeak_SetVoiceByName(language.encode()) != 0:
+            raise VocabularyError(
+                f"eSpeak NG has no voice for language {language!r}; en, de, fr, es, ... are known."
+            )
+        rest, clauses = ctypes.c_char_p(text.encode()), []
+        while rest.value is not None:
+            answer = library.espeak_TextToPhonemes(ctypes.byref(rest), _UTF8, _IPA)
+            clauses.append(answer.decode())
+    return clauses
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    try:
+        import espeakng_loader
+    except ImportError as error:
+        raise ImportError(
+            "Phonemes need eSpeak NG, which is not installed: pip install 'simuljax[speech]'"
+        ) from error
+    library = ctypes.CDLL(espeakng_loader.get_library_path())
+    library.espeak_TextToPhonemes.restype = ctypes.c_char_p
+    library.espeak_TextToPhonemes.argtypes = [
+        ctypes.POINTER(ctypes.c_char_p),
+        ctypes.c_int,
+        ctypes.c_int,
+    ]
+    data = espeakng_loader.get_data_path().encode()
+    if library.espeak_Initialize(_SYNCHRONOUS, 0, data, _EVENTS) < 0:
+        raise RuntimeError(f"eSpeak NG did not start with its data in {data.decode()}.")
+    return library

@@ -1,0 +1,80 @@
+"""Real runs of eSpeak NG."""
+
+import subprocess
+import sys
+
+import pytest
+
+from simuljax.text import UNK, VocabularyConfig, VocabularyError, learn, load, phonemize
+from simuljax.text.phoneme_vocabulary import PhonemeVocabulary
+from tests.text.samples import ENGLISH, GERMAN
+
+WITHOUT = """
+import sys
+sys.modules["espeakng_loader"] = None
+from simuljax.text import phonemize
+try:
+    phonemize("hello", "en")
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_without_espeak_the_message_names_the_package():
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
+    assert "pip install 'simuljax[speech]'" in done.stdout
+
+
+@pytest.fixture(autouse=True)
+def espeak(request):
+    if request.node.name != "test_without_espeak_the_message_names_the_package":
+        pytest.importorskip("espeakng_loader", reason="eSpeak NG (simuljax[speech]) is missing")
+
+
+def test_phonemes_of_words():
+    assert phonemize("Hello, world!", "en") == "h ə l ˈəʊ | w ˈɜː l d"
+    assert phonemize("Hello, world!", "en", stress="drop") == "h ə l əʊ | w ɜː l d"
+    assert phonemize("Schöne Grüße", "de") == "ʃ ˈøː n ə | ɡ ɾ ˈyː s ə"
+
+
+@pytest.mark.parametrize("text", ["", "...", " | "])
+def test_nothing_said(text):
+    assert phonemize(text, "en") == ""
+
+
+@pytest.mark.parametrize("language", ["en", "en-us", "de", "fr", "es", "ja"])
+def test_the_separators_are_ours_alone(language):
+    text = "Das iPhone, the foo_bar | l'homme (en) 日本 <b> 5 % a_b"
+    words = [word.split() for word in phonemize(text, language).split("|")]
+    assert len(words) > 3 and all(words)
+    assert not set("_()|") & {letter for word in words for part in word for letter in part}
+
+
+def test_languages_differ_and_do_not_disturb_each_other():
+    first = phonemize("die Hand", "de")
+    assert phonemize("die Hand", "en") != first
+    assert phonemize("die Hand", "de") == first
+
+
+def test_an_unknown_language_is_refused():
+    with pytest.raises(VocabularyError, match="'xx'"):
+        phonemize("hello", "xx")
+
+
+def test_a_vocabulary_of_phonemes(tmp_path):
+    vocab = learn(ENGLISH, VocabularyConfig(kind="phonemes", language="en"))
+    assert isinstance(vocab, PhonemeVocabulary)
+    for sentence in ENGLISH:
+        spoken = phonemize(sentence, "en")
+        assert vocab.decode(vocab.encode(sentence)) == spoken
+        assert vocab.encode_phonemes(spoken) == vocab.encode(sentence)
+    assert UNK in vocab.encode_phonemes("ʢ | ə")
+    assert load(vocab.save(tmp_path / "vocab")) == vocab
+    again = learn(ENGLISH, VocabularyConfig(kind="phonemes", language="en"))
+    assert again.save(tmp_path / "again").read_bytes() == (tmp_path / "vocab.json").read_bytes()
+
+
+def test_german_phonemes_are_learnt_from_the_german_voice():
+    german = learn(GERMAN, VocabularyConfig(kind="phonemes", language="de"))
+    assert {"yː", "ˈyː", "ç", "|"} & set(german.pieces)
+    assert "θ" not in german.pieces
