@@ -1,0 +1,205 @@
+"""The embedded corpus: reproducible, divided without overlap, and not to be learnt by heart."""
+
+import hashlib
+import re
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+import sacrebleu
+from scipy.sparse import csr_matrix
+
+from data_pipelines.phrasebook import HELD_OUT, PHRASEBOOK_VERSION, Pair, german, sentences
+from data_pipelines.phrasebook.constructions import HELD_OUT_COMPOSITIONS, SHARED
+from data_pipelines.phrasebook.corpus import words
+from data_pipelines.phrasebook.lexemes import Agreement
+from data_pipelines.phrasebook.verbs import MODALS, VERBS
+
+SPLITS = ("train", "valid", "test")
+FIRST_200 = {
+    "train": "bdff296c51a47a1f9f8da140fea5f3d2b853cdb3087f11f9026953bbf3eb484f",
+    "valid": "8f861e441e049b7cf14a4e49543b9076099f819e0271da2e84e1163b7471cb12",
+    "test": "fb51d0047c5e06ac112132a9818112a28230c5dd5cf503ae2ac7548f23f696d4",
+}
+
+
+@pytest.fixture(scope="module")
+def train() -> list[Pair]:
+    return list(sentences("train", 20_000))
+
+
+@pytest.fixture(scope="module")
+def valid() -> list[Pair]:
+    return list(sentences("valid", 300))
+
+
+@pytest.fixture(scope="module")
+def test() -> list[Pair]:
+    return list(sentences("test", 500))
+
+
+def fingerprint(pairs) -> str:
+    lines = (f"{p.english}\t{p.german}\t{p.construction}\n" for p in pairs)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_first_sentences_are_pinned(split):
+    """If this fails on purpose, raise PHRASEBOOK_VERSION and pin anew."""
+    assert PHRASEBOOK_VERSION == 1
+    assert fingerprint(sentences(split, 200)) == FIRST_200[split]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_larger_corpus_continues_a_smaller_one(split):
+    assert list(sentences(split, 40, seed=3)) == list(islice(sentences(split, 60, seed=3), 40))
+
+
+def test_seeds_differ():
+    first, second = (fingerprint(sentences("train", 50, seed=s)) for s in (0, 1))
+    assert first != second
+
+
+def test_bad_requests_are_refused():
+    with pytest.raises(ValueError, match=r"'dev'.*train, valid, test"):
+        sentences("dev", 3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="-1"):
+        sentences("train", -1)
+
+
+def test_splits_share_no_text(train, valid, test):
+    pairs = {
+        "train": train + list(sentences("train", 2000, seed=7)),
+        "valid": valid + list(sentences("valid", 100, seed=7)),
+        "test": test + list(sentences("test", 100, seed=7)),
+    }
+    for side in ("english", "german"):
+        texts = {split: {getattr(p, side) for p in found} for split, found in pairs.items()}
+        assert not texts["train"] & texts["valid"]
+        assert not texts["train"] & texts["test"]
+        assert not texts["valid"] & texts["test"]
+
+
+def test_either_text_alone_tells_its_split(train, valid, test):
+    """Why splits share no text at any size or seed: each text's own hash names the split."""
+    below = {"train": (0, 176), "valid": (176, 216), "test": (216, 256)}
+    for (low, high), pairs in zip(below.values(), (train, valid, test), strict=True):
+        for said in (said for p in pairs for said in (p.english, p.german)):
+            assert low <= hashlib.blake2b(said.encode(), digest_size=12).digest()[0] < high
+
+
+def test_no_sentence_comes_twice(train, test):
+    for pairs in (train, test):
+        assert len({p.english for p in pairs}) == len(pairs)
+
+
+def test_every_word_of_the_test_split_occurs_in_train(train, test):
+    asked = [*test, *sentences("test", 100, seed=5)]
+    for side in ("english", "german"):
+        known = {word for pair in train for word in words(getattr(pair, side))}
+        assert not {word for pair in asked for word in words(getattr(pair, side))} - known
+
+
+def test_held_out_constructions_are_in_test_alone(train, valid, test):
+    assert not {p.construction for p in train + valid} & set(HELD_OUT)
+    asked = Counter(p.construction for p in test)
+    assert not set(HELD_OUT_COMPOSITIONS) - set(asked)
+    assert {"that-because", "because-relative"} <= {name.split("/")[0] for name in asked}
+    assert 0.4 < sum(asked[name] for name in HELD_OUT) / len(test) < 0.6
+
+
+def test_the_parts_of_a_held_out_composition_are_in_train():
+    """Every two of frame, form and kind of verb occur together; so the third can be inferred."""
+    shown = {tuple(c.name.split("/")) for c in SHARED if "/" in c.name}
+    frames = {frame for frame, _, _ in shown}
+    for name in HELD_OUT:
+        frame, form, kind = name.split("/")
+        assert any(s[1:] == (form, kind) for s in shown)
+        if frame in frames:
+            assert any((s[0], s[1]) == (frame, form) for s in shown), name
+            assert any((s[0], s[2]) == (frame, kind) for s in shown), name
+        else:
+            assert set(frame.split("-")) <= {part for f in frames for part in f.split("-")}
+
+
+PARTICIPLES = "|".join(sorted({v.participle for v in VERBS if v.prefix}))
+AUXILIARIES = "habe|hast|hat|haben|habt|bin|bist|ist|sind|seid"
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        rf"^Weil [^,]* ({PARTICIPLES}) ({AUXILIARIES}),",  # because-fronted/perfect/separable
+        rf"^Bevor [^,]* ({PARTICIPLES}) ({AUXILIARIES}),",  # before-fronted/perfect/separable
+        r", dass [^,]*, weil ",  # that-because
+        r", weil [^,]*, (der|die|das) [^,]*, ",  # because-relative
+    ],
+)
+def test_held_out_german_is_absent_from_train_by_its_looks(train, test, shape):
+    assert any(re.search(shape, p.german) for p in test)
+    assert not [p.german for p in train if re.search(shape, p.german)]
+
+
+def counts(pairs: list[Pair], vocabulary: dict[str, int]) -> csr_matrix:
+    rows, columns, values = [], [], []
+    for row, pair in enumerate(pairs):
+        for word, times in Counter(words(pair.english.lower())).items():
+            rows.append(row)
+            columns.append(vocabulary[word])
+            values.append(float(times))
+    return csr_matrix((values, (rows, columns)), shape=(len(pairs), len(vocabulary)))
+
+
+def memoriser_bleu(train: list[Pair], test: list[Pair]) -> float:
+    """The German of the train sentence whose English bag of words has the largest cosine."""
+    every = {word for p in train + test for word in words(p.english.lower())}
+    vocabulary = {word: index for index, word in enumerate(sorted(every))}
+    shown, asked = counts(train, vocabulary), counts(test, vocabulary)
+    lengths = np.sqrt(np.asarray(shown.multiply(shown).sum(axis=1)).ravel())
+    nearest = np.argmax((asked @ shown.T).toarray() / lengths, axis=1)
+    said = [train[index].german for index in nearest]
+    return sacrebleu.corpus_bleu(said, [[p.german for p in test]]).score
+
+
+def test_learning_by_heart_does_not_help(train, test):
+    assert memoriser_bleu(train[:10_000], test) < 10
+    # The memoriser is no straw man: on sentences it has seen it is perfect.
+    assert memoriser_bleu(train[:2000], train[:200]) == pytest.approx(100)
+
+
+def closing_words() -> set[str]:
+    """What stands at a clause's end: prefixes, participles, infinitives, weil er *anruft*."""
+    persons: tuple[Agreement, ...] = ("ich", "du", "er", "wir", "ihr")
+    found = set()
+    for v in VERBS:
+        found |= {v.participle, v.prefix + v.infinitive, german.zu_infinitive(v).split()[-1]}
+        if v.prefix:
+            found |= {v.prefix} | {v.prefix + german.finite(v, person) for person in persons}
+    auxiliaries = [german.IRREGULAR[a] for a in ("haben", "sein", "werden")]
+    auxiliaries += [m.german + m.german_past for m in MODALS]
+    return found | {form for forms in auxiliaries for form in forms} | {"worden"}
+
+
+def test_german_reorders(train):
+    """A lower bound: clauses that end with a plain finite verb (weil er schläft) do not count."""
+    closers = closing_words()
+    ends = [re.findall(r"(\w+)[,;.?!]", p.german) for p in train]
+    late = [any(word in closers for word in found) for found in ends]
+    assert np.mean(late) > 0.5
+    drinking = "Ich trinke jeden Tag Kaffee, aber dein neuer Mantel gefällt mir."
+    assert not closers & set(re.findall(r"(\w+)[,;.?!]", drinking))
+
+
+def test_sentences_look_like_sentences(train):
+    for pair in train:
+        for side in (pair.english, pair.german):
+            assert re.fullmatch(r"[A-ZÄÖÜ][\w ,;.'-]*[.?!]", side), side
+            assert "  " not in side and ",," not in side and ",." not in side
+        assert pair.english[-1] == pair.german[-1]
+
+
+def test_sentences_have_a_natural_length(train):
+    lengths = np.array([len(p.english.split()) for p in train])
+    assert 8.5 < lengths.mean() < 10.5
+    assert np.mean((lengths >= 5) & (lengths <= 16)) > 0.9
