@@ -1,0 +1,235 @@
+"""Waveform effects that word times survive, and the pairing of augmented with original sides.
+
+Zaidi et al. 2022, section 3.2: as much augmented speech, with the original translation, as
+augmented translations, with the original speech. The effects are those of SoX: tempo, pitch, echo.
+
+An utterance whose audio is to be augmented has `Augmented(source, effects)` for audio: the effects
+are applied when the source has been read or synthesised.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from scipy.signal import resample_poly
+
+from data_pipelines.synthesis.speech import SAMPLE_RATE, Speech
+from data_pipelines.utterance import Clip, Span, Utterance, Voice
+
+HOP = 320  # 20 ms: the windows of `tempo` are twice as long and hold two periods of a deep voice
+SEARCH = 160  # 10 ms: more than half a period down to 50 Hz
+TEMPO, PITCH_CENTS, ECHO_MS, ECHO_DECAY = (0.85, 1.3), (-300, 300), (20, 200), (0.05, 0.2)
+
+
+def speed(samples: np.ndarray, factor: float) -> np.ndarray:
+    """Plays faster: shorter by the factor and higher in pitch by it (Kaldi: .9, 1, 1.1)."""
+    _check(samples, factor)
+    ratio = Fraction(factor).limit_denominator(200)
+    if ratio == 1 or not len(samples):
+        return samples.copy()
+    faster = resample_poly(samples.astype(np.float64), ratio.denominator, ratio.numerator)
+    return _like(samples, faster)
+
+
+def tempo(samples: np.ndarray, factor: float) -> np.ndarray:
+    """Speaks faster: shorter by the factor at the same pitch (WSOLA, Verhelst & Roelands 1993).
+
+    Windows of the input, `HOP * factor` apart, are overlapped and added `HOP` apart. Each is
+    moved by up to `SEARCH` to where it continues the one before it best.
+    """
+    _check(samples, factor)
+    if factor == 1 or not len(samples):
+        return samples.copy()
+    length = round(len(samples) / factor)
+    margin = HOP + SEARCH
+    padded = np.pad(samples.astype(np.float64), (margin, margin + 2 * HOP))
+    window = 0.5 - 0.5 * np.cos(np.pi * np.arange(2 * HOP) / HOP)
+    frames = length // HOP + 2
+    out = np.zeros((frames + 1) * HOP)
+    start = SEARCH  # of the window around sample 0
+    for frame in range(frames):
+        if frame:
+            nominal = min(round(frame * HOP * factor), len(samples)) + SEARCH
+            start = nominal + _best_shift(padded, nominal, padded[start + HOP : start + 3 * HOP])
+        out[frame * HOP : (frame + 2) * HOP] += window * padded[start : start + 2 * HOP]
+    return _like(samples, out[HOP : HOP + length])
+
+
+def pitch_shift(samples: np.ndarray, cents: float) -> np.ndarray:
+    """Speaks higher, or lower for negative cents, in the same time."""
+    return Effects(pitch_cents=cents).apply(samples)
+
+
+def echo(samples: np.ndarray, delay_ms: float, decay: float) -> np.ndarray:
+    """x[n] + decay x[n - delay]; what would sound on after the end is cut off."""
+    _check(samples)
+    if delay_ms < 0 or not 0 <= decay < 1:
+        raise ValueError(
+            f"delay_ms is {delay_ms} and decay {decay}; they must be >= 0 and in [0, 1)"
+        )
+    delay = round(delay_ms * SAMPLE_RATE / 1000)
+    late = np.pad(samples.astype(np.float64), (delay, 0))[: len(samples)]
+    return _like(samples, samples + decay * late)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """A chain of tempo, pitch and echo; `str` of it is what an utterance's origin says."""
+
+    tempo: float = 1.0
+    pitch_cents: float = 0.0
+    echo_ms: float = 0.0
+    echo_decay: float = 0.0
+
+    def apply(self, samples: np.ndarray) -> np.ndarray:
+        """The samples through the chain; `1 / tempo` times as many."""
+        length = round(len(samples) / self.tempo)
+        raised = 2 ** (self.pitch_cents / 1200)
+        stretched = speed(tempo(samples, round(self.tempo / raised, 9)), raised)
+        fitted = np.pad(stretched, (0, max(length - len(stretched), 0)))[:length]
+        return echo(fitted, self.echo_ms, self.echo_decay)
+
+    def time_map(self, ms: float) -> float:
+        """When that is heard which was heard at `ms` before."""
+        return ms / self.tempo
+
+    def __str__(self) -> str:
+        echo = f"echo {self.echo_ms:g}/{self.echo_decay:g}"
+        return f"tempo {self.tempo:g} pitch {self.pitch_cents:g} {echo}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augmented:
+    """A source of audio: another one, through effects."""
+
+    source: Clip | Voice
+    effects: Effects
+
+
+def effects(rng: np.random.Generator) -> Effects:
+    """A random chain, uniform over the ranges at the head of this file; `str` loses no digit."""
+    return Effects(
+        tempo=round(rng.uniform(*TEMPO), 3),
+        pitch_cents=round(rng.uniform(*PITCH_CENTS)),
+        echo_ms=round(rng.uniform(*ECHO_MS)),
+        echo_decay=round(rng.uniform(*ECHO_DECAY), 3),
+    )
+
+
+def at_speed(factor: float) -> Effects:
+    """Speed as a chain: tempo and pitch change by the same factor, by resampling alone."""
+    return Effects(tempo=factor, pitch_cents=1200 * math.log2(factor))
+
+
+def augment_utterance(
+    samples: np.ndarray, words: Iterable[Span], phonemes: Iterable[Span], effects: Effects
+) -> Speech:
+    """Audio and times through the same effects."""
+    changed = effects.apply(samples)
+    end_ms = len(changed) * 1000 / SAMPLE_RATE
+    return Speech(
+        samples=changed,
+        words=_moved(words, effects, end_ms),
+        phonemes=_moved(phonemes, effects, end_ms),
+    )
+
+
+def pair(
+    originals: Sequence[Utterance],
+    translations: Mapping[str, str] | None,
+    *,
+    teacher: str = "",
+    seed: int = 0,
+) -> list[Utterance]:
+    """The originals, then `-speech` copies to be augmented, then as many `-text` copies.
+
+    `translations` are a teacher's, by id. An utterance without one gets neither copy, so that the
+    amounts are equal; None asks for the speech alone. No copy has both sides augmented.
+    """
+    _check_originals(originals, translations)
+    wanted = {u.id for u in originals} if translations is None else translations
+    spoken = [
+        (u, u.audio) for u in originals if isinstance(u.audio, Clip | Voice) and u.id in wanted
+    ]
+    speech = [_augmented(u, source, effects(_rng(seed, u.id))) for u, source in spoken]
+    if translations is None:
+        return [*originals, *speech]
+    origin = f"distilled by {teacher}" if teacher else "distilled"
+    text = [
+        replace(u, id=f"{u.id}-text", translation=translations[u.id], translation_origin=origin)
+        for u, _ in spoken
+    ]
+    return [*originals, *speech, *text]
+
+
+def _augmented(utterance: Utterance, source: Clip | Voice, effects: Effects) -> Utterance:
+    return replace(
+        utterance,
+        id=f"{utterance.id}-speech",
+        audio=Augmented(source=source, effects=effects),
+        audio_origin=str(effects),
+    )
+
+
+def _check_originals(
+    originals: Sequence[Utterance], translations: Mapping[str, str] | None
+) -> None:
+    for utterance in originals:
+        if utterance.audio_origin or utterance.translation_origin:
+            raise ValueError(
+                f"utterance {utterance.id} is augmented already"
+                f" ({utterance.audio_origin or utterance.translation_origin}): pair originals"
+            )
+    if originals and translations is not None and not any(u.id in translations for u in originals):
+        raise ValueError(
+            f"none of the {len(translations)} translations is for one of the {len(originals)}"
+            f" utterances: their ids are like {originals[0].id!r}"
+        )
+
+
+def _rng(seed: int, utterance_id: str) -> np.random.Generator:
+    digest = hashlib.sha256(f"{seed}/{utterance_id}".encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest))
+
+
+def _moved(spans: Iterable[Span], effects: Effects, end_ms: float) -> tuple[Span, ...]:
+    return tuple(
+        replace(
+            span,
+            start_ms=min(effects.time_map(span.start_ms), end_ms),
+            end_ms=min(effects.time_map(span.end_ms), end_ms),
+        )
+        for span in spans
+    )
+
+
+def _best_shift(padded: np.ndarray, nominal: int, wanted: np.ndarray) -> int:
+    """The shift at which the window at `nominal` is most like `wanted`; of equals the least."""
+    region = padded[nominal - SEARCH : nominal + SEARCH + 2 * HOP]
+    likeness = np.correlate(region, wanted)
+    squares = np.concatenate([[0.0], np.cumsum(region * region)])
+    energy = squares[2 * HOP :] - squares[: -2 * HOP]
+    score = likeness / np.sqrt(np.maximum(energy, 1e-12 * max(squares[-1], 1e-30)))
+    shifts = np.arange(-SEARCH, SEARCH + 1)
+    nearest_first = np.argsort(np.abs(shifts), kind="stable")
+    return int(shifts[nearest_first[np.argmax(score[nearest_first])]])
+
+
+def _check(samples: np.ndarray, factor: float = 1.0) -> None:
+    if samples.ndim != 1 or samples.dtype not in (np.int16, np.float32, np.float64):
+        raise ValueError(
+            f"samples are {samples.dtype} of shape {samples.shape}; they must be one channel of"
+            " int16, float32 or float64"
+        )
+    if not 0.1 <= factor <= 10:
+        raise ValueError(f"factor is {factor}; it must be from 0.1 to 10")
+
+
+def _like(samples: np.ndarray, changed: np.ndarray) -> np.ndarray:
+    """In the type of the samples; int16 holds at its limits rather than wrap around."""
+    if samples.dtype == np.int16:
+        changed = np.clip(np.rint(changed), -32768, 32767)
+    return changed.astype(samples.dtype)

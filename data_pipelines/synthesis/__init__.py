@@ -1,0 +1,76 @@
+"""Speech for corpora that have none: text in; 16 kHz audio, word and phoneme times out."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from data_pipelines.synthesis import espeak
+from data_pipelines.synthesis.hibari import Hibari
+from data_pipelines.synthesis.speech import SAMPLE_RATE, Speech, SynthesisError
+from data_pipelines.synthesis.voices import Part, Voices
+from data_pipelines.utterance import Skip, Utterance, Voice
+
+__all__ = [
+    "SAMPLE_RATE",
+    "Hibari",
+    "Part",
+    "Speech",
+    "SynthesisError",
+    "Synthesiser",
+    "Voices",
+    "synthesise",
+]
+
+
+class Synthesiser:
+    """All engines, each loaded when first needed. `threads` are hibari's; eSpeak has one.
+
+    What is said depends on the transcript and the voice alone: not on the utterances before, nor
+    on the process, so a list may be cut into shards anywhere.
+    """
+
+    def __init__(self, *, threads: int = 1):
+        self._threads = threads
+        self._hibari: Hibari | None = None
+
+    def speak(self, utterance: Utterance, voice: Voice) -> Speech | Skip:
+        """The utterance's transcript in this voice, or the reason why it cannot be had."""
+        speak = self._engine(voice.engine)
+        try:
+            speech = speak(utterance.transcript, voice)
+            _check(speech, utterance.transcript)
+        except SynthesisError as error:
+            return Skip(id=utterance.id, reason="synthesis failed", detail=str(error))
+        return speech
+
+    def _engine(self, name: str) -> Callable[[str, Voice], Speech]:
+        if name == "espeak":
+            return espeak.speak
+        if name == "hibari":
+            self._hibari = self._hibari or Hibari(self._threads)
+            return self._hibari.speak
+        raise ValueError(f"a voice's engine is {name!r}; it must be espeak or hibari")
+
+
+def synthesise(utterances: Iterable[Utterance]) -> Iterator[Speech | Skip]:
+    """Speech for each utterance in turn, or the reason why there is none."""
+    synthesiser = Synthesiser()
+    for utterance in utterances:
+        if not isinstance(utterance.audio, Voice):
+            raise TypeError(
+                f"utterance {utterance.id} has {utterance.audio!r} for audio; to be synthesised it"
+                " needs a Voice, for example from Voices().assign(utterance, 'train')"
+            )
+        yield synthesiser.speak(utterance, utterance.audio)
+
+
+def _check(speech: Speech, transcript: str) -> None:
+    if not np.any(speech.samples):
+        raise SynthesisError(f"{transcript!r} came out silent: use another voice")
+    if [word.text for word in speech.words] != transcript.split():
+        raise SynthesisError(
+            f"{transcript!r} came out with words {speech.words}: use another voice"
+        )
+    times = [at for word in speech.words for at in (word.start_ms, word.end_ms)]
+    if not np.all(np.diff([0.0, *times, speech.duration_ms]) >= -1e-6):
+        raise SynthesisError(f"{transcript!r} came out with word times out of order: {times}")

@@ -1,0 +1,238 @@
+import gzip
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_pipelines.synthesis import SynthesisError, espeak
+from data_pipelines.utterance import Voice
+
+ROOT = Path(__file__).parents[3]
+CAPTIONS = ROOT / ".." / "shared" / "data" / "text" / "multi30k" / "train.en.gz"
+PLAIN = Voice(engine="espeak")
+RATE = 16_000
+
+
+def voice(variant: str, **changes) -> Voice:
+    return Voice(engine="espeak", variant=variant, **changes)
+
+
+def check_times(text: str, said) -> None:
+    assert [word.text for word in said.words] == text.split()
+    times = [at for word in said.words for at in (word.start_ms, word.end_ms)]
+    assert times == sorted(times)
+    assert times[0] >= 0 and times[-1] <= said.duration_ms
+    assert len(said.phonemes) > 0
+    for before, phoneme in pairwise(said.phonemes):
+        assert before.end_ms <= phoneme.start_ms <= phoneme.end_ms <= said.duration_ms
+
+
+def is_loud(samples: np.ndarray) -> np.ndarray:
+    loudness = np.abs(samples.astype(float))
+    return loudness > 0.05 * loudness.max()
+
+
+def test_a_sentence():
+    said = espeak.speak("A man in the park, with 23 dogs.", PLAIN)
+    check_times("A man in the park, with 23 dogs.", said)
+    assert said.samples.dtype == np.int16
+    assert 2000 < said.duration_ms < 2600
+    assert "".join(p.text for p in said.phonemes) == "ɐmˈanɪnðəpˈɑːkwɪðtwˈɛntiθɹˈiːdˈɒɡz"
+    spoken = {w.text: "".join(p.text for p in inside(said, w)) for w in said.words}
+    assert spoken == {
+        "A": "ɐ",
+        "man": "mˈan",
+        "in": "ɪn",  # the engine joins it to "the"
+        "the": "ðə",
+        "park,": "pˈɑːk",
+        "with": "wɪð",
+        "23": "twˈɛntiθɹˈiː",
+        "dogs.": "dˈɒɡz",
+    }
+
+
+def inside(said, word):
+    return [p for p in said.phonemes if word.start_ms <= (p.start_ms + p.end_ms) / 2 < word.end_ms]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "spoken"),
+    [
+        ("de", "Grüße über Äpfel für öde Flüße", "ɡɾˈyːsə ˌyːbɜ ˈɛpfəl fyːɾ ˈøːdə flˈyːsə"),
+        ("fr", "été déjà où était Noël", "etˈe deʒˈa u etˈɛ nɔˈɛl"),
+        ("en", "naïve “café” ok", "naɪˈiːv kafˈeɪ ˌəʊkˈeɪ"),
+        ("en", "😀 smile", "ɡɹˈɪnɪŋfˈeɪs smˈaɪl"),  # four bytes, and two units of UTF-16
+        ("en", "cafe\u0301s ok", "kˈeɪfz ˌəʊkˈeɪ"),  # an accent apart, which it does not hear
+    ],
+)
+def test_offsets_count_characters(language, text, spoken):
+    said = espeak.speak(text, voice("", language=language))
+    check_times(text, said)
+    heard = ["".join(p.text for p in inside(said, word)) for word in said.words]
+    assert heard == spoken.split()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a < b & c "quoted" it\'s 3.5 <b>bold</b> - end',
+        "well-known, e-mail; A.B.C. U.S.A. i.e. Dr. 1,000 100% $5 10:30",
+        "https://a.b/c?d=e [[h@]] \\ ~ ^",
+        "  spaced \t out \n\n twice  ",
+        "nul\0led \x01+50S \x1b[1m text",
+        "-- the -- end --",
+        "... so ...",
+        "日本語 ok",
+    ],
+)
+def test_odd_text(text):
+    said = espeak.speak(text, voice("f2"))
+    check_times(text, said)
+    assert said.words[-1].end_ms > 0
+
+
+def test_markup_and_commands_are_read_not_obeyed():
+    plain = espeak.speak("slow speed 5 S", PLAIN)
+    commanded = espeak.speak("slow \x01" + "5S speed 5 S", PLAIN)
+    assert commanded.duration_ms > plain.duration_ms  # "5S" was said; the rate did not change
+    same = [espeak.speak(text, PLAIN).words[-1] for text in ("x word", "\x0180P x word")]
+    lengths = [word.end_ms - word.start_ms for word in same]
+    assert lengths[0] == pytest.approx(lengths[1], rel=0.05)
+    assert (
+        espeak.speak("<b>end</b>", PLAIN).duration_ms > 2 * espeak.speak("end", PLAIN).duration_ms
+    )
+
+
+def test_words_behind_pauses_start_and_end_with_the_sound():
+    text = "Apples, oranges, ice, eggs, animals, and avenues, all of it."
+    said = espeak.speak(text, voice("f2"))
+    loud, checked = is_loud(said.samples), 0
+    for before, word in pairwise(said.words):
+        if word.start_ms - before.end_ms > 50:
+            middle = round((before.end_ms + word.start_ms) / 2 * RATE / 1000)
+            rises = (middle + int(np.argmax(loud[middle:]))) * 1000 / RATE
+            falls = (middle - int(np.argmax(loud[middle::-1]))) * 1000 / RATE
+            assert rises == pytest.approx(word.start_ms, abs=10)
+            assert falls == pytest.approx(before.end_ms, abs=30)
+            checked += 1
+    assert checked == 6
+
+
+def test_fricatives_are_where_they_are_said_to_be():
+    """The s between vowels is the time of high frequencies, to 15 ms; shifted, it is not."""
+    said = espeak.speak("Isa, a sigh, a sea, a saw, assay, oh so icy.", voice("m3"))
+    frames = np.lib.stride_tricks.sliding_window_view(said.samples.astype(float), 160)[::16]
+    power = np.abs(np.fft.rfft(frames * np.hanning(160))) ** 2
+    high, low = power[:, 35:].sum(1), power[:, :20].sum(1)
+    hissing = (high > low) & (high > 1e-3 * high.max())  # one per ms, from 5 ms on
+    expected = np.zeros(len(hissing), bool)
+    for p in said.phonemes:
+        if p.text == "s":
+            expected[round(p.start_ms - 5) : round(p.end_ms - 5)] = True
+    agreement = {d: float(np.mean(np.roll(expected, d) == hissing)) for d in range(-60, 61, 5)}
+    assert abs(max(agreement, key=agreement.__getitem__)) <= 15
+    assert agreement[0] > agreement[-40] + 0.05 and agreement[0] > agreement[40] + 0.05
+
+
+def test_what_was_said_before_does_not_matter():
+    text = "A man in the park."
+    for variant in ("", "f2", "klatt2", "whisper", "croak"):
+        first = espeak.speak(text, voice(variant)).samples
+        for other in ("Storm", "klatt4", "whisper"):
+            espeak.speak("Other words entirely.", voice(other, pitch=20))
+        assert np.array_equal(espeak.speak(text, voice(variant)).samples, first)
+
+
+SAY = """
+import hashlib
+from data_pipelines.synthesis import espeak
+from data_pipelines.utterance import Voice
+for variant in ("f2", "klatt2"):
+    said = espeak.speak("A man in the park.", Voice(engine="espeak", variant=variant))
+    print(hashlib.sha256(said.samples.tobytes()).hexdigest())
+"""
+
+
+def test_nor_does_the_process_or_the_second():
+    """The engine's own seed is the time in seconds."""
+
+    def run() -> str:
+        done = subprocess.run([sys.executable, "-c", SAY], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    first = run()
+    time.sleep(1.1)
+    assert run() == first
+    one, other = first.split()
+    assert one != other
+
+
+def test_rate_pitch_and_variant_are_heard():
+    text = "A man is standing in the park."
+    slow, fast = (espeak.speak(text, voice("f2", words_per_minute=r)) for r in (120, 240))
+    assert slow.duration_ms > 1.5 * fast.duration_ms
+    low, high = (espeak.speak(text, voice("m3", pitch=p)).samples for p in (10, 90))
+    assert strongest_period(low) > 1.3 * strongest_period(high)
+    samples = [espeak.speak(text, voice(name)).samples for name in ("", "f2", "m3")]
+    assert len({part.tobytes() for part in samples}) == 3
+
+
+def strongest_period(samples: np.ndarray) -> int:
+    spectrum = np.abs(np.fft.rfft(samples.astype(float), 2 * len(samples))) ** 2
+    return 40 + int(np.argmax(np.fft.irfft(spectrum)[40:320]))
+
+
+def test_long_text():
+    text = " ".join(f"This is sentence number {i}, and it goes on." for i in range(100))
+    said = espeak.speak(text, voice("f2", words_per_minute=200))
+    check_times(text, said)
+    assert said.duration_ms > 150_000
+    assert said.duration_ms - said.words[-1].end_ms < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "said_by", "message"),
+    [
+        ("", PLAIN, "no text to say"),
+        (" \n", PLAIN, "no text to say"),
+        ("...", PLAIN, "nothing to say in '...'"),
+        ("ok", voice("nobody"), "no variant 'nobody'; there are .*f2"),
+        ("ok", voice("", language="xx"), "no language 'xx'"),
+        ("ok", voice("", language="*"), r"no language '\*'"),
+        ("ok", voice("", words_per_minute=20), "words_per_minute is 20"),
+        ("ok", voice("", pitch=100), "pitch is 100"),
+    ],
+)
+def test_errors_say_what_is_wrong(text, said_by, message):
+    with pytest.raises(SynthesisError, match=message):
+        espeak.speak(text, said_by)
+    assert espeak.speak("ok", PLAIN).duration_ms > 100  # and the engine works on
+
+
+def test_the_variants():
+    names = espeak.variants()
+    assert len(names) >= 100 and list(names) == sorted(names)
+    assert {"f2", "klatt2", "m3", "whisper"} <= set(names)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "espeakng_loader", None)
+    with pytest.raises(ImportError, match=r"pip install 'simuljax\[speech\]'"):
+        espeak.speak("ok", PLAIN)
+
+
+def test_real_captions():
+    if not CAPTIONS.exists():
+        pytest.skip("no Multi30k beside the repository")
+    lines = gzip.decompress(CAPTIONS.read_bytes()).decode().splitlines()[::250]
+    for number, line in enumerate(lines):
+        said = espeak.speak(line, voice(["f2", "m3", "klatt4"][number % 3]))
+        check_times(line, said)
+        for word in said.words:
+            if any(c.isalnum() for c in word.text):
+                assert word.end_ms - word.start_ms > 10, (line, word)

@@ -1,0 +1,126 @@
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_pipelines.synthesis import Synthesiser, Voices, espeak, synthesise
+from data_pipelines.synthesis.speech import Speech
+from data_pipelines.synthesis.voices import UNINTELLIGIBLE
+from data_pipelines.utterance import Clip, Skip, Utterance, Voice
+
+ROOT = Path(__file__).parents[3]
+PARTS = ("train", "valid", "test")
+
+
+def utterance(name: str, text: str = "A man.", audio=None) -> Utterance:
+    return Utterance(id=name, transcript=text, translation="Ein Mann.", audio=audio)
+
+
+def test_parts_share_no_speaker():
+    heard = {part: set(Voices().speakers(part)) for part in PARTS}
+    assert not heard["train"] & heard["test"]
+    assert not heard["train"] & heard["valid"]
+    assert not heard["valid"] & heard["test"]
+    assert set().union(*heard.values()) == set(espeak.variants()) - set(UNINTELLIGIBLE)
+    assert len(heard["train"]) > 50 and min(map(len, heard.values())) > 8
+
+
+def test_versions_of_a_speaker_stay_together():
+    where = {name: part for part in PARTS for name in Voices().speakers(part)}
+    for family in ("klatt", "steph", "robosoft", "iven", "RicishayMax"):
+        together = {part for name, part in where.items() if name.startswith(family)}
+        assert len(together) == 1, family
+    assert where["Mike"] == where["mike2"] and where["anika"] == where["anikaRobot"]
+
+
+def test_the_parts_do_not_depend_on_the_seed():
+    assert Voices(seed=1).speakers("test") == Voices(seed=2).speakers("test")
+
+
+def test_choices_are_varied_and_in_range():
+    voices = Voices(seed=5)
+    chosen = [voices.choose(f"id{i}", "train") for i in range(2000)]
+    speakers = Counter(voice.variant for voice in chosen)
+    assert set(speakers) == set(voices.speakers("train"))
+    assert max(speakers.values()) < 3 * 2000 / len(speakers)
+    assert {voice.words_per_minute for voice in chosen} == set(range(140, 201))
+    assert {voice.pitch for voice in chosen} == set(range(30, 71))
+    rates, pitches = ([getattr(v, f) for v in chosen] for f in ("words_per_minute", "pitch"))
+    assert abs(np.corrcoef(rates, pitches)[0, 1]) < 0.1
+    assert chosen != [Voices(seed=6).choose(f"id{i}", "train") for i in range(2000)]
+
+
+def test_choices_are_the_same_in_another_process():
+    code = "from data_pipelines.synthesis import Voices; print(Voices(seed=5).choose('ü1', 'test'))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == repr(Voices(seed=5).choose("ü1", "test")), done.stderr
+
+
+def test_assigning():
+    assigned = Voices().assign(utterance("a"), "test")
+    assert isinstance(assigned.audio, Voice)
+    assert assigned.audio == Voices().choose("a", "test")
+    assert assigned.speaker == f"espeak:{assigned.audio.variant}"
+
+
+def test_an_unknown_part():
+    with pytest.raises(ValueError, match="part is 'dev'"):
+        Voices().choose("a", "dev")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_list_with_failures():
+    said = list(
+        synthesise(
+            [
+                utterance("good", audio=Voice(engine="espeak", variant="f2")),
+                utterance("dots", "...", Voice(engine="espeak")),
+                utterance("variant", audio=Voice(engine="espeak", variant="nobody")),
+                utterance("natural", audio=Voice(engine="hibari")),
+            ]
+        )
+    )
+    good, dots, variant, natural = said
+    assert isinstance(good, Speech) and isinstance(natural, Speech)
+    assert [word.text for word in good.words] == ["A", "man."]
+    assert isinstance(dots, Skip) and isinstance(variant, Skip)
+    assert dots.id == "dots" and "nothing to say" in dots.detail
+    assert {dots.reason, variant.reason} == {"synthesis failed"}
+
+
+def test_order_and_company_do_not_matter():
+    listed = [Voices().assign(utterance(f"u{i}", f"Number {i}."), "train") for i in range(6)]
+    forwards = [part for part in synthesise(listed) if isinstance(part, Speech)]
+    backwards = [part for part in synthesise(listed[::-1]) if isinstance(part, Speech)]
+    assert len(forwards) == 6
+    for one, other in zip(forwards, backwards[::-1], strict=True):
+        assert np.array_equal(one.samples, other.samples) and one.words == other.words
+
+
+def test_what_is_not_to_be_synthesised_is_refused():
+    with pytest.raises(TypeError, match=r"utterance a has Clip.*needs a Voice"):
+        list(synthesise([utterance("a", audio=Clip(path=Path("a.wav")))]))
+    with pytest.raises(ValueError, match="engine is 'festival'"):
+        Synthesiser().speak(utterance("a"), Voice(engine="festival"))
+
+
+def test_bad_speech_is_noticed(monkeypatch):
+    """A synthesiser that loses a word, or says nothing, or tells times out of order."""
+    good = espeak.speak("A man.", Voice(engine="espeak"))
+
+    def results(**changes) -> Speech | Skip:
+        fields = {"samples": good.samples, "words": good.words, "phonemes": good.phonemes}
+        monkeypatch.setattr(espeak, "speak", lambda *_: Speech(**fields | changes))
+        return Synthesiser().speak(utterance("a"), Voice(engine="espeak"))
+
+    assert isinstance(results(), Speech)
+    for changes, detail in (
+        ({"samples": np.zeros_like(good.samples)}, "silent"),
+        ({"samples": good.samples[:0]}, "silent"),
+        ({"words": good.words[:1]}, "came out with words"),
+        ({"samples": good.samples[:3000]}, "out of order"),
+    ):
+        skip = results(**changes)
+        assert isinstance(skip, Skip) and detail in skip.detail

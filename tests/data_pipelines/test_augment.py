@@ -1,0 +1,232 @@
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_pipelines.augment import (
+    Augmented,
+    Effects,
+    augment_utterance,
+    echo,
+    effects,
+    pair,
+    pitch_shift,
+    speed,
+    tempo,
+)
+from data_pipelines.synthesis import espeak
+from data_pipelines.utterance import Clip, Span, Utterance, Voice
+
+RATE = 16_000
+SECONDS = 2.0
+
+
+def sine(hertz: float, amplitude: float = 8000.0) -> np.ndarray:
+    at = np.arange(int(SECONDS * RATE)) / RATE
+    return (amplitude * np.sin(2 * np.pi * hertz * at)).astype(np.int16)
+
+
+def pitch_of(samples: np.ndarray) -> float:
+    inner = samples[1600:-1600].astype(float)
+    spectrum = np.abs(np.fft.rfft(inner * np.hanning(len(inner)), 1 << 18))
+    return float(spectrum.argmax() * RATE / (1 << 18))
+
+
+@pytest.mark.parametrize("factor", [0.85, 0.9, 1.1, 1.3])
+@pytest.mark.parametrize("hertz", [110.0, 313.0])
+def test_tempo_changes_the_duration_and_not_the_pitch(factor, hertz):
+    samples = sine(hertz)
+    changed = tempo(samples, factor)
+    assert len(changed) == round(len(samples) / factor)
+    assert pitch_of(changed) == pytest.approx(hertz, rel=0.01)
+    # Windows that did not fit would beat: the loudness of a sine must stay as it is.
+    peaks = np.abs(changed[800:-800]).astype(int)[: len(changed) // 800 * 800 - 1600]
+    assert peaks.reshape(-1, 400).max(1).min() > 0.9 * 8000
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_speed_changes_both(factor):
+    changed = speed(sine(200.0), factor)
+    assert len(changed) == pytest.approx(SECONDS * RATE / factor, abs=1)
+    assert pitch_of(changed) == pytest.approx(200.0 * factor, rel=0.001)
+
+
+@pytest.mark.parametrize("cents", [-300, 120, 300])
+def test_pitch_shift_keeps_the_duration(cents):
+    changed = pitch_shift(sine(200.0), cents)
+    assert len(changed) == SECONDS * RATE
+    assert pitch_of(changed) == pytest.approx(200.0 * 2 ** (cents / 1200), rel=0.01)
+
+
+def test_the_echo_of_a_click():
+    click = np.zeros(1600)
+    click[100] = 1.0
+    heard = echo(click, 45, 0.1)
+    assert {int(i): float(heard[i]) for i in np.nonzero(heard)[0]} == {100: 1.0, 100 + 720: 0.1}
+    assert np.count_nonzero(echo(click, 200, 0.1)) == 1  # after the end: cut off
+
+
+def test_loud_audio_saturates():
+    loud = sine(100.0, amplitude=32700.0)
+    late = echo(loud, 10.0, 0.9)  # one period later: in phase, so 1.9 times as loud
+    inside = slice(200, None)
+    assert late.max() == 32767 and late.min() == -32768
+    assert np.all(np.sign(late[inside]) * np.sign(loud[inside]) >= 0)  # wrapping flips the sign
+    square = np.where(np.arange(8000) // 80 % 2, 32767, -32768).astype(np.int16)
+    overshoot = speed(square.astype(np.float64), 1.1)
+    assert overshoot.max() > 32767  # the control: there is something to saturate
+    saturated = speed(square, 1.1).astype(float)
+    assert np.array_equal(saturated, np.clip(np.rint(overshoot), -32768, 32767))
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.float32])
+def test_neutral_effects_are_the_identity(dtype):
+    samples = np.random.default_rng(0).normal(0, 3000, 5000).astype(dtype)
+    for same in (
+        tempo(samples, 1),
+        speed(samples, 1),
+        pitch_shift(samples, 0),
+        echo(samples, 50, 0),
+        Effects().apply(samples),
+    ):
+        assert same.dtype == dtype
+        assert same is not samples
+        assert np.array_equal(same, samples)
+
+
+def test_a_factor_next_to_one_changes_next_to_nothing():
+    """So what makes 1 the identity is the method, not the short cut."""
+    samples = sine(150.0)
+    nearly = tempo(samples, 1 + 1e-7)
+    assert np.abs(nearly[:-400].astype(int) - samples[:-400]).max() <= 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 700])
+def test_short_audio(count):
+    chain = Effects(tempo=1.2, pitch_cents=200, echo_ms=30, echo_decay=0.2)
+    changed = chain.apply(np.full(count, 1000, np.int16))
+    assert len(changed) == round(count / 1.2)
+
+
+def test_random_effects_are_reproducible_and_in_range():
+    drawn = [effects(np.random.default_rng(seed)) for seed in range(200)]
+    assert drawn == [effects(np.random.default_rng(seed)) for seed in range(200)]
+    assert len(set(drawn)) == 200
+    for field, low, high in (
+        ("tempo", 0.85, 1.3),
+        ("pitch_cents", -300, 300),
+        ("echo_ms", 20, 200),
+        ("echo_decay", 0.05, 0.2),
+    ):
+        values = [getattr(chain, field) for chain in drawn]
+        assert low <= min(values) < low + 0.1 * (high - low)
+        assert high >= max(values) > high - 0.1 * (high - low)
+    samples = np.random.default_rng(1).normal(0, 3000, 8000).astype(np.int16)
+    assert np.array_equal(drawn[0].apply(samples), drawn[0].apply(samples))
+
+
+def test_an_origin_reads_well():
+    chain = Effects(tempo=1.04, pitch_cents=-120, echo_ms=45, echo_decay=0.1)
+    assert str(chain) == "tempo 1.04 pitch -120 echo 45/0.1"
+
+
+def onset_after(samples: np.ndarray, at_ms: float) -> float:
+    """When it is first loud again."""
+    loud = np.abs(samples.astype(float)) > 0.05 * np.abs(samples.astype(float)).max()
+    at = int(at_ms * RATE / 1000)
+    return (at + int(np.argmax(loud[at:]))) * 1000 / RATE
+
+
+@pytest.mark.parametrize("factor", [0.85, 1.0, 1.3])
+def test_word_times_still_fit_the_audio(factor):
+    text = "Apples, oranges, ice, eggs, animals, and avenues, all of it."
+    said = espeak.speak(text, Voice(engine="espeak", variant="m3"))
+    chain = Effects(tempo=factor, pitch_cents=150, echo_ms=20, echo_decay=0.05)
+    changed = augment_utterance(said.samples, said.words, said.phonemes, chain)
+    assert [w.text for w in changed.words] == text.split()
+    times = [t for w in changed.words for t in (w.start_ms, w.end_ms)]
+    assert times == sorted(times) and times[-1] <= changed.duration_ms
+    assert len(changed.phonemes) == len(said.phonemes)
+    assert max(p.end_ms for p in changed.phonemes) <= changed.duration_ms
+
+    moved, unmoved = [], []  # from a word's start behind a pause to where it is heard to start
+    for number, (before, word) in enumerate(pairwise(changed.words), start=1):
+        if word.start_ms - before.end_ms > 50:
+            heard = onset_after(changed.samples, (before.end_ms + word.start_ms) / 2)
+            moved.append(heard - word.start_ms)
+            unmoved.append(heard - said.words[number].start_ms)
+    assert len(moved) == 6
+    assert np.abs(moved).max() < 25
+    if factor != 1:
+        assert np.abs(unmoved).max() > 200  # the control: times that did not follow the audio
+
+
+def test_word_times_stay_inside_when_the_length_is_rounded():
+    word = Span(text="all", start_ms=0.0, end_ms=1001 * 1000 / RATE)
+    changed = augment_utterance(np.ones(1001, np.int16), [word], [], Effects(tempo=1.3))
+    assert changed.words[0].end_ms == changed.duration_ms == 770 * 1000 / RATE
+
+
+def example(number: int, **changes) -> Utterance:
+    clip = Clip(path=Path(f"{number}.wav"))
+    said = Utterance(id=f"u{number}", transcript=f"say {number}", translation=f"sag {number}")
+    return replace(said, audio=clip, **changes)
+
+
+def test_pairs_are_equal_in_number_and_never_augmented_on_both_sides():
+    originals = [example(i) for i in range(5)]
+    translations = {f"u{i}": f"teacher {i}" for i in range(4)}
+    paired = pair(originals, translations, teacher="opus", seed=3)
+    assert paired[:5] == originals
+    speech = [u for u in paired if u.audio_origin]
+    text = [u for u in paired if u.translation_origin]
+    assert [u.id for u in speech] == [f"u{i}-speech" for i in range(4)]
+    assert [u.id for u in text] == [f"u{i}-text" for i in range(4)]
+    assert len(paired) == 13 and not set(speech) & set(text)
+    for original, spoken, translated in zip(originals, speech, text, strict=False):
+        assert spoken.translation == original.translation
+        assert isinstance(spoken.audio, Augmented)
+        assert spoken.audio.source == original.audio
+        assert spoken.audio_origin == str(spoken.audio.effects)
+        assert translated.audio == original.audio
+        assert translated.translation == f"teacher {original.id[1:]}"
+        assert translated.translation_origin == "distilled by opus"
+    assert len({u.audio_origin for u in speech}) == 4
+    assert paired == pair(originals, translations, teacher="opus", seed=3)
+    assert paired != pair(originals, translations, teacher="opus", seed=4)
+
+
+def test_effects_do_not_depend_on_the_company():
+    alone = pair([example(2)], None)[-1]
+    assert alone in pair([example(i) for i in range(5)], None)
+
+
+def test_pairing_without_a_teacher_or_audio():
+    silent = replace(example(1), audio=None)
+    assert [u.id for u in pair([example(0), silent], None)] == ["u0", "u1", "u0-speech"]
+
+
+def test_pairing_refuses_what_it_cannot_pair():
+    with pytest.raises(ValueError, match=r"u0 is augmented already \(tempo 1.1\)"):
+        pair([example(0, audio_origin="tempo 1.1")], None)
+    with pytest.raises(ValueError, match="augmented already"):
+        pair([example(0, translation_origin="distilled")], None)
+    with pytest.raises(ValueError, match=r"none of the 1 translations.*like 'u0'"):
+        pair([example(0)], {"other": "x"})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: tempo(np.zeros((2, 10)), 1.1), "one channel"),
+        (lambda: speed(np.zeros(10, np.int32), 1.1), "int32"),
+        (lambda: tempo(np.zeros(10), 0.0), "factor is 0.0"),
+        (lambda: echo(np.zeros(10), -1.0, 0.1), "delay_ms is -1.0"),
+        (lambda: echo(np.zeros(10), 10.0, 1.0), "decay 1.0"),
+    ],
+)
+def test_errors_say_what_is_wrong(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
