@@ -1,0 +1,166 @@
+"""The generic manifest: any corpus, as tab-separated tables or JSON lines that name its audio."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from data_pipelines.corpora.reading import (
+    EMPTY_TEXT,
+    MALFORMED_ROW,
+    MISSING_AUDIO,
+    NO_DURATION,
+    Row,
+    check_columns,
+    collect,
+    make_span,
+    parse_spans,
+    read_table,
+    refuse_layout,
+    seconds,
+    split_name,
+    stream_lines,
+)
+from data_pipelines.utterance import Clip, Listing, Skip, Span, Utterance
+
+TREE = """
+ROOT/train.tsv, ROOT/valid.tsv, ROOT/test.jsonl ...   one file per split, or files with a column
+                                                      `split`; ROOT may also be one such file
+columns: audio, translation (required); transcript, offset_s, duration_s, speaker, words, id,
+         split, member (of a zip archive)
+"""
+COLUMNS = (
+    *("id", "split", "audio", "member", "offset_s", "duration_s"),
+    *("transcript", "translation", "speaker", "words"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Your own corpus, from files with one example a line.
+
+    A `.tsv` has a header and tab-separated cells (no quoting); each line of a `.jsonl` is an
+    object. A file without a column `split` is the split it is named after (`dev` and `val` are
+    valid). Columns:
+
+    audio        a sound file, or a zip archive with `member`; relative to the manifest's directory
+    offset_s     where the example begins in it, in seconds; 0 if absent or empty
+    duration_s   how long it is, in seconds; to the end of the file if absent or empty
+    transcript   what is said; a corpus without transcripts leaves out the column
+    translation  what it means; required, but for `task="transcription"`
+    speaker      a name
+    words        `word@start-end word@start-end ...`, or JSON `[["word", start, end], ...]`, in
+                 seconds from the beginning of the example
+    id           unique; by default the file and the number of the line, `train.tsv:2`
+    """
+
+    name: ClassVar[str] = "manifest"
+    description: ClassVar[str] = "A corpus listed in tab-separated tables or JSON lines."
+    citation: ClassVar[str] = ""
+    homepage: ClassVar[str] = ""
+    languages: ClassVar[tuple[str, ...]] = ()
+
+    source: str = ""
+    """Language spoken; for the record only."""
+    target: str = ""
+    """Language of the translation; for the record only."""
+    task: Literal["translation", "transcription"] = "translation"
+    """With `transcription` the translation of an example is its transcript."""
+
+    def read(self, root: Path) -> Listing:
+        """Lists one file, or all files of a directory whose names end in .tsv or .jsonl."""
+        files = [root]
+        if not root.is_file():
+            found = sorted(root.iterdir()) if root.is_dir() else []
+            files = [path for path in found if path.suffix in (".tsv", ".jsonl")]
+        if not files:
+            refuse_layout("manifest", "file *.tsv or *.jsonl", root, TREE)
+        splits: dict[str, list[Utterance | Skip]] = {}
+        for path in files:
+            for split, entry in self._list(path):
+                splits.setdefault(split, []).append(entry)
+        return collect("manifest", splits, transcripts="optional")
+
+    def _list(self, path: Path) -> Iterator[tuple[str, Utterance | Skip]]:
+        needed = "transcript" if self.task == "transcription" else "translation"
+        read_rows = _json_rows if path.suffix == ".jsonl" else _table_rows
+        there: dict[Path, bool] = {}  # many examples share a recording
+        for row in read_rows(path, ("audio", needed)):
+            cells = row.cells or {}
+            split = cells.get("split") or path.stem
+            split = split_name(split)
+            key = cells.get("id") or row.where
+            try:
+                yield split, self._utterance(key, cells, path.parent, there)
+            except (KeyError, ValueError) as error:
+                detail = f"no {error}" if isinstance(error, KeyError) else str(error)
+                detail = detail if row.cells else "wrong number of cells, or not a JSON object"
+                yield split, Skip(id=key, reason=MALFORMED_ROW, detail=f"{row.where}: {detail}")
+
+    def _utterance(
+        self, key: str, cells: Mapping[str, str], home: Path, there: dict[Path, bool]
+    ) -> Utterance | Skip:
+        """KeyError for a column that is missing, ValueError for a cell that makes no sense."""
+        audio, transcript = home / _filled(cells, "audio"), cells.get("transcript")
+        translation = cells["translation"] if self.task == "translation" else cells["transcript"]
+        offset = seconds(cells.get("offset_s") or "0")
+        duration = seconds(cells["duration_s"]) if cells.get("duration_s") else None
+        words = _words(cells.get("words", ""))
+        if offset < 0 or (duration is not None and duration <= 0):
+            return Skip(id=key, reason=NO_DURATION, detail=f"offset {offset}, duration {duration}")
+        if transcript == "":
+            return Skip(id=key, reason=EMPTY_TEXT, detail="transcript")
+        if audio not in there:
+            there[audio] = audio.is_file()
+        if not there[audio]:
+            return Skip(id=key, reason=MISSING_AUDIO, detail=str(audio))
+        member = cells.get("member") or None
+        return Utterance(
+            id=key,
+            transcript=transcript or "",
+            translation=translation,
+            audio=Clip(path=audio, member=member, offset_s=offset, duration_s=duration),
+            speaker=cells.get("speaker", ""),
+            words=words,
+        )
+
+
+def _table_rows(path: Path, required: tuple[str, ...]) -> Iterator[Row]:
+    return read_table(path, required, known=COLUMNS)
+
+
+def _json_rows(path: Path, required: tuple[str, ...]) -> Iterator[Row]:
+    """Each object as the row that a table would have."""
+    for number, line in enumerate(stream_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError:
+            value = None
+        if isinstance(value, dict):
+            check_columns(f"{path}, line {number}", list(value), required, known=COLUMNS)
+        cells = {k: _cell(v) for k, v in value.items()} if isinstance(value, dict) else None
+        yield Row(where=f"{path.name}:{number}", cells=cells)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _filled(cells: Mapping[str, str], column: str) -> str:
+    if not cells[column]:
+        raise ValueError(f"{column} is empty")
+    return cells[column]
+
+
+def _words(text: str) -> tuple[Span, ...]:
+    if not text.startswith("["):
+        return parse_spans(text)
+    try:
+        return tuple(make_span(word, float(a), float(b)) for word, a, b in json.loads(text))
+    except TypeError as error:
+        raise ValueError(f"words are not [[word, start, end], ...]: {error}") from error

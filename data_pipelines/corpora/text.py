@@ -1,0 +1,222 @@
+"""Parallel text without speech: pairs of files line by line, and tables of sentence pairs."""
+
+import hashlib
+import re
+import unicodedata
+import zipfile
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from data_pipelines.corpora.reading import (
+    EXCLUDED,
+    MALFORMED_ROW,
+    check_counts,
+    collect,
+    decode_lines,
+    read_parallel,
+    refuse_layout,
+    stream_lines,
+)
+from data_pipelines.corpora.sgm import read_sgm, read_xml
+from data_pipelines.utterance import CorpusError, Listing, Skip, Utterance
+
+PAIRS_TREE = """
+ROOT/train.en[.gz]  train.de[.gz]       lines that correspond
+ROOT/val.en[.gz]    val.de[.gz]         or valid, dev
+ROOT/test.en[.gz]   test.de[.gz]        or test_2016_flickr (Multi30k); others by --test
+ROOT/newstest2019-ende-src.en.sgm  newstest2019-ende-ref.de.sgm     of WMT
+ROOT/newstest2021.en-de.xml                                         of WMT, both sides
+"""
+TABLE_TREE = """
+ROOT is a file, or a directory that holds one: deu.txt, deu.tsv, deu.txt.gz or deu-eng.zip
+each line: SOURCE<TAB>TARGET[<TAB>anything]
+"""
+USUAL_NAMES = {
+    "train": ("train",),
+    "valid": ("valid", "val", "dev", "validation"),
+    "test": ("test", "test_2016_flickr"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelText:
+    """Pairs of text files such as Multi30k, IWSLT or WMT; every further pair is a split too."""
+
+    name: ClassVar[str] = "parallel_text"
+    description: ClassVar[str] = "Text files in two languages whose lines correspond."
+    citation: ClassVar[str] = ""
+    homepage: ClassVar[str] = ""
+    languages: ClassVar[tuple[str, ...]] = ()
+
+    source: str = "en"
+    """Suffix of the source files."""
+    target: str = "de"
+    """Suffix of the target files."""
+    train: str = ""
+    """Name of the training files without the suffix; by default train."""
+    valid: str = ""
+    """The same for validation; by default valid, val, dev or validation."""
+    test: str = ""
+    """The same for the test; by default test or test_2016_flickr."""
+
+    def read(self, root: Path) -> Listing:
+        """Lists every pair of files in the directory, as train, valid, test or by its own name."""
+        pairs = self._pairs(root)
+        if not pairs:
+            wanted = f"pair of files *.{self.source} and *.{self.target}"
+            refuse_layout("parallel text", wanted, root, PAIRS_TREE)
+        chosen = {split: self._choose(split, pairs, root) for split in USUAL_NAMES}
+        splits = {split: stem for split, stem in chosen.items() if stem}
+        for stem in sorted(pairs.keys() - splits.values()):
+            split = re.sub(r"\W", "_", stem)
+            if split in splits:
+                raise CorpusError(f"{root}: both {splits[split]} and {stem} would be {split}.")
+            splits[split] = stem
+        return collect(
+            "parallel text",
+            {split: self._list(stem, pairs[stem]) for split, stem in splits.items()},
+        )
+
+    def _pairs(self, root: Path) -> dict[str, tuple[Path, ...]]:
+        """Files by the name they share: two of them, or one XML that has both sides."""
+        found = sorted(root.iterdir()) if root.is_dir() else []
+        names = {path.name.removesuffix(".gz"): path for path in found}
+        sides = (
+            (f".{self.source}", f".{self.target}"),
+            (f"-src.{self.source}.sgm", f"-ref.{self.target}.sgm"),
+        )
+        both = f".{self.source}-{self.target}.xml"
+        pairs: dict[str, tuple[Path, ...]] = {}
+        for name, path in names.items():
+            if name.endswith(both):
+                pairs[name.removesuffix(both)] = (path,)
+            for mine, other in sides:
+                stem = name.removesuffix(mine)
+                if stem != name and stem + other in names:
+                    pairs[stem] = (path, names[stem + other])
+        return pairs
+
+    def _choose(self, split: str, pairs: Mapping[str, object], root: Path) -> str:
+        asked = {"train": self.train, "valid": self.valid, "test": self.test}[split]
+        if asked and asked not in pairs:
+            raise CorpusError(f"{root}: no pair {asked}; there are {', '.join(sorted(pairs))}.")
+        there = [name for name in USUAL_NAMES[split] if name in pairs]
+        return asked or (there[0] if there else "")
+
+    def _list(self, stem: str, files: tuple[Path, ...]) -> Iterator[Utterance | Skip]:
+        if len(files) == 1:
+            pairs = read_xml(files[0], self.source, self.target)
+        elif ".sgm" in files[0].suffixes:
+            sides = [read_sgm(path) for path in files]
+            check_counts(files, sides)
+            pairs = zip(*sides, strict=True)
+        else:
+            pairs = zip(*read_parallel(*files), strict=True)
+        for number, (transcript, translation) in enumerate(pairs):
+            key = f"{stem}_{number:05d}"
+            yield Utterance(id=key, transcript=transcript, translation=translation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tsv:
+    """A table of sentence pairs such as Tatoeba's, split by a hash of the source sentence.
+
+    All translations of one sentence come into the same split, on every machine and in every order
+    of the lines, so a test sentence is never seen in training with another translation.
+    """
+
+    name: ClassVar[str] = "tsv"
+    description: ClassVar[str] = "Sentence pairs in the columns of a tab-separated file."
+    citation: ClassVar[str] = ""
+    homepage: ClassVar[str] = ""
+    languages: ClassVar[tuple[str, ...]] = ()
+
+    source: str = "en"
+    """Language of the source column; for the record only."""
+    target: str = "de"
+    """Language of the target column; for the record only."""
+    source_column: int = 1
+    """Number of the column with the source sentence, from 1."""
+    target_column: int = 2
+    """Number of the column with the translation."""
+    valid_fraction: float = 0.01
+    """Part of the source sentences that goes to valid."""
+    test_fraction: float = 0.01
+    """Part of the source sentences that goes to test."""
+    exclude: tuple[Path, ...] = ()
+    """Tab-separated test sets: a pair whose source is one of their cells is in no split."""
+    member: str = ""
+    """File to read in a zip archive; by default the only .txt or .tsv without a leading _."""
+
+    def read(self, root: Path) -> Listing:
+        """Lists the pairs of the table."""
+        if not 0 <= self.valid_fraction + self.test_fraction <= 1:
+            raise CorpusError("valid_fraction and test_fraction must add up to at most 1.")
+        if min(self.source_column, self.target_column) < 1:
+            raise CorpusError("source_column and target_column count from 1.")
+        stem, lines = _read_table(_table_file(root), self.member)
+        others = [line for path in self.exclude for line in _read_table(path, "")[1]]
+        excluded = {_fold(cell) for line in others for cell in line.split("\t")}
+        splits: dict[str, list[Utterance | Skip]] = {"train": [], "valid": [], "test": []}
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                entry = self._entry(f"{stem}_{number:06d}", line.split("\t"), excluded)
+                told = entry.transcript if isinstance(entry, Utterance) else ""
+                splits[self.split_of(told)].append(entry)
+        return collect("table of pairs", splits)
+
+    def split_of(self, sentence: str) -> str:
+        """The split of a source sentence: where its hash falls between 0 and 1."""
+        digest = hashlib.blake2b(_fold(sentence).encode(), digest_size=8).digest()
+        place = int.from_bytes(digest) / 2**64
+        if place < self.test_fraction:
+            return "test"
+        return "valid" if place < self.test_fraction + self.valid_fraction else "train"
+
+    def _entry(self, key: str, cells: list[str], excluded: Container[str]) -> Utterance | Skip:
+        if len(cells) < max(self.source_column, self.target_column):
+            return Skip(id=key, reason=MALFORMED_ROW, detail=f"{len(cells)} columns: {cells}")
+        transcript = cells[self.source_column - 1].strip()
+        if _fold(transcript) in excluded:
+            return Skip(id=key, reason=EXCLUDED, detail=transcript)
+        translation = cells[self.target_column - 1].strip()
+        return Utterance(id=key, transcript=transcript, translation=translation)
+
+
+def _fold(sentence: str) -> str:
+    """One form for sentences that differ in case, blanks or the encoding of accents alone."""
+    return " ".join(unicodedata.normalize("NFC", sentence).casefold().split())
+
+
+def _table_file(root: Path) -> Path:
+    if root.is_file():
+        return root
+    found = sorted(root.iterdir()) if root.is_dir() else []
+    ends = (".txt", ".tsv", ".txt.gz", ".tsv.gz", ".zip")
+    tables = [p for p in found if p.name.endswith(ends) and not p.name.startswith("_")]
+    if len(tables) != 1:
+        wanted = (
+            f"file to choose: {len(tables)} tables; give the file itself" if tables else "table"
+        )
+        refuse_layout("table of pairs", wanted, root, TABLE_TREE)
+    return tables[0]
+
+
+def _read_table(path: Path, member: str) -> tuple[str, list[str]]:
+    """The name of the table without suffixes, and its lines."""
+    if not path.is_file():
+        raise CorpusError(f"{path}: no such file.")
+    if path.suffix != ".zip":
+        return path.name.removesuffix(".gz").rpartition(".")[0] or path.name, [*stream_lines(path)]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [n for n in archive.namelist() if n.endswith((".txt", ".tsv")) and n[0] != "_"]
+            if member not in archive.namelist() and (member or len(names) != 1):
+                raise CorpusError(f"{path}: set member to one of {archive.namelist()}.")
+            name = member or names[0]
+            with archive.open(name) as file:
+                return Path(name).stem, [*decode_lines(file, path / name)]
+    except zipfile.BadZipFile as error:
+        raise CorpusError(f"{path}: not a whole zip archive. Fetch it again.") from error
