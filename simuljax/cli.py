@@ -10,6 +10,8 @@ from typing import Annotated
 import jax
 import tyro
 
+from data_pipelines import building, throughput
+from data_pipelines.utterance import CorpusError
 from experiments import synthetic_alignment
 from experiments.synthetic_alignment import DemoConfig
 from simuljax.profile import alignment, dar
@@ -18,8 +20,13 @@ Command = Callable[[], object]
 What = (
     Annotated[alignment.AlignmentProfile, tyro.conf.subcommand("alignment", prefix_name=False)]
     | Annotated[dar.DarProfile, tyro.conf.subcommand("dar", prefix_name=False)]
+    | Annotated[throughput.DataProfile, tyro.conf.subcommand("data", prefix_name=False)]
 )
-PARTS = {alignment.AlignmentProfile: alignment, dar.DarProfile: dar}
+PARTS = {
+    alignment.AlignmentProfile: alignment,
+    dar.DarProfile: dar,
+    throughput.DataProfile: throughput,
+}
 
 
 def demo(config: DemoConfig) -> Command:
@@ -48,14 +55,19 @@ def profile(what: What, json: str | None = None, trace: Path | None = None) -> C
 def main(args: Sequence[str] | None = None) -> None:
     """Read the command (what is wrong with it exits 2), then run it (what goes wrong exits 1)."""
     command = tyro.extras.subcommand_cli_from_dict(
-        {"demo": demo, "profile": profile},
+        {
+            "demo": demo,
+            "prepare": building.prepare_command,
+            "speak": building.speak_command,
+            "profile": profile,
+        },
         prog="simuljax",
         args=_json_alone(sys.argv[1:] if args is None else args),
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.CascadeSubcommandArgs),
     )
     try:
         command()
-    except OSError as error:
+    except (OSError, CorpusError) as error:
         sys.exit(f"simuljax: {error}")
 
 

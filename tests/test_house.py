@@ -68,7 +68,9 @@ def trapped(module: str, *forbidden: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("module", ["simuljax.ops", "simuljax.losses"])
+@pytest.mark.parametrize(
+    "module", [f"simuljax.{part}" for part in ("ops", "losses", "audio", "text")]
+)
 def test_importing_never_reaches_for_tensorflow(module):
     assert trapped(module, "tensorflow") == ""
 

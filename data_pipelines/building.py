@@ -1,0 +1,140 @@
+"""The commands `simuljax prepare` and `simuljax speak`."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from data_pipelines import plan
+from data_pipelines.batches import Vocabularies, tokenised
+from data_pipelines.corpora import (
+    CoVoST2,
+    EuroparlST,
+    How2,
+    IwsltNonNative,
+    Manifest,
+    Mboshi,
+    Multi30kSpeech,
+    MustC,
+    ParallelText,
+    Phrasebook,
+    Spoken,
+    Tsv,
+)
+from data_pipelines.corpora.spoken import Engine, text_corpus
+from data_pipelines.prepare import Preparation, prepare
+from data_pipelines.prepared import PreparedCorpus
+from data_pipelines.shapes import Budget
+from data_pipelines.shard import Limits
+from data_pipelines.summary import describe
+from data_pipelines.transform import Transform
+from data_pipelines.utterance import CorpusError
+from simuljax.text import VocabularyConfig, learn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """The batches that are shown at the end; training chooses its own."""
+
+    frames_per_batch: int = 40_000
+    """Frames of 10 ms in a global batch."""
+    vocabulary: int = 8_000
+    """Size of the unigram vocabularies that count the tokens."""
+
+
+Named = (
+    Annotated[Phrasebook, tyro.conf.subcommand("phrasebook", prefix_name=False)]
+    | Annotated[MustC, tyro.conf.subcommand("must-c", prefix_name=False)]
+    | Annotated[CoVoST2, tyro.conf.subcommand("covost2", prefix_name=False)]
+    | Annotated[EuroparlST, tyro.conf.subcommand("europarl-st", prefix_name=False)]
+    | Annotated[How2, tyro.conf.subcommand("how2", prefix_name=False)]
+    | Annotated[Mboshi, tyro.conf.subcommand("mboshi", prefix_name=False)]
+    | Annotated[IwsltNonNative, tyro.conf.subcommand("iwslt-nonnative", prefix_name=False)]
+    | Annotated[Multi30kSpeech, tyro.conf.subcommand("multi30k-speech", prefix_name=False)]
+    | Annotated[Manifest, tyro.conf.subcommand("manifest", prefix_name=False)]
+    | Annotated[ParallelText, tyro.conf.subcommand("parallel-text", prefix_name=False)]
+    | Annotated[Tsv, tyro.conf.subcommand("tsv", prefix_name=False)]
+)
+
+
+def prepare_command(
+    corpus: Named,
+    to: Path,
+    transform: Transform,
+    preview: Preview,
+    from_: Annotated[Path | None, tyro.conf.arg(name="from")] = None,
+    max_seconds: float = 60.0,
+    workers: int | None = None,
+) -> Callable[[], object]:
+    """Build a corpus from your copy of it (phrasebook needs none); run again to go on after a kill.
+
+    Args:
+        corpus: The corpus.
+        to: The directory to build it in.
+        transform: Changes to the training split.
+        preview: The batches that are shown at the end.
+        from_: Where your copy is.
+        max_seconds: Longer training examples are left out, and counted.
+        workers: Processes; by default one for each core.
+    """
+    if from_ is None and not isinstance(corpus, Phrasebook):
+        print(f"simuljax: {corpus.name} needs --from, the place of your copy", file=sys.stderr)
+        raise SystemExit(2)
+    wanted = Preparation(corpus=corpus, limits=Limits(max_seconds=max_seconds), transform=transform)
+    return lambda: show(prepare(wanted, from_, to, workers), preview)
+
+
+def speak_command(
+    text: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="TEXT_CORPUS")],
+    to: Path,
+    preview: Preview,
+    source: str = "en",
+    target: str = "de",
+    engine: Engine = "espeak",
+    seed: int = 0,
+    workers: int | None = None,
+) -> Callable[[], object]:
+    """Turn a text corpus into a speech translation corpus, with the times of words and phonemes.
+
+    Args:
+        text: A directory of files like train.en and train.de (also .gz), a tab-separated file
+            (also in .gz or .zip), or a directory that `simuljax prepare` built.
+        to: The directory to build it in.
+        preview: The batches that are shown at the end.
+        source: The language that is spoken, and the suffix of its files.
+        target: The language of the translations, and the suffix of its files.
+        engine: espeak has dozens of robotic voices in many languages, hibari a natural English one.
+        seed: Another seed, other voices.
+        workers: Processes; by default one for each core.
+    """
+
+    def command() -> None:
+        reader = text_corpus(text, source=source, target=target)
+        corpus = Spoken(text=reader, engine=engine, seed=seed)
+        show(prepare(Preparation(corpus=corpus), text, to, workers), preview)
+
+    return command
+
+
+def show(corpus: PreparedCorpus, preview: Preview) -> None:
+    """Prints what there is, and how it would be batched."""
+    print(f"{corpus.summary['preparation']['corpus']} in {corpus.directory}")
+    print(describe(corpus.summary))
+    if "train" not in corpus.splits or not len(corpus["train"]):
+        return
+    table = corpus["train"].table
+    config = VocabularyConfig(size=preview.vocabulary)
+    source = table.transcript if any(table.transcript) else table.translation
+    vocabularies = Vocabularies(
+        source=learn(source, config), target=learn(table.translation, config)
+    )
+    lengths = tokenised(corpus["train"], vocabularies).lengths
+    print(f"train in batches of {preview.frames_per_batch:,} frames:")
+    budget = Budget(frames=preview.frames_per_batch, tokens=preview.frames_per_batch)
+    try:
+        print(plan.describe(plan.make_plan(lengths, budget)))
+    except ValueError as error:
+        raise CorpusError(f"the corpus is ready, but fits no batch: {error}") from error

@@ -1,0 +1,153 @@
+"""`simuljax profile data`: how fast batches come, beside how fast a training step can eat them."""
+
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from data_pipelines.batches import Batches, Vocabularies, iterate, tokenised
+from data_pipelines.corpora import Phrasebook
+from data_pipelines.plan import Plan, make_plan
+from data_pipelines.prepare import Preparation, prepare
+from data_pipelines.prepared import PreparedCorpus, open_corpus
+from data_pipelines.resident import ResidentBatches, hold
+from data_pipelines.shapes import Budget
+from simuljax.audio import RATE, Features, extract
+from simuljax.text import VocabularyConfig, learn
+
+# Forward and backward through 12 layers of width 512 and 2048 at one state in four frames: what the
+# encoder of Zaidi's model must compute for 10 ms of speech, everything else left out.
+ENCODER_FLOPS_PER_FRAME = 6 * 12 * (4 * 512**2 + 2 * 512 * 2048) / 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataProfile:
+    """Utterances a second through the input pipeline, and the multiple of what training needs."""
+
+    corpus: Path | None = None
+    """A prepared corpus; by default a phrasebook of 500 sentences is made for the occasion."""
+    split: str = "train"
+    frames: int = 40_000
+    """Of a global batch."""
+    batches: int = 30
+    """How many are timed."""
+    threads: int = 8
+    """That read ahead."""
+    step_frames_per_s: float | None = None
+    """What your training step consumes, from its log. By default an upper bound is computed: the
+    encoder of Zaidi's model alone, at this device's measured bfloat16 matrix product rate."""
+
+
+def run(config: DataProfile) -> dict[str, Any]:
+    """Measures reading with one thread and with many, filterbanks, and device-resident batches."""
+    with tempfile.TemporaryDirectory() as scratch:
+        corpus = _corpus(config.corpus, Path(scratch) / "phrasebook")
+        split = corpus[config.split]
+        vocabularies = Vocabularies(
+            source=learn(split.table.transcript, VocabularyConfig(size=1000)),
+            target=learn(split.table.translation, VocabularyConfig(size=1000)),
+        )
+        examples = tokenised(split, vocabularies)
+        plan = make_plan(examples.lengths, Budget(frames=config.frames))
+        batches = Batches(examples=examples, plan=plan)
+        one = _one_core(batches, config.batches)
+        many = _seconds(iterate(batches, threads=config.threads), config.batches)
+        resident = ResidentBatches(resident=hold(examples), plan=plan)
+        held = _seconds((resident[step] for step in range(10**9)), config.batches)
+        bank = _filterbank_seconds(batches, config.batches)
+    spoken = _totals(plan, config.batches)
+    step = config.step_frames_per_s or matrix_flops() / ENCODER_FLOPS_PER_FRAME
+    seconds = {"one core": one, f"{config.threads} threads": many, "device memory": held}
+    return {
+        "device": jax.devices()[0].device_kind,
+        "config": {**asdict(config), "corpus": str(config.corpus)},
+        "padding": asdict(plan.waste),
+        "shapes": len(plan.buckets),
+        "step_frames_per_s": step,
+        "step_is": "given" if config.step_frames_per_s else "bound: encoder at full matrix rate",
+        "filterbank_times_real_time": spoken["seconds"] / bank,
+        "rows": [
+            {
+                "way": way,
+                "utterances_per_s": spoken["utterances"] / taken,
+                "times_real_time": spoken["seconds"] / taken,
+                "times_step": spoken["seconds"] * 100 / taken / step,
+            }
+            for way, taken in seconds.items()
+        ],
+    }
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report for people."""
+    padding = ", ".join(f"{v:.1%} of {k}" for k, v in report["padding"].items() if v)
+    lines = [
+        f"{report['device']}; {report['shapes']} shapes, padding {padding}",
+        f"a training step consumes {report['step_frames_per_s']:,.0f} frames/s "
+        f"({report['step_is']})",
+        f"filterbanks on this device: {report['filterbank_times_real_time']:,.0f} x real time",
+        "batches from     utterances/s   x real time   x training step",
+    ]
+    for row in report["rows"]:
+        lines.append(
+            f"{row['way']:<16}{row['utterances_per_s']:>13,.0f}{row['times_real_time']:>14,.0f}"
+            f"{row['times_step']:>18.2f}"
+        )
+    return "\n".join(lines)
+
+
+def matrix_flops(size: int = 2048) -> float:
+    """The rate of a large bfloat16 matrix product on the default device, FLOPs per second."""
+    a = jnp.ones((size, size), jnp.bfloat16)
+    product = jax.jit(lambda a: a @ a)
+    product(a).block_until_ready()
+    start, calls = time.perf_counter(), 0
+    while time.perf_counter() - start < 0.5:
+        jax.block_until_ready([product(a) for _ in range(5)])
+        calls += 5
+    return calls * 2 * size**3 / (time.perf_counter() - start)
+
+
+def _corpus(directory: Path | None, scratch: Path) -> PreparedCorpus:
+    if directory:
+        return open_corpus(directory)
+    return prepare(Preparation(corpus=Phrasebook(train=500, valid=1, test=1)), None, scratch)
+
+
+def _totals(plan: Plan, count: int) -> dict[str, float]:
+    rows = np.concatenate([plan.batch(step).rows for step in range(count)])
+    rows = rows[rows >= 0]
+    return {"utterances": len(rows), "seconds": plan.lengths.audio[rows].sum() / RATE}
+
+
+def _one_core(batches: Batches, count: int) -> float:
+    """Seconds of processor time, however many threads the reader itself uses."""
+    batches[0]
+    start = time.process_time()
+    for step in range(count):
+        batches[step]
+    return time.process_time() - start
+
+
+def _seconds(source: Any, count: int) -> float:
+    """Wall-clock seconds for `count` batches, the first of which has been waited for."""
+    source = iter(source)
+    jax.block_until_ready(next(source))
+    start = time.perf_counter()
+    for _ in range(count):
+        jax.block_until_ready(next(source))
+    return time.perf_counter() - start
+
+
+def _filterbank_seconds(batches: Batches, count: int) -> float:
+    compute = jax.jit(lambda audio: extract(audio, Features()))
+    audio = [jnp.asarray(batches[step].audio) for step in range(count)]
+    jax.block_until_ready([compute(a) for a in audio])  # compile every shape
+    start = time.perf_counter()
+    jax.block_until_ready([compute(a) for a in audio])
+    return time.perf_counter() - start

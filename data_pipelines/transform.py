@@ -1,0 +1,71 @@
+"""What is done to a training split before it is written: more speech, other translations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from data_pipelines.augment import Augmented, at_speed, pair
+from data_pipelines.distil import Teacher, ask, taught
+from data_pipelines.utterance import Clip, CorpusError, Listing, Utterance, Voice
+
+SPEEDS = (0.9, 1.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform:
+    """Changes to the training split; validation and test stay as they are."""
+
+    augment: Literal["none", "speed", "effects"] = "none"
+    """speed: two more copies, at .9 and 1.1 of the speed (Nguyen 2021). effects: one more copy with
+    random tempo, pitch and echo; with `--distil-mode join` as many teacher's translations of the
+    original speech (Zaidi 2022, 3.2)."""
+    distil: str | None = None
+    """A command that translates lines of standard input into lines of standard output."""
+    distil_mode: Literal["replace", "join"] = "replace"
+    """Whether the teacher's translations replace the references, or join them."""
+
+    def __post_init__(self) -> None:
+        if self.distil is not None and not self.distil.strip():
+            raise ValueError("distil is blank; name the command of the teacher")
+        if self.augment == "effects" and self.distil and self.distil_mode == "replace":
+            raise ValueError(
+                "effects pair augmented speech with original translations, which `replace` removes:"
+                " use --distil-mode join, or --augment speed"
+            )
+
+    def __call__(self, listing: Listing, work: Path) -> Listing:
+        """The listing with its training split changed; `work` keeps what a teacher says."""
+        if self == Transform():
+            return listing
+        if "train" not in listing.splits:
+            raise CorpusError("there is no training split to augment or distil")
+        changed = self._train(listing.splits["train"], work)
+        return replace(listing, splits={**listing.splits, "train": changed})
+
+    def _train(self, train: Sequence[Utterance], work: Path) -> Sequence[Utterance]:
+        if self.augment != "none" and not any(utterance.audio for utterance in train):
+            raise CorpusError(f"there is no speech for `--augment {self.augment}` to change")
+        teacher = Teacher(command=self.distil) if self.distil else None
+        if teacher and not any(utterance.transcript for utterance in train):
+            raise CorpusError("there are no transcripts for a teacher to translate")
+        said = ask(teacher, train, work / "teacher") if teacher else None
+        if self.augment == "effects":
+            return pair(train, said, teacher=self.distil or "")
+        if teacher and said is not None:
+            lessons = taught(train, said, teacher)
+            copies = [replace(u, id=f"{u.id}-text") for u in lessons]
+            train = lessons if self.distil_mode == "replace" else [*train, *copies]
+        if self.augment == "speed":
+            train = [*train, *(_faster(u, factor) for factor in SPEEDS for u in train if u.audio)]
+        return train
+
+
+def _faster(utterance: Utterance, factor: float) -> Utterance:
+    assert isinstance(utterance.audio, Clip | Voice)
+    return replace(
+        utterance,
+        id=f"{utterance.id}-speed{factor}",
+        audio=Augmented(source=utterance.audio, effects=at_speed(factor)),
+        audio_origin=f"speed {factor}",
+    )

@@ -1,0 +1,202 @@
+"""Every kind of broken example is left out, counted under its reason, and in no batch."""
+
+import json
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from data_pipelines.batches import iterate
+from data_pipelines.prepared import PreparedCorpus
+from data_pipelines.record import decode
+from data_pipelines.shapes import Budget
+from data_pipelines.shard import Limits
+from data_pipelines.summary import describe
+from simuljax.audio import Features, extract
+from tests.data_pipelines.hums import RATE, batches_of, build_rows, hum, stored, tree
+
+# id: the reason it must be skipped for
+BAD = {
+    "truncated": "corrupt audio",
+    "nothing": "corrupt audio",
+    "header only": "no samples",
+    "header that promises": "corrupt audio",
+    "not a number": "not finite",
+    "mp3 called wav": "corrupt audio",
+    "text called wav": "corrupt audio",
+    "missing": "missing audio file",
+    "beyond the end": "truncated",
+    "broken member": "corrupt audio",
+    "missing member": "no such file",
+    "not an archive": "corrupt audio",
+    "no transcript": "empty text",
+    "no translation": "empty text",
+    "blank transcript": "empty text",
+    "invisible transcript": "empty transcript",
+    "invisible translation": "empty translation",
+    "too short": "too short",
+    "too long": "too long",
+    "times backwards": "malformed row",
+}
+GOOD = ("plain", "float", "8 kHz stereo", "flac in an archive", "words beyond the end", "silence")
+
+
+def spoil(place: Path) -> None:
+    """The files, each in the way its name says."""
+    place.mkdir(parents=True)
+    plain = hum(0.6)
+    for name in ("plain", "truncated", "header that promises"):
+        soundfile.write(place / f"{name}.wav", plain, RATE)
+    whole = (place / "plain.wav").read_bytes()
+    (place / "truncated.wav").write_bytes(whole[:5000])
+    (place / "header that promises.wav").write_bytes(whole[:44])
+    (place / "header only.wav").write_bytes(
+        b"RIFF" + struct.pack("<I", 36) + whole[8:40] + struct.pack("<I", 0)
+    )
+    (place / "nothing.wav").write_bytes(b"")
+    (place / "text called wav.wav").write_text("These are no samples. " * 100)
+    soundfile.write(place / "mp3.mp3", plain / 32768, RATE)
+    (place / "mp3.mp3").rename(place / "mp3 called wav.wav")
+    fine = (plain / 32768).astype(np.float32)
+    soundfile.write(place / "float.wav", fine, RATE, subtype="FLOAT")
+    fine[777] = np.nan
+    soundfile.write(place / "not a number.wav", fine, RATE, subtype="FLOAT")
+    soundfile.write(place / "8 kHz stereo.wav", np.stack([plain[::2], 0 * plain[::2]], 1), 8000)
+    soundfile.write(place / "too short.wav", plain[:1599], RATE)
+    soundfile.write(place / "too long.wav", hum(2.1), RATE)
+    soundfile.write(place / "silence.wav", 0 * plain, RATE)
+
+
+def pack(place: Path) -> None:
+    """An archive with a good member and one whose bytes were changed."""
+    soundfile.write(place / "good.flac", hum(0.6), RATE)
+    with zipfile.ZipFile(place / "some.zip", "w") as archive:
+        archive.write(place / "good.flac", "good.flac")
+        archive.write(place / "plain.wav", "bad.wav")
+    data = bytearray((place / "some.zip").read_bytes())
+    middle = data.index((place / "plain.wav").read_bytes()) + 9000
+    data[middle : middle + 4] = b"oops"
+    (place / "some.zip").write_bytes(data)
+    (place / "broken.zip").write_bytes(b"PK\x03\x04 and then nothing")
+
+
+def row(name: str, **changes: Any) -> dict[str, Any]:
+    usual = {"id": name, "audio": f"{name}.wav", "transcript": "hum", "translation": "Summen"}
+    return usual | changes
+
+
+def rows() -> list[dict[str, Any]]:
+    changes = {
+        "beyond the end": {"audio": "plain.wav", "offset_s": 0.3, "duration_s": 0.5},
+        "broken member": {"audio": "some.zip", "member": "bad.wav"},
+        "missing member": {"audio": "some.zip", "member": "none.wav"},
+        "not an archive": {"audio": "broken.zip", "member": "good.flac"},
+        "flac in an archive": {"audio": "some.zip", "member": "good.flac"},
+        "no transcript": {"audio": "plain.wav", "transcript": ""},
+        "no translation": {"audio": "plain.wav", "translation": ""},
+        "blank transcript": {"audio": "plain.wav", "transcript": " \t "},
+        "invisible transcript": {"audio": "plain.wav", "transcript": "\u00ad\u200b"},
+        "invisible translation": {"audio": "plain.wav", "translation": "\ufeff"},
+        "times backwards": {"audio": "plain.wav", "words": [["hum", 0.5, 0.1]]},
+        "words beyond the end": {
+            "audio": "plain.wav",
+            "words": [["well now", 0.1, 0.4], ["hum", 0.5, 3.0], ["on", 3, 4]],
+        },
+    }
+    return [row(name, **changes.get(name, {})) for name in (*BAD, *GOOD)]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
+    place = tmp_path_factory.mktemp("bad") / "tree"
+    spoil(place)
+    pack(place)
+    test = [row("long in test", audio="too long.wav"), row("broken in test", audio="nothing.wav")]
+    return build_rows(place, {"train": rows(), "test": test}, limits=Limits(max_seconds=2))
+
+
+def skipped(corpus: PreparedCorpus) -> dict[str, tuple[str, str]]:
+    lines = (corpus.directory / "skipped.tsv").read_text().splitlines()
+    assert lines[0] == "id\treason\tdetail"
+    cells = [line.split("\t") for line in lines[1:]]
+    return {name: (reason, detail) for name, reason, detail in cells}
+
+
+def test_every_bad_example_has_its_reason(corpus):
+    reasons = {name: reason for name, (reason, _) in skipped(corpus).items()}
+    assert reasons == BAD | {"broken in test": "corrupt audio"}
+
+
+def test_the_summary_counts_them(corpus):
+    expected: dict[str, int] = {}
+    for reason in [*BAD.values(), "corrupt audio"]:
+        expected[reason] = expected.get(reason, 0) + 1
+    assert corpus.summary["skipped"] == expected
+    assert json.loads(tree(corpus.directory)["summary.json"]) == corpus.summary
+    for reason, count in expected.items():
+        assert f"{count} {reason}" in describe(corpus.summary)
+    # What the reader leaves out belongs to no split's worker.
+    by_reader = sum(
+        r in ("missing audio file", "empty text", "malformed row") for r in BAD.values()
+    )
+    assert corpus.summary["splits"]["train"]["skipped"] == len(BAD) - by_reader
+    assert corpus.summary["splits"]["test"] == corpus.summary["splits"]["test"] | {
+        "sentences": 1,
+        "skipped": 1,
+    }
+
+
+def test_what_was_changed_is_counted_too(corpus):
+    assert corpus.summary["changed"] == {
+        "resampled from 8000 Hz": 1,
+        "mixed down from 2 channels": 1,
+    }
+
+
+def test_details_say_where_and_what(corpus):
+    details = {name: detail for name, (_, detail) in skipped(corpus).items()}
+    assert "nothing.wav" in details["nothing"]
+    assert "some.zip (bad.wav)" in details["broken member"]
+    assert "none.wav is not in the archive" in details["missing member"]
+    assert "sample 777" in details["not a number"]
+    assert details["too long"] == "2.10 s"
+    assert "ends at 0.600 s, its stretch at 0.800 s" in details["beyond the end"]
+
+
+def test_good_examples_are_as_they_should_be(corpus):
+    audio = {e["id"].decode(): e["audio"] for e in stored(corpus["train"])}
+    assert tuple(audio) == GOOD
+    np.testing.assert_array_equal(audio["plain"], hum(0.6))
+    np.testing.assert_allclose(audio["float"], hum(0.6), atol=1)
+    np.testing.assert_array_equal(audio["flac in an archive"], hum(0.6))
+    half = hum(0.6) / 2
+    middle = slice(1000, 8600)  # resampling filters ring at the ends
+    np.testing.assert_allclose(audio["8 kHz stereo"][middle], half[middle], atol=40)
+    assert not audio["silence"].any()
+    assert len(corpus["test"]) == 1 and corpus["test"].table.samples[0] == len(hum(2.1))
+
+
+def test_alignments_end_with_the_audio(corpus):
+    example = stored(corpus["train"])[GOOD.index("words beyond the end")]
+    words = decode(example).utterance.words
+    assert [word.text for word in words] == ["well_now", "hum", "on"]
+    times = [(word.start_ms, word.end_ms) for word in words]
+    np.testing.assert_allclose(times, [(100, 400), (500, 600), (600, 600)], atol=1e-3)
+
+
+def test_no_bad_example_is_in_a_batch(corpus):
+    budget = Budget(frames=1000, tokens=1000, row_multiple=1, shapes=1)
+    batches = batches_of(corpus, budget=budget, shuffle=False)
+    stream, seen = iterate(batches), []
+    for _ in range(batches.plan.steps_per_epoch):
+        batch = next(stream)
+        assert np.isfinite(extract(batch.audio, Features())).all()
+        real = batch.index >= 0
+        assert (batch.audio_length[real] >= 1600).all() and (batch.audio_length <= 2 * RATE).all()
+        assert (batch.target_length[real] > 1).all() and (batch.source_length[real] > 1).all()
+        seen += [corpus["train"].table.id[i] for i in batch.index[real]]
+    assert sorted(seen) == sorted(GOOD)

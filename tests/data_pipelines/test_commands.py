@@ -1,0 +1,74 @@
+"""`simuljax prepare`, `simuljax speak` and `simuljax profile data` as a user types them."""
+
+import json
+
+import pytest
+
+from data_pipelines.prepared import open_corpus
+from simuljax.cli import main
+
+pytest.importorskip("espeakng_loader", reason="speech needs pip install 'simuljax[speech]'")
+
+
+@pytest.fixture(scope="module")
+def phrasebook(tmp_path_factory):
+    """A small phrasebook, built by the command."""
+    to = tmp_path_factory.mktemp("commands") / "phrasebook"
+    main(["prepare", "phrasebook", "--to", str(to), "--train", "40", "--valid", "4", "--test", "4"])
+    return to
+
+
+def test_prepare_ends_with_what_there_is(phrasebook, capsys):
+    args = ["--train", "40", "--valid", "4", "--test", "4", "--to", str(phrasebook)]
+    main(["prepare", "phrasebook", *args])  # nothing is left to do but to tell
+    said = capsys.readouterr().out
+    assert "train                   40" in said
+    assert "shapes; padding:" in said and "of frames" in said and "of target" in said
+
+
+def test_prepare_elsewhere_needs_a_place(capsys, tmp_path):
+    with pytest.raises(SystemExit) as end:
+        main(["prepare", "must-c", "--to", str(tmp_path / "x")])
+    assert end.value.code == 2
+    assert "must_c needs --from" in capsys.readouterr().err
+
+
+def test_prepare_says_what_a_place_lacks(tmp_path):
+    with pytest.raises(SystemExit, match="simuljax: .*Expected"):
+        main(["prepare", "must-c", "--from", str(tmp_path), "--to", str(tmp_path / "x")])
+
+
+@pytest.mark.parametrize("form", ["pair of files", "table", "prepared"])
+def test_speak_reads_text_of_any_form(form, tmp_path, phrasebook):
+    english, german = ["A dog runs.", "Two men wait."], ["Ein Hund läuft.", "Zwei Männer warten."]
+    text = tmp_path / "text"
+    if form == "pair of files":
+        text.mkdir()
+        (text / "train.en").write_text("\n".join(english) + "\n")
+        (text / "train.de").write_text("\n".join(german) + "\n")
+    elif form == "table":
+        text = tmp_path / "pairs.tsv"
+        text.write_text("".join(f"{e}\t{g}\n" for e, g in zip(english, german, strict=True)))
+    else:
+        main(["prepare", "phrasebook", "--voice", "none", "--train", "2", "--valid", "1",
+              "--test", "1", "--to", str(text)])  # fmt: skip
+        assert open_corpus(text)["train"].table.samples.sum() == 0
+    main(["speak", str(text), "--to", str(tmp_path / "speech")])
+    spoken = open_corpus(tmp_path / "speech")
+    tables = [split.table for split in spoken.splits.values()]
+    assert sum(map(len, tables)) >= 2
+    assert all((table.samples > 8_000).all() and (table.words > 0).all() for table in tables)
+
+
+def test_speak_says_what_it_takes(tmp_path):
+    with pytest.raises(SystemExit, match="give a text corpus"):
+        main(["speak", str(tmp_path / "nothing"), "--to", str(tmp_path / "speech")])
+
+
+def test_profile_data(phrasebook, tmp_path, capsys):
+    path = tmp_path / "data.json"
+    main(["profile", "data", "--corpus", str(phrasebook), "--batches", "2", "--json", str(path)])
+    report = json.loads(path.read_text())
+    assert [row["way"] for row in report["rows"]] == ["one core", "8 threads", "device memory"]
+    assert all(row["utterances_per_s"] > 0 for row in report["rows"])
+    assert "x training step" in capsys.readouterr().out

@@ -1,0 +1,97 @@
+"""A corpus in device memory gives the batches that reading it gives, number for number."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from data_pipelines.batches import Batches, Host, iterate
+from data_pipelines.prepared import PreparedCorpus
+from data_pipelines.resident import ResidentBatches, gather, hold
+from simuljax.batch import Batch
+from tests.data_pipelines.hums import BUDGET, batches_of, build_rows
+
+
+def assert_same(held: Batch, read: Batch) -> None:
+    for field in Batch.__dataclass_fields__:
+        left, right = getattr(held, field), getattr(read, field)
+        assert (left is None) == (right is None), field
+        if right is not None:
+            assert isinstance(left, jax.Array) and left.dtype == right.dtype, field
+            np.testing.assert_array_equal(left, right, field)
+
+
+def both(corpus: PreparedCorpus, split: str = "train", **options: Any) -> tuple[Any, Batches]:
+    read = batches_of(corpus, split, **options)
+    return ResidentBatches(resident=hold(read.examples), plan=read.plan, host=read.host), read
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_resident_batches_are_those_that_are_read(hums, split):
+    held, read = both(hums, split, seed=4)
+    empty = 0
+    for step in range(2 * read.plan.steps_per_epoch):
+        batch = held[step]
+        assert_same(batch, read[step])
+        empty += int((np.asarray(batch.index) < 0).sum())
+    assert empty  # rows without an example are among them
+
+
+def test_with_phonemes(spoken):
+    held, read = both(spoken, budget=replace(BUDGET, frames=3000))
+    for step in range(read.plan.steps_per_epoch):
+        assert_same(held[step], read[step])
+    assert read[0].phonemes is not None
+
+
+def test_text_alone(text):
+    held, read = both(text)
+    for step in range(read.plan.steps_per_epoch):
+        assert_same(held[step], read[step])
+
+
+def test_without_transcripts_and_with_times_beyond_the_end(hums_root, tmp_path):
+    rows = [
+        {
+            "audio": str(hums_root / f"train{n}.wav"),
+            "translation": f"Satz {n}",
+            "words": [["m", 0.1, 0.2], ["hm", 0.25, 5.0], ["never", 6, 7]],
+        }
+        for n in range(6)
+    ]
+    held, read = both(build_rows(tmp_path, {"train": rows}))
+    for step in range(read.plan.steps_per_epoch):
+        assert_same(held[step], read[step])
+        assert set(np.unique(np.asarray(read[step].words))) == {0, 1, 2}
+
+
+def test_every_host_holds_its_share(hums):
+    for index in range(2):
+        held, read = both(hums, host=Host(index=index, count=2))
+        for step in range(read.plan.steps_per_epoch):
+            assert_same(held[step], read[step])
+
+
+def test_resident_batches_can_be_iterated(hums):
+    held, read = both(hums)
+    stream = iterate(held, start=3)
+    assert_same(next(stream), read[3])
+
+
+def test_one_compilation_for_each_shape(hums):
+    held, read = both(hums)
+    count: Any = gather
+    count.clear_cache()
+    for step in range(3 * read.plan.steps_per_epoch):
+        held[step]
+    assert count._cache_size() == len(read.plan.buckets) == 3
+
+
+def test_a_split_that_is_too_large_is_refused(hums):
+    examples = batches_of(hums).examples
+    gigabytes = hums["train"].table.samples.sum() * 2 / 1e9
+    with pytest.raises(ValueError, match=r"split train takes .* raise most_gb"):
+        hold(examples, most_gb=gigabytes * 0.9)
+    hold(examples, most_gb=gigabytes * 1.2)
