@@ -104,9 +104,7 @@ def _begin(to: Path, wanted: Preparation, listing: Listing) -> Path:
 
 
 def _fingerprint(wanted: Preparation, listing: Listing) -> str:
-    digest = hashlib.sha256(
-        __version__.encode() + repr(sorted(wanted.described().items())).encode()
-    )
+    digest = hashlib.sha256(repr((__version__, sorted(wanted.described().items()))).encode())
     for split, utterances in listing.splits.items():
         digest.update(split.encode())
         for utterance in utterances:
