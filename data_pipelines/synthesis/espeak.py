@@ -1,21 +1,15 @@
 """eSpeak NG in this process: about a hundred voices, many languages, word and phoneme times.
 
-The same text and voice give the same samples, whatever was said before. The engine does not offer
-that: it seeds its noise by the clock, and the phase of one utterance's voicing carries over to
-the next, even through a restart. So its noise is seeded and the library loaded anew for each
-utterance, which costs about a millisecond.
+The same text and voice give the same samples, whatever was said before: the engine's noise, which
+it would seed by the clock, is seeded, and its library loaded anew for each utterance.
 """
 
 import ctypes
 import functools
 import glob
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int16
@@ -23,18 +17,15 @@ from jaxtyping import Int16
 from data_pipelines.synthesis.boundaries import Mark, spread_ties, word_spans
 from data_pipelines.synthesis.speech import Speech, SynthesisError, to_16_khz
 from data_pipelines.utterance import Span, Voice
+from simuljax.text.espeak import RATE as ENGINE_RATE
+from simuljax.text.espeak import data_path, fresh_library
 
-ENGINE_RATE = 22_050
 UP, DOWN = 320, 441  # 16,000 / 22,050
 
 # Names as in the engine's speak_lib.h.
-SYNCHRONOUS = 2  # the retrieval mode, 1, works from a thread of its own and crashes
-PHONEME_EVENTS, IPA, DONT_EXIT = 0x1, 0x2, 0x8000
 CHARS_UTF8, POS_CHARACTER = 1, 1
 RATE, PITCH = 1, 3
 WORD, PHONEME = 1, 7
-
-_alone = threading.Lock()  # the library keeps its state in globals
 
 
 class _Id(ctypes.Union):
@@ -87,7 +78,7 @@ class _Heard:
 def speak(text: str, voice: Voice) -> Speech:
     """Says the text; markup, phoneme codes and control characters in it are not obeyed."""
     _check(text, voice)
-    with _alone, _fresh_library() as library:
+    with fresh_library() as library:
         heard = _synthesise(library, text, voice)
     samples = np.concatenate(heard.blocks) if heard.blocks else np.zeros(0, np.int16)
     marks, phonemes = _phonemes(heard, len(samples))
@@ -103,42 +94,16 @@ def speak(text: str, voice: Voice) -> Speech:
 @functools.cache
 def variants() -> tuple[str, ...]:
     """The names of the speakers that can be laid over a language, sorted."""
-    folder = Path(_loader().get_data_path()) / "voices" / "!v"
+    folder = data_path() / "voices" / "!v"
     return tuple(sorted(file.name for file in folder.iterdir()))
 
 
 @functools.cache
 def _language_file(language: str) -> str:
     """`gmw/en` for `en`: asked for a file, the engine need not read every voice to find it."""
-    root = Path(_loader().get_data_path()) / "lang"
+    root = data_path() / "lang"
     files = [file for file in root.glob(f"*/{glob.escape(language)}") if file.is_file()]
     return files[0].relative_to(root).as_posix() if files else language
-
-
-def _loader():
-    try:
-        import espeakng_loader
-    except ImportError as error:
-        raise ImportError("eSpeak NG is not installed: pip install 'simuljax[speech]'") from error
-    return espeakng_loader
-
-
-@contextmanager
-def _fresh_library() -> Iterator[ctypes.CDLL]:
-    loader = _loader()
-    library = ctypes.CDLL(loader.get_library_path())
-    data = loader.get_data_path().encode()
-    options = PHONEME_EVENTS | IPA | DONT_EXIT
-    try:
-        rate = library.espeak_Initialize(SYNCHRONOUS, 0, data, options)
-        if rate != ENGINE_RATE:
-            raise RuntimeError(
-                f"eSpeak NG reports {rate} Hz, not {ENGINE_RATE}: reinstall espeakng-loader"
-            )
-        yield library
-        library.espeak_Terminate()
-    finally:
-        ctypes.CDLL(None).dlclose(ctypes.c_void_p(library._handle))
 
 
 def _synthesise(library: ctypes.CDLL, text: str, voice: Voice) -> _Heard:

@@ -1,28 +1,20 @@
-"""Phonemes of a text by eSpeak NG, the text-side input of Zaidi et al. 2022 and Tang et al. 2021.
-
-eSpeak NG is under the GPL and therefore optional; its library comes with `espeakng-loader` and
-runs inside this process.
-"""
+"""Phonemes of a text by eSpeak NG: the text that Zaidi et al. 2022 and Tang et al. 2021 read."""
 
 import ctypes
 import re
-from functools import cache
-from threading import Lock
 from typing import Literal
 
 from simuljax.text.errors import VocabularyError
+from simuljax.text.espeak import fresh_library
 
 WORD_END = "|"
 
-_SYNCHRONOUS = 2  # no audio device, no second thread
-_EVENTS = 1 | 2 | 0x8000  # phoneme events in IPA, and never exit(); a synthesiser wants the same
 _UTF8 = 1
 _SEPARATOR = "_"
 _IPA = 2 | ord(_SEPARATOR) << 8
 
 _LANGUAGE_SWITCH = re.compile(r"\([a-z-]+\)")  # "(en)" before a foreign word
 _STRESS = re.compile("[ˈˌ]")
-_lock = Lock()  # the library has one voice at a time
 
 
 def phonemize(text: str, language: str, *, stress: Literal["keep", "drop"] = "keep") -> str:
@@ -43,8 +35,8 @@ def _phonemes(word: str) -> list[str]:
 
 def _clauses(text: str, language: str) -> list[str]:
     """The library's answers, clause by clause, until it has moved the pointer to the end."""
-    library = _library()
-    with _lock:
+    with fresh_library() as library:
+        library.espeak_TextToPhonemes.restype = ctypes.c_char_p
         if library.espeak_SetVoiceByName(language.encode()) != 0:
             raise VocabularyError(
                 f"eSpeak NG has no voice for language {language!r}; en, de, fr, es, ... are known."
@@ -54,24 +46,3 @@ def _clauses(text: str, language: str) -> list[str]:
             answer = library.espeak_TextToPhonemes(ctypes.byref(rest), _UTF8, _IPA)
             clauses.append(answer.decode())
     return clauses
-
-
-@cache
-def _library() -> ctypes.CDLL:
-    try:
-        import espeakng_loader
-    except ImportError as error:
-        raise ImportError(
-            "Phonemes need eSpeak NG, which is not installed: pip install 'simuljax[speech]'"
-        ) from error
-    library = ctypes.CDLL(espeakng_loader.get_library_path())
-    library.espeak_TextToPhonemes.restype = ctypes.c_char_p
-    library.espeak_TextToPhonemes.argtypes = [
-        ctypes.POINTER(ctypes.c_char_p),
-        ctypes.c_int,
-        ctypes.c_int,
-    ]
-    data = espeakng_loader.get_data_path().encode()
-    if library.espeak_Initialize(_SYNCHRONOUS, 0, data, _EVENTS) < 0:
-        raise RuntimeError(f"eSpeak NG did not start with its data in {data.decode()}.")
-    return library

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from simuljax.text import UNK, VocabularyConfig, VocabularyError, learn, load, phonemize
+from simuljax.text.espeak import fresh_library
 from simuljax.text.phoneme_vocabulary import PhonemeVocabulary
 from tests.text.samples import ENGLISH, GERMAN
 
@@ -78,3 +80,12 @@ def test_german_phonemes_are_learnt_from_the_german_voice():
     german = learn(GERMAN, VocabularyConfig(kind="phonemes", language="de"))
     assert {"yː", "ˈyː", "ç", "|"} & set(german.pieces)
     assert "θ" not in german.pieces
+
+
+def test_phonemes_leave_nothing_behind_for_a_synthesiser():
+    pytest.importorskip("espeakng_loader", reason="eSpeak NG (simuljax[speech]) is missing")
+    with fresh_library() as library:
+        loaded = library._handle
+    phonemize("Good morning.", "en")
+    maps = Path("/proc/self/maps").read_text()
+    assert loaded and "libespeak-ng" not in maps
