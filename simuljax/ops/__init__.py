@@ -12,7 +12,7 @@ from simuljax.ops.alignment import (
     explain_method,
     preserve_mass,
 )
-from simuljax.ops.attention import expected_soft_attention
+from simuljax.ops.attention import expected_soft_attention, windowed_soft_attention
 from simuljax.ops.lagging import (
     average_lagging,
     average_proportion,
@@ -51,4 +51,5 @@ __all__ = [
     "selection_probability",
     "wait_k_probability",
     "window_ends",
+    "windowed_soft_attention",
 ]

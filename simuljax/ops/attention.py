@@ -44,6 +44,46 @@ def expected_soft_attention(
     return _chunkwise(alpha, energy, chunk)
 
 
+def windowed_soft_attention(
+    alpha: Float[ArrayLike, "*batch T W"],
+    energy: Float[ArrayLike, "*batch T S"],
+    lengths: Int[ArrayLike, "*prefix"] | None = None,
+    *,
+    step: int,
+) -> Float[Array, "*batch T S"]:
+    """Infinite lookback from decisions at the ends of windows of `step` positions.
+
+    The same as placing alpha on the windows' last real positions and calling
+    `expected_soft_attention`, but the scans run over W = ceil(S / step) windows:
+
+        M[v] = max over the windows up to v of u,    decay[v] = exp(M[v-1] - M[v])
+        s[v] = decay[v] s[v-1] + sum_{j in v} exp(u[j] - M[v])
+        w[v] = decay[v+1] w[v+1] + alpha[v] / s[v]
+        beta[j] = exp(u[j] - M[v]) w[v]    for j in window v
+    """
+    alpha, energy = arguments.floats("alpha", alpha, "TW"), arguments.floats("energy", energy, "TS")
+    size, windows = energy.shape[-1], -(-energy.shape[-1] // step)
+    if alpha.shape != (*energy.shape[:-1], windows):
+        raise ValueError(
+            f"alpha has shape {alpha.shape}; {size} positions in windows of {step} need"
+            f" {(*energy.shape[:-1], windows)}."
+        )
+    alpha, energy = vary_alike(alpha, energy)
+    real = arguments.real_positions("lengths", lengths, energy.shape[:-2], size)[..., None, :]
+    alpha = jnp.where(real[..., ::step], alpha, 0)  # a window is real if its first position is
+    u = jnp.where(real, energy, -jnp.inf)
+    u = jnp.pad(u, [(0, 0)] * (u.ndim - 1) + [(0, windows * step - size)], constant_values=-jnp.inf)
+    u = u.reshape(*alpha.shape, step)
+    m = jax.lax.cummax(jax.lax.stop_gradient(u).max(-1), axis=alpha.ndim - 1)
+    m = jnp.where(jnp.isfinite(m), m, 0)  # nothing is real
+    drop, edge = jnp.exp(m[..., :-1] - m[..., 1:]), jnp.zeros_like(m[..., :1])
+    weight = jnp.exp(jnp.where(jnp.isfinite(u), u - m[..., None], -jnp.inf))
+    s = linear_recurrence(jnp.concatenate([edge, drop], -1), weight.sum(-1))
+    share = jnp.where(s > 0, alpha / jnp.where(s > 0, s, 1), 0)
+    w = linear_recurrence(jnp.concatenate([drop, edge], -1), share, reverse=True)
+    return (weight * w[..., None]).reshape(*energy.shape[:-1], windows * step)[..., :size]
+
+
 def _lookback(alpha, u):
     """With m[k] = max_{l<=k} u[l] and decay[k] = exp(m[k-1] - m[k]) <= 1,
 
