@@ -1,0 +1,117 @@
+"""Speech and text encoders, and the layers that they may have in common."""
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from simuljax.models import config
+from simuljax.nn.attention import View, distance_penalty
+from simuljax.nn.chunked import Chunking, ChunkView, Left, chunked_layer
+from simuljax.nn.layers import Width, embed_positions, layer_norm, scan_layers, zero_padding
+from simuljax.nn.subsampling import ConvSubsampling
+from simuljax.nn.transformer import EncoderLayer
+
+
+@flax.struct.dataclass
+class Encoded:
+    """Encoder states, 0 where padded."""
+
+    states: jax.Array  # [B, K, D]
+    lengths: jax.Array  # int32 [B]
+    ctc: jax.Array | None = None  # [B, K, V + 1]: logits, the blank last
+
+
+class Stack(nn.Module):
+    """Transformer layers over a whole sequence."""
+
+    width: Width
+    layers: int
+
+    def setup(self) -> None:
+        self.layer = EncoderLayer(self.width)
+
+    def __call__(self, x: jax.Array, view: View, *, train: bool) -> jax.Array:
+        if self.layers == 0:
+            return x
+
+        def body(layer: EncoderLayer, x: jax.Array, _: None) -> tuple[jax.Array, None]:
+            return layer(x, view, train=train), None
+
+        return scan_layers(self.layer, self.layers, body, x, unroll=self.width.unroll)[0]
+
+    def chunked(
+        self, x: jax.Array, left: Left, view: ChunkView, chunking: Chunking, *, train: bool
+    ) -> tuple[jax.Array, Left]:
+        """The same layers over chunks [B, n, chunk + right, D], given what stands left of them."""
+        if self.layers == 0:
+            return x, left
+
+        def body(layer: EncoderLayer, x: jax.Array, left: Left) -> tuple[jax.Array, Left]:
+            return chunked_layer(layer, x, left, view, chunking, train=train)
+
+        by_layer = jax.tree.map(lambda a: jnp.moveaxis(a, 1, 0), left)
+        unroll = self.width.unroll
+        x, by_layer = scan_layers(self.layer, self.layers, body, x, by_layer, unroll=unroll)
+        return x, jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1), by_layer)
+
+
+class SpeechEncoder(nn.Module):
+    """Convolutions, then layers of its own; layers shared with the text encoder are given."""
+
+    speech: config.SpeechEncoder
+    width: Width
+    ctc_classes: int
+
+    def setup(self) -> None:
+        own = self.speech.layers - self.speech.shared
+        below = own if self.speech.ctc_after is None else self.speech.ctc_after
+        reach = "causal" if self.speech.kind == "streaming" else "centred"
+        self.subsampling = ConvSubsampling(self.width, self.speech.channels, reach=reach)
+        self.below, self.above = Stack(self.width, below), Stack(self.width, own - below)
+        self.dropout = nn.Dropout(self.width.dropout)
+        self.norm = layer_norm(self.width)
+        if self.speech.ctc_after is not None:
+            self.ctc = nn.Dense(self.ctc_classes, dtype=self.width.dtype)
+
+    def __call__(
+        self, features: jax.Array, lengths: jax.Array, shared: Stack | None, *, train: bool
+    ) -> Encoded:
+        x, lengths = self.subsampling(features.astype(self.width.dtype), lengths)
+        x = self.dropout(embed_positions(x), deterministic=not train)
+        bias = distance_penalty(x.shape[1]) if self.speech.distance_penalty else None
+        view = View(lengths=lengths, bias=bias)
+        x = self.below(x, view, train=train)
+        ctc = None if self.speech.ctc_after is None else self.ctc(x).astype(jnp.float32)
+        x = self.above(x, view, train=train)
+        x = shared(x, view, train=train) if shared is not None else x
+        return Encoded(states=zero_padding(self.norm(x), lengths), lengths=lengths, ctc=ctc)
+
+
+class TextEncoder(nn.Module):
+    """Embeddings, then layers of its own, then those it shares with the speech encoder."""
+
+    text: config.TextEncoder
+    own: int
+    width: Width
+    vocabulary: int
+
+    def setup(self) -> None:
+        self.embedding = nn.Embed(
+            self.vocabulary,
+            self.width.model,
+            dtype=self.width.dtype,
+            embedding_init=nn.initializers.normal(self.width.model**-0.5),
+        )
+        self.stack = Stack(self.width, self.own)
+        self.dropout = nn.Dropout(self.width.dropout)
+        self.norm = layer_norm(self.width)
+
+    def __call__(
+        self, tokens: jax.Array, lengths: jax.Array, shared: Stack | None, *, train: bool
+    ) -> Encoded:
+        x = self.dropout(embed_positions(self.embedding(tokens)), deterministic=not train)
+        view = View(lengths=lengths, causal=self.text.direction == "unidirectional")
+        x = self.stack(x, view, train=train)
+        x = shared(x, view, train=train) if shared is not None else x
+        return Encoded(states=zero_padding(self.norm(x), lengths), lengths=lengths)

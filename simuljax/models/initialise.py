@@ -1,0 +1,36 @@
+"""The first parameters of a translator."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from simuljax.models.translator import Translator
+from simuljax.nn.batch_norm import STATISTICS
+
+FRAMES, TOKENS = 64, 4  # parameters do not depend on them
+
+
+def initialise(model: Translator, key: jax.Array) -> tuple[Any, Any]:
+    """Parameters of every part of the model, and BatchNorm's statistics ({} without one)."""
+
+    def touch(model: Translator) -> None:
+        c, k = model.config, jnp.int32(1)
+        prefix = jnp.zeros((1, TOKENS), jnp.int32)
+        if c.speech is not None:
+            features = jnp.zeros((1, FRAMES, c.features), jnp.float32)
+            encoded = model.encode_speech(features, jnp.array([FRAMES]), train=False)
+            labels = jnp.zeros((1, FRAMES), jnp.int32)
+            model.decode(prefix, encoded, model.speech_decisions(encoded, labels), k, train=False)
+        if c.text is not None:
+            encoded = model.encode_text(prefix, jnp.array([TOKENS]), train=False)
+            model.decode(prefix, encoded, model.text_decisions(encoded), k, train=False)
+
+    variables = jax.jit(lambda key: nn.init(touch, model)({"params": key}))(key)
+    return variables["params"], variables.get(STATISTICS, {})
+
+
+def parameter_count(params: Any) -> int:
+    """How many numbers are learnt."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

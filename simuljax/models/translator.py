@@ -1,0 +1,168 @@
+"""The joint translator (Zaidi et al. 2022): two encoders, one monotonic decoder.
+
+    features -> speech encoder ---+
+                                  +--> decision points --> decoder --> logits
+    transcript -> text encoder ---+
+
+The top layers of the speech encoder are those of the text encoder. The decoder is the same for
+both branches.
+"""
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from simuljax.models import config
+from simuljax.models.config import SpeechEncoder as SpeechConfig
+from simuljax.models.encoders import Encoded, SpeechEncoder, Stack, TextEncoder
+from simuljax.models.s_transformer import STransformerEncoder
+from simuljax.models.streaming import StreamingSpeechEncoder, StreamingState, init_stream
+from simuljax.nn.decisions import Decisions, at_triggers, every_state, fixed_windows
+from simuljax.nn.layers import embed_positions, layer_norm, scan_layers
+from simuljax.nn.monotonic import Reading, Source
+from simuljax.nn.subsampling import STRIDE
+from simuljax.nn.transformer import DecoderLayer
+from simuljax.ops import label_triggers
+
+
+@flax.struct.dataclass
+class Decoded:
+    """What the decoder says of every target position, and where each layer read for it."""
+
+    logits: jax.Array  # [B, T, V]
+    reading: Reading  # a leading axis over layers
+
+
+class Translator(nn.Module):
+    """The network; its methods are the ways to use it."""
+
+    config: config.Translator
+    axis: str | None = None  # of the replicas that a batch is spread over, for BatchNorm
+
+    def setup(self) -> None:
+        c = self.config
+        shared = c.speech.shared if c.speech else 0
+        if shared:
+            self.shared = Stack(c.width, shared)
+        if c.speech:
+            self.speech = self._speech_encoder(c.speech)
+        if c.text:
+            self.text = TextEncoder(c.text, c.text.layers - shared, c.width, c.source_vocabulary)
+        self.decoder = Decoder(c)
+        if c.predecision.kind == "learnable":
+            self.trigger = nn.Dense(1, dtype=jnp.float32)
+
+    def _speech_encoder(self, speech: SpeechConfig) -> nn.Module:
+        width, classes = self.config.width, self.config.source_vocabulary + 1
+        match speech.kind:
+            case "s_transformer":
+                return STransformerEncoder(speech, width, classes, axis=self.axis)
+            case "streaming":
+                return StreamingSpeechEncoder(speech, width, classes)
+            case _:
+                return SpeechEncoder(speech, width, classes)
+
+    def encode_speech(self, features: jax.Array, lengths: jax.Array, *, train: bool) -> Encoded:
+        """Normalised features [B, F, 80] -> states of 40 ms."""
+        assert self.config.speech is not None
+        shared = self.shared if self.config.speech.shared else None
+        return self.speech(features, lengths, shared, train=train)
+
+    def init_speech_stream(self, batch: int) -> StreamingState:
+        """The state of the streaming speech encoder before any frame; needs no parameters."""
+        c = self.config
+        if c.speech is None or c.speech.kind != "streaming":
+            raise ValueError("the speech encoder cannot stream; configure kind='streaming'")
+        return init_stream(c.speech, c.width, c.features, batch)
+
+    def stream_speech(
+        self,
+        state: StreamingState,
+        features: jax.Array,
+        length: jax.Array | None = None,
+        *,
+        ended: jax.Array | bool = False,
+    ) -> tuple[StreamingState, jax.Array, jax.Array]:
+        """`StreamingSpeechEncoder.stream_step`, through the shared layers too."""
+        assert isinstance(self.speech, StreamingSpeechEncoder)
+        shared = self.shared if self.speech.speech.shared else None
+        return self.speech.stream_step(state, features, length, shared, ended=ended)
+
+    def encode_text(self, tokens: jax.Array, lengths: jax.Array, *, train: bool) -> Encoded:
+        """Transcript tokens [B, L] -> states."""
+        shared = self.shared if self.config.speech and self.config.speech.shared else None
+        return self.text(tokens, lengths, shared, train=train)
+
+    def speech_decisions(
+        self, encoded: Encoded, labels: jax.Array | None = None, *, train: bool = False
+    ) -> Decisions:
+        """Where the speech branch decides. `labels` [B, F] of 10 ms frames serve the oracles."""
+        chosen, states, lengths = self.config.predecision, encoded.states, encoded.lengths
+        match chosen.kind:
+            case "every_state":
+                return every_state(states, lengths)
+            case "fixed":
+                return fixed_windows(states, lengths, chosen.step, chosen.pooling)
+            case "words" | "phonemes":
+                assert labels is not None
+                of_states = labels[:, ::STRIDE][:, : states.shape[1]]
+                missing = states.shape[1] - of_states.shape[1]
+                of_states = jnp.pad(of_states, [(0, 0), (0, missing)])
+                return at_triggers(states, label_triggers(of_states, lengths), chosen.pooling)
+            case "learnable":
+                energy = self.trigger(states)[..., 0]
+                if train and self.config.monotonic.noise:
+                    noise = jax.random.normal(self.make_rng("noise"), energy.shape)
+                    energy = energy + self.config.monotonic.noise * noise
+                return every_state(states, lengths, gate=jax.nn.sigmoid(energy))
+
+    def text_decisions(self, encoded: Encoded) -> Decisions:
+        """The text branch decides at every token."""
+        return every_state(encoded.states, encoded.lengths)
+
+    def decode(
+        self,
+        prefix: jax.Array,
+        encoded: Encoded,
+        decisions: Decisions,
+        k: jax.Array,
+        *,
+        train: bool,
+    ) -> Decoded:
+        """Logits for what follows each position of the prefix [B, T]; `k` is wait-k's."""
+        source = Source(states=encoded.states, lengths=encoded.lengths, decisions=decisions, k=k)
+        return self.decoder(prefix, source, train=train)
+
+
+class Decoder(nn.Module):
+    """Monotonic decoder layers between embeddings and logits."""
+
+    config: config.Translator
+
+    def setup(self) -> None:
+        c = self.config
+        self.embedding = nn.Embed(
+            c.target_vocabulary,
+            c.width.model,
+            dtype=c.width.dtype,
+            embedding_init=nn.initializers.normal(c.width.model**-0.5),
+        )
+        self.layer = DecoderLayer(c.width, c.monotonic)
+        self.dropout, self.norm = nn.Dropout(c.width.dropout), layer_norm(c.width)
+        if c.output == "own":
+            self.output = nn.Dense(c.target_vocabulary, use_bias=False, dtype=c.width.dtype)
+
+    def __call__(self, prefix: jax.Array, source: Source, *, train: bool) -> Decoded:
+        x = self.dropout(embed_positions(self.embedding(prefix)), deterministic=not train)
+
+        def body(layer: DecoderLayer, x: jax.Array, _: None) -> tuple[jax.Array, Reading]:
+            return layer(x, source, train=train)
+
+        unroll = self.config.width.unroll
+        x, reading = scan_layers(self.layer, self.config.decoder_layers, body, x, unroll=unroll)
+        return Decoded(logits=self.logits(self.norm(x)), reading=reading)
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """Scores of every token, from the last layer's states."""
+        return self.output(x) if self.config.output == "own" else self.embedding.attend(x)

@@ -1,0 +1,183 @@
+"""Chunk-causal self-attention: the whole sequence and one chunk of a stream are the same code.
+
+States are cut into chunks of c. Chunk i is computed together with copies of the r states that
+follow, and attends to these, to itself and to the l states before it:
+
+    states:       ... [i c - l ......... i c) [i c ........ i c + c) [.... i c + c + r)
+                       l left: cached k, v     c of the chunk         r copies, then dropped
+
+The copies belong to their chunk alone: look-ahead does not grow with the layers, as in Emformer
+(Shi et al. 2021). Positions are rotary and counted from the first left state, so a chunk is
+computed alike wherever in the stream it stands, and the numbers stay small.
+"""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from simuljax.nn.attention import attend, distance_penalty
+from simuljax.nn.layers import Width
+from simuljax.nn.transformer import EncoderLayer
+
+Count = TypeVar("Count", int, jax.Array)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunking:
+    """Sizes in states."""
+
+    chunk: int
+    left: int
+    right: int
+
+    def __post_init__(self) -> None:
+        if self.chunk < 1 or min(self.left, self.right) < 0:
+            raise ValueError(f"{self}: a chunk is from 1 state, left and right are from 0")
+
+    @property
+    def own(self) -> int:
+        """A chunk and its copies."""
+        return self.chunk + self.right
+
+    @property
+    def seen(self) -> int:
+        """All that a chunk attends to."""
+        return self.left + self.own
+
+    def count(self, states: Count) -> Count:
+        """The chunks of so many states, the last perhaps partial."""
+        return -(-states // self.chunk)
+
+    def complete(self, states: jax.Array) -> jax.Array:
+        """The chunks of so many states that are complete with what follows them."""
+        return jnp.maximum(states - self.right, 0) // self.chunk
+
+
+@flax.struct.dataclass
+class Left:
+    """Keys and values of the states before a chunk, the nearest last, one entry per layer."""
+
+    key: jax.Array  # [B, layers, left, H, d]
+    value: jax.Array
+
+
+@flax.struct.dataclass
+class ChunkView:
+    """What the states of each chunk may attend to."""
+
+    mask: jax.Array  # bool [B, n, seen]
+    bias: jax.Array | None = None  # [1, 1, own, seen]
+
+
+def init_left(batch: int, layers: int, chunking: Chunking, width: Width) -> Left:
+    """No state yet."""
+    shape = (batch, layers, chunking.left, width.heads, width.model // width.heads)
+    return Left(key=jnp.zeros(shape, width.dtype), value=jnp.zeros(shape, width.dtype))
+
+
+def chunk_view(
+    lengths: jax.Array, before: jax.Array, chunks: int, chunking: Chunking, *, penalty: bool
+) -> ChunkView:
+    """`lengths` [B] states are real from the first chunk on, and `before` [B] of those left."""
+    first = jnp.arange(chunks)[:, None] * chunking.chunk - chunking.left
+    position = (first + jnp.arange(chunking.seen))[None]
+    mask = (position >= -before[:, None, None]) & (position < lengths[:, None, None])
+    bias = distance_penalty(chunking.seen)[:, :, chunking.left :] if penalty else None
+    return ChunkView(mask=mask, bias=bias)
+
+
+def split_chunks(x: jax.Array, chunking: Chunking) -> jax.Array:
+    """[B, K, ...] -> [B, n, chunk + right, ...], with zeros after the last."""
+    return _windows(x, chunking.count(x.shape[1]), chunking.own, chunking.chunk)
+
+
+def join_chunks(x: jax.Array, chunking: Chunking) -> jax.Array:
+    """[B, n, chunk + right, ...] -> [B, n chunk, ...]: the copies are dropped."""
+    main = x[:, :, : chunking.chunk]
+    return main.reshape(x.shape[0], -1, *x.shape[3:])
+
+
+def chunked_layer(
+    layer: EncoderLayer,
+    x: jax.Array,
+    left: Left,
+    view: ChunkView,
+    chunking: Chunking,
+    *,
+    train: bool,
+) -> tuple[jax.Array, Left]:
+    """One layer over chunks [B, n, chunk + right, D], and what is left of the last for the next.
+
+    `left` has no axis over layers here.
+    """
+    query, key, value = layer.heads.project(layer.attention_norm(x))
+
+    @jax.checkpoint  # the windows repeat a key up to seen / chunk times: made again, not kept
+    def attended(query: jax.Array, key: jax.Array, value: jax.Array, left: Left) -> jax.Array:
+        keys = jnp.concatenate([_left_windows(left.key, key, chunking), key], 2)
+        values = jnp.concatenate([_left_windows(left.value, value, chunking), value], 2)
+        return _attend_chunks(query, keys, values, view, chunking)
+
+    x = layer.after_attention(x, attended(query, key, value, left), train=train)
+    used = x.shape[1] * chunking.chunk
+    left = Left(
+        key=_with_main(left.key, key, chunking)[:, used:],
+        value=_with_main(left.value, value, chunking)[:, used:],
+    )
+    return x, left
+
+
+def rotate(x: jax.Array, positions: jax.Array) -> jax.Array:
+    """Rotary embedding (Su et al. 2021) of [..., S, H, d]: q k depends on distances alone.
+
+    Component i and component i + d/2 are turned by position * 10^(-4 i / (d/2)).
+    """
+    half = x.shape[-1] // 2
+    if x.shape[-1] != 2 * half:
+        raise ValueError(f"a head has {x.shape[-1]} dimensions; rotation needs an even number")
+    rate = jnp.exp(-jnp.log(10_000.0) * jnp.arange(half) / half)
+    angle = (positions[:, None] * rate)[:, None]  # [S, 1, d / 2]
+    first, second = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    turned = [first * cos - second * sin, first * sin + second * cos]
+    return jnp.concatenate(turned, -1).astype(x.dtype)
+
+
+def _attend_chunks(
+    query: jax.Array, key: jax.Array, value: jax.Array, view: ChunkView, chunking: Chunking
+) -> jax.Array:
+    """Attention inside each chunk: queries [B, n, own, H, d], keys [B, n, seen, H, d]."""
+    position = jnp.arange(chunking.seen)
+    query, key = rotate(query, position[chunking.left :]), rotate(key, position)
+    flat = [x.reshape(-1, *x.shape[2:]) for x in (query, key, value, view.mask)]
+    attended = attend(*flat[:3], mask=flat[3][:, None, None], bias=view.bias)
+    return attended.reshape(query.shape)
+
+
+def _with_main(left: jax.Array, x: jax.Array, chunking: Chunking) -> jax.Array:
+    """[B, left + n chunk, H, d]: the left states, then every chunk without copies."""
+    return jnp.concatenate([left, join_chunks(x, chunking)], 1)
+
+
+def _left_windows(left: jax.Array, x: jax.Array, chunking: Chunking) -> jax.Array:
+    """[B, n, left, H, d]: what stands before each chunk."""
+    joined = _with_main(left, x, chunking)
+    return _windows(joined, x.shape[1], chunking.left, chunking.chunk)
+
+
+def _windows(x: jax.Array, count: int, size: int, shift: int) -> jax.Array:
+    """[B, count, size, ...]: window i starts at i * shift; zeros stand after the last of x.
+
+    Put together from slices, whose gradient is a sum where that of a gather is a scatter.
+    """
+    pieces = -(-size // shift)
+    if pieces == 0:
+        return jnp.zeros((x.shape[0], count, 0, *x.shape[2:]), x.dtype)
+    needed = (count + pieces - 1) * shift
+    missing = max(0, needed - x.shape[1])
+    x = jnp.pad(x, [(0, 0), (0, missing)] + [(0, 0)] * (x.ndim - 2))[:, :needed]
+    x = x.reshape(x.shape[0], -1, shift, *x.shape[2:])
+    return jnp.concatenate([x[:, k : k + count] for k in range(pieces)], 2)[:, :, :size]

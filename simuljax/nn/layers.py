@@ -1,0 +1,107 @@
+"""Small parts that every network here is made of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+Carry = TypeVar("Carry")
+Out = TypeVar("Out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Width:
+    """The sizes of a Transformer layer, and what it computes in. Parameters are float32."""
+
+    model: int = 512
+    hidden: int = 2048
+    heads: int = 8
+    dropout: float = 0.1
+    dtype: Any = jnp.float32
+    unroll: bool = False  # layers: twice the compile time, two thirds of the time on a GPU
+
+    def __post_init__(self) -> None:
+        if self.model % self.heads:
+            raise ValueError(
+                f"a width of {self.model} does not divide among {self.heads} heads; "
+                "choose a multiple"
+            )
+
+
+def dense(size: int, width: Width, *, name: str | None = None, bias: bool = True) -> nn.Dense:
+    """A linear map with Xavier's initialisation."""
+    return nn.Dense(
+        size,
+        use_bias=bias,
+        dtype=width.dtype,
+        kernel_init=nn.initializers.xavier_uniform(),
+        name=name,
+    )
+
+
+def layer_norm(width: Width, name: str | None = None) -> nn.LayerNorm:
+    """Normalisation over the last axis (its mean and variance are float32 whatever the dtype)."""
+    return nn.LayerNorm(epsilon=1e-5, dtype=width.dtype, name=name)
+
+
+class FeedForward(nn.Module):
+    """x -> W2 relu(W1 x)."""
+
+    width: Width
+
+    @nn.compact
+    def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
+        hidden = nn.relu(dense(self.width.hidden, self.width, name="inner")(x))
+        hidden = nn.Dropout(self.width.dropout)(hidden, deterministic=not train)
+        return dense(self.width.model, self.width, name="outer")(hidden)
+
+
+def sinusoids(positions: jax.Array, width: int) -> jax.Array:
+    """[..., width]: sines, then cosines, of the positions at wavelengths from 2 pi to 10^4 2 pi."""
+    half = width // 2
+    rate = jnp.exp(-jnp.log(10_000.0) * jnp.arange(half) / (half - 1))
+    angle = positions[..., None].astype(jnp.float32) * rate
+    return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], -1)
+
+
+def embed_positions(x: jax.Array) -> jax.Array:
+    """sqrt(D) x plus the position's sinusoids, as every branch enters its first layer."""
+    positions = sinusoids(jnp.arange(x.shape[1]), x.shape[-1])
+    return x * x.shape[-1] ** 0.5 + positions.astype(x.dtype)
+
+
+def real(lengths: jax.Array, size: int) -> jax.Array:
+    """[B, size]: which positions are not padding."""
+    return jnp.arange(size) < lengths[:, None]
+
+
+def zero_padding(x: jax.Array, lengths: jax.Array) -> jax.Array:
+    """[B, S, ...] with 0 at padded positions."""
+    mask = real(lengths, x.shape[1])
+    return jnp.where(mask.reshape(*mask.shape, *(1,) * (x.ndim - 2)), x, 0)
+
+
+def scan_layers(
+    layer: nn.Module,
+    count: int,
+    body: Callable[[Any, Carry, Any], tuple[Carry, Out]],
+    carry: Carry,
+    xs: Any = None,
+    *,
+    unroll: bool = False,
+) -> tuple[Carry, Out]:
+    """`body(layer, carry, x)` through `count` layers, whose parameters have a leading layer axis.
+
+    One layer is compiled, however many there are, unless they are to be unrolled.
+    """
+    lifted = nn.scan(
+        body,
+        variable_axes={"params": 0},
+        split_rngs={"params": True, "dropout": True, "noise": True},
+        length=count,
+        unroll=count if unroll else 1,
+    )
+    return lifted(layer, carry, xs)

@@ -1,0 +1,143 @@
+"""Monotonic multihead attention (Ma et al. 2020): each head decides by itself how far to read."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from simuljax.nn.attention import Heads, View, attend_view
+from simuljax.nn.decisions import Decisions, place
+from simuljax.nn.layers import Width, dense
+from simuljax.ops import (
+    expected_alignment,
+    expected_delays,
+    expected_soft_attention,
+    monotonic_energy,
+    preserve_mass,
+    selection_probability,
+    wait_k_probability,
+    windowed_soft_attention,
+)
+
+Attention = Literal["hard", "lookback", "chunkwise"]
+Policy = Literal["learnt", "wait_k", "offline"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Monotonic:
+    """How a head decides (`policy`) and what it then attends to (`attention`).
+
+    wait-k writes the first token after k decision points; k is drawn per batch from
+    `wait_k[0] .. wait_k[1]` (multi-path training when these differ). `offline` attends to
+    everything, as an ordinary decoder does.
+    """
+
+    attention: Attention = "lookback"
+    policy: Policy = "learnt"
+    chunk: int = 8  # states, of chunkwise attention
+    wait_k: tuple[int, int] = (3, 3)
+    convention: Literal["stacl", "papi"] = "stacl"
+    noise: float = 1.0  # standard deviation, in training
+    bias: float = -2.0  # of the energies, at the start
+    method: Literal["auto", "exact", "fused", "closed_form"] = "auto"
+
+    def __post_init__(self) -> None:
+        for field, choices in (("attention", Attention), ("policy", Policy)):
+            if getattr(self, field) not in get_args(choices):
+                raise ValueError(
+                    f"{field} is {getattr(self, field)!r}; choose one of {get_args(choices)}"
+                )
+        if not 1 <= self.wait_k[0] <= self.wait_k[1]:
+            raise ValueError(f"wait_k is {self.wait_k}; needs 1 <= first <= last")
+
+
+@flax.struct.dataclass
+class Source:
+    """What the decoder attends to."""
+
+    states: jax.Array  # [B, K, D]
+    lengths: jax.Array  # int32 [B]
+    decisions: Decisions
+    k: jax.Array  # int32 []: of wait-k
+
+
+@flax.struct.dataclass
+class Reading:
+    """Where a layer reads: for the losses, and for the eye."""
+
+    energy: jax.Array | None  # [B, H, T, W], noise-free; None where nothing is learnt
+    delays: jax.Array  # [B, H, T], in states from 1
+    alpha: jax.Array | None  # [B, H, T, W]
+
+
+class MonotonicAttention(nn.Module):
+    """Cross-attention whose reach is an expected alignment."""
+
+    width: Width
+    monotonic: Monotonic
+
+    def setup(self) -> None:
+        self.heads = Heads(self.width)
+        if self.monotonic.policy == "learnt":
+            size = self.width.model
+            self.decide_query, self.decide_key = (dense(size, self.width) for _ in range(2))
+            self.bias = self.param("bias", nn.initializers.constant(self.monotonic.bias), ())
+
+    def __call__(self, x: jax.Array, source: Source, *, train: bool) -> tuple[jax.Array, Reading]:
+        if self.monotonic.policy == "offline":
+            return self._offline(x, source)
+        energy, alpha = self._alignment(x, source, train)
+        beta = self._soft(x, source, alpha)
+        value = self.heads.split(self.heads.value(source.states))
+        out = jnp.einsum("bhtk,bkhd->bthd", beta.astype(value.dtype), value)
+        delays = expected_delays(alpha, source.decisions.ends + 1)
+        return self.heads.merge(out), Reading(energy=energy, delays=delays, alpha=alpha)
+
+    def _offline(self, x: jax.Array, source: Source) -> tuple[jax.Array, Reading]:
+        (batch, targets, _), heads = x.shape, self.heads
+        key, value = (heads.split(f(source.states)) for f in (heads.key, heads.value))
+        out = attend_view(heads.split(heads.query(x)), key, value, View(lengths=source.lengths))
+        everything = source.lengths[:, None, None].astype(jnp.float32)
+        delays = jnp.broadcast_to(everything, (batch, self.width.heads, targets))
+        return heads.merge(out), Reading(energy=None, delays=delays, alpha=None)
+
+    def _alignment(self, x, source: Source, train: bool) -> tuple[jax.Array | None, jax.Array]:
+        points = source.decisions
+        if self.monotonic.policy == "wait_k":
+            energy, p = None, self._wait(x, source)
+        else:
+            energy = self.energy(x, points.keys)
+            noise = self.make_rng("noise") if train and self.monotonic.noise else None
+            p = selection_probability(energy, points.count, key=noise, noise=self.monotonic.noise)
+            if points.gate is not None:
+                p = p * points.gate[:, None, None]
+        alpha = expected_alignment(p, points.count, method=self.monotonic.method)
+        return energy, preserve_mass(alpha, points.count)
+
+    def energy(self, x: jax.Array, keys: jax.Array) -> jax.Array:
+        """Monotonic energies [B, H, T, W] of targets [B, T, D] at decision points [B, W, D]."""
+        split = self.heads.split
+        query, key = split(self.decide_query(x)), split(self.decide_key(keys))
+        return monotonic_energy(query.swapaxes(1, 2), key.swapaxes(1, 2), self.bias)
+
+    def _wait(self, x, source: Source) -> jax.Array:
+        (batch, targets, _), points = x.shape, source.decisions.ends.shape[1]
+        p = wait_k_probability(source.k, targets, points, convention=self.monotonic.convention)
+        return jnp.broadcast_to(p, (batch, self.width.heads, targets, points))
+
+    def _soft(self, x: jax.Array, source: Source, alpha: jax.Array) -> jax.Array:
+        """beta [B, H, T, K] on states, of an alignment with decision points."""
+        kind, points = self.monotonic.attention, source.decisions
+        if kind == "hard":
+            return place(alpha, points, source.states.shape[1])
+        split, heads = self.heads.split, self.heads
+        query, key = split(heads.query(x)), split(heads.key(source.states))
+        u = monotonic_energy(query.swapaxes(1, 2), key.swapaxes(1, 2))
+        if kind == "lookback" and points.step is not None:
+            return windowed_soft_attention(alpha, u, source.lengths, step=points.step)
+        chunk = self.monotonic.chunk if kind == "chunkwise" else None
+        placed = place(alpha, points, source.states.shape[1])
+        return expected_soft_attention(placed, u, source.lengths, chunk=chunk)

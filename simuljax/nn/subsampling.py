@@ -1,0 +1,96 @@
+"""Two convolutions of stride 2: four frames of 10 ms become one state of 40 ms."""
+
+from typing import Literal
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from simuljax.nn.buffer import Buffer, drop, extend, init_buffer
+from simuljax.nn.layers import Width, zero_padding
+
+STRIDE = 4  # frames to a state
+KERNEL = 5  # of each convolution
+Reach = Literal["centred", "causal"]
+
+
+def state_count(frames):
+    """How many states so many frames give: ceil(ceil(frames / 2) / 2); of an int or an array."""
+    return (frames + STRIDE - 1) // STRIDE
+
+
+@flax.struct.dataclass
+class SubsamplingState:
+    """What each convolution needs of its past, the zeros before the first frame included."""
+
+    frames: Buffer
+    hidden: Buffer
+
+
+def init_subsampling(
+    batch: int, features: int, channels: int, width: Width, *, kernel: int = KERNEL
+) -> SubsamplingState:
+    """Nothing heard: zeros stand before the first frame, as in the whole pass."""
+    past, dtype = kernel - 1, width.dtype
+    return SubsamplingState(
+        frames=init_buffer(batch, past, features, dtype, zeros=past),
+        hidden=init_buffer(batch, past, channels // 2, dtype, zeros=past),
+    )
+
+
+class ConvSubsampling(nn.Module):
+    """[B, F, features] -> [B, ceil(F / 4), model]; gated linear units; padding has no influence.
+
+    `centred` looks 2 frames ahead in each convolution, `causal` none, so that it can stream.
+    """
+
+    width: Width
+    channels: int = 1024
+    kernel: int = KERNEL
+    reach: Reach = "centred"
+
+    def setup(self) -> None:
+        sizes = (self.channels, 2 * self.width.model)
+        self.conv0, self.conv1 = (self._convolution(size) for size in sizes)
+
+    def __call__(self, features: jax.Array, lengths: jax.Array) -> tuple[jax.Array, jax.Array]:
+        x, reach = features, self.kernel - 1
+        before = reach if self.reach == "causal" else reach // 2
+        for convolution in (self.conv0, self.conv1):
+            x = jnp.pad(zero_padding(x, lengths), [(0, 0), (before, reach - before), (0, 0)])
+            x, lengths = nn.glu(convolution(x)), (lengths + 1) // 2
+        return zero_padding(x, lengths), lengths
+
+    def stream_step(
+        self, state: SubsamplingState, features: jax.Array, length: jax.Array
+    ) -> tuple[SubsamplingState, jax.Array, jax.Array]:
+        """State, states [B, ceil(C / 4), model] and how many are real, after `length` more frames.
+
+        State s exists as soon as frame 4 s is heard. Only `causal` convolutions can do this.
+        """
+        if self.reach != "causal":
+            raise ValueError(f"reach is {self.reach!r}; only 'causal' convolutions can stream")
+        frames, x, length = self._convolve(self.conv0, state.frames, features, length)
+        hidden, x, length = self._convolve(self.conv1, state.hidden, x, length)
+        state = SubsamplingState(frames=frames, hidden=hidden)
+        return state, zero_padding(x, length), length
+
+    def _convolve(
+        self, convolution: nn.Conv, past: Buffer, x: jax.Array, length: jax.Array
+    ) -> tuple[Buffer, jax.Array, jax.Array]:
+        """Every output whose last input is now there."""
+        joined = extend(past, x, length)
+        count = jnp.maximum(0, 1 + (joined.count - self.kernel) // 2)
+        y = nn.glu(convolution(joined.vectors))
+        return drop(joined, 2 * count, self.kernel - 1), y, count
+
+    def _convolution(self, size: int) -> nn.Conv:
+        return nn.Conv(
+            size,
+            (self.kernel,),
+            strides=2,
+            padding="VALID",
+            dtype=self.width.dtype,
+            kernel_init=nn.initializers.xavier_uniform(),
+        )

@@ -1,0 +1,52 @@
+"""Pre-norm Transformer layers, for encoders and decoders."""
+
+import flax.linen as nn
+import jax
+
+from simuljax.nn.attention import Heads, View, attend_view
+from simuljax.nn.layers import FeedForward, Width, layer_norm
+from simuljax.nn.monotonic import Monotonic, MonotonicAttention, Reading, Source
+
+
+class EncoderLayer(nn.Module):
+    """x + attention(norm x), then x + feed-forward(norm x)."""
+
+    width: Width
+
+    def setup(self) -> None:
+        self.attention_norm, self.forward_norm = (layer_norm(self.width) for _ in range(2))
+        self.heads, self.feed_forward = Heads(self.width), FeedForward(self.width)
+        self.dropout = nn.Dropout(self.width.dropout)
+
+    def __call__(self, x: jax.Array, view: View, *, train: bool) -> jax.Array:
+        attended = attend_view(*self.heads.project(self.attention_norm(x)), view)
+        return self.after_attention(x, attended, train=train)
+
+    def after_attention(self, x: jax.Array, attended: jax.Array, *, train: bool) -> jax.Array:
+        """The rest of the layer, given what each position attended to [..., S, H, d]."""
+        x = x + self.dropout(self.heads.merge(attended), deterministic=not train)
+        forward = self.feed_forward(self.forward_norm(x), train=train)
+        return x + self.dropout(forward, deterministic=not train)
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, monotonic attention to the source, feed-forward."""
+
+    width: Width
+    monotonic: Monotonic
+
+    def setup(self) -> None:
+        self.self_norm, self.cross_norm, self.forward_norm = (
+            layer_norm(self.width) for _ in range(3)
+        )
+        self.heads, self.feed_forward = Heads(self.width), FeedForward(self.width)
+        self.cross = MonotonicAttention(self.width, self.monotonic)
+        self.dropout = nn.Dropout(self.width.dropout)
+
+    def __call__(self, x: jax.Array, source: Source, *, train: bool) -> tuple[jax.Array, Reading]:
+        attended = attend_view(*self.heads.project(self.self_norm(x)), View(causal=True))
+        x = x + self.dropout(self.heads.merge(attended), deterministic=not train)
+        read, reading = self.cross(self.cross_norm(x), source, train=train)
+        x = x + self.dropout(read, deterministic=not train)
+        forward = self.feed_forward(self.forward_norm(x), train=train)
+        return x + self.dropout(forward, deterministic=not train), reading

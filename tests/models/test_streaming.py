@@ -1,0 +1,165 @@
+"""The streaming encoder: pieces of any size give what the whole pass gives, and nothing grows."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.models.translator import Translator
+from tests.models.streams import FEATURES, Model, cut, small, utterances
+from tests.oracles.checks import assert_close
+
+BATCH, FRAMES = 25, 160
+CHUNK, LEFT, RIGHT = 4, 6, 2
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Model(small((CHUNK, LEFT, RIGHT)))
+
+
+def differences(model, random, features, lengths, state, parameters=None):
+    """The largest difference between a random streaming and the whole pass; the state after."""
+    pieces = [cut(random, n, model.frames) for n in lengths]
+    state, states = model.stream(state, features, lengths, pieces, parameters)
+    whole = model.whole(parameters or model.parameters, features, lengths)
+    for row, n in zip(states, whole.lengths, strict=True):
+        assert len(row) == n
+    rows = zip(states, np.asarray(whole.states), strict=True)
+    return max(np.abs(row - full[: len(row)]).max(initial=0) for row, full in rows), state
+
+
+def test_200_random_chunkings_are_the_whole_pass(model):
+    """Every round begins with the state that the round before has ended."""
+    random, state = np.random.default_rng(0), model.start(BATCH)
+    for _ in range(200 // BATCH):
+        features, lengths = utterances(random, BATCH, FRAMES)
+        difference, state = differences(model, random, features, lengths, state)
+        assert difference < 1e-5
+    jax.tree.map(np.testing.assert_array_equal, state, model.start(BATCH))
+    assert model.compilations == 1
+
+
+def test_ending_too_early_would_be_noticed(model):
+    random = np.random.default_rng(1)
+    features, lengths = utterances(random, BATCH, FRAMES)
+    whole = model.whole(model.parameters, features, lengths)
+    state, given = model.start(BATCH), features[:, : model.frames]
+    given_lengths = np.minimum(lengths, model.frames).astype(np.int32)
+    ended = np.ones(BATCH, bool)
+    _, states, count = model.step(model.parameters, state, given, given_lengths, ended)
+    assert count[0] == 4 and np.abs(states[0, :4] - whole.states[0, :4]).max() > 1e-2
+
+
+def test_alone_padded_or_in_a_batch(model):
+    features, lengths = utterances(np.random.default_rng(2), BATCH, FRAMES)
+    lengths[3], features[3, :61], features[3, 61:] = 61, features[0, :61], 99
+    batch = model.whole(model.parameters, features, lengths)
+    alone = model.whole(model.parameters, features[3:4, :61], lengths[3:4])
+    assert alone.states.shape == (1, 16, 16)
+    assert_close(alone.states[0], batch.states[3, :16], 1e-5)
+    assert_close(alone.ctc[0], batch.ctc[3, :16], 1e-5)
+    assert not batch.states[3, 16:].any()
+
+
+@pytest.fixture(scope="module")
+def influence(model):
+    """Gradients, by parameters and features, of a number made of the states of one chunk."""
+    direction = np.random.default_rng(3).normal(size=16).astype(np.float32)
+
+    def number(parameters, features, lengths, chunk):
+        states = model.encode(parameters, features, lengths).states
+        inside = jnp.arange(states.shape[1]) // CHUNK == chunk
+        return jnp.where(inside[:, None], states * direction, 0).sum()
+
+    return jax.jit(jax.grad(number, argnums=(0, 1)))
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 3, 7])
+def test_a_chunk_hears_no_further_than_its_right_context(model, influence, chunk):
+    features = np.random.default_rng(4).normal(size=(1, FRAMES, FEATURES)).astype(np.float32)
+    _, gradient = influence(model.parameters, features, np.array([FRAMES]), chunk)
+    reach = np.flatnonzero(np.abs(gradient[0]).max(-1))
+    last = 4 * ((chunk + 1) * CHUNK + RIGHT - 1)  # the first frame of the last state it sees
+    assert reach[-1] == last < (chunk + 1) * CHUNK * 4 + RIGHT * 4
+    assert np.abs(gradient[0, last]).max() > 1e-5
+
+
+def test_gradients_are_finite_whatever_the_length(model, influence):
+    features = np.random.default_rng(5).normal(size=(1, FRAMES, FEATURES)).astype(np.float32)
+    for length in (0, 1, 5, 63):
+        by_parameter, gradient = influence(model.parameters, features, np.array([length]), 0)
+        assert all(np.isfinite(g).all() for g in jax.tree.leaves((by_parameter, gradient)))
+        assert np.any(gradient) == (length > 0) and not gradient[0, length:].any()
+
+
+def test_the_shared_layers_are_the_text_encoders(model):
+    random, parameters = np.random.default_rng(6), model.parameters["params"]
+    other = {"params": parameters | {"shared": jax.tree.map(lambda a: -a, parameters["shared"])}}
+    features, lengths = utterances(random, BATCH, FRAMES)
+    difference, _ = differences(model, random, features, lengths, model.start(BATCH), other)
+    assert difference < 1e-5
+    before, after = (model.whole(p, features, lengths).states for p in (model.parameters, other))
+    assert np.abs(before - after).max() > 1e-2
+    read = [
+        model.translator.apply(
+            p, np.ones((1, 3), int), np.array([3]), train=False, method="encode_text"
+        )
+        for p in (model.parameters, other)
+    ]
+    assert np.abs(read[0].states - read[1].states).max() > 1e-2
+
+
+def test_ten_minutes_are_like_the_first_seconds(model):
+    """Nothing grows, and the last states are those of a stream that began a little before."""
+    random, state = np.random.default_rng(7), model.start(BATCH)
+    shapes, recent, states = jax.tree.map(jnp.shape, state), [], jnp.zeros(())
+    for turn in range(60_000 // model.frames):
+        features = random.normal(size=(1, model.frames, FEATURES)).astype(np.float32)
+        recent = [*recent[1 - FRAMES // model.frames :], features[0]]
+        given = np.broadcast_to(features, (BATCH, *features.shape[1:]))
+        length, ended = np.full(BATCH, model.frames, np.int32), np.zeros(BATCH, bool)
+        state, states, count = model.step(model.parameters, state, given, length, ended)
+        assert np.isfinite(states).all() and (turn < 2 or count[0] == 4)
+    assert jax.tree.map(jnp.shape, state) == shapes and model.compilations == 1
+    features = np.broadcast_to(np.concatenate(recent), (BATCH, FRAMES, FEATURES))
+    whole = model.whole(model.parameters, features, np.full(BATCH, FRAMES))
+    assert_close(states[0, :4], whole.states[0, 32:36], 1e-5)  # then 4 that wait for their right
+
+
+def test_bfloat16_is_near():
+    model, random = Model(small(dtype=jnp.bfloat16)), np.random.default_rng(8)
+    features, lengths = utterances(random, 2, 40)
+    difference, state = differences(model, random, features, lengths, model.start(2))
+    assert difference < 0.1
+    assert state.left.key.dtype == jnp.bfloat16
+
+
+def test_mistakes_are_named(model):
+    given = (model.parameters, model.start(2))
+    ended = np.zeros(2, bool)
+    with pytest.raises(ValueError, match="2 streams with 6 features"):
+        model.step(*given, np.zeros((2, model.frames, 5)), np.ones(2, int), ended)
+    with pytest.raises(ValueError, match="of 3 frames, 0 to 3"):
+        model.translator.apply(
+            *given, np.zeros((2, 3, FEATURES)), np.array([4, 0]), method="stream_speech"
+        )
+    offline = small()
+    assert offline.speech is not None
+    speech = dataclasses.replace(offline.speech, kind="transformer")
+    with pytest.raises(ValueError, match="kind='streaming'"):
+        Translator(dataclasses.replace(offline, speech=speech)).init_speech_stream(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(1, 0, 0), (3, 7, 5), (4, 0, 2), (5, 2, 0), (2, 30, 1)])
+@pytest.mark.parametrize("frames", [1, 50])
+def test_any_sizes(sizes, frames):
+    model, random = Model(small(sizes), frames), np.random.default_rng(9)
+    state = model.start(8)
+    for _ in range(2):
+        features, lengths = utterances(random, 8, 70)
+        difference, state = differences(model, random, features, lengths, state)
+        assert difference < 1e-5

@@ -1,0 +1,109 @@
+"""The joint translator: padding has no influence, and no target sees a later one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.models import config
+from simuljax.models.initialise import initialise
+from simuljax.models.translator import Translator
+from simuljax.nn.monotonic import Monotonic
+from tests.train import small
+
+FRAMES = 36
+FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
+
+
+def built(**changes):
+    model = Translator(small.translator(**changes))
+    return model, initialise(model, jax.random.key(0, impl="rbg"))[0]
+
+
+def speech_logits(model: Translator, params, features, frames, prefix, labels):
+    bound = model.bind({"params": params})
+    encoded = bound.encode_speech(features, frames, train=False)
+    decisions = bound.speech_decisions(encoded, labels)
+    decoded = bound.decode(prefix, encoded, decisions, jnp.int32(2), train=False)
+    return decoded.logits, decoded.reading.delays
+
+
+def compiled(function, *args):
+    return jax.jit(function).lower(*args).compile(compiler_options=FAST)(*args)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    random = np.random.default_rng(0)
+    features = jnp.asarray(random.normal(size=(2, FRAMES, 80)), jnp.float32)
+    labels = jnp.asarray(np.repeat(np.arange(1, 7), 6)[None].repeat(2, 0))
+    prefix = jnp.asarray(random.integers(4, small.TARGET, (2, 5)))
+    return features, prefix, labels
+
+
+KINDS = {
+    "learnt, fixed": {},
+    "hard, words": {
+        "monotonic": Monotonic(attention="hard"),
+        "predecision": config.PreDecision(kind="words"),
+    },
+    "chunkwise, learnable": {
+        "monotonic": Monotonic(attention="chunkwise", chunk=2),
+        "predecision": config.PreDecision(kind="learnable"),
+    },
+    "wait-k, phonemes": {
+        "monotonic": Monotonic(policy="wait_k"),
+        "predecision": config.PreDecision(kind="phonemes", pooling="last"),
+    },
+    "offline": {"monotonic": Monotonic(policy="offline")},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_and_company_have_no_influence(kind, inputs):
+    features, prefix, labels = inputs
+    model, params = built(**KINDS[kind])
+    frames = jnp.array([FRAMES, 21])
+
+    def logits(features, frames, prefix, labels):
+        return speech_logits(model, params, features, frames, prefix, labels)
+
+    run = jax.jit(logits).lower(features, frames, prefix, labels).compile(compiler_options=FAST)
+    together = run(features, frames, prefix, labels)
+    rubbish = features.at[1, 21:].set(1e3)
+    for one, other in zip(run(rubbish, frames, prefix, labels), together, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    alone = compiled(logits, features[1:, :21], frames[1:], prefix[1:], labels[1:, :21])
+    np.testing.assert_allclose(alone[0][0], together[0][1], atol=1e-5)
+
+
+def test_a_target_sees_no_later_target(inputs):
+    features, prefix, labels = inputs
+    model, params = built()
+    frames = jnp.array([FRAMES, 21])
+
+    def logits(prefix):
+        return speech_logits(model, params, features, frames, prefix, labels)[0]
+
+    run = jax.jit(logits).lower(prefix).compile(compiler_options=FAST)
+    before, after = run(prefix), run(prefix.at[:, 3].set(4))
+    np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-6)
+    assert np.abs(before[:, 3:] - after[:, 3:]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"speech": None, "text": None}, "needs a speech encoder"),
+        ({"text": None}, "are the text encoder's, which has none"),
+        ({"speech": config.SpeechEncoder(layers=8, shared=7)}, "set shared to that or less"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        small.translator(**changes)
+
+
+def test_a_step_that_is_no_multiple_of_a_state_is_refused():
+    with pytest.raises(ValueError, match="a multiple of 40 ms"):
+        config.PreDecision(step_ms=100)

@@ -1,0 +1,102 @@
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.nn.attention_2d import (
+    Attention2D,
+    attend_over_frequency,
+    attend_over_time,
+    convolution,
+)
+from simuljax.nn.layers import Width
+from tests.oracles import spectrogram as oracle
+from tests.oracles.checks import assert_live, everything_finite, float32
+
+LENGTHS = np.array([5, 3, 1])
+WIDTH = Width(model=4, hidden=4, heads=1)
+WAYS = [(attend_over_time, oracle.over_time), (attend_over_frequency, oracle.over_frequency)]
+
+
+def images(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+@cache
+def block_and_variables():
+    """A block, random parameters and statistics, and images for it."""
+    block, x, rng = Attention2D(WIDTH, heads=2), images(3, 5, 4, 3), np.random.default_rng(1)
+    made = jax.eval_shape(lambda: block.init(jax.random.key(0), x, LENGTHS, train=False))
+    params, statistics = made["params"], made["statistics"]
+    variables = {
+        "params": jax.tree.map(lambda a: float32(rng.normal(0, 0.5, a.shape)), params),
+        "statistics": jax.tree.map(lambda a: float32(rng.uniform(0.5, 2, a.shape)), statistics),
+    }
+    return block, variables, x
+
+
+@pytest.mark.parametrize(("attend", "reference"), WAYS)
+def test_attention_is_that_of_the_real_image(attend, reference):
+    query, key, value = images(3, 3, 5, 4, 2)
+    actual = jax.jit(attend)(query, key, value, jnp.asarray(LENGTHS))
+    for row, length in enumerate(LENGTHS):
+        for head in range(2):
+            expected = reference(*(x[row, :length, :, head] for x in (query, key, value)))
+            np.testing.assert_allclose(actual[row, :length, :, head], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("attend", "reference"), WAYS)
+def test_without_lengths_the_padding_is_seen(attend, reference):
+    query, key, value = images(3, 3, 5, 4, 2)
+    seen = attend(query, key, value, jnp.full(3, 5))
+    expected = reference(*(x[1, :3, :, 0] for x in (query, key, value)))
+    assert np.abs(seen[1, :3, :, 0] - expected).max() > 1e-2
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolution_has_the_reach_it_says(stride):
+    x, conv = images(1, 5, 4, 3), convolution(2, WIDTH, stride=stride)
+    params = jax.device_get(conv.init(jax.random.key(0), x))["params"]
+    params["bias"] = params["bias"] + 0.5
+    expected = oracle.convolve(x[0], params["kernel"], params["bias"], stride)
+    np.testing.assert_allclose(conv.apply({"params": params}, x)[0], expected, atol=1e-5)
+
+
+def test_the_block_is_that_of_each_image_alone():
+    block, variables, x = block_and_variables()
+    y = jax.jit(partial(block.apply, train=False))(variables, x, LENGTHS)
+    assert isinstance(y, jax.Array)
+    for row, length in enumerate(LENGTHS):
+        expected = oracle.attention_block(x[row, :length], **variables)
+        np.testing.assert_allclose(y[row, :length], expected, atol=2e-5)
+        np.testing.assert_array_equal(y[row, length:], 0)
+
+
+@jax.jit
+def training(lengths):
+    """What a training step finds: the output, new statistics, and gradients of both inputs."""
+    block, variables, x = block_and_variables()
+
+    def loss(params, x):
+        given = variables | {"params": params}
+        y, new = block.apply(given, x, lengths, train=True, mutable=["statistics"])
+        return jnp.sum(jnp.sin(y)), (y, new)
+
+    gradients, (y, new) = jax.grad(loss, (0, 1), has_aux=True)(variables["params"], x)
+    return y, new, gradients
+
+
+def test_training_learns_from_every_parameter_and_every_row():
+    _, _, (of_params, of_x) = training(LENGTHS)
+    for gradient in jax.tree.leaves(of_params):
+        assert_live(gradient[None])
+    assert_live(of_x)
+    assert not any(np.abs(row[n:]).max(initial=0) for row, n in zip(of_x, LENGTHS, strict=True))
+
+
+def test_a_row_of_no_length_is_harmless():
+    found = training(np.array([5, 0, 1]))
+    assert everything_finite(found)
+    np.testing.assert_array_equal(found[0][1], 0)

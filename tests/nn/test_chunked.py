@@ -1,0 +1,140 @@
+"""Chunk-causal layers against NumPy, as a whole and chunk by chunk; and the buffers of streams."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.models.encoders import Stack
+from simuljax.nn.attention import View
+from simuljax.nn.buffer import drop, extend, init_buffer
+from simuljax.nn.chunked import Chunking, chunk_view, init_left, join_chunks, rotate, split_chunks
+from simuljax.nn.layers import Width
+from simuljax.nn.subsampling import ConvSubsampling, init_subsampling
+from tests.oracles import chunked as oracle
+from tests.oracles.checks import assert_close
+from tests.random_parameters import random_parameters
+
+WIDTH = Width(model=16, hidden=24, heads=2)
+STACK = Stack(WIDTH, 2)
+SIZES = [(4, 6, 2), (3, 7, 5), (1, 0, 0)]  # chunk, left, right
+X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 13, 16)), jnp.float32)
+LENGTHS = jnp.array([13, 6])
+run = jax.jit(partial(STACK.apply, train=False, method="chunked"), static_argnums=4)
+
+
+@pytest.fixture(scope="module")
+def parameters():
+    view = View()
+    return random_parameters(STACK, jnp.zeros((1, 1, 16)), view, train=False)
+
+
+def chunking(sizes):
+    chunk, left, right = sizes
+    return Chunking(chunk=chunk, left=left, right=right)
+
+
+def whole(parameters, cut):
+    split = split_chunks(X, cut)
+    view = chunk_view(LENGTHS, jnp.zeros(2, int), split.shape[1], cut, penalty=False)
+    y, _ = run(parameters, split, init_left(2, 2, cut, WIDTH), view, cut)
+    return join_chunks(y, cut)[:, :13]
+
+
+def by_oracle(parameters, row, sizes):
+    layer = jax.tree.map(np.float64, parameters["params"]["layer"])
+    by_layer = [jax.tree.map(lambda a, k=k: a[k], layer) for k in range(2)]
+    return oracle.layers(np.asarray(row), by_layer, 2, *sizes)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_agrees_with_the_oracle(parameters, sizes):
+    for got, row, n in zip(whole(parameters, chunking(sizes)), X, LENGTHS, strict=True):
+        assert_close(got[:n], by_oracle(parameters, row[:n], sizes), 1e-5)
+
+
+@pytest.mark.parametrize("wrong", [(3, 6, 2), (4, 5, 2), (4, 6, 1)])
+def test_the_oracle_knows_every_size(parameters, wrong):
+    states = whole(parameters, chunking((4, 6, 2)))
+    assert np.abs(states[0] - by_oracle(parameters, X[0], wrong)).max() > 1e-3
+
+
+def test_chunk_by_chunk_is_the_whole(parameters):
+    cut = chunking((4, 6, 2))
+    left, states = init_left(2, 2, cut, WIDTH), []
+    for i, own in enumerate(jnp.moveaxis(split_chunks(X, cut), 1, 0)):
+        before = jnp.full(2, min(4 * i, 6))
+        view = chunk_view(LENGTHS - 4 * i, before, 1, cut, penalty=False)
+        y, left = run(parameters, own[:, None], left, view, cut)
+        states.append(join_chunks(y, cut))
+    for got, expected, n in zip(
+        np.concatenate(states, 1), whole(parameters, cut), LENGTHS, strict=True
+    ):
+        assert_close(got[:n], expected[:n], 1e-5)
+
+
+def test_rotation_depends_on_distances_alone():
+    query, key = jnp.asarray(np.random.default_rng(2).normal(size=(2, 5, 2, 8)), jnp.float32)
+
+    def energies(shift):
+        place = jnp.arange(5) + shift
+        return jnp.einsum("qhd,khd->hqk", rotate(query, place), rotate(key, place))
+
+    assert_close(energies(0), energies(37), 1e-4)
+    assert np.abs(energies(0) - jnp.einsum("qhd,khd->hqk", query, key)).max() > 0.1
+
+
+def test_an_odd_head_is_refused():
+    with pytest.raises(ValueError, match="even"):
+        rotate(jnp.ones((3, 2, 5)), jnp.arange(3))
+
+
+def test_impossible_sizes_are_refused():
+    for sizes in ((0, 1, 1), (1, -1, 1), (1, 1, -1)):
+        with pytest.raises(ValueError, match="from"):
+            chunking(sizes)
+
+
+def test_a_buffer_is_a_queue():
+    random, buffer, queues = np.random.default_rng(3), init_buffer(3, 4, 2, jnp.float32), [[]] * 3
+    for _ in range(30):
+        x = jnp.asarray(random.normal(size=(3, 3, 2)), jnp.float32)
+        length = jnp.asarray(random.integers(0, 4, 3))
+        joined = extend(buffer, x, length)
+        queues = [q + list(row[:n]) for q, row, n in zip(queues, x, length, strict=True)]
+        used = jnp.array([random.integers(max(0, len(q) - 4), len(q) + 1) for q in queues])
+        queues, buffer = [q[n:] for q, n in zip(queues, used, strict=True)], drop(joined, used, 4)
+        assert buffer.count.tolist() == [len(q) for q in queues]
+        for vectors, queue in zip(np.asarray(buffer.vectors), queues, strict=True):
+            np.testing.assert_array_equal(vectors[: len(queue)], np.reshape(queue, (-1, 2)))
+            assert not vectors[len(queue) :].any()
+
+
+def test_streamed_convolutions_are_the_whole_ones():
+    model = ConvSubsampling(WIDTH, channels=6, reach="causal")
+    features = np.random.default_rng(4).normal(size=(2, 40, 3)).astype(np.float32)
+    parameters = random_parameters(model, features, np.array([40, 40]))
+    expected, _ = model.apply(parameters, features, np.array([40, 40]))
+    step = jax.jit(lambda *given: model.apply(parameters, *given, method="stream_step"))
+    state, states, start = init_subsampling(2, 3, 6, WIDTH), [[], []], np.zeros(2, int)
+    for lengths in ([5, 1], [0, 5], [1, 2], [3, 3]) * 6:
+        lengths = np.minimum(lengths, 40 - start)
+        x = np.stack([np.resize(features[b, start[b] :], (5, 3)) for b in range(2)])
+        state, y, count = step(state, x, lengths)
+        start += lengths
+        for b in range(2):
+            states[b].extend(y[b, : count[b]])
+            assert len(states[b]) == -(-start[b] // 4)  # as soon as the first of four is heard
+    assert start.tolist() == [40, 40]
+    assert_close(np.array(states), expected, 1e-5)
+
+
+def test_centred_convolutions_cannot_stream():
+    model = ConvSubsampling(WIDTH, channels=6)
+    features = np.zeros((1, 4, 3), np.float32)
+    parameters = random_parameters(model, features, np.array([4]))
+    with pytest.raises(ValueError, match="causal"):
+        state = init_subsampling(1, 3, 6, WIDTH)
+        model.apply(parameters, state, features, np.array([4]), method="stream_step")
