@@ -92,21 +92,21 @@ class Branch:
 class TermSum:
     """A term summed over examples; add these across micro-batches and devices."""
 
-    numerator: jax.Array
-    denominator: jax.Array
+    numerator: Any  # []
+    denominator: Any  # []
 
 
 @flax.struct.dataclass
 class Loss:
     """The loss and every term by name, as it is and as it counts."""
 
-    total: jax.Array
-    terms: dict[str, jax.Array]
-    weighted: dict[str, jax.Array]
+    total: Any  # []
+    terms: dict[str, Any]
+    weighted: dict[str, Any]
 
 
 def joint_terms(
-    speech: Branch,
+    speech: Branch | None,
     text: Branch | None,
     targets: Int[Array, "B T"],
     objective: JointObjective,
@@ -114,13 +114,14 @@ def joint_terms(
     """Every term by name, unreduced.
 
     Latency and variance are always there, so that they can be watched before they count; KD, CAR
-    and DAR cost something and are left out at weight 0. Without a text branch only the speech
-    branch's own terms are there.
+    and DAR cost something and are left out at weight 0. Of a branch that is missing, there are no
+    terms.
     """
     weights = objective.weights()
-    terms = _branch_terms("st", speech, targets, objective)
+    terms = _branch_terms("st", speech, targets, objective) if speech is not None else {}
     if text is not None:
         terms |= _branch_terms("mt", text, targets, objective)
+    if speech is not None and text is not None:
         terms |= _paired_terms(speech, text, objective, weights)
     return terms
 

@@ -1,0 +1,305 @@
+"""Checkpoints of a run: written in the background, complete or absent, checked before use.
+
+A step is a directory DIRECTORY/STEP that Orbax writes under another name and renames when it is
+done. Just before that it is sealed (`train.seal`), and a restored step has an unbroken seal.
+"""
+
+import json
+import math
+import shutil
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+from jax.sharding import SingleDeviceSharding
+
+from simuljax.train.seal import (
+    SEAL,
+    Kind,
+    Seal,
+    check_template,
+    damage,
+    digests,
+    kinds,
+    read_seal,
+    write_seal,
+)
+
+
+class CheckpointError(RuntimeError):
+    """There are checkpoints, and none that can be used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restored:
+    """What a step held: arrays placed as the template says, and the JSON beside them."""
+
+    step: int
+    state: Any
+    extra: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """Which steps stay: the latest, those with the highest scores, and the multiples of `every`."""
+
+    keep_last: int
+    keep_best: int
+    every: int | None
+
+    def __post_init__(self) -> None:
+        if self.keep_last < 1 or self.keep_best < 0 or (self.every is not None and self.every < 1):
+            raise ValueError(
+                f"keep_last={self.keep_last}, keep_best={self.keep_best}, every={self.every}: at "
+                "least one has to stay, so keep_last >= 1, keep_best >= 0, every >= 1 or None."
+            )
+
+    def kept(self, scores: Mapping[int, float | None]) -> set[int]:
+        """The steps that stay, of those with their scores."""
+        steps = sorted(scores)
+        best = ranked(scores)[: self.keep_best]
+        period = {step for step in steps if self.every and step % self.every == 0}
+        return {*steps[-self.keep_last :], *best, *period}
+
+
+class KeepSteps(ocp.checkpoint_managers.PreservationPolicy):
+    """Tells Orbax which steps to keep; the rest goes once the save in progress is complete."""
+
+    def __init__(self) -> None:
+        self.steps: set[int] = set()
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        """Yes or no for each of the checkpoints."""
+        return [info.step in self.steps for info in checkpoints]
+
+
+class Checkpoints:
+    """The checkpoints of one directory; only saving creates or removes anything.
+
+    A score is a number of which more is better; the earlier of two equal ones is the better. A
+    checkpoint that was found damaged is removed after the next one is safely written.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        keep_last: int = 3,
+        keep_best: int = 5,
+        every: int | None = None,
+    ) -> None:
+        self.directory = Path(directory).absolute()
+        self._retention = Retention(keep_last=keep_last, keep_best=keep_best, every=every)
+        self._keep = KeepSteps()
+        self._damaged: set[int] = set()
+        self._writer: ocp.CheckpointManager | None = None
+        self._pending: tuple[int, float | None, dict[str, Kind]] | None = None
+
+    def save(
+        self, step: int, state: Any, extra: Mapping[str, Any], *, score: float | None = None
+    ) -> None:
+        """Copies the state off the devices and writes it in the background.
+
+        Waits for the save before it, and raises what that one met. The state may be donated to the
+        next update at once.
+        """
+        snapshot = json.loads(json.dumps(dict(extra)))  # before the caller changes it
+        arrays = kinds(state)
+        writer = self._ready_writer()
+        writer.wait_until_finished()
+        scores = self._scores()
+        self._refuse_rewriting(step, scores)
+        score = score if score is not None and math.isfinite(score) else None
+        self._pending = (step, score, arrays)
+        self._keep.steps = self._retention.kept({**scores, step: score})
+        self._damaged.discard(step)
+        writer.save(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(state), extra=ocp.args.JsonSave(snapshot)
+            ),
+            force=True,  # whether to save was decided by the caller
+        )
+
+    def restore(
+        self, template: Any, step: int | None = None, *, part: str | None = None
+    ) -> Restored | None:
+        """The latest whole checkpoint, or the one of `step`; None where there is none at all.
+
+        The template's arrays, or `jax.ShapeDtypeStruct`s, say where each array is placed, on
+        however many devices it was before. With `part`, it is the template of that entry of the
+        saved state alone ("params"). A damaged checkpoint is passed over for the one before it,
+        with a warning, unless `step` asks for that very one.
+        """
+        self.wait()
+        chosen = self._choose(step)
+        if chosen is None:
+            return None
+        wanted = template if part is None else {part: template}
+        path = self.directory / str(chosen)
+        check_template(read_seal(path), kinds(wanted), part)
+        abstract = jax.tree.map(placed, wanted)
+        arguments = ocp.checkpoint_utils.construct_restore_args(abstract)
+        state = ocp.args.PyTreeRestore(
+            item=abstract, restore_args=arguments, partial_restore=part is not None
+        )
+        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
+            held = reader.restore(
+                path, args=ocp.args.Composite(state=state, extra=ocp.args.JsonRestore())
+            )
+        tree = held["state"] if part is None else held["state"][part]
+        return Restored(step=chosen, state=tree, extra=dict(held["extra"]))
+
+    def steps(self) -> list[int]:
+        """The steps whose files are all there, ascending."""
+        return sorted(self._scores())
+
+    def best(self) -> int | None:
+        """The step with the highest score, of those with any."""
+        return next(iter(ranked(self._scores())), None)
+
+    def discard_after(self, step: int) -> None:
+        """Removes what is later than `step`: for going on from an earlier point."""
+        self.wait()
+        self._remove([later for later in self._listed() if later > step])
+
+    def wait(self) -> None:
+        """Waits for the save in progress, and raises what it met."""
+        if self._writer is not None:
+            self._writer.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits, and lets go of the threads."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _ready_writer(self) -> ocp.CheckpointManager:
+        if self._writer is None:
+            sealing = ocp.AsyncOptions(
+                post_finalization_callback=self._seal,
+                create_directories_asynchronously=False,  # else a full disk is noticed by timeout
+            )
+            options = ocp.CheckpointManagerOptions(
+                preservation_policy=self._keep,
+                cleanup_tmp_directories=True,  # what a killed run left behind
+                async_options=sealing,
+            )
+            self._writer = ocp.CheckpointManager(self.directory, options=options)
+        return self._writer
+
+    def _seal(self) -> None:
+        """Called in the background when the files are final and the directory has not its name."""
+        if self._pending is None or jax.process_index() != 0:
+            return
+        step, score, arrays = self._pending
+        written = self.directory.glob(f"{step}.orbax-checkpoint-tmp*")
+        path = max(written, key=lambda path: path.stat().st_mtime)  # an older one failed
+        write_seal(path, Seal(step=step, score=score, files=digests(path), arrays=arrays))
+
+    def _refuse_rewriting(self, step: int, scores: Mapping[int, float | None]) -> None:
+        later = [other for other in scores if other >= step]
+        if later:
+            raise ValueError(
+                f"{self.directory} already holds step {max(later)}, so step {step} cannot be saved "
+                f"there. Resume from step {max(later)}, call discard_after({step - 1}) to give up "
+                "what is later, or train in another directory."
+            )
+        if step in self._listed():
+            self._remove([step])  # damaged, and about to be written again
+
+    def _remove(self, steps: list[int]) -> None:
+        if jax.process_index() == 0:
+            for step in steps:
+                (self.directory / str(step) / SEAL).unlink(missing_ok=True)  # if we die half way
+                shutil.rmtree(self.directory / str(step))
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices("checkpoints removed")
+        if self._writer is not None:
+            self._writer.reload()
+
+    def _listed(self) -> list[int]:
+        """Every step that has a directory, whole or not."""
+        if not self.directory.is_dir():
+            return []
+        return sorted(int(p.name) for p in self.directory.iterdir() if p.name.isdecimal())
+
+    def _scores(self) -> dict[int, float | None]:
+        """The scores of the steps that look whole, by the sizes of their files."""
+        scores = {}
+        for step in self._listed():
+            path = self.directory / str(step)
+            if step not in self._damaged and damage(path, thorough=False) is None:
+                scores[step] = read_seal(path).score
+        return scores
+
+    def _choose(self, step: int | None) -> int | None:
+        """The step to restore: found by the first process, so that all take the same."""
+        failure: CheckpointError | None = None
+        chosen, listed = -1, self._listed()
+        if jax.process_index() == 0:
+            try:
+                found = self._latest_whole() if step is None else self._named(step)
+                chosen = -1 if found is None else found
+            except CheckpointError as error:
+                failure, chosen = error, -2
+        if jax.process_count() > 1:
+            chosen = int(multihost_utils.broadcast_one_to_all(np.int32(chosen)))
+        if chosen == -2:
+            raise failure or CheckpointError(f"No usable checkpoint in {self.directory}.")
+        if step is None:  # the latest whole one: what is later is not
+            self._damaged |= {later for later in listed if later > chosen}
+        return None if chosen < 0 else chosen
+
+    def _named(self, step: int) -> int:
+        if step not in self._listed():
+            raise CheckpointError(
+                f"{self.directory} has no step {step}; it has {self._listed() or 'none'}."
+            )
+        problem = damage(self.directory / str(step), thorough=True)
+        if problem:
+            raise CheckpointError(
+                f"Checkpoint {self.directory / str(step)} is damaged ({problem}). Other steps: "
+                f"{[other for other in self.steps() if other != step] or 'none'}."
+            )
+        return step
+
+    def _latest_whole(self) -> int | None:
+        tried = []
+        for step in reversed(self._listed()):
+            path = self.directory / str(step)
+            problem = damage(path, thorough=True)
+            if problem is None:
+                return step
+            tried.append(f"step {step}: {problem}")
+            warnings.warn(
+                f"Checkpoint {path} is damaged ({problem}); trying the one before it.",
+                stacklevel=4,
+            )
+        if tried:
+            raise CheckpointError(
+                f"No usable checkpoint in {self.directory}. Tried:\n  "
+                + "\n  ".join(tried)
+                + "\nRestore the files from a backup, or remove the directory to start anew."
+            )
+        return None
+
+
+def ranked(scores: Mapping[int, float | None]) -> list[int]:
+    """Steps with a score, best first."""
+    return sorted(
+        (step for step, score in scores.items() if score is not None),
+        key=lambda step: (-(scores[step] or 0.0), step),
+    )
+
+
+def placed(leaf: Any) -> jax.ShapeDtypeStruct:
+    """The array to restore: on the template's devices, or on the first of this process."""
+    sharding = getattr(leaf, "sharding", None) or SingleDeviceSharding(jax.local_devices()[0])
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)

@@ -1,0 +1,134 @@
+"""From a batch to the terms of the objective: features, both branches, losses."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from simuljax import losses
+from simuljax.audio import Features, SpecAugment, Statistics, extract, frame_count, normalise
+from simuljax.audio.spec_augment import spec_augment
+from simuljax.batch import Batch
+from simuljax.losses import Branch, JointObjective, TermSum
+from simuljax.models.translator import Decoded, Encoded, Translator
+from simuljax.nn.batch_norm import STATISTICS
+from simuljax.nn.decisions import Decisions
+from simuljax.text import BOS
+
+BATCH_KEYS = ("dropout", "noise", "augment", "policy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """What is minimised, and what is heard."""
+
+    joint: JointObjective = field(default_factory=JointObjective)
+    features: Features = field(default_factory=Features)
+    augment: SpecAugment | None = None
+
+
+@flax.struct.dataclass
+class Forward:
+    """A pass over a batch: the terms of the loss as sums, and how many tokens were right."""
+
+    sums: dict[str, TermSum]
+    right: dict[str, TermSum]
+    statistics: Any  # BatchNorm's, as they are after the pass; {} for a model without
+
+
+@flax.struct.dataclass
+class Variables:
+    """What a pass computes with."""
+
+    params: Any
+    statistics: Any  # BatchNorm's
+
+
+def forward(
+    model: Translator,
+    variables: Variables,
+    batch: Batch,
+    heard_statistics: Statistics,
+    objective: Objective,
+    key: jax.Array | None,
+) -> Forward:
+    """Sums of every term over the batch; with a key as in training, without as in validation."""
+    keys = dict(zip(BATCH_KEYS, jax.random.split(key, 4), strict=True)) if key is not None else {}
+    train, k = key is not None, draw_k(model, keys.get("policy"))
+    bound = model.bind(
+        {"params": variables.params, STATISTICS: variables.statistics},
+        rngs={name: keys[name] for name in BATCH_KEYS[:2] if name in keys},
+        mutable=[STATISTICS] if train else False,
+    )
+    prefix = shift(batch.target)
+    speech = text = None
+    if model.config.speech is not None and batch.audio.shape[1]:
+        features, frames = heard(batch, heard_statistics, objective, keys.get("augment"))
+        encoded = bound.encode_speech(features, frames, train=train)
+        labels = batch.words if model.config.predecision.kind == "words" else batch.phonemes
+        decisions = bound.speech_decisions(encoded, labels, train=train)
+        decoded = bound.decode(prefix, encoded, decisions, k, train=train)
+        speech = branch(decoded, encoded, decisions, batch.target_length)
+    if model.config.text is not None:
+        encoded = bound.encode_text(batch.source, batch.source_length, train=train)
+        decisions = bound.text_decisions(encoded)
+        decoded = bound.decode(prefix, encoded, decisions, k, train=train)
+        text = branch(decoded, encoded, decisions, batch.target_length)
+    terms = losses.joint_terms(speech, text, batch.target, objective.joint)
+    right = {
+        name: accuracy(b, batch.target)
+        for name, b in (("st", speech), ("mt", text))
+        if b is not None
+    }
+    statistics = dict(bound.variables.get(STATISTICS, {}))
+    return Forward(sums=losses.sum_terms(terms), right=right, statistics=statistics)
+
+
+def heard(
+    batch: Batch, statistics: Statistics, objective: Objective, key: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
+    """Normalised features [B, F, D] and their lengths; augmented if there is a key."""
+    features = normalise(extract(batch.audio, objective.features), statistics)
+    frames = frame_count(batch.audio_length, objective.features.filterbank)
+    if key is not None and objective.augment is not None:
+        features = spec_augment(key, features, frames, objective.augment)
+    return features, frames
+
+
+def branch(
+    decoded: Decoded, encoded: Encoded, decisions: Decisions, target_length: jax.Array
+) -> Branch:
+    """What the losses need of a branch; an example that it lacks has length 0."""
+    reading = decoded.reading
+    layers, batch, heads, targets = reading.delays.shape
+    return Branch(
+        logits=decoded.logits,
+        target_length=jnp.where(encoded.lengths > 0, target_length, 0),
+        state_length=encoded.lengths,
+        delays=reading.delays.swapaxes(0, 1).reshape(batch, layers * heads, targets),
+        states=encoded.states,
+        energies=reading.energy,
+        decision_length=decisions.count,
+    )
+
+
+def accuracy(branch: Branch, target: jax.Array) -> TermSum:
+    """Tokens whose best guess, given those before, is right; and all tokens."""
+    counted = jnp.arange(target.shape[1]) < branch.target_length[:, None]
+    right = (branch.logits.argmax(-1) == target) & counted
+    return TermSum(right.sum().astype(jnp.float32), counted.sum().astype(jnp.float32))
+
+
+def shift(target: jax.Array) -> jax.Array:
+    """What the decoder has seen before each target: begin-of-sentence, then the targets."""
+    return jnp.pad(target[:, :-1], [(0, 0), (1, 0)], constant_values=BOS)
+
+
+def draw_k(model: Translator, key: jax.Array | None) -> jax.Array:
+    """wait-k's k for a batch: drawn from its range in training, its middle otherwise."""
+    first, last = model.config.monotonic.wait_k
+    if key is None or first == last:
+        return jnp.int32((first + last) // 2)
+    return jax.random.randint(key, (), first, last + 1)

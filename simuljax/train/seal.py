@@ -1,0 +1,139 @@
+"""The seal of a checkpoint: what it holds, and whether that is still as it was written.
+
+`seal.json` records the size and SHA-256 of every file, the shape and dtype of every array, and the
+score. Orbax notices a missing file but not a flipped bit; the seal notices both, says which
+checkpoints are whole without reading them, and knows the arrays before any of them is restored.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+SEAL = "seal.json"
+ITEMS = ("state", "extra")
+SHOWN = 5  # differences that an error names
+
+Kind = tuple[tuple[int, ...], str]  # of an array: shape and dtype
+
+
+class MismatchError(ValueError):
+    """A checkpoint holds other arrays than the ones asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seal:
+    """What is true of a complete checkpoint."""
+
+    step: int
+    score: float | None
+    files: dict[str, tuple[int, str]]  # path -> size, SHA-256
+    arrays: dict[str, Kind]
+
+
+def digests(path: Path) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of every file of the items, by path."""
+    found = {}
+    for file in sorted(f for item in ITEMS for f in (path / item).rglob("*") if f.is_file()):
+        with file.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        found[file.relative_to(path).as_posix()] = (file.stat().st_size, digest)
+    return found
+
+
+def write_seal(path: Path, seal: Seal) -> None:
+    """Writes the seal with a digest of itself."""
+    held = {"step": seal.step, "score": seal.score, "files": seal.files, "arrays": seal.arrays}
+    body = json.dumps(held, sort_keys=True)
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    (path / SEAL).write_text(f"{digest}\n{body}\n")
+
+
+def read_seal(path: Path) -> Seal:
+    """Reads it back; ValueError or OSError if it is not as it was written."""
+    digest, _, body = (path / SEAL).read_text().rstrip("\n").partition("\n")
+    if hashlib.sha256(body.encode()).hexdigest() != digest:
+        raise ValueError(f"{SEAL} is not as it was written")
+    held = json.loads(body)
+    return Seal(
+        step=held["step"],
+        score=held["score"],
+        files={name: (size, sha) for name, (size, sha) in held["files"].items()},
+        arrays={name: (tuple(shape), dtype) for name, (shape, dtype) in held["arrays"].items()},
+    )
+
+
+def damage(path: Path, *, thorough: bool) -> str | None:
+    """What is wrong with a checkpoint; None if nothing. Thorough reads every byte."""
+    try:
+        seal = read_seal(path)
+        if str(seal.step) != path.name:
+            return f"it was written as step {seal.step}"
+        for name, (size, _) in seal.files.items():
+            if not (path / name).is_file():
+                return f"{name} is missing"
+            if (path / name).stat().st_size != size:
+                return f"{name} has {(path / name).stat().st_size} bytes instead of {size}"
+        found = digests(path) if thorough else seal.files
+        changed = [name for name in seal.files if found.get(name) != seal.files[name]]
+        return f"{changed[0]} has other content than was written" if changed else None
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (OSError, ValueError) as error:
+        return str(error)
+
+
+def kinds(tree: Any) -> dict[str, Kind]:
+    """Shape and dtype of every array by its path, "params/encoder/kernel"."""
+    found = {}
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        path = jax.tree_util.keystr(keys, simple=True, separator="/")
+        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+            raise TypeError(f"{path} is a {type(leaf).__name__}; a state is made of arrays.")
+        found[path] = (tuple(leaf.shape), str(leaf.dtype))
+    return found
+
+
+def check_template(seal: Seal, wanted: Mapping[str, Kind], part: str | None) -> None:
+    """Raises an error that names what differs, before anything is restored."""
+    inside = (lambda p: p == part or p.startswith(f"{part}/")) if part else (lambda p: True)
+    saved = {path: kind for path, kind in seal.arrays.items() if inside(path)}
+    lines = [
+        f"{path}: {shown(saved.get(path))} in the checkpoint, {shown(wanted.get(path))} wanted"
+        for path in sorted({*saved, *wanted}, key=lambda p: (p.startswith("optimiser/"), p))
+        if saved.get(path) != wanted.get(path)
+    ]
+    if lines:
+        more = f"\n  and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+        raise MismatchError(
+            f"Step {seal.step} holds other arrays than the model:\n  "
+            + "\n  ".join(lines[:SHOWN])
+            + f"{more}\nLikely cause: {likely_cause(saved, wanted)}."
+        )
+
+
+def shown(kind: Kind | None) -> str:
+    """`float32[3,4]`, or that there is none."""
+    return f"{kind[1]}[{','.join(map(str, kind[0]))}]" if kind else "nothing"
+
+
+def likely_cause(saved: Mapping[str, Kind], wanted: Mapping[str, Kind]) -> str:
+    """A guess at what was changed between saving and restoring."""
+    differing = [path for path in {*saved, *wanted} if saved.get(path) != wanted.get(path)]
+    common = [path for path in differing if path in saved and path in wanted]
+    lone = [path for path in differing if path not in common]
+    if lone and all(path.startswith("optimiser/") for path in lone):
+        return "another optimiser; give the one the run was started with"
+    if lone:
+        return "another architecture; give the configuration the run was started with"
+    if all(saved[path][0] == wanted[path][0] for path in common):
+        return "another precision of the parameters"
+    if any("embedding" in path and saved[path][0][1:] == wanted[path][0][1:] for path in common):
+        return "another vocabulary; give the one the run was started with"
+    if all("layer" in p.split("/") and saved[p][0][1:] == wanted[p][0][1:] for p in common):
+        return "another number of layers"
+    return "another width of the model"

@@ -1,0 +1,144 @@
+"""One update of the parameters, as every replica computes it.
+
+A replica takes the gradient of its own numerators over the denominators of the whole update, on
+all devices and in all micro-batches, and gradients are summed: the result is that of one device
+that sees everything at once. Denominators come from lengths alone, so they are known beforehand.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+
+from simuljax.audio import Statistics
+from simuljax.batch import Batch
+from simuljax.losses import Loss, TermSum, combine
+from simuljax.models.translator import Translator
+from simuljax.train.objective import Forward, Objective, Variables, forward
+
+AXIS = "replicas"
+
+
+@flax.struct.dataclass
+class TrainState:
+    """All that changes in training; the random keys follow from `step` and `seed`."""
+
+    step: jax.Array  # int32 []: updates made
+    params: Any
+    statistics: Any  # BatchNorm's; {} for a model without
+    optimiser: optax.OptState
+
+
+@flax.struct.dataclass
+class Gathered:
+    """Gradients and sums over some of an update's micro-batches, on all replicas."""
+
+    gradient: Any
+    statistics: Any
+    sums: dict[str, TermSum]
+    right: dict[str, TermSum]
+
+
+@flax.struct.dataclass
+class Report:
+    """What an update says about itself, over all replicas."""
+
+    loss: Loss
+    right: dict[str, TermSum]
+    gradient_norm: jax.Array
+    finite: jax.Array  # bool []: whether the update was made
+
+
+@flax.struct.dataclass
+class Validation:
+    """The sums of a validation batch, over all replicas."""
+
+    sums: dict[str, TermSum]
+    right: dict[str, TermSum]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Update:
+    """The per-replica functions of training; `train.parallel` wraps them for devices."""
+
+    model: Translator
+    objective: Objective
+    optimiser: optax.GradientTransformation
+    statistics: Statistics
+    seed: int = 0
+
+    def whole(
+        self, state: TrainState, batch: Batch, weights: Mapping[str, jax.Array]
+    ) -> tuple[TrainState, Report]:
+        """One update from one batch."""
+        return self.apply(state, self.gather(state, batch, weights, 0, None), weights)
+
+    def totals(self, state: TrainState, batch: Batch) -> dict[str, jax.Array]:
+        """The denominators of a micro-batch; nothing else of the forward pass is computed."""
+        sums = self._forward(state.params, state.statistics, batch, None).sums
+        return jax.lax.psum({name: s.denominator for name, s in sums.items()}, AXIS)
+
+    def gather(
+        self,
+        state: TrainState,
+        batch: Batch,
+        weights: Mapping[str, jax.Array],
+        micro: jax.Array | int,
+        totals: Mapping[str, jax.Array] | None,
+    ) -> Gathered:
+        """The part of the update's gradient that a micro-batch gives; totals None: it is alone."""
+        key = jax.random.fold_in(self._key(state), micro)
+
+        def loss(params: Any) -> tuple[jax.Array, Forward]:
+            passed = self._forward(params, state.statistics, batch, key)
+            own = {name: s.denominator for name, s in passed.sums.items()}
+            whole = jax.lax.psum(own, AXIS) if totals is None else totals
+            shares = {name: TermSum(s.numerator, whole[name]) for name, s in passed.sums.items()}
+            return combine(shares, weights).total, passed
+
+        gradient, passed = jax.grad(loss, has_aux=True)(state.params)
+        gradient, sums, right = jax.lax.psum((gradient, passed.sums, passed.right), AXIS)
+        return Gathered(gradient=gradient, statistics=passed.statistics, sums=sums, right=right)
+
+    def apply(
+        self, state: TrainState, gathered: Gathered, weights: Mapping[str, jax.Array]
+    ) -> tuple[TrainState, Report]:
+        """The update itself, unless the gradient is not finite: then the state stays as it was."""
+        norm = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gathered.gradient)))
+        finite = jnp.isfinite(norm)
+        change, optimiser = self.optimiser.update(gathered.gradient, state.optimiser, state.params)
+        params = optax.apply_updates(state.params, change)
+        made = TrainState(
+            step=state.step,
+            params=params,
+            statistics=gathered.statistics,
+            optimiser=optimiser,
+        )
+        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), made, state)
+        report = Report(
+            loss=combine(gathered.sums, weights),
+            right=gathered.right,
+            gradient_norm=norm,
+            finite=finite,
+        )
+        return dataclasses.replace(kept, step=state.step + 1), report
+
+    def validate(self, state: TrainState, batch: Batch) -> Validation:
+        """The terms of a batch without dropout, noise or augmentation."""
+        passed = self._forward(state.params, state.statistics, batch, None)
+        return jax.lax.psum(Validation(sums=passed.sums, right=passed.right), AXIS)
+
+    def _forward(
+        self, params: Any, statistics: Any, batch: Batch, key: jax.Array | None
+    ) -> Forward:
+        variables = Variables(params=params, statistics=statistics)
+        return forward(self.model, variables, batch, self.statistics, self.objective, key)
+
+    def _key(self, state: TrainState) -> jax.Array:
+        key = jax.random.fold_in(jax.random.key(self.seed, impl="rbg"), state.step)
+        return jax.random.fold_in(key, jax.lax.axis_index(AXIS))

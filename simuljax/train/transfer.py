@@ -1,0 +1,184 @@
+"""Starting a model from the parameters of another: a recogniser's encoder, a teacher's decoder.
+
+A rule says which part of the donor goes into which part of the model. Nothing is bent to fit: what
+does not fit is left as it was initialised, and the report says so. The one liberty is that a stack
+of layers takes the first of a deeper donor.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+STACK = "layer"  # below this name, parameters have a leading axis of layers
+NAMES = 3  # parameters that the table names of each kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Fills the part `into` of the model from the part `source` of the donor; "" is all of it."""
+
+    into: str
+    source: str
+
+    @staticmethod
+    def parse(text: str) -> "Rule":
+        """Reads "decoder/ <- speech/", or "speech/" where both are called the same."""
+        into, _, source = (piece.strip() for piece in text.partition("<-"))
+        return Rule(into=into.strip("/"), source=(source or into).strip("/"))
+
+    def donor_of(self, path: str) -> str | None:
+        """Where a parameter comes from, if the rule speaks of it."""
+        rest = below(path, self.into)
+        return None if rest is None else "/".join(p for p in (self.source.strip("/"), rest) if p)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """A parameter of the model, that of the donor, and what is to be said about them."""
+
+    path: str
+    source: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        came = "" if self.path == self.source else f" <- {self.source}"
+        return f"{self.path}{came}{f' ({self.note})' if self.note else ''}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferReport:
+    """What became of every parameter; prints as a short table."""
+
+    transferred: tuple[Moved, ...]
+    wrong_shape: tuple[Moved, ...]  # left: the donor's has another shape
+    missing: tuple[Moved, ...]  # left: the donor has none
+    withheld: tuple[Moved, ...]  # left: the caller said so
+    no_rule: tuple[str, ...]  # left: no rule speaks of them
+    unused: tuple[str, ...]  # of the donor
+
+    def __str__(self) -> str:
+        rows = [
+            ("transferred", self.transferred),
+            ("left: other shape", self.wrong_shape),
+            ("left: not in donor", self.missing),
+            ("left: withheld", self.withheld),
+            ("left: no rule", self.no_rule),
+            ("unused of donor", self.unused),
+        ]
+        return "\n".join(f"{name:<19}{len(held):>5}  {some(held)}".rstrip() for name, held in rows)
+
+
+def transfer(
+    params: dict,
+    donor: Mapping,
+    rules: Sequence[Rule],
+    *,
+    withheld: Mapping[str, str] | None = None,
+) -> tuple[dict, TransferReport]:
+    """The parameters with those of the donor in place, and the report.
+
+    Of several rules for a parameter the one with the longest `into` counts. Embeddings of another
+    vocabulary must not be transferred: another size is noticed here, but only the caller can tell
+    vocabularies of equal size apart, and puts them into `withheld`, {"text/embedding": why}.
+    """
+    own, given = by_path(params), by_path(donor)
+    check_rules(rules, own, given)
+    new, kinds = dict(own), {name: [] for name in ("moved", "shape", "missing", "withheld")}
+    no_rule = []
+    for path, value in own.items():
+        source = source_of(path, rules)
+        if source is None:
+            no_rule.append(path)
+            continue
+        kind, note, taken = match(path, value, given.get(source), withheld or {})
+        kinds[kind].append(Moved(path=path, source=source, note=note))
+        new[path] = value if taken is None else taken
+    report = TransferReport(
+        transferred=tuple(kinds["moved"]),
+        wrong_shape=tuple(kinds["shape"]),
+        missing=tuple(kinds["missing"]),
+        withheld=tuple(kinds["withheld"]),
+        no_rule=tuple(no_rule),
+        unused=tuple(sorted(given.keys() - {moved.source for moved in kinds["moved"]})),
+    )
+    return jax.tree_util.tree_map_with_path(lambda keys, _: new[path_of(keys)], params), report
+
+
+def path_of(keys: tuple) -> str:
+    """The path of a parameter, "decoder/layer/norm/scale"."""
+    return jax.tree_util.keystr(keys, simple=True, separator="/")
+
+
+def by_path(params: Mapping) -> dict[str, jax.Array]:
+    """The parameters by their paths."""
+    return {path_of(keys): leaf for keys, leaf in jax.tree_util.tree_leaves_with_path(params)}
+
+
+def match(
+    path: str, own: jax.Array, given: jax.Array | None, withheld: Mapping[str, str]
+) -> tuple[str, str, jax.Array | None]:
+    """What becomes of a parameter, what is to be said, and its new value if it has one."""
+    reasons = [why for prefix, why in withheld.items() if below(path, prefix) is not None]
+    if reasons:
+        return "withheld", reasons[0], None
+    if given is None:
+        return "missing", "", None
+    if own.shape == given.shape:
+        return "moved", "", placed_as(own, given)
+    if STACK in path.split("/") and own.shape[1:] == given.shape[1:]:
+        if given.shape[0] > own.shape[0]:
+            note = f"the first {own.shape[0]} of {given.shape[0]} layers"
+            return "moved", note, placed_as(own, given[: own.shape[0]])
+        return "shape", f"the donor has {given.shape[0]} layers, {own.shape[0]} are wanted", None
+    cause = ", another vocabulary" if "embedding" in path.split("/") else ""
+    return "shape", f"{list(given.shape)} in the donor, {list(own.shape)} here{cause}", None
+
+
+def placed_as(own: jax.Array, given: jax.Array) -> jax.Array:
+    """A copy of the donor's values with the dtype and on the devices of the model's."""
+    return jax.device_put(
+        jnp.array(given, own.dtype, copy=True), own.sharding if isinstance(own, jax.Array) else None
+    )
+
+
+def source_of(path: str, rules: Sequence[Rule]) -> str | None:
+    """Where the most particular rule finds a parameter."""
+    speaking = [rule for rule in rules if below(path, rule.into) is not None]
+    return (
+        max(speaking, key=lambda rule: len(rule.into.strip("/"))).donor_of(path)
+        if speaking
+        else None
+    )
+
+
+def check_rules(rules: Sequence[Rule], own: Mapping, given: Mapping) -> None:
+    """Raises an error for a rule that speaks of nothing, or two that speak of the same."""
+    into = [rule.into.strip("/") for rule in rules]
+    twice = sorted({prefix for prefix in into if into.count(prefix) > 1})
+    if twice:
+        raise ValueError(f"Several rules fill {twice[0]!r}: leave one of them.")
+    for rule in rules:
+        sides = (("model", rule.into, own), ("donor", rule.source, given))
+        for side, prefix, paths in sides:
+            if all(below(path, prefix) is None for path in paths):
+                raise ValueError(
+                    f"The {side} has no parameters under {prefix!r}; under its parts "
+                    f"{sorted({path.split('/')[0] for path in paths})} are, for example, "
+                    f"{sorted(paths)[:NAMES]}."
+                )
+
+
+def below(path: str, prefix: str) -> str | None:
+    """The rest of a path under a prefix of whole names; None if it is elsewhere."""
+    prefix = prefix.strip("/")
+    if not prefix or path == prefix:
+        return "" if path == prefix else path
+    return path[len(prefix) + 1 :] if path.startswith(f"{prefix}/") else None
+
+
+def some(held: Sequence[Moved] | Sequence[str]) -> str:
+    """The first few by name."""
+    more = f", and {len(held) - NAMES} more" if len(held) > NAMES else ""
+    return ", ".join(map(str, held[:NAMES])) + more
