@@ -6,6 +6,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$p && break; done)
 UV ?= uv
 ARGS ?=
+# Tests of one file share what is dear to make, so a file stays with one worker.
+WORKERS ?= -n auto --maxprocesses 4 --dist loadfile
 
 BIN := .venv/bin
 ENV := .venv/.installed
@@ -36,10 +38,10 @@ demo: $(ENV)  ## the whole path on a small problem
 	$(BIN)/simuljax demo $(ARGS)
 
 test: $(ENV)  ## the tests that take seconds; ARGS="-k name" narrows them
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m "not slow" $(ARGS)
 
 test-all: $(ENV)  ## every test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 lint: $(ENV)  ## ruff and pyright
 	$(BIN)/ruff check
