@@ -29,8 +29,3 @@ def initialise(model: Translator, key: jax.Array) -> tuple[Any, Any]:
 
     variables = jax.jit(lambda key: nn.init(touch, model)({"params": key}))(key)
     return variables["params"], variables.get(STATISTICS, {})
-
-
-def parameter_count(params: Any) -> int:
-    """How many numbers are learnt."""
-    return sum(leaf.size for leaf in jax.tree.leaves(params))

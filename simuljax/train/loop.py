@@ -5,6 +5,7 @@ a function of its configuration: random numbers follow from the step, batches fr
 state, which is saved with the parameters.
 """
 
+import functools
 import math
 import signal
 import sys
@@ -165,7 +166,8 @@ class _Loop:
 
     def _one_update(self) -> None:
         batches = [next(self.data.train) for _ in range(self.training.accumulate)]
-        state, report = self.driver.update(self.state, batches, self._weights())
+        weights = self._plain if self.step < self.training.distil_after else self._joint
+        state, report = self.driver.update(self.state, batches, weights)
         self._look_back()  # at the update before, while this one runs
         self.state, self.late = state, (self.step + 1, report)
         self.step += 1
@@ -175,10 +177,19 @@ class _Loop:
             self._look_back()
             self._save(self._validate())
 
-    def _weights(self) -> dict[str, jax.Array]:
-        weights = self.training.objective.joint.weights()
-        if self.step < self.training.distil_after:
-            weights |= {"kd": 0.0, "st_nll": 1.0}
+    @functools.cached_property
+    def _plain(self) -> dict[str, jax.Array]:
+        """The weights before distillation counts; on the devices, so that no update sends them."""
+        return self._on_devices(
+            self.training.objective.joint.weights() | {"kd": 0.0, "st_nll": 1.0}
+        )
+
+    @functools.cached_property
+    def _joint(self) -> dict[str, jax.Array]:
+        """The weights of the objective."""
+        return self._on_devices(self.training.objective.joint.weights())
+
+    def _on_devices(self, weights: Mapping[str, float]) -> dict[str, jax.Array]:
         return self.replicas.replicate({k: jnp.float32(v) for k, v in weights.items()})
 
     def _look_back(self) -> None:
