@@ -42,11 +42,15 @@ class Examples:
     split: Split
     source: Ragged
     target: Ragged
+    mute: bool = False  # the audio, if there is any, is left alone
 
     @property
     def lengths(self) -> Lengths:
+        samples = self.split.table.samples
         return Lengths(
-            audio=self.split.table.samples, source=self.source.length, target=self.target.length
+            audio=np.zeros_like(samples) if self.mute else samples,
+            source=self.source.length,
+            target=self.target.length,
         )
 
 
@@ -146,7 +150,9 @@ def iterate(
 def load(examples: Examples, rows: np.ndarray, shape: Shape) -> Batch:
     """Reads the examples at `rows` (-1: leave the row empty) into arrays of the shape's lengths."""
     real = [int(row) for row in rows if row >= 0]
-    stored = dict(zip(real, examples.split.source.__getitems__(real), strict=True))
+    stored = {}
+    if not examples.mute:
+        stored = dict(zip(real, examples.split.source.__getitems__(real), strict=True))
     sequence = [stored.get(int(row)) for row in rows]
     audio, audio_length = _stack([_field(e, "audio") for e in sequence], shape.audio, np.int16)
     source, source_length = _stack([_tokens(examples.source, r) for r in rows], shape.source)
@@ -164,8 +170,8 @@ def load(examples: Examples, rows: np.ndarray, shape: Shape) -> Batch:
         target=target,
         target_length=target_length,
         index=rows.astype(np.int32),
-        words=stacked_labels("word_ms") if table.words.any() else None,
-        phonemes=stacked_labels("phoneme_ms") if table.phonemes.any() else None,
+        words=stacked_labels("word_ms") if table.words.any() and shape.audio else None,
+        phonemes=stacked_labels("phoneme_ms") if table.phonemes.any() and shape.audio else None,
     )
 
 

@@ -6,6 +6,7 @@ number.
 """
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import flax.struct
@@ -22,6 +23,7 @@ from simuljax.audio import Filterbank, frame_count
 from simuljax.batch import Batch
 
 FRAMES_PER_BLOCK = ROUND // FRAME
+READ = 512  # examples at a time
 
 
 @flax.struct.dataclass
@@ -62,8 +64,8 @@ def hold(examples: Examples, *, most_gb: float = 32.0) -> Resident:
         for k, aligned in spoken.items()
         if aligned
     }
-    for i in tqdm(range(len(table)), desc="into device memory", unit="utt"):
-        example, here = examples.split.source[i], slice(start[i], start[i] + blocks[i])
+    for i, example in _read(examples, len(table)):
+        here = slice(start[i], start[i] + blocks[i])
         audio[here].reshape(-1)[: table.samples[i]] = example["audio"]
         for kind, field in (("words", "word_ms"), ("phonemes", "phoneme_ms")):
             if kind in marks:
@@ -78,6 +80,16 @@ def hold(examples: Examples, *, most_gb: float = 32.0) -> Resident:
         words=jnp.asarray(marks["words"]) if "words" in marks else None,
         phonemes=jnp.asarray(marks["phonemes"]) if "phonemes" in marks else None,
     )
+
+
+def _read(examples: Examples, count: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Every example with its number; read many at a time, which is several times as fast."""
+    shown = tqdm(total=count, desc="into device memory", unit="utt", mininterval=2)
+    for first in range(0, count, READ):
+        rows = range(first, min(first + READ, count))
+        yield from zip(rows, examples.split.source.__getitems__(list(rows)), strict=True)
+        shown.update(len(rows))
+    shown.close()
 
 
 def _runs(tokens: Ragged) -> Runs:

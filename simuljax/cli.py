@@ -12,20 +12,39 @@ import tyro
 
 from data_pipelines import building, throughput
 from data_pipelines.utterance import CorpusError
-from experiments import synthetic_alignment
+from experiments import evaluation, synthetic_alignment, training
+from experiments.experiment import ExperimentError
 from experiments.synthetic_alignment import DemoConfig
+from simuljax.document import DocumentError
+from simuljax.eval import RecordError, scoring
 from simuljax.profile import alignment, dar
+from simuljax.profile import train as train_profile
+from simuljax.run import RunError
+from simuljax.text import VocabularyError
+from simuljax.train.checkpoint import CheckpointError
 
 Command = Callable[[], object]
+REFUSALS = (
+    CorpusError,
+    ExperimentError,
+    RunError,
+    RecordError,
+    DocumentError,
+    VocabularyError,
+    CheckpointError,
+    FloatingPointError,
+)
 What = (
     Annotated[alignment.AlignmentProfile, tyro.conf.subcommand("alignment", prefix_name=False)]
     | Annotated[dar.DarProfile, tyro.conf.subcommand("dar", prefix_name=False)]
     | Annotated[throughput.DataProfile, tyro.conf.subcommand("data", prefix_name=False)]
+    | Annotated[train_profile.TrainProfile, tyro.conf.subcommand("train", prefix_name=False)]
 )
 PARTS = {
     alignment.AlignmentProfile: alignment,
     dar.DarProfile: dar,
     throughput.DataProfile: throughput,
+    train_profile.TrainProfile: train_profile,
 }
 
 
@@ -45,30 +64,60 @@ def profile(what: What, json: str | None = None, trace: Path | None = None) -> C
     part = PARTS[type(what)]
 
     def command():
-        with jax.profiler.trace(str(trace)) if trace else contextlib.nullcontext():
-            report = part.run(what)
+        if isinstance(what, train_profile.TrainProfile):  # reads its own trace
+            report = train_profile.run(what, trace)
+        else:
+            with jax.profiler.trace(str(trace)) if trace else contextlib.nullcontext():
+                report = part.run(what)
         _show(report, part.table(report), json)
 
     return command
 
 
+def train(experiment: Annotated[Path, tyro.conf.Positional]) -> Command:
+    """Train an experiment, or go on training it; multi-host when the cluster says so.
+
+    Fields of the experiment can be changed: `simuljax train FILE --training.seed 2`, and
+    `simuljax train FILE --help` lists them.
+
+    Args:
+        experiment: A Python file like those in experiments/.
+    """
+    return training.train_command(experiment, ())
+
+
+def evaluate(chosen: evaluation.Evaluation) -> Command:
+    """Translate a split with a trained run, streamed or offline; write its log and its scores."""
+    return lambda: print(json.dumps(evaluation.evaluate(chosen), indent=1))
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Read the command (what is wrong with it exits 2), then run it (what goes wrong exits 1)."""
-    command = tyro.extras.subcommand_cli_from_dict(
+    args = _json_alone(sys.argv[1:] if args is None else args)
+    try:
+        _read(args)()
+    except (OSError, *REFUSALS) as error:
+        sys.exit(f"simuljax: {error}")
+
+
+def _read(args: list[str]) -> Command:
+    """The command that the arguments ask for."""
+    if args[:1] == ["train"] and len(args) > 1 and not args[1].startswith("-"):
+        return training.train_command(Path(args[1]), args[2:])  # its fields are in the file
+    return tyro.extras.subcommand_cli_from_dict(
         {
             "demo": demo,
             "prepare": building.prepare_command,
             "speak": building.speak_command,
+            "train": train,
+            "evaluate": evaluate,
+            "score": scoring.score_command,
             "profile": profile,
         },
         prog="simuljax",
-        args=_json_alone(sys.argv[1:] if args is None else args),
+        args=args,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.CascadeSubcommandArgs),
     )
-    try:
-        command()
-    except (OSError, CorpusError) as error:
-        sys.exit(f"simuljax: {error}")
 
 
 def _show(report: dict, text: str, json_path: str | None) -> None:

@@ -15,6 +15,7 @@ STANDS_ON = {
     "simuljax.audio": (),
     "simuljax.text": (),
     "simuljax.batch": (),
+    "simuljax.document": (),
     "simuljax.losses": ("simuljax.ops",),
     "simuljax.nn": ("simuljax.ops",),
     "simuljax.models": ("simuljax.nn",),
@@ -26,8 +27,9 @@ STANDS_ON = {
         "simuljax.text",
         "simuljax.batch",
     ),
+    "simuljax.run": ("simuljax.train", "simuljax.decode", "simuljax.document"),
     "simuljax.eval": ("simuljax.decode",),
-    "simuljax.profile": ("simuljax.train", "simuljax.eval"),
+    "simuljax.profile": ("simuljax.run", "simuljax.eval"),
     "data_pipelines": ("simuljax.batch", "simuljax.audio", "simuljax.text"),
     "experiments": ("simuljax.profile", "data_pipelines"),
     "simuljax.cli": ("experiments",),  # the only place that knows everything

@@ -5,6 +5,7 @@ Each loss returns (value [B], weight [B]). `joint` holds the one place where the
 
 from simuljax.losses.attentive import cross_attentive, decision_attentive, decision_perplexity
 from simuljax.losses.cross_entropy import label_smoothed_cross_entropy, online_distillation
+from simuljax.losses.ctc import ctc
 from simuljax.losses.joint import (
     Branch,
     JointObjective,
@@ -23,6 +24,7 @@ __all__ = [
     "TermSum",
     "combine",
     "cross_attentive",
+    "ctc",
     "decision_attentive",
     "decision_perplexity",
     "head_variance",

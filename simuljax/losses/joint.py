@@ -29,6 +29,7 @@ from simuljax.losses.cross_entropy import (
     label_smoothed_cross_entropy,
     online_distillation,
 )
+from simuljax.losses.ctc import ctc
 from simuljax.losses.latency import GATHERS, METRICS, head_variance, latency
 from simuljax.ops import arguments
 
@@ -43,6 +44,8 @@ class JointObjective:
     decision_attentive: float = 0.01  # delta
     latency: float = 0.0  # lambda
     variance: float = 0.0
+    ctc: float = 0.0  # of the transcript, on the speech encoder
+    quantity: float = 0.0  # of learnt decision points, against the pieces of the transcript
     smoothing: float = 0.1
     latency_metric: str = "DAL"
     latency_gather: str = "metric_then_heads"
@@ -60,6 +63,12 @@ class JointObjective:
         if not 0 <= self.distillation <= 1:
             raise ValueError(f"distillation is {self.distillation}; it must lie in [0, 1].")
 
+    @property
+    def needs_text(self) -> bool:
+        """Whether any term looks at the text branch."""
+        paired = (self.distillation, self.cross_attentive, self.decision_attentive)
+        return any(paired) or self.translation > 0
+
     def weights(self) -> dict[str, float]:
         text = self.latency if self.latency_on_text else 0.0
         return {
@@ -72,6 +81,8 @@ class JointObjective:
             "mt_latency": text,
             "st_variance": self.variance,
             "mt_variance": self.variance if self.latency_on_text else 0.0,
+            "ctc": self.ctc,
+            "quantity": self.quantity,
         }
 
 
@@ -86,6 +97,10 @@ class Branch:
     states: Any = None  # [B, S, D], for CAR
     energies: Any = None  # [M, B, H, T, P], for DAR: noise-free, at decision points
     decision_length: Any = None  # [B]
+    ctc: Any = None  # [B, S, C]: logits, the blank last
+    decided: Any = None  # [B]: the expected number of learnt decision points
+    transcript: Any = None  # int32 [B, L], for CTC
+    transcript_length: Any = None  # [B]: pieces, without end-of-sentence
 
 
 @flax.struct.dataclass
@@ -118,7 +133,10 @@ def joint_terms(
     terms.
     """
     weights = objective.weights()
-    terms = _branch_terms("st", speech, targets, objective) if speech is not None else {}
+    terms = {}
+    if speech is not None:
+        terms |= _branch_terms("st", speech, targets, objective)
+        terms |= _transcript_terms(speech, weights)
     if text is not None:
         terms |= _branch_terms("mt", text, targets, objective)
     if speech is not None and text is not None:
@@ -184,6 +202,23 @@ def _branch_terms(prefix, branch, targets, objective):
     }
 
 
+def _transcript_terms(speech, weights):
+    """Terms of the speech encoder alone, with the transcript as the teacher."""
+    terms = {}
+    if weights["ctc"]:
+        if speech.ctc is None:
+            raise ValueError("ctc counts in the objective, but the speech encoder has no CTC head.")
+        terms["ctc"] = ctc(
+            speech.ctc, speech.state_length, speech.transcript, speech.transcript_length
+        )
+    if speech.decided is not None:
+        pieces = speech.transcript_length.astype(jnp.float32)
+        off = jnp.abs(speech.decided - pieces) / jnp.maximum(pieces, 1)
+        counts = (pieces > 0) & (speech.state_length > 0)
+        terms["quantity"] = jnp.where(counts, off, 0), counts.astype(jnp.float32)
+    return terms
+
+
 def _paired_terms(speech, text, objective, weights):
     """Terms of examples that have both speech and text."""
     paired = jnp.where(text.target_length > 0, speech.target_length, 0)
@@ -203,6 +238,7 @@ def _paired_terms(speech, text, objective, weights):
     return terms
 
 
+@jax.named_scope("decision_attentive")
 def _decision_attentive_of_layers(speech, text, target_length, objective):
     """Mean over layers, taken in turn, so that one layer's matching is in memory at a time."""
 

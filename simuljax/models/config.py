@@ -68,8 +68,8 @@ class TextEncoder:
 class Translator:
     """A joint speech and text translator; `speech` or `text` None leaves that branch out."""
 
-    source_vocabulary: int
-    target_vocabulary: int
+    source_vocabulary: int = 0  # 0: filled in when the vocabulary of a run is known
+    target_vocabulary: int = 0
     features: int = 80
     width: Width = field(default_factory=Width)
     speech: SpeechEncoder | None = field(default_factory=SpeechEncoder)

@@ -8,7 +8,14 @@ import jax.numpy as jnp
 from simuljax.models import config
 from simuljax.nn.attention import View, distance_penalty
 from simuljax.nn.chunked import Chunking, ChunkView, Left, chunked_layer
-from simuljax.nn.layers import Width, embed_positions, layer_norm, scan_layers, zero_padding
+from simuljax.nn.layers import (
+    Dropout,
+    Width,
+    embed_positions,
+    layer_norm,
+    scan_layers,
+    zero_padding,
+)
 from simuljax.nn.subsampling import ConvSubsampling
 from simuljax.nn.transformer import EncoderLayer
 
@@ -69,7 +76,7 @@ class SpeechEncoder(nn.Module):
         reach = "causal" if self.speech.kind == "streaming" else "centred"
         self.subsampling = ConvSubsampling(self.width, self.speech.channels, reach=reach)
         self.below, self.above = Stack(self.width, below), Stack(self.width, own - below)
-        self.dropout = nn.Dropout(self.width.dropout)
+        self.dropout = Dropout(self.width.dropout)
         self.norm = layer_norm(self.width)
         if self.speech.ctc_after is not None:
             self.ctc = nn.Dense(self.ctc_classes, dtype=self.width.dtype)
@@ -104,7 +111,7 @@ class TextEncoder(nn.Module):
             embedding_init=nn.initializers.normal(self.width.model**-0.5),
         )
         self.stack = Stack(self.width, self.own)
-        self.dropout = nn.Dropout(self.width.dropout)
+        self.dropout = Dropout(self.width.dropout)
         self.norm = layer_norm(self.width)
 
     def __call__(

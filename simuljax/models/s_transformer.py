@@ -13,7 +13,7 @@ from simuljax.models.encoders import Encoded, Stack
 from simuljax.nn.attention import View, distance_penalty
 from simuljax.nn.attention_2d import Attention2D, convolution
 from simuljax.nn.batch_norm import BatchNorm
-from simuljax.nn.layers import Width, dense, embed_positions, layer_norm, zero_padding
+from simuljax.nn.layers import Dropout, Width, dense, embed_positions, layer_norm, zero_padding
 
 
 class SpectrogramFrontEnd(nn.Module):
@@ -61,7 +61,7 @@ class STransformerEncoder(nn.Module):
         below = own if self.speech.ctc_after is None else self.speech.ctc_after
         self.front_end = SpectrogramFrontEnd(self.width, self.channels, self.axis)
         self.below, self.above = Stack(self.width, below), Stack(self.width, own - below)
-        self.dropout = nn.Dropout(self.width.dropout)
+        self.dropout = Dropout(self.width.dropout)
         self.norm = layer_norm(self.width)
         if self.speech.ctc_after is not None:
             self.ctc = nn.Dense(self.ctc_classes, dtype=self.width.dtype)

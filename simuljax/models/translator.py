@@ -19,10 +19,11 @@ from simuljax.models.encoders import Encoded, SpeechEncoder, Stack, TextEncoder
 from simuljax.models.s_transformer import STransformerEncoder
 from simuljax.models.streaming import StreamingSpeechEncoder, StreamingState, init_stream
 from simuljax.nn.decisions import Decisions, at_triggers, every_state, fixed_windows
-from simuljax.nn.layers import embed_positions, layer_norm, scan_layers
+from simuljax.nn.layers import Dropout, embed_positions, layer_norm, scan_layers, sinusoids
 from simuljax.nn.monotonic import Reading, Source
+from simuljax.nn.pointers import Heard, Memory, Rule
 from simuljax.nn.subsampling import STRIDE
-from simuljax.nn.transformer import DecoderLayer
+from simuljax.nn.transformer import DecoderLayer, LayerState, LayerStep
 from simuljax.ops import label_triggers
 
 
@@ -32,6 +33,14 @@ class Decoded:
 
     logits: jax.Array  # [B, T, V]
     reading: Reading  # a leading axis over layers
+
+
+@flax.struct.dataclass
+class Attempt:
+    """What the decoder would write after T more targets, and what has to be kept if it does."""
+
+    logits: jax.Array  # [B, T, V]
+    layers: LayerStep  # a leading axis over layers
 
 
 class Translator(nn.Module):
@@ -134,6 +143,16 @@ class Translator(nn.Module):
         source = Source(states=encoded.states, lengths=encoded.lengths, decisions=decisions, k=k)
         return self.decoder(prefix, source, train=train)
 
+    def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
+        """States [B, K, D] and decision keys [B, W, D] as `attempt` needs them: once per source."""
+        return self.decoder.remember(states, keys)
+
+    def attempt(
+        self, tokens: jax.Array, position: jax.Array, state: LayerState, heard: Heard, rule: Rule
+    ) -> Attempt:
+        """`decode` with hard decisions for tokens [B, T], which stand from `position` [B] on."""
+        return self.decoder.attempt(tokens, position, state, heard, rule)
+
 
 class Decoder(nn.Module):
     """Monotonic decoder layers between embeddings and logits."""
@@ -149,7 +168,7 @@ class Decoder(nn.Module):
             embedding_init=nn.initializers.normal(c.width.model**-0.5),
         )
         self.layer = DecoderLayer(c.width, c.monotonic)
-        self.dropout, self.norm = nn.Dropout(c.width.dropout), layer_norm(c.width)
+        self.dropout, self.norm = Dropout(c.width.dropout), layer_norm(c.width)
         if c.output == "own":
             self.output = nn.Dense(c.target_vocabulary, use_bias=False, dtype=c.width.dtype)
 
@@ -162,6 +181,31 @@ class Decoder(nn.Module):
         unroll = self.config.width.unroll
         x, reading = scan_layers(self.layer, self.config.decoder_layers, body, x, unroll=unroll)
         return Decoded(logits=self.logits(self.norm(x)), reading=reading)
+
+    def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
+        """The source projected by every layer, layers first."""
+
+        def body(layer: DecoderLayer, _: None, __: None) -> tuple[None, Memory]:
+            return None, layer.cross.remember(states, keys)
+
+        return scan_layers(self.layer, self.config.decoder_layers, body, None)[1]
+
+    def attempt(
+        self, tokens: jax.Array, position: jax.Array, state: LayerState, heard: Heard, rule: Rule
+    ) -> Attempt:
+        """T more targets through every layer; `state` has the layers first."""
+        target = position[:, None] + jnp.arange(tokens.shape[1])
+        x = self.embedding(tokens)
+        x = x * x.shape[-1] ** 0.5 + sinusoids(target, x.shape[-1]).astype(x.dtype)
+
+        def body(
+            layer: DecoderLayer, x: jax.Array, state: LayerState
+        ) -> tuple[jax.Array, LayerStep]:
+            return layer.step(x, state, heard, rule, target=target)
+
+        count, unroll = self.config.decoder_layers, self.config.width.unroll
+        x, layers = scan_layers(self.layer, count, body, x, state, unroll=unroll)
+        return Attempt(logits=self.logits(self.norm(x)), layers=layers)
 
     def logits(self, x: jax.Array) -> jax.Array:
         """Scores of every token, from the last layer's states."""

@@ -45,21 +45,33 @@ def attend_view(query: jax.Array, key: jax.Array, value: jax.Array, view: View) 
     lengths = None if view.lengths is None else jnp.maximum(view.lengths, 1)  # or 0 / 0
     half = query.dtype in (jnp.bfloat16, jnp.float16)
     if half and view.bias is None and jax.default_backend() == "gpu":
-        full = None if lengths is None else jnp.full_like(lengths, query.shape[1])
-        return jax.nn.dot_product_attention(
-            query,
-            key,
-            value,
-            query_seq_lengths=full,
-            key_value_seq_lengths=lengths,
-            is_causal=view.causal,
-            implementation="cudnn",
-        )
+        return _attend_fused(query, key, value, lengths, view.causal)
     mask = None if lengths is None else real(lengths, key.shape[1])[:, None, None]
     if view.causal:
         causal = jnp.tril(jnp.ones((query.shape[1], key.shape[1]), bool))
         mask = causal if mask is None else mask & causal
     return attend(query, key, value, mask=mask, bias=view.bias)
+
+
+def _attend_fused(
+    query: jax.Array, key: jax.Array, value: jax.Array, lengths: jax.Array | None, causal: bool
+) -> jax.Array:
+    """cuDNN's kernel, which wants even lengths."""
+    (batch, targets), sources = query.shape[:2], key.shape[1]
+    query = jnp.pad(query, [(0, 0), (0, targets % 2), (0, 0), (0, 0)])
+    key, value = (jnp.pad(x, [(0, 0), (0, sources % 2), (0, 0), (0, 0)]) for x in (key, value))
+    if lengths is None and sources % 2:
+        lengths = jnp.full(batch, sources, jnp.int32)
+    attended = jax.nn.dot_product_attention(
+        query,
+        key,
+        value,
+        query_seq_lengths=None if lengths is None else jnp.full(batch, query.shape[1], jnp.int32),
+        key_value_seq_lengths=lengths,
+        is_causal=causal,
+        implementation="cudnn",
+    )
+    return attended[:, :targets]
 
 
 def attend(
@@ -76,6 +88,36 @@ def attend(
     [B, H, T, S].
     """
     return jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask)
+
+
+@flax.struct.dataclass
+class Past:
+    """Keys and values of earlier positions, in arrays of fixed size."""
+
+    key: jax.Array  # [B, N, H, d]
+    value: jax.Array
+
+
+def attend_past(new: tuple[jax.Array, ...], past: Past, count: jax.Array) -> jax.Array:
+    """What T more positions attend to, given their queries, keys and values [B, T, H, d].
+
+    These are the first `count` [B] of the past, and each other as far as they are not later. The
+    past is not copied to put the new ones after it.
+    """
+    query, key, value = new
+    targets, size = query.shape[1], past.key.shape[1]
+    energy = [
+        jnp.einsum("bthd,bshd->bhts", query, k, preferred_element_type=jnp.float32)
+        for k in (past.key, key)
+    ]
+    causal = jnp.tril(jnp.ones((targets, targets), bool))
+    earlier = jnp.broadcast_to(real(count, size)[:, None], (len(count), targets, size))
+    seen = [earlier, jnp.broadcast_to(causal, (len(count), targets, targets))]
+    scaled = jnp.concatenate(energy, -1) * query.shape[-1] ** -0.5
+    masked = jnp.where(jnp.concatenate(seen, -1)[:, None], scaled, -jnp.inf)
+    weight = jax.nn.softmax(masked).astype(value.dtype)
+    attended = jnp.einsum("bhts,bshd->bthd", weight[..., :size], past.value)
+    return attended + jnp.einsum("bhts,bshd->bthd", weight[..., size:], value)
 
 
 def distance_penalty(size: int) -> jax.Array:

@@ -11,6 +11,16 @@ import jax.numpy as jnp
 from simuljax.nn.attention import Heads, View, attend_view
 from simuljax.nn.decisions import Decisions, place
 from simuljax.nn.layers import Width, dense
+from simuljax.nn.pointers import (
+    Heard,
+    Look,
+    Memory,
+    Rule,
+    attend_within,
+    look_ahead,
+    look_everywhere,
+    look_wait_k,
+)
 from simuljax.ops import (
     expected_alignment,
     expected_delays,
@@ -114,8 +124,9 @@ class MonotonicAttention(nn.Module):
             p = selection_probability(energy, points.count, key=noise, noise=self.monotonic.noise)
             if points.gate is not None:
                 p = p * points.gate[:, None, None]
-        alpha = expected_alignment(p, points.count, method=self.monotonic.method)
-        return energy, preserve_mass(alpha, points.count)
+        with jax.named_scope("alignment"):
+            alpha = expected_alignment(p, points.count, method=self.monotonic.method)
+            return energy, preserve_mass(alpha, points.count)
 
     def energy(self, x: jax.Array, keys: jax.Array) -> jax.Array:
         """Monotonic energies [B, H, T, W] of targets [B, T, D] at decision points [B, W, D]."""
@@ -141,3 +152,54 @@ class MonotonicAttention(nn.Module):
         chunk = self.monotonic.chunk if kind == "chunkwise" else None
         placed = place(alpha, points, source.states.shape[1])
         return expected_soft_attention(placed, u, source.lengths, chunk=chunk)
+
+    def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
+        """States [B, K, D] and what decisions look at [B, W, D], projected for `step`."""
+        heads, split = self.heads, self.heads.split
+        learnt = self.monotonic.policy == "learnt"
+        return Memory(
+            value=split(heads.value(states)),
+            key=split(heads.key(states)) if self._span != 1 else None,
+            decide=split(self.decide_key(keys)) if learnt else None,
+        )
+
+    def step(
+        self,
+        x: jax.Array,
+        memory: Memory,
+        heard: Heard,
+        rule: Rule,
+        *,
+        target: jax.Array,
+        start: jax.Array,
+    ) -> tuple[jax.Array, Look]:
+        """T targets [B, T, D] with hard decisions, which go on from where heads stand [B, H].
+
+        `target` [B, T] numbers them from 0.
+        """
+        look = self._look(x, memory, heard, rule, target, start)
+        query = None if self._span == 1 else self.heads.split(self.heads.query(x))
+        return self.heads.merge(attend_within(query, memory, look.reach, self._span)), look
+
+    def _look(self, x, memory: Memory, heard: Heard, rule: Rule, target, start) -> Look:
+        match self.monotonic.policy:
+            case "offline":
+                return look_everywhere((*start.shape, x.shape[1]), heard)
+            case "wait_k":
+                wait = rule.k + (self.monotonic.convention == "papi")
+                return look_wait_k(target, self.width.heads, heard, wait)
+            case _:
+                assert memory.decide is not None
+                query = self.heads.split(self.decide_query(x))
+                points = memory.decide.swapaxes(1, 2)
+                energy = monotonic_energy(query.swapaxes(1, 2), points, self.bias)
+                return look_ahead(energy, start, heard, rule)
+
+    @property
+    def _span(self) -> int | None:
+        """How many states a head attends to from where it stands; None: all before it too."""
+        if self.monotonic.policy == "offline":
+            return None
+        return {"hard": 1, "lookback": None, "chunkwise": self.monotonic.chunk}[
+            self.monotonic.attention
+        ]

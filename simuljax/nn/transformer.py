@@ -1,11 +1,13 @@
 """Pre-norm Transformer layers, for encoders and decoders."""
 
 import flax.linen as nn
+import flax.struct
 import jax
 
-from simuljax.nn.attention import Heads, View, attend_view
-from simuljax.nn.layers import FeedForward, Width, layer_norm
+from simuljax.nn.attention import Heads, Past, View, attend_past, attend_view
+from simuljax.nn.layers import Dropout, FeedForward, Width, layer_norm
 from simuljax.nn.monotonic import Monotonic, MonotonicAttention, Reading, Source
+from simuljax.nn.pointers import Heard, Look, Memory, Rule
 
 
 class EncoderLayer(nn.Module):
@@ -16,7 +18,7 @@ class EncoderLayer(nn.Module):
     def setup(self) -> None:
         self.attention_norm, self.forward_norm = (layer_norm(self.width) for _ in range(2))
         self.heads, self.feed_forward = Heads(self.width), FeedForward(self.width)
-        self.dropout = nn.Dropout(self.width.dropout)
+        self.dropout = Dropout(self.width.dropout)
 
     def __call__(self, x: jax.Array, view: View, *, train: bool) -> jax.Array:
         attended = attend_view(*self.heads.project(self.attention_norm(x)), view)
@@ -27,6 +29,23 @@ class EncoderLayer(nn.Module):
         x = x + self.dropout(self.heads.merge(attended), deterministic=not train)
         forward = self.feed_forward(self.forward_norm(x), train=train)
         return x + self.dropout(forward, deterministic=not train)
+
+
+@flax.struct.dataclass
+class LayerState:
+    """What a decoder layer knows before it takes more targets; others have one per layer."""
+
+    past: Past  # of its own targets
+    memory: Memory  # of the source
+    pointer: jax.Array  # int32 [B, H]
+
+
+@flax.struct.dataclass
+class LayerStep:
+    """What it knows after: nothing is changed in place, so that a step can be taken back."""
+
+    added: Past  # [B, T, H, d]
+    look: Look
 
 
 class DecoderLayer(nn.Module):
@@ -41,7 +60,7 @@ class DecoderLayer(nn.Module):
         )
         self.heads, self.feed_forward = Heads(self.width), FeedForward(self.width)
         self.cross = MonotonicAttention(self.width, self.monotonic)
-        self.dropout = nn.Dropout(self.width.dropout)
+        self.dropout = Dropout(self.width.dropout)
 
     def __call__(self, x: jax.Array, source: Source, *, train: bool) -> tuple[jax.Array, Reading]:
         attended = attend_view(*self.heads.project(self.self_norm(x)), View(causal=True))
@@ -50,3 +69,16 @@ class DecoderLayer(nn.Module):
         x = x + self.dropout(read, deterministic=not train)
         forward = self.feed_forward(self.forward_norm(x), train=train)
         return x + self.dropout(forward, deterministic=not train), reading
+
+    def step(
+        self, x: jax.Array, state: LayerState, heard: Heard, rule: Rule, *, target: jax.Array
+    ) -> tuple[jax.Array, LayerStep]:
+        """The same with hard decisions for T more targets, whose numbers [B, T] are in `target`."""
+        new = self.heads.project(self.self_norm(x))
+        x = x + self.heads.merge(attend_past(new, state.past, target[:, 0]))
+        read, look = self.cross.step(
+            self.cross_norm(x), state.memory, heard, rule, target=target, start=state.pointer
+        )
+        x = x + read
+        x = x + self.feed_forward(self.forward_norm(x), train=False)
+        return x, LayerStep(added=Past(key=new[1], value=new[2]), look=look)

@@ -12,7 +12,9 @@ from simuljax.text.phoneme_vocabulary import PhonemeVocabulary
 from simuljax.text.sentencepiece_vocabulary import SentencePieceVocabulary
 from simuljax.text.subword_nmt_vocabulary import SubwordNmtVocabulary
 
-__all__ = ["Vocabulary", "VocabularyConfig", "learn", "load"]
+__all__ = ["SOURCE_FILE", "TARGET_FILE", "Vocabulary", "VocabularyConfig", "learn", "load"]
+
+SOURCE_FILE, TARGET_FILE = "vocab.source.json", "vocab.target.json"  # beside a model
 
 
 def learn(texts: Iterable[str], config: VocabularyConfig) -> Vocabulary:

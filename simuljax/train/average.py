@@ -1,24 +1,75 @@
 """The average of several checkpoints, which translates a little better than any of them."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import jax
 import numpy as np
 
-from simuljax.train.checkpoint import Checkpoints
+from simuljax.train.checkpoint import CHECKPOINTS, CheckpointError, Checkpoints
+from simuljax.train.retention import around_best
+from simuljax.train.seal import template_of
+
+AVERAGED = "averaged"  # the directory of a run beside its checkpoints
+PARTS = ("params", "statistics")  # of a state, which a translator computes with
+
+Which = int | Literal["last", "best", "averaged"]
 
 
-def around_best(steps: Sequence[int], best: int, n: int) -> list[int]:
-    """The n saved steps nearest to the best, itself among them; the earlier of two as near."""
-    if best not in steps:
-        raise ValueError(f"The best step {best} is not among the saved steps {sorted(steps)}.")
-    if not 1 <= n <= len(steps):
-        raise ValueError(
-            f"Cannot take {n} checkpoints around step {best}: {len(steps)} are saved "
-            f"({sorted(steps)}). Take fewer, or keep more of them while training."
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """What a translator computes with, out of a run, and the steps it comes from."""
+
+    params: Any
+    statistics: Any  # BatchNorm's; {} without one
+    steps: tuple[int, ...]
+
+
+def average_around_best(run: str | Path, n: int) -> tuple[int, ...]:
+    """Writes the average of the n checkpoints around the best of a run; gives their steps.
+
+    They are of the phase that the run is in. `load(run, "averaged")` finds the result.
+    """
+    checkpoints = Checkpoints(Path(run) / CHECKPOINTS)
+    best = checkpoints.best()
+    if best is None or n < 1:
+        raise CheckpointError(
+            f"{n} checkpoints around the best: {checkpoints.directory} has "
+            f"{'none that was validated' if best is None else 'some'}; n must be 1 or more."
         )
-    return sorted(sorted(steps, key=lambda step: (abs(step - best), step))[:n])
+    steps = around_best(checkpoints.scored(), best, n)
+    seal = checkpoints.seal(best)
+    held = {part: average(checkpoints, steps, template_of(seal, part), part=part) for part in PARTS}
+    written = Checkpoints(Path(run) / AVERAGED, keep_last=1, keep_best=0)
+    written.discard_after(best - 1)
+    written.save(best, jax.tree.map(np.asarray, held), {"steps": steps})  # the same on all hosts
+    written.close()
+    return tuple(steps)
+
+
+def load(run: str | Path, which: Which = "best") -> Loaded:
+    """The parameters of a run: of its last checkpoint, its best, the average, or those of a step.
+
+    Nothing of the model has to be known. A damaged checkpoint is refused, and others are named.
+    """
+    averaged = which == "averaged"
+    checkpoints = Checkpoints(Path(run) / (AVERAGED if averaged else CHECKPOINTS))
+    steps = checkpoints.steps()
+    if not steps:
+        hint = "; average_around_best writes one" if averaged else ""
+        raise CheckpointError(f"{checkpoints.directory} holds no checkpoint{hint}.")
+    step = steps[-1] if which in ("last", "averaged") else which
+    if step == "best":
+        step = checkpoints.best() or steps[-1]
+    seal, parts, found = checkpoints.seal(int(step)), {}, None
+    for part in PARTS:
+        template = template_of(seal, part)
+        found = checkpoints.restore(template, seal.step, part=part) if template else found
+        parts[part] = found.state if template and found else {}
+    origin = found.extra.get("steps", [seal.step]) if found and averaged else [seal.step]
+    return Loaded(**parts, steps=tuple(origin))
 
 
 def average(
@@ -31,6 +82,8 @@ def average(
     """
     if not steps:
         raise ValueError("There is no average of no checkpoints: give at least one step.")
+    if not jax.tree.leaves(template):
+        return template
     total: dict[str, Any] = {}
     for step in steps:
         held = checkpoints.restore(template, step, part=part)

@@ -8,7 +8,7 @@ import json
 import math
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jax.sharding import SingleDeviceSharding
 
+from simuljax.train.retention import Retention, ranked
 from simuljax.train.seal import (
     SEAL,
     Kind,
@@ -30,6 +31,8 @@ from simuljax.train.seal import (
     read_seal,
     write_seal,
 )
+
+CHECKPOINTS = "checkpoints"  # the directory of a run that they are in
 
 
 class CheckpointError(RuntimeError):
@@ -46,26 +49,13 @@ class Restored:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retention:
-    """Which steps stay: the latest, those with the highest scores, and the multiples of `every`."""
+class Pending:
+    """What the seal of the save in progress will say."""
 
-    keep_last: int
-    keep_best: int
-    every: int | None
-
-    def __post_init__(self) -> None:
-        if self.keep_last < 1 or self.keep_best < 0 or (self.every is not None and self.every < 1):
-            raise ValueError(
-                f"keep_last={self.keep_last}, keep_best={self.keep_best}, every={self.every}: at "
-                "least one has to stay, so keep_last >= 1, keep_best >= 0, every >= 1 or None."
-            )
-
-    def kept(self, scores: Mapping[int, float | None]) -> set[int]:
-        """The steps that stay, of those with their scores."""
-        steps = sorted(scores)
-        best = ranked(scores)[: self.keep_best]
-        period = {step for step in steps if self.every and step % self.every == 0}
-        return {*steps[-self.keep_last :], *best, *period}
+    step: int
+    score: float | None
+    since: int
+    arrays: dict[str, Kind]
 
 
 class KeepSteps(ocp.checkpoint_managers.PreservationPolicy):
@@ -93,36 +83,48 @@ class Checkpoints:
         keep_last: int = 3,
         keep_best: int = 5,
         every: int | None = None,
+        around: int = 0,
     ) -> None:
         self.directory = Path(directory).absolute()
-        self._retention = Retention(keep_last=keep_last, keep_best=keep_best, every=every)
+        self._retention = Retention(
+            keep_last=keep_last, keep_best=keep_best, every=every, around=around
+        )
         self._keep = KeepSteps()
         self._damaged: set[int] = set()
         self._writer: ocp.CheckpointManager | None = None
-        self._pending: tuple[int, float | None, dict[str, Kind]] | None = None
+        self._pending: Pending | None = None
 
     def save(
-        self, step: int, state: Any, extra: Mapping[str, Any], *, score: float | None = None
+        self,
+        step: int,
+        state: Any,
+        extra: Mapping[str, Any],
+        *,
+        score: float | None = None,
+        since: int = 0,
     ) -> None:
         """Copies the state off the devices and writes it in the background.
 
         Waits for the save before it, and raises what that one met. The state may be donated to the
-        next update at once.
+        next update at once. Scores of steps up to `since` do not compare with this one: from now on
+        the best is among the later, and of the earlier the best one stays.
         """
         snapshot = json.loads(json.dumps(dict(extra)))  # before the caller changes it
         arrays = kinds(state)
         writer = self._ready_writer()
         writer.wait_until_finished()
-        scores = self._scores()
-        self._refuse_rewriting(step, scores)
+        seals = self._seals()
+        self._refuse_rewriting(step, seals)
         score = score if score is not None and math.isfinite(score) else None
-        self._pending = (step, score, arrays)
-        self._keep.steps = self._retention.kept({**scores, step: score})
+        self._pending = Pending(step=step, score=score, since=since, arrays=arrays)
+        scores = {other: seal.score for other, seal in seals.items()} | {step: score}
+        before = ranked({other: scores[other] for other in scores if other <= since})[:1]
+        self._keep.steps = {*self._retention.kept(in_phase(scores, since)), *before}
         self._damaged.discard(step)
         writer.save(
             step,
             args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state), extra=ocp.args.JsonSave(snapshot)
+                state=ocp.args.PyTreeSave(state), extra=ocp.args.JsonSave(snapshot)
             ),
             force=True,  # whether to save was decided by the caller
         )
@@ -158,11 +160,19 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps whose files are all there, ascending."""
-        return sorted(self._scores())
+        return sorted(self._seals())
 
     def best(self) -> int | None:
-        """The step with the highest score, of those with any."""
+        """The step with the highest score, of those of the latest phase with any."""
         return next(iter(ranked(self._scores())), None)
+
+    def scored(self) -> list[int]:
+        """The steps that were saved with a score in the latest phase, ascending."""
+        return sorted(ranked(self._scores()))
+
+    def seal(self, step: int) -> Seal:
+        """What is known about a whole checkpoint without reading its arrays."""
+        return read_seal(self.directory / str(self._named(step)))
 
     def discard_after(self, step: int) -> None:
         """Removes what is later than `step`: for going on from an earlier point."""
@@ -191,20 +201,25 @@ class Checkpoints:
                 cleanup_tmp_directories=True,  # what a killed run left behind
                 async_options=sealing,
             )
-            self._writer = ocp.CheckpointManager(self.directory, options=options)
+            handlers = {"state": one_replica_handler(), "extra": ocp.JsonCheckpointHandler()}
+            self._writer = ocp.CheckpointManager(
+                self.directory, item_handlers=handlers, options=options
+            )
         return self._writer
 
     def _seal(self) -> None:
         """Called in the background when the files are final and the directory has not its name."""
         if self._pending is None or jax.process_index() != 0:
             return
-        step, score, arrays = self._pending
-        written = self.directory.glob(f"{step}.orbax-checkpoint-tmp*")
+        held = self._pending
+        written = self.directory.glob(f"{held.step}.orbax-checkpoint-tmp*")
         path = max(written, key=lambda path: path.stat().st_mtime)  # an older one failed
-        write_seal(path, Seal(step=step, score=score, files=digests(path), arrays=arrays))
+        files, since = digests(path), held.since
+        seal = Seal(step=held.step, score=held.score, files=files, arrays=held.arrays, since=since)
+        write_seal(path, seal)
 
-    def _refuse_rewriting(self, step: int, scores: Mapping[int, float | None]) -> None:
-        later = [other for other in scores if other >= step]
+    def _refuse_rewriting(self, step: int, known: Iterable[int]) -> None:
+        later = [other for other in known if other >= step]
         if later:
             raise ValueError(
                 f"{self.directory} already holds step {max(later)}, so step {step} cannot be saved "
@@ -230,14 +245,20 @@ class Checkpoints:
             return []
         return sorted(int(p.name) for p in self.directory.iterdir() if p.name.isdecimal())
 
-    def _scores(self) -> dict[int, float | None]:
-        """The scores of the steps that look whole, by the sizes of their files."""
-        scores = {}
+    def _seals(self) -> dict[int, Seal]:
+        """The seals of the steps that look whole, by the sizes of their files."""
+        seals = {}
         for step in self._listed():
             path = self.directory / str(step)
             if step not in self._damaged and damage(path, thorough=False) is None:
-                scores[step] = read_seal(path).score
-        return scores
+                seals[step] = read_seal(path)
+        return seals
+
+    def _scores(self) -> dict[int, float | None]:
+        """The scores of the latest phase."""
+        seals = self._seals()
+        since = max((seal.since for seal in seals.values()), default=0)
+        return in_phase({step: seal.score for step, seal in seals.items()}, since)
 
     def _choose(self, step: int | None) -> int | None:
         """The step to restore: found by the first process, so that all take the same."""
@@ -291,12 +312,19 @@ class Checkpoints:
         return None
 
 
-def ranked(scores: Mapping[int, float | None]) -> list[int]:
-    """Steps with a score, best first."""
-    return sorted(
-        (step for step, score in scores.items() if score is not None),
-        key=lambda step: (-(scores[step] or 0.0), step),
+def one_replica_handler() -> ocp.PyTreeCheckpointHandler:
+    """Writes arrays from one device; Orbax would have every replica write a slice of each."""
+    handlers = ocp.type_handlers
+    registry = handlers.create_type_handler_registry(
+        (jax.Array, handlers.ArrayHandler(use_replica_parallel=False)),
+        (np.ndarray, handlers.NumpyHandler()),
     )
+    return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
+
+
+def in_phase(scores: Mapping[int, float | None], since: int) -> dict[int, float | None]:
+    """The scores that compare; None for the steps up to `since`."""
+    return {step: score if step > since else None for step, score in scores.items()}
 
 
 def placed(leaf: Any) -> jax.ShapeDtypeStruct:

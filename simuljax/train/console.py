@@ -17,6 +17,7 @@ class Progress:
     gradient_norm: float | None = None
     learning_rate: float | None = None
     epoch: float | None = None
+    note: str | None = None  # what happened besides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,8 @@ class Rates:
 class ConsoleLine:
     """Shows a line per interval, with rates from the time between two of them.
 
-    The first interval has compilation in it, so rates start with the second.
+    Rates need a line before: the first shows none. Seconds that were spent aside, as in compiling,
+    are left out of them, and count for the time left.
     """
 
     def __init__(
@@ -56,9 +58,12 @@ class ConsoleLine:
         frames: float | None = None,
         tokens: float | None = None,
         flops: float | None = None,
+        aside: float = 0.0,
     ) -> str:
-        """Writes the line; frames, tokens and FLOPs are those since the line before."""
-        rates = self.rates(progress.step, now, frames=frames, tokens=tokens, flops=flops)
+        """Writes the line; all numbers beside it are those since the line before."""
+        rates = self.rates(
+            progress.step, now, frames=frames, tokens=tokens, flops=flops, aside=aside
+        )
         line = format_line(progress, rates, total_steps=self.total_steps)
         if self.stream.isatty():
             width = shutil.get_terminal_size().columns
@@ -76,12 +81,13 @@ class ConsoleLine:
         frames: float | None = None,
         tokens: float | None = None,
         flops: float | None = None,
+        aside: float = 0.0,
     ) -> Rates:
         """The rates of the interval that ends now, and the time left at the rate of the run."""
         if self._first is None:
             self._first, self._last_time = (step, now), now
             return Rates()
-        seconds = max(now - self._last_time, 1e-9)
+        seconds = max(now - self._last_time - aside, 1e-9)
         first, start = self._first
         self._last_time = now
         pace = (step - first) / max(now - start, 1e-9)
@@ -113,6 +119,7 @@ def format_line(progress: Progress, rates: Rates, *, total_steps: int | None = N
         ("{} tokens/s", None if rates.tokens is None else thousands(rates.tokens)),
         ("use {:.0%}", rates.utilisation),
         ("ETA {}", None if rates.remaining is None else duration(rates.remaining)),
+        ("{}", progress.note),
     ]
     shown = [form.format(value) for form, value in optional if value is not None]
     return " | ".join([f"step {progress.step}{of}", *shown])

@@ -5,13 +5,13 @@ a function of its configuration: random numbers follow from the step, batches fr
 state, which is saved with the parameters.
 """
 
-import functools
+import dataclasses
+import json
 import math
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -21,20 +21,23 @@ import numpy as np
 
 from simuljax.audio import FeatureRecord
 from simuljax.batch import Batch
-from simuljax.losses import TermSum, combine
 from simuljax.models import config as models
-from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
-from simuljax.train.checkpoint import Checkpoints
-from simuljax.train.console import ConsoleLine, Progress
+from simuljax.train.average import average_around_best
+from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
+from simuljax.train.cluster import is_primary
+from simuljax.train.console import duration
 from simuljax.train.drive import Driver
-from simuljax.train.metrics import MetricsWriter
+from simuljax.train.interruption import Interruption
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
 from simuljax.train.parallel import Replicas, Way
+from simuljax.train.record import Record
+from simuljax.train.schedule import LatencyStart, advance, last_update, weights_at
 from simuljax.train.step import AXIS, Report, TrainState, Update
+from simuljax.train.watch import Watch
 
-CHECKPOINTS = "checkpoints"
+ENDED = "ended.json"  # in the directory of a run that was not merely interrupted
 MOST_REFUSED = 10  # updates in a row whose gradient is not finite
 
 
@@ -59,150 +62,203 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How long, how fast, and what is kept."""
+    """How long, how fast, what counts when, and what is kept."""
 
     updates: int = 100_000
+    epochs: float | None = None  # at most; whichever of the two ends first
     optimiser: Optimiser = field(default_factory=Optimiser)
     objective: Objective = field(default_factory=Objective)
     distil_after: int = 0  # updates before online distillation counts
+    latency_after: LatencyStart = 0  # updates before latency counts; convergence: patience ran out
     accumulate: int = 1  # batches to an update
     seed: int = 0
     way: Way = "pmap"
     log_every: int = 50  # updates
     validate_every: int = 1_000
-    patience: int | None = None  # validations without a better loss before the run ends
+    patience: int | None = None  # validations without a better loss before the run (or phase) ends
     keep_last: int = 3
     keep_best: int = 5
+    keep_every: int | None = None  # updates; saved and kept beside those of validations
+    average: int | None = None  # checkpoints around the best, averaged when the run has ended
     tensorboard: Literal["off", "on"] = "off"
 
-
-@dataclass(kw_only=True)
-class Watch:
-    """The best validation so far, and how many have passed since; saved with every checkpoint."""
-
-    best: float | None = None
-    since: int = 0
-
-    def see(self, loss: float) -> None:
-        """Takes note of a validation."""
-        better = self.best is None or loss < self.best
-        self.best, self.since = (loss, 0) if better else (self.best, self.since + 1)
-
-    def gives_up(self, patience: int | None) -> bool:
-        """Whether there is no use in going on."""
-        return patience is not None and self.since >= patience
+    def __post_init__(self) -> None:
+        if self.latency_after == "convergence" and self.patience is None:
+            raise ValueError("latency_after='convergence' needs patience: when is it reached?")
 
 
-def fit(run: Path, model: models.Translator, training: Training, data: Data) -> TrainState:
-    """Trains, or goes on training, in the directory `run`; gives the state at the end."""
-    loop = _Loop(run=run, model=model, training=training, data=data)
+def fit(
+    run: Path,
+    model: models.Translator,
+    training: Training,
+    data: Data,
+    *,
+    begin: Callable[[Any], Any] | None = None,
+    driver: Driver | None = None,
+) -> TrainState:
+    """Trains, or goes on training, in the directory `run`; gives the state at the end.
+
+    `begin` changes the first parameters of a run that has no checkpoint yet. A `driver` that
+    `drive` made for the same model and training saves compiling again, where a process trains
+    several runs. A run that ended by itself leaves `ended.json`; one that was told to stop does
+    not, and is to be started again.
+    """
+    loop = _Loop(
+        run=run,
+        training=training,
+        data=data,
+        driver=driver or drive(model, training, data.heard),
+        begin=begin,
+    )
     return loop.run_to_end()
+
+
+def drive(model: models.Translator, training: Training, heard: FeatureRecord) -> Driver:
+    """The compiled functions of a run, on all devices of all processes."""
+    update = Update(
+        model=Translator(model, axis=AXIS),
+        objective=training.objective,
+        optimiser=training.optimiser.build(),
+        statistics=heard.statistics,
+        seed=training.seed,
+    )
+    return Driver(update, Replicas.on_all(training.way))
 
 
 class _Loop:
     """What a run holds while it lasts."""
 
-    def __init__(self, *, run: Path, model: models.Translator, training: Training, data: Data):
-        self.training, self.data, self.watch = training, data, Watch()
-        self.replicas = Replicas.on_all(training.way)
-        self.update = Update(
-            model=Translator(model, axis=AXIS),
-            objective=training.objective,
-            optimiser=training.optimiser.build(),
-            statistics=data.heard.statistics,
-            seed=training.seed,
+    def __init__(
+        self,
+        *,
+        run: Path,
+        training: Training,
+        data: Data,
+        driver: Driver,
+        begin: Callable[[Any], Any] | None,
+    ):
+        self.run, self.training, self.data, self.driver = run, training, data, driver
+        self.watch, self.weights = Watch(), {}
+        self.last = last_update(
+            training.updates, training.epochs, data.steps_per_epoch, training.accumulate
         )
         self.checkpoints = Checkpoints(
-            run / CHECKPOINTS, keep_last=training.keep_last, keep_best=training.keep_best
+            run / CHECKPOINTS,
+            keep_last=training.keep_last,
+            keep_best=training.keep_best,
+            every=training.keep_every,
+            around=training.average or 0,
         )
-        self.state = self._begin()
-        self.step = int(self.state.step)
-        self.saved = self.step
-        self.metrics = MetricsWriter(run, resume_from=self.step, tensorboard=training.tensorboard)
-        self.console = ConsoleLine(total_steps=training.updates)
-        self.driver = Driver(self.update, self.replicas)
+        (run / ENDED).unlink(missing_ok=True)
+        self.state = self._begin(begin)
+        self.step = self.saved = self.started = int(jax.device_get(self.state.step))
+        self.record = Record(
+            run,
+            resume_from=self.step,
+            last=self.last,
+            updates_per_epoch=data.steps_per_epoch / training.accumulate,
+            tensorboard=training.tensorboard,
+        )
         self.late: tuple[int, Report] | None = None
-        self.frames = self.tokens = self.refused = 0
-        self.stop_asked = False
+        self.refused = 0
 
-    def _begin(self) -> TrainState:
+    def _begin(self, begin: Callable[[Any], Any] | None) -> TrainState:
         """The first state, or the last that was saved; batches go on from where they were."""
-        key = jax.random.key(self.training.seed, impl="rbg")
-        params, statistics = initialise(self.update.model, key)
-        first = TrainState(
-            step=jnp.int32(0),
-            params=params,
-            statistics=statistics,
-            optimiser=self.update.optimiser.init(params),
-        )
-        first = self.replicas.replicate(first)
-        found = self.checkpoints.restore(first)
+        found = self.checkpoints.restore(self.driver.template())
         if found is None:
-            return first
+            advance(self.watch, 0, self.training.latency_after, None)
+            return self.driver.first(begin)
         self.data.train.set_state(found.extra["iterator"])
         self.watch = Watch(**found.extra["watch"])
-        return found.state
+        return self.driver.replicas.over_own_host(found.state)
 
     def run_to_end(self) -> TrainState:
         """Updates until there were enough, nothing gets better, or the machine is wanted back."""
-        before = signal.signal(signal.SIGTERM, self._ask_to_stop)
         try:
-            while self.step < self.training.updates and not self._finished():
-                self._one_update()
-            self._look_back()
-            self._save(None)
+            with Interruption() as interruption:
+                stopped = False
+                while self.step < self.last and not stopped and not self._is_converged():
+                    self._one_update()
+                    stopped = interruption.asked(self.step)
+                self._look_back()
+                self._save(None)
+            self.checkpoints.wait()
+            if not stopped:
+                self._end()
         finally:
-            signal.signal(signal.SIGTERM, before)
             self.checkpoints.close()
-            self.metrics.close()
-            self.console.finish()
+            self.record.close()
         return self.state
 
-    def _ask_to_stop(self, *_: Any) -> None:
-        self.stop_asked = True
+    def _end(self) -> None:
+        """The average, and a sign to whoever started the run that there is no more to do."""
+        validated = len(self.checkpoints.scored())
+        if self.training.average and validated:
+            average_around_best(self.run, min(self.training.average, validated))
+        if is_primary():
+            why = "updates" if self.step >= self.last else "patience"
+            (self.run / ENDED).write_text(json.dumps({"step": self.step, "by": why}) + "\n")
 
-    def _finished(self) -> bool:
-        return self.stop_asked or self.watch.gives_up(self.training.patience)
+    def _is_converged(self) -> bool:
+        return self.watch.latency is not None and self.watch.is_tired(self.training.patience)
 
     def _one_update(self) -> None:
         batches = [next(self.data.train) for _ in range(self.training.accumulate)]
-        weights = self._plain if self.step < self.training.distil_after else self._joint
-        state, report = self.driver.update(self.state, batches, weights)
+        compiled = self.driver.compile_s
+        state, report = self.driver.update(self.state, batches, self._weights())
+        self._count(batches, self.driver.compile_s - compiled)
         self._look_back()  # at the update before, while this one runs
         self.state, self.late = state, (self.step + 1, report)
         self.step += 1
-        self.frames += sum(int(batch.audio_length.sum()) // 160 for batch in batches)
-        self.tokens += sum(int(batch.target_length.sum()) for batch in batches)
-        if self.step % self.training.validate_every == 0:
+        if self.step == self.started + 1:
+            self._look_back()  # a first sign of life
+        validates = self.step % self.training.validate_every == 0
+        loss = self._validate() if validates else None
+        advance(self.watch, self.step, self.training.latency_after, self.training.patience)
+        if validates or (self.training.keep_every and self.step % self.training.keep_every == 0):
             self._look_back()
-            self._save(self._validate())
+            self._save(loss)
 
-    @functools.cached_property
-    def _plain(self) -> dict[str, jax.Array]:
-        """The weights before distillation counts; on the devices, so that no update sends them."""
-        return self._on_devices(
-            self.training.objective.joint.weights() | {"kd": 0.0, "st_nll": 1.0}
-        )
+    def _weights(self) -> Mapping[str, jax.Array]:
+        """On the devices, so that no update sends them."""
+        distils = self.step >= self.training.distil_after
+        latency = "off" if self.watch.latency is None else "on"
+        if (distils, latency) not in self.weights:
+            weights = weights_at(
+                self.step,
+                self.training.objective.joint,
+                distil_after=self.training.distil_after,
+                latency=latency,
+            )
+            on_host = {name: np.float32(weight) for name, weight in weights.items()}
+            self.weights[distils, latency] = self.driver.replicas.replicate(on_host)
+        return self.weights[distils, latency]
 
-    @functools.cached_property
-    def _joint(self) -> dict[str, jax.Array]:
-        """The weights of the objective."""
-        return self._on_devices(self.training.objective.joint.weights())
-
-    def _on_devices(self, weights: Mapping[str, float]) -> dict[str, jax.Array]:
-        return self.replicas.replicate({k: jnp.float32(v) for k, v in weights.items()})
+    def _count(self, batches: list[Batch], compile_s: float) -> None:
+        work = self.record.work
+        work.samples += [batch.audio_length for batch in batches]
+        work.tokens += [batch.target_length for batch in batches]
+        work.aside_s += compile_s
+        if self.record.wants_flops:
+            work.flops += self.driver.flops(batches)
 
     def _look_back(self) -> None:
         """At what the last update said: refusals always, numbers at intervals."""
         if self.late is None:
             return
         (step, report), self.late = self.late, None
-        if not bool(report.finite):
+        if not jax.device_get(report.finite):
             self._refuse(step, report)
             return
         self.refused = 0
-        if step % self.training.log_every == 0:
-            self._log(step, jax.device_get(report))
+        first, due = step == self.started + 1, step % self.training.log_every == 0
+        if first or due:
+            report = jax.device_get(report)
+            rate = np.asarray(self.training.optimiser.rate()(jnp.int32(step - 1))).item()
+            note = f"compiled in {duration(self.record.work.aside_s)}" if first else None
+            self.record.line(step, report, rate, note)
+            if due:
+                self.record.update(step, report, rate)
 
     def _refuse(self, step: int, report: Report) -> None:
         """An update that was not made, because its gradient was not finite."""
@@ -216,51 +272,34 @@ class _Loop:
                 f"{message}, and neither were the {MOST_REFUSED - 1} before it: lower the learning "
                 "rate, or look at the data with jax_debug_nans"
             )
-        print(message, file=sys.stderr)
-
-    def _log(self, step: int, report: Report) -> None:
-        rate = float(np.asarray(self.training.optimiser.rate()(step - 1)))
-        values = {
-            "loss": float(report.loss.total),
-            **{name: float(value) for name, value in report.loss.terms.items()},
-            **{f"weighted_{k}": float(v) for k, v in report.loss.weighted.items()},
-            **_accuracies(report.right),
-            "gradient_norm": float(report.gradient_norm),
-            "learning_rate": rate,
-        }
-        self.metrics.write(step, values)
-        progress = Progress(
-            step=step,
-            loss=values["loss"],
-            terms={name: float(value) for name, value in report.loss.terms.items()},
-            gradient_norm=values["gradient_norm"],
-            learning_rate=rate,
-            epoch=step * self.training.accumulate / self.data.steps_per_epoch,
-        )
-        self.console.show(progress, time.time(), frames=self.frames, tokens=self.tokens)
-        self.frames = self.tokens = 0
+        if is_primary():
+            print(message, file=sys.stderr)
 
     def _validate(self) -> float:
         """The loss that decides which checkpoint is best: of the speech branch, if there is one."""
+        self._look_back()
+        start = time.perf_counter()
         seen = jax.device_get(self.driver.validate(self.state, self.data.valid()))
-        terms = combine(seen.sums, self.training.objective.joint.weights()).terms
-        values = {name: float(value) for name, value in terms.items()} | _accuracies(seen.right)
-        self.metrics.write(self.step, values, split="valid")
+        values = self.record.validation(self.step, seen)
         loss = values.get("st_nll", values.get("mt_nll", math.nan))
         self.watch.see(loss)
+        self.record.work.aside_s += time.perf_counter() - start
         return loss
 
     def _save(self, loss: float | None) -> None:
         if self.step == self.saved:
             return
-        extra = {"iterator": self.data.train.get_state(), "watch": asdict(self.watch)}
-        score = None if loss is None else -loss
-        self.checkpoints.save(self.step, self.state, extra, score=score)
+        start = time.perf_counter()
+        extra = {
+            "iterator": self.data.train.get_state(),
+            "watch": dataclasses.asdict(self.watch),
+        }
+        self.checkpoints.save(
+            self.step,
+            self.driver.replicas.over_all_hosts(self.state),
+            extra,
+            score=None if loss is None else -loss,
+            since=self.watch.phase_start,
+        )
         self.saved = self.step
-
-
-def _accuracies(right: Mapping[str, TermSum]) -> dict[str, float]:
-    return {
-        f"{branch}_accuracy": float(s.numerator) / max(1.0, float(s.denominator))
-        for branch, s in right.items()
-    }
+        self.record.work.aside_s += time.perf_counter() - start

@@ -108,8 +108,8 @@ def open_tensorboard(run: Path, resume_from: int | None) -> Any:
         from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError(
-            "Writing for TensorBoard needs tensorboardX: pip install tensorboardX, or leave "
-            "tensorboard='off'; metrics.jsonl holds the same numbers."
+            "Writing for TensorBoard needs tensorboardX: pip install 'simuljax[tensorboard]', or "
+            "leave tensorboard='off'; metrics.jsonl holds the same numbers."
         ) from error
     purge = None if resume_from is None else resume_from + 1
     return SummaryWriter(str(run / "tensorboard"), purge_step=purge)

@@ -1,5 +1,6 @@
 """From a batch to the terms of the objective: features, both branches, losses."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from simuljax.losses import Branch, JointObjective, TermSum
 from simuljax.models.translator import Decoded, Encoded, Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.decisions import Decisions
+from simuljax.nn.layers import real
 from simuljax.text import BOS
 
 BATCH_KEYS = ("dropout", "noise", "augment", "policy")
@@ -71,12 +73,14 @@ def forward(
         decisions = bound.speech_decisions(encoded, labels, train=train)
         decoded = bound.decode(prefix, encoded, decisions, k, train=train)
         speech = branch(decoded, encoded, decisions, batch.target_length)
-    if model.config.text is not None:
+        speech = with_transcript(speech, encoded, decisions, batch)
+    if model.config.text is not None and (speech is None or objective.joint.needs_text):
         encoded = bound.encode_text(batch.source, batch.source_length, train=train)
         decisions = bound.text_decisions(encoded)
         decoded = bound.decode(prefix, encoded, decisions, k, train=train)
         text = branch(decoded, encoded, decisions, batch.target_length)
-    terms = losses.joint_terms(speech, text, batch.target, objective.joint)
+    with jax.named_scope("losses"):
+        terms = losses.joint_terms(speech, text, batch.target, objective.joint)
     right = {
         name: accuracy(b, batch.target)
         for name, b in (("st", speech), ("mt", text))
@@ -86,6 +90,7 @@ def forward(
     return Forward(sums=losses.sum_terms(terms), right=right, statistics=statistics)
 
 
+@jax.named_scope("front_end")
 def heard(
     batch: Batch, statistics: Statistics, objective: Objective, key: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
@@ -111,6 +116,19 @@ def branch(
         states=encoded.states,
         energies=reading.energy,
         decision_length=decisions.count,
+    )
+
+
+def with_transcript(speech: Branch, encoded: Encoded, decisions: Decisions, batch: Batch) -> Branch:
+    """The speech branch with what the transcript can teach its encoder."""
+    heard = real(decisions.count, decisions.ends.shape[1])
+    gate = decisions.gate
+    return dataclasses.replace(
+        speech,
+        ctc=encoded.ctc,
+        decided=None if gate is None else jnp.where(heard, gate, 0).sum(-1),
+        transcript=batch.source,
+        transcript_length=jnp.maximum(batch.source_length - 1, 0),  # without end-of-sentence
     )
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import jax
+import jax.numpy as jnp
 import optax
 
 
@@ -27,7 +29,7 @@ class Optimiser:
         up = optax.linear_schedule(0.0, self.learning_rate, warmup)
         match self.schedule:
             case "inverse_sqrt":
-                down = lambda step: self.learning_rate * (warmup / (step + warmup)) ** 0.5  # noqa: E731
+                down = self._inverse_sqrt
             case "cosine":
                 rest = max(1, self.decay_updates - warmup)
                 low = self.final / self.learning_rate
@@ -35,6 +37,11 @@ class Optimiser:
             case "constant":
                 down = optax.constant_schedule(self.learning_rate)
         return optax.join_schedules([up, down], [warmup]) if self.warmup else down
+
+    def _inverse_sqrt(self, since_warmup: jax.typing.ArrayLike) -> jax.Array:
+        """Is asked during the warm-up too, when it does not count."""
+        warmup = max(1, self.warmup)
+        return self.learning_rate * (warmup / (jnp.maximum(since_warmup, 0) + warmup)) ** 0.5
 
     def build(self) -> optax.GradientTransformation:
         """The transformation of gradients into updates."""

@@ -2,6 +2,9 @@
 
 State goes in and comes out whole: it has no device axis, its sharding replicates it. A batch is
 [rows, ...] on the host and divides among the devices of all hosts.
+
+`pmap` speaks of the devices of its own host: on several hosts, its state is replicated over those
+alone, and `over_all_hosts` and `over_own_host` lead from one view to the other without copying.
 """
 
 import functools
@@ -27,8 +30,9 @@ class Replicas:
 
     @classmethod
     def on_all(cls, way: Way = "pmap") -> "Replicas":
-        """One on every device of every host."""
-        return cls(mesh=Mesh(np.array(jax.devices()), (AXIS,)), way=way)
+        """One on every device of every host, host by host as rows are."""
+        devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+        return cls(mesh=Mesh(np.array(devices), (AXIS,)), way=way)
 
     @property
     def count(self) -> int:
@@ -54,20 +58,63 @@ class Replicas:
         return jax.jit(spread, donate_argnums=given)
 
     def replicate(self, tree: Any) -> Any:
-        """The tree on every device."""
-        return jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec()))
+        """The tree, which is the same on every host, on every device that a wrapped call sees."""
+        sharding = NamedSharding(self._seen, PartitionSpec())
+        if sharding.is_fully_addressable:
+            return jax.device_put(tree, sharding)
+
+        def place(leaf: Any) -> jax.Array:
+            whole = np.asarray(leaf)
+            return jax.make_array_from_process_local_data(sharding, whole, whole.shape)
+
+        return jax.tree.map(place, tree)
 
     def share(self, batch: Any) -> Any:
         """This host's rows, divided among its devices."""
         here = len(self.mesh.local_devices)
+        sharding = NamedSharding(self._seen, PartitionSpec(AXIS))
 
         def place(rows: np.ndarray) -> Any:
+            if len(rows) % here:
+                raise ValueError(
+                    f"a batch of {len(rows)} rows does not divide among {here} devices of this "
+                    f"host: make batches of a multiple of {self.count} rows"
+                )
             if self.way == "pmap":
-                return rows.reshape(here, -1, *rows.shape[1:])
-            sharding = NamedSharding(self.mesh, PartitionSpec(AXIS))
+                return jax.device_put(
+                    rows.reshape(here, len(rows) // here, *rows.shape[1:]), sharding
+                )
+            if isinstance(rows, jax.Array) and sharding.is_fully_addressable:
+                return jax.device_put(rows, sharding)  # it need not pass through the host
             return jax.make_array_from_process_local_data(sharding, rows)
 
         return jax.tree.map(place, batch)
+
+    def over_all_hosts(self, tree: Any) -> Any:
+        """A replicated tree as arrays of all hosts, as checkpoints know them."""
+        return self._viewed(tree, self.mesh)
+
+    def over_own_host(self, tree: Any) -> Any:
+        """The reverse: as a wrapped call wants it."""
+        return self._viewed(tree, self._seen)
+
+    @property
+    def _seen(self) -> Mesh:
+        """The devices that the arguments of a wrapped call are spread over."""
+        return self.mesh.local_mesh if self.way == "pmap" else self.mesh
+
+    def _viewed(self, tree: Any, mesh: Mesh) -> Any:
+        sharding = NamedSharding(mesh, PartitionSpec())
+
+        def view(leaf: Any) -> Any:
+            if isinstance(leaf, jax.ShapeDtypeStruct):
+                return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+            if leaf.sharding == sharding:
+                return leaf
+            parts = [shard.data for shard in leaf.addressable_shards]
+            return jax.make_array_from_single_device_arrays(leaf.shape, sharding, parts)
+
+        return jax.tree.map(view, tree)
 
 
 def _call_pmap(
@@ -75,14 +122,12 @@ def _call_pmap(
 ) -> Any:
     """pmap needs to know how many arguments there are."""
     if len(args) not in made:
-        alone = jax.process_count() == 1
-        axes = (None, 0, *(None,) * (len(args) - 2))
         made[len(args)] = jax.pmap(
             function,
             axis_name=AXIS,
-            in_axes=axes,
+            in_axes=(None, 0, *(None,) * (len(args) - 2)),
             out_axes=None,
-            devices=replicas.mesh.devices.reshape(-1).tolist() if alone else None,
+            devices=replicas.mesh.devices.reshape(-1).tolist(),
             donate_argnums=given,
         )
     return made[len(args)](*args)

@@ -8,7 +8,7 @@ checkpoints are whole without reading them, and knows the arrays before any of t
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Seal:
     score: float | None
     files: dict[str, tuple[int, str]]  # path -> size, SHA-256
     arrays: dict[str, Kind]
+    since: int = 0  # scores of steps up to this one are of another phase
 
 
 def digests(path: Path) -> dict[str, tuple[int, str]]:
@@ -47,7 +48,7 @@ def digests(path: Path) -> dict[str, tuple[int, str]]:
 
 def write_seal(path: Path, seal: Seal) -> None:
     """Writes the seal with a digest of itself."""
-    held = {"step": seal.step, "score": seal.score, "files": seal.files, "arrays": seal.arrays}
+    held = {field.name: getattr(seal, field.name) for field in fields(seal)}
     body = json.dumps(held, sort_keys=True)
     digest = hashlib.sha256(body.encode()).hexdigest()
     (path / SEAL).write_text(f"{digest}\n{body}\n")
@@ -64,6 +65,7 @@ def read_seal(path: Path) -> Seal:
         score=held["score"],
         files={name: (size, sha) for name, (size, sha) in held["files"].items()},
         arrays={name: (tuple(shape), dtype) for name, (shape, dtype) in held["arrays"].items()},
+        since=held.get("since", 0),
     )
 
 
@@ -96,6 +98,19 @@ def kinds(tree: Any) -> dict[str, Kind]:
             raise TypeError(f"{path} is a {type(leaf).__name__}; a state is made of arrays.")
         found[path] = (tuple(leaf.shape), str(leaf.dtype))
     return found
+
+
+def template_of(seal: Seal, part: str) -> Any:
+    """The shapes of one part of what was saved, as nested dictionaries; {} where it is empty."""
+    tree: dict[str, Any] = {}
+    for path, (shape, dtype) in seal.arrays.items():
+        *parents, name = path.split("/")
+        if parents and parents[0] == part:
+            inner = tree
+            for parent in parents[1:]:
+                inner = inner.setdefault(parent, {})
+            inner[name] = jax.ShapeDtypeStruct(shape, dtype)
+    return tree
 
 
 def check_template(seal: Seal, wanted: Mapping[str, Kind], part: str | None) -> None:

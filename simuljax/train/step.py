@@ -105,6 +105,7 @@ class Update:
         gradient, sums, right = jax.lax.psum((gradient, passed.sums, passed.right), AXIS)
         return Gathered(gradient=gradient, statistics=passed.statistics, sums=sums, right=right)
 
+    @jax.named_scope("optimiser")
     def apply(
         self, state: TrainState, gathered: Gathered, weights: Mapping[str, jax.Array]
     ) -> tuple[TrainState, Report]:

@@ -187,7 +187,7 @@ def test_self_attention_has_the_distance_penalty():
 
 
 def test_bfloat16_computes_and_float32_remembers():
-    width = Width(model=8, hidden=12, heads=2, dropout=0.0, dtype=jnp.bfloat16)
+    width = Width(model=8, hidden=12, heads=2, dropout=0.0, dtype="bfloat16")
     made = jax.eval_shape(
         lambda: encoder(width).init(jax.random.key(0), speech(), LENGTHS, None, train=False)
     )

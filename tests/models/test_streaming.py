@@ -130,7 +130,7 @@ def test_ten_minutes_are_like_the_first_seconds(model):
 
 
 def test_bfloat16_is_near():
-    model, random = Model(small(dtype=jnp.bfloat16)), np.random.default_rng(8)
+    model, random = Model(small(dtype="bfloat16")), np.random.default_rng(8)
     features, lengths = utterances(random, 2, 40)
     difference, state = differences(model, random, features, lengths, model.start(2))
     assert difference < 0.1

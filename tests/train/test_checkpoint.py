@@ -256,6 +256,22 @@ def test_retention_as_a_rule() -> None:
         Retention(keep_last=0, keep_best=1, every=None)
 
 
+def test_a_new_phase_has_a_best_of_its_own(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path, keep_last=1, keep_best=1)
+    for step, score, since in ((1, 0.9, 0), (2, 0.8, 0), (3, 0.2, 2), (4, 0.3, 2), (5, 0.1, 2)):
+        kept.save(step, {"w": jnp.full(2, step)}, {}, score=score, since=since)
+    kept.close()
+    assert kept.best() == 4 and kept.scored() == [4, 5]
+    assert kept.steps() == [1, 4, 5]  # the best of the phase before, the best, the last
+
+
+def test_the_neighbours_of_the_best_stay() -> None:
+    rule = Retention(keep_last=1, keep_best=1, every=None, around=3)
+    scores: dict[int, float | None] = {step: -abs(step - 5) for step in range(1, 10)}
+    assert rule.kept(scores) == {4, 5, 6, 7, 8, 9}
+    assert rule.kept({1: None, 2: None}) == {1, 2}
+
+
 def test_an_earlier_step_is_saved_only_after_discarding(three_steps: Path, tmp_path: Path) -> None:
     opened = Checkpoints(shutil.copytree(three_steps, tmp_path / "copy"))
     for step in (2, 3):

@@ -44,6 +44,17 @@ def test_rates_are_those_of_the_interval() -> None:
     assert line.rates(130, 61.0).remaining == 0
 
 
+def test_time_spent_aside_is_not_in_the_rates() -> None:
+    line = ConsoleLine(total_steps=30, stream=io.StringIO())
+    line.rates(10, 0.0)
+    assert line.rates(20, 10.0, frames=40, aside=8.0) == Rates(frames=20, remaining=10)
+
+
+def test_a_note_comes_last() -> None:
+    progress = Progress(step=1, loss=2.0, note="compiled in 3s")
+    assert format_line(progress, Rates()) == "step 1 | loss 2 | compiled in 3s"
+
+
 def test_no_time_passing_and_no_progress_are_no_error() -> None:
     line = ConsoleLine(total_steps=100, stream=io.StringIO())
     line.rates(5, 1.0)

@@ -1,103 +1,196 @@
-"""A run: what it records, and that an interruption leaves no trace in it."""
+"""A run: what it records and keeps, its phases, and that an interruption leaves no trace in it."""
 
 import dataclasses
+import json
 import os
 import signal
+from pathlib import Path
 
 import jax
+import jax.monitoring
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.train.loop import Data, Training, fit
+from simuljax.train.average import load
+from simuljax.train.checkpoint import Checkpoints
+from simuljax.train.loop import ENDED, Training, fit
 from simuljax.train.metrics import read_metrics
-from simuljax.train.optimiser import Optimiser
-from tests.train import small
-
-BATCHES = [small.batch(rows=4, seed=seed) for seed in range(3)]
-TRAINING = Training(
-    updates=12,
-    optimiser=Optimiser(learning_rate=5e-3, warmup=2),
-    objective=small.objective(),
-    log_every=2,
-    validate_every=4,
-    way="shard_map",
-)
-
-
-def data(batches=None) -> Data:
-    return Data(
-        train=small.Cycle(batches or BATCHES),
-        valid=lambda: BATCHES[:1],
-        steps_per_epoch=3,
-        heard=small.HEARD,
-    )
-
-
-def assert_equal(one, other) -> None:
-    jax.tree.map(np.testing.assert_array_equal, jax.device_get(one), jax.device_get(other))
+from tests.train import runs, small
+from tests.train.states import assert_same_bits
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def go(driver):
+    """Trains with what was compiled for all of these tests."""
+
+    def run(where: Path, data=None, begin=None, **changes):
+        training = runs.training(**changes)
+        return fit(where, runs.MODEL, training, data or runs.data(), begin=begin, driver=driver)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(go, tmp_path_factory):
     """A run without interruption."""
     run = tmp_path_factory.mktemp("whole")
-    return run, fit(run, small.translator(), TRAINING, data())
+    return run, go(run)
 
 
-def test_every_term_is_recorded(whole):
+def values(run: Path, split: str = "train") -> dict[int, dict[str, float]]:
+    return {line["step"]: line["values"] for line in read_metrics(run) if line["split"] == split}
+
+
+def broken(params):
+    return jax.tree.map(lambda leaf: leaf * jnp.nan, params)
+
+
+def extra_of(run: Path, step: int) -> dict:
+    return json.loads(next((run / "checkpoints" / str(step) / "extra").iterdir()).read_text())
+
+
+def test_it_learns_and_records(whole):
     run, state = whole
-    lines = read_metrics(run)
-    train = [line for line in lines if line["split"] == "train"]
-    valid = [line for line in lines if line["split"] == "valid"]
+    train, valid = values(run), values(run, "valid")
     assert int(state.step) == 12
-    assert [line["step"] for line in train] == [2, 4, 6, 8, 10, 12]
-    assert [line["step"] for line in valid] == [4, 8, 12]
-    terms = {"st_nll", "mt_nll", "kd", "car", "dar", "st_latency", "mt_latency", "st_variance"}
-    assert terms < train[0]["values"].keys()
-    assert {f"weighted_{term}" for term in terms} < train[0]["values"].keys()
-    assert train[-1]["values"]["loss"] < train[0]["values"]["loss"]
-    assert valid[-1]["values"]["mt_nll"] < valid[0]["values"]["mt_nll"]
+    assert list(train) == [2, 4, 6, 8, 10, 12] and list(valid) == [4, 8, 12]
+    terms = {"mt_nll", "mt_latency", "mt_variance"}
+    assert {*terms, *(f"weighted_{term}" for term in terms), "loss"} < train[2].keys()
+    assert train[12]["loss"] < train[2]["loss"]
+    assert valid[12]["mt_nll"] < valid[4]["mt_nll"]
 
 
-def test_a_run_that_was_stopped_goes_on_bit_for_bit(whole, tmp_path):
-    fit(tmp_path, small.translator(), dataclasses.replace(TRAINING, updates=8), data())
-    resumed = fit(tmp_path, small.translator(), TRAINING, data())
-    assert_equal(resumed, whole[1])
+def test_the_first_line_comes_after_the_first_update(go, tmp_path, capsys):
+    go(tmp_path, updates=3)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("step 1/3 | ") and "| compiled in " in first
+    assert second.startswith("step 2/3 | ") and "tokens/s" in second and "compiled" not in second
+
+
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(go, whole, tmp_path):
+    go(tmp_path, updates=8)
+    assert_same_bits(go(tmp_path), whole[1])
     resumed, uninterrupted = (read_metrics(run) for run in (tmp_path, whole[0]))
     assert [x["values"] for x in resumed] == [x["values"] for x in uninterrupted]
 
 
-@pytest.mark.slow
-def test_a_run_that_is_told_to_stop_saves_first(whole, tmp_path):
-    class Ending(small.Cycle):
-        def __next__(self):
-            if self.place == 6:
-                os.kill(os.getpid(), signal.SIGTERM)
-            return super().__next__()
-
-    ended = fit(
-        tmp_path, small.translator(), TRAINING, dataclasses.replace(data(), train=Ending(BATCHES))
-    )
-    assert int(ended.step) == 7
-    assert_equal(fit(tmp_path, small.translator(), TRAINING, data()), whole[1])
+def test_a_run_that_is_told_to_stop_saves_first(go, whole, tmp_path):
+    data = runs.data()
+    train = data.train
+    assert isinstance(train, runs.Paused)
+    train.pause = lambda: os.kill(os.getpid(), signal.SIGTERM) if train.place == 6 else None
+    before = signal.getsignal(signal.SIGTERM)
+    assert int(go(tmp_path, data).step) == 7
+    assert not (tmp_path / ENDED).exists()  # there is more to do
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert Checkpoints(tmp_path / "checkpoints").steps() == [4, 7]
+    assert_same_bits(go(tmp_path), whole[1])
 
 
-@pytest.mark.slow
-def test_an_update_that_is_not_finite_is_left_out_and_named(tmp_path, capsys):
-    good = BATCHES[0]
-    broken = dataclasses.replace(
-        small.HEARD, statistics=dataclasses.replace(small.HEARD.statistics, std=np.zeros(80))
-    )
-    training = dataclasses.replace(TRAINING, updates=2, validate_every=100)
-    feed = dataclasses.replace(data([good]), heard=broken)
-    fit(tmp_path, small.translator(), training, feed)
+def test_a_truncated_checkpoint_is_named_and_passed_over(go, whole, tmp_path):
+    go(tmp_path, updates=8)
+    newest = tmp_path / "checkpoints" / "8"
+    largest = max((f for f in newest.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match=f"{newest} is damaged"):
+        assert_same_bits(go(tmp_path), whole[1])
+
+
+def test_updates_that_are_not_finite_are_left_out_and_named(go, tmp_path, capsys):
+    with pytest.raises(FloatingPointError, match=r"update 10 was left out.*the 9 before it"):
+        go(tmp_path, begin=broken, validate_every=100)
     said = capsys.readouterr().err
-    assert "update 1 was left out: its gradient is not finite" in said and "st_nll" in said
+    assert "update 1 was left out: its gradient is not finite" in said and "mt_nll" in said
+
+
+def test_patience_ends_a_run(go, tmp_path):
+    state = go(tmp_path, begin=broken, patience=2, validate_every=1)  # NaN is never the best
+    assert int(state.step) == 2
+    assert json.loads((tmp_path / ENDED).read_text()) == {"step": 2, "by": "patience"}
+
+
+def test_epochs_end_a_run(go, tmp_path):
+    assert int(go(tmp_path, epochs=1.5).step) == 5  # of 3 batches
+
+
+def test_latency_counts_after_some_updates_without_compiling(go, tmp_path):
+    compiled: list[str] = []
+
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+        if "backend_compile" in event:
+            compiled.append(event)
+
+    go(tmp_path / "before", updates=4)
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    state = go(tmp_path / "two", latency_after=5, distil_after=3)
+    assert compiled == []
+    jnp.cos(jnp.ones(7)).block_until_ready()
+    assert compiled != []  # it does notice
+    train = values(tmp_path / "two")
+    assert [train[step]["weighted_mt_latency"] > 0 for step in (2, 4, 6, 8)] == [0, 0, 1, 1]
+    assert all(train[step]["mt_latency"] > 0 for step in train)
+    go(tmp_path / "resumed", latency_after=5, updates=7)
+    assert_same_bits(go(tmp_path / "resumed", latency_after=5), state)
+
+
+def test_latency_counts_after_convergence(go, tmp_path):
+    state = go(
+        tmp_path,
+        begin=broken,
+        latency_after="convergence",
+        patience=2,
+        validate_every=1,
+    )
+    assert int(state.step) == 4  # twice the patience
+    assert [extra_of(tmp_path, step)["watch"]["latency"] for step in (2, 3, 4)] == [2, 2, 2]
+    with pytest.raises(ValueError, match="needs patience"):
+        Training(latency_after="convergence")
+
+
+def test_the_best_is_that_of_the_phase(go, tmp_path):
+    go(tmp_path, latency_after=8, validate_every=2)
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    assert checkpoints.scored() == [10, 12] and checkpoints.best() in (10, 12)
+    assert set(checkpoints.steps()) & {2, 4, 6, 8}  # the best of the phase before stays
+
+
+def test_one_every_so_often_is_kept(go, tmp_path):
+    go(tmp_path, keep_every=3, keep_last=1, keep_best=0)
+    assert Checkpoints(tmp_path / "checkpoints").steps() == [3, 6, 9, 12]
+
+
+def test_the_checkpoints_around_the_best_are_averaged(go, tmp_path):
+    go(tmp_path, average=3, keep_last=1, keep_best=1, validate_every=2)
+    averaged = load(tmp_path, "averaged")
+    assert averaged.steps == (8, 10, 12)
+    held = [load(tmp_path, step).params for step in averaged.steps]
+    jax.tree.map(
+        lambda got, *all_: np.testing.assert_allclose(got, np.mean(all_, axis=0), atol=1e-7),
+        averaged.params,
+        *held,
+    )
+    assert load(tmp_path, "best").steps == load(tmp_path, "last").steps == (12,)
+
+
+def test_begin_changes_the_first_parameters_alone(go, whole, tmp_path):
+    asked = []
+
+    def begin(params):
+        asked.append(params)
+        return jax.tree.map(lambda leaf: leaf + 0, params)
+
+    go(tmp_path, begin=begin, updates=8)
+    assert_same_bits(go(tmp_path, begin=begin), whole[1])
+    assert len(asked) == 1
 
 
 @pytest.mark.slow
-def test_patience_ends_a_run(tmp_path):
-    training = dataclasses.replace(
-        TRAINING, optimiser=Optimiser(learning_rate=0.0, warmup=0), patience=2, validate_every=1
-    )
-    assert int(fit(tmp_path, small.translator(), training, data()).step) == 3
+def test_every_term_of_the_joint_objective_is_recorded(tmp_path):
+    batches = [small.batch(rows=4, seed=0)]
+    data = dataclasses.replace(runs.data(), train=small.Cycle(batches), valid=lambda: batches)
+    fit(tmp_path, small.translator(), runs.training(updates=2, validate_every=2), data)
+    terms = {"st_nll", "mt_nll", "kd", "car", "dar", "st_latency", "mt_latency", "st_variance"}
+    recorded = values(tmp_path)[2].keys()
+    assert {*terms, *(f"weighted_{term}" for term in terms)} < recorded
+    assert terms < values(tmp_path, "valid")[2].keys()

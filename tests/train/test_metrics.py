@@ -103,7 +103,7 @@ def test_survives_a_kill(tmp_path: Path) -> None:
 
 def test_tensorboard_is_written_or_asked_for(tmp_path: Path) -> None:
     if importlib.util.find_spec("tensorboardX") is None:
-        with pytest.raises(ImportError, match="pip install tensorboardX"):
+        with pytest.raises(ImportError, match=r"pip install 'simuljax\[tensorboard\]'"):
             MetricsWriter(tmp_path, tensorboard="on")
     else:
         writer = MetricsWriter(tmp_path, tensorboard="on")

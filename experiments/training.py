@@ -1,0 +1,189 @@
+"""`simuljax train`: from an experiment to a trained run. What is wrong is said before compiling."""
+
+import dataclasses
+import platform
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import tyro
+from jax.experimental import multihost_utils
+
+from data_pipelines.batches import Host
+from data_pipelines.feeding import Fed, feed, settle
+from experiments.experiment import Begin, Experiment, ExperimentError, load_experiments
+from simuljax import __version__, document
+from simuljax.run import CONFIG_FILE, Run, learnt, open_run, parameter_count, shapes
+from simuljax.train import cluster
+from simuljax.train.cache import enable_compilation_cache
+from simuljax.train.loop import Data, fit
+from simuljax.train.step import TrainState
+from simuljax.train.transfer import Rule, by_path, source_of, transfer
+
+# What may change when a run goes on; everything else makes it another run.
+FREE = (
+    "run",
+    "cluster",
+    "corpus.directory",
+    "corpus.held",
+    "training.updates",
+    "training.epochs",
+    "training.way",
+    "training.log_every",
+    "training.validate_every",
+    "training.patience",
+    "training.keep_last",
+    "training.keep_best",
+    "training.keep_every",
+    "training.average",
+    "training.tensorboard",
+    "software",
+)
+EMBEDDINGS = {
+    "source": ("text/embedding/", "speech/ctc/"),
+    "target": ("decoder/embedding/", "decoder/output/"),
+}
+
+
+def train_command(file: Path, args: Sequence[str]) -> Callable[[], TrainState]:
+    """Reads the experiment and the changes to it; a name it does not know exits 2."""
+    named, prog = load_experiments(file), f"simuljax train {file}"
+    flat = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
+    if "" in named:
+        experiment = tyro.cli(
+            Experiment, default=named[""], args=args, prog=prog, config=flat, description=""
+        )
+        return lambda: train(experiment)
+    if not args or args[0] not in (*named, "-h", "--help"):
+        given = f"there is no {args[0]!r}" if args else "say which one"
+        print(f"simuljax: {file} has {', '.join(named)}: {given}", file=sys.stderr)
+        raise SystemExit(2)
+    if args[0] not in named:
+        print(f"usage: {prog} ROW [--field value]\n\nrows: {', '.join(named)}")
+        raise SystemExit(0)
+    experiment = tyro.cli(
+        Experiment, default=named[args[0]], args=args[1:], prog=f"{prog} {args[0]}", config=flat
+    )
+    return lambda: train(experiment)
+
+
+def train(experiment: Experiment) -> TrainState:
+    """Trains, or goes on training, in the experiment's run directory."""
+    enable_compilation_cache()
+    cluster.join(experiment.cluster)
+    if cluster.is_primary():
+        settle(experiment.corpus, experiment.run)
+    wait_for_all("settled")
+    fed = feed(
+        experiment.corpus,
+        experiment.run,
+        seed=experiment.training.seed,
+        host=Host(index=jax.process_index(), count=jax.process_count()),
+        devices=jax.device_count(),
+        mute=experiment.model.speech is None,
+    )
+    experiment = filled(experiment, fed)
+    begin = beginning(experiment, fed)
+    if cluster.is_primary():
+        record(experiment)
+        print(describe(experiment, fed), flush=True)
+    wait_for_all("recorded")
+    data = Data(
+        train=fed.train, valid=fed.valid, steps_per_epoch=fed.steps_per_epoch, heard=fed.heard
+    )
+    return fit(experiment.run, experiment.model, experiment.training, data, begin=begin)
+
+
+def wait_for_all(name: str) -> None:
+    """Returns when every process has come here."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(name)
+
+
+def filled(experiment: Experiment, fed: Fed) -> Experiment:
+    """The experiment with the sizes that only its corpus knows."""
+    model = dataclasses.replace(
+        experiment.model,
+        source_vocabulary=fed.vocabularies.source.size,
+        target_vocabulary=fed.vocabularies.target.size,
+        features=fed.heard.features.dims,
+    )
+    objective = dataclasses.replace(experiment.training.objective, features=fed.heard.features)
+    training = dataclasses.replace(experiment.training, objective=objective)
+    return dataclasses.replace(experiment, model=model, training=training)
+
+
+def record(experiment: Experiment) -> None:
+    """Writes config.json; what is there already must be the same experiment."""
+    path = experiment.run / CONFIG_FILE
+    new = document.to_json(experiment) | {
+        "software": {
+            "simuljax": __version__,
+            "jax": jax.__version__,
+            "python": platform.python_version(),
+        }
+    }
+    if path.exists():
+        changed = [
+            line
+            for line in document.differences(document.read(path), new)
+            if not any(line.startswith((f"{name} ", f"{name}.")) for name in FREE)
+        ]
+        if changed:
+            raise ExperimentError(
+                f"{experiment.run} is another run: {'; '.join(changed)}. Choose another --run, "
+                "or take the change back to go on with this one"
+            )
+    document.write(path, new)
+
+
+def describe(experiment: Experiment, fed: Fed) -> str:
+    """What is about to be trained on what."""
+    devices = jax.devices()
+    return "\n".join(
+        [
+            f"run {experiment.run}: {parameter_count(experiment.model) / 1e6:.1f} M parameters on "
+            f"{len(devices)} x {devices[0].device_kind}",
+            f"corpus {experiment.corpus.directory}, vocabularies of "
+            f"{fed.vocabularies.source.size} and {fed.vocabularies.target.size} pieces",
+            fed.description,
+        ]
+    )
+
+
+def beginning(experiment: Experiment, fed: Fed) -> Callable[[Any], Any] | None:
+    """How the first parameters are made from other runs', checked before anything is compiled."""
+    if not experiment.begin:
+        return None
+    donors = [(begin, open_run(begin.run)) for begin in experiment.begin]
+    for begin, donor in donors:
+        check_vocabularies(begin, donor, fed, by_path(shapes(experiment.model)[0]))
+
+    def take(params: Any) -> Any:
+        for begin, donor in donors:
+            given = learnt(donor, begin.checkpoint).params
+            rules = [Rule.parse(rule) for rule in begin.rules]
+            params, report = transfer(params, given, rules)
+            if cluster.is_primary():
+                print(f"parameters from {begin.run}:\n{report}", flush=True)
+        return params
+
+    return take
+
+
+def check_vocabularies(begin: Begin, donor: Run, fed: Fed, own: Iterable[str]) -> None:
+    """Refuses to take embeddings, among the parameters `own`, that belong to other pieces."""
+    rules = [Rule.parse(rule) for rule in begin.rules]
+    for side, parts in EMBEDDINGS.items():
+        taken = [
+            path for path in own if source_of(path, rules) is not None and path.startswith(parts)
+        ]
+        theirs, ours = getattr(donor, side), getattr(fed.vocabularies, side)
+        if taken and theirs.pieces != ours.pieces:
+            raise ExperimentError(
+                f"{taken[0]} would come from {begin.run}, whose {side} vocabulary is another one "
+                f"({theirs.size} pieces, here {ours.size}): set --corpus.vocabularies-of "
+                f"{begin.run} in a new run, or leave {taken[0]} out of its rules"
+            )

@@ -1,0 +1,51 @@
+"""Zaidi et al. 2022 on Multi30k-speech: 29,000 captions, spoken here, 25 hours, one H200.
+
+simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
+simuljax train experiments/zaidi_multi30k.py asr
+simuljax train experiments/zaidi_multi30k.py mt
+simuljax train experiments/zaidi_multi30k.py dar
+simuljax train experiments/zaidi_multi30k.py dar_lambda_0.05
+"""
+
+from dataclasses import replace
+
+from data_pipelines.feeding import Corpus
+from data_pipelines.shapes import Budget
+from experiments.experiment import DATA, RUNS
+from experiments.zaidi import Recipe, rows
+from simuljax.audio import SpecAugment
+from simuljax.models import presets
+from simuljax.text import VocabularyConfig
+from simuljax.train.loop import Training
+from simuljax.train.objective import Objective
+from simuljax.train.optimiser import Optimiser
+
+HEARD = Objective(
+    augment=SpecAugment(time_masks=2, time_width=40, time_fraction=0.2, frequency_width=20)
+)
+SMALL = presets.small()
+
+
+def adam(peak: float, warmup: int) -> Optimiser:
+    """Inverse square root decay, as in the paper, for fewer updates."""
+    return Optimiser(learning_rate=peak, warmup=warmup, betas=(0.9, 0.98), clip=10.0)
+
+
+RECIPE = Recipe(
+    runs=RUNS / "zaidi-multi30k",
+    corpus=Corpus(
+        directory=DATA / "multi30k-speech",
+        source=VocabularyConfig(kind="unigram", size=5_000, lowercase=True),
+        target=VocabularyConfig(kind="unigram", size=5_000),
+        budget=Budget(frames=48_000, tokens=12_000, shapes=3),
+        held="device",
+    ),
+    augmented=DATA / "multi30k-speech-augmented",
+    model=replace(SMALL, width=replace(SMALL.width, dtype="bfloat16", dropout=0.2)),
+    asr=Training(optimiser=adam(2e-3, 2_000), objective=HEARD, epochs=40, validate_every=1_000),
+    mt=Training(optimiser=adam(2e-3, 1_000), epochs=60, validate_every=500),
+    first=Training(optimiser=adam(1e-3, 1_000), objective=HEARD, epochs=40, validate_every=1_000),
+    second=Training(optimiser=adam(5e-4, 500), objective=HEARD, epochs=10, validate_every=500),
+)
+
+EXPERIMENTS = rows(RECIPE)

@@ -1,0 +1,109 @@
+"""Greedy translation of whole sources: what is heard at once, and written until it ends."""
+
+import functools
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from simuljax.decode.listen import hear_speech, hear_text, know
+from simuljax.decode.options import Decoding
+from simuljax.decode.prefix import Known, init_prefix
+from simuljax.decode.writing import nothing_written, write_on
+from simuljax.models.translator import Encoded, Translator
+from simuljax.nn.decisions import Decisions
+from simuljax.nn.pointers import Rule
+
+
+@flax.struct.dataclass
+class Translation:
+    """Tokens and their delays; 0 beyond the lengths, which count end-of-sentence."""
+
+    tokens: jax.Array  # int32 [B, N]
+    lengths: jax.Array  # int32 [B]; without end-of-sentence where the limit came first
+    delays: jax.Array  # int32 [B, N]: encoder states that the furthest head attends to
+
+
+def translate_speech(
+    model: Translator,
+    variables: Any,
+    features: ArrayLike,
+    frames: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    decoding: Decoding | None = None,
+) -> Translation:
+    """The best tokens for normalised features [B, F, D], of which `frames` [B] are real.
+
+    `variables` are those of `model.apply`: {"params": ...} and BatchNorm's statistics, if any.
+    `labels` [B, F] serve models that decide at words or phonemes.
+    """
+    decoding = decoding or Decoding()
+    rule = decoding.rule(model.config.monotonic)
+    return _speech(model, decoding.fixed(), variables, features, jnp.asarray(frames), labels, rule)
+
+
+def translate_text(
+    model: Translator,
+    variables: Any,
+    tokens: ArrayLike,
+    lengths: ArrayLike,
+    *,
+    decoding: Decoding | None = None,
+) -> Translation:
+    """The best tokens for transcripts [B, L], end-of-sentence included."""
+    decoding = decoding or Decoding()
+    rule = decoding.rule(model.config.monotonic)
+    return _text(model, decoding.fixed(), variables, tokens, jnp.asarray(lengths), rule)
+
+
+def translate_states(
+    model: Translator,
+    variables: Any,
+    encoded: Encoded,
+    decisions: Decisions,
+    *,
+    decoding: Decoding | None = None,
+) -> Translation:
+    """The best tokens for what an encoder gave."""
+    decoding = decoding or Decoding()
+    rule = decoding.rule(model.config.monotonic)
+    return _states(model, decoding.fixed(), variables, encoded, decisions, rule)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _speech(model, decoding, variables, features, frames, labels, rule) -> Translation:
+    ended = jnp.ones(frames.shape, bool)
+    known = hear_speech(model, variables, features, frames, ended, labels)
+    return _greedy(model, decoding, variables, known, rule)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _text(model, decoding, variables, tokens, lengths, rule) -> Translation:
+    known = hear_text(model, variables, tokens, lengths, jnp.ones(lengths.shape, bool))
+    return _greedy(model, decoding, variables, known, rule)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _states(model, decoding, variables, encoded, decisions, rule) -> Translation:
+    known = know(model, variables, encoded, decisions, jnp.ones(encoded.lengths.shape, bool))
+    return _greedy(model, decoding, variables, known, rule)
+
+
+def _greedy(
+    model: Translator, decoding: Decoding, variables: Any, known: Known, rule: Rule
+) -> Translation:
+    batch, room = known.batch, decoding.limit.of(known.size)
+    _, written = write_on(
+        model,
+        variables,
+        init_prefix(model, batch, room, decoding),
+        nothing_written(batch, room),
+        known,
+        heard=known.heard.lengths,
+        rule=rule,
+        decoding=decoding,
+    )
+    return Translation(tokens=written.tokens, lengths=written.count, delays=written.reach)

@@ -1,0 +1,171 @@
+"""The streaming step: samples in, tokens out, in one function that is compiled once.
+
+    samples -> filterbanks -> streaming encoder -> source -> decisions -> tokens
+
+Everything a stream remembers is in one pytree of fixed size, batch rows apart from one another, so
+that streams can be batched, stored and moved. A step is one READ: its samples are heard, then as
+much is written as the decisions allow.
+
+With `any` head deciding, what is written does not depend on how the samples are cut into steps: it
+is what the training-time forward pass, run from scratch on the states heard so far, decides. With
+`majority` and `mean` it depends on which decisions were there when a head was overruled; targets
+stay as they were when written.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from simuljax.audio import Features, FeatureState, Statistics, init_stream, normalise, stream_step
+from simuljax.decode.options import Decoding
+from simuljax.decode.prefix import Prefix, init_prefix
+from simuljax.decode.source import Source, append, init_source
+from simuljax.decode.writing import Written, nothing_written, write_on
+from simuljax.models.streaming import StreamingState
+from simuljax.models.translator import Translator
+from simuljax.nn.pointers import Rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamLimits:
+    """What the arrays of a stream hold.
+
+    A source of so many states has ended, whether its sound goes on or not; a sentence of so many
+    tokens is cut. With more tokens than events to write, a step leaves the rest to the next one.
+    """
+
+    states: int = 1500  # 60 s
+    tokens: int = 300
+    events: int = 32
+
+    def __post_init__(self) -> None:
+        if min(self.states, self.tokens, self.events) < 1:
+            raise ValueError(f"{self}: there must be room for 1 of each at least")
+
+
+@flax.struct.dataclass
+class Learnt:
+    """What a step computes with: parameters, the features' statistics, and the rule."""
+
+    variables: Any  # of `model.apply`
+    statistics: Statistics
+    rule: Rule
+
+
+@flax.struct.dataclass
+class Chunk:
+    """More sound for every stream."""
+
+    samples: jax.Array  # [B, C] int16, or float in [-1, 1]
+    length: jax.Array  # int32 [B]: how many are real
+    ended: jax.Array  # bool [B]: nothing will follow
+
+
+@flax.struct.dataclass
+class StreamState:
+    """Streams between two steps."""
+
+    audio: FeatureState
+    encoder: StreamingState
+    source: Source
+    prefix: Prefix
+    samples: jax.Array  # int32 [B]: heard
+    more: jax.Array  # bool [B]: a full step has left something to write
+
+
+@flax.struct.dataclass
+class Events:
+    """What a step has written; `heard` counts samples, its own included."""
+
+    written: Written
+    finished: jax.Array  # bool [B]: nothing more will come
+    more: jax.Array  # bool [B]: more would have come; take another step, without samples if need be
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamingDecoder:
+    """The step of one model. Its methods are pure: `jax.jit(decoder.step, donate_argnums=1)`."""
+
+    model: Translator
+    features: Features = field(default_factory=Features)
+    decoding: Decoding = field(default_factory=Decoding)
+    limits: StreamLimits = field(default_factory=StreamLimits)
+
+    def __post_init__(self) -> None:
+        if self.features.dims != self.model.config.features:
+            raise ValueError(
+                f"the model hears {self.model.config.features} features and these are "
+                f"{self.features.dims}: use those it was trained on"
+            )
+
+    def learnt(self, variables: Any, statistics: Statistics) -> Learnt:
+        """What `step` takes first."""
+        rule = self.decoding.rule(self.model.config.monotonic)
+        return Learnt(variables=variables, statistics=statistics, rule=rule)
+
+    def init(self, learnt: Learnt, batch: int) -> StreamState:
+        """Streams that have heard nothing."""
+        return StreamState(
+            audio=init_stream(self.features, (batch,)),
+            encoder=self.model.init_speech_stream(batch),
+            source=init_source(self.model, learnt.variables, batch, self.limits.states),
+            prefix=init_prefix(self.model, batch, self.limits.tokens, self.decoding),
+            samples=jnp.zeros(batch, jnp.int32),
+            more=jnp.zeros(batch, bool),
+        )
+
+    def step(self, learnt: Learnt, state: StreamState, chunk: Chunk) -> tuple[StreamState, Events]:
+        """One READ, and what is written after it. A stream that has ended hears no more."""
+        before = state.source.known.heard
+        length = jnp.where(before.ended, 0, chunk.length)
+        state = self._hear(learnt, state, chunk, length, chunk.ended & ~before.ended)
+        heard = state.source.known.heard
+        news = (heard.lengths > before.lengths) | heard.ended | state.more
+        prefix, written = write_on(
+            self.model,
+            learnt.variables,
+            state.prefix,
+            nothing_written(len(length), self.limits.events),
+            state.source.known,
+            heard=state.samples,
+            rule=learnt.rule,
+            decoding=self.decoding.fixed(),
+            active=news,
+        )
+        more = ~prefix.finished & (written.count == self.limits.events)
+        state = replace(state, prefix=prefix, more=more)
+        return state, Events(written=written, finished=prefix.finished, more=more)
+
+    def _hear(
+        self,
+        learnt: Learnt,
+        state: StreamState,
+        chunk: Chunk,
+        length: jax.Array,
+        ended: jax.Array,
+    ) -> StreamState:
+        sound, variables = _finite(chunk.samples), learnt.variables
+        audio, features, frames = stream_step(state.audio, sound, length, config=self.features)
+        features = normalise(features, learnt.statistics)
+        encoded: Any = self.model.apply(
+            variables, state.encoder, features, frames, ended=ended, method="stream_speech"
+        )
+        encoder, states, count = encoded
+        return StreamState(
+            audio=audio,
+            encoder=encoder,
+            source=append(self.model, variables, state.source, states, count, ended),
+            prefix=state.prefix,
+            samples=state.samples + length,
+            more=state.more,
+        )
+
+
+def _finite(samples: jax.Array) -> jax.Array:
+    """Silence in place of what is no number."""
+    if not jnp.issubdtype(samples.dtype, jnp.floating):
+        return samples
+    return jnp.where(jnp.isfinite(samples), samples, 0)

@@ -1,0 +1,137 @@
+"""Writing: as many tokens as the decisions allow, without a round trip to the host."""
+
+import dataclasses
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from simuljax.decode.options import Decoding, Gather
+from simuljax.decode.prefix import Known, Prefix, attempt, commit
+from simuljax.decode.repetition import repeated
+from simuljax.models.translator import Translator
+from simuljax.nn.pointers import Heard, Look, Rule
+from simuljax.text import EOS
+
+
+@flax.struct.dataclass
+class Written:
+    """Tokens in the order in which they were written; 0 beyond `count`."""
+
+    tokens: jax.Array  # int32 [B, N]
+    count: jax.Array  # int32 [B]
+    reach: jax.Array  # int32 [B, N]: encoder states that the furthest head attends to
+    heard: jax.Array  # int32 [B, N]: how much of the source had been heard, in the caller's unit
+
+
+@flax.struct.dataclass
+class _Turn:
+    prefix: Prefix
+    written: Written
+    stopped: jax.Array  # bool [B]
+
+
+def nothing_written(batch: int, room: int) -> Written:
+    """Room for so many tokens."""
+    empty = jnp.zeros((batch, room), jnp.int32)
+    return Written(tokens=empty, count=empty[:, :0].sum(1), reach=empty, heard=empty)
+
+
+def write_on(
+    model: Translator,
+    variables: Any,
+    prefix: Prefix,
+    written: Written,
+    known: Known,
+    *,
+    heard: jax.Array,
+    rule: Rule,
+    decoding: Decoding,
+    active: jax.Array | None = None,
+) -> tuple[Prefix, Written]:
+    """Every row writes until it has to read, is finished, or has no more room in `written`.
+
+    `heard` [B] is noted beside each token. Rows that are not `active` [B] have nothing to decide.
+    A row that is not finished and has no more room can go on with a new `written`.
+    """
+    limit = _limit(prefix, known.heard, decoding)
+
+    def turn(state: _Turn) -> _Turn:
+        tried = attempt(model, variables, state.prefix, known, rule)
+        token = _choose(tried.logits[:, 0], state.prefix, known.heard, decoding)
+        reads = _reads(tried.layers.look, known.heard, rule, decoding.gather)
+        if decoding.force_finish:
+            reads |= (token == EOS) & ~known.heard.ended
+        write = ~state.stopped & ~reads
+        reach = tried.layers.look.reach[..., 0].max((0, 2)) + 1
+        prefix = commit(state.prefix, tried, token, write, ~state.stopped)
+        prefix = _finish(prefix, write & (token == EOS), limit, known.heard)
+        written = _append(state.written, write, token, reach, heard)
+        stopped = state.stopped | reads | _stopped(prefix, written, limit)
+        return _Turn(prefix=prefix, written=written, stopped=stopped)
+
+    prefix = _finish(prefix, jnp.zeros_like(prefix.finished), limit, known.heard)
+    stopped = _stopped(prefix, written, limit)
+    stopped = stopped if active is None else stopped | ~active
+    first = _Turn(prefix=prefix, written=written, stopped=stopped)
+    last = jax.lax.while_loop(lambda state: ~state.stopped.all(), turn, first)
+    return last.prefix, last.written
+
+
+def _limit(prefix: Prefix, heard: Heard, decoding: Decoding) -> jax.Array:
+    """int32 [B]: tokens that may be written by now; none of a source that has nothing."""
+    tokens = (decoding.limit.ratio * heard.lengths).astype(jnp.int32) + decoding.limit.constant
+    return jnp.where(heard.lengths > 0, jnp.minimum(tokens, prefix.room), 0)
+
+
+def _finish(prefix: Prefix, ends: jax.Array, limit: jax.Array, heard: Heard) -> Prefix:
+    """Over are sentences that end, and those at the limit of a source that has ended."""
+    at_limit = heard.ended & (prefix.position >= limit)
+    return dataclasses.replace(prefix, finished=prefix.finished | ends | at_limit)
+
+
+def _stopped(prefix: Prefix, written: Written, limit: jax.Array) -> jax.Array:
+    full = written.count >= written.tokens.shape[1]
+    return prefix.finished | full | (prefix.position >= limit)
+
+
+def _reads(look: Look, heard: Heard, rule: Rule, gather: Gather) -> jax.Array:
+    """bool [B]: whether the heads, of all layers together, want to hear more first."""
+    waits = look.waits[..., 0]  # [layers, B, H]
+    match gather:
+        case "any":
+            return waits.any((0, 2))
+        case "majority":
+            return 2 * waits.sum((0, 2)) > waits.shape[0] * waits.shape[2]
+        case "mean":
+            mean = look.p[..., 0].mean((0, 2))
+            return (mean < jax.nn.sigmoid(rule.energy)) & ~heard.ended
+
+
+def _choose(logits: jax.Array, prefix: Prefix, heard: Heard, decoding: Decoding) -> jax.Array:
+    """int32 [B]: the best token that may be written."""
+    is_end = jnp.arange(logits.shape[-1]) == EOS
+    forbidden = jnp.zeros_like(logits, bool)
+    if decoding.repetition is not None:
+        forbidden = repeated(prefix.recent, logits.shape[-1], decoding.repetition) & ~is_end
+    if decoding.avoid_eos_while_reading:
+        forbidden |= is_end & ~heard.ended[:, None]
+    return jnp.where(forbidden, -jnp.inf, logits).argmax(-1).astype(jnp.int32)
+
+
+def _append(
+    written: Written, write: jax.Array, token: jax.Array, reach: jax.Array, heard: jax.Array
+) -> Written:
+    rows = jnp.arange(len(token))
+    place = jnp.where(write, written.count, written.tokens.shape[1])
+
+    def put(values: jax.Array, new: jax.Array) -> jax.Array:
+        return values.at[rows, place].set(new, mode="drop")
+
+    return Written(
+        tokens=put(written.tokens, token),
+        count=written.count + write,
+        reach=put(written.reach, reach),
+        heard=put(written.heard, heard),
+    )

@@ -1,0 +1,131 @@
+"""Frozen dataclasses as JSON and back: what a run was told is stored beside what it learnt.
+
+Reading is strict. A field that is unknown or missing, or a value of another type, is named with its
+place in the document, since a configuration that is read half is a silent wrong number.
+"""
+
+import dataclasses
+import difflib
+import json
+import os
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+T = TypeVar("T")
+
+
+class DocumentError(ValueError):
+    """A document that cannot be read as what it should be."""
+
+
+def to_json(value: Any) -> Any:
+    """The value as JSON has it: dataclasses as objects, tuples as lists, paths as text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return {field.name: to_json(getattr(value, field.name)) for field in fields}
+    if isinstance(value, Mapping):
+        return {key: to_json(held) for key, held in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_json(held) for held in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def from_json(kind: type[T], value: Any, place: str = "") -> T:
+    """The inverse of `to_json` for a value of this type."""
+    made: Any = _read(kind, value, place)
+    return made
+
+
+def write(path: Path, value: Any) -> None:
+    """Writes the document whole or not at all."""
+    beside = path.with_name(path.name + ".partial")
+    beside.write_text(json.dumps(to_json(value), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    os.replace(beside, path)
+
+
+def read(path: Path) -> Any:
+    """What JSON is in the file."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise DocumentError(f"{path} is not there") from error
+    except ValueError as error:
+        raise DocumentError(f"{path} is damaged: {error}") from error
+
+
+def differences(old: Any, new: Any, place: str = "") -> list[str]:
+    """`width.heads was 4 and is 8`, for every leaf in which two documents differ."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return [
+            line
+            for name in dict.fromkeys([*old, *new])
+            for line in differences(old.get(name), new.get(name), _join(place, name))
+        ]
+    return [] if old == new else [f"{place} was {old!r} and is {new!r}"]
+
+
+def _read(kind: Any, value: Any, place: str) -> Any:
+    origin, choices = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _read_union(choices, value, place)
+    if origin is Literal:
+        return _expect(value in choices, value, place, f"one of {choices}")
+    if origin is tuple:
+        _expect(isinstance(value, list), value, place, "a list")
+        kinds = [choices[0]] * len(value) if choices[-1] is Ellipsis else choices
+        _expect(len(kinds) == len(value), value, place, f"a list of {len(kinds)}")
+        pairs = zip(kinds, value, strict=True)
+        return tuple(_read(k, v, f"{place}[{i}]") for i, (k, v) in enumerate(pairs))
+    if dataclasses.is_dataclass(kind):
+        return _read_fields(kind, value, place)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is Path:
+        return Path(_expect(isinstance(value, str), value, place, "a path"))
+    right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    return _expect(right, value, place, f"of type {kind.__name__}")
+
+
+def _read_union(kinds: tuple, value: Any, place: str) -> Any:
+    if value is None and types.NoneType in kinds:
+        return None
+    errors = []
+    for kind in kinds:
+        if kind is not types.NoneType:
+            try:
+                return _read(kind, value, place)
+            except DocumentError as error:
+                errors.append(str(error))
+    raise DocumentError("; or ".join(errors))
+
+
+def _read_fields(kind: Any, value: Any, place: str) -> Any:
+    _expect(isinstance(value, Mapping), value, place, f"an object ({kind.__name__})")
+    hints, names = typing.get_type_hints(kind), [f.name for f in dataclasses.fields(kind)]
+    for name in value:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f"; do you mean {close[0]!r}?" if close else f"; it has {', '.join(names)}"
+            raise DocumentError(f"{_join(place, name)}: {kind.__name__} has no such field{hint}")
+    missing = [name for name in names if name not in value]
+    if missing:
+        raise DocumentError(f"{place or kind.__name__} lacks {', '.join(missing)}")
+    read_values = {n: _read(hints[n], value[n], _join(place, n)) for n in names}
+    try:
+        return kind(**read_values)
+    except ValueError as error:
+        raise DocumentError(f"{place or kind.__name__}: {error}") from error
+
+
+def _expect(right: bool, value: Any, place: str, what: str) -> Any:
+    """The value, if it is right."""
+    if not right:
+        raise DocumentError(f"{place or 'the document'} is {value!r}; it must be {what}")
+    return value
+
+
+def _join(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name

@@ -1,0 +1,93 @@
+"""Latency against quality: the points of several runs as one curve.
+
+Latency is milliseconds and less is better; quality is BLEU or the like and more is better.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+Regime = Literal["low", "medium", "high"]
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Point:
+    """One run of a system at one setting."""
+
+    latency_ms: float
+    quality: float
+    label: str = ""  # of the setting: "k=3", "lambda=0.1"
+
+
+def regime(latency_ms: float) -> Regime:
+    """Low below 1 s, medium below 2 s, high from there on."""
+    if math.isnan(latency_ms):
+        raise ValueError("a run without a latency is in no regime")
+    return "low" if latency_ms < 1000 else "medium" if latency_ms < 2000 else "high"
+
+
+def best_per_regime(points: Iterable[Point]) -> dict[Regime, Point]:
+    """The point of best quality in each regime that has one."""
+    best: dict[Regime, Point] = {}
+    for point in sorted(points):
+        where = regime(point.latency_ms)
+        if where not in best or point.quality > best[where].quality:
+            best[where] = point
+    return best
+
+
+def best_per_bucket(points: Iterable[Point], width_ms: float = 500.0) -> list[Point]:
+    """The point of best quality in each latency bucket [i width, (i+1) width), in order.
+
+    Figure 3 of Ma et al. 2020. Of equal qualities the one of lower latency is taken.
+    """
+    if not width_ms > 0:
+        raise ValueError(f"width_ms must be positive, not {width_ms}")
+    best: dict[int, Point] = {}
+    for point in sorted(points):
+        bucket = math.floor(point.latency_ms / width_ms)
+        if bucket not in best or point.quality > best[bucket].quality:
+            best[bucket] = point
+    return [best[bucket] for bucket in sorted(best)]
+
+
+def frontier(points: Iterable[Point]) -> list[Point]:
+    """The points that no other one beats in both, in order of latency."""
+    front: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.latency_ms, -p.quality)):
+        if not front or point.quality > front[-1].quality:
+            front.append(point)
+    return front
+
+
+def quality_at(points: Sequence[Point], latency_ms: float) -> float:
+    """Quality at a latency, on straight lines between the points; NaN outside them.
+
+    Of several points at one latency the best counts.
+    """
+    best: dict[float, float] = {}
+    for point in sorted(points):
+        best[point.latency_ms] = point.quality
+    if latency_ms in best:
+        return best[latency_ms]
+    for (left, low), (right, high) in pairwise(best.items()):
+        if left < latency_ms < right:
+            return low + (high - low) * (latency_ms - left) / (right - left)
+    return math.nan
+
+
+def hypervolume(points: Iterable[Point], *, latency_ms: float, quality: float = 0.0) -> float:
+    """The area that the points dominate up to a reference latency, above a reference quality.
+
+    In ms times quality. It is exact for the steps between the settings that were run: nothing is
+    interpolated, so a system gains by every point that is better than all faster ones. The same
+    reference for all systems that are compared.
+    """
+    inside = [p for p in frontier(points) if p.latency_ms < latency_ms and p.quality > quality]
+    ends = [*(point.latency_ms for point in inside), latency_ms][1:]
+    return math.fsum(
+        (end - point.latency_ms) * (point.quality - quality)
+        for point, end in zip(inside, ends, strict=True)
+    )

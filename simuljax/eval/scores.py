@@ -1,0 +1,169 @@
+"""Quality and latency of a system from its log, as SimulEval computes them.
+
+    BLEU    of sacrebleu, over all utterances, with its signature
+    AL, LAAL, AP, DAL, ATD, YAAL    means over the utterances that have a word
+    RTF     mean of (last time / source length); computation-aware this is the real-time factor
+    n, skipped    utterances in all, and those without a word (or, computation-aware, a clock)
+
+Two things follow SimulEval where one might do otherwise: of several records with one index the
+last counts, and the pseudo-tokens of ATD are 300 long for text sources too.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from simuljax.eval.latency import (
+    DEFAULT,
+    PROFILES,
+    Profile,
+    average_lagging,
+    average_proportion,
+    differentiable_average_lagging,
+    length_adaptive_average_lagging,
+    yaal,
+)
+from simuljax.eval.records import Record, RecordError, Unit, as_records, find_unit
+from simuljax.eval.token_delay import average_token_delay
+
+LATENCIES = ("AL", "LAAL", "AP", "DAL", "ATD", "YAAL", "RTF")
+Entries = Iterable[Mapping[str, object] | Record]
+Source = Literal["auto", "speech", "text"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quality:
+    """A corpus score, and what sacrebleu says it is."""
+
+    bleu: float
+    signature: str
+
+
+def score(
+    records: Entries,
+    *,
+    profile: Profile = DEFAULT,
+    computation_aware: bool = False,
+    unit: Literal["auto"] | Unit = "auto",
+    source: Source = "auto",
+    tokenize: str | None = None,
+) -> dict[str, Any]:
+    """Score a log: BLEU, AL, LAAL, AP, DAL, ATD, YAAL, RTF, n, skipped, profile, signature.
+
+    Args:
+        records: Dicts as in instances.log, or `Record`s.
+        profile: Which generation of SimulEval to agree with.
+        computation_aware: With the wall clock (`elapsed`) in place of the source (`delays`).
+        unit: What delays and references count; "auto" looks at the predictions.
+        source: "text" if lengths are words read; "auto" looks at the sources.
+        tokenize: sacrebleu's tokenizer; by default 13a for words, and for characters zh, or char
+            where there is kana.
+    """
+    checked = as_records(records)
+    if not checked:
+        raise RecordError("there are no records to score")
+    unit = find_unit(checked) if unit == "auto" else unit
+    each = latencies(
+        checked, profile=profile, computation_aware=computation_aware, unit=unit, source=source
+    )
+    spoken = [values for values in each if values is not None]
+    if computation_aware and not spoken and any(record.delays for record in checked):
+        raise RecordError("no record has elapsed times, so nothing is known of computation")
+    quality = corpus_bleu(checked, tokenize or default_tokenizer(checked, unit))
+    means = {name: _mean([values[name] for values in spoken]) for name in LATENCIES}
+    counts = {"n": len(checked), "skipped": len(checked) - len(spoken)}
+    signature = {"profile": profile, "signature": quality.signature}
+    return {"BLEU": quality.bleu} | means | counts | signature
+
+
+def latencies(
+    records: Sequence[Record],
+    *,
+    profile: Profile = DEFAULT,
+    computation_aware: bool = False,
+    unit: Unit = "word",
+    source: Source = "auto",
+) -> list[dict[str, float] | None]:
+    """Every latency of every record; None for one without a word or, if asked for, a clock."""
+    if profile not in PROFILES:
+        raise ValueError(f"profile is {profile!r}; it must be one of {', '.join(PROFILES)}")
+    each = []
+    for place, record in enumerate(records):
+        if not (record.elapsed if computation_aware else record.delays):
+            each.append(None)
+            continue
+        text = record.has_text_source if source == "auto" else source == "text"
+        try:
+            each.append(_latency(record, profile, computation_aware, unit, text))
+        except ValueError as error:
+            name = place if record.index is None else record.index
+            raise RecordError(f"record {name}: {error}") from None
+    return each
+
+
+def _latency(
+    record: Record, profile: Profile, aware: bool, unit: Unit, text: bool
+) -> dict[str, float]:
+    if aware and text:
+        raise ValueError("a text source has no clock; score it without computation_aware")
+    times = record.elapsed if aware else record.delays
+    reference = record.reference_length(unit)
+    # A text of 1.0 is read to its own end of sentence.
+    source = record.source_length + (text and profile == "simuleval-1.0")
+    end = record.end_elapsed if aware else record.end_delay
+    values = {
+        name: metric(times, source, reference, profile=profile, end_delay=end)
+        for name, metric in (
+            ("AL", average_lagging),
+            ("LAAL", length_adaptive_average_lagging),
+            ("AP", average_proportion),
+            ("DAL", differentiable_average_lagging),
+        )
+    }
+    elapsed = record.elapsed if aware else None
+    atd = average_token_delay(record.delays, source, reference, profile=profile, elapsed=elapsed)
+    early = yaal(times, source, reference, profile=profile)
+    return values | {"ATD": atd, "YAAL": early, "RTF": times[-1] / record.source_length}
+
+
+def corpus_bleu(records: Sequence[Record], tokenize: str = "13a") -> Quality:
+    """BLEU of all predictions, empty ones too; NaN where there are no references."""
+    import sacrebleu
+
+    missing = [place for place, record in enumerate(records) if record.reference is None]
+    if len(missing) == len(records):
+        return Quality(bleu=math.nan, signature="")
+    if missing:
+        raise RecordError(f"{len(missing)} records have no reference, the first is {missing[0]}")
+    metric = sacrebleu.BLEU(tokenize=tokenize)
+    predictions = [record.prediction for record in records]
+    bleu = metric.corpus_score(predictions, [[str(record.reference) for record in records]])
+    return Quality(bleu=bleu.score, signature=str(metric.get_signature()))
+
+
+def average_runs(scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over runs of one system: clocks differ from run to run, so papers give three."""
+    if not scores:
+        raise ValueError("there are no runs to average")
+    first = dict(scores[0])
+    for name in ("n", "profile", "signature"):
+        if any(run[name] != first[name] for run in scores):
+            raise ValueError(f"these are not runs of one evaluation: they differ in {name}")
+    for name in ("BLEU", *LATENCIES):
+        first[name] = math.fsum(run[name] for run in scores) / len(scores)
+    return first
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean of those that are numbers: YAAL is none where every word came after the end."""
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def default_tokenizer(records: Sequence[Record], unit: Unit) -> str:
+    """The tokenizer of sacrebleu for words, Chinese or Japanese."""
+    if unit == "word":
+        return "13a"
+    kana = any("\u3040" <= char <= "\u30ff" for r in records for char in r.reference or "")
+    return "char" if kana else "zh"

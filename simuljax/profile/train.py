@@ -1,0 +1,199 @@
+"""`simuljax profile train`: one update of a preset at a given shape, by part."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simuljax.audio import SpecAugment, Statistics
+from simuljax.audio.spec_augment import LIBRISPEECH_DOUBLE
+from simuljax.batch import Batch
+from simuljax.losses import JointObjective
+from simuljax.models import config, presets
+from simuljax.models.initialise import initialise
+from simuljax.models.translator import Translator
+from simuljax.profile import parts
+from simuljax.train.cache import enable_compilation_cache
+from simuljax.train.flops import BACKWARD, forward_flops, peak_flops
+from simuljax.train.objective import Objective
+from simuljax.train.optimiser import Optimiser
+from simuljax.train.parallel import Replicas
+from simuljax.train.step import TrainState, Update
+
+PRESETS: dict[str, Callable[[], config.Translator]] = {
+    "dar": presets.dar,
+    "small": presets.small,
+    "tiny": presets.tiny,
+}
+# The first pattern that the origin of a kernel matches decides.
+PARTS = {
+    "front end": r"front_end",
+    "optimiser": r"optimiser",
+    "alignment": r"alignment",
+    "DAR": r"decision_attentive",
+    "other losses": r"losses",
+    "speech encoder": r"encode_speech|speech_decisions",
+    "text encoder": r"encode_text|text_decisions",
+    "decoder": r"decode",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainProfile:
+    """Time of an update by part, memory, and how much of the device's arithmetic it uses."""
+
+    preset: Literal["dar", "small", "tiny"] = "dar"
+    utterances: int = 40
+    frames: int = 1000
+    """Of 10 ms, in each utterance."""
+    targets: int = 64
+    sources: int = 64
+    vocabulary: int = 10_000
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    unroll: bool = True
+    """Layers one by one rather than in a loop: longer to compile, faster."""
+    updates: int = 20
+    """In a round; the best of five rounds counts."""
+
+
+def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
+    """Compiles the update, times it, traces it; the trace is kept in the directory, if given."""
+    enable_compilation_cache()
+    update = build(config)
+    replicas = Replicas.on_all("shard_map")
+    batch = replicas.share(random_batch(config))
+    weights = {k: jnp.float32(v) for k, v in update.objective.joint.weights().items()}
+    weights = replicas.replicate(weights)
+    state = replicas.replicate(first_state(update))
+    step: Any = replicas.wrap(update.whole, donate=0)
+    lowered = step.lower(state, batch, weights)
+    start = time.perf_counter()
+    compiled = lowered.compile()
+    compile_s = time.perf_counter() - start
+    call = Repeated(compiled, state, batch, weights)
+    ms = call.best_ms(config.updates)
+    traced = parts.trace(call, 3, trace)
+    origin = parts.origins(compiled.as_text() or "")
+    memory = compiled.memory_analysis()
+    forward = forward_flops(replicas.wrap(update.validate), call.state, batch)
+    flops, device = (1 + BACKWARD) * forward, jax.devices()[0].device_kind
+    peak = peak_flops(device)
+    return {
+        "device": device,
+        "jax": jax.__version__,
+        "config": dataclasses.asdict(config),
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(call.state.params)),
+        "ms": ms,
+        "utterances_per_s": config.utterances / ms * 1e3,
+        "frames_per_s": config.utterances * config.frames / ms * 1e3,
+        "device_ms": sum(traced.ms.values()),
+        "kernels": traced.kernels,
+        "parts_ms": parts.by_part(traced, origin, PARTS),
+        "dearest": parts.dearest(traced, origin),
+        "compile_s": compile_s,
+        "temp_mib": memory.temp_size_in_bytes / 2**20 if memory else None,
+        "arguments_mib": memory.argument_size_in_bytes / 2**20 if memory else None,
+        "model_tflop": flops / 1e12,
+        "utilisation": flops / (ms / 1e3) / peak if peak else None,
+    }
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report for people."""
+    chosen = report["config"]
+    lines = [
+        f"{report['device']}, jax {report['jax']}: {chosen['preset']} in {chosen['dtype']}, "
+        f"{report['parameters'] / 1e6:.1f} M parameters, {chosen['utterances']} x "
+        f"{chosen['frames']} frames, {chosen['targets']} targets, {chosen['sources']} source "
+        "tokens",
+        f"{report['ms']:.1f} ms an update, {report['utterances_per_s']:,.0f} utterances/s, "
+        f"{report['frames_per_s']:,.0f} frames/s; compiled in {report['compile_s']:.0f} s",
+        f"device busy {report['device_ms']:.1f} ms with {report['kernels']} kernels; it needs "
+        f"{report['temp_mib'] or 0:,.0f} MiB, and {report['arguments_mib'] or 0:,.0f} for state",
+    ]
+    if report["utilisation"]:
+        lines.append(
+            f"{report['model_tflop']:.2f} TFLOP by the model, {report['utilisation']:.1%} of peak"
+        )
+    busy = report["device_ms"] or 1
+    for name, ms in report["parts_ms"].items():
+        lines.append(f"  {name:<16}{ms:>8.2f} ms {ms / busy:>7.1%}")
+    return "\n".join(lines)
+
+
+class Repeated:
+    """The update again and again, each on the state that the one before left."""
+
+    def __init__(self, compiled: Any, state: TrainState, *rest: Any):
+        self.compiled, self.state, self.rest = compiled, state, rest
+
+    def __call__(self) -> TrainState:
+        self.state, _ = self.compiled(self.state, *self.rest)
+        return self.state
+
+    def best_ms(self, calls: int, rounds: int = 5) -> float:
+        """Of an update, in the best of several rounds."""
+        jax.block_until_ready(self())
+        best = float("inf")
+        for _ in range(rounds):
+            start = time.perf_counter()
+            for _ in range(calls):
+                self()
+            jax.block_until_ready(self.state)
+            best = min(best, (time.perf_counter() - start) / calls)
+        return best * 1e3
+
+
+def build(chosen: TrainProfile) -> Update:
+    """The update of the preset with every loss on."""
+    base = PRESETS[chosen.preset]()
+    width = dataclasses.replace(base.width, dtype=chosen.dtype, unroll=chosen.unroll)
+    model = dataclasses.replace(
+        base,
+        width=width,
+        source_vocabulary=chosen.vocabulary,
+        target_vocabulary=chosen.vocabulary,
+    )
+    augment: SpecAugment = LIBRISPEECH_DOUBLE
+    zeros, ones = np.zeros(80, np.float32), np.ones(80, np.float32)
+    return Update(
+        model=Translator(model),
+        objective=Objective(joint=JointObjective(latency=0.05), augment=augment),
+        optimiser=Optimiser().build(),
+        statistics=Statistics(mean=zeros + 8, std=ones * 4, frames=1),
+    )
+
+
+def first_state(update: Update) -> TrainState:
+    """The state before the first update."""
+    params, statistics = initialise(update.model, jax.random.key(0, impl="rbg"))
+    optimiser = update.optimiser.init(params)
+    return TrainState(step=jnp.int32(0), params=params, statistics=statistics, optimiser=optimiser)
+
+
+def random_batch(chosen: TrainProfile) -> Batch:
+    """Noise and tokens without padding: the shape at its fullest."""
+    random, rows = np.random.default_rng(0), chosen.utterances
+    samples = (chosen.frames - 1) * 160 + 400
+
+    def tokens(length: int) -> np.ndarray:
+        return random.integers(4, chosen.vocabulary, (rows, length)).astype(np.int32)
+
+    def full(length: int) -> np.ndarray:
+        return np.full(rows, length, np.int32)
+
+    return Batch(
+        audio=random.integers(-9_999, 9_999, (rows, samples)).astype(np.int16),
+        audio_length=full(samples),
+        source=tokens(chosen.sources),
+        source_length=full(chosen.sources),
+        target=tokens(chosen.targets),
+        target_length=full(chosen.targets),
+        index=np.arange(rows, dtype=np.int32),
+    )

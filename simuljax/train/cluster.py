@@ -1,0 +1,163 @@
+"""Joining the other processes of a run, where there are any.
+
+    python -m simuljax train ...                                          alone
+    srun simuljax train ...                                               SLURM: found
+    mpirun simuljax train ...                                             Open MPI: found
+    simuljax train ... --cluster.coordinator 10.0.0.1:1234 --cluster.processes 2 --cluster.index 0
+
+Kubernetes and anything else can give the same three as JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES
+and JAX_PROCESS_ID (or an indexed Job's JOB_COMPLETION_INDEX). Cloud TPU is found by JAX.
+"""
+
+import importlib.util
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+
+class ClusterError(RuntimeError):
+    """The processes of a run cannot find each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where the processes of a run meet; what is None is detected.
+
+    A process that dies takes the others with it, once it has been silent for `silent_s`, since
+    collectives with it would never end. All are started again and resume from the last checkpoint.
+    """
+
+    coordinator: str | None = None  # "host:port", the port free on the host of process 0
+    processes: int | None = None  # 1: alone, whatever the environment says
+    index: int | None = None  # of this process, from 0
+    silent_s: int = 100
+    start_s: int = 300  # for all to arrive
+
+    def __post_init__(self) -> None:
+        if self.coordinator is not None and not re.fullmatch(r".+:\d+", self.coordinator):
+            raise ValueError(
+                f"coordinator is {self.coordinator!r}; give host and port, as in 10.0.0.1:1234"
+            )
+        if self.index is not None and not 0 <= self.index < (self.processes or self.index + 1):
+            raise ValueError(
+                f"index is {self.index} of {self.processes} processes; the first is 0 and the last "
+                f"{(self.processes or 1) - 1}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """What `jax.distributed` is to be told; None where it finds out by itself."""
+
+    found_by: str
+    coordinator: str | None = None
+    processes: int | None = None
+    index: int | None = None
+    devices: tuple[int, ...] | None = None  # of this process, among its host's
+
+
+def join(cluster: Cluster | None = None) -> str:
+    """Meets the other processes, if there are others, and says whom it found.
+
+    Must come before anything is computed. Raises `ClusterError` with what was known and missing.
+    """
+    cluster = cluster or Cluster()
+    meeting = plan_meeting(cluster, os.environ)
+    if meeting is None:
+        return "alone"
+    try:
+        jax.distributed.initialize(
+            coordinator_address=meeting.coordinator,
+            num_processes=meeting.processes,
+            process_id=meeting.index,
+            local_device_ids=meeting.devices,
+            cluster_detection_method="deactivate" if meeting.coordinator else None,
+            initialization_timeout=cluster.start_s,
+            heartbeat_timeout_seconds=cluster.silent_s,
+        )
+    except Exception as error:
+        raise ClusterError(
+            f"{meeting.found_by}: process {meeting.index} of {meeting.processes} did not meet the "
+            f"others at {meeting.coordinator or 'the detected address'} within {cluster.start_s} s "
+            f"({error}). See that all were started and reach that port, or run alone with "
+            "processes=1."
+        ) from error
+    return f"process {jax.process_index()} of {jax.process_count()} ({meeting.found_by})"
+
+
+def is_primary() -> bool:
+    """Whether this process is the one that writes and speaks."""
+    return jax.process_index() == 0
+
+
+def plan_meeting(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | None:
+    """How to meet, from what was given and the environment; None for a process that is alone."""
+    if cluster.processes == 1:
+        return None
+    given = told(cluster, environment)
+    if given is not None:
+        return given if given.processes != 1 else None
+    if "SLURM_STEP_NODELIST" in environment and int(environment.get("SLURM_NTASKS", "1")) > 1:
+        return Meeting(found_by="SLURM", devices=slurm_devices(environment))
+    if int(environment.get("OMPI_COMM_WORLD_SIZE", "1")) > 1:
+        return Meeting(found_by="Open MPI")
+    if importlib.util.find_spec("libtpu") and on_cloud_tpu():
+        return Meeting(found_by="Cloud TPU")
+    if "JOB_COMPLETION_INDEX" in environment and "KUBERNETES_SERVICE_HOST" in environment:
+        return kubernetes()
+    return None
+
+
+def told(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | None:
+    """The meeting of which something was said, in the configuration or by variables."""
+    coordinator = cluster.coordinator or environment.get("JAX_COORDINATOR_ADDRESS")
+    count, index = environment.get("JAX_NUM_PROCESSES"), environment.get("JAX_PROCESS_ID")
+    processes = cluster.processes or (int(count) if count else None)
+    own = int(index or environment.get("JOB_COMPLETION_INDEX", "-1"))
+    own = cluster.index if cluster.index is not None else own if own >= 0 else None
+    if processes == 1 or (coordinator, processes, cluster.index, index) == (None,) * 4:
+        return Meeting(found_by="", processes=1) if processes == 1 else None
+    missing = [
+        f"{name} (or {variable})"
+        for name, variable, value in (
+            ("coordinator", "JAX_COORDINATOR_ADDRESS", coordinator),
+            ("processes", "JAX_NUM_PROCESSES", processes),
+            ("index", "JAX_PROCESS_ID", own),
+        )
+        if value is None
+    ]
+    if missing:
+        raise ClusterError(
+            f"Of a run of several processes, coordinator={coordinator}, processes={processes}, "
+            f"index={own} are known: give {' and '.join(missing)} too, or none of them."
+        )
+    return Meeting(found_by="as told", coordinator=coordinator, processes=processes, index=own)
+
+
+def slurm_devices(environment: Mapping[str, str]) -> tuple[int, ...] | None:
+    """All of a node's GPUs where it has one task; by default JAX takes one a task."""
+    tasks = re.sub(r"\(x\d+\)", "", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    gpus = environment.get("SLURM_GPUS_ON_NODE", "")
+    alone = tasks and all(count == "1" for count in tasks.split(","))
+    return tuple(range(int(gpus))) if alone and gpus.isdecimal() else None
+
+
+def on_cloud_tpu() -> bool:
+    """Whether this machine has TPUs of its own."""
+    return any(Path("/dev").glob("accel*")) or any(Path("/dev/vfio").glob("[0-9]*"))
+
+
+def kubernetes() -> Meeting:
+    """JAX asks the cluster's API, for which it needs a package and a permission."""
+    if importlib.util.find_spec("kubernetes") is None:
+        raise ClusterError(
+            "This is a pod of an indexed Kubernetes Job, and the others are not known. Set "
+            "JAX_COORDINATOR_ADDRESS and JAX_NUM_PROCESSES in the pod (see "
+            "experiments/launch/kubernetes.yaml), pip install 'jax[k8s]', or set "
+            "JAX_NUM_PROCESSES=1 for a pod that trains alone."
+        )
+    return Meeting(found_by="Kubernetes")

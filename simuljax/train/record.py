@@ -1,0 +1,125 @@
+"""What a run says about itself: the record, the console line. Only the primary process speaks."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from simuljax.losses import Loss, TermSum, combine
+from simuljax.train.cluster import is_primary
+from simuljax.train.console import ConsoleLine, Progress
+from simuljax.train.flops import peak_flops
+from simuljax.train.metrics import MetricsWriter
+from simuljax.train.step import Report, Validation
+
+FRAME = 160  # samples in 10 ms
+
+
+@dataclass(kw_only=True)
+class Work:
+    """What was done since the last line, by this process.
+
+    Lengths are added up when the line is written: a batch may be on a device, which would have to
+    be waited for.
+    """
+
+    samples: list[Any] = field(default_factory=list)  # [rows] each
+    tokens: list[Any] = field(default_factory=list)
+    flops: float = 0.0  # on all devices
+    aside_s: float = 0.0  # seconds spent on other things: compiling, validating, saving
+
+
+class Record:
+    """The files and the line; silent on every process but the primary."""
+
+    def __init__(
+        self,
+        run: Path,
+        *,
+        resume_from: int,
+        last: int,
+        updates_per_epoch: float,
+        tensorboard: Literal["off", "on"],
+    ) -> None:
+        self.work, self._updates_per_epoch = Work(), updates_per_epoch
+        self._metrics = self._console = None
+        if is_primary():
+            peak = peak_flops(jax.devices()[0].device_kind)
+            self._metrics = MetricsWriter(run, resume_from=resume_from, tensorboard=tensorboard)
+            self._console = ConsoleLine(
+                total_steps=last, peak_flops=peak and peak * jax.device_count()
+            )
+
+    @property
+    def wants_flops(self) -> bool:
+        """Whether counting them leads to anything."""
+        return self._console is not None and self._console.peak_flops is not None
+
+    def update(self, step: int, report: Report, rate: float) -> None:
+        """The numbers of an update, into the files."""
+        if self._metrics is not None:
+            loss: Loss = report.loss
+            values = {
+                "loss": loss.total,
+                **loss.terms,
+                **{f"weighted_{name}": value for name, value in loss.weighted.items()},
+                **accuracies(report.right),
+                "gradient_norm": report.gradient_norm,
+                "learning_rate": rate,
+            }
+            self._metrics.write(step, values)
+
+    def line(self, step: int, report: Report, rate: float, note: str | None = None) -> None:
+        """The same for people, with the rates since the line before."""
+        done, self.work = self.work, Work()
+        if self._console is None:
+            return
+        progress = Progress(
+            step=step,
+            loss=float(report.loss.total),
+            terms={name: float(value) for name, value in report.loss.terms.items()},
+            gradient_norm=float(report.gradient_norm),
+            learning_rate=rate,
+            epoch=step / self._updates_per_epoch,
+            note=note,
+        )
+        hosts = jax.process_count()
+        self._console.show(
+            progress,
+            time.time(),
+            frames=_total(done.samples) // FRAME * hosts,
+            tokens=_total(done.tokens) * hosts,
+            flops=done.flops,
+            aside=done.aside_s,
+        )
+
+    def validation(self, step: int, seen: Validation) -> dict[str, float]:
+        """The terms of a validation, into the files; also given, on every process."""
+        terms = combine(seen.sums, dict.fromkeys(seen.sums, 1.0)).terms
+        values = {name: float(value) for name, value in terms.items()} | accuracies(seen.right)
+        if self._metrics is not None:
+            self._metrics.write(step, values, split="valid")
+        return values
+
+    def close(self) -> None:
+        """Closes the files, and leaves the last line standing."""
+        if self._metrics is not None:
+            self._metrics.close()
+        if self._console is not None:
+            self._console.finish()
+
+
+def _total(lengths: list[Any]) -> int:
+    return sum(int(np.sum(each)) for each in jax.device_get(lengths))
+
+
+def accuracies(right: Mapping[str, TermSum]) -> dict[str, float]:
+    """Tokens that were right, of all, by branch."""
+    return {
+        f"{branch}_accuracy": float(s.numerator) / max(1.0, float(s.denominator))
+        for branch, s in right.items()
+    }

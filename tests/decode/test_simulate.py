@@ -1,0 +1,132 @@
+"""A simulated stream decides as a from-scratch pass does on exactly what has been heard."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.audio import Filterbank, frame_count
+from simuljax.decode.offline import translate_speech
+from simuljax.decode.options import Decoding, LengthLimit, Repetition
+from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
+from simuljax.nn.monotonic import Monotonic
+from tests.decode import small
+from tests.oracles import simultaneous
+
+FRAMES, UNIT = 96, 240  # ms of a READ
+SAMPLES = np.array([240 + 160 * FRAMES, 5_000, 0, 10_000, 15_000, 9_999], np.int32)
+DECODING = Decoding(
+    limit=LengthLimit(ratio=0.25, constant=4), repetition=Repetition(longest=2, times=1)
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = small.translator()
+    return model, small.parameters(model)
+
+
+@pytest.fixture(scope="module")
+def features():
+    size = (len(SAMPLES), FRAMES, small.FEATURES)
+    return 2 * np.random.default_rng(5).normal(size=size).astype(np.float32)
+
+
+def frames_of(samples):
+    return frame_count(jnp.asarray(samples), Filterbank())
+
+
+def rows(found):
+    """Tokens, delays and reach of each row."""
+    for n, *row in zip(
+        found.lengths, *map(np.asarray, (found.tokens, found.delays, found.reach)), strict=True
+    ):
+        assert not any(values[n:].any() for values in row)
+        yield [values[:n].tolist() for values in row]
+
+
+def expected_rows(model, variables, features, decoding, history):
+    """By the oracle; the encoder hears each prefix from scratch."""
+    decoder = small.oracle(model, variables, threshold=decoding.threshold)
+
+    @small.fast
+    def encode(features, frames):
+        return model.apply(variables, features, frames, train=False, method="encode_speech")
+
+    written = [simultaneous.Written() for _ in SAMPLES]
+    for read in range(1, 1 + -(-max(SAMPLES) // (16 * UNIT))):
+        heard = np.minimum(16 * UNIT * read, SAMPLES)
+        encoded = encode(features, frames_of(heard))
+        for row, so_far in enumerate(written):
+            states = np.asarray(encoded.states[row, : encoded.lengths[row]])
+            known = simultaneous.fixed_windows(states, small.STEP, heard[row] == SAMPLES[row])
+            simultaneous.write_on(
+                decoder, so_far, known, heard[row] / 16, decoding, history=history
+            )
+    assert all(so_far.finished for so_far in written)
+    return [[w.tokens, w.heard, w.reach] for w in written]
+
+
+QUICK = [("any", "recomputed", {})]
+SLOW = [
+    ("majority", "kept", {"avoid_eos_while_reading": True}),
+    ("any", "kept", {"force_finish": True}),
+    ("majority", "recomputed", {}),
+    ("mean", "kept", {}),
+    ("mean", "recomputed", {"threshold": 0.7}),
+]
+
+
+@pytest.mark.parametrize(
+    ("gather", "history", "changes"),
+    QUICK + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW],
+)
+def test_every_decision_is_that_of_a_pass_from_scratch(model, features, gather, history, changes):
+    model, variables = model
+    decoding = small.changed(DECODING, gather=gather, **changes)
+    listening = Listening(read_ms=UNIT, history=history)
+
+    @small.fast
+    def simulated(variables):
+        given = (model, variables, features, SAMPLES)
+        return simulate_speech(*given, decoding=decoding, listening=listening)
+
+    found = list(rows(simulated(variables)))
+    assert found == expected_rows(model, variables, features, decoding, history)
+    assert len({delay for _, delays, _ in found for delay in delays}) > 4, "too few READs"
+
+
+def test_whole_and_in_parts(model, features):
+    """One READ of everything is offline decoding; and later sound changes nothing before it."""
+    model, variables = model
+
+    def simulated(features, read_ms):
+        listening = Listening(read_ms=read_ms)
+        given = (model, variables, features, SAMPLES)
+        return simulate_speech(*given, decoding=DECODING, listening=listening)
+
+    frames = frames_of(SAMPLES)
+    offline = translate_speech(model, variables, features, frames, decoding=DECODING)
+    whole = simulated(features, 2_000)
+    np.testing.assert_array_equal(whole.tokens, offline.tokens)
+    np.testing.assert_array_equal(whole.reach, offline.delays)
+    np.testing.assert_array_equal(whole.delays[:, 0], SAMPLES / 16)
+    sign = np.where(np.arange(FRAMES) < 40, 1, -1)[:, None]
+    parts, other = simulated(features, 120), simulated(features * sign, 120)
+    early = (parts.delays <= 360) & (parts.delays > 0)  # frame 40 ends at 425 ms
+    np.testing.assert_array_equal(parts.tokens * early, other.tokens * early)
+    assert early.sum() > 5 and np.any(parts.tokens != other.tokens)
+
+
+@pytest.mark.slow
+def test_wait_3_on_text_reads_three_tokens_and_then_one_a_token():
+    model = small.translator(Monotonic(policy="wait_k", wait_k=(3, 3)))
+    tokens, lengths = np.full((2, 9), 5, np.int32), np.array([9, 4])
+    decoding = small.changed(DECODING, limit=LengthLimit(ratio=1.0, constant=0))
+
+    @small.fast
+    def simulated(variables):
+        return simulate_text(model, variables, tokens, lengths, decoding=decoding)
+
+    found = simulated(small.parameters(model))
+    for n, delays, total in zip(found.lengths, found.delays, lengths, strict=True):
+        assert n > 2 and delays[:n].tolist() == [min(3 + i, total) for i in range(n)]

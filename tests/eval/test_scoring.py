@@ -1,0 +1,92 @@
+"""The command `simuljax score`."""
+
+import json
+import math
+
+import pytest
+import tyro
+
+from simuljax.eval import score
+from simuljax.eval.records import as_records, write_records
+from simuljax.eval.scoring import build_report, score_command, table
+from tests.eval.logs import made_up
+
+
+@pytest.fixture
+def log(tmp_path):
+    write_records(tmp_path / "instances.log", as_records(made_up(2)))
+    return tmp_path / "instances.log"
+
+
+def run(*args):
+    command = tyro.cli(score_command, args=[str(arg) for arg in args])
+    command()
+
+
+def test_a_table_with_and_without_computation(log, capsys):
+    run(log)
+    out = capsys.readouterr().out
+    plain, aware = score(made_up(2)), score(made_up(2), computation_aware=True)
+    for name in ("AL", "LAAL", "DAL", "ATD", "YAAL"):
+        (line,) = [line for line in out.splitlines() if line.split()[:1] == [name]]
+        assert line.split() == [name, f"{plain[name]:.1f}", "ms", f"{aware[name]:.1f}", "ms"]
+    assert "20 utterances\n" in out and "profile simuleval-1.1" in out
+    assert plain["signature"] in out
+
+
+def test_json_is_what_score_says(log, tmp_path, capsys):
+    run(log, "--json", "-", "--profile", "simuleval-1.0")
+    report = json.loads(capsys.readouterr().out)
+    aware = report.pop("computation_aware")
+    assert report == score(made_up(2), profile="simuleval-1.0")
+    assert aware == score(made_up(2), profile="simuleval-1.0", computation_aware=True)
+    run(log, "--computation-aware", "--json", tmp_path / "scores.json")
+    assert json.loads((tmp_path / "scores.json").read_text()) == score(
+        made_up(2), computation_aware=True
+    )
+    assert "with computation" not in capsys.readouterr().out
+
+
+def test_json_has_null_where_there_is_no_value(tmp_path, capsys):
+    late = [r | {"delays": [r["source_length"]] * len(r["delays"])} for r in made_up(2)]
+    write_records(tmp_path / "log", as_records(late))
+    assert math.isnan(score(late)["YAAL"])
+    run(tmp_path / "log", "--json", "-")
+    assert json.loads(capsys.readouterr().out)["YAAL"] is None
+
+
+def test_a_log_without_a_clock_has_one_column():
+    report = build_report(as_records(r | {"elapsed": []} for r in made_up(2)))
+    assert "computation_aware" not in report
+    assert "by the source" not in table(report)
+
+
+def test_text_is_counted_in_words(tmp_path, capsys):
+    record = {"prediction": "a b", "delays": [1, 2], "elapsed": [0, 0], "reference": "a b"}
+    write_records(tmp_path / "log", as_records([record | {"source": "x y", "source_length": 2}]))
+    run(tmp_path / "log")
+    assert "1.0 words" in capsys.readouterr().out
+
+
+def test_skipped_utterances_are_told(capsys):
+    silent = {"prediction": "", "delays": [], "reference": "ja", "source_length": 9.0}
+    assert "21 utterances, 1 of them" in table(build_report(as_records([*made_up(2), silent])))
+
+
+def test_long_form_scores_stand_below():
+    long_form = {"BLEU": 16.4, "StreamLAAL": 1869.7, "StreamLAAL_CA": math.nan}
+    long_form |= {"LongYAAL": 1082.9, "LongYAAL_CA": math.nan, "n": 468, "skipped": 3}
+    text = table(build_report(as_records(made_up(2))) | {"long_form": long_form})
+    assert "1869.7 ms" in text and "468 segments, 3 of them without a word" in text
+
+
+def test_failures_say_what_is_wrong(log, tmp_path):
+    bad = tmp_path / "bad.log"
+    bad.write_text("{}\n")
+    with pytest.raises(SystemExit, match=r"simuljax: .*bad.log, line 1: delays must be"):
+        run(bad)
+    with pytest.raises(SystemExit, match=r"simuljax: .*nowhere"):
+        run(tmp_path / "nowhere")
+    with pytest.raises(SystemExit) as bad_use:
+        run(log, "--segments", tmp_path / "times.yaml")
+    assert bad_use.value.code == 2

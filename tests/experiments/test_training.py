@@ -1,0 +1,191 @@
+"""`simuljax train` and `simuljax evaluate` from files to files, and what they refuse."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from data_pipelines.corpora import Phrasebook
+from data_pipelines.prepare import Preparation, prepare
+from experiments.evaluation import Evaluation, evaluate
+from experiments.experiment import Begin, ExperimentError, load_experiments
+from experiments.training import record, train
+from simuljax import cli
+from simuljax.eval import read_records
+from simuljax.run import RunError, learnt, open_run
+from tests.experiments.small_run import FILE, experiment
+
+pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("corpus") / "phrasebook"
+    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, directory, 1)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "joint"
+    train(experiment(corpus, run))
+    return run
+
+
+def test_a_run_has_all_that_is_needed_to_use_it(trained):
+    run = open_run(trained)
+    assert run.model.target_vocabulary == run.target.size > 10
+    assert run.heard.features.dims == 80
+    params = learnt(run, "last").params
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert {line["split"] for line in lines} == {"train", "valid"}
+    assert {"st_nll", "mt_nll", "kd", "car", "dar"} <= lines[0]["values"].keys()
+
+
+def test_evaluation_writes_a_log_that_can_be_scored(trained):
+    scores = evaluate(Evaluation(run=trained, split="test", frames=8_000))
+    folder = trained / "eval" / "test-speech-streamed"
+    records = read_records(folder)
+    assert scores["n"] == len(records) == 6
+    assert [record.index for record in records] == list(range(6))
+    for held in records:
+        assert all(0 < delay <= held.source_length + 1e-3 for delay in held.delays)
+        assert len(held.delays) == len(held.prediction.split())
+    assert json.loads((folder / "scores.json").read_text())["n"] == 6
+    assert math.isfinite(scores["BLEU"])
+
+
+def test_text_and_speech_are_told_apart(trained):
+    text = evaluate(Evaluation(run=trained, split="test", branch="text", mode="offline"))
+    assert text["n"] == 6
+
+
+def test_a_run_that_goes_on_does_not_begin_anew(corpus, trained):
+    longer = experiment(corpus, trained)
+    longer = dataclasses.replace(longer, training=dataclasses.replace(longer.training, updates=6))
+    assert int(train(longer).step) == 6
+
+
+def test_another_experiment_is_refused_in_the_same_directory(corpus, trained):
+    other = experiment(corpus, trained)
+    wider = dataclasses.replace(other.model, decoder_layers=2)
+    with pytest.raises(ExperimentError, match="decoder_layers was 1 and is 2"):
+        train(dataclasses.replace(other, model=wider))
+
+
+def test_parameters_come_from_another_run(corpus, trained, tmp_path, capsys):
+    base = experiment(corpus, tmp_path / "second")
+    begun = dataclasses.replace(
+        base,
+        corpus=dataclasses.replace(base.corpus, vocabularies_of=trained),
+        begin=(Begin(run=trained, checkpoint="last"),),
+        training=dataclasses.replace(base.training, updates=0),
+    )
+    state = train(begun)
+    wanted = learnt(open_run(trained), "last").params
+    for own, given in zip(jax.tree.leaves(state.params), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(np.asarray(own), np.asarray(given))
+    assert "left: no rule          0" in capsys.readouterr().out
+
+
+def test_embeddings_of_another_vocabulary_are_refused(corpus, trained, tmp_path):
+    base = experiment(corpus, tmp_path / "third")
+    other = dataclasses.replace(base.corpus.target, lowercase=True)
+    begun = dataclasses.replace(
+        base,
+        corpus=dataclasses.replace(base.corpus, target=other),
+        begin=(Begin(run=trained),),
+    )
+    with pytest.raises(ExperimentError, match=r"decoder/embedding.*vocabularies-of"):
+        train(begun)
+
+
+def test_a_vocabulary_of_another_run_is_refused(trained, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("config.json", "features.json", "vocab.source.json"):
+        (copy / name).write_bytes((trained / name).read_bytes())
+    told = json.loads((copy / "config.json").read_text())
+    told["model"]["target_vocabulary"] += 1
+    (copy / "config.json").write_text(json.dumps(told))
+    (copy / "vocab.target.json").write_bytes((trained / "vocab.target.json").read_bytes())
+    with pytest.raises(RunError, match=r"vocab\.target\.json has .* pieces .* another run"):
+        open_run(copy)
+
+
+def refused(capsys, *args: str) -> tuple[int, str]:
+    """The exit status of a command that must fail, and what it says."""
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(args)
+    said = capsys.readouterr().err
+    code = exit_.value.code
+    return (code, said) if isinstance(code, int) else (1, str(code))
+
+
+@pytest.fixture
+def file(corpus, tmp_path) -> Path:
+    path = tmp_path / "experiment.py"
+    path.write_text(FILE.format(corpus=str(corpus), run=str(tmp_path / "run")))
+    return path
+
+
+def test_a_typo_exits_2_with_a_suggestion(file, capsys):
+    code, said = refused(capsys, "train", str(file), "--training.updtes", "3")
+    assert code == 2
+    assert "--training.updates" in said
+
+
+def test_a_missing_corpus_is_named_with_the_command_that_builds_it(file, capsys):
+    code, said = refused(capsys, "train", str(file), "--corpus.directory", "/nowhere")
+    assert code == 1
+    assert "/nowhere holds no prepared corpus" in said
+    assert "simuljax prepare" in said
+
+
+def test_rows_that_do_not_divide_among_devices_are_refused(file, capsys):
+    assert jax.device_count() == 4
+    code, said = refused(capsys, "train", str(file), "--corpus.budget.row-multiple", "2")
+    assert code == 1
+    assert "multiple of 4" in said
+
+
+def test_a_batch_too_small_for_the_longest_example_is_refused(file, capsys):
+    code, said = refused(capsys, "train", str(file), "--corpus.budget.frames", "300")
+    assert code == 1
+    assert "raise the budget" in said
+
+
+def test_a_file_that_is_no_experiment_is_refused(tmp_path, capsys):
+    (tmp_path / "no.py").write_text("x = 1\n")
+    code, said = refused(capsys, "train", str(tmp_path / "no.py"))
+    assert code == 1
+    assert "EXPERIMENT" in said
+
+
+def test_what_may_change_when_a_run_goes_on(corpus, tmp_path):
+    first = experiment(corpus, tmp_path)
+    record(first)
+    longer = dataclasses.replace(first.training, updates=9, patience=2)
+    record(dataclasses.replace(first, training=longer))
+    with pytest.raises(ExperimentError, match=r"training\.seed was 0 and is 1"):
+        record(dataclasses.replace(first, training=dataclasses.replace(first.training, seed=1)))
+
+
+EXPERIMENT_FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*_*.py"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in EXPERIMENT_FILES if "EXPERIMENT" in p.read_text()],
+    ids=lambda path: path.stem,
+)
+def test_every_experiment_file_builds(path):
+    for name, built in load_experiments(path).items():
+        assert built.run.name == (name or built.run.name)
+        for begin in built.begin:
+            assert begin.run != built.run

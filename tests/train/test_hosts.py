@@ -1,0 +1,86 @@
+"""Two processes that are one run: equal to one process, stopped together, resumed after a death."""
+
+import signal
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from simuljax.train.average import load
+from simuljax.train.checkpoint import Checkpoints
+from simuljax.train.drive import Driver
+from simuljax.train.loop import drive, fit
+from simuljax.train.metrics import read_metrics
+from tests.train import runs, small
+from tests.train.processes import Process, two
+from tests.train.states import assert_same_bits
+
+pytestmark = pytest.mark.slow
+WAY, SGD, SILENT_S = "shard_map", ("--method", "sgd"), 10
+
+
+@pytest.fixture(scope="module")
+def by_sgd() -> Driver:
+    return drive(runs.MODEL, runs.training(method="sgd"), small.HEARD)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory) -> Path:
+    """Uninterrupted, on two hosts, by both ways."""
+    run = tmp_path_factory.mktemp("together")
+    ended(two(run, *SGD, "--ways", "pmap", WAY, "--average", "2"))
+    return run
+
+
+def ended(processes: list[Process]) -> None:
+    for process in processes:
+        assert process.ended() == 0, process.said
+
+
+def assert_close(one, other) -> None:
+    largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(one))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * largest), one, other
+    )
+
+
+@pytest.mark.parametrize("way", ["pmap", WAY])
+def test_two_hosts_are_as_one(together, by_sgd, tmp_path, way):
+    state = fit(tmp_path, runs.MODEL, runs.training(method="sgd"), runs.data(), driver=by_sgd)
+    held = load(together / way, "last")
+    assert held.steps == (12,)
+    assert_close(held.params, jax.device_get(state.params))
+    assert load(together / way, "averaged").steps == (8, 12)
+    one, both = read_metrics(tmp_path), read_metrics(together / way)
+    assert [line["step"] for line in both] == [line["step"] for line in one]  # written once
+    for a, b in zip(one, both, strict=True):
+        assert a["values"] == pytest.approx(b["values"], rel=1e-4)
+
+
+def test_a_signal_to_one_stops_both_and_one_host_goes_on(by_sgd, tmp_path):
+    pair = two(tmp_path, *SGD, "--updates", "1000", "--pause", "0.05")
+    pair[0].wait_for_step(6)
+    pair[1].popen.send_signal(signal.SIGTERM)
+    ended(pair)
+    reached = Checkpoints(tmp_path / WAY / "checkpoints").steps()[-1]
+    assert 6 <= reached < 1000
+    assert all(f"ended {WAY} {reached}" in process.said for process in pair)
+    training = runs.training(method="sgd", updates=reached + 4)
+    resumed = fit(tmp_path / WAY, runs.MODEL, training, runs.data(), driver=by_sgd)
+    whole = fit(tmp_path / "whole", runs.MODEL, training, runs.data(), driver=by_sgd)
+    assert int(resumed.step) == reached + 4
+    assert_close(jax.device_get(resumed.params), jax.device_get(whole.params))
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_death_ends_both_and_both_resume(together, tmp_path, victim):
+    pair = two(tmp_path, *SGD, "--pause", "0.3")
+    pair[0].wait_for_step(6)
+    pair[victim].kill()
+    start = time.monotonic()
+    assert pair[1 - victim].ended() != 0
+    assert time.monotonic() - start < 3 * SILENT_S
+    ended(two(tmp_path, *SGD))
+    assert_same_bits(load(tmp_path / WAY, "last").params, load(together / WAY, "last").params)
