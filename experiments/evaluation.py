@@ -34,7 +34,7 @@ from simuljax.eval.records import NAME as LOG
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.run import Run, learnt, open_run
-from simuljax.text import EOS, WordStream
+from simuljax.text import EOS, WordStream, count_words, word_boundaries
 from simuljax.train.average import Loaded
 
 
@@ -169,17 +169,19 @@ def translated(
         if index < 0:
             continue
         count = int(lengths[row])
-        words, heard = word_delays(run, tokens[row, :count], delays[row, :count])
         is_text = chosen.branch == "text"
+        when = delays[row, :count]
+        if is_text:
+            when = in_words(run, batch.source[row], when)
+        words, heard = word_delays(run, tokens[row, :count], when)
         duration = float(batch.audio_length[row]) * 1000 / RATE
         yield Record(
             index=int(index),
             prediction=" ".join(words),
             delays=tuple(heard),
-            elapsed=tuple(heard),
             reference=reference(run, table, int(index)),
             source=table.transcript[index] if is_text else table.id[index],
-            source_length=float(batch.source_length[row]) if is_text else duration,
+            source_length=len(table.transcript[index].split()) if is_text else duration,
         )
 
 
@@ -241,6 +243,12 @@ def word_delays(run: Run, tokens: np.ndarray, delays: np.ndarray) -> tuple[list[
         heard += [float(delay)] * len(new)
     rest = stream.finish()
     return words + rest, heard + [float(delays[-1]) if len(delays) else 0.0] * len(rest)
+
+
+def in_words(run: Run, source: np.ndarray, delays: np.ndarray) -> np.ndarray:
+    """Delays in pieces of the source as delays in its words, one that has begun included."""
+    words = count_words(word_boundaries(run.source), source, trailing="count")
+    return np.asarray(words)[np.maximum(delays.astype(int), 1) - 1]
 
 
 def reference(run: Run, table: Any, index: int) -> str:

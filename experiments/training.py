@@ -18,9 +18,10 @@ from simuljax import __version__, document
 from simuljax.run import CONFIG_FILE, Run, learnt, open_run, parameter_count, shapes
 from simuljax.train import cluster
 from simuljax.train.cache import enable_compilation_cache
+from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.loop import Data, fit
 from simuljax.train.step import TrainState
-from simuljax.train.transfer import Rule, by_path, source_of, transfer
+from simuljax.train.transfer import Rule, by_path, check_rules, source_of, transfer
 
 # What may change when a run goes on; everything else makes it another run.
 FREE = (
@@ -155,11 +156,16 @@ def describe(experiment: Experiment, fed: Fed) -> str:
 
 def beginning(experiment: Experiment, fed: Fed) -> Callable[[Any], Any] | None:
     """How the first parameters are made from other runs', checked before anything is compiled."""
-    if not experiment.begin:
-        return None
+    if not experiment.begin or Checkpoints(experiment.run / CHECKPOINTS).steps():
+        return None  # or it goes on from its own
     donors = [(begin, open_run(begin.run)) for begin in experiment.begin]
+    own = by_path(shapes(experiment.model)[0])
     for begin, donor in donors:
-        check_vocabularies(begin, donor, fed, by_path(shapes(experiment.model)[0]))
+        check_vocabularies(begin, donor, fed, own)
+        try:
+            check_rules([Rule.parse(r) for r in begin.rules], own, by_path(shapes(donor.model)[0]))
+        except ValueError as error:
+            raise ExperimentError(f"the rules for {begin.run}: {error}") from error
 
     def take(params: Any) -> Any:
         for begin, donor in donors:

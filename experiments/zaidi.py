@@ -5,7 +5,7 @@ paper's rows of it, all with the same schedule:
 
     asr, mt          the recogniser and the offline translator that every row begins with
     mma ... mma_dar  table 3, at lambda = 0
-    lambda_*         the best of them trained on with the latency loss, for the curves
+    *_lambda_*       each of them trained on with the latency loss, for the curves
 """
 
 import dataclasses

@@ -12,9 +12,12 @@ import tyro
 
 from data_pipelines import building, throughput
 from data_pipelines.utterance import CorpusError
-from experiments import evaluation, synthetic_alignment, training
+from experiments import demo as demonstration
+from experiments import evaluation, training
+from experiments.demo import DemoConfig
 from experiments.experiment import ExperimentError
-from experiments.synthetic_alignment import DemoConfig
+from simuljax import terminal
+from simuljax.audio import AudioError
 from simuljax.document import DocumentError
 from simuljax.eval import RecordError, scoring
 from simuljax.profile import alignment, dar
@@ -22,6 +25,8 @@ from simuljax.profile import train as train_profile
 from simuljax.run import RunError
 from simuljax.text import VocabularyError
 from simuljax.train.checkpoint import CheckpointError
+from simuljax.train.cluster import ClusterError
+from simuljax.train.seal import MismatchError
 
 Command = Callable[[], object]
 REFUSALS = (
@@ -29,9 +34,12 @@ REFUSALS = (
     ExperimentError,
     RunError,
     RecordError,
+    AudioError,
     DocumentError,
     VocabularyError,
     CheckpointError,
+    MismatchError,
+    ClusterError,
     FloatingPointError,
 )
 What = (
@@ -49,8 +57,8 @@ PARTS = {
 
 
 def demo(config: DemoConfig) -> Command:
-    """Train a tiny monotonic decoder on a made-up alignment task and draw what it learnt."""
-    return lambda: synthetic_alignment.run(config)
+    """Build a small corpus, train the joint model on it, stream new sentences, score and draw."""
+    return lambda: demonstration.run(config)
 
 
 def profile(what: What, json: str | None = None, trace: Path | None = None) -> Command:
@@ -112,6 +120,7 @@ def _read(args: list[str]) -> Command:
             "train": train,
             "evaluate": evaluate,
             "score": scoring.score_command,
+            "translate": terminal.translate_command,
             "profile": profile,
         },
         prog="simuljax",

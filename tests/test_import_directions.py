@@ -28,11 +28,13 @@ STANDS_ON = {
         "simuljax.batch",
     ),
     "simuljax.run": ("simuljax.train", "simuljax.decode", "simuljax.document"),
+    "simuljax.live": ("simuljax.run",),
+    "simuljax.terminal": ("simuljax.live",),
     "simuljax.eval": ("simuljax.decode",),
-    "simuljax.profile": ("simuljax.run", "simuljax.eval"),
+    "simuljax.profile": ("simuljax.live", "simuljax.eval"),
     "data_pipelines": ("simuljax.batch", "simuljax.audio", "simuljax.text"),
     "experiments": ("simuljax.profile", "data_pipelines"),
-    "simuljax.cli": ("experiments",),  # the only place that knows everything
+    "simuljax.cli": ("experiments", "simuljax.terminal"),  # the only place that knows everything
 }
 
 

@@ -107,8 +107,8 @@ class StreamingDecoder:
         return Learnt(variables=variables, statistics=statistics, rule=rule)
 
     def init(self, learnt: Learnt, batch: int) -> StreamState:
-        """Streams that have heard nothing."""
-        return StreamState(
+        """Streams that have heard nothing; every array is one of its own, so it may be donated."""
+        state = StreamState(
             audio=init_stream(self.features, (batch,)),
             encoder=self.model.init_speech_stream(batch),
             source=init_source(self.model, learnt.variables, batch, self.limits.states),
@@ -116,6 +116,7 @@ class StreamingDecoder:
             samples=jnp.zeros(batch, jnp.int32),
             more=jnp.zeros(batch, bool),
         )
+        return jax.tree.map(jnp.copy, state)
 
     def step(self, learnt: Learnt, state: StreamState, chunk: Chunk) -> tuple[StreamState, Events]:
         """One READ, and what is written after it. A stream that has ended hears no more."""

@@ -1,6 +1,6 @@
 """Joining the other processes of a run, where there are any.
 
-    python -m simuljax train ...                                          alone
+    simuljax train ...                                                    alone
     srun simuljax train ...                                               SLURM: found
     mpirun simuljax train ...                                             Open MPI: found
     simuljax train ... --cluster.coordinator 10.0.0.1:1234 --cluster.processes 2 --cluster.index 0
