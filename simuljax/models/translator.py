@@ -8,6 +8,8 @@ The top layers of the speech encoder are those of the text encoder. The decoder 
 both branches.
 """
 
+from collections.abc import Sequence
+
 import flax.linen as nn
 import flax.struct
 import jax
@@ -140,8 +142,13 @@ class Translator(nn.Module):
         train: bool,
     ) -> Decoded:
         """Logits for what follows each position of the prefix [B, T]; `k` is wait-k's."""
-        source = Source(states=encoded.states, lengths=encoded.lengths, decisions=decisions, k=k)
-        return self.decoder(prefix, source, train=train)
+        return self.decode_each(prefix, [source_of(encoded, decisions, k)], train=train)[0]
+
+    def decode_each(
+        self, prefix: jax.Array, sources: Sequence[Source], *, train: bool
+    ) -> list[Decoded]:
+        """`decode` of the same prefix from several sources, in one pass through the decoder."""
+        return self.decoder(prefix, sources, train=train)
 
     def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
         """States [B, K, D] and decision keys [B, W, D] as `attempt` needs them: once per source."""
@@ -152,6 +159,11 @@ class Translator(nn.Module):
     ) -> Attempt:
         """`decode` with hard decisions for tokens [B, T], which stand from `position` [B] on."""
         return self.decoder.attempt(tokens, position, state, heard, rule)
+
+
+def source_of(encoded: Encoded, decisions: Decisions, k: jax.Array) -> Source:
+    """What the decoder attends to; `k` is wait-k's."""
+    return Source(states=encoded.states, lengths=encoded.lengths, decisions=decisions, k=k)
 
 
 class Decoder(nn.Module):
@@ -172,15 +184,20 @@ class Decoder(nn.Module):
         if c.output == "own":
             self.output = nn.Dense(c.target_vocabulary, use_bias=False, dtype=c.width.dtype)
 
-    def __call__(self, prefix: jax.Array, source: Source, *, train: bool) -> Decoded:
-        x = self.dropout(embed_positions(self.embedding(prefix)), deterministic=not train)
+    def __call__(
+        self, prefix: jax.Array, sources: Sequence[Source], *, train: bool
+    ) -> list[Decoded]:
+        x = embed_positions(self.embedding(prefix))
+        x = self.dropout(jnp.concatenate([x] * len(sources)), deterministic=not train)
 
-        def body(layer: DecoderLayer, x: jax.Array, _: None) -> tuple[jax.Array, Reading]:
-            return layer(x, source, train=train)
+        def body(layer: DecoderLayer, x: jax.Array, _: None) -> tuple[jax.Array, list[Reading]]:
+            return layer(x, sources, train=train)
 
         unroll = self.config.width.unroll
-        x, reading = scan_layers(self.layer, self.config.decoder_layers, body, x, unroll=unroll)
-        return Decoded(logits=self.logits(self.norm(x)), reading=reading)
+        x, readings = scan_layers(self.layer, self.config.decoder_layers, body, x, unroll=unroll)
+        logits = jnp.split(self.logits(self.norm(x)), len(sources))
+        pairs = zip(logits, readings, strict=True)
+        return [Decoded(logits=own, reading=reading) for own, reading in pairs]
 
     def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
         """The source projected by every layer, layers first."""

@@ -1,8 +1,11 @@
 """Pre-norm Transformer layers, for encoders and decoders."""
 
+from collections.abc import Sequence
+
 import flax.linen as nn
 import flax.struct
 import jax
+import jax.numpy as jnp
 
 from simuljax.nn.attention import Heads, Past, View, attend_past, attend_view
 from simuljax.nn.layers import Dropout, FeedForward, Width, layer_norm
@@ -62,13 +65,18 @@ class DecoderLayer(nn.Module):
         self.cross = MonotonicAttention(self.width, self.monotonic)
         self.dropout = Dropout(self.width.dropout)
 
-    def __call__(self, x: jax.Array, source: Source, *, train: bool) -> tuple[jax.Array, Reading]:
+    def __call__(
+        self, x: jax.Array, sources: Sequence[Source], *, train: bool
+    ) -> tuple[jax.Array, list[Reading]]:
+        """The rows of x [n B, T, D] belong to the sources of B rows each, in order."""
         attended = attend_view(*self.heads.project(self.self_norm(x)), View(causal=True))
         x = x + self.dropout(self.heads.merge(attended), deterministic=not train)
-        read, reading = self.cross(self.cross_norm(x), source, train=train)
-        x = x + self.dropout(read, deterministic=not train)
+        looking = jnp.split(self.cross_norm(x), len(sources))
+        pairs = zip(looking, sources, strict=True)
+        read, readings = zip(*(self.cross(y, s, train=train) for y, s in pairs), strict=True)
+        x = x + self.dropout(jnp.concatenate(read), deterministic=not train)
         forward = self.feed_forward(self.forward_norm(x), train=train)
-        return x + self.dropout(forward, deterministic=not train), reading
+        return x + self.dropout(forward, deterministic=not train), list(readings)
 
     def step(
         self, x: jax.Array, state: LayerState, heard: Heard, rule: Rule, *, target: jax.Array

@@ -13,7 +13,7 @@ from simuljax.audio import Features, SpecAugment, Statistics, extract, frame_cou
 from simuljax.audio.spec_augment import spec_augment
 from simuljax.batch import Batch
 from simuljax.losses import Branch, JointObjective, TermSum
-from simuljax.models.translator import Decoded, Encoded, Translator
+from simuljax.models.translator import Decoded, Encoded, Translator, source_of
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.decisions import Decisions
 from simuljax.nn.layers import real
@@ -64,21 +64,24 @@ def forward(
         rngs={name: keys[name] for name in BATCH_KEYS[:2] if name in keys},
         mutable=[STATISTICS] if train else False,
     )
-    prefix = shift(batch.target)
-    speech = text = None
+    heard_of, read_of = None, None
     if model.config.speech is not None and batch.audio.shape[1]:
         features, frames = heard(batch, heard_statistics, objective, keys.get("augment"))
         encoded = bound.encode_speech(features, frames, train=train)
         labels = batch.words if model.config.predecision.kind == "words" else batch.phonemes
-        decisions = bound.speech_decisions(encoded, labels, train=train)
-        decoded = bound.decode(prefix, encoded, decisions, k, train=train)
-        speech = branch(decoded, encoded, decisions, batch.target_length)
-        speech = with_transcript(speech, encoded, decisions, batch)
-    if model.config.text is not None and (speech is None or objective.joint.needs_text):
+        heard_of = encoded, bound.speech_decisions(encoded, labels, train=train)
+    if model.config.text is not None and (heard_of is None or objective.joint.needs_text):
         encoded = bound.encode_text(batch.source, batch.source_length, train=train)
-        decisions = bound.text_decisions(encoded)
-        decoded = bound.decode(prefix, encoded, decisions, k, train=train)
-        text = branch(decoded, encoded, decisions, batch.target_length)
+        read_of = encoded, bound.text_decisions(encoded)
+    present = [given for given in (heard_of, read_of) if given is not None]
+    sources = [source_of(encoded, decisions, k) for encoded, decisions in present]
+    decoded = bound.decode_each(shift(batch.target), sources, train=train)
+    speech = text = None
+    if heard_of is not None:
+        speech = branch(decoded[0], *heard_of, batch.target_length)
+        speech = with_transcript(speech, *heard_of, batch)
+    if read_of is not None:
+        text = branch(decoded[-1], *read_of, batch.target_length)
     with jax.named_scope("losses"):
         terms = losses.joint_terms(speech, text, batch.target, objective.joint)
     right = {

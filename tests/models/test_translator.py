@@ -7,7 +7,7 @@ import pytest
 
 from simuljax.models import config
 from simuljax.models.initialise import initialise
-from simuljax.models.translator import Translator
+from simuljax.models.translator import Translator, source_of
 from simuljax.nn.monotonic import Monotonic
 from tests.train import small
 
@@ -107,3 +107,23 @@ def test_what_cannot_be_built_is_refused(changes, message):
 def test_a_step_that_is_no_multiple_of_a_state_is_refused():
     with pytest.raises(ValueError, match="a multiple of 40 ms"):
         config.PreDecision(step_ms=100)
+
+
+def test_two_sources_in_one_pass_are_as_each_alone(inputs):
+    model, params = built()
+    features, prefix, _ = inputs
+
+    def both(params):
+        bound = model.bind({"params": params})
+        spoken = bound.encode_speech(features, jnp.array([FRAMES, 20]), train=False)
+        written = bound.encode_text(prefix, jnp.array([5, 3]), train=False)
+        speech = source_of(spoken, bound.speech_decisions(spoken), jnp.int32(2))
+        text = source_of(written, bound.text_decisions(written), jnp.int32(2))
+        together = bound.decode_each(prefix, [speech, text], train=False)
+        alone = [bound.decode_each(prefix, [one], train=False)[0] for one in (speech, text)]
+        return together, alone
+
+    together, alone = compiled(both, params)
+    for one, other in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, atol=1e-5)
+    assert float(jnp.abs(together[0].logits - together[1].logits).max()) > 1e-3

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from simuljax.cli import main
+from simuljax.profile import parts
 from simuljax.profile.measure import count_kernels, measure
 
 MODULE = """HloModule jit_f
@@ -70,3 +71,34 @@ def test_bad_use_exits_2_and_says_what_to_do(words, hint, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(words)
     assert stopped.value.code == 2 and hint in capsys.readouterr().err
+
+
+def test_time_goes_to_the_first_part_whose_pattern_fits():
+    module = """
+  %fusion.1 = f32[4] fusion(%p), metadata={op_name="jit(f)/jvp(front_end)/fft"}
+  %dot.7 = f32[4] custom-call(%p), metadata={op_name="jit(f)/transpose(jvp(decode))/dot"}
+  ROOT %copy.2 = f32[4] copy(%p)
+"""
+    origin = parts.origins(module)
+    traced = parts.Traced(ms={"fusion.1": 2.0, "dot.7": 3.0, "copy.2": 0.5}, kernels=3)
+    spent = parts.by_part(traced, origin, {"front end": "front_end", "decoder": "decode"})
+    assert spent == {"front end": 2.0, "decoder": 3.0, "other": 0.5}
+    assert parts.dearest(traced, origin, 1) == [
+        {"ms": 3.0, "op": "dot.7", "from": "jit(f)/transpose(jvp(decode))/dot"}
+    ]
+
+
+@pytest.mark.slow
+def test_profile_train_divides_the_update_into_parts(tmp_path):
+    path = tmp_path / "train.json"
+    sizes = {"utterances": 4, "frames": 60, "targets": 5, "sources": 5, "vocabulary": 20}
+    main(["profile", "train", "--preset", "tiny", "--dtype", "float32", "--updates", "2",
+          "--no-unroll", "--json", str(path),
+          *(word for k, v in sizes.items() for word in (f"--{k}", str(v)))])  # fmt: skip
+    report = json.loads(path.read_text())
+    spent = report["parts_ms"]
+    assert report["ms"] > 0 and report["compile_s"] > 0 and report["kernels"] > 100
+    for name in ("front end", "speech encoder", "text encoder", "decoder", "optimiser", "DAR"):
+        assert spent[name] > 0, spent
+    assert spent["other"] < 0.3 * sum(spent.values()), spent
+    assert sum(spent.values()) == pytest.approx(report["device_ms"])
