@@ -16,7 +16,7 @@ from flax import struct
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
-Count = TypeVar("Count", int, jax.Array)
+Count = TypeVar("Count", int, jax.Array, np.ndarray)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,93 @@
+"""Which terms a batch gives, and that each reaches the parameters it is about."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.losses import JointObjective, combine
+from simuljax.models import config
+from simuljax.models.initialise import initialise
+from simuljax.models.translator import Translator
+from simuljax.nn.monotonic import Monotonic
+from simuljax.train.objective import Objective, Variables, forward
+from tests.train import small
+
+ALONE = JointObjective(
+    distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=0.0
+)
+SPEECH = config.SpeechEncoder(layers=2, shared=1, channels=16, ctc_after=1)
+
+
+def names(objective: JointObjective, **changes) -> set[str]:
+    """The terms of a training pass; nothing is computed."""
+    model, batch = Translator(small.translator(**changes)), jax.tree.map(jnp.asarray, small.batch())
+
+    def run(key):
+        params, statistics = initialise(model, key)
+        variables = Variables(params=params, statistics=statistics)
+        joint = Objective(joint=objective)
+        return forward(model, variables, batch, small.HEARD.statistics, joint, key).sums
+
+    return set(jax.eval_shape(run, jax.random.key(0)))
+
+
+BRANCH = {"nll", "latency", "variance"}
+ST, MT = ({f"{branch}_{term}" for term in BRANCH} for branch in ("st", "mt"))
+
+
+def test_all_terms_of_the_joint_objective():
+    assert names(JointObjective()) == ST | MT | {"kd", "car", "dar"}
+
+
+def test_a_text_branch_that_nothing_asks_for_is_left_out():
+    assert names(ALONE) == ST
+    assert names(dataclasses.replace(ALONE, ctc=0.3), speech=SPEECH) == ST | {"ctc"}
+
+
+def test_one_branch_alone():
+    assert names(JointObjective(), speech=None) == MT
+    assert names(JointObjective(), text=None, speech=config.SpeechEncoder(
+        layers=1, shared=0, channels=16)) == ST  # fmt: skip
+
+
+def test_learnt_decision_points_have_a_quantity():
+    learnable = config.PreDecision(kind="learnable")
+    assert "quantity" in names(ALONE, predecision=learnable)
+
+
+def test_ctc_without_a_head_is_refused():
+    with pytest.raises(ValueError, match="no CTC head"):
+        names(dataclasses.replace(ALONE, ctc=0.3))
+
+
+def test_ctc_and_quantity_reach_the_encoder_and_nothing_above_it():
+    model = Translator(
+        small.translator(
+            speech=SPEECH,
+            predecision=config.PreDecision(kind="learnable"),
+            monotonic=Monotonic(noise=0.0),
+        )
+    )
+    params, _ = initialise(model, jax.random.key(0, impl="rbg"))
+    batch = jax.tree.map(jnp.asarray, small.batch())
+    objective = Objective(joint=dataclasses.replace(ALONE, ctc=1.0))
+
+    def loss(params, name):
+        variables = Variables(params=params, statistics={})
+        sums = forward(model, variables, batch, small.HEARD.statistics, objective, None).sums
+        return combine({name: sums[name]}, {name: 1.0, "st_nll": 0.0}).total
+
+    def reached(name: str) -> set[str]:
+        gradient = jax.jit(jax.grad(loss), static_argnums=1)(params, name)
+        norms = {part: jax.tree.leaves(tree) for part, tree in gradient.items()}
+        norms |= {f"speech/{part}": jax.tree.leaves(t) for part, t in gradient["speech"].items()}
+        for leaves in norms.values():
+            assert all(np.isfinite(leaf).all() for leaf in leaves)
+        return {p for p, leaves in norms.items() if any(float(jnp.abs(x).max()) for x in leaves)}
+
+    assert reached("ctc") == {"speech", "speech/subsampling", "speech/below", "speech/ctc"}
+    assert {"trigger", "shared", "speech/subsampling"} <= reached("quantity")
+    assert "decoder" not in reached("quantity")
