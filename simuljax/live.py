@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,11 +31,13 @@ from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits
 from simuljax.models import config
 from simuljax.models.translator import Translator as Network
 from simuljax.nn.batch_norm import STATISTICS
+from simuljax.nn.subsampling import STRIDE
 from simuljax.run import Run, RunError, learnt, open_run
 from simuljax.text import EOS, WordStream
 from simuljax.train.average import Loaded, Which
 
 MS = RATE // 1000  # samples
+STATE = 10 * STRIDE * MS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,7 @@ class Word:
 class Streaming:
     """How a stream listens and writes; `Translator.stream` takes these by name."""
 
+    sentences: Literal["one", "many"] = "one"  # `many`: speech goes on after end-of-sentence
     read_ms: int | None = None  # speech to a READ; None: the step between decisions
     predecision_ms: int | None = None  # step between decisions; None: as trained
     decoding: Decoding = dataclasses.field(default_factory=Decoding)
@@ -132,7 +135,12 @@ class Translator:
 
 
 class Stream:
-    """One speaker. READs are of `read_ms`, however the samples are cut into pushes."""
+    """One speaker. READs are of `read_ms`, however the samples are cut into pushes.
+
+    With `sentences="many"` speech may go on for hours: when the model ends a sentence, or one is as
+    long as `StreamLimits` allow, the next begins with the sound after the last state that any head
+    attended to. What came before is forgotten, so that memory and the cost of a READ are bounded.
+    """
 
     def __init__(self, translator: Translator, chosen: Streaming):
         model = with_step(translator.run.model, chosen.predecision_ms)
@@ -140,7 +148,10 @@ class Stream:
         self.ear = translator.ear(chosen)
         self.state = self.ear.begin()
         self.words = WordStream.begin(translator.run.target)
-        self.waiting = np.zeros(0, np.int16)
+        self.sentences, self.target = chosen.sentences, translator.run.target
+        self.most = max(1, chosen.limits.states * STATE // self.read - 1) * self.read
+        self.waiting = self.sentence = np.zeros(0, np.int16)  # not heard yet; of this sentence
+        self.reach = 0  # states of the sentence that were attended to
         self.pushed = 0  # samples
         self.computed_ms = 0.0
         self.ended = self.finished = False
@@ -153,13 +164,22 @@ class Stream:
         if samples.size == 0:
             return []
         sound = as_int16(samples, RATE)
-        start, words = time.perf_counter(), []
+        start = time.perf_counter()
         self.pushed += len(sound)
         self.waiting = np.concatenate([self.waiting, sound])
+        words = self._hear_waiting(start)
+        self.computed_ms += (time.perf_counter() - start) * 1e3
+        return words
+
+    def _hear_waiting(self, start: float) -> list[Word]:
+        """Whole READs."""
+        words = []
         while len(self.waiting) >= self.read and not self.finished:
             chunk, self.waiting = self.waiting[: self.read], self.waiting[self.read :]
-            words += self._listen(chunk, False, start)
-        self.computed_ms += (time.perf_counter() - start) * 1e3
+            full = self.sentences == "many" and len(self.sentence) + len(chunk) >= self.most
+            words += self._listen(chunk, full, start)
+            if self.finished and self.sentences == "many":
+                words += self._next_sentence(start)
         return words
 
     def finish(self) -> list[Word]:
@@ -167,20 +187,38 @@ class Stream:
         if self.ended:
             return []
         self.ended, start, words = True, time.perf_counter(), []
-        if not self.finished and self.pushed:
-            words = self._listen(self.waiting, True, start)
+        while self.pushed and not self.finished:
+            words += self._hear_waiting(start)
+            rest, self.waiting = self.waiting, self.waiting[:0]
+            words += [] if self.finished else self._listen(rest, True, start)
+            if self.sentences == "many" and len(self.sentence) - self.reach * STATE >= self.read:
+                words += self._next_sentence(start)
+            else:
+                self.finished = True
         words += self._timed(self.words.finish(), start)
         self.computed_ms += (time.perf_counter() - start) * 1e3
         return words
 
+    def _next_sentence(self, start: float) -> list[Word]:
+        """Forgets what was translated; what was not is heard again. Gives the last word."""
+        words = self._timed(self.words.finish(), start)
+        done = min(max(self.reach * STATE, self.read), len(self.sentence))
+        self.waiting = np.concatenate([self.sentence[done:], self.waiting])
+        self.sentence, self.reach, self.finished = self.sentence[:0], 0, False
+        self.state, self.words = self.ear.begin(), WordStream.begin(self.target)
+        return words
+
     def _listen(self, chunk: np.ndarray, ended: bool, start: float) -> list[Word]:
         words = []
+        if self.sentences == "many":
+            self.sentence = np.concatenate([self.sentence, chunk])
         for state, events in self.ear.listen(self.state, chunk, ended):
             self.state = state
             count = int(events.written.count[0])
             tokens = [t for t in np.asarray(events.written.tokens[0, :count]).tolist() if t != EOS]
             self.words, new = self.words.push(tokens)
             words += self._timed(new, start)
+            self.reach = max(self.reach, int(np.max(events.written.reach[0, :count], initial=0)))
             self.finished = bool(events.finished[0])
         return words
 
@@ -243,7 +281,7 @@ class Rereading:
         )
         self.learnt = self.decoder.learnt(translator.variables, run.heard.statistics)
         self.read = jax.jit(self.decoder.read)
-        self.most = chosen.limits.states * 40 * MS
+        self.most = chosen.limits.states * STATE
         list(self.listen(self.begin(), np.zeros(0, np.int16), False))  # compiles the first shape
 
     def begin(self) -> Any:

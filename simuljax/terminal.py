@@ -33,6 +33,8 @@ class Listening:
     offline: bool = False
     """Hear the whole file first, then translate it."""
     checkpoint: Literal["best", "last", "averaged"] = "best"
+    sentences: Literal["one", "many"] = "many"
+    """Whether speech goes on after the model has ended a sentence."""
     read_ms: int | None = None
     """Speech to a READ; by default the step between decisions."""
     predecision_ms: int | None = None
@@ -70,6 +72,7 @@ def translate(chosen: Listening) -> None:
 
 def _stream(translator: Translator, chosen: Listening) -> Stream:
     return translator.stream(
+        sentences=chosen.sentences,
         read_ms=chosen.read_ms,
         predecision_ms=chosen.predecision_ms,
         threshold=chosen.threshold,

@@ -39,9 +39,13 @@ def write_run(directory: Path, **changes: Any) -> Path:
     """A run of a random translator, whose words mean nothing."""
     directory.mkdir()
     vocabulary = learn(TEXT, VocabularyConfig(kind="unigram", size=30))
-    sizes = {"source_vocabulary": vocabulary.size, "target_vocabulary": vocabulary.size}
+    sizes: dict[str, Any] = {
+        "source_vocabulary": vocabulary.size,
+        "target_vocabulary": vocabulary.size,
+        "features": 10,
+    }
     waiting = Monotonic(policy="wait_k", wait_k=(2, 2))  # so that something comes at every READ
-    model = translator(waiting, **sizes | {"features": 10} | changes)
+    model = translator(waiting, **sizes | changes)
     features = Features(filterbank=Filterbank(bins=10))
     mean, std = np.full(10, 9.0, np.float32), np.full(10, 3.0, np.float32)
     statistics = Statistics(mean=mean, std=std, frames=1)
@@ -151,6 +155,26 @@ def test_one_compilation_for_a_stream(streaming_run):
     stream.finish()
     assert stream.ear.step._cache_size() == 1
     assert translator.stream().ear is stream.ear
+
+
+@pytest.mark.parametrize("which", ["whole", "streaming"])
+def test_speech_may_go_on_for_many_sentences(which, run, streaming_run):
+    translator = simuljax.load(run if which == "whole" else streaming_run)
+    stream = translator.stream(sentences="many", states=30, tokens=12)  # at most 1.2 s
+    sound, words, held = noise(12.0, 9), [], []
+    for piece in np.array_split(sound, 31):
+        words += stream.push(piece)
+        held.append(len(stream.sentence) + len(stream.waiting))
+    words += stream.finish()
+    assert max(held) < 30 * 640 + READ
+    assert max(word.delay_ms for word in words) > 11_000, "it fell silent after a sentence"
+    assert [w.delay_ms for w in words] == sorted(w.delay_ms for w in words)
+    if which == "streaming":
+        assert stream.ear.step._cache_size() == 1
+    again = translator.stream(sentences="many", states=30, tokens=12)
+    cuts = np.sort(np.random.default_rng(1).integers(0, len(sound), 25)).tolist()
+    other = [w for piece in np.split(sound, cuts) for w in again.push(piece)] + again.finish()
+    assert [w.text for w in other] == [w.text for w in words]
 
 
 def test_silence_and_nothing_at_all_are_heard(whole):
