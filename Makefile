@@ -34,7 +34,7 @@ $(ENV): requirements.lock pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(ENV)  ## the whole path on a small problem
+demo: $(ENV)  ## build, train, stream, score and draw, on a small language, into demo_out/
 	$(BIN)/simuljax demo $(ARGS)
 
 test: $(ENV)  ## the tests that take seconds; ARGS="-k name" narrows them

@@ -1,6 +1,6 @@
 """A monotonic decoder learns when to write, on a source whose true alignment is known.
 
-    make demo        2 CPU cores, 60 to 90 s, of which 25 s are compilation
+    python -m experiments.synthetic_alignment      2 CPU cores, 60 to 90 s, 25 s of them compilation
 
 A sentence is a row of random words, each spoken for 2 to 5 frames under noise that cancels out
 over the word: its first frame says little, its last but one often enough, its last everything.
@@ -37,6 +37,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import tyro
 from flax.training.train_state import TrainState
 from jaxtyping import Array, Float, Int
 
@@ -389,3 +390,7 @@ def summary(numbers: dict[str, float]) -> str:
         a, b = (numbers[f"{name}delay_{phase}"] for phase in (1, 2))
         lines.append(f"delay (frames), {how:19s}{a:10.2f}{b:10.2f}")
     return "\n".join([*lines, f"ideal delay (frames) {numbers['ideal_1']:24.2f}"])
+
+
+if __name__ == "__main__":
+    run(tyro.cli(DemoConfig))

@@ -1,11 +1,12 @@
 """A spoken language of tones, whose audio alone says what to write.
 
-A word is two phonemes of about 80 ms, a phoneme two tones at once. Every word has one translation,
-and neighbours change places in it (a b c d e -> B A D C E), so that a token cannot be known before
-the word after next is heard, and the tokens before it tell nothing of it.
+A word is two phonemes of about 60 ms, a phoneme two tones at once. Every word has one translation.
+Words are drawn at random, so that tokens say nothing of those that follow. In the order `swapped`
+neighbours change places (a b c d e -> B A D C E), so that it takes two words to write one.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,11 +15,12 @@ from simuljax.audio import FeatureRecord, Features, Moments, extract
 from simuljax.batch import Batch
 from simuljax.text import EOS
 
+Order = Literal["straight", "swapped"]
 RATE, SHIFT, FRAME = 16_000, 160, 400
 WORDS, PHONEMES, SPECIALS = 12, 6, 4
 VOCABULARY = SPECIALS + WORDS
 MOST_WORDS = 5
-FRAMES = 92  # 23 states
+FRAMES = 64  # 16 states
 SAMPLES = FRAME + (FRAMES - 1) * SHIFT
 _LANGUAGE = np.random.default_rng(7)
 PITCHES = np.stack([_LANGUAGE.permutation(np.geomspace(250, 4_000, PHONEMES)) for _ in range(2)])
@@ -37,14 +39,15 @@ class Utterance:
     said: np.ndarray
 
 
-def utterances(count: int, seed: int) -> Batch:
+def utterances(count: int, seed: int, order: Order = "swapped") -> Batch:
     """So many, of 3 to 5 words, padded to one shape."""
     random = np.random.default_rng(seed)
     spoken = [speak(random.integers(WORDS, size=length), random)
               for length in random.integers(3, MOST_WORDS + 1, count)]  # fmt: skip
     middles = SHIFT * np.arange(FRAMES) + FRAME // 2
     written = [np.append(SPECIALS + u.said, EOS) for u in spoken]
-    translated = [np.append(SPECIALS + TRANSLATION[swapped(u.said)], EOS) for u in spoken]
+    ordered = [swapped(u.said) if order == "swapped" else u.said for u in spoken]
+    translated = [np.append(SPECIALS + TRANSLATION[words], EOS) for words in ordered]
     lengths = np.array([len(row) for row in written], np.int32)
     return Batch(
         audio=padded([u.samples for u in spoken], SAMPLES, np.int16),
@@ -63,7 +66,7 @@ def speak(words: np.ndarray, random: np.random.Generator) -> Utterance:
     """Loudness, speed and phases are never the same twice, and there is noise."""
     samples = []
     for phoneme in SPELLING[words].ravel():
-        time = np.arange(random.integers(1_120, 1_441)) / RATE
+        time = np.arange(random.integers(880, 1_041)) / RATE
         phase = random.uniform(0, 2 * np.pi, 2)
         tones = np.sin(2 * np.pi * PITCHES[:, phoneme, None] * time + phase[:, None]).sum(0)
         samples.append(random.uniform(1_500, 4_500) * tones)

@@ -1,0 +1,167 @@
+"""`simuljax demo`: the whole path on a small language, from nothing to a stream that translates.
+
+    make demo        2 CPU cores, at most ten minutes
+
+builds the little phrasebook (`experiments.little_phrasebook`), trains the joint model on it
+(`demo` in `experiments.phrasebook`), translates sentences that it was not trained on, and draws
+the loss terms and what the heads of the decoder look at. All of it lies in demo_out/ afterwards;
+another `make demo` goes on with what is there.
+
+Two controls stand beside the scores. `another's audio` plays the model another sentence than the
+one it is scored on: what is left comes from knowing the language, not from listening. `most
+similar` reads the transcript and answers with the translation of the training sentence that shares
+most words with it: what is gained over it comes from translating, not from memory.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import sacrebleu
+
+from data_pipelines.phrasebook.corpus import words
+from data_pipelines.prepare import Preparation, prepare
+from data_pipelines.prepared import PreparedCorpus, Table
+from data_pipelines.shard import Limits
+from data_pipelines.summary import describe
+from experiments import demo_pictures, phrasebook
+from experiments.evaluation import Evaluation, default_name, evaluate
+from experiments.little_phrasebook import LittlePhrasebook
+from experiments.training import train
+from simuljax import document
+from simuljax.eval.records import NAME as LOG
+from simuljax.eval.records import Record, read_records
+from simuljax.run import open_run
+from simuljax.train.checkpoint import CHECKPOINTS
+from simuljax.train.console import duration
+
+SHOWN = 5  # translations
+LONGEST_S = 2.2  # of what is trained on: all is padded to the longest
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoConfig:
+    """How much of everything; what is there already must have been made with the same."""
+
+    out: Path = Path("demo_out")
+    """Where the corpus, the run and the pictures go."""
+    sentences: int = 3_000
+    """To train on."""
+    held_out: int = 200
+    """Sentences to test on; half as many choose the checkpoint."""
+    updates: int = 800
+    rows: int = 24
+    """Sentences to an update, a multiple of 8."""
+    drawn: int = 0
+    """The held-out sentence whose alignment is drawn."""
+
+
+def run(config: DemoConfig) -> dict[str, float]:
+    """Builds, trains, translates, draws; gives the numbers of the table."""
+    began = time.perf_counter()
+    corpus = build(config)
+    experiment = phrasebook.demo(
+        config.out / "run",
+        config.out / "corpus",
+        updates=config.updates,
+        rows=config.rows,
+    )
+    train(experiment)
+    chosen = {
+        "offline": Evaluation(run=experiment.run, mode="offline"),
+        "streamed": Evaluation(run=experiment.run),
+        "other": Evaluation(run=experiment.run, audio="other"),
+    }
+    scores = {name: scored(each) for name, each in chosen.items()}
+    similar = most_similar_bleu(corpus["train"].table, corpus["test"].table)
+    pictures = [
+        demo_pictures.draw_losses(experiment, config.out / "losses.png"),
+        demo_pictures.draw_alignment(
+            demo_pictures.look(open_run(experiment.run), corpus["test"], config.drawn),
+            config.out / "alignment.png",
+        ),
+    ]
+    print(table(scores, similar, len(corpus["test"])))
+    print(translations(read_records(folder(chosen["streamed"]) / LOG), corpus["test"].table))
+    print(f"pictures: {', '.join(map(str, pictures))}")
+    seconds = time.perf_counter() - began
+    print(f"took {duration(seconds)}")
+    return {
+        **{f"{name}_bleu": score["BLEU"] for name, score in scores.items()},
+        "streamed_laal": scores["streamed"]["LAAL"],
+        "similar_bleu": similar,
+        "seconds": seconds,
+    }
+
+
+def build(config: DemoConfig) -> PreparedCorpus:
+    """The corpus, as it is or as it will be."""
+    language = LittlePhrasebook(
+        train=config.sentences, valid=max(8, config.held_out // 2), test=config.held_out
+    )
+    spoken = Preparation(corpus=language, limits=Limits(max_seconds=LONGEST_S))
+    corpus = prepare(spoken, None, config.out / "corpus")
+    print(describe(corpus.summary), flush=True)
+    return corpus
+
+
+def scored(chosen: Evaluation) -> Mapping[str, float]:
+    """The scores of a translation of the test split, unless the checkpoints are older than they."""
+    path = folder(chosen) / "scores.json"
+    saved = [each.stat().st_mtime for each in (chosen.run / CHECKPOINTS).iterdir()]
+    if path.exists() and path.stat().st_mtime > max(saved):
+        return document.read(path)
+    return evaluate(chosen)
+
+
+def folder(chosen: Evaluation) -> Path:
+    """Where an evaluation leaves its results."""
+    return chosen.run / "eval" / default_name(chosen)
+
+
+def most_similar_bleu(train: Table, test: Table) -> float:
+    """What a memoriser gets: similar is the cosine between bags of words of two transcripts."""
+    known = {word: i for i, word in enumerate({w for s in train.transcript for w in bag(s)})}
+    memory = np.zeros((len(train), len(known)), np.float32)
+    for row, sentence in zip(memory, train.transcript, strict=True):
+        for word, count in bag(sentence).items():
+            row[known[word]] = count
+    memory /= np.linalg.norm(memory, axis=1, keepdims=True)
+    asked = [{known[w]: n for w, n in bag(s).items() if w in known} for s in test.transcript]
+    nearest = [np.argmax(memory[:, list(q)] @ np.array([*q.values()], np.float32)) for q in asked]
+    said = [train.translation[int(i)] for i in nearest]
+    return sacrebleu.corpus_bleu(said, [list(test.translation)]).score
+
+
+def bag(sentence: str) -> Counter[str]:
+    """The words of a sentence."""
+    return Counter(words(sentence.lower()))
+
+
+def table(scores: Mapping[str, Mapping[str, float]], similar: float, count: int) -> str:
+    """BLEU and lagging side by side, controls below."""
+    rows = (
+        ("speech, whole sentences at a time", "offline"),
+        ("speech, streamed", "streamed"),
+        ("speech, streamed, another's audio", "other"),
+    )
+    lines = [f"{f'{count} held-out sentences':36s}{'BLEU':>6s}{'LAAL':>10s}"]
+    for what, name in rows:
+        lines.append(f"{what:36s}{scores[name]['BLEU']:6.1f}{scores[name]['LAAL']:7.0f} ms")
+    return "\n".join([*lines, f"{'most similar training sentence':36s}{similar:6.1f}"])
+
+
+def translations(records: Sequence[Record], test: Table) -> str:
+    """A few streamed translations between what was said and what should have come."""
+    lines = [""]
+    for record in records[:SHOWN]:
+        lines += [
+            f"  said        {test.transcript[record.index or 0]}",
+            f"  streamed    {record.prediction}",
+            f"  reference   {record.reference}",
+            "",
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,100 @@
+"""A little language inside the phrasebook's: six constructions, few words, one voice.
+
+The phrasebook has 1,700 English words and a hundred voices; a model that has five minutes on a
+laptop cannot learn to hear and translate them. Six short constructions and the 200 words that they
+use most make sentences that reorder (`She likes the car`, `Das Auto gefällt ihr`), that inflect
+articles and adjectives, and most of which nobody has said yet.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+
+from data_pipelines.corpora import Phrasebook
+from data_pipelines.phrasebook.constructions import SHARED
+from data_pipelines.phrasebook.corpus import words
+from data_pipelines.phrasebook.lexemes import Bilingual
+from data_pipelines.phrasebook.scene import Dice, Scene
+from data_pipelines.synthesis import Part
+from data_pipelines.utterance import Utterance, Voice
+
+# How often each is drawn, so that about as many of each are left when those with rarer words have
+# been thrown away.
+DRAWN: Mapping[str, float] = {
+    "described": 1,
+    "likes": 1.4,
+    "belongs": 1.6,
+    "is-where": 1.6,
+    "compared": 2,
+    "counted": 3,
+}
+BUILD = {each.name: each.build for each in SHARED if each.name in DRAWN}
+SAMPLE = 20_000  # sentences in which words are counted
+BYTES: Mapping[Part, range] = {  # the first byte of a sentence's hash says its split
+    "train": range(0, 216),
+    "valid": range(216, 232),
+    "test": range(232, 256),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LittlePhrasebook(Phrasebook):
+    """Sentences of six constructions and few words, in one voice, the same in every split."""
+
+    train: int = 3_000
+    valid: int = 100
+    test: int = 200
+    vocabulary: int = 200
+    """English words of the language: those that its constructions use most."""
+    longest: int = 8
+    """Words of a sentence."""
+    words_per_minute: int = 200
+
+    def _split(self, part: Part) -> list[Utterance]:
+        voice = Voice(engine="espeak", language="en-us", words_per_minute=self.words_per_minute)
+        return [
+            Utterance(
+                id=f"{part}-{i:06d}",
+                transcript=english,
+                translation=german,
+                audio=None if self.voice == "none" else voice,
+                speaker="espeak",
+            )
+            for i, (english, german) in enumerate(self._pairs(part, getattr(self, part)).items())
+        ]
+
+    def _pairs(self, part: Part, count: int) -> dict[str, str]:
+        """German by English. A sentence belongs to a split by its hash, whenever it is drawn."""
+        known, pairs = frequent_words(self.vocabulary), dict[str, str]()
+        drawn = draw(f"little {part} {self.seed}")
+        while len(pairs) < count:
+            said = next(drawn)
+            english, german = (s[0].upper() + s[1:] for s in (said.english, said.german))
+            is_short = len(english.split()) <= self.longest
+            if is_short and is_of(part, english) and known.issuperset(words(english.lower())):
+                pairs[english] = german
+        return pairs
+
+
+def draw(seed: str) -> Iterator[Bilingual]:
+    """Sentences of the constructions without end."""
+    dice, names, weights = Dice(seed), tuple(DRAWN), tuple(DRAWN.values())
+    while True:
+        yield BUILD[dice.weighted(names, weights)](Scene(dice=dice))
+
+
+def is_of(part: Part, english: str) -> bool:
+    """Whether a sentence belongs to this split."""
+    return hashlib.blake2b(english.encode()).digest()[0] in BYTES[part]
+
+
+@cache
+def frequent_words(count: int) -> frozenset[str]:
+    """The words that the constructions use most."""
+    used = Counter[str]()
+    for said in islice(draw("little words"), SAMPLE):
+        used.update(words(said.english.lower()))
+    return frozenset(word for word, _ in used.most_common(count))

@@ -1,0 +1,129 @@
+"""A simultaneous translator of the language of tones, trained on speech and tested on other speech.
+
+Its encoder streams: no state knows what is said later, so a translator that writes early has heard
+little, in training as in a stream.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simuljax.batch import Batch
+from simuljax.decode.offline import translate_speech
+from simuljax.decode.options import Decoding, LengthLimit
+from simuljax.decode.simulate import Listening, simulate_speech
+from simuljax.models import config
+from simuljax.models.initialise import initialise
+from simuljax.nn.layers import Width
+from simuljax.nn.monotonic import Monotonic
+from simuljax.train.drive import Driver
+from simuljax.train.objective import heard
+from simuljax.train.step import TrainState
+from tests.train import small, tones
+from tests.train.overfitting import SPEECH_ALONE, driver_of
+
+TRANSLATOR = config.Translator(
+    source_vocabulary=tones.VOCABULARY,
+    target_vocabulary=tones.VOCABULARY,
+    width=Width(model=48, hidden=96, heads=2, dropout=0.1),
+    speech=config.SpeechEncoder(
+        kind="streaming", layers=2, shared=0, channels=64, chunk=2, left=24, right=0
+    ),
+    text=None,
+    decoder_layers=2,
+    monotonic=Monotonic(attention="lookback"),
+    predecision=config.PreDecision(step_ms=80),
+)
+TRAIN = [tones.utterances(32, seed=1000 + number, order="straight") for number in range(32)]
+HELD_OUT = tones.utterances(256, seed=5, order="straight")
+DECODING = Decoding(limit=LengthLimit(ratio=0.0, constant=tones.MOST_WORDS + 3))
+LISTENING = Listening(read_ms=80)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delay:
+    """Means over held-out utterances, and whether what streams write is right."""
+
+    expected: float  # DAL of the expected alignment, in states of 40 ms
+    decided: float  # ms heard before a token is written
+    accuracy: float  # of the stream's tokens
+
+    def __str__(self) -> str:
+        return f"DAL {self.expected:.2f} states  {self.decided:.0f} ms  {self.accuracy:.1%} right"
+
+
+def driver() -> Driver:
+    """Compiled once, for all parameters and all weights of latency."""
+    return driver_of(TRANSLATOR, SPEECH_ALONE, TRAIN[0])
+
+
+def first(driver: Driver, seed: int) -> TrainState:
+    """Other parameters for the same compiled functions."""
+    key = jax.random.key(seed, impl="rbg")
+    return driver.first(lambda _: initialise(driver.model.model, key)[0])
+
+
+def train(
+    driver: Driver, state: TrainState, updates: int, *, latency: float = 0.0, seed: int = 0
+) -> TrainState:
+    """The state after so many updates more; the one given is left as it is."""
+    state, order = jax.tree.map(jnp.copy, state), np.random.default_rng(seed)
+    on_host = small.weights(driver.model.objective) | {"st_latency": jnp.float32(latency)}
+    weights: Mapping[str, Any] = driver.replicas.replicate(on_host)
+    for place in order.integers(len(TRAIN), size=updates):
+        state, _ = driver.update(state, [TRAIN[place]], weights)
+    return state
+
+
+def delay(driver: Driver, state: TrainState) -> Delay:
+    """As training expects it, and as a stream has it."""
+    latency = jax.device_get(driver.validate(state, [HELD_OUT])).sums["st_latency"]
+    features, _ = heard(HELD_OUT, driver.model.statistics, driver.model.objective, None)
+    found = jax.device_get(
+        simulate_speech(
+            driver.model.model,
+            variables(state),
+            features,
+            HELD_OUT.audio_length,
+            decoding=DECODING,
+            listening=LISTENING,
+        )
+    )
+    written = np.arange(found.tokens.shape[1]) < found.lengths[:, None]
+    return Delay(
+        expected=float(latency.numerator) / len(HELD_OUT.index),
+        decided=float(found.delays[written].mean()),
+        accuracy=accuracy(found.tokens, HELD_OUT),
+    )
+
+
+def mean(delays: Sequence[Delay]) -> Delay:
+    return Delay(
+        expected=float(np.mean([delay.expected for delay in delays])),
+        decided=float(np.mean([delay.decided for delay in delays])),
+        accuracy=float(np.mean([delay.accuracy for delay in delays])),
+    )
+
+
+def translated(driver: Driver, state: TrainState, audio_of: np.ndarray) -> np.ndarray:
+    """Greedy tokens for held-out utterances, each of which hears the audio of another."""
+    features, frames = heard(HELD_OUT, driver.model.statistics, driver.model.objective, None)
+    features, frames = np.asarray(features)[audio_of], np.asarray(frames)[audio_of]
+    model = driver.model.model
+    found = translate_speech(model, variables(state), features, frames, decoding=DECODING)
+    return np.asarray(found.tokens)
+
+
+def accuracy(tokens: np.ndarray, batch: Batch) -> float:
+    """The share of target places that hold the right token; what is missing is wrong."""
+    size = batch.target.shape[1]
+    counted = np.arange(size) < batch.target_length[:, None]
+    return float((np.asarray(tokens)[:, :size] == batch.target)[counted].mean())
+
+
+def variables(state: TrainState) -> dict[str, Any]:
+    return {"params": jax.device_get(state.params)}
