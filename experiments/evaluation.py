@@ -180,8 +180,8 @@ def translated(
             prediction=" ".join(words),
             delays=tuple(heard),
             reference=reference(run, table, int(index)),
-            source=table.transcript[index] if is_text else table.id[index],
-            source_length=len(table.transcript[index].split()) if is_text else duration,
+            source=table.transcript[int(index)] if is_text else table.id[index],
+            source_length=len(table.transcript[int(index)].split()) if is_text else duration,
         )
 
 

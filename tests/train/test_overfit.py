@@ -43,9 +43,7 @@ def batch() -> Batch:
     return tones.utterances(32, seed=1)
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, id=str(c), marks=[pytest.mark.slow] * (c != QUICK)) for c in GRID]
-)
+@pytest.mark.parametrize("case", [pytest.param(c, id=str(c), marks=pytest.mark.slow) for c in GRID])
 def test_32_utterances_are_learnt_by_heart(case, batch):
     """Unsmoothed NLL below .05 per token, 99 % of the tokens right, without noise."""
     result = overfit(case, batch)
