@@ -1,11 +1,17 @@
 """`simuljax demo`: the whole path on a small language, from nothing to a stream that translates.
 
-    make demo        2 CPU cores, at most ten minutes
+    make demo        2 CPU cores; 14 minutes where several others kept them busy
 
 builds the little phrasebook (`experiments.little_phrasebook`), trains the joint model on it
 (`demo` in `experiments.phrasebook`), translates sentences that it was not trained on, and draws
 the loss terms and what the heads of the decoder look at. All of it lies in demo_out/ afterwards;
-another `make demo` goes on with what is there.
+another `make demo` goes on with what is there. Expected, give or take a few points:
+
+    200 held-out sentences                BLEU      LAAL
+    speech, whole sentences at a time     82.3   1446 ms
+    speech, streamed                      73.5    930 ms
+    speech, streamed, another's audio      1.1    950 ms
+    most similar training sentence        43.3
 
 Two controls stand beside the scores. `another's audio` plays the model another sentence than the
 one it is scored on: what is left comes from knowing the language, not from listening. `most

@@ -6,14 +6,16 @@
     simuljax train experiments/phrasebook.py dar
     simuljax train experiments/phrasebook.py dar_lambda_0.05
 
-The rows are for one GPU. A memoriser, which answers with the translation of the most similar
-training sentence, gets 8.5 BLEU on the test split.
+The rows are for one GPU; none has been trained yet, so there is no score to expect. A memoriser,
+which answers with the translation of the most similar training sentence, gets 8.5 BLEU on the test
+split.
 
     simuljax demo                                       builds its corpus, trains `demo`, tests it
 
 `demo` is a joint model of under a million parameters for the little phrasebook
 (`experiments.little_phrasebook`): every loss of the paper from the first update, CTC on the
-transcript so that the encoder finds its words, and latency at the end. 2 CPU cores.
+transcript so that the encoder finds its words, and latency in the last 120 of 800 updates. 2 CPU
+cores; 82 BLEU offline and 73 streamed. Its language is small, so that the memoriser gets 43.
 """
 
 from dataclasses import replace
@@ -71,7 +73,7 @@ def demo(run: Path, corpus: Path, *, updates: int = 800, rows: int = 24) -> Expe
             directory=corpus,
             source=VocabularyConfig(kind="unigram", size=600, lowercase=True),
             target=VocabularyConfig(kind="unigram", size=1_300),
-            budget=Budget(frames=rows * 220, shapes=1),
+            budget=Budget(frames=rows * 260, shapes=1),
         ),
         model=config.Translator(
             width=Width(model=128, hidden=256, heads=4, dropout=0.1),
