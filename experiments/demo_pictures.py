@@ -11,7 +11,7 @@ import numpy as np
 
 from data_pipelines.prepared import Split
 from experiments.experiment import Experiment
-from simuljax.audio import extract, frame_count, normalise
+from simuljax.audio import features_of, frame_count
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.subsampling import STRIDE
@@ -106,7 +106,7 @@ def look(run: Run, split: Split, index: int) -> Looked:
     @jax.jit
     def align(variables, audio: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
         model = Translator(run.model).bind(variables)
-        features = normalise(extract(audio, heard.features), heard.statistics)
+        features = features_of(audio, heard.features, heard.statistics)
         frames = jnp.full(1, frame_count(audio.shape[1], heard.features.filterbank))
         encoded = model.encode_speech(features, frames, train=False)
         points = model.speech_decisions(encoded)

@@ -24,13 +24,14 @@ from data_pipelines.prepared import open_corpus
 from data_pipelines.shapes import Budget
 from experiments.experiment import ExperimentError
 from simuljax import document
-from simuljax.audio import RATE, extract, frame_count, normalise
+from simuljax.audio import RATE, frame_count
 from simuljax.batch import Batch
 from simuljax.decode.offline import translate_speech, translate_text
 from simuljax.decode.options import Decoding
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
 from simuljax.eval import Record, score, write_records
 from simuljax.eval.records import NAME as LOG
+from simuljax.live import hear, with_step
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.run import Run, learnt, open_run
@@ -83,7 +84,7 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
     """Translates the split, writes the results and gives the scores."""
     run = open_run(chosen.run)
     trained = learnt(run, chosen.checkpoint)
-    model = Translator(with_step(run, chosen))
+    model = Translator(with_step(run.model, chosen.predecision_ms))
     examples = spoken(run, chosen)
     records = sorted(
         (
@@ -100,14 +101,6 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
     document.write(folder / "scores.json", scores)
     document.write(folder / "config.json", chosen)
     return scores
-
-
-def with_step(run: Run, chosen: Evaluation) -> Any:
-    """The run's model, with another step between decisions if asked for."""
-    if chosen.predecision_ms is None:
-        return run.model
-    step = dataclasses.replace(run.model.predecision, step_ms=chosen.predecision_ms)
-    return dataclasses.replace(run.model, predecision=step)
 
 
 def default_name(chosen: Evaluation) -> str:
@@ -200,7 +193,7 @@ def decode_batch(
             model, variables, batch.source, batch.source_length, decoding=decoding
         )
         return whole.tokens, whole.lengths, _at_end(whole.tokens, batch.source_length)
-    features = _features(jnp.asarray(batch.audio), run)
+    features = hear(batch.audio, run.heard.features, run.heard.statistics)
     kind = model.config.predecision.kind
     labels = {"words": batch.words, "phonemes": batch.phonemes}.get(kind)
     if chosen.mode == "streamed":
@@ -221,11 +214,6 @@ def decode_batch(
     frames = frame_count(batch.audio_length, run.heard.features.filterbank)
     whole = translate_speech(model, variables, features, frames, labels, decoding=decoding)
     return whole.tokens, whole.lengths, _at_end(whole.tokens, batch.audio_length * 1000 / RATE)
-
-
-def _features(audio: jax.Array, run: Run) -> jax.Array:
-    heard = run.heard
-    return jax.jit(lambda audio: normalise(extract(audio, heard.features), heard.statistics))(audio)
 
 
 def _at_end(tokens: jax.Array, total: Any) -> jax.Array:

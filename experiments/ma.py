@@ -23,7 +23,7 @@ from simuljax.train.loop import Training
 
 STEPS_MS = (120, 200, 280, 360, 440, 520)
 LAMBDAS = (0.001, 0.004, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1)
-# AL is the loss of equation 4, clipped at 0; the papers' own code used DAL later.
+# Equation 4: AL, clipped at 0.
 LATENCY = replace(ALONE, latency_metric="AL", latency_clip=True)
 
 

@@ -55,7 +55,7 @@ BLUE, ORANGE = "#0072B2", "#D55E00"  # told apart by colour-blind readers too
 class DemoConfig:
     """The whole experiment. Token number `words` is end-of-sentence, the next one the start."""
 
-    out: Path = Path("demo_out")
+    out: Path = Path("alignment_out")
     seed: int = 0
     steps: int = 800  # in each phase
     latency_weight: float = 0.1  # lambda of the second phase

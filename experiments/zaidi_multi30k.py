@@ -5,6 +5,9 @@ simuljax train experiments/zaidi_multi30k.py asr
 simuljax train experiments/zaidi_multi30k.py mt
 simuljax train experiments/zaidi_multi30k.py dar
 simuljax train experiments/zaidi_multi30k.py dar_lambda_0.05
+
+Test 2016 after 8 of the 40 epochs of `dar` (results/multi30k/side_by_side.txt): 39.1 BLEU from
+text, 33.0 from speech.
 """
 
 from dataclasses import replace

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.audio import RATE, AudioError, as_int16, extract, frame_count, normalise, read_audio
+from simuljax.audio import RATE, AudioError, as_int16, features_of, frame_count, read_audio
 from simuljax.decode.offline import translate_speech, translate_text
 from simuljax.decode.options import Decoding
 from simuljax.decode.reread import RereadingDecoder, padded
@@ -38,6 +38,7 @@ from simuljax.train.average import Loaded, Which
 
 MS = RATE // 1000  # samples
 STATE = 10 * STRIDE * MS
+hear = jax.jit(features_of, static_argnums=1)  # compiled once per shape, whoever asks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +126,7 @@ class Translator:
         return self.run.target.decode(np.asarray(tokens)[: int(length)].tolist())
 
     def _features(self, sound: np.ndarray) -> jax.Array:
-        return _heard(jnp.asarray(sound), self.run.heard.features, self.run.heard.statistics)
+        return hear(jnp.asarray(sound), self.run.heard.features, self.run.heard.statistics)
 
     @functools.cache  # noqa: B019 (compiled functions live as long as their translator)
     def ear(self, chosen: Streaming) -> "Incremental | Rereading":
@@ -215,7 +216,7 @@ class Stream:
         for state, events in self.ear.listen(self.state, chunk, ended):
             self.state = state
             count = int(events.written.count[0])
-            tokens = [t for t in np.asarray(events.written.tokens[0, :count]).tolist() if t != EOS]
+            tokens = [t for t in events.written.tokens[0, :count].tolist() if t != EOS]
             self.words, new = self.words.push(tokens)
             words += self._timed(new, start)
             self.reach = max(self.reach, int(np.max(events.written.reach[0, :count], initial=0)))
@@ -257,7 +258,8 @@ class Incremental:
             given = Chunk(
                 samples=jnp.asarray(sound), length=jnp.array([length]), ended=jnp.array([ended])
             )
-            state, events = self.step(self.learnt, state, given)
+            state, on_device = self.step(self.learnt, state, given)
+            events = jax.device_get(on_device)
             yield state, events
             more, length = bool(events.more[0]), 0
 
@@ -299,7 +301,7 @@ class Rereading:
             )
         length, over = jnp.array([len(heard)]), jnp.array([ended])
         after, events = self.read(self.learnt, state[1], jnp.asarray(padded(heard)), length, over)
-        yield (heard, after), events
+        yield (heard, after), jax.device_get(events)
 
 
 def _placed(state: Any) -> Any:
@@ -313,8 +315,3 @@ def with_step(model: config.Translator, predecision_ms: int | None) -> config.Tr
         return model
     step = dataclasses.replace(model.predecision, step_ms=predecision_ms)
     return dataclasses.replace(model, predecision=step)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _heard(sound: jax.Array, features: Any, statistics: Any) -> jax.Array:
-    return normalise(extract(sound, features), statistics)

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Real
 
-from simuljax.audio.features import Features
+from simuljax.audio.features import Features, extract
 
 FILE_NAME = "features.json"
 _CONSTANT = 1e-5  # a dimension that varies less, for its size, does not vary: it is rounding
@@ -101,6 +101,13 @@ def normalise(
             f" {statistics.mean.shape[-1]} dimensions."
         )
     return (features - jnp.asarray(statistics.mean)) / jnp.asarray(statistics.std)
+
+
+def features_of(
+    samples: Real[ArrayLike, "*batch N"], features: Features, statistics: Statistics
+) -> Float[Array, "*batch F D"]:
+    """What a model hears of whole recordings: the one way from samples to its input."""
+    return normalise(extract(samples, features), statistics)
 
 
 def save_features(path: str | Path, record: FeatureRecord) -> None:

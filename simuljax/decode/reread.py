@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.audio import RATE, Features, extract, frame_count, normalise
+from simuljax.audio import RATE, Features, features_of, frame_count
 from simuljax.decode.listen import hear_speech
 from simuljax.decode.options import Decoding
 from simuljax.decode.prefix import Prefix, init_prefix, replay
@@ -60,7 +60,7 @@ class RereadingDecoder:
         ended: jax.Array,
     ) -> tuple[RereadState, Events]:
         """Of samples [B, N] the first `length` [B] have been heard; writes what that allows."""
-        features = normalise(extract(samples, self.features), learnt.statistics)
+        features = features_of(samples, self.features, learnt.statistics)
         frames = frame_count(length, self.features.filterbank)
         known = hear_speech(self.model, learnt.variables, features, frames, ended)
         prefix = replay(

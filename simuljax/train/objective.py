@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from simuljax import losses
-from simuljax.audio import Features, SpecAugment, Statistics, extract, frame_count, normalise
+from simuljax.audio import Features, SpecAugment, Statistics, features_of, frame_count
 from simuljax.audio.spec_augment import spec_augment
 from simuljax.batch import Batch
 from simuljax.losses import Branch, JointObjective, TermSum
@@ -98,7 +98,7 @@ def heard(
     batch: Batch, statistics: Statistics, objective: Objective, key: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """Normalised features [B, F, D] and their lengths; augmented if there is a key."""
-    features = normalise(extract(batch.audio, objective.features), statistics)
+    features = features_of(batch.audio, objective.features, statistics)
     frames = frame_count(batch.audio_length, objective.features.filterbank)
     if key is not None and objective.augment is not None:
         features = spec_augment(key, features, frames, objective.augment)

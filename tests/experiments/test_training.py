@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 
 import jax
@@ -176,12 +177,12 @@ def test_what_may_change_when_a_run_goes_on(corpus, tmp_path):
         record(dataclasses.replace(first, training=dataclasses.replace(first.training, seed=1)))
 
 
-EXPERIMENT_FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*_*.py"))
+EXPERIMENT_FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.py"))
 
 
 @pytest.mark.parametrize(
     "path",
-    [p for p in EXPERIMENT_FILES if "EXPERIMENT" in p.read_text()],
+    [p for p in EXPERIMENT_FILES if re.search("^EXPERIMENTS? ", p.read_text(), re.M)],
     ids=lambda path: path.stem,
 )
 def test_every_experiment_file_builds(path):

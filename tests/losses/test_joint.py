@@ -43,11 +43,9 @@ def sums_of(speech, text, targets, objective=ALL_ON):
 
 
 def rows(tree: Branch, which) -> Branch:
-    return replace(
-        tree,
-        **{name: getattr(tree, name)[which] for name in vars(tree) if name != "energies"},
-        energies=tree.energies[:, which],
-    )
+    """Some examples of a branch; its energies [M, B, H, T, P] have the layers first."""
+    chosen = jax.tree.map(lambda leaf: leaf[which], replace(tree, energies=None))
+    return replace(chosen, energies=tree.energies[:, which])
 
 
 def test_terms_and_total_are_those_of_the_equation():
