@@ -37,10 +37,11 @@ $(ENV): requirements.lock pyproject.toml | $(BIN)/python
 demo: $(ENV)  ## build, train, stream, score and draw, on a small language, into demo_out/
 	$(BIN)/simuljax demo $(ARGS)
 
+# Most of the time goes into compiling what runs once: the quick tests compile with less effort.
 test: $(ENV)  ## the tests that take seconds; ARGS="-k name" narrows them
-	$(BIN)/python -m pytest $(WORKERS) -m "not slow" $(ARGS)
+	XLA_FLAGS="$(XLA_FLAGS) --xla_backend_optimization_level=0" $(BIN)/python -m pytest $(WORKERS) -m "not slow" $(ARGS)
 
-test-all: $(ENV)  ## every test
+test-all: $(ENV)  ## every test, compiled as users compile
 	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 lint: $(ENV)  ## ruff and pyright

@@ -17,13 +17,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from simuljax.audio import RATE, AudioError, as_int16, features_of, frame_count, read_audio
+from simuljax.decode.engine import Engine
+from simuljax.decode.listener import MS, STATE, Listener, Sentences, Word
 from simuljax.decode.offline import translate_speech, translate_text
 from simuljax.decode.options import Decoding
 from simuljax.decode.reread import RereadingDecoder, padded
@@ -31,30 +33,19 @@ from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits
 from simuljax.models import config
 from simuljax.models.translator import Translator as Network
 from simuljax.nn.batch_norm import STATISTICS
-from simuljax.nn.subsampling import STRIDE
 from simuljax.run import Run, RunError, learnt, open_run
-from simuljax.text import EOS, WordStream
+from simuljax.text import EOS
 from simuljax.train.average import Loaded, Which
 
-MS = RATE // 1000  # samples
-STATE = 10 * STRIDE * MS
 hear = jax.jit(features_of, static_argnums=1)  # compiled once per shape, whoever asks
-
-
-@dataclass(frozen=True, kw_only=True)
-class Word:
-    """A committed word: it will not change."""
-
-    text: str
-    delay_ms: float  # of the source that had been pushed
-    elapsed_ms: float  # the same plus the time spent computing until then
 
 
 @dataclass(frozen=True, kw_only=True)
 class Streaming:
     """How a stream listens and writes; `Translator.stream` takes these by name."""
 
-    sentences: Literal["one", "many"] = "one"  # `many`: speech goes on after end-of-sentence
+    sentences: Sentences = "one"  # `many`: speech goes on after end-of-sentence
+    rate: int = RATE  # of the samples that are pushed
     read_ms: int | None = None  # speech to a READ; None: the step between decisions
     predecision_ms: int | None = None  # step between decisions; None: as trained
     decoding: Decoding = dataclasses.field(default_factory=Decoding)
@@ -122,11 +113,45 @@ class Translator:
             raise RunError(f"{self.run.directory} translates text, not speech")
         return Stream(self, Streaming.of(overrides))
 
+    def engine(
+        self, *, streams: int = 64, waiting_ms: float = 10_000.0, **overrides: Any
+    ) -> Engine:
+        """Up to so many live streams at once on this device; see `simuljax.decode.engine`."""
+        chosen = Streaming.of(overrides)
+        ear = self.ear(chosen)
+        if not isinstance(ear, Incremental):
+            raise RunError(
+                f"the encoder of {self.run.directory} reads all sound anew at every READ, which "
+                "many streams at once cannot afford: train the streaming encoder, or use stream()"
+            )
+        return Engine(
+            ear.decoder,
+            ear.learnt,
+            lambda: self.listener(chosen),
+            streams=streams,
+            waiting_ms=waiting_ms,
+        )
+
     def _text(self, tokens: jax.Array, length: jax.Array) -> str:
         return self.run.target.decode(np.asarray(tokens)[: int(length)].tolist())
 
     def _features(self, sound: np.ndarray) -> jax.Array:
         return hear(jnp.asarray(sound), self.run.heard.features, self.run.heard.statistics)
+
+    def listener(self, chosen: Streaming) -> Listener:
+        """The books of one stream."""
+        return Listener(
+            self.run.target,
+            read=self.read_size(chosen),
+            most=chosen.limits.states * STATE,
+            sentences=chosen.sentences,
+            rate=chosen.rate,
+        )
+
+    def read_size(self, chosen: Streaming) -> int:
+        """Samples of a READ."""
+        model = with_step(self.run.model, chosen.predecision_ms)
+        return (chosen.read_ms or model.predecision.step_ms) * MS
 
     @functools.cache  # noqa: B019 (compiled functions live as long as their translator)
     def ear(self, chosen: Streaming) -> "Incremental | Rereading":
@@ -136,95 +161,39 @@ class Translator:
 
 
 class Stream:
-    """One speaker. READs are of `read_ms`, however the samples are cut into pushes.
-
-    With `sentences="many"` speech may go on for hours: when the model ends a sentence, or one is as
-    long as `StreamLimits` allow, the next begins with the sound after the last state that any head
-    attended to. What came before is forgotten, so that memory and the cost of a READ are bounded.
-    """
+    """One speaker, with a device to himself; see `simuljax.decode.listener` for what it does."""
 
     def __init__(self, translator: Translator, chosen: Streaming):
-        model = with_step(translator.run.model, chosen.predecision_ms)
-        self.read = (chosen.read_ms or model.predecision.step_ms) * MS
+        self.listener = translator.listener(chosen)
         self.ear = translator.ear(chosen)
-        self.state = self.ear.begin()
-        self.words = WordStream.begin(translator.run.target)
-        self.sentences, self.target = chosen.sentences, translator.run.target
-        self.most = max(1, chosen.limits.states * STATE // self.read - 1) * self.read
-        self.waiting = self.sentence = np.zeros(0, np.int16)  # not heard yet; of this sentence
-        self.reach = 0  # states of the sentence that were attended to
-        self.pushed = 0  # samples
+        self.state: Any = None
         self.computed_ms = 0.0
-        self.ended = self.finished = False
 
     def push(self, samples: Sequence[float] | np.ndarray) -> list[Word]:
-        """More sound: mono at 16 kHz, int16 or float in [-1, 1]. Gives the words it completes."""
-        if self.ended:
-            raise ValueError("the stream has been finished: begin another with translator.stream()")
-        samples = np.asarray(samples)
-        if samples.size == 0:
-            return []
-        sound = as_int16(samples, RATE)
+        """More sound: mono, int16 or float in [-1, 1]. Gives the words it completes."""
         start = time.perf_counter()
-        self.pushed += len(sound)
-        self.waiting = np.concatenate([self.waiting, sound])
-        words = self._hear_waiting(start)
-        self.computed_ms += (time.perf_counter() - start) * 1e3
-        return words
-
-    def _hear_waiting(self, start: float) -> list[Word]:
-        """Whole READs."""
-        words = []
-        while len(self.waiting) >= self.read and not self.finished:
-            chunk, self.waiting = self.waiting[: self.read], self.waiting[self.read :]
-            full = self.sentences == "many" and len(self.sentence) + len(chunk) >= self.most
-            words += self._listen(chunk, full, start)
-            if self.finished and self.sentences == "many":
-                words += self._next_sentence(start)
-        return words
+        self.listener.push(np.asarray(samples))
+        return self._listen(start)
 
     def finish(self) -> list[Word]:
         """Nothing more will be said: gives the words that were still waiting."""
-        if self.ended:
-            return []
-        self.ended, start, words = True, time.perf_counter(), []
-        while self.pushed and not self.finished:
-            words += self._hear_waiting(start)
-            rest, self.waiting = self.waiting, self.waiting[:0]
-            words += [] if self.finished else self._listen(rest, True, start)
-            if self.sentences == "many" and len(self.sentence) - self.reach * STATE >= self.read:
-                words += self._next_sentence(start)
-            else:
-                self.finished = True
-        words += self._timed(self.words.finish(), start)
+        start = time.perf_counter()
+        self.listener.finish()
+        return self._listen(start)
+
+    def _listen(self, start: float) -> list[Word]:
+        words = []
+        while read := self.listener.next():
+            if read.anew:
+                self.state = self.ear.begin()
+            for state, events in self.ear.listen(self.state, read.samples, read.ended):
+                self.state = state
+                words += self._timed(self.listener.write(*events.row(0)), start)
         self.computed_ms += (time.perf_counter() - start) * 1e3
         return words
 
-    def _next_sentence(self, start: float) -> list[Word]:
-        """Forgets what was translated; what was not is heard again. Gives the last word."""
-        words = self._timed(self.words.finish(), start)
-        done = min(max(self.reach * STATE, self.read), len(self.sentence))
-        self.waiting = np.concatenate([self.sentence[done:], self.waiting])
-        self.sentence, self.reach, self.finished = self.sentence[:0], 0, False
-        self.state, self.words = self.ear.begin(), WordStream.begin(self.target)
-        return words
-
-    def _listen(self, chunk: np.ndarray, ended: bool, start: float) -> list[Word]:
-        words = []
-        if self.sentences == "many":
-            self.sentence = np.concatenate([self.sentence, chunk])
-        for state, events in self.ear.listen(self.state, chunk, ended):
-            self.state = state
-            count = int(events.written.count[0])
-            tokens = [t for t in events.written.tokens[0, :count].tolist() if t != EOS]
-            self.words, new = self.words.push(tokens)
-            words += self._timed(new, start)
-            self.reach = max(self.reach, int(np.max(events.written.reach[0, :count], initial=0)))
-            self.finished = bool(events.finished[0])
-        return words
-
     def _timed(self, texts: list[str], start: float) -> list[Word]:
-        delay = self.pushed / MS
+        delay = self.listener.delay_ms
         elapsed = delay + self.computed_ms + (time.perf_counter() - start) * 1e3
         return [Word(text=text, delay_ms=delay, elapsed_ms=elapsed) for text in texts]
 
@@ -241,7 +210,7 @@ class Incremental:
             decoding=chosen.decoding,
             limits=chosen.limits,
         )
-        self.size = (chosen.read_ms or model.predecision.step_ms) * MS
+        self.size = translator.read_size(chosen)
         self.learnt = self.decoder.learnt(translator.variables, run.heard.statistics)
         self.step = jax.jit(self.decoder.step, donate_argnums=1)
         list(self.listen(self.begin(), np.zeros(0, np.int16), False))  # compiles

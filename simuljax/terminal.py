@@ -59,7 +59,7 @@ def translate(chosen: Listening) -> None:
         print(translator.translate(chosen.audio))
         return
     stream = _stream(translator, chosen)
-    chunk = stream.read
+    chunk = stream.listener.read
     try:
         for samples in heard(chosen, chunk):
             show(stream.push(samples), chosen)

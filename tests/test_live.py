@@ -18,12 +18,14 @@ from simuljax.audio import (
     Features,
     Filterbank,
     Statistics,
+    as_int16,
     extract,
     normalise,
     save_features,
 )
 from simuljax.decode.options import Decoding
 from simuljax.decode.simulate import Listening, simulate_speech
+from simuljax.live import Incremental
 from simuljax.models import config
 from simuljax.nn.monotonic import Monotonic
 from simuljax.run import RunError, open_run
@@ -80,6 +82,16 @@ def whole(run) -> simuljax.Translator:
     return simuljax.load(run)
 
 
+@pytest.fixture(scope="module")
+def streaming(streaming_run) -> simuljax.Translator:
+    return simuljax.load(streaming_run)
+
+
+@pytest.fixture(params=["whole", "streaming"])
+def either(request) -> simuljax.Translator:
+    return request.getfixturevalue(request.param)
+
+
 def noise(seconds: float, seed: int) -> np.ndarray:
     random = np.random.default_rng(seed)
     loud = np.repeat(random.uniform(0.0, 0.5, int(seconds * 20) + 1), 800)[: int(seconds * 16_000)]
@@ -101,15 +113,13 @@ def test_a_file_and_its_samples_say_the_same(whole, tmp_path):
         whole.translate(tmp_path / "nothing.wav")
 
 
-@pytest.mark.parametrize("which", ["whole", "streaming"])
-def test_words_do_not_depend_on_how_sound_is_cut(which, run, streaming_run):
-    translator = simuljax.load(run if which == "whole" else streaming_run)
+def test_words_do_not_depend_on_how_sound_is_cut(either):
     random, early = np.random.default_rng(0), 0
     for seed in range(6):
         sound = noise(random.uniform(0.3, 1.6), seed)
-        even = listened(translator, sound, list(range(READ, len(sound), READ)))
+        even = listened(either, sound, list(range(READ, len(sound), READ)))
         cuts = np.sort(random.integers(0, len(sound), random.integers(0, 40))).tolist()
-        assert [w.text for w in listened(translator, sound, cuts)] == [w.text for w in even]
+        assert [w.text for w in listened(either, sound, cuts)] == [w.text for w in even]
         early += sum(w.delay_ms < len(sound) / 16 for w in even)
         for word in even:  # committed with a READ, or at the end
             assert word.delay_ms % 120 == 0 or word.delay_ms == len(sound) / 16
@@ -147,31 +157,28 @@ def test_every_stream_starts_from_nothing(whole):
     assert [word.text for word in words[0]] == alone
 
 
-def test_one_compilation_for_a_stream(streaming_run):
-    translator = simuljax.load(streaming_run)
-    stream = translator.stream()
+def test_one_compilation_for_a_stream(streaming):
+    stream = streaming.stream()
     for seed in range(5):
         stream.push(noise(0.7, seed))
     stream.finish()
     assert stream.ear.step._cache_size() == 1
-    assert translator.stream().ear is stream.ear
+    assert streaming.stream().ear is stream.ear
 
 
-@pytest.mark.parametrize("which", ["whole", "streaming"])
-def test_speech_may_go_on_for_many_sentences(which, run, streaming_run):
-    translator = simuljax.load(run if which == "whole" else streaming_run)
-    stream = translator.stream(sentences="many", states=30, tokens=12)  # at most 1.2 s
+def test_speech_may_go_on_for_many_sentences(either):
+    stream = either.stream(sentences="many", states=30, tokens=12)  # at most 1.2 s
     sound, words, held = noise(12.0, 9), [], []
     for piece in np.array_split(sound, 31):
         words += stream.push(piece)
-        held.append(len(stream.sentence) + len(stream.waiting))
+        held.append(len(stream.listener.sentence) + len(stream.listener.waiting))
     words += stream.finish()
     assert max(held) < 30 * 640 + READ
     assert max(word.delay_ms for word in words) > 11_000, "it fell silent after a sentence"
     assert [w.delay_ms for w in words] == sorted(w.delay_ms for w in words)
-    if which == "streaming":
+    if isinstance(stream.ear, Incremental):
         assert stream.ear.step._cache_size() == 1
-    again = translator.stream(sentences="many", states=30, tokens=12)
+    again = either.stream(sentences="many", states=30, tokens=12)
     cuts = np.sort(np.random.default_rng(1).integers(0, len(sound), 25)).tolist()
     other = [w for piece in np.split(sound, cuts) for w in again.push(piece)] + again.finish()
     assert [w.text for w in other] == [w.text for w in words]
@@ -201,7 +208,7 @@ def test_bad_sound_is_refused_and_the_stream_lives_on(whole):
 
 
 def test_settings_are_named_and_typos_refused(whole):
-    assert whole.stream(read_ms=240).read == 240 * 16
+    assert whole.stream(read_ms=240).listener.read == 240 * 16
     assert whole.stream(threshold=0.3).ear is not whole.stream().ear
     with pytest.raises(TypeError, match="'threshold'"):
         whole.stream(treshold=0.3)
@@ -227,3 +234,27 @@ def test_a_text_model_refuses_speech(tmp_path, run):
 def test_a_directory_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(RunError, match="is no run"):
         simuljax.load(tmp_path)
+
+
+def test_another_rate_is_heard_as_the_file_is(whole):
+    random = np.random.default_rng(3)
+    sound = random.uniform(-0.3, 0.3, 30_000).astype(np.float32)
+    stream, cuts = whole.stream(rate=44_100), np.unique(random.integers(1, len(sound), 20))
+    words = [w for piece in np.split(sound, cuts) for w in stream.push(piece)] + stream.finish()
+    even = listened(whole, as_int16(sound, 44_100), [])
+    assert [word.text for word in words] == [word.text for word in even]
+    assert words[-1].delay_ms == pytest.approx(30_000 / 44.1)
+
+
+def test_many_streams_at_once(streaming, whole):
+    sounds = [noise(1.0, seed) for seed in range(40, 43)]
+    with streaming.engine(streams=2, states=50) as engine:
+        for sound in sounds:
+            seat = engine.open()
+            seat.push(sound)
+            seat.finish()
+            stream = streaming.stream(states=50)
+            alone = stream.push(sound) + stream.finish()
+            assert [word.text for word in seat] == [word.text for word in alone] != []
+    with pytest.raises(RunError, match="reads all sound anew"):
+        whole.engine()

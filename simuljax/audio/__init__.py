@@ -30,7 +30,14 @@ from simuljax.audio.statistics import (
     normalise,
     save_features,
 )
-from simuljax.audio.waveform import RATE, AudioError, Recording, as_int16, read_audio
+from simuljax.audio.waveform import (
+    RATE,
+    AudioError,
+    Incoming,
+    Recording,
+    as_int16,
+    read_audio,
+)
 
 __all__ = [
     "LIBRISPEECH_BASIC",
@@ -42,6 +49,7 @@ __all__ = [
     "FeatureState",
     "Features",
     "Filterbank",
+    "Incoming",
     "Moments",
     "Pitch",
     "Recording",

@@ -6,7 +6,6 @@ a reason out of `REASONS`, so that the reasons can be counted, and a detail of w
 
 import contextlib
 import io
-import math
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -17,10 +16,10 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 import soundfile
 from jaxtyping import Float, Int16, Real
-from scipy import signal
 
 from simuljax.audio import containers
 from simuljax.audio.containers import Stream
+from simuljax.audio.resampling import Resampler, resample
 
 RATE = 16_000
 Reason = Literal[
@@ -88,26 +87,49 @@ def read_audio(
             start, count = _stretch(sound, name, offset_s, duration_s)
             samples = _decode(sound, name, start, count)
             source_rate, channels = sound.samplerate, sound.channels
-    mono = _resample(_finite(samples, name).mean(1), source_rate, rate)
+    mono = resample(_finite(samples, name).mean(1), source_rate, rate)
     return Recording(samples=_to_int16(mono), source_rate=source_rate, channels=channels)
 
 
 def as_int16(samples: Real[np.ndarray, "..."], rate: int) -> Int16[np.ndarray, " N"]:
     """Samples that a user holds, at `rate`: int16, or float in [-1, 1]; mono. At 16 kHz after."""
+    return _to_int16(resample(_checked(samples, rate), rate, RATE))
+
+
+class Incoming:
+    """Samples that come to a user bit by bit, at `rate`; in all the same as with `as_int16`."""
+
+    def __init__(self, rate: int = RATE):
+        _check_rate(rate)
+        self.resampler = Resampler(rate, RATE)
+
+    def push(self, samples: Real[np.ndarray, "..."]) -> Int16[np.ndarray, " N"]:
+        """What is certain of them at 16 kHz."""
+        return _to_int16(self.resampler.push(_checked(samples, self.resampler.source)))
+
+    def finish(self) -> Int16[np.ndarray, " N"]:
+        """The rest."""
+        return _to_int16(self.resampler.finish())
+
+
+def _checked(samples: Real[np.ndarray, "..."], rate: int) -> Float[np.ndarray, " N"]:
+    """Mono samples as float in [-1, 1], or an error that says what they are."""
     samples = np.asarray(samples)
     if samples.ndim != 1:
         raise AudioError("not samples", f"shape {samples.shape}; give one channel, [N].")
-    if rate not in _RATES:
-        raise AudioError("not samples", f"a rate of {rate}; give samples per second, like {RATE}.")
+    _check_rate(rate)
     if samples.size == 0:
         raise AudioError("no samples", "the array is empty.")
     if samples.dtype == np.int16:
-        scaled = samples.astype(np.float32) / 32768
-    elif np.issubdtype(samples.dtype, np.floating):
-        scaled = _in_scale(_finite(samples.astype(np.float32), "the array"))
-    else:
-        raise AudioError("not samples", f"{samples.dtype}; give int16, or float in [-1, 1].")
-    return _to_int16(_resample(scaled, rate, RATE))
+        return samples.astype(np.float32) / 32768
+    if np.issubdtype(samples.dtype, np.floating):
+        return _in_scale(_finite(samples.astype(np.float32), "the array"))
+    raise AudioError("not samples", f"{samples.dtype}; give int16, or float in [-1, 1].")
+
+
+def _check_rate(rate: int) -> None:
+    if rate not in _RATES:
+        raise AudioError("not samples", f"a rate of {rate}; give samples per second, like {RATE}.")
 
 
 def _binary(file: str | Path | Readable, name: str) -> Stream:
@@ -192,14 +214,6 @@ def _in_scale(samples: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
         detail = f"float samples reach {peak:g}; scale them to [-1, 1] (int16 values: / 32768)."
         raise AudioError("not samples", detail)
     return samples
-
-
-def _resample(samples: Float[np.ndarray, " N"], source: int, rate: int) -> Float[np.ndarray, " M"]:
-    """A polyphase low-pass filter at the exact ratio of the rates."""
-    if source == rate:
-        return samples
-    common = math.gcd(source, rate)
-    return signal.resample_poly(samples, rate // common, source // common)
 
 
 def _to_int16(samples: Float[np.ndarray, " N"]) -> Int16[np.ndarray, " N"]:

@@ -84,6 +84,13 @@ class Events:
     finished: jax.Array  # bool [B]: nothing more will come
     more: jax.Array  # bool [B]: more would have come; take another step, without samples if need be
 
+    def row(self, index: int) -> tuple[list[int], int, bool]:
+        """Of events on the host: a stream's tokens, how far they reach, and whether it is over."""
+        count = int(self.written.count[index])
+        tokens = self.written.tokens[index, :count].tolist()
+        reach = max(self.written.reach[index, :count].tolist(), default=0)
+        return tokens, reach, bool(self.finished[index])
+
 
 @dataclass(frozen=True, kw_only=True)
 class StreamingDecoder:
