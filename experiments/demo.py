@@ -4,8 +4,9 @@
 
 builds the little phrasebook (`experiments.little_phrasebook`), trains the joint model on it
 (`demo` in `experiments.phrasebook`), translates sentences that it was not trained on, and draws
-the loss terms and what the heads of the decoder look at. All of it lies in demo_out/ afterwards;
-another `make demo` goes on with what is there. Expected, give or take a few points:
+the loss terms, what the heads of the decoder look at, and quality against latency, on one page:
+demo_out/report/index.html. Another `make demo` goes on with what is there. Expected, give or take
+a few points:
 
     200 held-out sentences                BLEU      LAAL
     speech, whole sentences at a time     82.3   1446 ms
@@ -22,7 +23,7 @@ most words with it: what is gained over it comes from translating, not from memo
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,17 +35,19 @@ from data_pipelines.prepared import PreparedCorpus, Table
 from data_pipelines.shard import Limits
 from data_pipelines.summary import describe
 from experiments import demo_pictures, phrasebook
-from experiments.evaluation import Evaluation, default_name, evaluate
+from experiments.evaluating import evaluate
+from experiments.evaluation import Evaluation
 from experiments.little_phrasebook import LittlePhrasebook
+from experiments.reporting import sound_of
 from experiments.training import train
-from simuljax import document
 from simuljax.eval.records import NAME as LOG
 from simuljax.eval.records import Record, read_records
+from simuljax.eval.reporting import Report, write_report
 from simuljax.run import open_run
-from simuljax.train.checkpoint import CHECKPOINTS
 from simuljax.train.console import duration
 
 SHOWN = 5  # translations
+OTHER_THRESHOLDS = (0.2, 0.8)  # of writing, for a curve
 LONGEST_S = 2.2  # of what is trained on: all is padded to the longest
 
 
@@ -81,18 +84,21 @@ def run(config: DemoConfig) -> dict[str, float]:
         "streamed": Evaluation(run=experiment.run),
         "other": Evaluation(run=experiment.run, audio="other"),
     }
-    scores = {name: scored(each) for name, each in chosen.items()}
+    scores = {name: evaluate(each) for name, each in chosen.items()}
+    for threshold in OTHER_THRESHOLDS:
+        evaluate(replace(chosen["streamed"], threshold=threshold))
     similar = most_similar_bleu(corpus["train"].table, corpus["test"].table)
-    pictures = [
-        demo_pictures.draw_losses(experiment, config.out / "losses.png"),
-        demo_pictures.draw_alignment(
-            demo_pictures.look(open_run(experiment.run), corpus["test"], config.drawn),
-            config.out / "alignment.png",
-        ),
-    ]
     print(table(scores, similar, len(corpus["test"])))
-    print(translations(read_records(folder(chosen["streamed"]) / LOG), corpus["test"].table))
+    print(translations(read_records(chosen["streamed"].folder / LOG), corpus["test"].table))
+    beside = chosen["streamed"].folder  # where the page looks for pictures
+    looked = demo_pictures.look(open_run(experiment.run), corpus["test"], config.drawn)
+    pictures = [
+        demo_pictures.draw_losses(experiment, beside / "losses.png"),
+        demo_pictures.draw_alignment(looked, beside / "alignment.png"),
+    ]
     print(f"pictures: {', '.join(map(str, pictures))}")
+    page = write_report(Report(runs=(experiment.run,), out=config.out / "report"), sound_of)
+    print(f"all of it on one page: {page}")
     seconds = time.perf_counter() - began
     print(f"took {duration(seconds)}")
     return {
@@ -112,20 +118,6 @@ def build(config: DemoConfig) -> PreparedCorpus:
     corpus = prepare(spoken, None, config.out / "corpus")
     print(describe(corpus.summary), flush=True)
     return corpus
-
-
-def scored(chosen: Evaluation) -> Mapping[str, float]:
-    """The scores of a translation of the test split, unless the checkpoints are older than they."""
-    path = folder(chosen) / "scores.json"
-    saved = [each.stat().st_mtime for each in (chosen.run / CHECKPOINTS).iterdir()]
-    if path.exists() and path.stat().st_mtime > max(saved):
-        return document.read(path)
-    return evaluate(chosen)
-
-
-def folder(chosen: Evaluation) -> Path:
-    """Where an evaluation leaves its results."""
-    return chosen.run / "eval" / default_name(chosen)
 
 
 def most_similar_bleu(train: Table, test: Table) -> float:

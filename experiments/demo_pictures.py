@@ -12,6 +12,8 @@ import numpy as np
 from data_pipelines.prepared import Split
 from experiments.experiment import Experiment
 from simuljax.audio import features_of, frame_count
+from simuljax.eval import pictures
+from simuljax.eval.pictures import BLUE, GREY, ORANGE, Spoken, new_figure, save_figure
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.subsampling import STRIDE
@@ -22,9 +24,7 @@ from simuljax.train.objective import shift
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#8a8a8a"
 STATE_S = STRIDE / 100  # seconds that an encoder state stands for
 # A panel each: title, unit, and the terms with what they are called there.
 PANELS: Sequence[tuple[str, str, Mapping[str, str]]] = (
@@ -42,6 +42,7 @@ class Looked:
     """The expected alignment of one utterance with its reference."""
 
     alpha: np.ndarray  # [heads, T, W], of the last layer
+    hard: np.ndarray  # [heads, T]: the decision point where the head writes, without chance
     edges: np.ndarray  # [W + 1]: seconds, between which a decision point listens
     pieces: Sequence[str]  # T
     words: Sequence[str]  # of what was said
@@ -51,7 +52,7 @@ class Looked:
 def draw_losses(experiment: Experiment, path: Path) -> Path:
     """Every term over the updates, in training and on held-out sentences."""
     lines = read_metrics(experiment.run)
-    figure = _figure(11, 5.6)
+    figure = new_figure(11, 5.6)
     start = experiment.training.latency_after
     for axes, (title, unit, terms) in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
         for colour, (term, name) in zip((BLUE, ORANGE), terms.items(), strict=False):
@@ -66,34 +67,22 @@ def draw_losses(experiment: Experiment, path: Path) -> Path:
             axes.legend(frameon=False, fontsize=8)
     below = "updates (dots: held-out sentences; dotted line: latency begins to count)"
     figure.supxlabel(below, fontsize=10)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def draw_alignment(looked: Looked, path: Path) -> Path:
     """What each head looks at while it writes the reference, below the words that are said."""
-    heads = len(looked.alpha)
-    columns = min(2, heads)
-    height = 0.9 + 0.24 * len(looked.pieces)
-    figure = _figure(5.6 * columns, 0.6 + height * -(-heads // columns))
-    panels = figure.subplots(-(-heads // columns), columns, sharex=True, sharey=True, squeeze=False)
-    image = None
-    for head, axes in enumerate(panels.flat[:heads]):
-        image = axes.pcolormesh(
-            looked.edges,
-            np.arange(len(looked.pieces) + 1) - 0.5,
-            looked.alpha[head],
-            cmap="Blues",
-            vmin=0,
-            vmax=1,
-        )
-        axes.set_title(f"head {head + 1}", fontsize=10, loc="left")
-        axes.set_yticks(range(len(looked.pieces)), looked.pieces, fontsize=9)
-        axes.set_ylim(len(looked.pieces) - 0.5, -1.7)
-        _mark_words(axes, looked)
-    figure.supxlabel("speech heard (s); above, the words when they are said", fontsize=10)
-    if image is not None:
-        figure.colorbar(image, ax=panels, label="probability of writing here", aspect=30, pad=0.01)
-    return _save(figure, path)
+    pairs = zip(looked.words, looked.times * 1000, strict=False)
+    return pictures.draw_alignment(
+        looked.alpha[None],
+        looked.pieces,
+        path,
+        edges_ms=looked.edges * 1000,
+        spoken=[Spoken(text=word, start_ms=start, end_ms=end) for word, (start, end) in pairs],
+        hard=looked.hard[None],
+        title="Where each head writes",
+        meaning="probability of writing here",
+    )
 
 
 def look(run: Run, split: Split, index: int) -> Looked:
@@ -104,25 +93,40 @@ def look(run: Run, split: Split, index: int) -> Looked:
     variables = {"params": trained.params, STATISTICS: trained.statistics}
 
     @jax.jit
-    def align(variables, audio: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def align(variables, audio: jax.Array, target: jax.Array) -> tuple[jax.Array, ...]:
         model = Translator(run.model).bind(variables)
         features = features_of(audio, heard.features, heard.statistics)
         frames = jnp.full(1, frame_count(audio.shape[1], heard.features.filterbank))
         encoded = model.encode_speech(features, frames, train=False)
         points = model.speech_decisions(encoded)
         decoded = model.decode(shift(target), encoded, points, jnp.int32(1), train=False)
-        alpha = decoded.reading.alpha
-        assert alpha is not None
-        return alpha[-1, 0], points.ends[0]
+        alpha, energy = decoded.reading.alpha, decoded.reading.energy
+        assert alpha is not None and energy is not None
+        return alpha[-1, 0], energy[-1, 0], points.ends[0]
 
-    alpha, ends = jax.device_get(align(variables, example["audio"][None], target[None]))
+    alpha, energy, ends = jax.device_get(align(variables, example["audio"][None], target[None]))
     return Looked(
         alpha=alpha,
+        hard=hard_decisions(energy),
         edges=np.concatenate([[0], (ends + 1) * STATE_S]),
         pieces=[*map(legible, run.target.spell(target)), "(end)"],
         words=split.table.transcript[index].split(),
         times=example["word_ms"].reshape(-1, 2) / 1000,
     )
+
+
+def hard_decisions(energy: np.ndarray) -> np.ndarray:
+    """The point [heads, T] where each head writes: the first from where it stood with energy >= 0.
+
+    A head that rejects all there are writes at the last, as training lets it.
+    """
+    heads, targets, width = energy.shape
+    stands, written = np.zeros(heads, int), np.zeros((heads, targets), int)
+    for target in range(targets):
+        accepted = (energy[:, target] >= 0) & (np.arange(width) >= stands[:, None])
+        stands = np.where(accepted.any(-1), accepted.argmax(-1), width - 1)
+        written[:, target] = stands
+    return written
 
 
 def legible(piece: str) -> str:
@@ -142,29 +146,3 @@ def _draw_term(axes: "Axes", lines: Sequence[Mapping], term: str, colour: str, n
         if points:
             label = name if name and split == "train" else None
             axes.plot(*zip(*points, strict=True), style, color=colour, label=label, markersize=4)
-
-
-def _mark_words(axes: "Axes", looked: Looked) -> None:
-    """The words at the top, each above its time, and thin lines where one ends."""
-    for word, (start, end) in zip(looked.words, looked.times, strict=False):
-        axes.axvline(end, color=GREY, linewidth=0.6, alpha=0.7)
-        axes.text(
-            (start + end) / 2, -1.1, word, ha="center", va="center", fontsize=8, color="#333333"
-        )
-    axes.set_xlim(0, looked.edges[-1])
-
-
-def _figure(width: float, height: float) -> "Figure":
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise OSError("pictures need matplotlib: pip install 'simuljax[plots]'") from None
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def _save(figure: "Figure", path: Path) -> Path:
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    return path

@@ -13,7 +13,7 @@ import tyro
 from data_pipelines import building, throughput
 from data_pipelines.utterance import CorpusError
 from experiments import demo as demonstration
-from experiments import evaluation, training
+from experiments import evaluating, reporting, training
 from experiments.demo import DemoConfig
 from experiments.experiment import ExperimentError
 from simuljax import terminal
@@ -94,11 +94,6 @@ def train(experiment: Annotated[Path, tyro.conf.Positional]) -> Command:
     return training.train_command(experiment, ())
 
 
-def evaluate(chosen: evaluation.Evaluation) -> Command:
-    """Translate a split with a trained run, streamed or offline; write its log and its scores."""
-    return lambda: print(json.dumps(evaluation.evaluate(chosen), indent=1))
-
-
 def main(args: Sequence[str] | None = None) -> None:
     """Read the command (what is wrong with it exits 2), then run it (what goes wrong exits 1)."""
     args = _json_alone(sys.argv[1:] if args is None else args)
@@ -118,8 +113,9 @@ def _read(args: list[str]) -> Command:
             "prepare": building.prepare_command,
             "speak": building.speak_command,
             "train": train,
-            "evaluate": evaluate,
+            "evaluate": evaluating.evaluate_command,
             "score": scoring.score_command,
+            "report": reporting.report_command,
             "translate": terminal.translate_command,
             "profile": profile,
         },

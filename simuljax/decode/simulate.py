@@ -60,7 +60,7 @@ class Simulation:
 
     tokens: jax.Array  # int32 [B, N], 0 beyond the lengths
     lengths: jax.Array  # int32 [B]; end-of-sentence counts
-    delays: jax.Array  # float32 [B, N]: ms of speech, or tokens of text, that had been heard
+    delays: jax.Array  # float32 [B, N]: ms of speech, tokens of text, or READs, that had been heard
     reach: jax.Array  # int32 [B, N]: encoder states that the furthest head attends to
 
 
@@ -104,14 +104,20 @@ def simulate_text(
     variables: Any,
     tokens: ArrayLike,
     lengths: ArrayLike,
+    units: ArrayLike | None = None,
     *,
     decoding: Decoding | None = None,
     history: History = "recomputed",
 ) -> Simulation:
-    """Transcripts [B, L] that arrive one token a READ, end-of-sentence included."""
+    """Transcripts [B, L] that arrive one token a READ, end-of-sentence included.
+
+    With `units` [B, R], the tokens that are there after each READ, a READ may be a whole word
+    (`simuljax.text.word_pieces`); the READ that follows them brings the end-of-sentence. Delays
+    then count READs.
+    """
     decoding, listening = decoding or Decoding(), Listening(history=history)
     rule, lengths = decoding.rule(model.config.monotonic), jnp.asarray(lengths, jnp.int32)
-    return _text(model, decoding.fixed(), listening, variables, tokens, lengths, rule)
+    return _text(model, decoding.fixed(), listening, variables, tokens, lengths, units, rule)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -129,12 +135,16 @@ def _speech(model, decoding, listening, variables, features, samples, labels, un
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _text(model, decoding, listening, variables, tokens, lengths, rule) -> Simulation:
+def _text(model, decoding, listening, variables, tokens, lengths, units, rule) -> Simulation:
     def listen(heard: jax.Array, ended: jax.Array) -> Known:
+        if units is not None:
+            place = jnp.minimum(heard - 1, units.shape[1] - 1)[:, None]
+            heard = jnp.where(ended, lengths, jnp.take_along_axis(units, place, 1)[:, 0])
         return hear_text(model, variables, tokens, heard, ended)
 
+    total = lengths if units is None else (units < lengths[:, None]).sum(1) + 1
     start = _start(model, decoding, len(tokens), decoding.limit.of(tokens.shape[1]))
-    end = _run(model, decoding, listening, variables, listen, start, lengths, 1, rule)
+    end = _run(model, decoding, listening, variables, listen, start, total, 1, rule)
     return _simulation(end, 1.0)
 
 

@@ -7,6 +7,9 @@ longform        whole talks, cut at the reference's segments: StreamLAAL, LongYA
 significance    whether two systems differ
 curves          latency against quality: regimes, buckets, interpolation, hypervolume
 pictures        the same for the eye, with matplotlib
+report          evaluations of runs and logs of other systems, gathered; reporting is the command
+highlights      which utterances to show, and whether two systems differ
+timeline, page  words over the speech, as SVG; the whole as one HTML page
 """
 
 from simuljax.eval.latency import (

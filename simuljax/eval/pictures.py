@@ -6,18 +6,19 @@ draw_alignment    one utterance: the attention of every layer and head
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from simuljax.eval.curves import Point
+from simuljax.eval.curves import Point, best_per_bucket
 from simuljax.eval.records import Record, RecordError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 # Distinct for the colour-blind too, and by their markers in print (Okabe & Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -27,6 +28,15 @@ NAMED = 60  # more words than this could not be read
 REGIMES = ((0.0, 1000.0, "low"), (1000.0, 2000.0, "medium"), (2000.0, np.inf, "high"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Spoken:
+    """A word of the source, and when it is said."""
+
+    text: str
+    start_ms: float
+    end_ms: float
+
+
 def draw_curves(
     systems: Mapping[str, Sequence[Point]],
     path: Path | str,
@@ -34,24 +44,45 @@ def draw_curves(
     latency: str = "AL",
     quality: str = "BLEU",
     title: str = "",
+    unit: Literal["ms", "words"] = "ms",
+    aware: Mapping[str, Sequence[Point]] | None = None,
+    offline: Mapping[str, float] | None = None,
+    bucket_ms: float | None = None,
 ) -> Path:
-    """Quality against latency, with the regimes; settings are written beside few points."""
-    figure = _figure(8, 5)
-    axes = figure.subplots()
-    points = [point for curve in systems.values() for point in curve]
+    """Quality against latency, with the regimes; settings are written beside few points.
+
+    Args:
+        systems: The points of every line.
+        path: The picture to write.
+        latency: What the points' latency is.
+        quality: What their quality is.
+        title: Above all.
+        unit: Of latency: words read, for sources that are text; they have no regimes.
+        aware: The same with computation, for systems that have a clock: a dashed line each.
+        offline: The quality with the whole source, for systems that were asked: a level each.
+        bucket_ms: Lines go through the best point of each such bucket, the others stay as dots.
+    """
+    aware, offline = aware or {}, offline or {}
+    points = [p for lines in (systems, aware) for curve in lines.values() for p in curve]
     if not points:
         raise ValueError("there are no points to draw")
+    figure = new_figure(8, 5)
+    axes = figure.subplots()
+    labelled = sum(map(len, systems.values())) <= 16
     for i, (name, curve) in enumerate(systems.items()):
-        _draw_curve(axes, name, curve, i, labelled=len(points) <= 16)
+        _draw_curve(axes, name, curve, i, labelled=labelled, bucket_ms=bucket_ms)
+        _draw_aware(axes, aware.get(name, ()), i, bucket_ms)
     x = [point.latency_ms for point in points]
-    margin = 0.08 * (max(x) - min(x)) or 100
+    margin = 0.08 * (max(x) - min(x)) or 0.1 * max(abs(x[0]), 1)
     axes.set_xlim(min(x) - margin, max(x) + margin)
+    for i, name in enumerate(systems):
+        _draw_level(axes, offline.get(name), COLOURS[i % len(COLOURS)])
     axes.margins(y=0.12)
-    _draw_regimes(axes)
-    axes.set(xlabel=f"{latency} (ms), lower is sooner", ylabel=quality, title=title)
-    if len(systems) > 1:
-        axes.legend(frameon=False, loc="lower right")
-    return _save(figure, path)
+    if unit == "ms":
+        _draw_regimes(axes)
+    axes.set(xlabel=f"{latency} ({unit}), lower is sooner", ylabel=quality, title=title)
+    _draw_legend(axes, len(systems), clock=any(aware.values()))
+    return save_figure(figure, path)
 
 
 def draw_staircase(
@@ -76,7 +107,7 @@ def draw_staircase(
             "a staircase needs a delay for each, and at least one"
         )
     height = min(14.0, max(2.0, 0.22 * len(words)))
-    figure = _figure(9, height + (2.2 if samples is not None else 1.2))
+    figure = new_figure(9, height + (2.2 if samples is not None else 1.2))
     if samples is None:
         panels = [figure.subplots()]
     else:
@@ -86,7 +117,7 @@ def draw_staircase(
     panels[0].set_title(title or "READ to the right, WRITE upwards")
     clock = "; dots: time on the clock" if any(record.elapsed) else ""
     panels[-1].set_xlabel(f"speech heard (s){clock}")
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def draw_alignment(
@@ -96,7 +127,11 @@ def draw_alignment(
     *,
     positions: Sequence[str] | None = None,
     state_ms: float | None = None,
+    edges_ms: Sequence[float] | np.ndarray | None = None,
+    spoken: Sequence[Spoken] = (),
+    hard: np.ndarray | None = None,
     title: str = "",
+    meaning: str = "probability",
 ) -> Path:
     """Every head of every layer as a map of tokens (down) over source positions (right).
 
@@ -105,37 +140,50 @@ def draw_alignment(
         tokens: T target tokens.
         path: The picture to write.
         positions: W words or tokens of the source, if it has them;
-        state_ms: or how much speech an encoder state stands for, for an axis in seconds.
+        state_ms: or how much speech an encoder state stands for, for an axis in seconds;
+        edges_ms: or the W + 1 times between which each position listens.
+        spoken: Words of the source, written above the times at which they are said.
+        hard: [layers, heads, T], the position where each head decided to write; below 0 for none.
         title: Above all.
+        meaning: Of the values.
     """
     alignment = np.asarray(alignment, np.float32)
     if alignment.ndim != 4 or alignment.shape[2] != len(tokens):
         raise ValueError(
             f"alignment must be [layers, heads, {len(tokens)} tokens, W], not {alignment.shape}"
         )
-    layers, heads, targets, width = alignment.shape
-    size = 0.55 + min(3.2, 0.17 * targets + 0.5)
-    figure = _figure(min(16.0, 1.6 + 2.6 * heads), 1.1 + size * layers)
-    panels = figure.subplots(layers, heads, sharex=True, sharey=True, squeeze=False)
-    in_seconds = positions is None and state_ms is not None
-    scale = state_ms / 1000 if in_seconds and state_ms else 1.0
-    left = 0.0 if in_seconds else -0.5
-    extent = (left, left + width * scale, targets - 0.5, -0.5)
-    image = _draw_maps(panels, alignment, extent)
+    edges, below = _edges(alignment.shape[3], positions, state_ms, edges_ms)
+    if hard is not None and np.shape(hard) != alignment.shape[:3]:
+        raise ValueError(f"hard must be {alignment.shape[:3]}, not {np.shape(hard)}")
+    if spoken and below != "speech (s)":
+        raise ValueError("spoken words have times: give state_ms or edges_ms for an axis of time")
+    figure, panels = _panels(alignment.shape, above=bool(spoken))
+    image = _draw_maps(panels, alignment, edges, hard)
+    for axes in panels.flat if spoken else ():
+        _draw_spoken(axes, spoken, float(edges[-1]))
     _name_tokens(panels, tokens, positions)
-    below = "source" if positions else "speech (s)" if in_seconds else "encoder state"
-    figure.supxlabel(below, fontsize=10)
+    marks = "; marks: where the head writes" if hard is not None else ""
+    figure.supxlabel(below + ", the words as they are said" * bool(spoken) + marks, fontsize=10)
     figure.suptitle(title or "Where each token attends")
-    figure.colorbar(image, ax=panels, label="probability", pad=0.01, aspect=30)
-    return _save(figure, path)
+    figure.colorbar(image, ax=panels, label=meaning, pad=0.01, aspect=30)
+    return save_figure(figure, path)
 
 
 def _draw_curve(
-    axes: "Axes", name: str, curve: Sequence[Point], place: int, *, labelled: bool
+    axes: "Axes",
+    name: str,
+    curve: Sequence[Point],
+    place: int,
+    *,
+    labelled: bool,
+    bucket_ms: float | None,
 ) -> None:
-    curve = sorted(curve)
     colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-    x, y = [p.latency_ms for p in curve], [p.quality for p in curve]
+    if bucket_ms is not None:
+        x, y = _coordinates(curve)
+        axes.plot(x, y, marker, color=colour, markersize=4, alpha=0.35, label="_all")
+        curve = best_per_bucket(curve, bucket_ms)
+    x, y = _coordinates(curve)
     axes.plot(x, y, color=colour, marker=marker, markersize=6, linewidth=1.8, label=name)
     for point in curve if labelled else []:
         axes.annotate(
@@ -147,6 +195,39 @@ def _draw_curve(
             fontsize=8,
             color=colour,
         )
+
+
+def _draw_aware(axes: "Axes", curve: Sequence[Point], place: int, bucket_ms: float | None) -> None:
+    """The twin of a curve with computation: dashed, its marks hollow."""
+    if bucket_ms is not None:
+        curve = best_per_bucket(curve, bucket_ms)
+    colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+    x, y = _coordinates(curve)
+    if curve:
+        axes.plot(x, y, color=colour, marker=marker, linestyle="--", markerfacecolor="white")
+
+
+def _draw_level(axes: "Axes", quality: float | None, colour: str) -> None:
+    if quality is None:
+        return
+    axes.axhline(quality, color=colour, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+    style = {"ha": "left", "va": "bottom", "fontsize": 8, "color": colour}
+    axes.text(0.005, quality, "offline", transform=axes.get_yaxis_transform(), **style)
+
+
+def _draw_legend(axes: "Axes", systems: int, *, clock: bool) -> None:
+    """Who is who, below the lines if there is one to tell apart; dashes are explained once."""
+    handles, names = axes.get_legend_handles_labels()
+    if clock:
+        handles += axes.plot([], [], "--", color=GREY, linewidth=1.3)
+        names.append("with computation")
+    if systems > 1 or clock:
+        axes.legend(handles, names, frameon=False, loc="lower right")
+
+
+def _coordinates(curve: Sequence[Point]) -> tuple[list[float], list[float]]:
+    curve = sorted(curve)
+    return [p.latency_ms for p in curve], [p.quality for p in curve]
 
 
 def _draw_regimes(axes: "Axes") -> None:
@@ -202,19 +283,64 @@ def _draw_waveform(axes: "Axes", samples: np.ndarray, rate: int) -> None:
     axes.set(yticks=[], ylabel="speech")
 
 
+def _edges(
+    width: int,
+    positions: Sequence[str] | None,
+    state_ms: float | None,
+    edges_ms: Sequence[float] | np.ndarray | None,
+) -> tuple[np.ndarray, str]:
+    """Where columns begin and end, and what the axis is."""
+    if edges_ms is not None:
+        if len(edges_ms) != width + 1:
+            raise ValueError(f"edges_ms must be {width + 1} times, not {len(edges_ms)}")
+        return np.asarray(edges_ms, float) / 1000, "speech (s)"
+    if positions is None and state_ms is not None:
+        return np.arange(width + 1) * state_ms / 1000, "speech (s)"
+    return np.arange(width + 1) - 0.5, "encoder state" if positions is None else "source"
+
+
+def _panels(shape: Sequence[int], *, above: bool) -> tuple["Figure", np.ndarray]:
+    """A row a layer; the heads of one layer alone stand two by two."""
+    layers, heads, targets, _ = shape
+    rows, columns = (layers, heads) if layers > 1 or heads <= 2 else (-(-heads // 2), 2)
+    size = 0.55 + min(3.2, 0.17 * targets + 0.5) + 0.35 * above
+    wide = 5.6 if layers == 1 else 2.6
+    figure = new_figure(min(16.0, 1.6 + wide * columns), 1.1 + size * rows)
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in panels.flat[layers * heads :]:
+        axes.set_visible(False)
+    return figure, panels
+
+
 def _draw_maps(
-    panels: np.ndarray, alignment: np.ndarray, extent: tuple[float, float, float, float]
-) -> "AxesImage":
+    panels: np.ndarray, alignment: np.ndarray, edges: np.ndarray, hard: np.ndarray | None
+) -> "QuadMesh":
     """One scale for all of them, up to the largest value there is."""
+    layers, heads, targets, _ = alignment.shape
     highest = max(float(alignment.max()), 1e-6)
+    rows, middles = np.arange(targets + 1) - 0.5, (edges[1:] + edges[:-1]) / 2
     images = []
-    for (layer, head), axes in np.ndenumerate(panels):
+    for (layer, head), axes in zip(np.ndindex(layers, heads), panels.flat, strict=False):
         values = alignment[layer, head]
-        style = {"cmap": "Blues", "aspect": "auto", "interpolation": "nearest"}
-        images.append(axes.imshow(values, vmin=0, vmax=highest, extent=extent, **style))
-        axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=9)
+        images.append(axes.pcolormesh(edges, rows, values, cmap="Blues", vmin=0, vmax=highest))
+        if hard is not None:
+            (written,) = np.nonzero(hard[layer, head] >= 0)
+            at = middles[hard[layer, head, written]]
+            axes.plot(at, written, "D", color=ORANGE, markersize=4, markeredgecolor="white")
+        name = f"layer {layer + 1}, head {head + 1}" if layers > 1 else f"head {head + 1}"
+        axes.set_title(name, fontsize=9, loc="left" if layers == 1 else "center")
         axes.tick_params(labelsize=8)
+        axes.set_ylim(targets - 0.5, -0.5)
     return images[-1]
+
+
+def _draw_spoken(axes: "Axes", spoken: Sequence[Spoken], end: float) -> None:
+    """The words at the top, each above its time, and thin lines where one ends."""
+    axes.set(xlim=(0, end), ylim=(axes.get_ylim()[0], -1.7))
+    for word in spoken:
+        middle = (word.start_ms + word.end_ms) / 2000
+        axes.axvline(word.end_ms / 1000, color=GREY, linewidth=0.6, alpha=0.7)
+        axes.text(middle, -1.1, word.text, ha="center", va="center", fontsize=8, color="#333333")
 
 
 def _name_tokens(
@@ -226,7 +352,8 @@ def _name_tokens(
         axes.set_xticks(range(len(positions or ())), positions or (), rotation=90)
 
 
-def _figure(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure, in inches; no global state of pyplot."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -234,7 +361,8 @@ def _figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _save(figure: "Figure", path: Path | str) -> Path:
+def save_figure(figure: "Figure", path: Path | str) -> Path:
+    """Writes the picture, without the frames' upper and right lines."""
     path = Path(path)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)

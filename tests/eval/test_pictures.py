@@ -20,9 +20,9 @@ POINTS = [
 @pytest.fixture
 def figures(monkeypatch):
     """The figures as they are saved, to be looked into."""
-    kept, save = [], pictures._save
+    kept, save = [], pictures.save_figure
     monkeypatch.setattr(
-        pictures, "_save", lambda figure, path: (kept.append(figure), save(figure, path))[1]
+        pictures, "save_figure", lambda figure, path: (kept.append(figure), save(figure, path))[1]
     )
     return kept
 
@@ -51,6 +51,37 @@ def test_curves(tmp_path, figures):
         pictures.draw_curves({"a": []}, tmp_path / "none.png")
 
 
+def test_curves_with_computation_and_offline(tmp_path, figures):
+    aware = [Point(latency_ms=p.latency_ms + 900, quality=p.quality) for p in POINTS]
+    path = tmp_path / "curves.png"
+    pictures.draw_curves(
+        {"a": POINTS, "b": POINTS[:1]}, path, aware={"a": aware}, offline={"b": 21}
+    )
+    (axes,) = figures[0].axes
+    dashed = [line for line in axes.lines if line.get_linestyle() == "--" and len(line.get_xdata())]
+    np.testing.assert_array_equal(dashed[0].get_xdata(), [1700, 2400, 3400])
+    assert axes.get_xlim()[1] > 3400 and axes.get_ylim()[1] > 21
+    assert dashed[0].get_color() == axes.lines[0].get_color()
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == ["a", "b", "with computation"]
+    assert "offline" in texts(axes)
+
+
+def test_curves_of_buckets_keep_the_other_points(tmp_path, figures):
+    points = [*POINTS, Point(latency_ms=1600, quality=12.0), Point(latency_ms=900, quality=3.0)]
+    pictures.draw_curves({"a": points}, tmp_path / "curves.png", bucket_ms=500)
+    every, line = figures[0].axes[0].lines[:2]
+    np.testing.assert_array_equal(every.get_xdata(), [800, 900, 1500, 1600, 2500])
+    np.testing.assert_array_equal(line.get_xdata(), [800, 1500, 2500])
+
+
+def test_curves_of_text_have_no_regimes(tmp_path, figures):
+    points = [Point(latency_ms=3, quality=9.0), Point(latency_ms=1200, quality=9.0)]
+    pictures.draw_curves({"a": points}, tmp_path / "curves.png", unit="words")
+    assert texts(figures[0].axes[0]) == ["", ""]
+    assert figures[0].axes[0].get_xlabel() == "AL (words), lower is sooner"
+
+
 def test_one_point_is_a_curve(tmp_path):
     assert pictures.draw_curves({"a": POINTS[:1]}, tmp_path / "one.png").exists()
 
@@ -73,7 +104,7 @@ def test_staircase(tmp_path, figures, with_samples):
 
 def test_staircases_of_characters_and_of_talks(tmp_path, figures):
     chinese = Record(prediction="你好", delays=(300.0, 600.0), source_length=900.0)
-    pictures._draw_steps(pictures._figure(3, 3).subplots(), chinese, ["x", "y"])  # has no font
+    pictures._draw_steps(pictures.new_figure(3, 3).subplots(), chinese, ["x", "y"])  # has no font
     talk = Record(prediction="so " * 900, delays=(5.0,) * 900, source_length=900.0)
     assert size(pictures.draw_staircase(talk, tmp_path / "talk.png"))[1] < 2200
     assert texts(figures[0].axes[0]) == []
@@ -100,9 +131,9 @@ def test_alignments(tmp_path, figures):
     assert maps[5].get_title() == "layer 2, head 3"
     assert [label.get_text() for label in maps[0].get_yticklabels()] == tokens
     np.testing.assert_allclose(maps[0].get_xlim(), (0, 0.36))
-    np.testing.assert_allclose(maps[4].images[0].get_array(), alignment[1, 1], rtol=1e-6)
+    np.testing.assert_allclose(maps[4].collections[0].get_array(), alignment[1, 1], rtol=1e-6)
     for each in maps:
-        assert each.images[0].get_clim() == pytest.approx((0, alignment.max()))
+        assert each.collections[0].get_clim() == pytest.approx((0, alignment.max()))
     assert bar.get_ylabel() == "probability"
     words = [f"w{i}" for i in range(9)]
     pictures.draw_alignment(alignment, tokens, tmp_path / "b.png", positions=words)
@@ -110,6 +141,37 @@ def test_alignments(tmp_path, figures):
     assert [label.get_text() for label in below] == words
     with pytest.raises(ValueError, match="alignment must be"):
         pictures.draw_alignment(alignment[0], tokens, tmp_path / "c.png")
+
+
+def test_alignments_under_the_words_that_are_said(tmp_path, figures):
+    alignment = np.random.default_rng(0).dirichlet(np.ones(3), (1, 3, 2))
+    spoken = [
+        pictures.Spoken(text="the", start_ms=0, end_ms=300),
+        pictures.Spoken(text="house", start_ms=300, end_ms=900),
+    ]
+    hard = np.array([[[0, 2], [1, 1], [-1, 0]]])
+    edges = [0.0, 200.0, 500.0, 1000.0]
+    keys = {"edges_ms": edges, "spoken": spoken, "hard": hard}
+    pictures.draw_alignment(alignment, ["das", "Haus"], tmp_path / "a.png", **keys)
+    first, second, third, unused, _ = figures[0].axes
+    assert texts(first) == ["the", "house"]
+    assert [text.get_position()[0] for text in first.texts] == [0.15, 0.6]
+    np.testing.assert_allclose(first.lines[0].get_xdata(), [0.1, 0.75])
+    np.testing.assert_allclose(second.lines[0].get_xdata(), [0.35, 0.35])
+    np.testing.assert_allclose(third.lines[0].get_ydata(), [1])
+    np.testing.assert_allclose(first.get_xlim(), (0, 1))
+    assert first.get_title(loc="left") == "head 1" and not unused.get_visible()
+
+
+def test_alignments_that_cannot_be_drawn(tmp_path):
+    alignment, tokens, path = np.ones((1, 2, 1, 3)), ["ja"], tmp_path / "x.png"
+    with pytest.raises(ValueError, match="edges_ms must be 4 times, not 3"):
+        pictures.draw_alignment(alignment, tokens, path, edges_ms=[0, 1, 2])
+    with pytest.raises(ValueError, match=r"hard must be \(1, 2, 1\), not \(2, 1\)"):
+        pictures.draw_alignment(alignment, tokens, path, hard=np.zeros((2, 1), int))
+    spoken = [pictures.Spoken(text="yes", start_ms=0, end_ms=9)]
+    with pytest.raises(ValueError, match="give state_ms or edges_ms"):
+        pictures.draw_alignment(alignment, tokens, path, spoken=spoken)
 
 
 def test_the_missing_package_is_named(tmp_path, monkeypatch):

@@ -12,7 +12,8 @@ import pytest
 
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
-from experiments.evaluation import Evaluation, evaluate
+from experiments.evaluating import evaluate, evaluate_all
+from experiments.evaluation import Evaluation
 from experiments.experiment import Begin, ExperimentError, load_experiments
 from experiments.training import record, train
 from simuljax import cli
@@ -64,6 +65,58 @@ def test_evaluation_writes_a_log_that_can_be_scored(trained):
 def test_text_and_speech_are_told_apart(trained):
     text = evaluate(Evaluation(run=trained, split="test", branch="text", mode="offline"))
     assert text["n"] == 6
+
+
+def test_an_evaluation_goes_on_where_it_was_interrupted(trained, monkeypatch):
+    """Two utterances and half a line are there; they stay, and the rest is the same as before."""
+    chosen = Evaluation(run=trained, split="test", frames=8_000)
+    evaluate(chosen)
+    log = chosen.folder / "instances.log"
+    whole = log.read_text()
+    lines = whole.splitlines(keepends=True)
+    kept = [line.replace('"prediction": "', '"prediction": "kept ') for line in lines[:2]]
+    log.unlink()
+    (chosen.folder / "instances.log.part").write_text("".join(kept) + lines[2][:30])
+    evaluate(chosen)
+    assert log.read_text().splitlines(keepends=True)[2:] == lines[2:]
+    assert "kept" in log.read_text()
+    log.unlink()
+    evaluate(chosen)
+    assert log.read_text() == whole
+    before = log.stat().st_mtime_ns
+    evaluate(chosen)
+    assert log.stat().st_mtime_ns == before
+    named = dataclasses.replace(chosen, name=chosen.folder.name, threshold=0.4)
+    with pytest.raises(ExperimentError, match=r"threshold was 0\.5 and is 0\.4"):
+        evaluate(named)
+
+
+def test_a_live_evaluation_has_a_clock(trained):
+    streamed = Evaluation(run=trained, split="test", frames=8_000, first=3)
+    live = dataclasses.replace(streamed, mode="live", repeats=2)
+    scores = evaluate(live)
+    evaluate(streamed)
+    one, other = read_records(live.folder), read_records(streamed.folder)
+    assert len(one) == 3
+    for a, b in zip(one, other, strict=True):
+        assert (a.prediction, a.reference) == (b.prediction, b.reference)
+        assert a.delays == pytest.approx(b.delays)
+        assert all(e > d for e, d in zip(a.elapsed, a.delays, strict=True))
+    assert (live.folder / "instances-2.log").exists()
+    assert scores["computation_aware"]["AL"] > scores["AL"]
+    with pytest.raises(ExperimentError, match="no clock"):
+        evaluate(dataclasses.replace(live, branch="text"))
+
+
+def test_a_sweep_has_a_curve(trained, capsys):
+    chosen = Evaluation(run=trained, split="test", frames=8_000)
+    scores = evaluate_all(chosen, ("threshold=0.3,0.5", "gather=any,majority"))
+    assert len(scores) == 4
+    assert (trained / "eval" / "test-speech-streamed-p0.3-majority" / "instances.log").exists()
+    assert (trained / "eval" / "curve.png").exists()
+    assert "test-speech-streamed-p0.3" in capsys.readouterr().out
+    with pytest.raises(ExperimentError, match="SETTING=VALUE"):
+        evaluate_all(chosen, ("treshold=0.3",))
 
 
 def test_a_run_that_goes_on_does_not_begin_anew(corpus, trained):

@@ -1,0 +1,177 @@
+"""`simuljax evaluate`: a trained run on a split, its log and its scores; a sweep, and its curve.
+
+Results go to RUN/eval/NAME/: config.json, instances.log, scores.json. What was translated before an
+interruption is not translated again: it waits in instances.log.part.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from tqdm import tqdm
+
+from experiments.evaluation import Evaluation, points
+from experiments.experiment import ExperimentError
+from experiments.translating import Translating, spoken
+from simuljax import document
+from simuljax.eval import Record, read_records, score, write_records
+from simuljax.eval.curves import Point
+from simuljax.eval.pictures import draw_curves
+from simuljax.eval.records import NAME as LOG
+from simuljax.eval.records import record_line
+from simuljax.eval.scores import average_runs
+from simuljax.run import learnt, open_run
+from simuljax.train.cache import enable_compilation_cache
+
+FREE = ("run", "name", "frames", "repeats", "steps")
+DIGITS = {"BLEU": 2, "AP": 3}
+SHOWN = ("BLEU", "AL", "LAAL", "AP", "DAL", "ATD")
+
+
+def evaluate_command(
+    chosen: Evaluation,
+    sweep: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = (),
+    also: tuple[Path, ...] = (),
+) -> Callable[[], None]:
+    """Translate a split with a trained run, streamed or offline; write its log and its scores.
+
+    Args:
+        chosen: What is translated, and how.
+        sweep: SETTING=VALUE,VALUE,...: an evaluation for each value, and a curve through them.
+            Given several times, for each combination.
+        also: More runs, say with other lambdas: the same of each, on the same curve.
+    """
+
+    def command() -> None:
+        enable_compilation_cache()
+        evaluate_all(chosen, sweep, also)
+
+    return command
+
+
+def evaluate_all(
+    chosen: Evaluation, sweep: tuple[str, ...] = (), also: tuple[Path, ...] = ()
+) -> list[dict[str, Any]]:
+    """Every setting of every run; prints the scores and, of several, draws the curve."""
+    runs = [chosen.run, *also]
+    ways = points(chosen, sweep)
+    all_scores, curves = [], {}
+    for run in runs:
+        each = [_of_run(way, run) for way in ways]
+        scores = [evaluate(one) for one in each]
+        print(table(run, each, scores), flush=True)
+        all_scores += scores
+        curves[str(run)] = [
+            Point(latency_ms=s["AL"], quality=s["BLEU"], label=one.label)
+            for one, s in zip(each, scores, strict=True)
+        ]
+    if len(all_scores) > 1 and chosen.branch == "speech":
+        print(f"curve: {draw_curves(curves, chosen.run / 'eval' / 'curve.png')}")
+    return all_scores
+
+
+def _of_run(way: Evaluation, run: Path) -> Evaluation:
+    return replace(way, run=run)
+
+
+def evaluate(chosen: Evaluation) -> dict[str, Any]:
+    """Translates what is not yet translated of the split, writes the results, gives the scores."""
+    run = open_run(chosen.run)
+    trained = learnt(run, chosen.checkpoint)
+    translating = Translating(run=run, trained=trained, examples=spoken(run, chosen), chosen=chosen)
+    begin(chosen, list(trained.steps))
+    passes = chosen.repeats if chosen.mode == "live" else 1
+    logs = [LOG, *(f"instances-{i}.log" for i in range(2, passes + 1))]
+    runs = [translated(translating, chosen.folder / log) for log in logs]
+    scores = score(runs[0]) | {"steps": list(trained.steps)}
+    if chosen.mode == "live":
+        clocked = [score(records, computation_aware=True) for records in runs]
+        scores["computation_aware"] = average_runs(clocked)
+    document.write(chosen.folder / "scores.json", scores)
+    return scores
+
+
+def begin(chosen: Evaluation, steps: list[int]) -> None:
+    """Makes sure that what is in the folder already is of this evaluation, or makes the folder."""
+    folder, what = chosen.folder, document.to_json(chosen) | {"steps": steps}
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.json"
+    if path.exists():
+        old = document.read(path)
+        other = document.differences(_told(old), _told(what))
+        if other:
+            raise ExperimentError(
+                f"{folder} holds another evaluation ({'; '.join(other)}): give this one a --name, "
+                "or remove that directory"
+            )
+        if old.get("steps") == steps:
+            return
+        print(f"{folder} is of updates {old.get('steps')}, these are {steps}: evaluated anew")
+        for log in folder.glob("instances*.log*"):
+            log.unlink()
+    document.write(path, what)
+
+
+def _told(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what has no influence on the log of a pass, or is compared elsewhere."""
+    return {name: value for name, value in config.items() if name not in FREE}
+
+
+def translated(translating: Translating, log: Path) -> list[Record]:
+    """The records of a log, which is written first if it is not there."""
+    if log.exists():
+        return read_records(log)
+    part = log.with_name(log.name + ".part")
+    records = {record.index: record for record in whole_lines(part)}
+    chosen = translating.chosen
+    with (
+        part.open("w", encoding="utf-8") as file,
+        tqdm(desc=chosen.folder.name, unit="utt", total=len(translating)) as bar,
+    ):
+        write_lines(file, records.values())
+        bar.update(len(records))
+        for some in translating.records({index or 0 for index in records}, bar.update):
+            write_lines(file, some)
+            records |= {record.index: record for record in some}
+    write_records(part, sorted(records.values(), key=lambda record: record.index or 0))
+    part.rename(log)
+    return read_records(log)
+
+
+def write_lines(file: Any, records: Iterable[Record]) -> None:
+    """Each with its own line, and all of them on the disk."""
+    file.writelines(record_line(record) + "\n" for record in records)
+    file.flush()
+
+
+def whole_lines(part: Path) -> list[Record]:
+    """What an evaluation that was interrupted has left; half a line at the end is no record."""
+    if not part.exists():
+        return []
+    *lines, _ = part.read_text(encoding="utf-8").split("\n")
+    if not lines:
+        return []
+    part.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return read_records(part)
+
+
+def table(run: Path, each: Sequence[Evaluation], scores: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each evaluation of a run."""
+    aware = any("computation_aware" in one for one in scores)
+    names = [*SHOWN, *(["AL_CA"] if aware else [])]
+    wide = max(len(one.folder.name) for one in each) + 2
+    lines = [str(run), f"{'':{wide}}" + "".join(f"{name:>9}" for name in names)]
+    for one, found in zip(each, scores, strict=True):
+        values = dict(found) | {"AL_CA": found.get("computation_aware", {}).get("AL")}
+        cells = [_cell(name, values[name]) for name in names]
+        lines.append(f"{one.folder.name:{wide}}" + "".join(cells))
+    return "\n".join(lines)
+
+
+def _cell(name: str, value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return f"{'-':>9}"
+    return f"{value:9.{DIGITS.get(name, 0)}f}"

@@ -1,0 +1,215 @@
+"""A split of a corpus through a trained run: in batches, or live, one utterance after the other.
+
+In batches, at every READ what has been heard is encoded and decided anew (`simuljax.decode.
+simulate`), which gives the words and delays of a live stream. Live, the utterances go through
+`Translator.stream`, so that there is a clock.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from data_pipelines.batches import Examples, Vocabularies, load
+from data_pipelines.feeding import examples_of
+from data_pipelines.plan import make_plan
+from data_pipelines.prepared import open_corpus
+from data_pipelines.shapes import Budget
+from experiments.evaluation import Evaluation
+from experiments.experiment import ExperimentError
+from simuljax.audio import RATE, frame_count
+from simuljax.batch import Batch
+from simuljax.decode.offline import translate_speech, translate_text
+from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
+from simuljax.eval import Record
+from simuljax.live import Translator as LiveTranslator
+from simuljax.live import Word, hear, with_step
+from simuljax.models.translator import Translator
+from simuljax.nn.batch_norm import STATISTICS
+from simuljax.run import Run
+from simuljax.text import EOS, WordStream
+from simuljax.text.word_pieces import read_by_words
+from simuljax.train.average import Loaded
+
+Decoded = tuple[jax.Array, jax.Array, jax.Array]  # tokens, their number, the delay of each
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Translating:
+    """A run with what it has learnt, a split, and how it is translated."""
+
+    run: Run
+    trained: Loaded
+    examples: Examples
+    chosen: Evaluation
+
+    def __len__(self) -> int:
+        count = len(self.examples.split)
+        return min(count, self.chosen.first or count)
+
+    def records(self, done: Set[int], note: Callable[[int], object]) -> Iterator[list[Record]]:
+        """Of all utterances that are not done, some at a time; `note` hears how many."""
+        for some in self._live(done) if self.chosen.mode == "live" else self._in_batches(done):
+            note(len(some))
+            yield some
+
+    def _in_batches(self, done: Set[int]) -> Iterator[list[Record]]:
+        model = Translator(with_step(self.run.model, self.chosen.predecision_ms))
+        variables = {"params": self.trained.params, STATISTICS: self.trained.statistics}
+        for rows, batch in self._batches(done):
+            said = self.examples.split.table.transcript
+            texts = [str(said[row]) if row >= 0 else "" for row in rows]
+            decoded = decode_batch(self.run, model, variables, batch, texts, self.chosen)
+            tokens, lengths, delays = jax.device_get(decoded)
+            yield [
+                self._record(
+                    int(row),
+                    *word_delays(self.run, tokens[i, : lengths[i]], delays[i, : lengths[i]]),
+                    float(batch.audio_length[i]) * 1000 / RATE,
+                )
+                for i, row in enumerate(rows)
+                if row >= 0 and row not in done
+            ]
+
+    def _batches(self, done: Set[int]) -> Iterator[tuple[np.ndarray, Batch]]:
+        """In few shapes, however much is done already."""
+        lengths = self.examples.lengths[np.arange(len(self))]
+        # No more rows than there are utterances, of the longest of them.
+        tokens = len(self) * int(max(lengths.source.max(), lengths.target.max()))
+        size = self.chosen.frames
+        budget = Budget(frames=size, tokens=min(size // 4, tokens), row_multiple=1, shapes=3)
+        for planned in make_plan(lengths, budget, shuffle=False).epoch(0):
+            rows = planned.rows
+            if not any(row >= 0 and row not in done for row in rows):
+                continue
+            batch = load(self.examples, rows, planned.shape)
+            if self.chosen.audio == "other":
+                audio = np.roll(batch.audio, 1, axis=0)
+                length = np.roll(batch.audio_length, 1)
+                batch = dataclasses.replace(batch, audio=audio, audio_length=length)
+            yield rows, batch
+
+    def _live(self, done: Set[int]) -> Iterator[list[Record]]:
+        translator = LiveTranslator(self.run, self.trained)
+        for row in range(len(self)):
+            if row in done:
+                continue
+            other = row - 1 if self.chosen.audio == "other" else row
+            (stored,) = self.examples.split.source.__getitems__([other % len(self)])
+            sound = stored["audio"]
+            words = listen(translator, sound, self.chosen)
+            yield [
+                self._record(
+                    row,
+                    [word.text for word in words],
+                    [word.delay_ms for word in words],
+                    len(sound) * 1000 / RATE,
+                    tuple(word.elapsed_ms for word in words),
+                )
+            ]
+
+    def _record(
+        self,
+        row: int,
+        words: list[str],
+        delays: list[float],
+        duration: float,
+        elapsed: tuple[float, ...] = (),
+    ) -> Record:
+        table, is_text = self.examples.split.table, self.chosen.branch == "text"
+        source = len(table.transcript[row].split())
+        return Record(
+            index=row,
+            prediction=" ".join(words),
+            # The end of a text is one more READ, and no word of it.
+            delays=tuple(min(delay, source) for delay in delays) if is_text else tuple(delays),
+            elapsed=elapsed,
+            reference=reference(self.run, table, row),
+            source=table.transcript[row] if is_text else table.id[row],
+            source_length=source if is_text else duration,
+        )
+
+
+def spoken(run: Run, chosen: Evaluation) -> Examples:
+    """The split with its texts as the run writes them."""
+    corpus = open_corpus(chosen.corpus or Path(run.told["corpus"]["directory"]))
+    vocabularies = Vocabularies(source=run.source, target=run.target)
+    examples = examples_of(corpus[chosen.split], vocabularies, run.told["corpus"]["task"])
+    if not len(examples.split):
+        raise ExperimentError(f"the split {chosen.split} of {corpus.directory} is empty")
+    if chosen.branch == "text" and run.model.text is None:
+        raise ExperimentError(f"{chosen.run} has no text branch")
+    if chosen.branch == "speech" and run.model.speech is None:
+        raise ExperimentError(f"{chosen.run} has no speech branch: say --branch text")
+    if chosen.branch == "text" and chosen.mode == "live":
+        raise ExperimentError("a text has no clock: say --mode streamed")
+    return dataclasses.replace(examples, mute=chosen.branch == "text")
+
+
+def decode_batch(
+    run: Run,
+    model: Translator,
+    variables: Any,
+    batch: Batch,
+    texts: Sequence[str],
+    chosen: Evaluation,
+) -> Decoded:
+    """Tokens, their number, and what had been heard when each was written (ms, or words)."""
+    how: dict[str, Any] = {"decoding": chosen.decoding()}
+    if chosen.branch == "text":
+        read = read_by_words(run.source, texts)
+        if chosen.mode == "streamed":
+            done = simulate_text(model, variables, read.tokens, read.lengths, read.units, **how)
+            return done.tokens, done.lengths, done.delays
+        whole = translate_text(model, variables, read.tokens, read.lengths, **how)
+        return whole.tokens, whole.lengths, _at_end(whole.tokens, read.words)
+    features = hear(batch.audio, run.heard.features, run.heard.statistics)
+    kind = model.config.predecision.kind
+    labels = {"words": batch.words, "phonemes": batch.phonemes}.get(kind)
+    bank = run.heard.features.filterbank
+    if chosen.mode == "streamed":
+        step_ms = chosen.read_ms or model.config.predecision.step_ms
+        how |= {"listening": Listening(read_ms=step_ms, filterbank=bank)}
+        done = simulate_speech(model, variables, features, batch.audio_length, labels, **how)
+        return done.tokens, done.lengths, done.delays
+    frames = frame_count(batch.audio_length, bank)
+    whole = translate_speech(model, variables, features, frames, labels, **how)
+    return whole.tokens, whole.lengths, _at_end(whole.tokens, batch.audio_length * 1000 / RATE)
+
+
+def _at_end(tokens: jax.Array, total: Any) -> jax.Array:
+    return jnp.broadcast_to(jnp.asarray(total)[:, None], tokens.shape)
+
+
+def listen(translator: LiveTranslator, sound: np.ndarray, chosen: Evaluation) -> list[Word]:
+    """An utterance to a live stream, READ by READ."""
+    stream = translator.stream(
+        read_ms=chosen.read_ms, predecision_ms=chosen.predecision_ms, decoding=chosen.decoding()
+    )
+    words, read = [], stream.listener.read
+    for first in range(0, len(sound), read):
+        words += stream.push(sound[first : first + read])
+    return words + stream.finish()
+
+
+def word_delays(run: Run, tokens: np.ndarray, delays: np.ndarray) -> tuple[list[str], list[float]]:
+    """The words, and the delay of the token that completed each."""
+    stream, words, heard = WordStream.begin(run.target), [], []
+    for token, delay in zip(tokens, delays, strict=True):
+        if token == EOS:
+            break
+        stream, new = stream.push([int(token)])
+        words += new
+        heard += [float(delay)] * len(new)
+    rest = stream.finish()
+    return words + rest, heard + [float(delays[-1]) if len(delays) else 0.0] * len(rest)
+
+
+def reference(run: Run, table: Any, index: int) -> str:
+    """What should have been said."""
+    is_translation = run.told["corpus"]["task"] == "translation"
+    return table.translation[index] if is_translation else table.transcript[index].lower()
