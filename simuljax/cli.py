@@ -21,6 +21,7 @@ from simuljax.audio import AudioError
 from simuljax.document import DocumentError
 from simuljax.eval import RecordError, scoring
 from simuljax.profile import alignment, dar
+from simuljax.profile import decode as decode_profile
 from simuljax.profile import train as train_profile
 from simuljax.run import RunError
 from simuljax.text import VocabularyError
@@ -46,12 +47,14 @@ What = (
     Annotated[alignment.AlignmentProfile, tyro.conf.subcommand("alignment", prefix_name=False)]
     | Annotated[dar.DarProfile, tyro.conf.subcommand("dar", prefix_name=False)]
     | Annotated[throughput.DataProfile, tyro.conf.subcommand("data", prefix_name=False)]
+    | Annotated[decode_profile.DecodeProfile, tyro.conf.subcommand("decode", prefix_name=False)]
     | Annotated[train_profile.TrainProfile, tyro.conf.subcommand("train", prefix_name=False)]
 )
 PARTS = {
     alignment.AlignmentProfile: alignment,
     dar.DarProfile: dar,
     throughput.DataProfile: throughput,
+    decode_profile.DecodeProfile: decode_profile,
     train_profile.TrainProfile: train_profile,
 }
 
@@ -72,8 +75,10 @@ def profile(what: What, json: str | None = None, trace: Path | None = None) -> C
     part = PARTS[type(what)]
 
     def command():
-        if isinstance(what, train_profile.TrainProfile):  # reads its own trace
+        if isinstance(what, train_profile.TrainProfile):  # these read their own traces
             report = train_profile.run(what, trace)
+        elif isinstance(what, decode_profile.DecodeProfile):
+            report = decode_profile.run(what, trace)
         else:
             with jax.profiler.trace(str(trace)) if trace else contextlib.nullcontext():
                 report = part.run(what)

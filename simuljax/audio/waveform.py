@@ -105,6 +105,9 @@ class Incoming:
 
     def push(self, samples: Real[np.ndarray, "..."]) -> Int16[np.ndarray, " N"]:
         """What is certain of them at 16 kHz."""
+        samples = np.asarray(samples)
+        if samples.dtype == np.int16 and samples.ndim == 1 and self.resampler.source == RATE:
+            return samples.copy()
         return _to_int16(self.resampler.push(_checked(samples, self.resampler.source)))
 
     def finish(self) -> Int16[np.ndarray, " N"]:

@@ -24,6 +24,7 @@ from simuljax.decode.options import Decoding
 from simuljax.decode.prefix import Prefix, init_prefix
 from simuljax.decode.source import Source, append, init_source
 from simuljax.decode.writing import Written, nothing_written, write_on
+from simuljax.models.casting import cast_weights
 from simuljax.models.streaming import StreamingState
 from simuljax.models.translator import Translator
 from simuljax.nn.pointers import Rule
@@ -109,8 +110,10 @@ class StreamingDecoder:
             )
 
     def learnt(self, variables: Any, statistics: Statistics) -> Learnt:
-        """What `step` takes first."""
+        """What `step` takes first; weights are in the type that they are computed with."""
         rule = self.decoding.rule(self.model.config.monotonic)
+        cast = cast_weights(variables["params"], self.model.config.width.dtype)
+        variables = {**variables, "params": cast}
         return Learnt(variables=variables, statistics=statistics, rule=rule)
 
     def init(self, learnt: Learnt, batch: int) -> StreamState:

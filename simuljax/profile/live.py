@@ -1,0 +1,121 @@
+"""Streams in real time: every READ is pushed to an engine at the moment it would have been spoken.
+
+Utterances follow one another on each stream. What counts is the time from the push that completes a
+READ to the events of the step that heard it: a device keeps up while its 99th percentile is
+shorter than a READ.
+"""
+
+import dataclasses
+import heapq
+import time
+from typing import Any
+
+import numpy as np
+
+from simuljax.decode.engine import Behind, Engine, Seat
+from simuljax.decode.listener import MS, STATE, Listener
+from simuljax.decode.stream import Learnt, StreamingDecoder
+from simuljax.text import Vocabulary, VocabularyConfig, learn
+
+
+def profile(
+    decoder: StreamingDecoder,
+    learnt: Learnt,
+    streams: int,
+    read_ms: int,
+    utterance_s: float,
+    seconds: float,
+) -> dict[str, Any]:
+    """So many streams for so long, their READs spread evenly over time."""
+    vocabulary = meaningless(decoder.model.config.target_vocabulary)
+    most = decoder.limits.states * STATE
+
+    def books() -> Listener:
+        return Listener(vocabulary, read=read_ms * MS, most=most, sentences="one")
+
+    engine = Engine(decoder, learnt, books, streams=streams)
+    with engine:
+        speakers = Speakers(engine, streams, read_ms, utterance_s)
+        speakers.speak(2.0)  # warms up
+        engine.latencies_ms.clear()
+        steps, refused = engine.steps, speakers.refused
+        late_ms = speakers.speak(seconds)
+    latencies = np.array(engine.latencies_ms) if engine.latencies_ms else np.array([np.inf])
+    return {
+        "streams": streams,
+        "latency_ms": {f"p{q}": float(np.percentile(latencies, q)) for q in (50, 90, 99)},
+        "mean_ms": float(latencies.mean()),  # by which words are later than their delay
+        "reads": len(latencies),
+        "steps_per_s": (engine.steps - steps) / seconds,
+        "refused": speakers.refused - refused,  # pushes, because too much waited
+        "pushed_late_ms": late_ms,  # at the worst, by the program that pushes
+        "keeps_up": bool(np.percentile(latencies, 99) < read_ms),
+    }
+
+
+def meaningless(size: int) -> Vocabulary:
+    """A vocabulary of so many characters."""
+    text = ["".join(chr(0x4E00 + i) for i in range(size))]
+    return learn(text, VocabularyConfig(kind="characters", size=size))
+
+
+@dataclasses.dataclass(order=True)
+class Turn:
+    """The next READ of a stream."""
+
+    due: float
+    stream: int
+    seat: Seat | None = dataclasses.field(default=None, compare=False)
+    said: int = dataclasses.field(default=0, compare=False)
+
+
+class Speakers:
+    """All of them, in one thread."""
+
+    def __init__(self, engine: Engine, streams: int, read_ms: int, utterance_s: float):
+        self.engine, self.read_s = engine, read_ms / 1000
+        self.reads = int(utterance_s / self.read_s)
+        random = np.random.default_rng(0)
+        self.sound = random.integers(-9_999, 9_999, read_ms * MS).astype(np.int16)
+        now = time.perf_counter()
+        # Utterances begin at all times, so that not all of them end at once.
+        said = random.integers(0, self.reads, streams)
+        self.turns = [
+            Turn(due=now + self.read_s * i / streams, stream=i, said=int(said[i]))
+            for i in range(streams)
+        ]
+        self.refused = 0
+
+    def speak(self, seconds: float) -> float:
+        """For so long; gives by how much a push was late at the worst, in ms."""
+        end, late = time.perf_counter() + seconds, 0.0
+        while self.turns[0].due < end:
+            turn = heapq.heappop(self.turns)
+            time.sleep(max(0.0, turn.due - time.perf_counter()))
+            late = max(late, time.perf_counter() - turn.due)
+            self._push(turn)
+            turn.due += self.read_s
+            heapq.heappush(self.turns, turn)
+        return late * 1e3
+
+    def _push(self, turn: Turn) -> None:
+        if turn.seat is None:
+            turn.seat = self.engine.open()
+        try:
+            turn.seat.push(self.sound)
+        except Behind:
+            self.refused += 1
+        turn.said += 1
+        if turn.said >= self.reads:
+            turn.seat.leave()
+            turn.seat, turn.said = None, 0
+
+
+def line(row: dict[str, Any]) -> str:
+    """One measurement for people."""
+    times = "  ".join(f"{q} {ms:.0f}" for q, ms in row["latency_ms"].items())
+    verdict = "keeps up" if row["keeps_up"] else "does NOT keep up"
+    return (
+        f"{row['streams']} streams in real time: {verdict}; push to event {times} ms, mean "
+        f"{row['mean_ms']:.0f}; {row['steps_per_s']:.1f} steps/s, {row['refused']} pushes refused"
+    )

@@ -1,0 +1,62 @@
+"""Weights that are cast once give what weights that are cast at every call give, bit for bit."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.models import config
+from simuljax.models.casting import cast_weights, weight_bytes
+from simuljax.nn.layers import Width
+from tests.decode import small
+
+HALF = Width(model=16, hidden=24, heads=2, dropout=0.0, dtype="bfloat16")
+SPEECH = {
+    "transformer": config.SpeechEncoder(layers=2, shared=1, channels=12),
+    "streaming": config.SpeechEncoder(
+        kind="streaming", layers=2, shared=1, channels=12, chunk=4, left=6, right=2
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "decides"), [("transformer", "learnable"), ("streaming", "fixed")]
+)
+def test_nothing_changes(kind, decides):
+    model = small.translator(kind=decides, width=HALF, speech=SPEECH[kind])
+    params = small.parameters(model)["params"]
+    cast = cast_weights(params, "bfloat16")
+
+    @jax.jit
+    def forward(params):
+        bound = model.bind({"params": params})
+        features = jax.random.normal(jax.random.key(0), (2, 48, small.FEATURES))
+        encoded = bound.encode_speech(features, jnp.array([48, 31]), train=False)
+        points = bound.speech_decisions(encoded)
+        decoded = bound.decode(
+            jnp.ones((2, 5), jnp.int32), encoded, points, jnp.int32(1), train=False
+        )
+        return dataclasses.asdict(decoded)
+
+    one, other = jax.tree.leaves(forward(params)), jax.tree.leaves(forward(cast))
+    assert len(one) > 2
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
+
+
+def test_weights_are_half_and_norms_are_not():
+    model = small.translator(kind="learnable", width=HALF)
+    params = small.parameters(model)["params"]
+    cast = cast_weights(params, "bfloat16")
+    kinds = {
+        "/".join(entry.key for entry in path[-2:]): leaf.dtype.name
+        for path, leaf in jax.tree_util.tree_leaves_with_path(cast)
+    }
+    assert {kinds[name] for name in kinds if name.endswith("kernel") and "trigger" not in name} == {
+        "bfloat16"
+    }
+    assert {kinds[name] for name in kinds if name.endswith("scale")} == {"float32"}
+    assert kinds["trigger/kernel"] == "float32"
+    assert weight_bytes(params) * 0.5 < weight_bytes(cast) < weight_bytes(params) * 0.65

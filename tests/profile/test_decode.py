@@ -1,0 +1,36 @@
+"""The profile of decoding measures what it says: so many tokens, so many streams, real time."""
+
+import json
+
+import pytest
+
+from simuljax import cli
+from simuljax.profile.decode import DecodeProfile, build
+from simuljax.profile.live import line, meaningless
+
+
+def test_a_vocabulary_of_any_size():
+    assert meaningless(500).size == 500
+
+
+def test_an_utterance_fits():
+    decoder = build(DecodeProfile(preset="tiny", seconds=3.0))
+    assert decoder.limits.states >= 3000 / 40
+    assert decoder.model.config.speech.kind == "streaming"
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path, capsys):
+    path = tmp_path / "decode.json"
+    small = ["--preset", "tiny", "--vocabulary", "200", "--dtype", "float32", "--seconds", "3"]
+    live = ["--batches", "1", "4", "--live", "3", "--live-s", "3", "--json", str(path)]
+    cli.main(["profile", "decode", *small, *live])
+    report, said = json.loads(path.read_text()), capsys.readouterr().out
+    one, four = report["batches"]
+    assert (one["streams"], four["streams"]) == (1, 4)
+    assert one["step_ms"]["p50"] <= one["step_ms"]["p99"]
+    assert 0 < report["write_ms"]["p50"] < one["step_ms"]["p99"]
+    assert report["kernels"] > 10 and report["write_floor_ms"] > 0
+    (spoken,) = report["live"]
+    assert 20 < spoken["reads"] <= 3 * (3 / 0.28 + 1)
+    assert line(spoken) in said
