@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
 from data_pipelines.feeding import Corpus
@@ -62,8 +63,8 @@ class Experiment:
     cluster: Cluster = field(default_factory=Cluster)
 
 
-def load_experiments(path: Path) -> Mapping[str, Experiment]:
-    """The experiments of a file by name; a single one has no name ("")."""
+def load_module(path: Path) -> ModuleType:
+    """An experiment file, executed."""
     if not path.is_file():
         raise ExperimentError(f"{path} is not there: give the path of an experiment file")
     spec = importlib.util.spec_from_file_location(f"experiment_{path.stem}", path)
@@ -72,6 +73,12 @@ def load_experiments(path: Path) -> Mapping[str, Experiment]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses of the file look themselves up there
     spec.loader.exec_module(module)
+    return module
+
+
+def load_experiments(path: Path) -> Mapping[str, Experiment]:
+    """The experiments of a file by name; a single one has no name ("")."""
+    module = load_module(path)
     named = getattr(module, "EXPERIMENTS", None)
     alone = getattr(module, "EXPERIMENT", None)
     if isinstance(named, Mapping) and named:

@@ -12,8 +12,8 @@ import tyro
 
 from data_pipelines import building, throughput
 from data_pipelines.utterance import CorpusError
+from experiments import ablating, evaluating, reporting, training
 from experiments import demo as demonstration
-from experiments import evaluating, reporting, training
 from experiments.demo import DemoConfig
 from experiments.experiment import ExperimentError
 from simuljax import terminal
@@ -120,6 +120,7 @@ def _read(args: list[str]) -> Command:
             "train": train,
             "evaluate": evaluating.evaluate_command,
             "score": scoring.score_command,
+            "ablate": ablating.ablate_command,
             "report": reporting.report_command,
             "translate": terminal.translate_command,
             "profile": profile,

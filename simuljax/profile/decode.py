@@ -150,7 +150,7 @@ def compile_step(
     options: dict[str, str | bool] | None = None,
 ) -> tuple[Any, float]:
     """The step for a batch, and the seconds that it took to compile."""
-    state = jax.eval_shape(lambda: decoder.init(learnt, batch))
+    state = decoder.init(learnt, batch)
     lowered = jax.jit(decoder.step, donate_argnums=1).lower(learnt, state, sound(config, batch, 0))
     start = time.perf_counter()
     compiled = lowered.compile(compiler_options=options)

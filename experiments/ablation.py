@@ -1,0 +1,154 @@
+"""A grid of runs that answers one question, declared as data and addressed by content.
+
+A file under experiments/ defines `ABLATION`. Its rows are experiments that may begin with one
+another; every row of the table is trained for every seed. The directory of a run carries a hash of
+all that can change its result, its corpus and the runs it begins with included: a finished run is
+never repeated, one that changed is another run.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from data_pipelines.prepared import SUMMARY
+from experiments.evaluation import Evaluation
+from experiments.experiment import Experiment, ExperimentError, load_module
+from simuljax import document
+
+# What cannot change a result.
+WITHOUT_INFLUENCE = (
+    ("run",),
+    ("cluster",),
+    ("corpus", "directory"),  # its contents count
+    ("corpus", "held"),
+    ("training", "way"),
+    ("training", "log_every"),
+    ("training", "keep_last"),
+    ("training", "keep_best"),
+    ("training", "keep_every"),
+    ("training", "tensorboard"),
+)
+HASHED = 10  # digits that a directory shows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation:
+    """What is compared, with what, and how it is measured."""
+
+    runs: Path
+    rows: Mapping[str, Experiment]  # all that are needed, by name
+    table: tuple[str, ...]  # the rows that are compared
+    baseline: str  # the row that the others are compared with
+    evaluations: tuple[Evaluation, ...]  # of every run of the table; their `run` is filled in
+    seeds: tuple[int, ...] = (0,)
+    # Rows that continue a row of the table at other latencies: more points of its curve.
+    curves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        named = [*self.table, self.baseline, *self.curves, *sum(self.curves.values(), ())]
+        unknown = [name for name in named if name not in self.rows]
+        if unknown:
+            raise ExperimentError(f"there is no row {unknown[0]!r}; there are {list(self.rows)}")
+        if self.baseline not in self.table:
+            raise ExperimentError(f"the baseline {self.baseline!r} is no row of the table")
+
+    @property
+    def seeded(self) -> tuple[str, ...]:
+        """The rows that are trained once for every seed, and evaluated."""
+        return tuple(dict.fromkeys([*self.table, *sum(self.curves.values(), ())]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One run of the grid."""
+
+    row: str
+    seed: int | None  # None: the row's own; such runs are only begun with
+    address: str  # the hash of all that can change its result
+    experiment: Experiment
+    needs: tuple["Planned", ...]  # runs that it begins with
+
+    @property
+    def name(self) -> str:
+        """Of its directory."""
+        return self.experiment.run.name
+
+
+def load_ablation(path: Path) -> Ablation:
+    """The ablation that a file declares."""
+    ablation = getattr(load_module(path), "ABLATION", None)
+    if not isinstance(ablation, Ablation):
+        raise ExperimentError(f"{path} defines no ABLATION: see experiments/ablation.py")
+    return ablation
+
+
+def plan(ablation: Ablation) -> list[Planned]:
+    """Every run of the grid, each after those that it begins with."""
+    planned: dict[str, Planned] = {}
+    for row in ablation.seeded:
+        for seed in ablation.seeds:
+            _plan(ablation, row, seed, planned)
+    return list(planned.values())
+
+
+def _plan(ablation: Ablation, row: str, seed: int, planned: dict[str, Planned]) -> Planned:
+    """The run of a row, planned after its donors."""
+    experiment, own = ablation.rows[row], seed if row in ablation.seeded else None
+    if own is not None:
+        experiment = replace(experiment, training=replace(experiment.training, seed=own))
+    by_run = {str(each.run): name for name, each in ablation.rows.items()}
+    named = [begin.run for begin in experiment.begin]
+    named += [v for v in [experiment.corpus.vocabularies_of] if v is not None]
+    needs = {
+        str(run): _plan(ablation, by_run[str(run)], seed, planned)
+        for run in named
+        if str(run) in by_run
+    }
+    moved = _moved(experiment, {run: need.experiment.run for run, need in needs.items()})
+    address = _address(experiment, {run: need.address for run, need in needs.items()})
+    name = "-".join([row, *([] if own is None else [f"seed{own}"]), address[:HASHED]])
+    moved = replace(moved, run=ablation.runs / name)
+    each = Planned(
+        row=row, seed=own, address=address, experiment=moved, needs=tuple(needs.values())
+    )
+    return planned.setdefault(name, each)
+
+
+def _moved(experiment: Experiment, runs: Mapping[str, Path]) -> Experiment:
+    """The experiment with donors where the grid has them."""
+    begin = tuple(replace(b, run=runs.get(str(b.run), b.run)) for b in experiment.begin)
+    given = experiment.corpus.vocabularies_of
+    corpus = replace(experiment.corpus, vocabularies_of=runs.get(str(given), given))
+    return replace(experiment, begin=begin, corpus=corpus)
+
+
+def _address(experiment: Experiment, addresses: Mapping[str, str]) -> str:
+    """A hash of the experiment with its donors and its corpora in place of their paths."""
+    told: Any = document.to_json(experiment)
+    for path in WITHOUT_INFLUENCE:
+        parent = told
+        for name in path[:-1]:
+            parent = parent[name]
+        parent.pop(path[-1], None)
+    for begin in told["begin"]:
+        begin["run"] = addresses.get(begin["run"], begin["run"])
+    given = told["corpus"]["vocabularies_of"]
+    told["corpus"]["vocabularies_of"] = addresses.get(str(given), given)
+    told["corpus"]["contents"] = contents(experiment.corpus.directory)
+    if experiment.corpus.text is not None:
+        told["corpus"]["text"] = contents(experiment.corpus.text)
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def contents(corpus: Path) -> str:
+    """What a prepared corpus holds: its summary says how it was made, and how much there is."""
+    path = corpus / SUMMARY
+    if not path.exists():
+        raise ExperimentError(
+            f"{corpus} holds no prepared corpus: build it first (simuljax prepare, or speak)"
+        )
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,171 @@
+"""A grid is addressed by content, survives what kills it, and keeps what failed."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from data_pipelines.corpora import Phrasebook
+from data_pipelines.prepare import Preparation, prepare
+from data_pipelines.prepared import SUMMARY
+from experiments.ablating import FAILED, Grid, ablate, alone, state_of, summary
+from experiments.ablation import Ablation, plan
+from experiments.evaluation import Evaluation
+from experiments.experiment import Begin, ExperimentError
+from simuljax.train.loop import ENDED
+from tests.experiments.small_run import experiment
+
+
+def grid(corpus: Path, runs: Path, **changes) -> Ablation:
+    """A row that the two of the table begin with, and a later phase of one of them."""
+    donor = experiment(corpus, runs / "donor")
+    begin = (Begin(run=donor.run, checkpoint="last"),)
+    corpus_of_donor = dataclasses.replace(donor.corpus, vocabularies_of=donor.run)
+    one = dataclasses.replace(donor, run=runs / "one", begin=begin, corpus=corpus_of_donor)
+    other = dataclasses.replace(
+        one,
+        run=runs / "other",
+        training=dataclasses.replace(one.training, accumulate=2),
+    )
+    later = dataclasses.replace(other, run=runs / "later", begin=(Begin(run=other.run),))
+    rows = {"donor": donor, "one": one, "other": other, "later": later}
+    given = {
+        "runs": runs,
+        "rows": rows,
+        "table": ("one", "other"),
+        "baseline": "one",
+        "curves": {"other": ("later",)},
+        "seeds": (0, 1),
+        "evaluations": (Evaluation(run=Path(), mode="offline", frames=8_000),),
+    }
+    return Ablation(**given | changes)
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    """As far as an address looks at it."""
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / SUMMARY).write_text("{}")
+    return tmp_path / "corpus"
+
+
+def with_training(ablation: Ablation, row: str, **changes) -> Ablation:
+    old = ablation.rows[row]
+    new = dataclasses.replace(old, training=dataclasses.replace(old.training, **changes))
+    return dataclasses.replace(ablation, rows={**ablation.rows, row: new})
+
+
+def test_runs_come_after_those_they_begin_with(corpus, tmp_path):
+    runs = plan(grid(corpus, tmp_path / "runs"))
+    rows = [(run.row, run.seed) for run in runs]
+    assert rows[0] == ("donor", None)
+    assert sorted(rows[1:]) == [(row, s) for row in ("later", "one", "other") for s in (0, 1)]
+    by_name = {run.name: run for run in runs}
+    assert len(by_name) == 7
+    for i, run in enumerate(runs):
+        assert {need.name for need in run.needs} <= {earlier.name for earlier in runs[:i]}
+        assert run.experiment.run == tmp_path / "runs" / run.name
+        for begin in run.experiment.begin:
+            assert begin.run.name in by_name
+    (later,) = [run for run in runs if (run.row, run.seed) == ("later", 1)]
+    assert [need.seed for need in later.needs if need.row == "other"] == [1]
+
+
+def addresses(ablation: Ablation) -> dict[str, str]:
+    return {f"{run.row}{run.seed}": run.address for run in plan(ablation)}
+
+
+def test_an_address_is_of_all_that_matters_and_of_nothing_else(corpus, tmp_path):
+    base = grid(corpus, tmp_path / "runs")
+    before = addresses(base)
+    assert addresses(grid(corpus, tmp_path / "elsewhere")) == before
+    assert addresses(with_training(base, "other", log_every=77)) == before
+    longer = addresses(with_training(base, "other", updates=77))
+    changed = {name for name in before if longer[name] != before[name]}
+    assert changed == {"other0", "other1", "later0", "later1"}, "and what begins with it"
+    donor = addresses(with_training(base, "donor", updates=77))
+    assert all(donor[name] != before[name] for name in before)
+    (corpus / SUMMARY).write_text('{"sentences": 3}')
+    assert not set(addresses(base).values()) & set(before.values())
+
+
+def test_mistakes_are_named(corpus, tmp_path):
+    with pytest.raises(ExperimentError, match="no row 'on'"):
+        grid(corpus, tmp_path, table=("on",))
+    with pytest.raises(ExperimentError, match="no row of the table"):
+        grid(corpus, tmp_path, baseline="donor")
+    (corpus / SUMMARY).unlink()
+    with pytest.raises(ExperimentError, match="holds no prepared corpus"):
+        plan(grid(corpus, tmp_path))
+
+
+def test_where_runs_stand(corpus, tmp_path):
+    ablation = grid(corpus, tmp_path / "runs", seeds=(0,), curves={})
+    donor, one, other = plan(ablation)
+    assert state_of(donor, ablation) == "waiting"
+    donor.experiment.run.mkdir(parents=True)
+    with alone(donor.experiment.run):
+        assert state_of(donor, ablation) == "running"
+        with pytest.raises(ExperimentError, match="another process"), alone(donor.experiment.run):
+            pass
+    (donor.experiment.run / FAILED).write_text("exit 1\nno memory")
+    assert state_of(donor, ablation) == "failed"
+    assert state_of(one, ablation) == "blocked"
+    assert "no memory" in summary([donor, one, other], ablation, 3.0)
+    (donor.experiment.run / FAILED).unlink()
+    (donor.experiment.run / ENDED).write_text("{}")
+    assert state_of(donor, ablation) == "done"
+    assert state_of(one, ablation) == "waiting"
+
+
+FILE = """
+from pathlib import Path
+from tests.experiments.test_ablation import grid, with_training
+ABLATION = grid(Path({corpus!r}), Path({runs!r}), seeds=(0,), curves={{}})
+"""
+
+
+@pytest.mark.slow
+def test_a_grid_that_is_killed_goes_on(tmp_path, capsys):
+    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+    corpus, runs, file = tmp_path / "corpus", tmp_path / "runs", tmp_path / "grid.py"
+    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
+    file.write_text(FILE.format(corpus=str(corpus), runs=str(runs)))
+    command = [sys.executable, "-m", "simuljax.cli", "ablate", str(file)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    while not list(runs.glob("donor-*/metrics.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    subprocess.run(command, env=environment, check=True)
+    assert len(list(runs.glob("*/ended.json"))) == 3
+    scores = {path.parents[2].name: path.read_text() for path in runs.glob("*/eval/*/scores.json")}
+    assert len(scores) == 2
+    before = {path: path.stat().st_mtime_ns for path in runs.glob("*/eval/*/instances.log")}
+    subprocess.run(command, env=environment, check=True)
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing is done twice"
+    for path in runs.glob("*/spent.json"):
+        assert json.loads(path.read_text())["training"]["seconds"] > 0
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_does_not_stop_the_rest(tmp_path, capsys):
+    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+    corpus, runs, file = tmp_path / "corpus", tmp_path / "runs", tmp_path / "grid.py"
+    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
+    broken = "ABLATION = with_training(ABLATION, 'other', accumulate=-1)\n"
+    file.write_text(FILE.format(corpus=str(corpus), runs=str(runs)) + broken)
+    from experiments.ablation import load_ablation
+
+    ablate(Grid(file=file), load_ablation(file))
+    said = capsys.readouterr().out
+    assert "2 of 3 runs are done" in said
+    assert "failed: " in said and "other-seed0" in said
