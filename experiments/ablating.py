@@ -22,6 +22,7 @@ import tyro
 from tqdm import tqdm
 
 from experiments.ablation import Ablation, Planned, load_ablation, plan
+from experiments.ablation_report import SPENT, write_answer
 from experiments.energy import measured
 from experiments.evaluating import evaluate
 from experiments.experiment import ExperimentError
@@ -31,7 +32,7 @@ from simuljax.train.console import duration
 from simuljax.train.loop import ENDED
 from simuljax.train.metrics import FILE as METRICS
 
-LOCK, OUTPUT, FAILED, SPENT = "lock", "output.log", "failed.txt", "spent.json"
+LOCK, OUTPUT, FAILED = "lock", "output.log", "failed.txt"
 SHOWN = 2_000  # characters of what a failed run said
 State = Literal["done", "running", "failed", "waiting", "blocked"]
 
@@ -160,6 +161,8 @@ def work_all(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
                 break
             time.sleep(0.5)
     print(summary(runs, ablation, time.monotonic() - began))
+    if any((r.experiment.run / "eval").exists() for r in runs):
+        print(f"answer: {write_answer(ablation, [*runs], f'simuljax ablate {chosen.file}')}")
 
 
 def is_ready(run: Planned, states: Mapping[str, str]) -> bool:

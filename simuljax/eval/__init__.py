@@ -9,6 +9,7 @@ curves          latency against quality: regimes, buckets, interpolation, hyperv
 pictures        the same for the eye, with matplotlib
 report          evaluations of runs and logs of other systems, gathered; reporting is the command
 highlights      which utterances to show, and whether two systems differ
+ablation        rows of a grid over seeds, against a baseline; ablation_page shows them
 timeline, page  words over the speech, as SVG; the whole as one HTML page
 """
 

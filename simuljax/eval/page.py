@@ -89,13 +89,18 @@ def build_page(
     parts = [_section(s, latency, utterances, samples_of) for s in sections]
     if len(sections) > 1:
         parts.insert(0, f'<p class="note">{APART}</p>')
+    return shell(title, "".join(parts))
+
+
+def shell(title: str, body: str) -> str:
+    """A page around its contents."""
     head = (
         '<meta charset="utf-8"/><meta name="viewport" content="width=device-width"/>'
         f"<title>{escape(title)}</title><style>{STYLE}{TIMELINE_STYLE}</style>"
     )
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>'
-        f"<body><h1>{escape(title)}</h1>{''.join(parts)}</body></html>\n"
+        f"<body><h1>{escape(title)}</h1>{body}</body></html>\n"
     )
 
 
@@ -122,7 +127,7 @@ def _figure(section: Section, latency: Latency) -> str:
         told += " Dotted: the same system with the whole source first."
     if any(AWARE in each.scores for each in section.comparable.evaluated):
         told += " Dashed: with the time spent computing."
-    return f"<figure>{_image(section.figure, told)}<figcaption>{escape(told)}</figcaption></figure>"
+    return f"<figure>{image(section.figure, told)}<figcaption>{escape(told)}</figcaption></figure>"
 
 
 def _table(comparable: Comparable) -> str:
@@ -255,14 +260,15 @@ def _told(evaluated: Evaluated, utterance: Utterance) -> str:
 def _pictures(each: Evaluated) -> str:
     """Every PNG that lies beside the log."""
     figures = "".join(
-        f"<figure>{_image(path, path.stem)}<figcaption>{escape(path.stem)}</figcaption></figure>"
+        f"<figure>{image(path, path.stem)}<figcaption>{escape(path.stem)}</figcaption></figure>"
         for path in each.pictures
     )
     title = ", ".join(filter(None, [each.system, each.name]))
     return f"<h3>Pictures of {escape(title)}</h3>{figures}" if figures else ""
 
 
-def _image(path: Path, alt: str) -> str:
+def image(path: Path, alt: str) -> str:
+    """A picture inside the page."""
     data = base64.b64encode(path.read_bytes()).decode("ascii")
     return f'<img src="data:image/png;base64,{data}" alt="{escape(alt)}"/>'
 

@@ -1,0 +1,85 @@
+"""The answer of an ablation: its rows gathered from their runs, as a page, a table and a figure."""
+
+from pathlib import Path
+from typing import Any
+
+from experiments.ablation import Ablation, Planned
+from experiments.energy import GRAMS_PER_KWH
+from simuljax import document
+from simuljax.eval.ablation import Row, Setting, Spread, same_test
+from simuljax.eval.ablation_page import Table, markdown, page, tables
+from simuljax.eval.pictures import draw_curves
+from simuljax.eval.report import Evaluated, Latency, gather
+
+SPENT = "spent.json"
+JOULES = "joules"
+
+
+def write_answer(ablation: Ablation, runs: list[Planned], command: str) -> Path:
+    """Writes page, table and figure beside the runs; gives the page."""
+    rows = [row_of(ablation, runs, name) for name in ablation.table]
+    rows = [row for row in rows if row.settings]
+    same_test(rows)
+    (baseline,) = [row for row in rows if row.name == ablation.baseline] or [rows[0]]
+    latency: Latency = "AL"
+    made = [*tables(rows, baseline, latency), *energy_table(rows)]
+    out, title = ablation.runs / "answer", ablation.title or "Ablation"
+    out.mkdir(parents=True, exist_ok=True)
+    curves = {row.name: row.curve(latency) for row in rows}
+    figure = draw_curves(curves, out / "curves.png") if any(curves.values()) else None
+    (out / "README.md").write_text(markdown(title, made, command, figure), "utf-8")
+    (out / "index.html").write_text(page(title, made, command, figure), "utf-8")
+    return out / "index.html"
+
+
+def row_of(ablation: Ablation, runs: list[Planned], name: str) -> Row:
+    """A row of the table with all that continues it, as far as it has been evaluated."""
+    settings: dict[str, dict[int, Evaluated]] = {}
+    spent = []
+    for row in (name, *ablation.curves.get(name, ())):
+        for run in [run for run in runs if run.row == row and run.seed is not None]:
+            spent += spent_of(run) if row == name else []
+            for way, each in evaluations_of(run).items():
+                label = "/".join(filter(None, [row.removeprefix(name).strip("_"), way]))
+                settings.setdefault(label, {})[run.seed or 0] = each
+    joules = [each[JOULES] for each in spent if each[JOULES] is not None]
+    return Row(
+        name=name,
+        settings={k: Setting(name=k, by_seed=v) for k, v in settings.items()},
+        minutes=Spread.of(each["seconds"] / 60 for each in spent) if spent else None,
+        kilojoules=Spread.of(each / 1000 for each in joules) if joules else None,
+    )
+
+
+def evaluations_of(run: Planned) -> dict[str, Evaluated]:
+    """By the names of their folders; none, if the run has not come so far."""
+    directory = run.experiment.run
+    if not list(directory.glob("eval/*/scores.json")):
+        return {}
+    return {each.name: each for each in gather([directory])}
+
+
+def spent_of(run: Planned) -> list[dict[str, Any]]:
+    """What training it took."""
+    path = run.experiment.run / SPENT
+    return [document.read(path)["training"]] if path.exists() else []
+
+
+def energy_table(rows: list[Row]) -> list[Table]:
+    """Energy and carbon of a training, where something counted them."""
+    known = [(row.name, row.kilojoules) for row in rows if row.kilojoules]
+    if not known:
+        return []
+    body = [
+        (name, f"{kj.mean:.0f}", f"{kj.mean / 3600:.3f}", f"{kj.mean / 3600 * GRAMS_PER_KWH:.0f}")
+        for name, kj in known
+    ]
+    return [
+        Table(
+            title="Energy",
+            heads=("row", "kJ a training", "kWh", "g CO2e"),
+            rows=tuple(body),
+            note="The board's own counter, whatever else ran on it included; processors, memory "
+            f"and cooling are not counted. {GRAMS_PER_KWH:.0f} g CO2 equivalent a kWh is assumed.",
+        )
+    ]

@@ -1,0 +1,187 @@
+"""What the rows of an ablation say: means over seeds, tests against the baseline, curves.
+
+A row is a system trained with several seeds; each of its evaluations (a setting) was made for every
+seed. Rows are compared with the baseline
+
+    as they are        the same setting of both, paired by seed and utterance
+    at equal latency   for each point of the baseline, the best of the row that is no later
+                       (Zaidi et al. 2022, table 4); on the straight lines of both curves, where
+                       they overlap; and by the area that each curve dominates
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from simuljax.eval.curves import Point, frontier, hypervolume, quality_at
+from simuljax.eval.records import Record, RecordError
+from simuljax.eval.report import Evaluated, Latency
+from simuljax.eval.significance import Comparison, Measure, paired_bootstrap, paired_t_test
+
+BETWEEN = 5  # latencies at which two curves are compared
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """A mean over seeds, and the standard deviation of a seed; NaN with one seed."""
+
+    mean: float
+    deviation: float
+    seeds: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        """Of one value a seed; values that are not known leave no mean."""
+        given = [*values]
+        known = len(given) > 1 and all(map(math.isfinite, given))
+        deviation = statistics.stdev(given) if known else math.nan
+        return cls(mean=math.fsum(given) / len(given), deviation=deviation, seeds=len(given))
+
+    def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return "-"
+        digits = 0 if abs(self.mean) >= 100 else 2
+        apart = f" ± {self.deviation:.{digits}f}" if self.seeds > 1 else ""
+        return f"{self.mean:.{digits}f}{apart}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One way to evaluate a row, for every seed."""
+
+    name: str  # of the evaluation's folder, and of the row that continues the row, if it is one
+    by_seed: Mapping[int, Evaluated]
+
+    def spread(self, score: str) -> Spread:
+        """Of a score over the seeds."""
+        return Spread.of(float(each.scores[score]) for each in self.by_seed.values())
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether it has a latency to speak of."""
+        first = next(iter(self.by_seed.values()))
+        return first.mode == "streamed" and not first.is_control
+
+    def records(self, seeds: Iterable[int]) -> list[Record]:
+        """Of all these seeds, each utterance with an index of its own."""
+        found = []
+        for seed in seeds:
+            for record in self.by_seed[seed].records:
+                found.append(replace(record, index=seed * 10**6 + (record.index or 0)))
+        return found
+
+    def point(self, latency: Latency) -> Point:
+        """The means over seeds."""
+        return Point(
+            latency_ms=self.spread(latency).mean,
+            quality=self.spread("BLEU").mean,
+            label=self.label,
+        )
+
+    @property
+    def label(self) -> str:
+        """Short, for a figure."""
+        return next(iter(self.by_seed.values())).setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A system of the ablation; its settings by name, and what it took per seed."""
+
+    name: str
+    settings: Mapping[str, Setting]
+    minutes: Spread | None = None  # of training
+    kilojoules: Spread | None = None
+
+    def curve(self, latency: Latency) -> list[Point]:
+        """Its streamed settings, those of rows that continue it included."""
+        points = [s.point(latency) for s in self.settings.values() if s.is_streamed]
+        return sorted(point for point in points if not math.isnan(point.latency_ms))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Against:
+    """One setting of a row against the same of the baseline."""
+
+    row: str
+    setting: str
+    bootstrap: Comparison
+    t_test: Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtEqualLatency:
+    """A row's curve against the baseline's."""
+
+    row: str
+    no_later: tuple[tuple[Point, Point | None], ...]  # a point of the baseline, the row's best
+    between: tuple[tuple[float, float], ...]  # latency, difference in quality on straight lines
+    area: float  # that the row's curve dominates, over the baseline's
+
+
+def compare(row: Row, baseline: Row, measure: Measure | None = None) -> list[Against]:
+    """Every setting that both have, over the seeds that both have."""
+    found = []
+    for name, setting in row.settings.items():
+        base = baseline.settings.get(name)
+        if base is None or row.name == baseline.name:
+            continue
+        seeds = sorted(set(setting.by_seed) & set(base.by_seed))
+        if not seeds:
+            continue
+        pair = base.records(seeds), setting.records(seeds)
+        found.append(
+            Against(
+                row=row.name,
+                setting=name,
+                bootstrap=paired_bootstrap(*pair, measure),
+                t_test=paired_t_test(*pair, measure),
+            )
+        )
+    return found
+
+
+def at_equal_latency(row: Row, baseline: Row, latency: Latency) -> AtEqualLatency | None:
+    """None without a curve of both."""
+    new, old = row.curve(latency), baseline.curve(latency)
+    if not new or not old or row.name == baseline.name:
+        return None
+    end = max(point.latency_ms for point in [*new, *old]) + 1.0
+    areas = [hypervolume(points, latency_ms=end) for points in (new, old)]
+    return AtEqualLatency(
+        row=row.name,
+        no_later=tuple((point, _no_later(new, point)) for point in old),
+        between=tuple(_between(frontier(new), frontier(old))),
+        area=areas[0] / areas[1] if areas[1] else math.nan,
+    )
+
+
+def _no_later(points: Sequence[Point], than: Point) -> Point | None:
+    """The best point whose latency is not above another's."""
+    early = [point for point in points if point.latency_ms <= than.latency_ms]
+    return max(early, key=lambda point: point.quality, default=None)
+
+
+def _between(new: Sequence[Point], old: Sequence[Point]) -> list[tuple[float, float]]:
+    """The difference where both curves are known, at a few latencies."""
+    low = max(new[0].latency_ms, old[0].latency_ms)
+    high = min(new[-1].latency_ms, old[-1].latency_ms)
+    if high <= low:
+        return []
+    places = [low + (high - low) * i / (BETWEEN - 1) for i in range(BETWEEN)]
+    found = [(place, quality_at(new, place) - quality_at(old, place)) for place in places]
+    return [(place, difference) for place, difference in found if not math.isnan(difference)]
+
+
+def same_test(rows: Sequence[Row]) -> None:
+    """Refuses rows whose utterances or references differ."""
+    seen: dict[str, tuple] = {}
+    for row in rows:
+        for name, setting in row.settings.items():
+            for each in setting.by_seed.values():
+                heard = tuple((record.index, record.reference) for record in each.records)
+                if seen.setdefault(name, heard) != heard:
+                    raise RecordError(
+                        f"{each.run}: {name} is of other utterances than in the other rows"
+                    )

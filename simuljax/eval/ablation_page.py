@@ -1,0 +1,152 @@
+"""An ablation as a page and as Markdown: the same tables, each number with where it comes from."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simuljax.eval.ablation import Against, AtEqualLatency, Row, at_equal_latency, compare
+from simuljax.eval.page import image, shell
+from simuljax.eval.report import Latency
+from simuljax.eval.timeline import escape
+
+SIGNIFICANT = 0.05
+TESTS = (
+    "Differences to the baseline in BLEU, paired by seed and utterance: interval and p of the "
+    "bootstrap (Koehn 2004), p of Student's test on sentence BLEU. Tests over utterances say "
+    "nothing about seeds that were not trained."
+)
+EQUAL = (
+    "No later: for each point of the baseline, the best point of the row whose latency is not "
+    "above it (Zaidi et al. 2022, table 4). Between: the difference on the straight lines of both "
+    "curves, at five latencies where both are known. Area: what the row's curve dominates, over "
+    "what the baseline's does."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Heads, rows of cells, and what is to be known about them."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+    def markdown(self) -> str:
+        """As Markdown has tables."""
+        lines = [self.heads, tuple("---" for _ in self.heads), *self.rows]
+        table = "\n".join("| " + " | ".join(_pipe(cell) for cell in line) + " |" for line in lines)
+        return f"### {self.title}\n\n{table}\n" + (f"\n{self.note}\n" if self.note else "")
+
+    def html(self) -> str:
+        """As a page has them."""
+        heads = "".join(f"<th>{escape(head)}</th>" for head in self.heads)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self.rows
+        )
+        note = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
+        table = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+        return f'<h2>{escape(self.title)}</h2><div class="wide">{table}</div>{note}'
+
+
+def tables(rows: Sequence[Row], baseline: Row, latency: Latency = "AL") -> list[Table]:
+    """All that can be said about these rows in numbers."""
+    against = [each for row in rows for each in compare(row, baseline)]
+    equal = [found for row in rows if (found := at_equal_latency(row, baseline, latency))]
+    made = [scores_table(rows), difference_table(against), equal_table(equal, latency)]
+    return [table for table in [*made, runs_table(rows)] if table.rows]
+
+
+def scores_table(rows: Sequence[Row]) -> Table:
+    """Quality and latency of every setting of every row."""
+    names = ("BLEU", "AL", "LAAL", "DAL")
+    body = [
+        (row.name, name, *(str(setting.spread(score)) for score in names), _cost(row))
+        for row in rows
+        for name, setting in row.settings.items()
+    ]
+    return Table(
+        title="Quality and latency",
+        heads=("row", "evaluation", *names, "training"),
+        rows=tuple(body),
+        note="Means over seeds ± the standard deviation of a seed. Times are milliseconds.",
+    )
+
+
+def difference_table(against: Sequence[Against]) -> Table:
+    """Each setting against the same of the baseline."""
+    body = []
+    for each in against:
+        found = each.bootstrap
+        interval = f"[{found.difference.low:+.2f}, {found.difference.high:+.2f}]"
+        sure = "yes" if max(found.p_value, each.t_test.p_value) < SIGNIFICANT else "no"
+        numbers = (f"{found.difference.value:+.2f}", interval)
+        tests = (f"{found.p_value:.3f}", f"{each.t_test.p_value:.3f}", sure)
+        body.append((each.row, each.setting, *numbers, *tests))
+    heads = ("row", "evaluation", "BLEU - baseline", "95 %", "p bootstrap", "p t-test")
+    both = f"both below {SIGNIFICANT:g}"
+    return Table(title="Against the baseline", heads=(*heads, both), rows=tuple(body), note=TESTS)
+
+
+def equal_table(equal: Sequence[AtEqualLatency], latency: Latency) -> Table:
+    """Curves against the baseline's."""
+    body = []
+    for found in equal:
+        gains = [
+            f"{new.quality - old.quality:+.1f} at {old.latency_ms:.0f} ms"
+            for old, new in found.no_later
+            if new is not None
+        ]
+        between = [f"{difference:+.1f} at {place:.0f} ms" for place, difference in found.between]
+        area = "-" if math.isnan(found.area) else f"{found.area:.3f}"
+        body.append((found.row, "; ".join(gains) or "-", "; ".join(between) or "-", area))
+    return Table(
+        title=f"At equal {latency}",
+        heads=("row", "no later", "between", "area"),
+        rows=tuple(body),
+        note=EQUAL,
+    )
+
+
+def runs_table(rows: Sequence[Row]) -> Table:
+    """Where every number comes from."""
+    body = [
+        (row.name, name, str(seed), str(each.run))
+        for row in rows
+        for name, setting in row.settings.items()
+        for seed, each in setting.by_seed.items()
+    ]
+    return Table(
+        title="Where the numbers come from",
+        heads=("row", "evaluation", "seed", "run"),
+        rows=tuple(body),
+        note="`simuljax score RUN/eval/EVALUATION` gives the scores of each again.",
+    )
+
+
+def markdown(title: str, made: Sequence[Table], command: str, figure: Path | None) -> str:
+    """The whole as Markdown, the figure beside it."""
+    parts = [f"# {title}", f"    {command}"]
+    parts += [f"![Quality against latency, a line a row]({figure.name})"] if figure else []
+    return "\n\n".join([*parts, *(table.markdown() for table in made)])
+
+
+def page(title: str, made: Sequence[Table], command: str, figure: Path | None) -> str:
+    """The whole as one HTML file."""
+    parts = [f'<p class="note"><code>{escape(command)}</code></p>']
+    if figure is not None:
+        told = "Quality against latency, a line a row; up and to the left is better."
+        parts.append(f"<figure>{image(figure, told)}<figcaption>{told}</figcaption></figure>")
+    return shell(title, "".join([*parts, *(table.html() for table in made)]))
+
+
+def _cost(row: Row) -> str:
+    told = [f"{row.minutes} min"] if row.minutes else []
+    told += [f"{row.kilojoules} kJ"] if row.kilojoules else []
+    return ", ".join(told) or "-"
+
+
+def _pipe(cell: str) -> str:
+    return cell.replace("|", "\\|")

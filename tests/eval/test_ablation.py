@@ -1,0 +1,126 @@
+"""Rows against a baseline: what is better is found better, what is noise is not."""
+
+import dataclasses
+import math
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from simuljax.eval import Record, RecordError, score
+from simuljax.eval.ablation import Row, Setting, Spread, at_equal_latency, compare, same_test
+from simuljax.eval.ablation_page import markdown, page, tables
+from simuljax.eval.report import Evaluated
+
+WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
+
+
+def evaluated(right: float, delay: float, seed: int, mode: str = "streamed") -> Evaluated:
+    """60 utterances of which each word is `right` with this probability, `delay` ms late."""
+    random, records = np.random.default_rng(seed), []
+    said = np.random.default_rng(99).integers(0, 10, (60, 8))
+    for index, numbers in enumerate(said):
+        reference = [WORDS[n] for n in numbers]
+        guess = [w if random.random() < right else "nichts" for w in reference]
+        delays = tuple(min(4000.0, 500.0 * i + delay) for i in range(8))
+        records.append(
+            Record(
+                index=index,
+                prediction=" ".join(guess),
+                delays=delays,
+                reference=" ".join(reference),
+                source="x.wav",
+                source_length=4000.0,
+            )
+        )
+    return Evaluated(
+        system="s",
+        setting=f"{delay:g}",
+        name="test",
+        records=tuple(records),
+        scores=score(records),
+        told={"mode": mode},
+        run=None,
+        pictures=(),
+    )
+
+
+def row(name: str, right: float, delays=(600.0, 1200.0), seeds=(0, 1)) -> Row:
+    """Later is better, and `right` better still."""
+    salt = sum(map(ord, name))
+    settings = {
+        f"at {delay:g}": Setting(
+            name=f"at {delay:g}",
+            by_seed={s: evaluated(right + delay / 1e4, delay, salt + s) for s in seeds},
+        )
+        for delay in delays
+    }
+    return Row(name=name, settings=settings, minutes=Spread.of([3.0, 5.0]))
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return [row("base", 0.6), row("same", 0.6), row("better", 0.75)]
+
+
+def test_a_spread_is_of_seeds():
+    spread = Spread.of([20.0, 22.0])
+    assert (spread.mean, spread.seeds) == (21.0, 2)
+    assert spread.deviation == pytest.approx(math.sqrt(2))
+    assert str(spread) == "21.00 ± 1.41"
+    assert str(Spread.of([1234.5])) == "1234"
+    assert str(Spread.of([math.nan, 1.0])) == "-"
+
+
+def test_what_is_better_is_found_better_and_what_is_not_is_not(rows):
+    base, same, better = rows
+    assert compare(base, base) == []
+    for each in compare(better, base):
+        assert each.bootstrap.difference.value > 5
+        assert each.bootstrap.p_value < 0.01 and each.t_test.p_value < 0.01
+        assert each.bootstrap.n == 120, "both seeds count"
+    for each in compare(same, base):
+        assert each.bootstrap.p_value > 0.05 or abs(each.bootstrap.difference.value) < 3
+
+
+def test_only_seeds_that_both_have_are_compared(rows):
+    alone = row("one seed", 0.6, seeds=(1,))
+    assert [each.bootstrap.n for each in compare(alone, rows[0])] == [60, 60]
+
+
+def test_curves_are_compared_at_equal_latency(rows):
+    base, _, better = rows
+    found = at_equal_latency(better, base, "AL")
+    assert found is not None
+    assert len(found.no_later) == 2
+    for old, new in found.no_later:
+        assert new is not None and new.latency_ms <= old.latency_ms + 1e-9
+        assert new.quality > old.quality
+    assert len(found.between) == 5 and all(gain > 0 for _, gain in found.between)
+    assert found.area > 1.05
+    late = at_equal_latency(row("late", 0.9, delays=(3000.0,)), base, "AL")
+    assert late is not None and late.between == ()
+    assert [new for _, new in late.no_later] == [None, None], "nothing of it is early enough"
+
+
+def test_rows_of_other_tests_are_refused(rows):
+    base = rows[0]
+    same_test(rows)
+    each = base.settings["at 600"].by_seed[0]
+    other = dataclasses.replace(each, records=each.records[:-1])
+    settings = {"at 600": Setting(name="at 600", by_seed={0: other})}
+    with pytest.raises(RecordError, match="other utterances"):
+        same_test([base, dataclasses.replace(base, name="x", settings=settings)])
+
+
+def test_the_page_and_the_table_say_the_same(rows):
+    renamed = [dataclasses.replace(rows[0], name="a <b> | c"), *rows[1:]]
+    made = tables(renamed, renamed[0])
+    text, html = (f("T", made, "simuljax ablate x.py", None) for f in (markdown, page))
+    tree = ElementTree.fromstring(html.removeprefix("<!DOCTYPE html>\n"))
+    cells = {"".join(cell.itertext()) for cell in tree.iter("td")}
+    assert "a <b> | c" in cells
+    assert "a <b> \\| c" in text
+    bleu = str(rows[2].settings["at 600"].spread("BLEU"))
+    assert bleu in cells and bleu in text
+    assert "4.00 ± 1.41 min" in text
