@@ -29,6 +29,8 @@ STANDS_ON = {
     ),
     "simuljax.run": ("simuljax.train", "simuljax.decode", "simuljax.document"),
     "simuljax.live": ("simuljax.run",),
+    "simuljax.live_text": ("simuljax.live",),
+    "simuljax.agent": ("simuljax.live_text",),
     "simuljax.terminal": ("simuljax.live",),
     "simuljax.eval": ("simuljax.decode",),
     "simuljax.profile": ("simuljax.live", "simuljax.eval"),

@@ -116,7 +116,6 @@ class Listener:
         """The next READ, if there is one."""
         if not self.ready:
             return None
-        whole = len(self.waiting) >= self.read
         chunk, self.waiting = self.waiting[: self.read], self.waiting[self.read :]
         self._hear(len(chunk))
         full = False
@@ -124,7 +123,8 @@ class Listener:
             self.sentence = np.concatenate([self.sentence, chunk])
             full = len(self.sentence) >= self.most
         anew, self.anew = self.anew, False
-        return Read(samples=chunk, ended=full or not whole, anew=anew)
+        last = self.ended and not len(self.waiting)
+        return Read(samples=chunk, ended=full or last, anew=anew)
 
     def _hear(self, count: int) -> None:
         """Words that follow have the delay of the push that brought the last sample they heard."""

@@ -1,10 +1,12 @@
 """A live stream for encoders that look at everything: with every READ all of it is encoded anew.
 
-What has been heard grows, but shapes may not: samples are padded to one of a few lengths, each
-compiled once. A READ costs as much as the stream is long; the streaming encoder has no such cost.
+What has been heard grows, but shapes may not: samples, and tokens of a text, are padded to one of a
+few lengths, each compiled once. A READ costs as much as the stream is long; the streaming encoder
+has no such cost.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import flax.struct
 import jax
@@ -12,14 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.audio import RATE, Features, features_of, frame_count
-from simuljax.decode.listen import hear_speech
+from simuljax.decode.listen import hear_speech, hear_text
 from simuljax.decode.options import Decoding
-from simuljax.decode.prefix import Prefix, init_prefix, replay
+from simuljax.decode.prefix import Known, Prefix, init_prefix, replay
 from simuljax.decode.stream import Events, Learnt, StreamLimits
 from simuljax.decode.writing import Written, nothing_written, write_on
 from simuljax.models.translator import Translator
+from simuljax.nn.pointers import Rule
 
 SHORTEST = 4 * RATE  # samples of the smallest shape; each further one is twice as long
+SHORTEST_TEXT = 32  # tokens
 
 
 @flax.struct.dataclass
@@ -30,19 +34,21 @@ class RereadState:
     written: Written
 
 
+@flax.struct.dataclass
+class LearntText:
+    """What a READ of text computes with."""
+
+    variables: Any  # of `model.apply`
+    rule: Rule
+
+
 @dataclass(frozen=True, kw_only=True)
-class RereadingDecoder:
-    """The READ of one model. Its methods are pure, like those of `StreamingDecoder`."""
+class _Rereading:
+    """What speech and text have in common: all that comes after the encoder."""
 
     model: Translator
-    features: Features = field(default_factory=Features)
     decoding: Decoding = field(default_factory=Decoding)
     limits: StreamLimits = field(default_factory=StreamLimits)
-
-    def learnt(self, variables, statistics) -> Learnt:
-        """What `read` takes first."""
-        rule = self.decoding.rule(self.model.config.monotonic)
-        return Learnt(variables=variables, statistics=statistics, rule=rule)
 
     def init(self, batch: int) -> RereadState:
         """Streams that have heard nothing."""
@@ -50,6 +56,40 @@ class RereadingDecoder:
             prefix=init_prefix(self.model, batch, self.limits.tokens, self.decoding),
             written=nothing_written(batch, self.limits.tokens),
         )
+
+    def _write(
+        self, variables: Any, rule: Rule, state: RereadState, known: Known, heard: jax.Array
+    ) -> tuple[RereadState, Events]:
+        """All that was written judged anew, and then what is known allows to write."""
+        prefix = replay(self.model, variables, state.prefix, state.written.tokens, known, rule)
+        prefix, written = write_on(
+            self.model,
+            variables,
+            prefix,
+            state.written,
+            known,
+            heard=heard,
+            rule=rule,
+            decoding=self.decoding.fixed(),
+        )
+        events = Events(
+            written=_after(written, state.written.count),
+            finished=prefix.finished,
+            more=jnp.zeros_like(prefix.finished),
+        )
+        return RereadState(prefix=prefix, written=written), events
+
+
+@dataclass(frozen=True, kw_only=True)
+class RereadingDecoder(_Rereading):
+    """The READ of one model of speech. Methods are pure, like those of `StreamingDecoder`."""
+
+    features: Features = field(default_factory=Features)
+
+    def learnt(self, variables, statistics) -> Learnt:
+        """What `read` takes first."""
+        rule = self.decoding.rule(self.model.config.monotonic)
+        return Learnt(variables=variables, statistics=statistics, rule=rule)
 
     def read(
         self,
@@ -63,33 +103,36 @@ class RereadingDecoder:
         features = features_of(samples, self.features, learnt.statistics)
         frames = frame_count(length, self.features.filterbank)
         known = hear_speech(self.model, learnt.variables, features, frames, ended)
-        prefix = replay(
-            self.model, learnt.variables, state.prefix, state.written.tokens, known, learnt.rule
-        )
-        prefix, written = write_on(
-            self.model,
-            learnt.variables,
-            prefix,
-            state.written,
-            known,
-            heard=length,
-            rule=learnt.rule,
-            decoding=self.decoding.fixed(),
-        )
-        events = Events(
-            written=_after(written, state.written.count),
-            finished=prefix.finished,
-            more=jnp.zeros_like(prefix.finished),
-        )
-        return RereadState(prefix=prefix, written=written), events
+        return self._write(learnt.variables, learnt.rule, state, known, length)
 
 
-def padded(samples: np.ndarray) -> np.ndarray:
-    """Samples [N] with silence up to the next shape, [1, S]."""
-    size = SHORTEST
-    while size < len(samples):
+@dataclass(frozen=True, kw_only=True)
+class RereadingTextDecoder(_Rereading):
+    """The READ of one model of text. Of the limits, `states` are tokens."""
+
+    def learnt(self, variables) -> LearntText:
+        """What `read` takes first."""
+        return LearntText(variables=variables, rule=self.decoding.rule(self.model.config.monotonic))
+
+    def read(
+        self,
+        learnt: LearntText,
+        state: RereadState,
+        tokens: jax.Array,
+        length: jax.Array,
+        ended: jax.Array,
+    ) -> tuple[RereadState, Events]:
+        """Of tokens [B, L] the first `length` [B] have been read, an end-of-sentence if `ended`."""
+        known = hear_text(self.model, learnt.variables, tokens, length, ended)
+        return self._write(learnt.variables, learnt.rule, state, known, length)
+
+
+def padded(source: np.ndarray, shortest: int = SHORTEST) -> np.ndarray:
+    """Samples or tokens [N], and zeros up to the next shape, [1, S]."""
+    size = shortest
+    while size < len(source):
         size *= 2
-    return np.pad(samples, (0, size - len(samples)))[None]
+    return np.pad(source, (0, size - len(source)))[None]
 
 
 def _after(written: Written, before: jax.Array) -> Written:

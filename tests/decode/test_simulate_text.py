@@ -104,7 +104,7 @@ def test_reading_anew_is_what_is_simulated(model, simulated):
     tokens, lengths, units = source(11)
     wanted = list(rows(simulated(variables, tokens, lengths, units)))
     for row, length in enumerate(lengths):
-        state, found = decoder.init(1), ([], [], [])
+        state, found, finished = decoder.init(1), ([], [], []), False
         for turn, amount in enumerate(read_amounts(units[row], length), 1):
             given = jnp.asarray(padded(tokens[row, :amount], SHORTEST_TEXT))
             over = jnp.array([amount == length])
