@@ -12,6 +12,7 @@ import pytest
 
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
+from experiments.ablation import load_ablation
 from experiments.evaluating import evaluate, evaluate_all
 from experiments.evaluation import Evaluation
 from experiments.experiment import Begin, ExperimentError, load_experiments
@@ -243,3 +244,17 @@ def test_every_experiment_file_builds(path):
         assert built.run.name == (name or built.run.name)
         for begin in built.begin:
             assert begin.run != built.run
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in EXPERIMENT_FILES if re.search("^ABLATION ", p.read_text(), re.M)],
+    ids=lambda path: path.stem,
+)
+def test_every_grid_builds(path):
+    ablation = load_ablation(path)
+    runs = {str(each.run) for each in ablation.rows.values()}
+    assert len(runs) == len(ablation.rows)
+    for row in ablation.seeded:
+        for begin in ablation.rows[row].begin:
+            assert str(begin.run) in runs, "a row begins with one of another grid"

@@ -1,0 +1,52 @@
+"""The expected alignment itself: the exact recurrence against the field's closed form.
+
+    simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
+    simuljax ablate experiments/ablation_alignment.py
+
+One H200; not run yet. The same model, losses, schedule and seeds, once with the exact alignment and
+once with the closed form in float32, which loses probability at the length of speech
+(`experiments/closed_form_mass.py`). Decoding takes hard decisions and is the same for both.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.ablation import Ablation
+from experiments.evaluation import Evaluation
+from experiments.experiment import RUNS, Experiment
+from experiments.zaidi_multi30k import EXPERIMENTS
+
+ANY = Path()
+
+
+def with_closed_form(experiment: Experiment, run: Path) -> Experiment:
+    """The experiment with the other alignment."""
+    monotonic = replace(experiment.model.monotonic, method="closed_form")
+    return replace(experiment, run=run, model=replace(experiment.model, monotonic=monotonic))
+
+
+EXACT, LATER = EXPERIMENTS["dar"], EXPERIMENTS["dar_lambda_0.05"]
+CLOSED = with_closed_form(EXACT, RUNS / "closed_form")
+CLOSED_LATER = with_closed_form(LATER, RUNS / "closed_form_lambda_0.05")
+CLOSED_LATER = replace(CLOSED_LATER, begin=(replace(LATER.begin[0], run=CLOSED.run),))
+
+ABLATION = Ablation(
+    title="The expected alignment: exact, and in closed form",
+    runs=RUNS / "ablation-alignment",
+    rows={
+        "asr": EXPERIMENTS["asr"],
+        "mt": EXPERIMENTS["mt"],
+        "exact": EXACT,
+        "exact_lambda_0.05": LATER,
+        "closed_form": CLOSED,
+        "closed_form_lambda_0.05": CLOSED_LATER,
+    },
+    table=("closed_form", "exact"),
+    baseline="closed_form",
+    seeds=(0, 1, 2),
+    curves={
+        "exact": ("exact_lambda_0.05",),
+        "closed_form": ("closed_form_lambda_0.05",),
+    },
+    evaluations=(Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY)),
+)
