@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from experiments.experiment import ExperimentError
+from simuljax.decode.beam import Beam
 from simuljax.decode.options import Decoding
 
 # Settings that a sweep may vary, and how a value of each is read.
@@ -18,6 +19,8 @@ SWEPT = {
     "k": int,
     "gather": str,
     "checkpoint": str,
+    "beam": int,
+    "length_penalty": float,
 }
 # How a setting that is not as usual shows in the name of the results.
 NAMED = {
@@ -30,6 +33,8 @@ NAMED = {
     "force_finish": "finish",
     "avoid_eos_while_reading": "avoid",
     "audio": "{}-audio",
+    "beam": "beam{}",
+    "length_penalty": "lp{:g}",
 }
 
 
@@ -59,6 +64,10 @@ class Evaluation:
     gather: Literal["any", "majority", "mean"] = "any"
     force_finish: bool = False
     avoid_eos_while_reading: bool = False
+    beam: int | None = None
+    """Hypotheses that are followed at once, with `--mode offline`; by default one, greedily."""
+    length_penalty: float | None = None
+    """Of a beam: scores are log p / length ** this; by default 1."""
     audio: Literal["own", "other"] = "own"
     """`other` plays each utterance its neighbour's: a control that must ruin the score."""
     first: int | None = None
@@ -77,6 +86,23 @@ class Evaluation:
             force_finish=self.force_finish,
             avoid_eos_while_reading=self.avoid_eos_while_reading,
         )
+
+    def search(self) -> Beam | None:
+        """The choices of beam search; None: greedy decoding."""
+        if self.beam is None:
+            if self.length_penalty is not None:
+                raise ExperimentError("--length-penalty compares hypotheses: give a --beam too")
+            return None
+        if self.mode != "offline":
+            raise ExperimentError(
+                f"--beam {self.beam} --mode {self.mode}: words that are committed cannot be taken "
+                "back: beam needs --mode offline"
+            )
+        penalty = 1.0 if self.length_penalty is None else self.length_penalty
+        try:
+            return Beam(size=self.beam, length_penalty=penalty)
+        except ValueError as error:
+            raise ExperimentError(str(error)) from None
 
     @property
     def label(self) -> str:

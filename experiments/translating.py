@@ -60,7 +60,7 @@ class Translating:
     def _in_batches(self, done: Set[int]) -> Iterator[list[Record]]:
         model = Translator(with_step(self.run.model, self.chosen.predecision_ms))
         variables = {"params": self.trained.params, STATISTICS: self.trained.statistics}
-        for rows, batch in self._batches(done):
+        for rows, batch in self.batches(done):
             said = self.examples.split.table.transcript
             texts = [str(said[row]) if row >= 0 else "" for row in rows]
             decoded = decode_batch(self.run, model, variables, batch, texts, self.chosen)
@@ -75,7 +75,7 @@ class Translating:
                 if row >= 0 and row not in done
             ]
 
-    def _batches(self, done: Set[int]) -> Iterator[tuple[np.ndarray, Batch]]:
+    def batches(self, done: Set[int]) -> Iterator[tuple[np.ndarray, Batch]]:
         """In few shapes, however much is done already."""
         lengths = self.examples.lengths[np.arange(len(self))]
         # No more rows than there are utterances, of the longest of them.
@@ -147,6 +147,7 @@ def spoken(run: Run, chosen: Evaluation) -> Examples:
         raise ExperimentError(f"{chosen.run} has no speech branch: say --branch text")
     if chosen.branch == "text" and chosen.mode == "live":
         raise ExperimentError("a text has no clock: say --mode streamed")
+    chosen.search()  # says what is wrong with it now, and not at the first batch
     return dataclasses.replace(examples, mute=chosen.branch == "text")
 
 
@@ -165,6 +166,7 @@ def decode_batch(
         if chosen.mode == "streamed":
             done = simulate_text(model, variables, read.tokens, read.lengths, read.units, **how)
             return done.tokens, done.lengths, done.delays
+        how |= {"beam": chosen.search()}
         whole = translate_text(model, variables, read.tokens, read.lengths, **how)
         return whole.tokens, whole.lengths, _at_end(whole.tokens, read.words)
     features = hear(batch.audio, run.heard.features, run.heard.statistics)
@@ -177,6 +179,7 @@ def decode_batch(
         done = simulate_speech(model, variables, features, batch.audio_length, labels, **how)
         return done.tokens, done.lengths, done.delays
     frames = frame_count(batch.audio_length, bank)
+    how |= {"beam": chosen.search()}
     whole = translate_speech(model, variables, features, frames, labels, **how)
     return whole.tokens, whole.lengths, _at_end(whole.tokens, batch.audio_length * 1000 / RATE)
 

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.audio import RATE, AudioError, as_int16, features_of, frame_count, read_audio
+from simuljax.decode.beam import Beam
 from simuljax.decode.engine import Engine
 from simuljax.decode.listener import MS, STATE, Listener, Sentences, Word
 from simuljax.decode.offline import translate_speech, translate_text
@@ -86,25 +87,30 @@ class Translator:
         self.network = Network(run.model)
         self.variables = {"params": trained.params, STATISTICS: trained.statistics}
 
-    def translate(self, audio: str | Path | np.ndarray, *, rate: int = RATE) -> str:
-        """The translation of a whole recording: a file, or mono samples at `rate`."""
+    def translate(self, audio: str | Path | np.ndarray, *, rate: int = RATE, beam: int = 1) -> str:
+        """The translation of a whole recording: a file, or mono samples at `rate`.
+
+        `beam` is the number of hypotheses that are followed at once; 1 is greedy.
+        """
         if self.run.model.speech is None:
             raise RunError(f"{self.run.directory} translates text: use translate_text")
         is_file = isinstance(audio, str | Path)
         samples = read_audio(audio).samples if is_file else as_int16(np.asarray(audio), rate)
         sound, heard = padded(samples), self.run.heard
         frames = jnp.array([frame_count(len(samples), heard.features.filterbank)])
-        whole = translate_speech(self.network, self.variables, self._features(sound), frames)
+        given = (self.network, self.variables, self._features(sound), frames)
+        whole = translate_speech(*given, beam=_beam(beam))
         return self._text(whole.tokens[0], whole.lengths[0])
 
-    def translate_text(self, text: str) -> str:
+    def translate_text(self, text: str, *, beam: int = 1) -> str:
         """The translation of a written sentence, by the text branch."""
         if self.run.model.text is None:
             raise RunError(f"{self.run.directory} has no text branch: use translate")
         tokens = [*self.run.source.encode(text), EOS]
         room = np.zeros((1, -(-len(tokens) // 32) * 32), np.int32)
         room[0, : len(tokens)] = tokens
-        whole = translate_text(self.network, self.variables, room, np.array([len(tokens)]))
+        given = (self.network, self.variables, room, np.array([len(tokens)]))
+        whole = translate_text(*given, beam=_beam(beam))
         return self._text(whole.tokens[0], whole.lengths[0])
 
     def stream(self, **overrides: Any) -> "Stream":
@@ -271,6 +277,11 @@ class Rereading:
         length, over = jnp.array([len(heard)]), jnp.array([ended])
         after, events = self.read(self.learnt, state[1], jnp.asarray(padded(heard)), length, over)
         yield (heard, after), jax.device_get(events)
+
+
+def _beam(size: int) -> Beam | None:
+    """None, greedy decoding, is what a beam of 1 comes to, and quicker."""
+    return None if size == 1 else Beam(size=size)
 
 
 def _placed(state: Any) -> Any:

@@ -32,6 +32,8 @@ class Listening:
     """A line for every word, with what had been heard when it was written."""
     offline: bool = False
     """Hear the whole file first, then translate it."""
+    beam: int = 1
+    """Hypotheses that are followed at once, with --offline."""
     checkpoint: Literal["best", "last", "averaged"] = "best"
     sentences: Literal["one", "many"] = "many"
     """Whether speech goes on after the model has ended a sentence."""
@@ -48,6 +50,9 @@ def translate_command(chosen: Listening) -> Callable[[], None]:
     if chosen.mic == (chosen.audio is not None):
         print("simuljax: give a sound file, -, or --mic", file=sys.stderr)
         raise SystemExit(2)
+    if chosen.beam > 1 and not chosen.offline:
+        print("simuljax: --beam needs --offline: committed words stay", file=sys.stderr)
+        raise SystemExit(2)
     return lambda: translate(chosen)
 
 
@@ -56,7 +61,7 @@ def translate(chosen: Listening) -> None:
     enable_compilation_cache()
     translator = load(chosen.run, chosen.checkpoint)
     if chosen.offline and chosen.audio not in (None, "-"):
-        print(translator.translate(chosen.audio))
+        print(translator.translate(chosen.audio, beam=chosen.beam))
         return
     stream = _stream(translator, chosen)
     chunk = stream.listener.read

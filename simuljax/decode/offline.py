@@ -1,4 +1,7 @@
-"""Greedy translation of whole sources: what is heard at once, and written until it ends."""
+"""Translation of whole sources, which are heard at once: greedy, or the best of a beam.
+
+Where words are committed while the source is live there is no beam, since none can be taken back.
+"""
 
 import functools
 from typing import Any
@@ -8,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from simuljax.decode.beam import Beam, search
 from simuljax.decode.listen import hear_speech, hear_text, know
 from simuljax.decode.options import Decoding
 from simuljax.decode.prefix import Known, init_prefix
@@ -34,15 +38,17 @@ def translate_speech(
     labels: ArrayLike | None = None,
     *,
     decoding: Decoding | None = None,
+    beam: Beam | None = None,
 ) -> Translation:
     """The best tokens for normalised features [B, F, D], of which `frames` [B] are real.
 
     `variables` are those of `model.apply`: {"params": ...} and BatchNorm's statistics, if any.
-    `labels` [B, F] serve models that decide at words or phonemes.
+    `labels` [B, F] serve models that decide at words or phonemes. Without a beam: greedily.
     """
     decoding = decoding or Decoding()
     rule = decoding.rule(model.config.monotonic)
-    return _speech(model, decoding.fixed(), variables, features, jnp.asarray(frames), labels, rule)
+    given = (variables, features, jnp.asarray(frames), labels, rule)
+    return _speech(model, decoding.fixed(), beam, *given)
 
 
 def translate_text(
@@ -52,11 +58,13 @@ def translate_text(
     lengths: ArrayLike,
     *,
     decoding: Decoding | None = None,
+    beam: Beam | None = None,
 ) -> Translation:
     """The best tokens for transcripts [B, L], end-of-sentence included."""
     decoding = decoding or Decoding()
     rule = decoding.rule(model.config.monotonic)
-    return _text(model, decoding.fixed(), variables, tokens, jnp.asarray(lengths), rule)
+    given = (variables, tokens, jnp.asarray(lengths), rule)
+    return _text(model, decoding.fixed(), beam, *given)
 
 
 def translate_states(
@@ -66,30 +74,47 @@ def translate_states(
     decisions: Decisions,
     *,
     decoding: Decoding | None = None,
+    beam: Beam | None = None,
 ) -> Translation:
     """The best tokens for what an encoder gave."""
     decoding = decoding or Decoding()
     rule = decoding.rule(model.config.monotonic)
-    return _states(model, decoding.fixed(), variables, encoded, decisions, rule)
+    return _states(model, decoding.fixed(), beam, variables, encoded, decisions, rule)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _speech(model, decoding, variables, features, frames, labels, rule) -> Translation:
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _speech(model, decoding, beam, variables, features, frames, labels, rule) -> Translation:
     ended = jnp.ones(frames.shape, bool)
     known = hear_speech(model, variables, features, frames, ended, labels)
-    return _greedy(model, decoding, variables, known, rule)
+    return _write(model, decoding, beam, variables, known, rule)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _text(model, decoding, variables, tokens, lengths, rule) -> Translation:
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _text(model, decoding, beam, variables, tokens, lengths, rule) -> Translation:
     known = hear_text(model, variables, tokens, lengths, jnp.ones(lengths.shape, bool))
-    return _greedy(model, decoding, variables, known, rule)
+    return _write(model, decoding, beam, variables, known, rule)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _states(model, decoding, variables, encoded, decisions, rule) -> Translation:
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _states(model, decoding, beam, variables, encoded, decisions, rule) -> Translation:
     known = know(model, variables, encoded, decisions, jnp.ones(encoded.lengths.shape, bool))
-    return _greedy(model, decoding, variables, known, rule)
+    return _write(model, decoding, beam, variables, known, rule)
+
+
+def _write(
+    model: Translator,
+    decoding: Decoding,
+    beam: Beam | None,
+    variables: Any,
+    known: Known,
+    rule: Rule,
+) -> Translation:
+    if beam is None:
+        return _greedy(model, decoding, variables, known, rule)
+    found = search(model, variables, known, rule=rule, decoding=decoding, beam=beam)
+    return Translation(
+        tokens=found.tokens[:, 0], lengths=found.lengths[:, 0], delays=found.delays[:, 0]
+    )
 
 
 def _greedy(

@@ -1,0 +1,208 @@
+"""Beam search: several hypotheses of a whole source at once, each with its own pointers.
+
+Every live hypothesis is continued with every token. Of all continuations of a source, by the sum of
+log-probabilities,
+
+    the best K that do not end a sentence live on, and
+    those among the best K that do have ended; the best K of them by score are kept:
+
+    score(y) = log p(y | x) / |y| ** length_penalty,  |y| counting end-of-sentence
+
+With equal sums, the continuation of the better hypothesis comes first, then the better token, then
+the one with the lower id: so a beam of 1 is greedy decoding, token for token. What is at the limit
+of length and has not ended comes after all that have, and is not ended by force.
+
+A head stands where the tokens of its own hypothesis have led it. That is a part of `Prefix`, and
+goes with the hypothesis as its keys and values do.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simuljax.decode.hypotheses import Hypotheses, no_hypotheses
+from simuljax.decode.options import Decoding
+from simuljax.decode.prefix import Known, Prefix, attempt, commit, init_prefix
+from simuljax.decode.repetition import repeated
+from simuljax.models.translator import Attempt, Translator
+from simuljax.nn.pointers import Rule
+from simuljax.text import EOS
+
+Until = Literal["full", "sure"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beam:
+    """How many hypotheses live, how scores count length, and when to stop.
+
+    The search of a source is over at the limit of length, or once K hypotheses have ended and
+
+        full   that is all (as fairseq stops)
+        sure   no live one can come before the K-th of them: log p / limit ** length_penalty, with
+               the most tokens that the source allows, is no better than the K-th score. Since
+               log p <= 0 only falls, no score that it can still reach is; nothing is missed.
+    """
+
+    size: int = 5
+    length_penalty: float = 1.0
+    until: Until = "full"
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"a beam of {self.size}; it holds at least 1 hypothesis")
+        if not 0 <= self.length_penalty < np.inf:
+            raise ValueError(f"length_penalty is {self.length_penalty}; it is 0 or more, say 1")
+        if self.until not in get_args(Until):
+            raise ValueError(f"until is {self.until!r}; choose one of {get_args(Until)}")
+
+    def weights(self, longest: int) -> jax.Array:
+        """float32 [longest + 1]: what the log-probability of so many tokens is divided by."""
+        lengths = np.maximum(np.arange(longest + 1), 1).astype(np.float64)
+        return jnp.asarray(lengths**self.length_penalty, jnp.float32)
+
+
+@flax.struct.dataclass
+class _Turn:
+    prefix: Prefix  # of the live hypotheses, in B * K rows
+    live: Hypotheses  # all of one length
+    ended: Hypotheses
+    over: jax.Array  # bool [B]: nothing changes any more
+
+
+def search(
+    model: Translator, variables: Any, known: Known, *, rule: Rule, decoding: Decoding, beam: Beam
+) -> Hypotheses:
+    """The best hypotheses of sources that have ended."""
+    room, size = decoding.limit.of(known.size), beam.size
+    limit, weights = _limit(known, decoding), beam.weights(room)
+    sources = _repeat(known, size)
+
+    def turn(state: _Turn) -> _Turn:
+        tried = attempt(model, variables, state.prefix, sources, rule)
+        further, parent = _continue(state, tried, weights, decoding)
+        ends = further.last == EOS
+        lives = jnp.argsort(ends, stable=True)[:, :size]
+        live = further.take(lives).unless(state.over, state.live)
+        new = further.only(ends & ~state.over[:, None]).first(size)
+        ended = state.ended.join(new).best(size)
+        over = state.over | _is_over(live, ended, limit, weights, beam)
+        prefix = _follow(state.prefix, tried, jnp.take_along_axis(parent, lives, 1), live)
+        return _Turn(prefix=prefix, live=live, ended=ended, over=over)
+
+    nothing = no_hypotheses(known.batch, size, room)
+    start = _Turn(
+        prefix=init_prefix(model, known.batch * size, room, decoding),
+        live=dataclasses.replace(nothing, log_prob=nothing.log_prob.at[:, 0].set(0)),
+        ended=nothing,
+        over=limit == 0,
+    )
+    last = jax.lax.while_loop(lambda state: ~state.over.all(), turn, start)
+    return _in_order(last, weights)
+
+
+def _limit(known: Known, decoding: Decoding) -> jax.Array:
+    """int32 [B]: the most tokens; none of a source that has nothing."""
+    lengths = known.heard.lengths
+    tokens = (decoding.limit.ratio * lengths).astype(jnp.int32) + decoding.limit.constant
+    return jnp.where(lengths > 0, jnp.minimum(tokens, decoding.limit.of(known.size)), 0)
+
+
+def _repeat(known: Known, size: int) -> Known:
+    """Every source K times, once for each of its hypotheses."""
+    return Known(
+        memory=jax.tree.map(lambda a: jnp.repeat(a, size, 1), known.memory),
+        heard=jax.tree.map(lambda a: jnp.repeat(a, size, 0), known.heard),
+    )
+
+
+def _continue(
+    state: _Turn, tried: Attempt, weights: jax.Array, decoding: Decoding
+) -> tuple[Hypotheses, jax.Array]:
+    """The best 2 K continuations, the best first, and int32 [B, 2 K]: what each continues.
+
+    At most K of them end a sentence, so K that do not are among them.
+    """
+    live, (batch, size) = state.live, state.live.log_prob.shape
+    tokens, log_p = _likeliest(tried.logits[:, 0], state.prefix, 2 * size, decoding)
+    total = (live.log_prob.reshape(-1, 1) + log_p).reshape(batch, -1)
+    log_prob, place = jax.lax.top_k(total, 2 * size)
+    parent = place // tokens.shape[1]
+    token = jnp.take_along_axis(tokens.reshape(batch, -1), place, 1)
+    reach = (tried.layers.look.reach[..., 0].max((0, 2)) + 1).reshape(batch, size)
+    before = live.take(parent)
+    at = jnp.arange(before.tokens.shape[2]) == before.lengths[..., None]
+    delay = jnp.take_along_axis(reach, parent, 1)
+    further = Hypotheses(
+        tokens=jnp.where(at, token[..., None], before.tokens),
+        lengths=before.lengths + 1,
+        delays=jnp.where(at, delay[..., None], before.delays),
+        log_prob=log_prob,
+        score=log_prob / weights[before.lengths + 1],
+    )
+    return further, parent
+
+
+def _likeliest(
+    logits: jax.Array, prefix: Prefix, count: int, decoding: Decoding
+) -> tuple[jax.Array, jax.Array]:
+    """The best tokens of every row that may follow, the best first, and their log-probabilities.
+
+    They are ordered by logits, whose order is exact: sums of log-probabilities may round to ties.
+    """
+    allowed, vocabulary = logits, logits.shape[-1]
+    if decoding.repetition is not None:
+        again = repeated(prefix.recent, vocabulary, decoding.repetition)
+        allowed = jnp.where(again & (jnp.arange(vocabulary) != EOS), -jnp.inf, logits)
+    best, tokens = jax.lax.top_k(allowed, min(count, vocabulary))
+    log_p = jax.nn.log_softmax(logits.astype(jnp.float32))
+    log_p = jnp.take_along_axis(log_p, tokens, 1)
+    return tokens, jnp.where(best > -jnp.inf, log_p, -jnp.inf)
+
+
+def _is_over(
+    live: Hypotheses, ended: Hypotheses, limit: jax.Array, weights: jax.Array, beam: Beam
+) -> jax.Array:
+    """bool [B]: see `Beam`. Without a live hypothesis, nothing can come before anything."""
+    last = ended.score[:, -1]
+    over = live.log_prob[:, 0] / weights[limit] <= last
+    if beam.until == "full":
+        over |= last > -jnp.inf
+    return over | (live.lengths[:, 0] >= limit)
+
+
+def _follow(prefix: Prefix, tried: Attempt, parent: jax.Array, live: Hypotheses) -> Prefix:
+    """The prefix of every live hypothesis, from that of its parent [B, K]."""
+    batch, size = parent.shape
+    rows = (jnp.arange(batch)[:, None] * size + parent).reshape(-1)
+    layers, past = jax.tree.map(lambda a: a[:, rows], (tried.layers, prefix.past))
+    of_parent = Prefix(
+        past=past,
+        pointer=prefix.pointer[:, rows],
+        position=prefix.position[rows],
+        token=prefix.token[rows],
+        recent=prefix.recent[rows],
+        finished=prefix.finished[rows],
+    )
+    everywhere = jnp.ones(rows.shape, bool)
+    tried = dataclasses.replace(tried, layers=layers)
+    return commit(of_parent, tried, live.last.reshape(-1), everywhere, everywhere)
+
+
+def _in_order(last: _Turn, weights: jax.Array) -> Hypotheses:
+    """Those that have ended, then those that were at the limit; zeros for those not there."""
+    live = dataclasses.replace(last.live, score=last.live.log_prob / weights[last.live.lengths])
+    both = last.ended.join(live)
+    order = jnp.argsort(both.log_prob == -jnp.inf, stable=True)
+    found = both.take(order).first(live.log_prob.shape[1])
+    there = found.log_prob > -jnp.inf
+    return dataclasses.replace(
+        found,
+        tokens=found.tokens * there[..., None],
+        lengths=found.lengths * there,
+        delays=found.delays * there[..., None],
+    )

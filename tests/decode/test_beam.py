@@ -1,0 +1,260 @@
+"""Beam search finds what slow lists find, and its scores are those of a pass from scratch."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.decode import beam, offline
+from simuljax.decode.beam import Beam, Until
+from simuljax.decode.hypotheses import no_hypotheses
+from simuljax.decode.listen import know
+from simuljax.decode.options import Decoding, LengthLimit, Repetition
+from simuljax.nn.decisions import fixed_windows
+from simuljax.nn.monotonic import Monotonic
+from simuljax.text import EOS
+from tests.decode import small
+from tests.oracles import beam as oracle
+from tests.oracles import simultaneous
+
+LENGTHS, SIZE = [24, 0, 13, 1, 17, 22, 9, 20], 24
+DECODING = Decoding(
+    limit=LengthLimit(ratio=0.3, constant=4), repetition=Repetition(longest=2, times=1)
+)
+SEED = 4  # of parameters with which some hypotheses end by themselves, and some do not
+
+
+def searching(model, how: Beam, decoding: Decoding = DECODING):
+    """variables, states -> hypotheses; compiled in little time."""
+
+    @small.fast
+    def search(variables, encoded):
+        decisions = fixed_windows(encoded.states, encoded.lengths, small.STEP, "average")
+        known = know(model, variables, encoded, decisions, jnp.ones(encoded.lengths.shape, bool))
+        rule = decoding.rule(model.config.monotonic)
+        given = {"rule": rule, "decoding": decoding.fixed(), "beam": how}
+        return beam.search(model, variables, known, **given)
+
+    return search
+
+
+def sources(encoded):
+    """What the oracle hears of each row."""
+    for states, length in zip(np.asarray(encoded.states), encoded.lengths, strict=True):
+        yield simultaneous.fixed_windows(states[: int(length)], small.STEP, True)
+
+
+def hypotheses(found, row):
+    """Tokens and log-probabilities, without those that are not there."""
+    tokens, lengths, log_prob = found.tokens[row], found.lengths[row], found.log_prob[row]
+    padding = np.arange(tokens.shape[1]) >= lengths[:, None]
+    assert not np.any(tokens * padding) and not np.any(found.delays[row] * padding)
+    real = log_prob > -np.inf
+    assert not lengths[~real].any()
+    rows = zip(tokens[real], lengths[real], strict=True)
+    return [some[:n].tolist() for some, n in rows], log_prob[real].tolist()
+
+
+def compare(model, variables, encoded, found, how, decoding=DECODING):
+    """Against the oracle; gives the number of hypotheses that ended, and of those that did not."""
+    decoder, ended = small.oracle(model, variables), []
+    for row, heard in enumerate(sources(encoded)):
+        limit = oracle.limit_of(len(heard.states), decoding)
+        following = oracle.scorer(decoder, heard)
+        settings = {"guard": decoding.repetition, "until": how.until}
+        best = oracle.search(following, limit, how.size, how.length_penalty, **settings)
+        tokens, log_prob = hypotheses(found, row)
+        assert tokens == [one.tokens for one in best]
+        np.testing.assert_allclose(log_prob, [one.log_prob for one in best], rtol=1e-4, atol=1e-4)
+        scores = [one.score(how.length_penalty) for one in best]
+        np.testing.assert_allclose(found.score[row, : len(best)], scores, rtol=1e-4, atol=1e-4)
+        ended += [one.ended for one in best]
+    return sum(ended), len(ended) - sum(ended)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small.translator()
+
+
+@pytest.fixture(scope="module")
+def variables(model):
+    return small.parameters(model, seed=SEED)
+
+
+@pytest.fixture(scope="module")
+def four(model):
+    return searching(model, Beam(size=4))
+
+
+ENCODED = small.states(LENGTHS, SIZE)
+
+
+def test_four_are_those_of_the_oracle_for_any_model(model, four):
+    for seed in (SEED, 2):
+        variables = small.parameters(model, seed=seed)
+        found = jax.device_get(four(variables, ENCODED))
+        ended, cut = compare(model, variables, ENCODED, found, Beam(size=4))
+        assert ended > 5 and cut > 5
+    assert small.compilations(four) == 1
+
+
+def test_scores_are_those_of_one_pass_over_the_tokens(model, variables, four):
+    found, decoder = jax.device_get(four(variables, ENCODED)), small.oracle(model, variables)
+    moved = set()
+    for row, heard in enumerate(sources(ENCODED)):
+        for tokens, log_prob in zip(*hypotheses(found, row), strict=True):
+            if tokens:
+                expected = oracle.total(decoder, heard, tokens)
+                np.testing.assert_allclose(log_prob, expected, rtol=1e-4)
+                stands = decoder.attempt([simultaneous.BOS, *tokens[:-1]], heard)[1]
+                moved.add((row, str([[s.pointer for s in layer] for layer in stands[-1]])))
+    assert len(moved) > 2 * len(LENGTHS), "hypotheses of a source have heads in different places"
+
+
+def test_company_and_padding_change_nothing(variables, four):
+    found = jax.device_get(four(variables, ENCODED))
+    rows = np.array([4, 7, 0, 1, 5, 2, 2, 6])
+    other = jax.tree.map(lambda a: a[rows], ENCODED)
+    noise = np.where(np.arange(SIZE) < other.lengths[:, None], 0, 1)[..., None]
+    other = dataclasses.replace(other, states=other.states + noise)
+    again = jax.device_get(four(variables, other))
+    for new, old in enumerate(rows):
+        (tokens, scores), (expected, those) = hypotheses(again, new), hypotheses(found, old)
+        assert tokens == expected
+        np.testing.assert_allclose(scores, those, rtol=1e-5)
+    assert hypotheses(found, 1) == ([[]], [0.0]), "of nothing there is one translation: nothing"
+
+
+def test_ties_go_to_the_better_hypothesis_and_the_lower_id(model, variables, four):
+    same = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf * ("output" not in [p.key for p in path]), variables
+    )
+    found = jax.device_get(four(same, ENCODED))
+    # Tokens 0 to 10 are alike, 2 ends, and neither 0 0 nor 0 1 0 1 may be written.
+    ends = [[2], [0, 2], [0, 1, 2], [0, 1, 0, 2]]
+    for row in (0, 4, 5, 7):
+        tokens, log_prob = hypotheses(found, row)
+        assert sorted(tokens, key=len) == ends
+        expected = [-np.log(small.VOCABULARY) * len(one) for one in tokens]
+        np.testing.assert_allclose(log_prob, expected, rtol=1e-6)
+
+
+def test_a_beam_of_one_is_greedy(model, variables):
+    decisions = fixed_windows(ENCODED.states, ENCODED.lengths, small.STEP, "average")
+
+    def translated(how):
+        return small.fast(
+            lambda *given: offline.translate_states(model, *given, decoding=DECODING, beam=how)
+        )
+
+    one, greedy = (translated(how)(variables, ENCODED, decisions) for how in (Beam(size=1), None))
+    jax.tree.map(np.testing.assert_array_equal, one, greedy)
+    ends = (np.asarray(greedy.tokens) == EOS).any(1)
+    assert 0 < ends.sum() < len(LENGTHS) - 1
+
+
+def test_when_a_search_is_over():
+    """With 4 tokens at most and squares of lengths, -8 can still become -8 / 16."""
+    cases = [  # log-probability of the best live one, the worst of the ended ones, tokens by now
+        (-8.0, -0.4, 2, True),
+        (-8.0, -0.5, 2, True),  # as good is not better
+        (-8.0, -0.6, 2, False),
+        (-8.0, -np.inf, 2, False),
+        (-8.0, -np.inf, 4, True),  # at the limit
+        (-np.inf, -np.inf, 2, True),
+    ]
+    live, ended = (no_hypotheses(len(cases), 1, 4) for _ in range(2))
+    log_prob, score, tokens, sure = (np.array(column) for column in zip(*cases, strict=True))
+    live = dataclasses.replace(live, log_prob=log_prob[:, None], lengths=tokens[:, None])
+    ended = dataclasses.replace(ended, score=score[:, None])
+    expected: dict[Until, np.ndarray] = {"sure": sure, "full": sure | (score > -np.inf)}
+    for until, those in expected.items():
+        how = Beam(size=1, length_penalty=2.0, until=until)
+        over = beam._is_over(live, ended, jnp.full(len(cases), 4), how.weights(4), how)
+        np.testing.assert_array_equal(over, those)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"size": 0}, "at least 1"),
+        ({"length_penalty": -1.0}, "0 or more"),
+        ({"until": "now"}, "'sure'"),
+    ],
+)
+def test_what_no_beam_can_be_is_refused(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        Beam(**wrong)
+
+
+def test_a_sure_search_misses_nothing_by_stopping_early(model):
+    """Of these, stopping with two, or by what a live one is worth by now, would miss something."""
+    how = Beam(size=2, until="sure")
+    decoding = small.changed(DECODING, limit=LengthLimit(ratio=0.3, constant=6))
+    search = searching(model, how, decoding)
+    for seed in (7, 8):
+        given = model, small.parameters(model, seed=seed), ENCODED
+        found = jax.device_get(search(*given[1:]))
+        compare(*given, found, how, decoding)
+        with pytest.raises(AssertionError):
+            compare(*given, found, Beam(size=2), decoding)
+
+
+CASES = {
+    "one": (Monotonic(), Beam(size=1)),
+    "two": (Monotonic(), Beam(size=2)),
+    "sum": (Monotonic(), Beam(size=4, length_penalty=0.0)),
+    "steep": (Monotonic(), Beam(size=4, length_penalty=1.5, until="sure")),
+    "sure": (Monotonic(), Beam(size=1, until="sure")),
+    "hard": (Monotonic(attention="hard"), Beam(size=4)),
+    "chunk": (Monotonic(policy="wait_k", attention="chunkwise", chunk=3), Beam(size=2)),
+    "offline": (Monotonic(policy="offline"), Beam(size=4)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_every_kind_is_that_of_the_oracle(name):
+    monotonic, how = CASES[name]
+    model = small.translator(monotonic)
+    variables = small.parameters(model, seed=SEED)
+    found = jax.device_get(searching(model, how)(variables, ENCODED))
+    compare(model, variables, ENCODED, found, how)
+
+
+@pytest.mark.slow
+def test_heads_that_do_not_follow_their_hypothesis_are_noticed(model, variables, monkeypatch):
+    follow = beam._follow
+
+    def stay(prefix, tried, parent, live):
+        own = jnp.broadcast_to(jnp.arange(parent.shape[1]), parent.shape)
+        wrong = follow(prefix, tried, own, live)
+        return dataclasses.replace(follow(prefix, tried, parent, live), pointer=wrong.pointer)
+
+    monkeypatch.setattr(beam, "_follow", stay)
+    how = Beam(size=4)
+    found = jax.device_get(searching(model, how)(variables, ENCODED))
+    with pytest.raises(AssertionError):
+        compare(model, variables, ENCODED, found, how)
+
+
+@pytest.mark.slow
+def test_a_beam_that_is_wide_enough_finds_the_best_of_all():
+    vocabulary, limit, missed = 5, 3, 0
+    model, encoded = small.translator(target_vocabulary=vocabulary), small.states([24, 9], 24)
+    decoding = Decoding(limit=LengthLimit(ratio=0, constant=limit))
+    every = vocabulary * (vocabulary - 1) ** (limit - 1)
+    search = searching(model, Beam(size=every), decoding)
+    for seed in range(6):
+        variables = small.parameters(model, seed=seed)
+        found, decoder = jax.device_get(search(variables, encoded)), small.oracle(model, variables)
+        for row, heard in enumerate(sources(encoded)):
+            following = oracle.scorer(decoder, heard)
+            best = oracle.everything(following, vocabulary, limit, 1.0)
+            assert hypotheses(found, row)[0][0] == best.tokens
+            np.testing.assert_allclose(found.score[row, 0], best.score(1.0), rtol=1e-4)
+            missed += oracle.search(following, limit, 1, 1.0)[0].tokens != best.tokens
+    assert missed, "or a narrow beam would do"
