@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from experiments.ablation import Ablation, Planned, load_ablation, plan
 from experiments.ablation_report import SPENT, write_answer
+from experiments.diagnosing import diagnose
 from experiments.energy import measured
 from experiments.evaluating import evaluate
 from experiments.experiment import ExperimentError
@@ -89,6 +90,7 @@ def work(run: Planned, ablation: Ablation) -> None:
             with measured() as spent:
                 for way in ablation.evaluations:
                     evaluate(replace(way, run=directory))
+                diagnose(replace(ablation.evaluations[0], run=directory))
             add_spent(directory, "evaluation", spent.seconds, spent.joules)
 
 

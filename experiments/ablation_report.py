@@ -1,9 +1,11 @@
 """The answer of an ablation: its rows gathered from their runs, as a page, a table and a figure."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 from experiments.ablation import Ablation, Planned
+from experiments.diagnosing import Diagnosis, diagnosed
 from experiments.energy import GRAMS_PER_KWH
 from simuljax import document
 from simuljax.eval.ablation import Row, Setting, Spread, same_test
@@ -12,6 +14,19 @@ from simuljax.eval.pictures import draw_curves
 from simuljax.eval.report import Evaluated, Latency, gather
 
 SPENT = "spent.json"
+HEADS = {
+    "mean_share": "source read",
+    "head_spread_ms": "first to last head, ms",
+    "speech_text_correlation": "speech and text",
+    "matching_perplexity": "matching perplexity",
+    "columns": "of",
+}
+LOOKED = (
+    "Expected alignments of the reference, teacher-forced. Source read: the share of it that a "
+    "head has read for a target. Speech and text: the correlation of where the two branches read. "
+    "Perplexity of DAR's matching softmax; near the number of columns that it chooses from, it "
+    "matches nothing."
+)
 JOULES = "joules"
 
 
@@ -22,7 +37,7 @@ def write_answer(ablation: Ablation, runs: list[Planned], command: str) -> Path:
     same_test(rows)
     (baseline,) = [row for row in rows if row.name == ablation.baseline] or [rows[0]]
     latency: Latency = "AL"
-    made = [*tables(rows, baseline, latency), *energy_table(rows)]
+    made = [*tables(rows, baseline, latency), *heads_table(ablation, runs), *energy_table(rows)]
     out, title = ablation.runs / "answer", ablation.title or "Ablation"
     out.mkdir(parents=True, exist_ok=True)
     curves = {row.name: row.curve(latency) for row in rows}
@@ -63,6 +78,26 @@ def spent_of(run: Planned) -> list[dict[str, Any]]:
     """What training it took."""
     path = run.experiment.run / SPENT
     return [document.read(path)["training"]] if path.exists() else []
+
+
+def heads_table(ablation: Ablation, runs: list[Planned]) -> list[Table]:
+    """What the heads do, of every row that was looked at."""
+    body = []
+    for row in ablation.seeded:
+        mine = [run for run in runs if run.row == row]
+        found = [d for run in mine if (d := diagnosed(run.experiment.run))]
+        if found:
+            body.append((row, *(str(_spread(found, name)) for name in HEADS)))
+    if not body:
+        return []
+    return [
+        Table(title="What the heads do", heads=("row", *HEADS.values()), rows=(*body,), note=LOOKED)
+    ]
+
+
+def _spread(found: list[Diagnosis], name: str) -> Spread:
+    values = [getattr(each, name) for each in found]
+    return Spread.of(math.nan if value is None else value for value in values)
 
 
 def energy_table(rows: list[Row]) -> list[Table]:

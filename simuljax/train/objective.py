@@ -1,6 +1,7 @@
 """From a batch to the terms of the objective: features, both branches, losses."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,20 +58,48 @@ def forward(
     key: jax.Array | None,
 ) -> Forward:
     """Sums of every term over the batch; with a key as in training, without as in validation."""
-    keys = dict(zip(BATCH_KEYS, jax.random.split(key, 4), strict=True)) if key is not None else {}
+    keys: dict[str, jax.Array] = {}
+    if key is not None:
+        keys = dict(zip(BATCH_KEYS, jax.random.split(key, 4), strict=True))
     train, k = key is not None, draw_k(model, keys.get("policy"))
     bound = model.bind(
         {"params": variables.params, STATISTICS: variables.statistics},
         rngs={name: keys[name] for name in BATCH_KEYS[:2] if name in keys},
         mutable=[STATISTICS] if train else False,
     )
-    heard_of, read_of = None, None
-    if model.config.speech is not None and batch.audio.shape[1]:
-        features, frames = heard(batch, heard_statistics, objective, keys.get("augment"))
+    speech, text = branches(bound, batch, heard_statistics, objective, k, keys if train else None)
+    with jax.named_scope("losses"):
+        terms = losses.joint_terms(speech, text, batch.target, objective.joint)
+    right = {
+        name: accuracy(b, batch.target)
+        for name, b in (("st", speech), ("mt", text))
+        if b is not None
+    }
+    statistics = dict(bound.variables.get(STATISTICS, {}))
+    return Forward(sums=losses.sum_terms(terms), right=right, statistics=statistics)
+
+
+def branches(
+    bound: Translator,
+    batch: Batch,
+    heard_statistics: Statistics,
+    objective: Objective,
+    k: jax.Array,
+    keys: Mapping[str, jax.Array] | None = None,
+) -> tuple[Branch | None, Branch | None]:
+    """Speech and text as the losses see them, of a model bound to its variables.
+
+    With keys as in training. A branch that the model or the batch lacks, or that no term asks for,
+    is None.
+    """
+    train, heard_of, read_of = keys is not None, None, None
+    if bound.config.speech is not None and batch.audio.shape[1]:
+        augment = keys["augment"] if keys else None
+        features, frames = heard(batch, heard_statistics, objective, augment)
         encoded = bound.encode_speech(features, frames, train=train)
-        labels = batch.words if model.config.predecision.kind == "words" else batch.phonemes
+        labels = batch.words if bound.config.predecision.kind == "words" else batch.phonemes
         heard_of = encoded, bound.speech_decisions(encoded, labels, train=train)
-    if model.config.text is not None and (heard_of is None or objective.joint.needs_text):
+    if bound.config.text is not None and (heard_of is None or objective.joint.needs_text):
         encoded = bound.encode_text(batch.source, batch.source_length, train=train)
         read_of = encoded, bound.text_decisions(encoded)
     present = [given for given in (heard_of, read_of) if given is not None]
@@ -82,15 +111,7 @@ def forward(
         speech = with_transcript(speech, *heard_of, batch)
     if read_of is not None:
         text = branch(decoded[-1], *read_of, batch.target_length)
-    with jax.named_scope("losses"):
-        terms = losses.joint_terms(speech, text, batch.target, objective.joint)
-    right = {
-        name: accuracy(b, batch.target)
-        for name, b in (("st", speech), ("mt", text))
-        if b is not None
-    }
-    statistics = dict(bound.variables.get(STATISTICS, {}))
-    return Forward(sums=losses.sum_terms(terms), right=right, statistics=statistics)
+    return speech, text
 
 
 @jax.named_scope("front_end")

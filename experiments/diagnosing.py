@@ -1,0 +1,155 @@
+"""What the heads of a trained run do: where they read, whether they agree, and whether speech
+decides as text does, which is what DAR asks for.
+
+Teacher-forced, with the expected alignment, on a split that the run was not trained on.
+"""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.evaluation import Evaluation
+from experiments.translating import Translating, spoken
+from simuljax import document
+from simuljax.audio import Statistics
+from simuljax.batch import Batch
+from simuljax.losses import Branch, decision_perplexity
+from simuljax.models.translator import Translator
+from simuljax.nn.batch_norm import STATISTICS
+from simuljax.nn.subsampling import STRIDE
+from simuljax.run import learnt, open_run
+from simuljax.train.objective import Objective, branches, draw_k
+
+STATE_MS = 10 * STRIDE
+FILE = "diagnosis.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """Means over the targets of a split."""
+
+    steps: tuple[int, ...]  # of the checkpoint
+    read_share: tuple[tuple[float, ...], ...]  # [layer][head]: of the source, when a target is due
+    head_spread_ms: float  # between the first and the last head to be ready for a target
+    speech_text_correlation: float | None  # of where speech and text read, mean over heads
+    matching_perplexity: float | None  # of DAR's softmax over speech, mean over layers
+    columns: (
+        float  # of speech that it chooses from, of all heads: the perplexity of nothing matched
+    )
+
+    @property
+    def mean_share(self) -> float:
+        """Over all heads."""
+        return float(np.mean(self.read_share))
+
+
+def diagnose(chosen: Evaluation) -> Diagnosis:
+    """Of a run that hears; the result is kept beside its checkpoints, for those."""
+    run = open_run(chosen.run)
+    trained, path = learnt(run, chosen.checkpoint), chosen.run / FILE
+    if path.exists():
+        kept = document.from_json(Diagnosis, document.read(path))
+        if kept.steps == tuple(trained.steps):
+            return kept
+    translating = Translating(run=run, trained=trained, examples=spoken(run, chosen), chosen=chosen)
+    objective = document.from_json(Objective, run.told["training"]["objective"])
+    look = functools.partial(_look, Translator(run.model), objective)
+    variables = {"params": trained.params, STATISTICS: trained.statistics}
+    seen = [
+        jax.device_get(look(variables, run.heard.statistics, batch))
+        for _, batch in translating.batches(set())
+    ]
+    heads = run.model.width.heads
+    found = summarise(tuple(trained.steps), [_real(*each) for each in seen], heads)
+    document.write(path, found)
+    return found
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _look(
+    model: Translator, objective: Objective, variables: Any, heard: Statistics, batch: Batch
+) -> tuple[Branch, Branch | None, jax.Array | None]:
+    """Both branches, and the perplexity of every layer and example [M, B]."""
+    bound = model.bind(variables)
+    speech, text = branches(bound, batch, heard, objective, draw_k(model, None))
+    assert speech is not None
+    if text is None or model.config.monotonic.policy != "learnt":
+        return _light(speech), None, None
+
+    def layer(energies: tuple[jax.Array, jax.Array]) -> jax.Array:
+        lengths = speech.decision_length, text.decision_length, speech.target_length
+        return decision_perplexity(*energies, *lengths)
+
+    perplexity = jax.lax.map(layer, (speech.energies, text.energies))
+    return _light(speech), _light(text), perplexity
+
+
+def _light(branch: Branch) -> Branch:
+    """Without what is large and not looked at."""
+    nothing = branch.logits[:, :0]
+    return branch.replace(logits=nothing, states=None, energies=None, ctc=None)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """Of the real targets of a batch: [targets, layers * heads], and sums over examples."""
+
+    speech: np.ndarray  # where each head reads, in states
+    share: np.ndarray  # the same of the source's length
+    text_share: np.ndarray | None
+    perplexity: np.ndarray  # of real examples
+    decisions: np.ndarray
+
+
+def _real(speech: Branch, text: Branch | None, perplexity: np.ndarray | None) -> Seen:
+    real = np.arange(speech.delays.shape[-1]) < speech.target_length[:, None]  # [B, T]
+
+    def chosen(branch: Branch, *, relative: bool) -> np.ndarray:
+        length = np.maximum(branch.state_length, 1)[:, None, None]
+        delays = branch.delays / length if relative else branch.delays
+        return np.asarray(delays).transpose(0, 2, 1)[real]
+
+    exists = speech.target_length > 0
+    return Seen(
+        speech=chosen(speech, relative=False),
+        share=chosen(speech, relative=True),
+        text_share=None if text is None else chosen(text, relative=True),
+        perplexity=np.zeros(0) if perplexity is None else perplexity[:, exists].mean(0),
+        decisions=speech.decision_length[exists],
+    )
+
+
+def summarise(steps: tuple[int, ...], seen: list[Seen], heads: int) -> Diagnosis:
+    """Means over all targets."""
+    speech, share = (np.concatenate([getattr(s, f) for s in seen]) for f in ("speech", "share"))
+    perplexity = np.concatenate([each.perplexity for each in seen])
+    texts = [each.text_share for each in seen if each.text_share is not None]
+    correlation = None
+    if texts:
+        correlation = float(np.mean([*correlations(share, np.concatenate(texts))]))
+    return Diagnosis(
+        steps=steps,
+        read_share=tuple(map(tuple, share.mean(0).reshape(-1, heads).tolist())),
+        head_spread_ms=float((speech.max(1) - speech.min(1)).mean() * STATE_MS),
+        speech_text_correlation=correlation,
+        matching_perplexity=float(perplexity.mean()) if len(perplexity) else None,
+        columns=float(np.concatenate([each.decisions for each in seen]).mean() * heads),
+    )
+
+
+def correlations(one: np.ndarray, other: np.ndarray) -> Iterator[float]:
+    """Pearson's, of every column; 0 where one of the two does not vary."""
+    for a, b in zip(one.T, other.T, strict=True):
+        apart = a.std() * b.std()
+        yield float(((a - a.mean()) * (b - b.mean())).mean() / apart) if apart > 1e-12 else 0.0
+
+
+def diagnosed(run: Path) -> Diagnosis | None:
+    """What was found of a run, if it was looked at."""
+    path = run / FILE
+    return document.from_json(Diagnosis, document.read(path)) if path.exists() else None
