@@ -153,8 +153,7 @@ def work_all(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
         while True:
             collect(working, runs)
             states = {run.name: state_of(run, ablation) for run in runs}
-            bar.n = sum(state == "done" for state in states.values())
-            bar.set_postfix_str(", ".join(progress(r) for r in runs if states[r.name] == "running"))
+            show(bar, runs, states)
             ready = [r for r in runs if states[r.name] == "waiting" and is_ready(r, states)]
             for run in ready[: max(0, chosen.workers - len(working))]:
                 if run.name not in working:
@@ -165,6 +164,15 @@ def work_all(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
     print(summary(runs, ablation, time.monotonic() - began))
     if any((r.experiment.run / "eval").exists() for r in runs):
         print(f"answer: {write_answer(ablation, [*runs], f'simuljax ablate {chosen.file}')}")
+
+
+def show(bar: tqdm, runs: Sequence[Planned], states: Mapping[str, str]) -> None:
+    """How many are done and how far those are that run; nothing new is not said again."""
+    done = sum(state == "done" for state in states.values())
+    running = ", ".join(progress(run) for run in runs if states[run.name] == "running")
+    if (done, running) != (bar.n, bar.postfix or ""):
+        bar.n = done
+        bar.set_postfix_str(running)
 
 
 def is_ready(run: Planned, states: Mapping[str, str]) -> bool:

@@ -17,7 +17,7 @@ from experiments.phrasebook import demo
 from experiments.zaidi import ALONE, DAR, KD, with_objective
 
 CORPUS = Path("demo_out") / "corpus"
-BASE = demo(RUNS / "ablation-demo" / "base", CORPUS, updates=250)
+BASE = demo(RUNS / "ablation-demo" / "base", CORPUS, updates=150)
 OBJECTIVES = {"mma": ALONE, "kd": KD, "dar": DAR}
 ROWS = {
     name: replace(
