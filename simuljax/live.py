@@ -219,11 +219,12 @@ class Incremental:
         self.size = translator.read_size(chosen)
         self.learnt = self.decoder.learnt(translator.variables, run.heard.statistics)
         self.step = jax.jit(self.decoder.step, donate_argnums=1)
+        self.fresh = _placed(self.decoder.init(self.learnt, 1))
         list(self.listen(self.begin(), np.zeros(0, np.int16), False))  # compiles
 
     def begin(self) -> Any:
         """The state of a stream that has heard nothing."""
-        return _placed(self.decoder.init(self.learnt, 1))
+        return jax.tree.map(jnp.copy, self.fresh)  # a step takes its state for itself
 
     def listen(self, state: Any, chunk: np.ndarray, ended: bool) -> Any:
         """States and events: one, or more where there is more to write than events hold."""
@@ -258,12 +259,13 @@ class Rereading:
         )
         self.learnt = self.decoder.learnt(translator.variables, run.heard.statistics)
         self.read = jax.jit(self.decoder.read)
+        self.fresh = _placed(self.decoder.init(1))
         self.most = chosen.limits.states * STATE
         list(self.listen(self.begin(), np.zeros(0, np.int16), False))  # compiles the first shape
 
     def begin(self) -> Any:
         """The state of a stream that has heard nothing."""
-        return np.zeros(0, np.int16), _placed(self.decoder.init(1))
+        return np.zeros(0, np.int16), self.fresh
 
     def listen(self, state: Any, chunk: np.ndarray, ended: bool) -> Any:
         """The state and what it has written."""

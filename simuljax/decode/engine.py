@@ -102,11 +102,12 @@ class Engine:
         self.latencies_ms: deque[float] = deque(maxlen=REMEMBERED)  # from push to events
         self.steps, self.failure = 0, None
         self.thread: threading.Thread | None = None
+        self.closing = False
         self._advance({0: Read(samples=np.zeros(0, np.int16), ended=False, anew=True)})  # compiles
 
     def __enter__(self) -> "Engine":
-        self.thread = threading.Thread(target=self._serve, daemon=True, name="simuljax engine")
         self.closing = False
+        self.thread = threading.Thread(target=self._serve, daemon=True, name="simuljax engine")
         self.thread.start()
         return self
 
@@ -144,8 +145,9 @@ class Engine:
             return seat.listener.waiting_ms + new <= self.waiting_ms or seat.done
 
         with self.changed:
+            self.changed.wait_for(lambda: room() or self.failure or self.closing, timeout)
             self._check()
-            if not self.changed.wait_for(room, timeout):
+            if not room():
                 raise Behind(
                     f"{seat.listener.waiting_ms:.0f} ms of sound wait already, of "
                     f"{self.waiting_ms:.0f} that may: push again later, or with a timeout"
@@ -170,22 +172,27 @@ class Engine:
     def collect(self, seat: Seat, wait: bool = False) -> list[Word]:
         """What a stream has written: see `Seat.words`."""
         with self.changed:
-            if wait and self.thread is not None:
-                self.changed.wait_for(lambda: seat.written or seat.done or self.failure)
+            if wait:
+                self.changed.wait_for(lambda: seat.written or seat.done or not self._serves())
             self._check()
             words = list(seat.written)
             seat.written.clear()
+            if wait and not words and not seat.done:
+                raise RuntimeError(
+                    "the engine is closed, and this stream was not done: wait for words while the "
+                    "engine is entered, or call step() and words()"
+                )
             return words
 
     def step(self) -> int:
         """One READ of every stream that has one; gives how many those were."""
         with self.changed:
-            reads = self._reads()
+            reads, seats = self._reads(), list(self.seats)
         if not reads:
             return 0
         events = self._advance(reads)
-        with self.changed:
-            self._hand_out(reads, events)
+        with self.changed:  # a row may have been given to somebody else meanwhile
+            self._hand_out([row for row in reads if self.seats[row] is seats[row]], events)
             self.changed.notify_all()
         return len(reads)
 
@@ -216,9 +223,9 @@ class Engine:
         self.steps += 1
         return jax.device_get(events)
 
-    def _hand_out(self, reads: dict[int, Read], events: Events) -> None:
+    def _hand_out(self, rows: list[int], events: Events) -> None:
         now = time.perf_counter()
-        for row in reads:
+        for row in rows:
             seat = self.seats[row]
             if seat is None:  # left meanwhile
                 continue
@@ -248,6 +255,10 @@ class Engine:
             self.more.discard(seat.row)
             self.free.append(seat.row)
             self.changed.notify_all()
+
+    def _serves(self) -> bool:
+        """Whether a thread steps, so that it is worth waiting."""
+        return self.thread is not None and not self.closing and self.failure is None
 
     def _check(self) -> None:
         if self.failure is not None:

@@ -62,8 +62,9 @@ class Listener:
         self.target, self.sentences, self.read = target, sentences, read
         self.most = max(1, most // read - 1) * read
         self.incoming, self.rate = Incoming(rate), rate
-        self.waiting = self.sentence = np.zeros(0, np.int16)  # not heard yet; of this sentence
-        self.again = 0  # samples at the head of `waiting` that were heard in the sentence before
+        nothing = np.zeros(0, np.int16)
+        self.again = nothing  # heard in the sentence before and not translated: comes first
+        self.waiting, self.sentence = nothing, nothing  # not heard yet; of this sentence
         self.heard = self.pushed = 0  # of all sentences, at 16 kHz; as pushed
         self.pushes: deque[Push] = deque()  # those not heard to their ends
         self.needed = Push(until=0, ms=0.0, at=0.0)  # the one that words written now waited for
@@ -79,7 +80,8 @@ class Listener:
     @property
     def ready(self) -> bool:
         """Whether there is a READ."""
-        return not self.finished and (self.ended or len(self.waiting) >= self.read)
+        there = len(self.again) + len(self.waiting)
+        return not self.finished and (self.ended or there >= self.read)
 
     @property
     def waiting_ms(self) -> float:
@@ -108,29 +110,29 @@ class Listener:
         if self.finished:
             return
         self.waiting = np.concatenate([self.waiting, sound])
-        until = self.heard + len(self.waiting) - self.again
-        ms = self.pushed * 1000 / self.rate
+        until, ms = self.heard + len(self.waiting), self.pushed * 1000 / self.rate
         self.pushes.append(Push(until=until, ms=ms, at=time.perf_counter()))
 
     def next(self) -> Read | None:
         """The next READ, if there is one."""
         if not self.ready:
             return None
-        chunk, self.waiting = self.waiting[: self.read], self.waiting[self.read :]
-        self._hear(len(chunk))
+        old, self.again = self.again[: self.read], self.again[self.read :]
+        count = self.read - len(old)
+        new, self.waiting = self.waiting[:count], self.waiting[count:]
+        chunk = np.concatenate([old, new])
+        self._hear(len(new))
         full = False
         if self.sentences == "many":
             self.sentence = np.concatenate([self.sentence, chunk])
             full = len(self.sentence) >= self.most
         anew, self.anew = self.anew, False
-        last = self.ended and not len(self.waiting)
+        last = self.ended and not len(self.again) + len(self.waiting)
         return Read(samples=chunk, ended=full or last, anew=anew)
 
     def _hear(self, count: int) -> None:
         """Words that follow have the delay of the push that brought the last sample they heard."""
-        again = min(count, self.again)
-        self.again -= again
-        self.heard += count - again
+        self.heard += count
         while len(self.pushes) > 1 and self.pushes[0].until < self.heard:
             self.pushes.popleft()
         if self.ended and not len(self.waiting):
@@ -148,12 +150,12 @@ class Listener:
         """Forgets what was translated; what was not is heard again. Gives the last words."""
         done = min(max(self.reach * STATE, self.read), len(self.sentence))
         rest = self.sentence[done:]
-        over = self.ended and not len(self.waiting) and len(rest) < self.read
+        over = self.ended and not len(self.waiting) and len(rest) + len(self.again) < self.read
         words = self.words.finish()
         if self.sentences == "one" or over:
-            self.finished, self.waiting = True, self.waiting[:0]
+            self.finished, self.again, self.waiting = True, self.again[:0], self.waiting[:0]
             return words
-        self.waiting, self.again = np.concatenate([rest, self.waiting]), self.again + len(rest)
+        self.again = np.concatenate([rest, self.again])
         self.sentence, self.reach, self.anew = self.sentence[:0], 0, True
         self.words = WordStream.begin(self.target)
         return words

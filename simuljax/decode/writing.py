@@ -86,8 +86,8 @@ def _limit(prefix: Prefix, heard: Heard, decoding: Decoding) -> jax.Array:
 
 
 def _finish(prefix: Prefix, ends: jax.Array, limit: jax.Array, heard: Heard) -> Prefix:
-    """Over are sentences that end, and those at the limit of a source that has ended."""
-    at_limit = heard.ended & (prefix.position >= limit)
+    """Over are sentences that end, those at the limit of a source that has ended, and full ones."""
+    at_limit = (heard.ended & (prefix.position >= limit)) | (prefix.position >= prefix.room)
     return dataclasses.replace(prefix, finished=prefix.finished | ends | at_limit)
 
 

@@ -1,0 +1,218 @@
+"""Small translators as users meet them, and what their streams should say by passes from scratch.
+
+A word comes with the push that completes the READ it was written after; when that is, is counted
+from the pieces alone.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from simuljax.audio import FeatureRecord, extract, frame_count, normalise
+from simuljax.decode.options import Decoding
+from simuljax.live import Stream, Translator
+from simuljax.nn.subsampling import state_count
+from simuljax.run import Run
+from simuljax.text import EOS, VocabularyConfig, learn
+from simuljax.train.average import Loaded
+from tests.decode import small
+from tests.decode.streams import HEARD, SPEECH, STATISTICS, known_states, sound
+from tests.oracles import simultaneous
+from tests.oracles.hard_decoder import Heard
+
+RATE = 16_000
+READ = small.STEP * 640  # samples
+GROUP = 64  # READs that are encoded at once
+TEXT = [" ".join(pair) for pair in itertools.permutations("abcdefghijk", 2)]
+VOCABULARY = learn(TEXT, VocabularyConfig(kind="unigram", size=30))
+WHOLE = small.translator().config.speech
+ENCODERS = {"incremental": SPEECH, "rereading": WHOLE}
+
+features_of = jax.jit(lambda samples: normalise(extract(samples, HEARD), STATISTICS))
+
+
+def translator(
+    seed: int = 15, eager: float = 1.0, decide: float = 3.0, **changes: Any
+) -> Translator:
+    """Random parameters; nothing is read from disk."""
+    sizes = ("source_vocabulary", "target_vocabulary")
+    network = small.translator(**dict.fromkeys(sizes, VOCABULARY.size), **changes)
+    run = Run(
+        directory=Path("small"),
+        model=network.config,
+        heard=FeatureRecord(features=HEARD, statistics=STATISTICS),
+        source=VOCABULARY,
+        target=VOCABULARY,
+        told={},
+    )
+    drawn = small.parameters(network, eager=eager, seed=seed, decide=decide)
+    return Translator(run, Loaded(params=drawn["params"], statistics={}, steps=(0,)))
+
+
+def pieces(random: np.random.Generator, length: int) -> list[int]:
+    """From 1 sample to 10 s at a time, in logarithms; of some recordings all are small."""
+    top, cuts = np.exp(random.uniform(np.log(100), np.log(10 * RATE))), []
+    while sum(cuts) < length:
+        cuts.append(min(int(np.exp(random.uniform(0, np.log(top)))), length - sum(cuts)))
+    return cuts
+
+
+def reads(length: int) -> list[int]:
+    """What has been heard after each READ; the last one says that nothing follows."""
+    return [*range(READ, length + 1, READ), length]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """Recordings in pieces, and features of what has been heard after each of their READs."""
+
+    recordings: list[np.ndarray]  # int16
+    cuts: list[list[int]]
+    amounts: np.ndarray  # [P]: of the READs of all recordings
+    ended: np.ndarray  # bool [P]
+    owner: np.ndarray  # [P]
+    features: np.ndarray  # [P, F, D], from exactly so many samples; what follows is not there
+
+    @property
+    def frames(self) -> np.ndarray:
+        return np.asarray(frame_count(self.amounts, HEARD.filterbank))
+
+
+@functools.cache
+def material(seed: int, count: int, longest: int) -> Material:
+    """The first two recordings are so many whole READs."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(500, longest + 1, count)
+    lengths[:2] = READ, longest // READ * READ
+    recordings = [(32767 * sound(random, n)).astype(np.int16) for n in lengths]
+    prefixes = [(b, n) for b, total in enumerate(lengths) for n in reads(total)]
+    rows = [np.pad(recordings[b][:n], (0, longest - n)) for b, n in prefixes]
+    owner, amounts = np.array(prefixes).T
+    return Material(
+        recordings=recordings,
+        cuts=[pieces(random, n) for n in lengths],
+        amounts=amounts,
+        ended=np.append(owner[1:] != owner[:-1], True),
+        owner=owner,
+        features=in_groups(features_of, np.stack(rows)),
+    )
+
+
+def in_groups(function: Callable[..., Any], *arrays: np.ndarray) -> Any:
+    """The function of arrays [P, ...], GROUP rows at a time."""
+    count, found = len(arrays[0]), []
+    for first in range(0, count, GROUP):
+        rows = [array[first : first + GROUP] for array in arrays]
+        rows = [np.pad(a, [(0, GROUP - len(a)), *[(0, 0)] * (a.ndim - 1)]) for a in rows]
+        found.append(jax.device_get(function(*rows)))
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[:count], *found)
+
+
+@dataclass
+class Said:
+    """Tokens and words of one stream."""
+
+    tokens: list[int] = field(default_factory=list)
+    reach: int = 0  # states, of all tokens
+    pushed: list[int] = field(default_factory=list)  # samples by when each token was written
+    words: list[tuple[str, float]] = field(default_factory=list)  # and their delays, ms
+    turns: list[int] = field(default_factory=list)  # the READs after which tokens were written
+
+
+def listened(stream: Stream, recording: np.ndarray, cuts: list[int]) -> Said:
+    """A stream fed in pieces; what was pushed is counted here."""
+    said, pushed, write = Said(), 0, stream.listener.write
+
+    def noted(tokens: list[int], reach: int, finished: bool) -> list[str]:
+        said.tokens += tokens
+        said.pushed += [pushed] * len(tokens)
+        said.reach = max(said.reach, reach)
+        return write(tokens, reach, finished)
+
+    stream.listener.write = noted  # pyright: ignore[reportAttributeAccessIssue]
+    for size in [*cuts, None]:
+        first, pushed = pushed, pushed + (size or 0)
+        words = stream.finish() if size is None else stream.push(recording[first:pushed])
+        assert all(word.delay_ms == pushed / 16 for word in words)
+        said.words += [(word.text, word.delay_ms) for word in words]
+    assert pushed == len(recording)
+    return said
+
+
+def when(amount: int, cuts: list[int]) -> int:
+    """What has been pushed when so much can be heard."""
+    return next(int(total) for total in np.cumsum(cuts) if total >= amount)
+
+
+class Scratch:
+    """Every READ by the encoder of training and the oracle, on exactly the sound up to it."""
+
+    def __init__(self, translator: Translator, decoding: Decoding, heard: Material):
+        self.translator, self.decoding, self.material = translator, decoding, heard
+        network, variables = translator.network, translator.variables
+        options = {"threshold": decoding.threshold, "k": decoding.k}
+        self.decoder = small.oracle(network, variables, **options)
+        self.together = self.apart = 0  # tokens for which heads stood on one decision, on several
+
+        @small.fast
+        def encode(features, frames):
+            given = (variables, features, frames)
+            encoded: Any = network.apply(*given, train=False, method="encode_speech")
+            return encoded.states
+
+        self.states = in_groups(encode, heard.features, heard.frames)
+
+    def known(self, read: int) -> Heard:
+        """Where the oracle may decide."""
+        network, params = self.translator.network, self.translator.variables["params"]
+        amount, ended = int(self.material.amounts[read]), bool(self.material.ended[read])
+        count = int(state_count(frame_count(amount, HEARD.filterbank)))
+        if network.config.speech == SPEECH:
+            count = known_states(amount, ended)
+        states = self.states[read, :count]
+        if network.config.predecision.kind == "fixed":
+            return simultaneous.fixed_windows(states, small.STEP, ended)
+        return simultaneous.every_state(states, ended, params.get("trigger"))
+
+    def say(self, index: int, history: str) -> Said:
+        """What a stream should say of a recording, and after which push."""
+        written, cuts = simultaneous.Written(), self.material.cuts[index]
+        places = np.flatnonzero(self.material.owner == index).tolist()
+        for place in places:
+            heard = self.known(place)
+            if heard.ended or heard.ends:  # with nothing to decide on, every head waits
+                given = (self.decoder, written, heard, place, self.decoding)
+                simultaneous.write_on(*given, history=history)
+        assert written.finished
+        for stands in written.stands:
+            alike = len({stand.pointer for layer in stands for stand in layer}) == 1
+            self.together, self.apart = self.together + alike, self.apart + (not alike)
+        pushed = [when(int(self.material.amounts[place]), cuts) for place in written.heard]
+        end = pushed[-1] if EOS in written.tokens else sum(cuts)
+        return Said(
+            tokens=written.tokens,
+            reach=max(written.reach, default=0),
+            pushed=pushed,
+            words=words_of(written.tokens, pushed, end),
+            turns=[place - places[0] for place in written.heard],
+        )
+
+
+def words_of(tokens: list[int], times: list[int], end: int) -> list[tuple[str, float]]:
+    """A word is there with the first piece of the next one, or with the end."""
+    groups, over = [[]], []
+    for token, time in zip(tokens, times, strict=True):
+        if VOCABULARY.pieces[token].startswith("▁"):
+            groups.append([])
+            over.append(time)
+        if token != EOS:
+            groups[-1].append(token)
+    timed = zip(groups, [*over, end], strict=True)
+    texts = [(VOCABULARY.decode(group), at / 16) for group, at in timed]
+    return [(text, at) for text, at in texts if text]

@@ -1,0 +1,207 @@
+"""Many streams in one engine, from one thread and from many: nobody gets another's words."""
+
+import random as chance
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from simuljax.decode.engine import Behind, Engine, EngineFull, Seat
+from simuljax.live import Translator
+from tests.decode import spoken
+from tests.decode.small import compilations
+from tests.decode.streams import DECODING, SPEECH, sound
+
+LIMITS = {"states": 60, "tokens": 30, "events": 4, "decoding": DECODING}
+Told = list[tuple[str, float]]
+
+
+@pytest.fixture(scope="module")
+def speaker() -> Translator:
+    return spoken.translator(speech=SPEECH)
+
+
+@pytest.fixture(scope="module")
+def material() -> spoken.Material:
+    return spoken.material(4, 150, 28_800)
+
+
+@pytest.fixture(scope="module")
+def alone(speaker, material) -> list[Told]:
+    """Each recording in a stream that has the device to itself."""
+    return [
+        spoken.listened(speaker.stream(**LIMITS), recording, cuts).words
+        for recording, cuts in zip(material.recordings, material.cuts, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def engine(speaker) -> Engine:
+    return speaker.engine(streams=8, waiting_ms=2_000, **LIMITS)
+
+
+def noise(seed: int, seconds: float) -> np.ndarray:
+    return sound(np.random.default_rng(seed), int(seconds * spoken.RATE))
+
+
+class Speaker:
+    """One who pushes his pieces at his own pace, and may leave in the middle."""
+
+    def __init__(self, seat: Seat, recording: np.ndarray, cuts: list[int], random: chance.Random):
+        self.seat, self.random = seat, random
+        self.pieces = np.split(recording, np.cumsum(cuts)[:-1])
+        self.pace, self.pauses = random.choice([1, 10, 100]), random.random()
+        self.leaves = random.randrange(len(cuts)) if random.random() < 0.2 else None
+        self.told: Told = []
+        self.done = self.left = False
+
+    def turn(self) -> None:
+        """Some pieces, or a pause; then what has been said so far."""
+        if self.random.random() > self.pauses:
+            for _ in range(self.pace):
+                self.push()
+        self.told += [(word.text, word.delay_ms) for word in self.seat.words()]
+        self.done = self.left or self.seat.done
+
+    def push(self) -> None:
+        if self.left or self.seat.done:
+            return
+        if self.leaves is not None and len(self.pieces) <= self.leaves:
+            self.seat.leave()
+            self.left = True
+        elif self.pieces:
+            self.seat.push(self.pieces.pop(0))
+        else:
+            self.seat.finish()
+
+
+@pytest.mark.slow
+def test_64_streams_get_what_each_gets_alone(speaker, material, alone):
+    """150 of them in 64 rows, which come, pause, hurry and leave by chance."""
+    engine, random = speaker.engine(streams=64, **LIMITS), chance.Random(5)
+    waiting, seated, everybody, most = list(range(150)), {}, {}, 0
+    while waiting or seated:
+        while waiting and engine.free and random.random() < 0.97:
+            who = waiting.pop()
+            given = (engine.open(), material.recordings[who], material.cuts[who], random)
+            seated[who] = everybody[who] = Speaker(*given)
+        for speaks in seated.values():
+            speaks.turn()
+        most = max(most, len(seated))
+        engine.step()
+        seated = {who: speaks for who, speaks in seated.items() if not speaks.done}
+    left = [who for who, speaks in everybody.items() if speaks.left]
+    for who, speaks in everybody.items():
+        expected = alone[who][: len(speaks.told)] if speaks.left else alone[who]
+        assert speaks.told == expected
+    assert 10 < len(left) < 50 and most >= 64
+    early = sum(
+        at < len(material.recordings[who]) / 16 for who in everybody for _, at in alone[who]
+    )
+    assert sum(map(len, alone)) > 300 and early > 100
+    assert compilations(engine.advance) == 1 and len(engine.free) == 64
+
+
+def speak(engine: Engine, material, who: int, random: chance.Random) -> tuple[bool, Told]:
+    """A stream from a thread of its own: whether it stayed to the end, and what it was told."""
+    while True:
+        try:
+            seat = engine.open()
+            break
+        except EngineFull:
+            time.sleep(0.002)
+    leaves = random.random() < 0.3
+    pieces = np.split(material.recordings[who], np.cumsum(material.cuts[who])[:-1])
+    pieces = pieces[: random.randrange(len(pieces))] if leaves else pieces
+    for piece in pieces:
+        patient = random.random() < 0.7
+        try:
+            seat.push(piece, timeout=60 if patient else 0)
+        except Behind:
+            seat.push(piece, timeout=60)
+    if leaves:
+        told = seat.words()
+        seat.leave()
+        return False, [(word.text, word.delay_ms) for word in told]
+    seat.finish()
+    return True, [(word.text, word.delay_ms) for word in seat]
+
+
+@pytest.mark.slow
+def test_16_threads_with_several_streams_each(engine, material, alone):
+    results: dict[int, tuple[bool, Told]] = {}
+
+    def run(name: int) -> None:
+        random = chance.Random(name)
+        for who in range(name, 150, 16):
+            results[who] = speak(engine, material, who, random)
+
+    with engine:
+        threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(300)
+    assert len(results) == 150, "somebody waits for ever, or was refused"
+    for who, (stayed, told) in results.items():
+        assert told == (alone[who] if stayed else alone[who][: len(told)]), who
+    assert 20 < sum(not stayed for stayed, _ in results.values()) < 80
+    assert len(engine.free) == len(engine.seats) and not engine.ready and not engine.more
+
+
+def test_words_of_one_who_left_reach_nobody(engine, monkeypatch):
+    """His row is taken over while the device still works on what he said."""
+    first, newcomers, advance = engine.open(), [], engine._advance
+
+    def meanwhile(reads):
+        events = advance(reads)
+        if events.finished[first.row]:
+            first.leave()
+            while engine.free:
+                newcomers.append(engine.open())
+        return events
+
+    first.push(noise(0, 1.0))
+    first.finish()
+    monkeypatch.setattr(engine, "_advance", meanwhile)
+    while engine.step():
+        pass
+    heard = [seat.words() for seat in newcomers]
+    over = [seat.done for seat in newcomers]
+    for seat in newcomers:
+        seat.leave()
+    assert first.row in {seat.row for seat in newcomers}
+    assert heard == [[]] * len(newcomers) and not any(over)
+
+
+def test_a_closed_engine_leaves_nobody_waiting(engine):
+    """Neither who waits for words, nor who waits for room, nor who comes later."""
+    ends: dict[str, str] = {}
+
+    def until_the_end(name: str, wait) -> threading.Thread:
+        def run() -> None:
+            try:
+                wait()
+            except RuntimeError as error:
+                ends[name] = str(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    with engine:
+        seat = engine.open()
+        seat.push(noise(0, 0.01))  # less than a READ: there is nothing to do
+        threads = [until_the_end("words", lambda: list(seat))]
+        time.sleep(0.1)
+    threads.append(until_the_end("later", lambda: list(seat)))
+    for thread in threads:
+        thread.join(2)
+    hung = [thread for thread in threads if thread.is_alive()]
+    with engine.changed:  # lets them go, if they hang
+        seat.listener.finished = True
+        engine.changed.notify_all()
+    seat.leave()
+    assert not hung
+    assert set(ends) == {"words", "later"} and all("closed" in error for error in ends.values())

@@ -1,0 +1,138 @@
+"""Hours of speech in one stream: one compilation, no memory that grows, no READ that gets slower.
+
+For what is quick to run see `test_speech_may_go_on_for_many_sentences` of `tests/test_live.py`.
+"""
+
+import gc
+import time
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+import pytest
+
+from simuljax.decode.listener import STATE
+from simuljax.decode.options import Decoding, LengthLimit, Repetition
+from simuljax.live import Incremental, Stream, Translator
+from simuljax.nn.monotonic import Monotonic
+from tests.decode import spoken
+from tests.decode.small import compilations
+from tests.decode.streams import SPEECH, sound
+
+MINUTE, STATES = 60 * spoken.RATE, 300
+DECODING = Decoding(
+    avoid_eos_while_reading=True,  # sentences of 12 s, and not of a word or two
+    limit=LengthLimit(ratio=0.34, constant=4),
+    repetition=Repetition(longest=2, times=1),
+)
+
+
+@pytest.fixture(scope="module")
+def talker() -> Translator:
+    """Writes a token every 120 ms, whatever it hears."""
+    waiting = Monotonic(policy="wait_k", wait_k=(3, 3))
+    return spoken.translator(seed=13, speech=SPEECH, monotonic=waiting)
+
+
+@pytest.fixture(scope="module")
+def minutes() -> list[np.ndarray]:
+    """Noise with pauses, some of them digital silence; any may follow any."""
+    random, found = np.random.default_rng(7), []
+    for _ in range(5):
+        talk = (32767 * sound(random, MINUTE)).astype(np.int16)
+        for start in random.integers(0, MINUTE, 12):
+            quiet = slice(start, start + int(random.uniform(0.2, 2) * spoken.RATE))
+            talk[quiet] = 0 if random.random() < 0.5 else talk[quiet] // 300
+        found.append(talk)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """What a stream, and the process, hold at one time."""
+
+    arrays: int
+    device_bytes: int
+    objects: int  # of Python
+    pushes: int
+    samples: int
+
+    @classmethod
+    def by(cls, stream: Stream) -> "Held":
+        gc.collect()
+        arrays, books = jax.live_arrays(), stream.listener
+        kept = (books.sentence, books.waiting, books.incoming.resampler.held)
+        return cls(
+            arrays=len(arrays),
+            device_bytes=sum(array.nbytes for array in arrays),
+            objects=len(gc.get_objects()),
+            pushes=len(books.pushes),
+            samples=sum(len(a) for a in kept),
+        )
+
+
+def talk(stream: Stream, minutes: list[np.ndarray], count: int, longest: int) -> tuple[int, float]:
+    """Words of so many minutes, pushed in random pieces; and seconds of computing."""
+    random, words, start = np.random.default_rng(count), 0, time.process_time()
+    for place in random.integers(len(minutes), size=count):
+        cuts = []
+        while sum(cuts) < MINUTE:
+            cuts.append(int(np.exp(random.uniform(np.log(800), np.log(longest)))))
+        for piece in np.split(minutes[place], np.cumsum(cuts)[:-1]):
+            words += len(stream.push(piece))
+    return words, time.process_time() - start
+
+
+def begun(talker: Translator, read_ms: int) -> Stream:
+    given = {"states": STATES, "tokens": 120, "events": 16, "decoding": DECODING}
+    return talker.stream(sentences="many", read_ms=read_ms, **given)
+
+
+def same(before: Held, after: Held, stream: Stream) -> None:
+    assert (before.arrays, before.device_bytes) == (after.arrays, after.device_bytes)
+    assert after.objects < before.objects + 1_000
+    assert after.samples <= STATES * STATE + stream.listener.read
+    assert after.pushes <= 1 + stream.listener.read  # one for every sample that waits, at worst
+    assert isinstance(stream.ear, Incremental) and compilations(stream.ear.step) == 1
+
+
+@pytest.mark.slow
+def test_a_minute(talker, minutes):
+    stream = begun(talker, 480)
+    talk(stream, minutes[:1], 1, 20 * spoken.RATE)
+    before = Held.by(stream)
+    assert talk(stream, minutes[1:2], 1, 20 * spoken.RATE)[0] > 5
+    same(before, Held.by(stream), stream)
+    last = stream.finish()
+    assert last and {word.delay_ms for word in last} == {120_000}
+
+
+@pytest.mark.slow
+def test_two_hours(talker, minutes):
+    stream = begun(talker, 480)
+    tenths = [talk(stream, minutes, 12, 20 * spoken.RATE)]
+    before = Held.by(stream)
+    for _ in range(9):
+        tenths.append(talk(stream, minutes, 12, 20 * spoken.RATE))
+    same(before, Held.by(stream), stream)
+    assert min(words for words, _ in tenths) > 60, "it fell silent"
+    assert tenths[-1][1] < 1.5 * tenths[0][1], tenths
+    assert stream.listener.pushed == 120 * MINUTE
+    assert {word.delay_ms for word in stream.finish()} <= {7_200_000}
+
+
+@pytest.mark.slow
+def test_a_file_of_three_hours_in_large_pieces(talker, minutes):
+    """Half an hour at a time: as a file is read that fits no memory."""
+    stream, random, told = begun(talker, 960), np.random.default_rng(3), []
+    before = Held.by(stream)
+    for part in range(6):
+        piece = np.concatenate([minutes[n] for n in random.integers(len(minutes), size=30)])
+        words = stream.push(piece)
+        assert {word.delay_ms for word in words} == {(part + 1) * 1_800_000}
+        told.append(len(words))
+        if part == 0:
+            before = Held.by(stream)
+    same(before, Held.by(stream), stream)
+    assert min(told) > 150
+    assert stream.finish()[-1].delay_ms == 10_800_000
