@@ -246,6 +246,7 @@ def test_another_rate_is_heard_as_the_file_is(whole):
     assert words[-1].delay_ms == pytest.approx(30_000 / 44.1)
 
 
+@pytest.mark.slow
 def test_many_streams_at_once(streaming, whole):
     sounds = [noise(1.0, seed) for seed in range(40, 43)]
     with streaming.engine(streams=2, states=50) as engine:

@@ -11,6 +11,7 @@ from experiments import synthetic_alignment as demo
 from experiments.synthetic_alignment import Decision, DemoConfig, Translator
 from simuljax import losses, ops
 
+pytestmark = pytest.mark.slow
 SMALL = DemoConfig(
     steps=120, latency_weight=0.5, batch=16, words=4, shortest=1, longest=2, features=8, noise=1.0,
     width=16, report_every=50,

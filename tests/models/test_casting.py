@@ -22,7 +22,8 @@ SPEECH = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "decides"), [("transformer", "learnable"), ("streaming", "fixed")]
+    ("kind", "decides"),
+    [("streaming", "fixed"), pytest.param("transformer", "learnable", marks=pytest.mark.slow)],
 )
 def test_nothing_changes(kind, decides):
     model = small.translator(kind=decides, width=HALF, speech=SPEECH[kind])

@@ -112,6 +112,7 @@ def test_the_shared_layers_are_the_text_encoders(model):
     assert np.abs(read[0].states - read[1].states).max() > 1e-2
 
 
+@pytest.mark.slow
 def test_ten_minutes_are_like_the_first_seconds(model):
     """Nothing grows, and the last states are those of a stream that began a little before."""
     random, state = np.random.default_rng(7), model.start(BATCH)

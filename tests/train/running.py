@@ -47,5 +47,8 @@ def main(given: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     chosen = arguments()
-    os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"{DEVICES}={chosen.devices}"}
+    # Compiled as in the process that compares: other flags of XLA stay as they are.
+    others = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if DEVICES not in flag]
+    flags = " ".join([*others, f"{DEVICES}={chosen.devices}"])
+    os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     main(chosen)

@@ -85,7 +85,11 @@ def by_head(gradient: dict[str, Any]) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("attention", "kind"),
-    [("hard", "learnable"), ("lookback", "fixed"), ("chunkwise", "every_state")],
+    [
+        ("lookback", "fixed"),
+        pytest.param("hard", "learnable", marks=pytest.mark.slow),
+        pytest.param("chunkwise", "every_state", marks=pytest.mark.slow),
+    ],
 )
 def test_every_head_of_every_layer_learns_to_decide(attention, kind):
     """So do the triggers. The check notices a head that does not: one that nothing listens to."""

@@ -36,6 +36,7 @@ def latest(run: Path) -> int:
     )
 
 
+@pytest.mark.slow
 def test_killed_at_an_update_and_while_writing(driver, tmp_path):
     run = tmp_path / "killed"
     for step in (6, 10):
