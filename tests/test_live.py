@@ -171,13 +171,15 @@ def test_speech_may_go_on_for_many_sentences(either):
     sound, words, held = noise(12.0, 9), [], []
     for piece in np.array_split(sound, 31):
         words += stream.push(piece)
-        held.append(len(stream.listener.sentence) + len(stream.listener.waiting))
+        books = stream.listener
+        held.append(len(books.sentence) + len(books.again) + len(books.waiting))
     words += stream.finish()
     assert max(held) < 30 * 640 + READ
     assert max(word.delay_ms for word in words) > 11_000, "it fell silent after a sentence"
     assert [w.delay_ms for w in words] == sorted(w.delay_ms for w in words)
     if isinstance(stream.ear, Incremental):
-        assert stream.ear.step._cache_size() == 1
+        step: Any = stream.ear.step
+        assert step._cache_size() == 1
     again = either.stream(sentences="many", states=30, tokens=12)
     cuts = np.sort(np.random.default_rng(1).integers(0, len(sound), 25)).tolist()
     other = [w for piece in np.split(sound, cuts) for w in again.push(piece)] + again.finish()

@@ -44,7 +44,7 @@ class FrameState:
 def complete_frames(samples: Count, framing: Framing) -> Count:
     """How many frames these many samples fill (the history not counted in)."""
     count = 1 + (samples + framing.history - framing.length) // framing.shift
-    return max(0, count) if isinstance(count, int) else jnp.maximum(count, 0)
+    return max(0, count) if isinstance(count, int) else jnp.maximum(count, 0)  # pyright: ignore[reportReturnType]
 
 
 def to_int16_scale(samples: Real[ArrayLike, "*batch N"]) -> Float[Array, "*batch N"]:

@@ -17,7 +17,8 @@ def test_a_vocabulary_of_any_size():
 def test_an_utterance_fits():
     decoder = build(DecodeProfile(preset="tiny", seconds=3.0))
     assert decoder.limits.states >= 3000 / 40
-    assert decoder.model.config.speech.kind == "streaming"
+    speech = decoder.model.config.speech
+    assert speech is not None and speech.kind == "streaming"
 
 
 @pytest.mark.slow
