@@ -1,6 +1,6 @@
 """`simuljax demo`: the whole path on a small language, from nothing to a stream that translates.
 
-    make demo        2 CPU cores; 14 minutes where several others kept them busy
+    make demo        2 CPU cores, under six minutes
 
 builds the little phrasebook (`experiments.little_phrasebook`), trains the joint model on it
 (`demo` in `experiments.phrasebook`), translates sentences that it was not trained on, and draws
@@ -11,7 +11,7 @@ a few points:
     200 held-out sentences                BLEU      LAAL
     speech, whole sentences at a time     82.3   1446 ms
     speech, streamed                      73.5    930 ms
-    speech, streamed, another's audio      1.1    950 ms
+    speech, streamed, another's audio      1.1    949 ms
     most similar training sentence        43.3
 
 Two controls stand beside the scores. `another's audio` plays the model another sentence than the
