@@ -7,7 +7,7 @@ more pass through the decoder inside the same compiled step.
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,22 +19,14 @@ from simuljax.audio import RATE, Statistics
 from simuljax.decode.listener import MS, STATE
 from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.stream import Chunk, Learnt, StreamingDecoder, StreamLimits
-from simuljax.models import config as models
-from simuljax.models import presets
 from simuljax.models.casting import weight_bytes
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.profile import live, parts
 from simuljax.profile.measure import copy_gb_per_s
+from simuljax.profile.train import ONE_BY_ONE, PRESETS, on_gpu
 
-PRESETS: dict[str, Callable[[], models.Translator]] = {
-    "dar": presets.dar,
-    "small": presets.small,
-    "tiny": presets.tiny,
-}
-# In a CUDA graph kernels lose their names; a graph of a million is never made.
-ONE_BY_ONE: dict[str, str | bool] = {"xla_gpu_graph_min_graph_size": "1000000"}
 AT_ONCE = 24  # tokens of a step that has much to write
 
 
@@ -211,8 +203,7 @@ def traced(
     config: DecodeProfile, decoder: StreamingDecoder, learnt: Learnt, directory: Path | None
 ) -> dict[str, Any]:
     """Kernels of a step of one stream, and where the device spends its time."""
-    on_gpu = jax.default_backend() == "gpu"
-    step, _ = compile_step(config, decoder, learnt, 1, ONE_BY_ONE if on_gpu else None)
+    step, _ = compile_step(config, decoder, learnt, 1, ONE_BY_ONE if on_gpu() else None)
     held = {"state": decoder.init(learnt, 1), "read": 0}
 
     def call() -> Any:
