@@ -95,13 +95,22 @@ def work(run: Planned, ablation: Ablation) -> None:
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[None]:
-    """Refuses a directory that another process works in; a process that dies gives it back."""
+def alone(directory: Path, patience_s: float = 2.0) -> Iterator[None]:
+    """Refuses a directory that another process works in; a process that dies gives it back.
+
+    Who only asks whether it is locked holds the lock for a moment: hence the patience.
+    """
+    deadline = time.monotonic() + patience_s
     with (directory / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ExperimentError(f"{directory} is being worked on by another process") from None
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    what = f"{directory} is being worked on by another process"
+                    raise ExperimentError(what) from None
+                time.sleep(0.01)
         yield
 
 
@@ -110,7 +119,7 @@ def is_locked(directory: Path) -> bool:
     if not (directory / LOCK).exists():
         return False
     try:
-        with alone(directory):
+        with alone(directory, patience_s=0.0):
             return False
     except ExperimentError:
         return True

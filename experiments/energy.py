@@ -21,11 +21,6 @@ class Spent:
     seconds: float = 0.0
     joules: float | None = None
 
-    @property
-    def grams(self) -> float | None:
-        """Of CO2 equivalent, by `GRAMS_PER_KWH`."""
-        return None if self.joules is None else self.joules / 3.6e6 * GRAMS_PER_KWH
-
 
 @contextlib.contextmanager
 def measured() -> Iterator[Spent]:

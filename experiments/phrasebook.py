@@ -24,7 +24,7 @@ from pathlib import Path
 from data_pipelines.feeding import Corpus
 from data_pipelines.shapes import Budget
 from experiments.experiment import DATA, RUNS, Experiment
-from experiments.zaidi import Recipe, rows
+from experiments.zaidi import Recipe, adam, rows
 from simuljax.audio import SpecAugment
 from simuljax.losses import JointObjective
 from simuljax.models import config, presets
@@ -39,11 +39,6 @@ HEARD = Objective(
 )
 SMALL = presets.small()
 LATENCY_SHARE = 0.15  # of the demo's updates, at the end
-
-
-def adam(peak: float, warmup: int) -> Optimiser:
-    """Inverse square root decay, as in the paper, for fewer updates."""
-    return Optimiser(learning_rate=peak, warmup=warmup, betas=(0.9, 0.98), clip=10.0)
 
 
 RECIPE = Recipe(

@@ -19,6 +19,7 @@ from simuljax.losses import JointObjective
 from simuljax.models import config, presets
 from simuljax.text import VocabularyConfig
 from simuljax.train.loop import Training
+from simuljax.train.optimiser import Optimiser
 
 ALONE = JointObjective(
     distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=0.0
@@ -115,6 +116,11 @@ def _second(recipe: Recipe, name: str, base: Experiment, weight: float) -> Exper
         training=with_objective(recipe.second, joint),
         begin=(Begin(run=base.run),),
     )
+
+
+def adam(peak: float, warmup: int) -> Optimiser:
+    """Inverse square root decay, as in the paper, for fewer updates."""
+    return Optimiser(learning_rate=peak, warmup=warmup, betas=(0.9, 0.98), clip=10.0)
 
 
 def with_objective(training: Training, joint: JointObjective) -> Training:

@@ -15,23 +15,17 @@ from dataclasses import replace
 from data_pipelines.feeding import Corpus
 from data_pipelines.shapes import Budget
 from experiments.experiment import DATA, RUNS
-from experiments.zaidi import Recipe, rows
+from experiments.zaidi import Recipe, adam, rows
 from simuljax.audio import SpecAugment
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 from simuljax.train.loop import Training
 from simuljax.train.objective import Objective
-from simuljax.train.optimiser import Optimiser
 
 HEARD = Objective(
     augment=SpecAugment(time_masks=2, time_width=40, time_fraction=0.2, frequency_width=20)
 )
 SMALL = presets.small()
-
-
-def adam(peak: float, warmup: int) -> Optimiser:
-    """Inverse square root decay, as in the paper, for fewer updates."""
-    return Optimiser(learning_rate=peak, warmup=warmup, betas=(0.9, 0.98), clip=10.0)
 
 
 RECIPE = Recipe(

@@ -29,6 +29,7 @@ from simuljax.decode.hypotheses import Hypotheses, no_hypotheses
 from simuljax.decode.options import Decoding
 from simuljax.decode.prefix import Known, Prefix, attempt, commit, init_prefix
 from simuljax.decode.repetition import repeated
+from simuljax.decode.writing import limit_of
 from simuljax.models.translator import Attempt, Translator
 from simuljax.nn.pointers import Rule
 from simuljax.text import EOS
@@ -79,7 +80,7 @@ def search(
 ) -> Hypotheses:
     """The best hypotheses of sources that have ended."""
     room, size = decoding.limit.of(known.size), beam.size
-    limit, weights = _limit(known, decoding), beam.weights(room)
+    limit, weights = limit_of(known.heard, room, decoding), beam.weights(room)
     sources = _repeat(known, size)
 
     def turn(state: _Turn) -> _Turn:
@@ -103,13 +104,6 @@ def search(
     )
     last = jax.lax.while_loop(lambda state: ~state.over.all(), turn, start)
     return _in_order(last, weights)
-
-
-def _limit(known: Known, decoding: Decoding) -> jax.Array:
-    """int32 [B]: the most tokens; none of a source that has nothing."""
-    lengths = known.heard.lengths
-    tokens = (decoding.limit.ratio * lengths).astype(jnp.int32) + decoding.limit.constant
-    return jnp.where(lengths > 0, jnp.minimum(tokens, decoding.limit.of(known.size)), 0)
 
 
 def _repeat(known: Known, size: int) -> Known:

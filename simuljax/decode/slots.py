@@ -1,13 +1,10 @@
-"""Streams as rows of a batch: taken out, put in, begun anew.
+"""Streams as rows of a batch: taken out, put in; a new one is put in to begin a row anew.
 
 Where the batch stands in an array is found by comparing states of 1 and of 2 streams, so that what
 a state consists of need not be known here.
 """
 
-from typing import Any
-
 import jax
-import jax.numpy as jnp
 
 from simuljax.decode.stream import Learnt, StreamingDecoder, StreamState
 
@@ -37,15 +34,3 @@ def put(state: StreamState, row: jax.Array | int, one: StreamState, axes: Axes) 
     leaves, tree = jax.tree.flatten(state)
     pairs = zip(leaves, jax.tree.leaves(one), axes, strict=True)
     return tree.unflatten([jax.lax.dynamic_update_slice_in_dim(a, b, row, i) for a, b, i in pairs])
-
-
-def renew(state: StreamState, rows: jax.Array, new: StreamState, axes: Axes) -> StreamState:
-    """The streams with `new`, a batch of 1 that has heard nothing, in all of these `rows` [B]."""
-    leaves, tree = jax.tree.flatten(state)
-
-    def choose(old: Any, fresh: Any, axis: int) -> jax.Array:
-        shape = [-1 if i == axis else 1 for i in range(old.ndim)]
-        return jnp.where(rows.reshape(shape), fresh, old)
-
-    pairs = zip(leaves, jax.tree.leaves(new), axes, strict=True)
-    return tree.unflatten([choose(a, b, i) for a, b, i in pairs])

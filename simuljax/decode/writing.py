@@ -55,7 +55,7 @@ def write_on(
     `heard` [B] is noted beside each token. Rows that are not `active` [B] have nothing to decide.
     A row that is not finished and has no more room can go on with a new `written`.
     """
-    limit = _limit(prefix, known.heard, decoding)
+    limit = limit_of(known.heard, prefix.room, decoding)
 
     def turn(state: _Turn) -> _Turn:
         tried = attempt(model, variables, state.prefix, known, rule)
@@ -79,10 +79,10 @@ def write_on(
     return last.prefix, last.written
 
 
-def _limit(prefix: Prefix, heard: Heard, decoding: Decoding) -> jax.Array:
+def limit_of(heard: Heard, room: int, decoding: Decoding) -> jax.Array:
     """int32 [B]: tokens that may be written by now; none of a source that has nothing."""
     tokens = (decoding.limit.ratio * heard.lengths).astype(jnp.int32) + decoding.limit.constant
-    return jnp.where(heard.lengths > 0, jnp.minimum(tokens, prefix.room), 0)
+    return jnp.where(heard.lengths > 0, jnp.minimum(tokens, room), 0)
 
 
 def _finish(prefix: Prefix, ends: jax.Array, limit: jax.Array, heard: Heard) -> Prefix:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -105,6 +106,11 @@ def test_mistakes_are_named(corpus, tmp_path):
         plan(grid(corpus, tmp_path))
 
 
+def hold_for_a_moment(directory: Path) -> None:
+    with alone(directory):
+        time.sleep(0.5)
+
+
 def test_where_runs_stand(corpus, tmp_path):
     ablation = grid(corpus, tmp_path / "runs", seeds=(0,), curves={})
     donor, one, other = plan(ablation)
@@ -114,6 +120,11 @@ def test_where_runs_stand(corpus, tmp_path):
         assert state_of(donor, ablation) == "running"
         with pytest.raises(ExperimentError, match="another process"), alone(donor.experiment.run):
             pass
+    asks = threading.Thread(target=hold_for_a_moment, args=(donor.experiment.run,))
+    asks.start()
+    time.sleep(0.1)
+    with alone(donor.experiment.run):  # whoever only asks is waited for
+        asks.join()
     (donor.experiment.run / FAILED).write_text("exit 1\nno memory")
     assert state_of(donor, ablation) == "failed"
     assert state_of(one, ablation) == "blocked"
@@ -132,7 +143,7 @@ ABLATION = grid(Path({corpus!r}), Path({runs!r}), seeds=(0,), curves={{}})
 
 
 @pytest.mark.slow
-def test_a_grid_that_is_killed_goes_on(tmp_path, capsys):
+def test_a_grid_that_is_killed_goes_on(tmp_path):
     pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
     corpus, runs, file = tmp_path / "corpus", tmp_path / "runs", tmp_path / "grid.py"
     prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
