@@ -73,14 +73,15 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     weights = replicas.replicate(weights)
     state = replicas.replicate(first_state(update))
     step: Any = replicas.wrap(update.whole, donate=0)
-    lowered = step.lower(state, batch, weights)
+    seed = replicas.replicate(np.int32(0))
+    lowered = step.lower(state, batch, weights, seed)
     start = time.perf_counter()
     compiled = lowered.compile()
     compile_s = time.perf_counter() - start
-    call = Repeated(compiled, state, batch, weights)
+    call = Repeated(compiled, state, batch, weights, seed)
     ms = call.best_ms(config.updates)
     named = lowered.compile(compiler_options=ONE_BY_ONE) if on_gpu() else compiled
-    named_call = Repeated(named, call.state, batch, weights)
+    named_call = Repeated(named, call.state, batch, weights, seed)
     named_call()
     traced = parts.trace(named_call, 3, trace)
     origin = parts.origins(named.as_text() or "")

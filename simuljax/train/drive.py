@@ -25,8 +25,9 @@ class Driver:
     other transfer would make one wait for the other, and is an error.
     """
 
-    def __init__(self, update: Update, replicas: Replicas):
-        self.replicas, self.model = replicas, update
+    def __init__(self, update: Update, replicas: Replicas, *, seed: int = 0):
+        self.replicas, self.model, self.seed = replicas, update, seed
+        self._seed = replicas.replicate(np.int32(seed))
         self.compile_s = 0.0  # spent so far in first calls
         self._numbers: list[jax.Array] = []  # 0, 1, ... on the devices, for micro-batches
         self._flops: dict[Shape, float] = {}
@@ -88,13 +89,13 @@ class Driver:
         self, state: TrainState, shared: Sequence[Batch], weights: Mapping[str, jax.Array]
     ) -> tuple[TrainState, Report]:
         if len(shared) == 1:
-            return self._whole(state, shared[0], weights)
+            return self._whole(state, shared[0], weights, self._seed)
         totals = self._totals(state, shared[0])
         for batch in shared[1:]:
             totals = self._add(totals, self._totals(state, batch))
         gathered, walking = None, state  # BatchNorm's statistics go from batch to batch
         for number, batch in zip(self._numbers, shared, strict=False):
-            part: Gathered = self._gather(walking, batch, weights, number, totals)
+            part: Gathered = self._gather(walking, batch, weights, self._seed, number, totals)
             walking = dataclasses.replace(walking, statistics=part.statistics)
             part = dataclasses.replace(part, statistics={})
             gathered = part if gathered is None else self._add(gathered, part)
@@ -103,7 +104,7 @@ class Driver:
         return self._apply(state, gathered, weights)
 
     def _key(self) -> jax.Array:
-        return jax.random.key(self.model.seed, impl="rbg")
+        return jax.random.key(self.seed, impl="rbg")
 
     def _state_of(self, params: Any, statistics: Any) -> TrainState:
         return TrainState(

@@ -120,9 +120,8 @@ def drive(model: models.Translator, training: Training, heard: FeatureRecord) ->
         objective=training.objective,
         optimiser=training.optimiser.build(),
         statistics=heard.statistics,
-        seed=training.seed,
     )
-    return Driver(update, Replicas.on_all(training.way))
+    return Driver(update, Replicas.on_all(training.way), seed=training.seed)
 
 
 class _Loop:

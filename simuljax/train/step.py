@@ -26,7 +26,7 @@ AXIS = "replicas"
 
 @flax.struct.dataclass
 class TrainState:
-    """All that changes in training; the random keys follow from `step` and `seed`."""
+    """All that changes in training; the random keys follow from `step` and the run's seed."""
 
     step: jax.Array  # int32 []: updates made
     params: Any
@@ -64,19 +64,21 @@ class Validation:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Update:
-    """The per-replica functions of training; `train.parallel` wraps them for devices."""
+    """The per-replica functions of training; `train.parallel` wraps them for devices.
+
+    Weights and seed are arguments, so that runs that differ in nothing else share what is compiled.
+    """
 
     model: Translator
     objective: Objective
     optimiser: optax.GradientTransformation
     statistics: Statistics
-    seed: int = 0
 
     def whole(
-        self, state: TrainState, batch: Batch, weights: Mapping[str, jax.Array]
+        self, state: TrainState, batch: Batch, weights: Mapping[str, jax.Array], seed: jax.Array
     ) -> tuple[TrainState, Report]:
         """One update from one batch."""
-        return self.apply(state, self.gather(state, batch, weights, 0, None), weights)
+        return self.apply(state, self.gather(state, batch, weights, seed, 0, None), weights)
 
     def totals(self, state: TrainState, batch: Batch) -> dict[str, jax.Array]:
         """The denominators of a micro-batch; nothing else of the forward pass is computed."""
@@ -88,11 +90,12 @@ class Update:
         state: TrainState,
         batch: Batch,
         weights: Mapping[str, jax.Array],
+        seed: jax.Array,
         micro: jax.Array | int,
         totals: Mapping[str, jax.Array] | None,
     ) -> Gathered:
         """The part of the update's gradient that a micro-batch gives; totals None: it is alone."""
-        key = jax.random.fold_in(self._key(state), micro)
+        key = jax.random.fold_in(_key(seed, state.step), micro)
 
         def loss(params: Any) -> tuple[jax.Array, Forward]:
             passed = self._forward(params, state.statistics, batch, key)
@@ -140,6 +143,8 @@ class Update:
         variables = Variables(params=params, statistics=statistics)
         return forward(self.model, variables, batch, self.statistics, self.objective, key)
 
-    def _key(self, state: TrainState) -> jax.Array:
-        key = jax.random.fold_in(jax.random.key(self.seed, impl="rbg"), state.step)
-        return jax.random.fold_in(key, jax.lax.axis_index(AXIS))
+
+def _key(seed: jax.Array, step: jax.Array) -> jax.Array:
+    """Of one replica in one update."""
+    key = jax.random.fold_in(jax.random.key(seed, impl="rbg"), step)
+    return jax.random.fold_in(key, jax.lax.axis_index(AXIS))

@@ -1,5 +1,7 @@
 """pmap = shard_map = one device, and one device that accumulates = many (SGD hides nothing)."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -115,6 +117,31 @@ def test_nothing_but_batches_is_sent_once_it_runs(pmapped):
     on_the_host = small.weights(driver.model.objective)
     with pytest.raises(Exception, match="Disallowed"):
         driver.update(state, batches[2:3], {k: np.asarray(v) for k, v in on_the_host.items()})
+
+
+def test_seeds_share_what_is_compiled_and_differ_in_what_they_draw():
+    noisy, batches = update(speech=None, width=dropping()), text()[1][:1]
+    mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
+    seeds = [Driver(noisy, Replicas(mesh=mesh, way="shard_map"), seed=seed) for seed in (0, 1)]
+    programs = {program(driver, batches[0]) for driver in seeds}
+    assert len(programs) == 1
+    same = seeds[0].first()
+    drawn = [
+        float(
+            driver.update(jax.tree.map(jnp.copy, same), batches, weights_of(driver))[1].loss.total
+        )
+        for driver in (seeds[0], seeds[0], seeds[1])
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def dropping():
+    return replace(small.translator().width, dropout=0.5)
+
+
+def program(driver: Driver, batch: Batch) -> str:
+    given = (driver.first(), driver.replicas.share(batch), weights_of(driver), driver._seed)
+    return driver._whole.lower(*given).as_text()
 
 
 @pytest.mark.parametrize("way", WAYS)
