@@ -25,31 +25,62 @@ class Driver:
     other transfer would make one wait for the other, and is an error.
     """
 
-    def __init__(self, update: Update, replicas: Replicas, *, seed: int = 0):
-        self.replicas, self.model, self.seed = replicas, update, seed
-        self._seed = replicas.replicate(np.int32(seed))
+    def __init__(self, update: Update, replicas: Replicas, *, seeds: Sequence[int] = (0,)):
+        self.replicas, self.model, self.seeds = replicas, update, tuple(seeds)
         self.compile_s = 0.0  # spent so far in first calls
+        self._seed = replicas.replicate(self._stack([np.int32(seed) for seed in seeds]))
         self._numbers: list[jax.Array] = []  # 0, 1, ... on the devices, for micro-batches
         self._flops: dict[Shape, float] = {}
         self._seen: set[tuple[Shape, bool]] = set()
         self._initialise = jax.jit(lambda key: initialise(update.model, key))
-        self._whole = replicas.wrap(update.whole, donate=0)
-        self._totals = replicas.wrap(update.totals)
-        self._gather = replicas.wrap(update.gather)
-        self._validate = replicas.wrap(update.validate)
-        self._apply = jax.jit(update.apply, donate_argnums=0)
+        self._whole = replicas.wrap(self._each(update.whole, (0, None, 0, 0)), donate=0)
+        self._totals = replicas.wrap(self._each(update.totals, (0, None)))
+        self._gather = replicas.wrap(self._each(update.gather, (0, None, 0, 0, None, 0)))
+        self._validate = replicas.wrap(self._each(update.validate, (0, None)))
+        self._apply = jax.jit(self._each(update.apply, (0, 0, 0)), donate_argnums=0)
         self._add = jax.jit(_add, donate_argnums=0)
 
-    def first(self, begin: Callable[[Any], Any] | None = None) -> TrainState:
-        """The state before any update; `begin` may change the parameters."""
-        params, statistics = self._initialise(self._key())
-        params = begin(params) if begin is not None else params
-        return self.replicas.replicate(self._state_of(params, statistics))
+    @property
+    def members(self) -> int:
+        """Runs that are updated together; of more than one, every array has an axis of them."""
+        return len(self.seeds)
+
+    def of(self, tree: Any, member: int) -> Any:
+        """What belongs to one of the runs."""
+        return tree if self.members == 1 else jax.tree.map(lambda a: a[member], tree)
+
+    def weights(self, weights: Sequence[Mapping[str, float]]) -> Mapping[str, jax.Array]:
+        """Of the terms for each run, on the devices."""
+        each = [{name: np.float32(weight) for name, weight in one.items()} for one in weights]
+        return self.replicas.replicate(self._stack(each))
+
+    def first(self, begin: Sequence[Callable[[Any], Any] | None] | None = None) -> TrainState:
+        """The state before any update; `begin` may change the parameters of each run."""
+        states = []
+        for seed, change in zip(self.seeds, begin or [None] * self.members, strict=True):
+            params, statistics = self._initialise(self.model.first_key(seed))
+            params = change(params) if change is not None else params
+            states.append(self._state_of(params, statistics))
+        return self.replicas.replicate(self._stack(states))
 
     def template(self) -> TrainState:
-        """Shape and place of every array of a state, for all hosts; nothing is computed."""
-        shapes = jax.eval_shape(self._initialise, self._key())
+        """Shape and place of every array of one run's state, for all hosts; nothing is computed."""
+        shapes = jax.eval_shape(self._initialise, self.model.first_key(self.seeds[0]))
         return self.replicas.over_all_hosts(jax.eval_shape(self._state_of, *shapes))
+
+    def joined(self, states: Sequence[TrainState]) -> TrainState:
+        """States like `template`, one of each run, as `update` takes them."""
+        own = [self.replicas.over_own_host(state) for state in states]
+        return own[0] if self.members == 1 else self.replicas.replicate(self._stack(own))
+
+    def _stack(self, trees: Sequence[Any]) -> Any:
+        if self.members == 1:
+            return trees[0]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+    def _each(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable:
+        """The function for every run at once, given which of its arguments differ between runs."""
+        return function if self.members == 1 else jax.vmap(function, in_axes=axes)
 
     def update(
         self, state: TrainState, batches: Sequence[Batch], weights: Mapping[str, jax.Array]
@@ -103,9 +134,6 @@ class Driver:
         gathered = dataclasses.replace(gathered, statistics=walking.statistics)
         return self._apply(state, gathered, weights)
 
-    def _key(self) -> jax.Array:
-        return jax.random.key(self.seed, impl="rbg")
-
     def _state_of(self, params: Any, statistics: Any) -> TrainState:
         return TrainState(
             step=jnp.int32(0),
@@ -122,7 +150,7 @@ class Driver:
             batch,
         )
         forward = forward_flops(spread.wrap(self.model.validate), self.template(), rows)
-        return forward * (1 + BACKWARD) * self.replicas.count
+        return forward * (1 + BACKWARD) * self.replicas.count * self.members
 
 
 def shape_of(batch: Batch) -> Shape:

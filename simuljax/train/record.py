@@ -44,15 +44,17 @@ class Record:
         last: int,
         updates_per_epoch: float,
         tensorboard: Literal["off", "on"],
+        console: bool = True,
     ) -> None:
         self.work, self._updates_per_epoch = Work(), updates_per_epoch
         self._metrics = self._console = None
         if is_primary():
             peak = peak_flops(jax.devices()[0].device_kind)
             self._metrics = MetricsWriter(run, resume_from=resume_from, tensorboard=tensorboard)
-            self._console = ConsoleLine(
-                total_steps=last, peak_flops=peak and peak * jax.device_count()
-            )
+            if console:
+                self._console = ConsoleLine(
+                    total_steps=last, peak_flops=peak and peak * jax.device_count()
+                )
 
     @property
     def wants_flops(self) -> bool:

@@ -10,4 +10,4 @@ from tests.train import runs, small
 @pytest.fixture(scope="session")
 def driver() -> Driver:
     """The compiled functions of `runs.training()`; one by `fit` itself would be compiled anew."""
-    return drive(runs.MODEL, runs.training(), small.HEARD)
+    return drive(runs.MODEL, [runs.training()], small.HEARD)

@@ -64,7 +64,7 @@ def driver() -> Driver:
 def first(driver: Driver, seed: int) -> TrainState:
     """Other parameters for the same compiled functions."""
     key = jax.random.key(seed, impl="rbg")
-    return driver.first(lambda _: initialise(driver.model.model, key)[0])
+    return driver.first([lambda _: initialise(driver.model.model, key)[0]])
 
 
 def train(

@@ -23,7 +23,7 @@ WAY, SGD, SILENT_S = "shard_map", ("--method", "sgd"), 10
 
 @pytest.fixture(scope="module")
 def by_sgd() -> Driver:
-    return drive(runs.MODEL, runs.training(method="sgd"), small.HEARD)
+    return drive(runs.MODEL, [runs.training(method="sgd")], small.HEARD)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """pmap = shard_map = one device, and one device that accumulates = many (SGD hides nothing)."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -122,7 +123,7 @@ def test_nothing_but_batches_is_sent_once_it_runs(pmapped):
 def test_seeds_share_what_is_compiled_and_differ_in_what_they_draw():
     noisy, batches = update(speech=None, width=dropping()), text()[1][:1]
     mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
-    seeds = [Driver(noisy, Replicas(mesh=mesh, way="shard_map"), seed=seed) for seed in (0, 1)]
+    seeds = [Driver(noisy, Replicas(mesh=mesh, way="shard_map"), seeds=[seed]) for seed in (0, 1)]
     programs = {program(driver, batches[0]) for driver in seeds}
     assert len(programs) == 1
     same = seeds[0].first()
@@ -141,7 +142,8 @@ def dropping():
 
 def program(driver: Driver, batch: Batch) -> str:
     given = (driver.first(), driver.replicas.share(batch), weights_of(driver), driver._seed)
-    return driver._whole.lower(*given).as_text()
+    whole: Any = driver._whole
+    return whole.lower(*given).as_text()
 
 
 @pytest.mark.parametrize("way", WAYS)

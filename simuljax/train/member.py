@@ -1,0 +1,159 @@
+"""The books of one run: what counts when, what it has said, what is kept.
+
+Whoever computes updates, for one run or for several at once (`train.loop`), tells each run what its
+updates said; the run writes its record and its checkpoints.
+"""
+
+import dataclasses
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from simuljax.train.average import average_around_best
+from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints, Restored
+from simuljax.train.cluster import is_primary
+from simuljax.train.console import duration
+from simuljax.train.record import Record
+from simuljax.train.schedule import advance, weights_at
+from simuljax.train.step import Report, Validation
+from simuljax.train.training import Training
+from simuljax.train.watch import Watch
+
+ENDED = "ended.json"  # in the directory of a run that was not merely interrupted
+MOST_REFUSED = 10  # updates in a row whose gradient is not finite
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """From which update to which a run is trained, and how many are an epoch."""
+
+    started: int
+    last: int
+    per_epoch: float
+
+
+class Member:
+    """A run among those that are trained together; alone, most of the time."""
+
+    def __init__(
+        self, run: Path, training: Training, begin: Callable[[Any], Any] | None = None
+    ) -> None:
+        self.run, self.training, self.begin = run, training, begin
+        self.watch, self.refused, self.saved = Watch(), 0, 0
+        self.checkpoints = Checkpoints(
+            run / CHECKPOINTS,
+            keep_last=training.keep_last,
+            keep_best=training.keep_best,
+            every=training.keep_every,
+            around=training.average or 0,
+        )
+        (run / ENDED).unlink(missing_ok=True)
+
+    def restore(self, template: Any) -> Restored | None:
+        """The last state that was saved, if any."""
+        found = self.checkpoints.restore(template)
+        if found is None:
+            advance(self.watch, 0, self.training.latency_after, None)
+        else:
+            self.watch = Watch(**found.extra["watch"])
+        return found
+
+    def open(self, span: Span, *, console: bool) -> None:
+        """Ready to take notes."""
+        self.span, self.saved = span, span.started
+        self.record = Record(
+            self.run,
+            resume_from=span.started,
+            last=span.last,
+            updates_per_epoch=span.per_epoch,
+            tensorboard=self.training.tensorboard,
+            console=console,
+        )
+
+    def weights(self, step: int) -> Mapping[str, float]:
+        """Of every term, at an update that comes after `step` others."""
+        return weights_at(
+            step,
+            self.training.objective.joint,
+            distil_after=self.training.distil_after,
+            latency="off" if self.watch.latency is None else "on",
+        )
+
+    @property
+    def is_converged(self) -> bool:
+        """Whether nothing gets better any more."""
+        return self.watch.latency is not None and self.watch.is_tired(self.training.patience)
+
+    def hear(self, step: int, report: Report | None) -> None:
+        """What an update said, on the host; None: that it was made, and no more."""
+        if report is not None and not report.finite:
+            self._refuse(step, report)
+            return
+        self.refused = 0
+        first, due = step == self.span.started + 1, step % self.training.log_every == 0
+        if report is not None and (first or due):
+            rate = np.asarray(self.training.optimiser.rate()(jnp.int32(step - 1))).item()
+            note = f"compiled in {duration(self.record.work.aside_s)}" if first else None
+            self.record.line(step, report, rate, note)
+            if due:
+                self.record.update(step, report, rate)
+
+    def _refuse(self, step: int, report: Report) -> None:
+        """An update that was not made, because its gradient was not finite."""
+        self.refused += 1
+        guilty = [name for name, value in report.loss.terms.items() if not np.isfinite(value)]
+        cause = f"{', '.join(guilty)} is not finite" if guilty else "every term is finite"
+        message = f"{self.run}: update {step} was left out: its gradient is not finite ({cause})"
+        if self.refused >= MOST_REFUSED:
+            raise FloatingPointError(
+                f"{message}, and neither were the {MOST_REFUSED - 1} before it: lower the learning "
+                "rate, or look at the data with jax_debug_nans"
+            )
+        if is_primary():
+            print(message, file=sys.stderr)
+
+    def see(self, step: int, seen: Validation) -> float:
+        """The loss that decides which checkpoint is best: of the speech branch, if there is one."""
+        values = self.record.validation(step, seen)
+        loss = values.get("st_nll", values.get("mt_nll", math.nan))
+        self.watch.see(loss)
+        return loss
+
+    def advance(self, step: int) -> None:
+        """Begins the next phase when its time has come."""
+        advance(self.watch, step, self.training.latency_after, self.training.patience)
+
+    def save(self, step: int, state: Any, iterator: Any, loss: float | None) -> None:
+        """Writes a checkpoint in the background, unless this very step was saved."""
+        if step == self.saved:
+            return
+        start = time.perf_counter()
+        extra = {"iterator": iterator, "watch": dataclasses.asdict(self.watch)}
+        score = None if loss is None else -loss
+        self.checkpoints.save(step, state, extra, score=score, since=self.watch.phase_start)
+        self.saved = step
+        self.record.work.aside_s += time.perf_counter() - start
+
+    def end(self, step: int) -> None:
+        """The average, and a sign to whoever started the run that there is no more to do."""
+        self.checkpoints.wait()
+        validated = len(self.checkpoints.scored())
+        if self.training.average and validated:
+            average_around_best(self.run, min(self.training.average, validated))
+        if is_primary():
+            why = "updates" if step >= self.span.last else "patience"
+            (self.run / ENDED).write_text(json.dumps({"step": step, "by": why}) + "\n")
+
+    def close(self) -> None:
+        """Lets go of threads and files."""
+        self.checkpoints.close()
+        if hasattr(self, "record"):
+            self.record.close()

@@ -1,0 +1,96 @@
+"""Runs that are trained together: each as if it were alone."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from simuljax.train.average import load
+from simuljax.train.loop import ENDED, fit, fit_together
+from simuljax.train.member import Member
+from simuljax.train.metrics import read_metrics
+from simuljax.train.training import Training
+from tests.train import runs, small
+
+MODEL = dataclasses.replace(runs.MODEL, width=dataclasses.replace(runs.MODEL.width, dropout=0.3))
+LAMBDAS = {0: 0.0, 1: 0.2}  # by seed
+
+
+def training(seed: int, latency: float, **changes) -> Training:
+    objective = small.objective()
+    joint = dataclasses.replace(objective.joint, latency=latency)
+    given = {"objective": dataclasses.replace(objective, joint=joint), "random": "threefry"}
+    given |= {"updates": 6, "order": 0, "seed": seed, "method": "sgd"}  # Adam makes much of noise
+    return runs.training(**given | changes)
+
+
+def together(where: Path, **changes) -> None:
+    members = [
+        Member(where / str(seed), training(seed, latency, **changes))
+        for seed, latency in LAMBDAS.items()
+    ]
+    fit_together(members, MODEL, runs.data())
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory) -> Path:
+    where = tmp_path_factory.mktemp("pair")
+    together(where)
+    return where
+
+
+def losses(run: Path) -> list[float]:
+    return [line["values"]["loss"] for line in read_metrics(run) if line["split"] == "train"]
+
+
+def params(run: Path):
+    return jax.device_get(load(run, "last").params)
+
+
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_each_is_as_if_it_were_alone(pair, seed, tmp_path):
+    fit(tmp_path, MODEL, training(seed, LAMBDAS[seed]), runs.data())
+    np.testing.assert_allclose(losses(pair / str(seed)), losses(tmp_path), rtol=1e-4)
+    jax.tree.map(assert_close, params(pair / str(seed)), params(tmp_path))
+    assert (pair / str(seed) / ENDED).read_text() == (tmp_path / ENDED).read_text()
+
+
+def assert_close(ours, theirs) -> None:
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_seeds_and_weights_make_a_difference(pair):
+    first, second = (losses(pair / str(seed)) for seed in LAMBDAS)
+    assert len(first) == len(second) == 3
+    assert abs(first[0] - second[0]) > 1e-3
+
+
+def test_an_interruption_leaves_no_trace(pair, tmp_path):
+    together(tmp_path, updates=4)
+    together(tmp_path)
+    for seed in LAMBDAS:
+        kept, whole = params(tmp_path / str(seed)), params(pair / str(seed))
+        jax.tree.map(np.testing.assert_array_equal, kept, whole)
+        assert losses(tmp_path / str(seed)) == losses(pair / str(seed))
+
+
+def test_runs_at_different_updates_are_refused(pair, tmp_path):
+    fit(tmp_path / "0", MODEL, training(0, 0.0, updates=4), runs.data())
+    with pytest.raises(ValueError, match="must stand at the same update"):
+        together(tmp_path)
+
+
+def test_other_differences_are_refused(tmp_path):
+    unlike = [training(0, 0.0), training(1, 0.0, order=1)]
+    members = [Member(tmp_path / str(each.seed), each) for each in unlike]
+    with pytest.raises(ValueError, match="may differ in their seeds"):
+        fit_together(members, MODEL, runs.data())
+
+
+def test_what_counts_nothing_is_another_program():
+    counts, not_at_all = small.objective().joint, small.objective().joint
+    not_at_all = dataclasses.replace(counts, decision_attentive=0.0)
+    more = dataclasses.replace(counts, decision_attentive=0.5, latency=0.3)
+    assert counts.without_weights() == more.without_weights() != not_at_all.without_weights()
