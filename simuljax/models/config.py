@@ -1,14 +1,15 @@
 """The sizes and choices of a translator, as one frozen document that is stored with every run."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from simuljax.nn.layers import Width
 from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.subsampling import STRIDE
 
-Encoder = Literal["transformer", "s_transformer", "streaming"]
-DecisionKind = Literal["every_state", "fixed", "words", "phonemes", "learnable"]
+Encoder = Literal["transformer", "s_transformer", "streaming", "vgg_blstm", "conformer"]
+Decoder = Literal["monotonic", "lstm", "caat"]
+DecisionKind = Literal["every_state", "fixed", "words", "phonemes", "learnable", "ctc_words"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +48,15 @@ class SpeechEncoder:
     chunk: int = 8  # states, of the streaming encoder
     left: int = 64  # states that a chunk looks back on
     right: int = 4  # states that it looks ahead to
+    kernel: int = 31  # states that a Conformer layer convolves
 
     def __post_init__(self) -> None:
         if not 0 <= self.shared <= self.layers:
             raise ValueError(f"{self.shared} of {self.layers} layers cannot be shared")
+        if self.kind == "vgg_blstm" and self.shared:
+            raise ValueError("a text encoder has no LSTM layers that vgg_blstm could share: set 0")
+        if self.kernel < 1 or self.kernel % 2 == 0:
+            raise ValueError(f"kernel is {self.kernel}; it must be odd, to look both ways alike")
         own = self.layers - self.shared
         if self.ctc_after is not None and not 1 <= self.ctc_after <= own:
             raise ValueError(f"ctc_after is {self.ctc_after}; it must be a layer from 1 to {own}")
@@ -65,6 +71,15 @@ class TextEncoder:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecoderWidth:
+    """In what decoder layers differ from `Translator.width`."""
+
+    hidden: int = 2048
+    heads: int = 8
+    dropout: float | None = None  # None: the same
+
+
+@dataclass(frozen=True, kw_only=True)
 class Translator:
     """A joint speech and text translator; `speech` or `text` None leaves that branch out."""
 
@@ -74,7 +89,10 @@ class Translator:
     width: Width = field(default_factory=Width)
     speech: SpeechEncoder | None = field(default_factory=SpeechEncoder)
     text: TextEncoder | None = field(default_factory=TextEncoder)
-    decoder_layers: int = 6
+    decoder: Decoder = "monotonic"
+    decoder_layers: int = 6  # of CAAT, the predictor's
+    joiner_layers: int = 6  # of CAAT
+    decoder_width: DecoderWidth | None = None  # None: as wide as the encoders
     predecision: PreDecision = field(default_factory=PreDecision)
     monotonic: Monotonic = field(default_factory=Monotonic)
     output: Literal["tied", "own"] = "tied"  # whether output weights are the target embeddings
@@ -91,3 +109,35 @@ class Translator:
                 f"{self.speech.shared} layers of the speech encoder are the text encoder's, which "
                 f"has {self.text.layers if self.text else 'none'}: set shared to that or less"
             )
+        if self.predecision.kind == "ctc_words" and (not self.speech or not self.speech.ctc_after):
+            raise ValueError(
+                "predecision.kind is 'ctc_words', but there is no CTC head to hear words: set "
+                "speech.ctc_after"
+            )
+        if self.decoder == "lstm" and (self.monotonic.policy, self.output) != ("offline", "own"):
+            raise ValueError(
+                f"monotonic.policy is {self.monotonic.policy!r} and output {self.output!r}; the "
+                "LSTM decoder needs 'offline' (it has no monotonic heads) and 'own'"
+            )
+
+        if self.decoder == "caat":
+            self._check_caat()
+
+    def _check_caat(self) -> None:
+        if self.speech is None or self.speech.kind != "streaming":
+            raise ValueError("CAAT hears groups that do not change: set speech.kind='streaming'")
+        if self.predecision.kind != "fixed" or self.monotonic.policy != "offline":
+            raise ValueError(
+                f"predecision.kind is {self.predecision.kind!r} and monotonic.policy "
+                f"{self.monotonic.policy!r}; CAAT needs 'fixed', whose windows are its groups, and "
+                "'offline' (it has no monotonic heads)"
+            )
+
+    @property
+    def width_of_decoder(self) -> Width:
+        """The sizes of a decoder layer."""
+        own = self.decoder_width
+        if own is None:
+            return self.width
+        dropout = self.width.dropout if own.dropout is None else own.dropout
+        return replace(self.width, hidden=own.hidden, heads=own.heads, dropout=dropout)

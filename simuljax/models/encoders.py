@@ -27,6 +27,7 @@ class Encoded:
     states: jax.Array  # [B, K, D]
     lengths: jax.Array  # int32 [B]
     ctc: jax.Array | None = None  # [B, K, V + 1]: logits, the blank last
+    words: jax.Array | None = None  # int32 [B, K]: how many the CTC head has heard, where asked for
 
 
 class Stack(nn.Module):

@@ -1,5 +1,6 @@
 """The first parameters of a translator."""
 
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -21,6 +22,8 @@ def initialise(model: Translator, key: jax.Array) -> tuple[Any, Any]:
         if c.speech is not None:
             features = jnp.zeros((1, FRAMES, c.features), jnp.float32)
             encoded = model.encode_speech(features, jnp.array([FRAMES]), train=False)
+            words = jnp.zeros(encoded.states.shape[:2], jnp.int32)
+            encoded = dataclasses.replace(encoded, words=words)
             labels = jnp.zeros((1, FRAMES), jnp.int32)
             model.decode(prefix, encoded, model.speech_decisions(encoded, labels), k, train=False)
         if c.text is not None:

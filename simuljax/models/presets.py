@@ -5,7 +5,13 @@ Vocabulary sizes are left open (0): a run fills them in from its own vocabularie
 
 import dataclasses
 
-from simuljax.models.config import PreDecision, SpeechEncoder, TextEncoder, Translator
+from simuljax.models.config import (
+    DecoderWidth,
+    PreDecision,
+    SpeechEncoder,
+    TextEncoder,
+    Translator,
+)
 from simuljax.nn.layers import Width
 from simuljax.nn.monotonic import Monotonic
 
@@ -54,6 +60,109 @@ def ma_s_transformer_base() -> Translator:
 def ma_s_transformer_big() -> Translator:
     """The same in big."""
     return _s_transformer(Width(model=512, hidden=1024, heads=8, dropout=0.1))
+
+
+def papi_transformer() -> Translator:
+    """Papi et al. 2022: offline, 12 + 6 layers, CTC after the 8th; 5,000 and 8,000 pieces."""
+    return Translator(
+        width=Width(model=256, hidden=2048, heads=4, dropout=0.1),
+        speech=SpeechEncoder(layers=12, shared=0, ctc_after=8),
+        text=None,
+        decoder_layers=6,
+        monotonic=Monotonic(policy="offline"),
+        output="own",
+    )
+
+
+def papi_conformer() -> Translator:
+    """The same with Conformer layers, which convolve 31 states; the decoder has 8 heads."""
+    return Translator(
+        width=Width(model=256, hidden=1024, heads=4, dropout=0.1),
+        speech=SpeechEncoder(kind="conformer", layers=12, shared=0, ctc_after=8, kernel=31),
+        text=None,
+        decoder_layers=6,
+        decoder_width=DecoderWidth(hidden=2048, heads=8),
+        monotonic=Monotonic(policy="offline"),
+        output="own",
+    )
+
+
+def papi_teacher() -> Translator:
+    """The text Transformer whose translations these models may learn from, 6 + 6 layers."""
+    return Translator(
+        width=Width(model=1024, hidden=4096, heads=16, dropout=0.1),
+        speech=None,
+        text=TextEncoder(layers=6),
+        decoder_layers=6,
+        monotonic=Monotonic(policy="offline"),
+    )
+
+
+def small_conformer() -> Translator:
+    """`papi_conformer` for a corpus of tens of hours: 8 + 3 layers, CTC after the 6th."""
+    return dataclasses.replace(
+        papi_conformer(),
+        speech=SpeechEncoder(kind="conformer", layers=8, shared=0, channels=512, ctc_after=6),
+        decoder_layers=3,
+        decoder_width=None,
+        output="tied",
+    )
+
+
+def nguyen() -> Translator:
+    """Nguyen et al. 2021: VGG, 5 x 1024 BLSTM, 2 x 1024 LSTM; what a recipe of ESPnet's has.
+
+    Filterbanks with pitch are heard; characters, BPE400 and BPE2k are choices of a vocabulary.
+    """
+    return Translator(
+        features=83,
+        width=Width(model=1024, hidden=1024, heads=1, dropout=0.3),
+        speech=SpeechEncoder(kind="vgg_blstm", layers=5, shared=0, channels=64),
+        text=None,
+        decoder="lstm",
+        decoder_layers=2,
+        decoder_width=DecoderWidth(hidden=1024, heads=1, dropout=0.0),
+        monotonic=Monotonic(policy="offline"),
+        output="own",
+    )
+
+
+def small_blstm() -> Translator:
+    """`nguyen` for a corpus of tens of hours: 3 x 256 BLSTM, 1 x 256 LSTM; without pitch."""
+    return dataclasses.replace(
+        nguyen(),
+        features=80,
+        width=Width(model=256, hidden=256, heads=1, dropout=0.2),
+        speech=SpeechEncoder(kind="vgg_blstm", layers=3, shared=0, channels=32),
+        decoder_layers=1,
+        decoder_width=None,
+    )
+
+
+def caat() -> Translator:
+    """CAAT (Liu et al. 2021) in Papi's sizes: 12 streaming layers, 6 to predict, 6 to join."""
+    return Translator(
+        width=Width(model=256, hidden=2048, heads=4, dropout=0.1),
+        speech=SpeechEncoder(kind="streaming", layers=12, shared=0, chunk=8, right=4),
+        text=None,
+        decoder="caat",
+        decoder_layers=6,
+        joiner_layers=6,
+        predecision=PreDecision(kind="fixed", step_ms=1280),  # groups of 32 states
+        monotonic=Monotonic(policy="offline"),
+    )
+
+
+def small_caat() -> Translator:
+    """`caat` for a corpus of tens of hours: 6 streaming layers, 3 to predict, 3 to join."""
+    return dataclasses.replace(
+        caat(),
+        width=Width(model=256, hidden=1024, heads=4, dropout=0.1),
+        speech=SpeechEncoder(kind="streaming", layers=6, shared=0, channels=512, chunk=8, right=4),
+        decoder_layers=3,
+        joiner_layers=3,
+        predecision=PreDecision(kind="fixed", step_ms=640),
+    )
 
 
 def small() -> Translator:

@@ -11,38 +11,27 @@ both branches.
 from collections.abc import Sequence
 
 import flax.linen as nn
-import flax.struct
 import jax
 import jax.numpy as jnp
 
 from simuljax.models import config
+from simuljax.models.blstm import VGGBLSTMEncoder
+from simuljax.models.caat import Lattice, TransducerDecoder
 from simuljax.models.config import SpeechEncoder as SpeechConfig
+from simuljax.models.conformer import ConformerEncoder
+from simuljax.models.decoded import Attempt, Decoded
 from simuljax.models.encoders import Encoded, SpeechEncoder, Stack, TextEncoder
+from simuljax.models.recurrent_decoder import RecurrentDecoder
 from simuljax.models.s_transformer import STransformerEncoder
 from simuljax.models.streaming import StreamingSpeechEncoder, StreamingState, init_stream
-from simuljax.nn.decisions import Decisions, at_triggers, every_state, fixed_windows
+from simuljax.nn.attention import Past
+from simuljax.nn.decisions import Decisions, at_triggers, every_state, fixed_windows, word_points
 from simuljax.nn.layers import Dropout, embed_positions, layer_norm, scan_layers, sinusoids
 from simuljax.nn.monotonic import Reading, Source
 from simuljax.nn.pointers import Heard, Memory, Rule
 from simuljax.nn.subsampling import STRIDE
 from simuljax.nn.transformer import DecoderLayer, LayerState, LayerStep
 from simuljax.ops import label_triggers
-
-
-@flax.struct.dataclass
-class Decoded:
-    """What the decoder says of every target position, and where each layer read for it."""
-
-    logits: jax.Array  # [B, T, V]
-    reading: Reading  # a leading axis over layers
-
-
-@flax.struct.dataclass
-class Attempt:
-    """What the decoder would write after T more targets, and what has to be kept if it does."""
-
-    logits: jax.Array  # [B, T, V]
-    layers: LayerStep  # a leading axis over layers
 
 
 class Translator(nn.Module):
@@ -60,7 +49,8 @@ class Translator(nn.Module):
             self.speech = self._speech_encoder(c.speech)
         if c.text:
             self.text = TextEncoder(c.text, c.text.layers - shared, c.width, c.source_vocabulary)
-        self.decoder = Decoder(c)
+        kinds = {"monotonic": Decoder, "lstm": RecurrentDecoder, "caat": TransducerDecoder}
+        self.decoder = kinds[c.decoder](c)
         if c.predecision.kind == "learnable":
             self.trigger = nn.Dense(1, dtype=jnp.float32)
 
@@ -69,8 +59,12 @@ class Translator(nn.Module):
         match speech.kind:
             case "s_transformer":
                 return STransformerEncoder(speech, width, classes, axis=self.axis)
+            case "conformer":
+                return ConformerEncoder(speech, width, classes, axis=self.axis)
             case "streaming":
                 return StreamingSpeechEncoder(speech, width, classes)
+            case "vgg_blstm":
+                return VGGBLSTMEncoder(speech, width, classes)
             case _:
                 return SpeechEncoder(speech, width, classes)
 
@@ -108,7 +102,10 @@ class Translator(nn.Module):
     def speech_decisions(
         self, encoded: Encoded, labels: jax.Array | None = None, *, train: bool = False
     ) -> Decisions:
-        """Where the speech branch decides. `labels` [B, F] of 10 ms frames serve the oracles."""
+        """Where the speech branch decides. `labels` [B, F] of 10 ms frames serve the oracles.
+
+        `ctc_words` need `encoded.words`: what words are is not the network's to know.
+        """
         chosen, states, lengths = self.config.predecision, encoded.states, encoded.lengths
         match chosen.kind:
             case "every_state":
@@ -121,6 +118,13 @@ class Translator(nn.Module):
                 missing = states.shape[1] - of_states.shape[1]
                 of_states = jnp.pad(of_states, [(0, 0), (0, missing)])
                 return at_triggers(states, label_triggers(of_states, lengths), chosen.pooling)
+            case "ctc_words":
+                if encoded.words is None:
+                    raise ValueError(
+                        "the model decides at words that its CTC head hears: count them with "
+                        "simuljax.text.words_heard(encoded.ctc, ...) and give them as encoded.words"
+                    )
+                return word_points(states, lengths, encoded.words, chosen.pooling)
             case "learnable":
                 energy = self.trigger(states)[..., 0]
                 if train and self.config.monotonic.noise:
@@ -150,6 +154,21 @@ class Translator(nn.Module):
         """`decode` of the same prefix from several sources, in one pass through the decoder."""
         return self.decoder(prefix, sources, train=train)
 
+    def lattice(self, targets: jax.Array, source: Source, *, train: bool) -> Lattice:
+        """What CAAT's transducer loss needs of the targets [B, T], end-of-sentence included."""
+        assert isinstance(self.decoder, TransducerDecoder)
+        return self.decoder.lattice(targets, source, train=train)
+
+    def predict(self, tokens: jax.Array, position: jax.Array, past: Past) -> tuple[jax.Array, Past]:
+        """CAAT's predictor: see `TransducerDecoder`."""
+        assert isinstance(self.decoder, TransducerDecoder)
+        return self.decoder.predict(tokens, position, past)
+
+    def join(self, x: jax.Array, memory: Memory, reach: jax.Array) -> jax.Array:
+        """CAAT's joiner: see `TransducerDecoder`."""
+        assert isinstance(self.decoder, TransducerDecoder)
+        return self.decoder.join(x, memory, reach)
+
     def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
         """States [B, K, D] and decision keys [B, W, D] as `attempt` needs them: once per source."""
         return self.decoder.remember(states, keys)
@@ -161,9 +180,22 @@ class Translator(nn.Module):
         return self.decoder.attempt(tokens, position, state, heard, rule)
 
 
-def source_of(encoded: Encoded, decisions: Decisions, k: jax.Array) -> Source:
-    """What the decoder attends to; `k` is wait-k's."""
-    return Source(states=encoded.states, lengths=encoded.lengths, decisions=decisions, k=k)
+def source_of(
+    encoded: Encoded, decisions: Decisions, k: jax.Array, written: jax.Array | None = None
+) -> Source:
+    """What the decoder attends to; `k` is wait-k's, and `written` what it counts (`Source`)."""
+    states, lengths = encoded.states, encoded.lengths
+    return Source(states=states, lengths=lengths, decisions=decisions, k=k, written=written)
+
+
+def init_past(c: config.Translator, batch: int, room: int) -> Past:
+    """No target, and room for so many, as the decoder keeps them: [layers, B, N, H, d]."""
+    width, layers = c.width_of_decoder, c.decoder_layers
+    heads, dims, dtype = width.heads, width.model // width.heads, width.dtype
+    if c.decoder == "lstm":  # h and c of an LSTM
+        heads, dims, dtype = 1, width.hidden, "float32"
+    shape = (layers, batch, room, heads, dims)
+    return Past(key=jnp.zeros(shape, dtype), value=jnp.zeros(shape, dtype))
 
 
 class Decoder(nn.Module):
@@ -172,14 +204,14 @@ class Decoder(nn.Module):
     config: config.Translator
 
     def setup(self) -> None:
-        c = self.config
+        c, width = self.config, self.config.width_of_decoder
         self.embedding = nn.Embed(
             c.target_vocabulary,
-            c.width.model,
-            dtype=c.width.dtype,
-            embedding_init=nn.initializers.normal(c.width.model**-0.5),
+            width.model,
+            dtype=width.dtype,
+            embedding_init=nn.initializers.normal(width.model**-0.5),
         )
-        self.layer = DecoderLayer(c.width, c.monotonic)
+        self.layer = DecoderLayer(width, c.monotonic)
         self.dropout, self.norm = Dropout(c.width.dropout), layer_norm(c.width)
         if c.output == "own":
             self.output = nn.Dense(c.target_vocabulary, use_bias=False, dtype=c.width.dtype)

@@ -57,6 +57,23 @@ def at_triggers(states: jax.Array, triggers: jax.Array, pooling: str) -> Decisio
     return Decisions(keys=keys, ends=ends, count=count)
 
 
+def word_points(
+    states: jax.Array,
+    lengths: jax.Array,
+    words: jax.Array,
+    pooling: str,
+    ended: jax.Array | None = None,
+) -> Decisions:
+    """A decision where `words` [B, K] heard become more, and at the last state of what has ended.
+
+    `ended` [B] None: everything has, as in training.
+    """
+    risen = jnp.diff(words, axis=1, prepend=0) > 0
+    last = jnp.arange(states.shape[1]) == lengths[:, None] - 1
+    last = last if ended is None else last & ended[:, None]
+    return at_triggers(states, risen | last, pooling)
+
+
 def place(alpha: jax.Array, decisions: Decisions, size: int) -> jax.Array:
     """[B, H, T, W] on decision points -> [B, H, T, size] on states."""
     if decisions.everywhere:

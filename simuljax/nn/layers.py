@@ -116,13 +116,13 @@ def scan_layers(
     *,
     unroll: bool = False,
 ) -> tuple[Carry, Out]:
-    """`body(layer, carry, x)` through `count` layers, whose parameters have a leading layer axis.
+    """`body(layer, carry, x)` through `count` layers, whose variables have a leading layer axis.
 
     One layer is compiled, however many there are, unless they are to be unrolled.
     """
     lifted = nn.scan(
         body,
-        variable_axes={"params": 0},
+        variable_axes={"params": 0, "statistics": 0},
         split_rngs={"params": True, "dropout": True, "noise": True},
         length=count,
         unroll=count if unroll else 1,

@@ -1,5 +1,6 @@
 """Monotonic multihead attention (Ma et al. 2020): each head decides by itself how far to read."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -53,6 +54,7 @@ class Monotonic:
     noise: float = 1.0  # standard deviation, in training
     bias: float = -2.0  # of the energies, at the start
     method: Literal["auto", "exact", "fused", "closed_form"] = "auto"
+    counts: Literal["tokens", "words"] = "tokens"  # what wait-k writes one of per decision
 
     def __post_init__(self) -> None:
         for field, choices in (("attention", Attention), ("policy", Policy)):
@@ -72,6 +74,7 @@ class Source:
     lengths: jax.Array  # int32 [B]
     decisions: Decisions
     k: jax.Array  # int32 []: of wait-k
+    written: jax.Array | None = None  # int32 [B, T]: words before each target's, if these count
 
 
 @flax.struct.dataclass
@@ -136,8 +139,11 @@ class MonotonicAttention(nn.Module):
 
     def _wait(self, x, source: Source) -> jax.Array:
         (batch, targets, _), points = x.shape, source.decisions.ends.shape[1]
+        shape = (batch, self.width.heads, targets, points)
         p = wait_k_probability(source.k, targets, points, convention=self.monotonic.convention)
-        return jnp.broadcast_to(p, (batch, self.width.heads, targets, points))
+        if source.written is not None:
+            p = p[source.written][:, None]  # of as many targets as there are words
+        return jnp.broadcast_to(p, shape)
 
     def _soft(self, x: jax.Array, source: Source, alpha: jax.Array) -> jax.Array:
         """beta [B, H, T, K] on states, of an alignment with decision points."""
@@ -179,11 +185,15 @@ class MonotonicAttention(nn.Module):
         """
         look = self._look(x, memory, heard, rule, target, start)
         query = None if self._span == 1 else self.heads.split(self.heads.query(x))
-        return self.heads.merge(attend_within(query, memory, look.reach, self._span)), look
+        read, weights = attend_within(query, memory, look.reach, self._span)
+        look = dataclasses.replace(look, weights=weights) if rule.asks_for_weights else look
+        return self.heads.merge(read), look
 
     def _look(self, x, memory: Memory, heard: Heard, rule: Rule, target, start) -> Look:
         match self.monotonic.policy:
             case "offline":
+                return look_everywhere((*start.shape, x.shape[1]), heard)
+            case "wait_k" if rule.waits_outside or self.monotonic.counts == "words":
                 return look_everywhere((*start.shape, x.shape[1]), heard)
             case "wait_k":
                 wait = rule.k + (self.monotonic.convention == "papi")

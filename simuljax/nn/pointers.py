@@ -9,6 +9,8 @@ A head at that number has rejected all there is, and goes on from there once the
 will be no more, it attends as from the last decision, which is where training leaves its mass.
 """
 
+from typing import Any
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -28,10 +30,28 @@ class Memory:
 
 @flax.struct.dataclass
 class Rule:
-    """What decides, apart from the model; arrays, so that another value compiles nothing."""
+    """What decides, apart from the model; arrays, so that another value compiles nothing.
+
+    What is None serves other policies (`simuljax.decode.policies`) than the one at hand.
+    """
 
     energy: jax.Array  # float32 []: a decision is accepted from this energy on
     k: jax.Array  # int32 []: of wait-k
+    unit: jax.Array | None = None  # int32 []: samples of speech that count as a word
+    tokens: jax.Array | None = None  # int32 []: the most that are written after a READ
+    frames: jax.Array | None = None  # int32 []: the last states, which may yet change
+    alpha: jax.Array | None = None  # float32 []: the attention on them from which to wait
+    words: Any = None  # `simuljax.decode.policies.Words`: what ids say about words
+
+    @property
+    def waits_outside(self) -> bool:
+        """Whether it is wait-k that decides for the heads, which then attend to all there is."""
+        return self.unit is not None
+
+    @property
+    def asks_for_weights(self) -> bool:
+        """Whether `Look.weights` has to be there: else nothing of it is computed or kept."""
+        return self.frames is not None
 
 
 @flax.struct.dataclass
@@ -53,6 +73,7 @@ class Look:
     reach: jax.Array  # int32 [B, H, T]: the last state attended to; -1 if there is none
     waits: jax.Array  # bool [B, H, T]: for a decision that may still come
     p: jax.Array  # float32 [B, H, T]: of writing, at the decision it stands on
+    weights: jax.Array | None = None  # float32 [B, H, T, K]: on the states, if the rule asks
 
 
 def heard_of(decisions: Decisions, lengths: jax.Array, ended: jax.Array) -> Heard:
@@ -115,10 +136,11 @@ def first_accepted(accepted: jax.Array, start: jax.Array, count: jax.Array) -> j
 
 def attend_within(
     query: jax.Array | None, memory: Memory, reach: jax.Array, width: int | None
-) -> jax.Array:
+) -> tuple[jax.Array, jax.Array]:
     """softmax(q k^T / sqrt(d)) v over the `width` states that end at reach [B, H, T]; None: all.
 
-    Without a query all of them count alike. Gives [B, T, H, d]; zeros where reach is -1.
+    Without a query all of them count alike. Gives [B, T, H, d], zeros where reach is -1, and the
+    weights [B, H, T, K].
     """
     state = jnp.arange(memory.value.shape[1])
     mask = state <= reach[..., None]
@@ -130,7 +152,7 @@ def attend_within(
         dots = jnp.einsum("bthd,bkhd->bhtk", query, memory.key, preferred_element_type=jnp.float32)
         energy = dots * query.shape[-1] ** -0.5
     weight = jax.nn.softmax(jnp.where(mask, energy, -1e30)) * mask
-    return jnp.einsum("bhtk,bkhd->bthd", weight.astype(memory.value.dtype), memory.value)
+    return jnp.einsum("bhtk,bkhd->bthd", weight.astype(memory.value.dtype), memory.value), weight
 
 
 def _look(pointer: jax.Array, heard: Heard, p: jax.Array) -> Look:

@@ -20,6 +20,14 @@ SIZES = {
     "ma_s_transformer_big": 40_534_230,
     "small": 14_276_355,
     "tiny": 3_323_521,
+    "papi_transformer": 34_666_513,
+    "papi_conformer": 37_940_753,
+    "papi_teacher": 196_841_472,
+    "small_conformer": 21_856_017,
+    "nguyen": 187_279_056,
+    "small_blstm": 15_102_960,
+    "caat": 35_844_608,
+    "small_caat": 12_899_328,
 }
 
 

@@ -1,0 +1,175 @@
+"""CAAT: a transducer whose joiner attends to the source (Liu et al. 2021; spec 8).
+
+    what was written -> predictor, which sees no source --+
+                                                          +--> joiner --> a label, or the blank
+    states of the groups heard so far --------------------+
+
+Groups are the windows of the pre-decision: `predecision.step` states each, d in the paper and the
+knob of latency. For every group the joiner is asked anew what follows each target, and the blank
+says: first hear the next group. The blank is the class of begin-of-sentence, which is no label.
+
+The logits of a whole lattice, [B, G, U + 1, V], are never there: each group's are made, two scores
+of each V are kept, and the backward pass makes them again.
+"""
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from simuljax.models import config
+from simuljax.models.decoded import Attempt, Decoded
+from simuljax.models.encoders import Stack
+from simuljax.nn.attention import Past, View, attend_past
+from simuljax.nn.joiner import JoinerLayer
+from simuljax.nn.layers import Dropout, embed_positions, layer_norm, scan_layers, sinusoids
+from simuljax.nn.monotonic import Reading, Source
+from simuljax.nn.pointers import Heard, Memory, Rule, look_everywhere
+from simuljax.nn.transformer import EncoderLayer, LayerState, LayerStep
+
+BLANK = 1  # `simuljax.text.BOS`
+
+
+@flax.struct.dataclass
+class Lattice:
+    """Log-probabilities after u of U targets in each of G groups."""
+
+    blank: jax.Array  # float32 [B, G, U + 1]
+    label: jax.Array  # float32 [B, G, U]: of target u + 1
+    groups: jax.Array  # int32 [B]
+
+
+class Predictor(Stack):
+    """Causal layers; all targets at once, or some more of them."""
+
+    def step(self, x: jax.Array, past: Past, count: jax.Array) -> tuple[jax.Array, Past]:
+        """T more targets [B, T, D] after the first `count` [B] of the past, which is not changed.
+
+        Gives their keys and values too; those of the layers have an axis of their own, the first.
+        """
+
+        def body(layer: EncoderLayer, x: jax.Array, past: Past) -> tuple[jax.Array, Past]:
+            new = layer.heads.project(layer.attention_norm(x))
+            x = layer.after_attention(x, attend_past(new, past, count), train=False)
+            return x, Past(key=new[1], value=new[2])
+
+        return scan_layers(self.layer, self.layers, body, x, past, unroll=self.width.unroll)
+
+
+class TransducerDecoder(nn.Module):
+    """Embeddings, predictor, joiner, and scores of every label and the blank."""
+
+    config: config.Translator
+
+    def setup(self) -> None:
+        c, width = self.config, self.config.width_of_decoder
+        self.embedding = nn.Embed(
+            c.target_vocabulary,
+            width.model,
+            dtype=width.dtype,
+            embedding_init=nn.initializers.normal(width.model**-0.5),
+        )
+        self.predictor, self.joiner = Predictor(width, c.decoder_layers), JoinerLayer(width)
+        self.dropout, self.norm = Dropout(width.dropout), layer_norm(width)
+        if c.output == "own":
+            self.output = nn.Dense(c.target_vocabulary, use_bias=False, dtype=width.dtype)
+
+    def __call__(
+        self, prefix: jax.Array, sources: Sequence[Source], *, train: bool
+    ) -> list[Decoded]:
+        """With all of the source in sight, as an offline model: for cross-entropy."""
+        x = self._predict_all(prefix, train=train)
+        return [self._with_everything(x, source, train=train) for source in sources]
+
+    def lattice(self, targets: jax.Array, source: Source, *, train: bool) -> Lattice:
+        """Scores of the targets [B, U] and of the blank, group by group."""
+        x = self._predict_all(
+            jnp.pad(targets, [(0, 0), (1, 0)], constant_values=BLANK), train=train
+        )
+        memory = self.remember(source.states, source.decisions.keys)
+
+        def group(
+            decoder: TransducerDecoder, _: None, reach: jax.Array
+        ) -> tuple[None, tuple[jax.Array, jax.Array]]:
+            return None, pick(decoder.join(x, memory, reach, train=train), targets)
+
+        over_groups = nn.scan(
+            nn.remat(group, prevent_cse=False),
+            variable_broadcast="params",
+            split_rngs={"params": False, "dropout": True},
+            out_axes=1,
+        )
+        points = source.decisions
+        _, (blank, label) = over_groups(self, None, points.ends.swapaxes(0, 1) + 1)
+        return Lattice(blank=blank, label=label, groups=points.count)
+
+    def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
+        """States [B, K, D] projected by every layer of the joiner, layers first."""
+        del keys  # of decisions, which are the joiner's own
+
+        def body(layer: JoinerLayer, _: None, __: None) -> tuple[None, Memory]:
+            return None, layer.remember(states)
+
+        return scan_layers(self.joiner, self.config.joiner_layers, body, None)[1]
+
+    def predict(self, tokens: jax.Array, position: jax.Array, past: Past) -> tuple[jax.Array, Past]:
+        """What the predictor makes of tokens [B, T] from `position` [B] on; keys and values."""
+        target = position[:, None] + jnp.arange(tokens.shape[1])
+        x = self.embedding(tokens)
+        x = x * x.shape[-1] ** 0.5 + sinusoids(target, x.shape[-1]).astype(x.dtype)
+        return self.predictor.step(x, past, position)
+
+    def join(
+        self, x: jax.Array, memory: Memory, reach: jax.Array, *, train: bool = False
+    ) -> jax.Array:
+        """Logits [B, T, V] for predictions [B, T, D] with the first `reach` [B] states in sight."""
+
+        def body(layer: JoinerLayer, x: jax.Array, memory: Memory) -> tuple[jax.Array, None]:
+            return layer(x, memory, reach, train=train), None
+
+        count, unroll = self.config.joiner_layers, self.config.width.unroll
+        return self._logits(scan_layers(self.joiner, count, body, x, memory, unroll=unroll)[0])
+
+    def attempt(
+        self, tokens: jax.Array, position: jax.Array, state: LayerState, heard: Heard, rule: Rule
+    ) -> Attempt:
+        """T more targets as an offline model writes them: what is heard is all, and no blank."""
+        if rule.asks_for_weights:
+            raise ValueError("the policy looks at attention, of which a CAAT's joiner tells none")
+        x, added = self.predict(tokens, position, state.past)
+        logits = self.join(x, state.memory, heard.lengths)
+        logits = jnp.where(jnp.arange(logits.shape[-1]) == BLANK, -jnp.inf, logits)
+        look = look_everywhere((len(tokens), state.pointer.shape[-1], tokens.shape[1]), heard)
+        layers = self.config.decoder_layers
+        look = jax.tree.map(lambda a: jnp.broadcast_to(a, (layers, *a.shape)), look)
+        return Attempt(logits=logits, layers=LayerStep(added=added, look=look))
+
+    def _predict_all(self, prefix: jax.Array, *, train: bool) -> jax.Array:
+        x = self.dropout(embed_positions(self.embedding(prefix)), deterministic=not train)
+        return self.predictor(x, View(causal=True), train=train)
+
+    def _with_everything(self, x: jax.Array, source: Source, *, train: bool) -> Decoded:
+        def body(layer: JoinerLayer, x: jax.Array, _: None) -> tuple[jax.Array, None]:
+            memory = layer.remember(source.states)
+            return layer(x, memory, source.lengths, train=train), None
+
+        count, unroll = self.config.joiner_layers, self.config.width.unroll
+        joined, _ = scan_layers(self.joiner, count, body, x, unroll=unroll)
+        delays = source.lengths[None, :, None, None].astype(jnp.float32)
+        delays = jnp.broadcast_to(delays, (1, x.shape[0], 1, x.shape[1]))
+        reading = Reading(energy=None, delays=delays, alpha=None)
+        return Decoded(logits=self._logits(joined), reading=reading)
+
+    def _logits(self, x: jax.Array) -> jax.Array:
+        x = self.norm(x)
+        return self.output(x) if self.config.output == "own" else self.embedding.attend(x)
+
+
+def pick(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Log-probabilities of the blank [B, U + 1] and the targets [B, U], by logits [B, U + 1, V]."""
+    logits = logits.astype(jnp.float32)
+    normaliser = jax.nn.logsumexp(logits, axis=-1)
+    label = jnp.take_along_axis(logits[:, :-1], targets[..., None], axis=-1)[..., 0]
+    return logits[..., BLANK] - normaliser, label - normaliser[:, :-1]

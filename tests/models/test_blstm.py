@@ -1,0 +1,114 @@
+"""The VGG-BLSTM encoder: what is padded and who else is there has no influence."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.models import config, presets
+from simuljax.models.blstm import VGGBLSTMEncoder
+from simuljax.nn.layers import Width
+from simuljax.nn.subsampling import state_count
+from simuljax.run import parameter_count
+from tests.decode import small
+from tests.random_parameters import random_parameters
+
+LENGTHS, FRAMES, FEATURES = [21, 9, 2, 0], 21, 7
+WIDTH = Width(model=6, hidden=5, heads=1, dropout=0.3)
+SPEECH = config.SpeechEncoder(kind="vgg_blstm", layers=3, shared=0, channels=2, ctc_after=2)
+MODEL = VGGBLSTMEncoder(SPEECH, WIDTH, ctc_classes=4)
+
+
+@pytest.fixture(scope="module")
+def features():
+    random = np.random.default_rng(0)
+    return random.normal(size=(len(LENGTHS), FRAMES, FEATURES)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def variables(features):
+    return random_parameters(MODEL, features, jnp.array(LENGTHS), train=False)
+
+
+@pytest.fixture(scope="module")
+def run(variables):
+    return small.fast(lambda x, lengths: MODEL.apply(variables, x, lengths, train=False))
+
+
+def test_padding_and_company_have_no_influence(features, run):
+    together = run(features, jnp.array(LENGTHS))
+    assert together.states.shape == (4, 6, 6) and together.ctc.shape == (4, 6, 4)
+    assert together.lengths.tolist() == [state_count(length) for length in LENGTHS]
+    real = np.arange(FRAMES)[:, None] < np.array(LENGTHS)[:, None, None]
+    rubbish = run(np.where(real, features, 1e3), jnp.array(LENGTHS))
+    np.testing.assert_array_equal(rubbish.states, together.states)
+    alone = run(features[1:2, :9], jnp.array([9]))
+    np.testing.assert_allclose(alone.states[0], together.states[1, :3], atol=1e-5)
+    np.testing.assert_allclose(alone.ctc[0], together.ctc[1, :3], atol=1e-5)
+    assert not together.states[1, 3:].any() and not together.states[3].any()
+
+
+def test_every_state_hears_every_frame_of_its_row(features, variables):
+    def first(x):
+        encoded: Any = MODEL.apply(variables, x, jnp.array(LENGTHS), train=False)
+        return encoded.states[:, 0].sum()
+
+    gradient = np.asarray(small.fast(jax.grad(first))(jnp.asarray(features)))
+    heard = np.arange(FRAMES) < np.array(LENGTHS)[:, None]
+    assert ((np.abs(gradient).max(-1) > 0) == heard)[:2].all()
+    assert not gradient[~heard].any()
+
+
+def test_dropout_stands_between_lstms(features, variables):
+    def states(layers):
+        speech = dataclasses.replace(SPEECH, layers=layers, ctc_after=None)
+        model = VGGBLSTMEncoder(speech, WIDTH, ctc_classes=4)
+        some = {"params": {k: v for k, v in variables["params"].items() if k != "ctc"}}
+
+        def run(key):
+            given = (features, jnp.array(LENGTHS))
+            encoded: Any = model.apply(some, *given, train=True, rngs={"dropout": key})
+            return encoded.states
+
+        return small.fast(jax.vmap(run))(jax.random.split(jax.random.key(0), 2))
+
+    one, other = states(layers=2)
+    assert np.abs(one - other).max() > 1e-3
+    one, other = states(layers=1)
+    np.testing.assert_array_equal(one, other)
+
+
+def test_layers_that_cannot_be_shared_are_refused():
+    with pytest.raises(ValueError, match="could share"):
+        config.SpeechEncoder(kind="vgg_blstm", layers=5, shared=3)
+
+
+# Of Nguyen et al.: target characters, BPE400 and BPE2k.
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "count"),
+    [
+        ("nguyen", 100, 156_856_356),
+        ("nguyen", 400, 157_778_256),
+        ("nguyen", 2_000, 162_695_056),
+        ("nguyen", 10_000, 187_279_056),
+        ("small_blstm", 10_000, 15_102_960),
+    ],
+)
+def test_has_its_size(name, vocabulary, count):
+    model = dataclasses.replace(getattr(presets, name)(), target_vocabulary=vocabulary)
+    assert parameter_count(model) == count
+
+
+def test_nguyens_size_by_hand():
+    """2 x (2 x conv), 5 x 2 directions of 1024, a map to 1024; attention, 2 x 1024, output."""
+    conv = 9 * (64 + 64 * 64 + 64 * 128 + 128 * 128) + 2 * 64 + 2 * 128
+    directions = [2 * 4 * 1024 * (below + 1024 + 1) for below in (21 * 128, *[2048] * 4)]
+    encoder = conv + sum(directions) + (2048 + 1) * 1024
+    attention = 2 * 1024 * 1024 + 2 * 1024
+    lstms = sum(4 * 1024 * (below + 1024 + 1) for below in (2048, 1024))
+    vocabulary = 400 * 1024 + 400 * (2048 + 1)
+    model = dataclasses.replace(presets.nguyen(), target_vocabulary=400)
+    assert parameter_count(model) == encoder + attention + lstms + vocabulary

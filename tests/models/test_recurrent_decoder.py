@@ -1,0 +1,253 @@
+"""The LSTM decoder: a pass, steps, and loops in NumPy agree; what is taken back leaves no trace."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.decode import offline
+from simuljax.decode.beam import Beam
+from simuljax.decode.listen import hear_speech, know
+from simuljax.decode.options import Decoding, LengthLimit
+from simuljax.decode.policies import FixedSteps
+from simuljax.decode.prefix import attempt, commit, init_prefix, replay
+from simuljax.decode.turn import nothing_told, tell
+from simuljax.models import config
+from simuljax.models.translator import source_of
+from simuljax.nn.layers import Width
+from simuljax.nn.monotonic import Monotonic
+from simuljax.nn.subsampling import state_count
+from simuljax.text import BOS, EOS
+from tests.decode import small
+from tests.oracles import beam as beam_oracle
+from tests.oracles import recurrent as oracle
+
+LENGTHS, STATES, TARGETS = [9, 4, 1], 9, 6
+DECODING = Decoding(limit=LengthLimit(ratio=0.4, constant=4))
+RULE = DECODING.rule(Monotonic())
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small.translator(
+        Monotonic(policy="offline"),
+        width=Width(model=16, hidden=12, heads=1, dropout=0.2),
+        speech=config.SpeechEncoder(kind="vgg_blstm", layers=2, shared=0, channels=2),
+        text=None,
+        decoder="lstm",
+    )
+
+
+@pytest.fixture(scope="module")
+def variables(model):
+    drawn = small.parameters(model, seed=5)
+    louder = jax.tree.map(lambda a: 2 * a, drawn["params"]["decoder"])
+    return {"params": drawn["params"] | {"decoder": louder}}
+
+
+@pytest.fixture(scope="module")
+def encoded():
+    return small.states(LENGTHS, STATES)
+
+
+@pytest.fixture(scope="module")
+def prefix():
+    return np.random.default_rng(1).integers(3, small.VOCABULARY, (len(LENGTHS), TARGETS))
+
+
+@pytest.fixture(scope="module")
+def known(model, variables, encoded):
+    points = model.text_decisions(encoded)
+    return know(model, variables, encoded, points, jnp.ones(len(LENGTHS), bool))
+
+
+@pytest.fixture(scope="module")
+def whole(model, variables, encoded, prefix):
+    """Logits of a training-time pass."""
+
+    def run(model):
+        source = source_of(encoded, model.text_decisions(encoded), jnp.int32(1))
+        return model.decode_each(prefix, [source], train=False)[0]
+
+    return small.fast(lambda: model.apply(variables, method=run))()
+
+
+@pytest.fixture(scope="module")
+def step(model, variables, known):
+    """One target further, whatever the model would write."""
+
+    @small.fast
+    def step(prefix, token, write):
+        tried = attempt(model, variables, prefix, known, RULE)
+        return tried, commit(prefix, tried, token, write, jnp.ones_like(write))
+
+    return step
+
+
+def test_a_pass_is_what_loops_give(whole, variables, encoded, prefix):
+    for row, length in enumerate(LENGTHS):
+        states = np.asarray(encoded.states[row, :length], np.float64)
+        expected = oracle.decode(prefix[row], states, variables["params"]["decoder"])
+        np.testing.assert_allclose(whole.logits[row], expected, atol=1e-5)
+    assert whole.reading.delays[0, :, 0].tolist() == [[length] * TARGETS for length in LENGTHS]
+
+
+def stepped(model, step, prefix):
+    """The prefix taken token by token, with an end of sentence tried and dropped before each."""
+    state = dataclasses.replace(init_prefix(model, len(prefix), 8, DECODING), token=prefix[:, 0])
+    logits, every = [], jnp.ones(len(prefix), bool)
+    for place in range(TARGETS):
+        _, dropped = step(state, jnp.full(len(prefix), EOS), ~every)
+        following = prefix[:, min(place + 1, TARGETS - 1)]
+        tried, state = step(dropped, jnp.asarray(following), every)
+        logits.append(tried.logits[:, 0])
+    return jnp.stack(logits, 1), state
+
+
+def test_steps_are_as_the_pass_and_what_is_dropped_leaves_no_trace(model, step, prefix, whole):
+    logits, state = stepped(model, step, prefix)
+    np.testing.assert_allclose(logits, whole.logits, atol=1e-5)
+    assert state.position.tolist() == [TARGETS] * len(LENGTHS)
+    assert not state.past.key[:, :, TARGETS:].any()
+
+
+def test_several_targets_at_once_are_as_one_by_one(model, variables, step, prefix, known):
+    """`replay` rebuilds what steps have kept, all of it."""
+    _, state = stepped(model, step, np.pad(prefix[:, :-1], [(0, 0), (1, 0)], constant_values=BOS))
+    tokens = jnp.asarray(np.pad(prefix[:, :-1], [(0, 0), (0, 3)]))
+    again = small.fast(lambda s: replay(model, variables, s, tokens, known, RULE))(state)
+    for kept, rebuilt in ((state.past.key, again.past.key), (state.past.value, again.past.value)):
+        np.testing.assert_allclose(rebuilt[:, :, :TARGETS], kept[:, :, :TARGETS], atol=1e-5)
+        assert rebuilt.shape == kept.shape
+
+
+def test_rows_go_on_from_places_of_their_own(step, model, prefix, whole):
+    """A row that waits for two steps is then where the others were."""
+    state = dataclasses.replace(init_prefix(model, len(prefix), 8, DECODING), token=prefix[:, 0])
+    for place in range(4):
+        writes = jnp.array([True, place >= 2, True])
+        at = state.position
+        tried, state = step(state, jnp.asarray(prefix)[jnp.arange(3), at + 1], writes)
+        expected = whole.logits[jnp.arange(3), at]
+        np.testing.assert_allclose(tried.logits[:, 0], expected, atol=1e-5)
+    assert state.position.tolist() == [4, 2, 4]
+
+
+def test_a_policy_that_asks_is_told_where_the_decoder_looks(model, variables, known, encoded):
+    rule = dataclasses.replace(RULE, frames=jnp.int32(2))
+    start = init_prefix(model, len(LENGTHS), 8, DECODING)
+    tried = small.fast(lambda rule: attempt(model, variables, start, known, rule))
+    look = tried(rule).layers.look
+    assert look.weights is not None and look.weights.shape == (2, 3, 1, 1, STATES)
+    params = variables["params"]["decoder"]["attention"]
+    for row, length in enumerate(LENGTHS):
+        states = np.asarray(encoded.states[row, :length], np.float64)
+        expected = oracle.attend(np.zeros(12), states, params)[1]
+        np.testing.assert_allclose(look.weights[0, row, 0, 0, :length], expected, atol=1e-6)
+    assert jax.eval_shape(tried, RULE).layers.look.weights is None
+
+
+@pytest.fixture(scope="module")
+def speech():
+    frames = np.array([33, 18, 5], np.int32)
+    features = np.random.default_rng(2).normal(size=(3, 33, small.FEATURES)).astype(np.float32)
+    return features, frames
+
+
+def sources(model, variables, speech):
+    """The states of each row alone, as loops take them, and the most tokens it may have."""
+
+    @small.fast
+    def encode(features, frames):
+        return model.apply(variables, features, frames, train=False, method="encode_speech")
+
+    encoded = encode(*speech)
+    for states, length in zip(encoded.states, encoded.lengths, strict=True):
+        yield np.asarray(states[:length], np.float64), DECODING.limit.of(int(length))
+
+
+def following(states, params):
+    """tokens -> log-probabilities of what comes next, from scratch."""
+    return lambda tokens: beam_oracle.log_softmax(oracle.decode([BOS, *tokens], states, params)[-1])
+
+
+@pytest.mark.parametrize("size", [None, pytest.param(3, marks=pytest.mark.slow)])
+def test_greedy_and_beam_find_what_loops_find(model, variables, speech, size):
+    how = None if size is None else Beam(size=size, length_penalty=0.5)
+
+    @small.fast
+    def translated(features, frames):
+        given = (model, variables, features, frames)
+        return offline.translate_speech(*given, decoding=DECODING, beam=how)
+
+    found = translated(*speech)
+    for row, (states, limit) in enumerate(sources(model, variables, speech)):
+        next_of = following(states, variables["params"]["decoder"])
+        best = beam_oracle.search(next_of, limit, size or 1, 0.5)[0]
+        assert found.tokens[row, : found.lengths[row]].tolist() == best.tokens
+        assert found.delays[row, : found.lengths[row]].tolist() == [len(states)] * len(best.tokens)
+    assert len({tuple(row) for row in np.asarray(found.tokens).tolist()}) > 1
+
+
+POLICY = FixedSteps(first_ms=80, step_ms=40, tokens=2)  # 8 and 4 frames
+STEPS = range(8, 34, 4)
+
+
+def test_fixed_steps_go_on_from_what_is_known(model, variables, speech):
+    """(k, s, N) of Nguyen et al.: re-encodes, keeps h and c, and drops an early end."""
+    decoding, (features, lengths) = dataclasses.replace(DECODING, policy=POLICY), speech
+    variables = fond_of_ending(variables)
+
+    @small.fast
+    def read(told, frames, ended):
+        known = hear_speech(model, variables, features, frames, ended)
+        rule = decoding.rule(model.config.monotonic)
+        how = {"heard": frames, "rule": rule, "decoding": decoding.fixed(), "history": "kept"}
+        return tell(model, variables, told, known, **how), known.memory.value[0, :, :, 0]
+
+    told, rows = nothing_told(model, 3, 20, decoding), [Row(variables) for _ in range(3)]
+    for heard in STEPS:
+        frames = np.minimum(heard, lengths)
+        told, states = read(told, frames, frames == lengths)
+        for row, some, count in zip(rows, np.asarray(states), frames, strict=True):
+            row.hear(some[: state_count(count)], ended=count == lengths[rows.index(row)])
+    past = told.prefix.past
+    for number, row in enumerate(rows):
+        count = int(told.written.count[number])
+        assert told.written.tokens[number, :count].tolist() == row.tokens
+        for kept, known in zip((past.key, past.value), row.known, strict=True):
+            np.testing.assert_allclose(kept[:, number, count - 1, 0], known, atol=1e-5)
+    assert sum(row.dropped for row in rows) > 1 and len(rows[0].tokens) > 4
+
+
+def fond_of_ending(variables):
+    decoder = variables["params"]["decoder"]
+    output = decoder["output"] | {"bias": decoder["output"]["bias"].copy()}
+    output["bias"][EOS] += 2.0
+    return {"params": variables["params"] | {"decoder": decoder | {"output": output}}}
+
+
+class Row:
+    """What one recording is told, step by step."""
+
+    def __init__(self, variables):
+        self.params = variables["params"]["decoder"]
+        self.known, self.tokens, self.dropped = oracle.nothing_known(self.params), [], 0
+
+    def hear(self, states, *, ended):
+        new, limit = 0, DECODING.limit.of(len(states))
+        while self.tokens[-1:] != [EOS] and len(self.tokens) < limit and (ended or new < 2):
+            before = self.tokens[-1] if self.tokens else BOS
+            logits, known = oracle.decode_step(before, self.known, states, self.params)
+            if logits.argmax() == EOS and not ended:
+                self.dropped += 1
+                return
+            self.known, new = known, new + 1
+            self.tokens.append(int(logits.argmax()))
+
+
+def test_what_it_cannot_do_is_refused():
+    with pytest.raises(ValueError, match="LSTM decoder needs 'offline'"):
+        small.translator(decoder="lstm")
