@@ -16,6 +16,7 @@ from simuljax.losses.joint import (
     sum_terms,
 )
 from simuljax.losses.latency import head_variance, latency
+from simuljax.losses.transducer import transducer
 
 __all__ = [
     "Branch",
@@ -33,4 +34,5 @@ __all__ = [
     "latency",
     "online_distillation",
     "sum_terms",
+    "transducer",
 ]

@@ -31,6 +31,7 @@ from simuljax.losses.cross_entropy import (
 )
 from simuljax.losses.ctc import ctc
 from simuljax.losses.latency import GATHERS, METRICS, head_variance, latency
+from simuljax.losses.transducer import transducer
 from simuljax.ops import arguments
 
 
@@ -46,6 +47,8 @@ class JointObjective:
     variance: float = 0.0
     ctc: float = 0.0  # of the transcript, on the speech encoder
     quantity: float = 0.0  # of learnt decision points, against the pieces of the transcript
+    transducer: float = 0.0  # of CAAT, beside cross-entropy with all of the source in sight
+    transducer_delay: float = 0.0  # of CAAT: its delay_scale
     smoothing: float = 0.1
     latency_metric: str = "DAL"
     latency_gather: str = "metric_then_heads"
@@ -69,6 +72,18 @@ class JointObjective:
         paired = (self.distillation, self.cross_attentive, self.decision_attentive)
         return any(paired) or self.translation > 0
 
+    def without_weights(self) -> "JointObjective":
+        """The same for all objectives that compute the same terms, however much these count."""
+        named = ("distillation", "cross_attentive", "translation", "decision_attentive")
+        named += ("ctc", "quantity", "transducer", "transducer_delay")
+        counts = {name: float(getattr(self, name) > 0) for name in named}
+        return dataclasses.replace(self, **counts, latency=0.0, variance=0.0)
+
+    @property
+    def needs_lattice(self) -> bool:
+        """Whether any term looks at CAAT's lattice."""
+        return bool(self.transducer or self.transducer_delay)
+
     def weights(self) -> dict[str, float]:
         text = self.latency if self.latency_on_text else 0.0
         return {
@@ -83,6 +98,8 @@ class JointObjective:
             "mt_variance": self.variance if self.latency_on_text else 0.0,
             "ctc": self.ctc,
             "quantity": self.quantity,
+            "transducer": self.transducer,
+            "transducer_delay": self.transducer_delay,
         }
 
 
@@ -101,6 +118,7 @@ class Branch:
     decided: Any = None  # [B]: the expected number of learnt decision points
     transcript: Any = None  # int32 [B, L], for CTC
     transcript_length: Any = None  # [B]: pieces, without end-of-sentence
+    lattice: Any = None  # of CAAT: blank [B, G, T + 1], label [B, G, T] and groups [B]
 
 
 @flax.struct.dataclass
@@ -137,6 +155,7 @@ def joint_terms(
     if speech is not None:
         terms |= _branch_terms("st", speech, targets, objective)
         terms |= _transcript_terms(speech, weights)
+        terms |= _lattice_terms(speech)
     if text is not None:
         terms |= _branch_terms("mt", text, targets, objective)
     if speech is not None and text is not None:
@@ -181,6 +200,8 @@ def _denominator_of(name: str) -> str:
     """Latency, variance and KD are divided by the tokens of their branch, not by sentences."""
     if name == "kd":
         return "st_nll"
+    if name == "transducer_delay":
+        return "transducer"
     branch, _, term = name.partition("_")
     return f"{branch}_nll" if term in ("latency", "variance") else name
 
@@ -217,6 +238,21 @@ def _transcript_terms(speech, weights):
         counts = (pieces > 0) & (speech.state_length > 0)
         terms["quantity"] = jnp.where(counts, off, 0), counts.astype(jnp.float32)
     return terms
+
+
+@jax.named_scope("transducer")
+def _lattice_terms(speech):
+    """Of CAAT; both are divided by tokens, so that they add up as those of a sentence do."""
+    if speech.lattice is None:
+        return {}
+    lattice, tokens = speech.lattice, speech.target_length
+    nll, delay = transducer(lattice.blank, lattice.label, lattice.groups, tokens)
+    counted = tokens > 0
+    tokens = tokens.astype(jnp.float32)
+    return {
+        "transducer": (jnp.where(counted, nll, 0), tokens),
+        "transducer_delay": (jnp.where(counted, delay, 0), tokens),
+    }
 
 
 def _paired_terms(speech, text, objective, weights):
