@@ -1,10 +1,13 @@
 """Words and pieces of words: vocabularies, where words end, and the cleaning of text.
 
 `learn` and `load` give a `Vocabulary` of any kind; `WordStream` turns the ids it is fed into
-words as soon as they are complete, and `count_words` counts them on the device.
+words as soon as they are complete, and `count_words` counts them on the device; `words_heard`
+counts those that a CTC head hears.
 """
 
 from simuljax.text.base import BOS, EOS, PAD, SPECIALS, UNK, Kind
+from simuljax.text.both_sides import Words
+from simuljax.text.ctc_words import ctc_labels, words_heard
 from simuljax.text.errors import VocabularyError
 from simuljax.text.normalise import clean, remove_annotations, spoken_form
 from simuljax.text.phonemes import phonemize
@@ -25,12 +28,15 @@ __all__ = [
     "WordBoundaries",
     "WordCount",
     "WordStream",
+    "Words",
     "clean",
     "count_words",
+    "ctc_labels",
     "learn",
     "load",
     "phonemize",
     "remove_annotations",
     "spoken_form",
     "word_boundaries",
+    "words_heard",
 ]
