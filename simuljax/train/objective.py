@@ -14,11 +14,19 @@ from simuljax.audio import Features, SpecAugment, Statistics, features_of, frame
 from simuljax.audio.spec_augment import spec_augment
 from simuljax.batch import Batch
 from simuljax.losses import Branch, JointObjective, TermSum
+from simuljax.models import config
 from simuljax.models.translator import Decoded, Encoded, Translator, source_of
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.decisions import Decisions
 from simuljax.nn.layers import real
-from simuljax.text import BOS
+from simuljax.nn.monotonic import Source
+from simuljax.text import (
+    BOS,
+    EOS,
+    Words,
+    count_words,
+    words_heard,
+)
 
 BATCH_KEYS = ("dropout", "noise", "augment", "policy")
 
@@ -56,8 +64,12 @@ def forward(
     heard_statistics: Statistics,
     objective: Objective,
     key: jax.Array | None,
+    words: Words | None = None,
 ) -> Forward:
-    """Sums of every term over the batch; with a key as in training, without as in validation."""
+    """Sums of every term over the batch; with a key as in training, without as in validation.
+
+    `words` serve models that decide at words heard, or count those that they write.
+    """
     keys: dict[str, jax.Array] = {}
     if key is not None:
         keys = dict(zip(BATCH_KEYS, jax.random.split(key, 4), strict=True))
@@ -67,7 +79,9 @@ def forward(
         rngs={name: keys[name] for name in BATCH_KEYS[:2] if name in keys},
         mutable=[STATISTICS] if train else False,
     )
-    speech, text = branches(bound, batch, heard_statistics, objective, k, keys if train else None)
+    speech, text = branches(
+        bound, batch, heard_statistics, objective, k, keys if train else None, words
+    )
     with jax.named_scope("losses"):
         terms = losses.joint_terms(speech, text, batch.target, objective.joint)
     right = {
@@ -86,6 +100,7 @@ def branches(
     objective: Objective,
     k: jax.Array,
     keys: Mapping[str, jax.Array] | None = None,
+    words: Words | None = None,
 ) -> tuple[Branch | None, Branch | None]:
     """Speech and text as the losses see them, of a model bound to its variables.
 
@@ -97,6 +112,7 @@ def branches(
         augment = keys["augment"] if keys else None
         features, frames = heard(batch, heard_statistics, objective, augment)
         encoded = bound.encode_speech(features, frames, train=train)
+        encoded = with_words(bound.config, encoded, words)
         labels = batch.words if bound.config.predecision.kind == "words" else batch.phonemes
         heard_of = encoded, bound.speech_decisions(encoded, labels, train=train)
     if bound.config.text is not None and (heard_of is None or objective.joint.needs_text):
@@ -104,11 +120,16 @@ def branches(
         read_of = encoded, bound.text_decisions(encoded)
     present = [given for given in (heard_of, read_of) if given is not None]
     sources = [source_of(encoded, decisions, k) for encoded, decisions in present]
+    if heard_of is not None and bound.config.monotonic.counts == "words":
+        written = words_before(batch.target, words)
+        sources[0] = dataclasses.replace(sources[0], written=written)
     decoded = bound.decode_each(shift(batch.target), sources, train=train)
     speech = text = None
     if heard_of is not None:
         speech = branch(decoded[0], *heard_of, batch.target_length)
         speech = with_transcript(speech, *heard_of, batch)
+        if objective.joint.needs_lattice:
+            speech = with_lattice(bound, speech, sources[0], batch, train=train)
     if read_of is not None:
         text = branch(decoded[-1], *read_of, batch.target_length)
     return speech, text
@@ -124,6 +145,24 @@ def heard(
     if key is not None and objective.augment is not None:
         features = spec_augment(key, features, frames, objective.augment)
     return features, frames
+
+
+def with_words(model: config.Translator, encoded: Encoded, words: Words | None) -> Encoded:
+    """With the words that the CTC head hears, if the model decides at them."""
+    if model.predecision.kind != "ctc_words" or encoded.ctc is None:
+        return encoded
+    if words is None:
+        raise ValueError("the model decides at words: say what words are (`words`)")
+    heard = words_heard(encoded.ctc, encoded.lengths, words.source)
+    return dataclasses.replace(encoded, words=heard)
+
+
+def words_before(target: jax.Array, words: Words | None) -> jax.Array:
+    """int32 [B, T]: words before the one that a target belongs to; of end-of-sentence, all."""
+    if words is None:
+        raise ValueError("wait-k counts words: say what words are (`words`)")
+    count = count_words(words.target, jnp.asarray(target), trailing="count")
+    return jnp.where(target == EOS, count, jnp.maximum(count - 1, 0))
 
 
 def branch(
@@ -154,6 +193,19 @@ def with_transcript(speech: Branch, encoded: Encoded, decisions: Decisions, batc
         transcript=batch.source,
         transcript_length=jnp.maximum(batch.source_length - 1, 0),  # without end-of-sentence
     )
+
+
+def with_lattice(
+    bound: Translator, speech: Branch, source: Source, batch: Batch, *, train: bool
+) -> Branch:
+    """The speech branch with the scores that CAAT's transducer loss needs."""
+    if bound.config.decoder != "caat":
+        raise ValueError(
+            f"the transducer counts in the objective, and the decoder is {bound.config.decoder!r}: "
+            "train a model with decoder='caat', or set transducer and transducer_delay to 0"
+        )
+    lattice = bound.lattice(jnp.asarray(batch.target), source, train=train)
+    return dataclasses.replace(speech, lattice=lattice)
 
 
 def accuracy(branch: Branch, target: jax.Array) -> TermSum:

@@ -8,7 +8,7 @@ that sees everything at once. Denominators come from lengths alone, so they are 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import flax.struct
 import jax
@@ -19,9 +19,11 @@ from simuljax.audio import Statistics
 from simuljax.batch import Batch
 from simuljax.losses import Loss, TermSum, combine
 from simuljax.models.translator import Translator
+from simuljax.text import Words
 from simuljax.train.objective import Forward, Objective, Variables, forward
 
 AXIS = "replicas"
+Random = Literal["rbg", "threefry"]
 
 
 @flax.struct.dataclass
@@ -73,6 +75,8 @@ class Update:
     objective: Objective
     optimiser: optax.GradientTransformation
     statistics: Statistics
+    words: Words | None = None
+    random: Random = "rbg"
 
     def whole(
         self, state: TrainState, batch: Batch, weights: Mapping[str, jax.Array], seed: jax.Array
@@ -95,7 +99,7 @@ class Update:
         totals: Mapping[str, jax.Array] | None,
     ) -> Gathered:
         """The part of the update's gradient that a micro-batch gives; totals None: it is alone."""
-        key = jax.random.fold_in(_key(seed, state.step), micro)
+        key = jax.random.fold_in(self._key(seed, state.step), micro)
 
         def loss(params: Any) -> tuple[jax.Array, Forward]:
             passed = self._forward(params, state.statistics, batch, key)
@@ -141,10 +145,15 @@ class Update:
         self, params: Any, statistics: Any, batch: Batch, key: jax.Array | None
     ) -> Forward:
         variables = Variables(params=params, statistics=statistics)
-        return forward(self.model, variables, batch, self.statistics, self.objective, key)
+        given = (batch, self.statistics, self.objective, key, self.words)
+        return forward(self.model, variables, *given)
 
+    def first_key(self, seed: jax.Array | int) -> jax.Array:
+        """Of a run."""
+        impl = {"rbg": "rbg", "threefry": "threefry2x32"}[self.random]
+        return jax.random.key(seed, impl=impl)
 
-def _key(seed: jax.Array, step: jax.Array) -> jax.Array:
-    """Of one replica in one update."""
-    key = jax.random.fold_in(jax.random.key(seed, impl="rbg"), step)
-    return jax.random.fold_in(key, jax.lax.axis_index(AXIS))
+    def _key(self, seed: jax.Array, step: jax.Array) -> jax.Array:
+        """Of one replica in one update."""
+        key = jax.random.fold_in(self.first_key(seed), step)
+        return jax.random.fold_in(key, jax.lax.axis_index(AXIS))

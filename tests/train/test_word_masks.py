@@ -1,0 +1,157 @@
+"""wait-k as a training mask, in words heard and words written (Papi et al. 2022, k_train)."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.losses import JointObjective
+from simuljax.models import config
+from simuljax.models.encoders import Encoded
+from simuljax.models.initialise import initialise
+from simuljax.models.translator import Translator, source_of
+from simuljax.nn.monotonic import Monotonic
+from simuljax.text import EOS, WordBoundaries, Words
+from simuljax.train.objective import Forward, Objective, Variables, forward, shift, words_before
+from tests.oracles.checks import everything_finite
+from tests.random_parameters import random_parameters
+from tests.train import small
+
+FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
+STATES = 14
+ALONE = JointObjective(
+    ctc=0.3, distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=0.0
+)
+
+
+def boundaries(size: int) -> WordBoundaries:
+    """Even pieces begin a word, odd ones go on; the first four are the special ones."""
+    ordinary = np.arange(size) >= 3
+    even = ordinary & (np.arange(size) % 2 == 0)
+    no = np.zeros(size, bool)
+    return WordBoundaries(starts_word=even, ends_word=no, has_text=ordinary, joins_next=no)
+
+
+WORDS = Words(source=boundaries(small.SOURCE), target=boundaries(small.TARGET))
+TARGET = np.array([[4, 5, 6, 8, 9, 9, EOS, 0], [6, 6, 6, EOS, 0, 0, 0, 0]])
+BEFORE = [[0, 0, 1, 2, 2, 2, 3], [0, 1, 2, 3]]  # words before each target's own
+
+
+def waiting(k: int, convention: Any = "stacl", **changes) -> Translator:
+    monotonic = Monotonic(policy="wait_k", wait_k=(k, k), counts="words", convention=convention)
+    given = {
+        "speech": config.SpeechEncoder(layers=2, shared=1, channels=16, ctc_after=1),
+        "predecision": config.PreDecision(kind="ctc_words"),
+        "monotonic": monotonic,
+    }
+    return Translator(small.translator(**given | changes))
+
+
+def test_words_before_a_target():
+    found = words_before(jnp.asarray(TARGET), WORDS)
+    for row, expected in enumerate(BEFORE):
+        assert found[row, : len(expected)].tolist() == expected
+
+
+WORD_ENDS = [[1, 4, 5, 9], [0, 3]]  # states at which a word is heard
+LENGTHS = [13, 6]
+
+
+def encoded() -> Encoded:
+    """States by random numbers, and the words that a perfect head hears in them."""
+    states = np.random.default_rng(0).normal(size=(2, STATES, 16)).astype(np.float32)
+    words = np.array([[sum(e <= s for e in ends) for s in range(STATES)] for ends in WORD_ENDS])
+    return Encoded(states=jnp.asarray(states), lengths=jnp.array(LENGTHS), words=jnp.asarray(words))
+
+
+def reach_by_rule(row: int, before: int, k: int) -> int:
+    """States that text wait-k lets be seen: those of so many words, or all if there are fewer."""
+    ends = WORD_ENDS[row]
+    return ends[before + k - 1] + 1 if before + k <= len(ends) else LENGTHS[row]
+
+
+@pytest.fixture(scope="module", params=["stacl", pytest.param("papi", marks=pytest.mark.slow)])
+def seen(request):
+    """int32 [B, T] for a k: the last state that a target's logits depend on, from 1."""
+    model, prefix = waiting(3, request.param), shift(jnp.asarray(TARGET))
+    heard, before = encoded(), words_before(jnp.asarray(TARGET), WORDS)
+
+    def run(model: Translator, states: jax.Array, k: jax.Array) -> Any:
+        given = dataclasses.replace(heard, states=states)
+        source = source_of(given, model.speech_decisions(given), k, before)
+        return model.decode_each(prefix, [source], train=False)[0]
+
+    params = random_parameters(model, heard.states, jnp.int32(1), method=run)
+
+    def last(k):
+        def logits(states):
+            decoded: Any = model.apply(params, states, k, method=run)
+            return decoded.logits.sum(-1)
+
+        influence = jnp.einsum("btbkd->btkd", jax.jacrev(logits)(heard.states))
+        touched = jnp.abs(influence).sum(-1) > 1e-9
+        return jnp.max(jnp.where(touched, jnp.arange(1, STATES + 1), 0), -1)
+
+    compiled = jax.jit(last).lower(jnp.int32(1)).compile(compiler_options=FAST)
+    return request.param, lambda k: np.asarray(compiled(jnp.int32(k)))
+
+
+@pytest.mark.parametrize("k", [1, 2, 9])
+def test_a_target_sees_the_words_that_wait_k_allows_and_no_state_more(k, seen):
+    convention, of = seen
+    found, more = of(k), k + (convention == "papi")
+    for row, words in enumerate(BEFORE):
+        expected = [reach_by_rule(row, n, more) for n in words]
+        assert found[row, : len(words)].tolist() == expected
+
+
+def passed(model: Translator, words: Words | None) -> tuple[Forward, Any]:
+    """A pass as in training, and BatchNorm's statistics before it."""
+    objective = Objective(joint=ALONE)
+    batch = jax.tree.map(jnp.asarray, small.batch())
+    params, statistics = initialise(model, jax.random.key(0, impl="rbg"))
+    variables = Variables(params=params, statistics=statistics)
+    key = jax.random.key(1, impl="rbg")
+    args = (batch, small.HEARD.statistics, objective, key, words)
+    return forward(model, variables, *args), statistics
+
+
+@pytest.mark.slow
+def test_the_objective_counts_words_where_the_model_does():
+    encoder = config.SpeechEncoder(
+        kind="conformer", layers=2, shared=1, channels=16, ctc_after=1, kernel=3
+    )
+    model = waiting(2, speech=encoder)
+    compiled = jax.jit(lambda: passed(model, WORDS)).lower().compile(compiler_options=FAST)
+    after, before = compiled()
+    assert {"st_nll", "ctc"} < set(after.sums)
+    assert everything_finite((after.sums, after.statistics))
+    moved = jax.tree.map(lambda old, new: np.abs(old - new).max() > 1e-4, before, after.statistics)
+    assert jax.tree.leaves(moved) == [True, True]  # mean and variance of the Conformer layer
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "decides at words"),
+        ({"predecision": config.PreDecision(step_ms=80)}, "counts words"),
+    ],
+)
+def test_without_words_it_says_so(changes, message):
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(lambda: passed(waiting(2, **changes), None))
+
+
+def test_words_heard_have_to_be_given():
+    model = waiting(2)
+    blind = dataclasses.replace(encoded(), words=None)
+    with pytest.raises(ValueError, match="words_heard"):
+        model.bind({"params": {}}).speech_decisions(blind)
+
+
+def test_words_cannot_be_heard_without_a_head():
+    with pytest.raises(ValueError, match="there is no CTC head"):
+        small.translator(predecision=config.PreDecision(kind="ctc_words"))
