@@ -13,11 +13,14 @@ recording, so an agent whose model has ended early reads on in silence until the
 import logging
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, get_args
 
 from simuljax.audio import RATE
+from simuljax.decode.choosing import NAMES, make_policy
 from simuljax.decode.listener import MS
 from simuljax.decode.options import Decoding, Gather, LengthLimit, Repetition
+from simuljax.decode.policies import Policy
 from simuljax.decode.stream import StreamLimits
 from simuljax.live import Stream, Word, load
 from simuljax.live_text import TextReader, TextWord
@@ -147,6 +150,35 @@ def add_common_args(parser: ArgumentParser) -> None:
     add("--repetition", type=int, nargs=2, metavar=("LONGEST", "TIMES"), help="guard against it")
     add("--max-states", type=int, default=limits.states, help="of a source: 40 ms, or a piece")
     add("--max-tokens", type=int, default=limits.tokens, help="of a translation")
+    add_policy_args(parser)
+
+
+def add_policy_args(parser: ArgumentParser) -> None:
+    """What decides for a run that was trained offline, and the options of each policy."""
+    group = parser.add_argument_group("policies of runs that were trained offline")
+    add = group.add_argument
+    add("--policy", choices=tuple(NAMES), help="by default such a run waits for the end")
+    add("--units", choices=("fixed", "ctc"), help="of wait-k")
+    add("--step-ms", type=int, help="of wait-k and fixed-steps: speech to a READ")
+    add("--convention", choices=("papi", "stacl"), help="of wait-k")
+    add("--trailing", choices=("count", "leave"), help="of wait-k: a word that may be unfinished")
+    add("--first-ms", type=int, help="of fixed-steps: k")
+    add("--tokens", type=int, help="of fixed-steps: N")
+    add("--agree", type=int, help="of local-agreement: hypotheses")
+    add("--beam", type=int, help="of local-agreement")
+    add("--last-frames", type=int, dest="frames", help="of align-att and ed-att: states")
+    add("--alpha", type=float, help="of ed-att")
+    add("--layer", type=int, help="of align-att and ed-att, from 1")
+    add("--heads", type=int, help="of align-att and ed-att: one of them, from 1")
+    add("--scores", choices=("paper", "release"), help="of align-att and ed-att")
+
+
+def policy_of(args: Namespace) -> Policy | None:
+    """The policy that the arguments ask for."""
+    if args.policy is None:
+        return None
+    names = {field.name for kind in NAMES.values() for field in fields(kind)}
+    return make_policy(args.policy, {name: getattr(args, name) for name in names if name in args})
 
 
 def settings(args: Namespace) -> dict[str, Any]:
@@ -162,6 +194,7 @@ def settings(args: Namespace) -> dict[str, Any]:
         "avoid_eos_while_reading": args.avoid_eos_while_reading,
         "limit": LengthLimit(ratio=args.length_ratio, constant=args.length_constant),
         "repetition": repetition,
+        "policy": policy_of(args),
         "states": args.max_states,
         "tokens": args.max_tokens,
     }

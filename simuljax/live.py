@@ -25,17 +25,19 @@ import numpy as np
 
 from simuljax.audio import RATE, AudioError, as_int16, features_of, frame_count, read_audio
 from simuljax.decode.beam import Beam
+from simuljax.decode.caat import CaatDecoder
 from simuljax.decode.engine import Engine
 from simuljax.decode.listener import MS, STATE, Listener, Sentences, Word
 from simuljax.decode.offline import translate_speech, translate_text
 from simuljax.decode.options import Decoding
+from simuljax.decode.policies import PolicyError
 from simuljax.decode.reread import RereadingDecoder, padded
 from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits
 from simuljax.models import config
 from simuljax.models.translator import Translator as Network
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.run import Run, RunError, learnt, open_run
-from simuljax.text import EOS
+from simuljax.text import EOS, Words
 from simuljax.train.average import Loaded, Which
 
 hear = jax.jit(features_of, static_argnums=1)  # compiled once per shape, whoever asks
@@ -99,7 +101,7 @@ class Translator:
         sound, heard = padded(samples), self.run.heard
         frames = jnp.array([frame_count(len(samples), heard.features.filterbank)])
         given = (self.network, self.variables, self._features(sound), frames)
-        whole = translate_speech(*given, beam=_beam(beam))
+        whole = translate_speech(*given, beam=_beam(beam), words=self.words)
         return self._text(whole.tokens[0], whole.lengths[0])
 
     def translate_text(self, text: str, *, beam: int = 1) -> str:
@@ -124,12 +126,14 @@ class Translator:
     ) -> Engine:
         """Up to so many live streams at once on this device; see `simuljax.decode.engine`."""
         chosen = Streaming.of(overrides)
-        ear = self.ear(chosen)
-        if not isinstance(ear, Incremental):
+        if not self.goes_on(chosen):
             raise RunError(
-                f"the encoder of {self.run.directory} reads all sound anew at every READ, which "
-                "many streams at once cannot afford: train the streaming encoder, or use stream()"
+                f"{self.run.directory} reads all sound anew at every READ, for its encoder or the "
+                "policy, which many streams at once cannot afford: train the streaming encoder, "
+                "or use stream()"
             )
+        ear = self.ear(chosen)
+        assert isinstance(ear, Incremental)
         return Engine(
             ear.decoder,
             ear.learnt,
@@ -146,24 +150,40 @@ class Translator:
 
     def listener(self, chosen: Streaming) -> Listener:
         """The books of one stream."""
+        policy = chosen.decoding.policy
         return Listener(
             self.run.target,
             read=self.read_size(chosen),
             most=chosen.limits.states * STATE,
             sentences=chosen.sentences,
             rate=chosen.rate,
+            first=first * MS if policy and (first := policy.first_read_ms) else None,
         )
 
     def read_size(self, chosen: Streaming) -> int:
         """Samples of a READ."""
-        model = with_step(self.run.model, chosen.predecision_ms)
-        return (chosen.read_ms or model.predecision.step_ms) * MS
+        model, policy = with_step(self.run.model, chosen.predecision_ms), chosen.decoding.policy
+        usual = (policy.read_ms if policy else None) or model.predecision.step_ms
+        return (chosen.read_ms or usual) * MS
+
+    def goes_on(self, chosen: Streaming) -> bool:
+        """Whether a READ goes on from the one before; or else all sound is heard anew."""
+        speech, policy = self.run.model.speech, chosen.decoding.policy
+        streams = speech is not None and speech.kind == "streaming"
+        return streams and (policy is None or policy.is_incremental)
+
+    @functools.cached_property
+    def words(self) -> Words:
+        """What the run's ids say about words."""
+        return Words.of(self.run.source, self.run.target)
 
     @functools.cache  # noqa: B019 (compiled functions live as long as their translator)
     def ear(self, chosen: Streaming) -> "Incremental | Rereading":
         """What streams with these settings share: compiled once."""
-        kind = self.run.model.speech.kind if self.run.model.speech else None
-        return (Incremental if kind == "streaming" else Rereading)(self, chosen)
+        try:
+            return (Incremental if self.goes_on(chosen) else Rereading)(self, chosen)
+        except PolicyError as error:
+            raise RunError(f"{self.run.directory}: {error}") from None
 
 
 class Stream:
@@ -210,14 +230,16 @@ class Incremental:
     def __init__(self, translator: Translator, chosen: Streaming):
         run = translator.run
         model = with_step(run.model, chosen.predecision_ms)
-        self.decoder = StreamingDecoder(
+        groups = model.decoder == "caat" and chosen.decoding.policy is None
+        self.decoder = (CaatDecoder if groups else StreamingDecoder)(
             model=Network(model),
             features=run.heard.features,
             decoding=chosen.decoding,
             limits=chosen.limits,
         )
         self.size = translator.read_size(chosen)
-        self.learnt = self.decoder.learnt(translator.variables, run.heard.statistics)
+        given = (translator.variables, run.heard.statistics, translator.words)
+        self.learnt = self.decoder.learnt(*given)
         self.step = jax.jit(self.decoder.step, donate_argnums=1)
         self.fresh = _placed(self.decoder.init(self.learnt, 1))
         list(self.listen(self.begin(), np.zeros(0, np.int16), False))  # compiles
@@ -257,7 +279,8 @@ class Rereading:
             decoding=chosen.decoding,
             limits=chosen.limits,
         )
-        self.learnt = self.decoder.learnt(translator.variables, run.heard.statistics)
+        given = (translator.variables, run.heard.statistics, translator.words)
+        self.learnt = self.decoder.learnt(*given)
         self.read = jax.jit(self.decoder.read)
         self.fresh = _placed(self.decoder.init(1))
         self.most = chosen.limits.states * STATE

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simuljax.decode.policies import PolicyError
 from simuljax.decode.reread import SHORTEST_TEXT, RereadingTextDecoder, RereadState, padded
 from simuljax.decode.stream import Events
 from simuljax.live import Streaming, Translator
@@ -52,7 +53,10 @@ class TextReader:
         self.decoder = RereadingTextDecoder(
             model=translator.network, decoding=chosen.decoding, limits=chosen.limits
         )
-        self.learnt = self.decoder.learnt(translator.variables)
+        try:
+            self.learnt = self.decoder.learnt(translator.variables, translator.words)
+        except PolicyError as error:
+            raise RunError(f"{run.directory}: {error}") from None
         self.compiled = jax.jit(self.decoder.read)
         self.read(self.begin(), [], ended=False)  # compiles the first shape
 

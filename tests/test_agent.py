@@ -14,7 +14,9 @@ import soundfile
 import simuljax
 from simuljax.audio import as_int16, extract, normalise
 from simuljax.decode.options import Decoding
+from simuljax.decode.policies import WaitK
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
+from simuljax.nn.monotonic import Monotonic
 from simuljax.text import EOS, WordStream
 from simuljax.text.word_pieces import read_by_words
 from tests.test_live import noise, write_run
@@ -100,6 +102,29 @@ def test_simuleval_gets_what_is_simulated_of_speech(run, tmp_path, way):
     assert len(set(early)) > 2, "nothing was written before the end: this shows little"
     for entry in log:
         assert all(np.array(entry["elapsed"]) > entry["delays"])
+
+
+@needs_simuleval
+@pytest.mark.slow
+def test_simuleval_gets_what_is_simulated_under_a_policy(tmp_path):
+    run = write_run(tmp_path / "run", monotonic=Monotonic(policy="offline"))
+    translator = simuljax.load(run)
+    source = read_by_words(translator.run.source, TEXTS)
+    decoding = Decoding(policy=WaitK(k=2, convention="stacl"), force_finish=True)
+    given = (source.tokens, source.lengths, source.units)
+    how = {"decoding": decoding, "words": translator.words}
+    done = simulate_text(translator.network, translator.variables, *given, **how)
+    wanted = []
+    for row, words in enumerate(source.words):
+        count = int(done.lengths[row])
+        delays = np.minimum(done.delays[row, :count], words)
+        wanted.append(words_of(translator, done.tokens[row, :count], delays))
+    agent = ["--agent-class", "simuljax.agent.TextAgent", "--run", str(run), "--force-finish"]
+    policy = ["--policy", "wait-k", "--k", "2", "--convention", "stacl"]
+    log = driven(tmp_path, TEXTS, *agent, *policy)
+    assert pairs(log) == wanted
+    early = [d for entry in log for d in entry["delays"] if d < entry["source_length"]]
+    assert early, "nothing was written before the end: this shows little"
 
 
 @needs_simuleval

@@ -47,7 +47,8 @@ def write_run(directory: Path, **changes: Any) -> Path:
         "features": 10,
     }
     waiting = Monotonic(policy="wait_k", wait_k=(2, 2))  # so that something comes at every READ
-    model = translator(waiting, **sizes | changes)
+    given: dict[str, Any] = {"monotonic": waiting} | sizes | changes
+    model = translator(**given)
     features = Features(filterbank=Filterbank(bins=10))
     mean, std = np.full(10, 9.0, np.float32), np.full(10, 3.0, np.float32)
     statistics = Statistics(mean=mean, std=std, frames=1)

@@ -18,7 +18,14 @@ from simuljax.live import Translator
 from simuljax.live_text import TextReader, TextWord
 from simuljax.nn.monotonic import Monotonic
 from simuljax.run import Run, RunError
-from simuljax.text import EOS, Vocabulary, VocabularyConfig, VocabularyError, WordStream, learn
+from simuljax.text import (
+    EOS,
+    Vocabulary,
+    VocabularyConfig,
+    VocabularyError,
+    WordStream,
+    learn,
+)
 from simuljax.text.word_pieces import read_by_words
 from simuljax.train.average import Loaded
 from tests.decode.small import FEATURES, compilations, parameters, translator

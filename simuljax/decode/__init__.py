@@ -8,6 +8,7 @@
     listener   what lies between samples and words on the host
     engine     many live streams in the rows of one batch
     options    what can be chosen
+    policies   what decides for models that were trained offline; `judging` does it, on arrays
 
 Hard decisions are those of the training-time forward pass with p rounded to 0 or 1, run on what
 has been heard so far.

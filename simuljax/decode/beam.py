@@ -27,9 +27,9 @@ import numpy as np
 
 from simuljax.decode.hypotheses import Hypotheses, no_hypotheses
 from simuljax.decode.options import Decoding
-from simuljax.decode.prefix import Known, Prefix, attempt, commit, init_prefix
+from simuljax.decode.prefix import Known, Prefix, attempt, commit, init_prefix, take_rows
 from simuljax.decode.repetition import repeated
-from simuljax.decode.writing import limit_of
+from simuljax.decode.writing import Written, limit_of
 from simuljax.models.translator import Attempt, Translator
 from simuljax.nn.pointers import Rule
 from simuljax.text import EOS
@@ -76,11 +76,22 @@ class _Turn:
 
 
 def search(
-    model: Translator, variables: Any, known: Known, *, rule: Rule, decoding: Decoding, beam: Beam
+    model: Translator,
+    variables: Any,
+    known: Known,
+    *,
+    rule: Rule,
+    decoding: Decoding,
+    beam: Beam,
+    start: tuple[Prefix, Written] | None = None,
 ) -> Hypotheses:
-    """The best hypotheses of sources that have ended."""
-    room, size = decoding.limit.of(known.size), beam.size
-    limit, weights = limit_of(known.heard, room, decoding), beam.weights(room)
+    """The best hypotheses of sources that have ended.
+
+    With `start`, those that begin with what has been written, which has no influence on scores but
+    by its length; a prefix that is finished stays as it is.
+    """
+    room = decoding.limit.of(known.size) if start is None else start[0].room
+    limit, weights, size = limit_of(known.heard, room, decoding), beam.weights(room), beam.size
     sources = _repeat(known, size)
 
     def turn(state: _Turn) -> _Turn:
@@ -95,15 +106,35 @@ def search(
         prefix = _follow(state.prefix, tried, jnp.take_along_axis(parent, lives, 1), live)
         return _Turn(prefix=prefix, live=live, ended=ended, over=over)
 
-    nothing = no_hypotheses(known.batch, size, room)
-    start = _Turn(
-        prefix=init_prefix(model, known.batch * size, room, decoding),
-        live=dataclasses.replace(nothing, log_prob=nothing.log_prob.at[:, 0].set(0)),
-        ended=nothing,
-        over=limit == 0,
-    )
-    last = jax.lax.while_loop(lambda state: ~state.over.all(), turn, start)
+    first = _begin(model, known.batch, room, decoding, beam, limit, start)
+    last = jax.lax.while_loop(lambda state: ~state.over.all(), turn, first)
     return _in_order(last, weights)
+
+
+def _begin(
+    model: Translator,
+    batch: int,
+    room: int,
+    decoding: Decoding,
+    beam: Beam,
+    limit: jax.Array,
+    start: tuple[Prefix, Written] | None,
+) -> _Turn:
+    """One hypothesis of each source: nothing, or what has been written."""
+    nothing = no_hypotheses(batch, beam.size, room)
+    live = dataclasses.replace(nothing, log_prob=nothing.log_prob.at[:, 0].set(0))
+    if start is None:
+        prefix = init_prefix(model, batch * beam.size, room, decoding)
+        return _Turn(prefix=prefix, live=live, ended=nothing, over=limit == 0)
+    prefix, written = start
+    given = (written.tokens, written.count, written.reach)
+    tokens, lengths, delays = (jnp.repeat(a[:, None], beam.size, 1) for a in given)
+    return _Turn(
+        prefix=take_rows(prefix, jnp.repeat(jnp.arange(batch), beam.size)),
+        live=dataclasses.replace(live, tokens=tokens, lengths=lengths, delays=delays),
+        ended=nothing,
+        over=prefix.finished | (written.count >= limit),
+    )
 
 
 def _repeat(known: Known, size: int) -> Known:
@@ -173,18 +204,10 @@ def _follow(prefix: Prefix, tried: Attempt, parent: jax.Array, live: Hypotheses)
     """The prefix of every live hypothesis, from that of its parent [B, K]."""
     batch, size = parent.shape
     rows = (jnp.arange(batch)[:, None] * size + parent).reshape(-1)
-    layers, past = jax.tree.map(lambda a: a[:, rows], (tried.layers, prefix.past))
-    of_parent = Prefix(
-        past=past,
-        pointer=prefix.pointer[:, rows],
-        position=prefix.position[rows],
-        token=prefix.token[rows],
-        recent=prefix.recent[rows],
-        finished=prefix.finished[rows],
-    )
+    layers = jax.tree.map(lambda a: a[:, rows], tried.layers)
     everywhere = jnp.ones(rows.shape, bool)
     tried = dataclasses.replace(tried, layers=layers)
-    return commit(of_parent, tried, live.last.reshape(-1), everywhere, everywhere)
+    return commit(take_rows(prefix, rows), tried, live.last.reshape(-1), everywhere, everywhere)
 
 
 def _in_order(last: _Turn, weights: jax.Array) -> Hypotheses:

@@ -56,10 +56,21 @@ class Listener:
     """Sound in, READs out; tokens in, words out."""
 
     def __init__(
-        self, target: Vocabulary, *, read: int, most: int, sentences: Sentences, rate: int = RATE
+        self,
+        target: Vocabulary,
+        *,
+        read: int,
+        most: int,
+        sentences: Sentences,
+        rate: int = RATE,
+        first: int | None = None,
     ):
-        """READs of `read` samples; sentences of at most `most`, at 16 kHz."""
+        """READs of `read` samples; sentences of at most `most`, at 16 kHz.
+
+        The first READ of a sentence is of `first` samples, if given.
+        """
         self.target, self.sentences, self.read = target, sentences, read
+        self.first = first or read
         self.most = max(1, most // read - 1) * read
         self.incoming, self.rate = Incoming(rate), rate
         nothing = np.zeros(0, np.int16)
@@ -78,10 +89,15 @@ class Listener:
         return self.needed.ms
 
     @property
+    def size(self) -> int:
+        """Samples of the next READ."""
+        return self.first if self.anew else self.read
+
+    @property
     def ready(self) -> bool:
         """Whether there is a READ."""
         there = len(self.again) + len(self.waiting)
-        return not self.finished and (self.ended or there >= self.read)
+        return not self.finished and (self.ended or there >= self.size)
 
     @property
     def waiting_ms(self) -> float:
@@ -117,8 +133,9 @@ class Listener:
         """The next READ, if there is one."""
         if not self.ready:
             return None
-        old, self.again = self.again[: self.read], self.again[self.read :]
-        count = self.read - len(old)
+        size = self.size
+        old, self.again = self.again[:size], self.again[size:]
+        count = size - len(old)
         new, self.waiting = self.waiting[:count], self.waiting[count:]
         chunk = np.concatenate([old, new])
         self._hear(len(new))

@@ -3,6 +3,7 @@
 Where words are committed while the source is live there is no beam, since none can be taken back.
 """
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from simuljax.decode.beam import Beam, search
+from simuljax.decode.counting import counting_of
 from simuljax.decode.listen import hear_speech, hear_text, know
 from simuljax.decode.options import Decoding
 from simuljax.decode.prefix import Known, init_prefix
@@ -19,6 +21,7 @@ from simuljax.decode.writing import nothing_written, write_on
 from simuljax.models.translator import Encoded, Translator
 from simuljax.nn.decisions import Decisions
 from simuljax.nn.pointers import Rule
+from simuljax.text import Words
 
 
 @flax.struct.dataclass
@@ -39,14 +42,16 @@ def translate_speech(
     *,
     decoding: Decoding | None = None,
     beam: Beam | None = None,
+    words: Words | None = None,
 ) -> Translation:
     """The best tokens for normalised features [B, F, D], of which `frames` [B] are real.
 
     `variables` are those of `model.apply`: {"params": ...} and BatchNorm's statistics, if any.
-    `labels` [B, F] serve models that decide at words or phonemes. Without a beam: greedily.
+    `labels` [B, F] serve models that decide at words or phonemes, `words` those that hear words by
+    themselves. Without a beam: greedily.
     """
-    decoding = decoding or Decoding()
-    rule = decoding.rule(model.config.monotonic)
+    decoding = _unhurried(decoding)
+    rule = decoding.rule(model.config.monotonic, words)
     given = (variables, features, jnp.asarray(frames), labels, rule)
     return _speech(model, decoding.fixed(), beam, *given)
 
@@ -61,7 +66,7 @@ def translate_text(
     beam: Beam | None = None,
 ) -> Translation:
     """The best tokens for transcripts [B, L], end-of-sentence included."""
-    decoding = decoding or Decoding()
+    decoding = _unhurried(decoding)
     rule = decoding.rule(model.config.monotonic)
     given = (variables, tokens, jnp.asarray(lengths), rule)
     return _text(model, decoding.fixed(), beam, *given)
@@ -77,15 +82,22 @@ def translate_states(
     beam: Beam | None = None,
 ) -> Translation:
     """The best tokens for what an encoder gave."""
-    decoding = decoding or Decoding()
+    decoding = _unhurried(decoding)
     rule = decoding.rule(model.config.monotonic)
     return _states(model, decoding.fixed(), beam, variables, encoded, decisions, rule)
+
+
+def _unhurried(decoding: Decoding | None) -> Decoding:
+    """Without a policy: there is nothing to wait for."""
+    return dataclasses.replace(decoding, policy=None) if decoding else Decoding()
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _speech(model, decoding, beam, variables, features, frames, labels, rule) -> Translation:
     ended = jnp.ones(frames.shape, bool)
-    known = hear_speech(model, variables, features, frames, ended, labels)
+    given = (features, frames, ended, labels)
+    counting = counting_of(model.config, decoding, rule)
+    known = hear_speech(model, variables, *given, counting=counting)
     return _write(model, decoding, beam, variables, known, rule)
 
 

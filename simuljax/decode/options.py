@@ -6,8 +6,10 @@ from typing import Literal, get_args
 
 import jax.numpy as jnp
 
+from simuljax.decode.policies import Policy, PolicyError, WaitK
 from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.pointers import Rule
+from simuljax.text import Words
 
 Gather = Literal["any", "majority", "mean"]
 
@@ -45,12 +47,27 @@ class Repetition:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """CAAT's beam: hypotheses inside a group, and those that live on after it (1: committed)."""
+
+    inside: int = 5  # 1: greedy
+    across: int = 1
+    longest: int = 32  # labels in a group while the source is live
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.across <= self.inside or self.longest < 1:
+            raise ValueError(f"{self}: needs 1 <= across <= inside, and longest from 1")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Decoding:
     """When to write, and what not to.
 
     `gather`: the decoder reads if `any` head waits, if the `majority` of all heads of all layers
     does, or if the `mean` of their probabilities of writing, each at the decision where the head
     stands, is below the threshold. A head that is overruled attends as from the last decision.
+
+    `policy` decides in place of the heads, for models that were trained offline.
 
     While the source is live, `force_finish` lets end-of-sentence write nothing and read on, and
     `avoid_eos_while_reading` takes the best other token in its place.
@@ -63,6 +80,8 @@ class Decoding:
     avoid_eos_while_reading: bool = False
     limit: LengthLimit = field(default_factory=LengthLimit)
     repetition: Repetition | None = None
+    blocks: Blocks = field(default_factory=Blocks)  # of CAAT
+    policy: Policy | None = None  # None: as the model decides; an offline one waits for the end
 
     def __post_init__(self) -> None:
         if self.gather not in get_args(Gather):
@@ -72,12 +91,19 @@ class Decoding:
         if self.k is not None and self.k < 1:
             raise ValueError(f"k is {self.k}; wait-k reads at least 1 unit before it writes")
 
-    def rule(self, monotonic: Monotonic) -> Rule:
-        """What of this is an array, so that a sweep over it compiles once."""
+    def rule(self, monotonic: Monotonic, words: Words | None = None) -> Rule:
+        """What of this is an array, so that a sweep over it compiles once.
+
+        Policies that count words need what ids say about them.
+        """
         k = sum(monotonic.wait_k) // 2 if self.k is None else self.k
-        energy = math.log(self.threshold / (1 - self.threshold))
-        return Rule(energy=jnp.float32(energy), k=jnp.int32(k))
+        energy = jnp.float32(math.log(self.threshold / (1 - self.threshold)))
+        if isinstance(self.policy, WaitK) and words is None:
+            raise PolicyError("WaitK counts words: give words=Words.of(source, target) too")
+        arrays = {} if self.policy is None else self.policy.arrays()
+        return Rule(**{"energy": energy, "k": jnp.int32(k), "words": words} | arrays)
 
     def fixed(self) -> "Decoding":
         """The rest, which is compiled in."""
-        return replace(self, threshold=0.5, k=None)
+        policy = None if self.policy is None else self.policy.fixed()
+        return replace(self, threshold=0.5, k=None, policy=policy)

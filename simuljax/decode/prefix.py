@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from simuljax.decode.options import Decoding
-from simuljax.models.translator import Attempt, Translator
+from simuljax.decode.policies import WaitK
+from simuljax.models.translator import Attempt, Translator, init_past
 from simuljax.nn.attention import Past
 from simuljax.nn.pointers import Heard, Memory, Rule
 from simuljax.nn.transformer import LayerState
-from simuljax.text import BOS, PAD
+from simuljax.text import BOS, PAD, WordCount
 
 
 @flax.struct.dataclass
@@ -21,6 +22,7 @@ class Known:
 
     memory: Memory  # layers first
     heard: Heard
+    units: jax.Array | None = None  # int32 [B]: what wait-k counts, if it decides: words heard
 
     @property
     def batch(self) -> int:
@@ -43,6 +45,7 @@ class Prefix:
     token: jax.Array  # int32 [B]: the last of them, or begin-of-sentence
     recent: jax.Array  # int32 [B, R]: the last of them, for the guard against repetition
     finished: jax.Array  # bool [B]: nothing more will be written
+    words: WordCount | None = None  # of them, if wait-k decides
 
     @property
     def room(self) -> int:
@@ -52,16 +55,17 @@ class Prefix:
 
 def init_prefix(model: Translator, batch: int, room: int, decoding: Decoding) -> Prefix:
     """Nothing written, and room for so many tokens."""
-    c, width = model.config, model.config.width
-    shape = (c.decoder_layers, batch, room, width.heads, width.model // width.heads)
+    past = init_past(model.config, batch, room)
+    layers, _, _, heads, _ = past.key.shape
     window = decoding.repetition.window if decoding.repetition else 0
     return Prefix(
-        past=Past(key=jnp.zeros(shape, width.dtype), value=jnp.zeros(shape, width.dtype)),
-        pointer=jnp.zeros((c.decoder_layers, batch, width.heads), jnp.int32),
+        past=past,
+        pointer=jnp.zeros((layers, batch, heads), jnp.int32),
         position=jnp.zeros(batch, jnp.int32),
         token=jnp.full(batch, BOS, jnp.int32),
         recent=_no_tokens(batch, window),
         finished=jnp.zeros(batch, bool),
+        words=WordCount.begin((batch,)) if isinstance(decoding.policy, WaitK) else None,
     )
 
 
@@ -98,6 +102,7 @@ def commit(
         token=jnp.where(write, token, prefix.token),
         recent=jnp.where(write[:, None], recent, prefix.recent),
         finished=prefix.finished,
+        words=prefix.words,
     )
 
 
@@ -112,6 +117,7 @@ def replay(
     before = jnp.pad(tokens[:, :-1], [(0, 0), (1, 0)], constant_values=BOS)
     nothing = jax.tree.map(lambda a: a[:, :, :0], prefix.past)
     start = LayerState(past=nothing, memory=known.memory, pointer=jnp.zeros_like(prefix.pointer))
+    rule = dataclasses.replace(rule, frames=None)  # nothing is decided: no weights are needed
     given = (before, jnp.zeros_like(prefix.position), start, known.heard, rule)
     passed: Any = model.apply(variables, *given, method="attempt")
     last = jnp.maximum(prefix.position - 1, 0)[None, :, None, None]
@@ -121,6 +127,26 @@ def replay(
         past=passed.layers.added,
         pointer=jnp.where((prefix.position > 0)[:, None], pointer, 0),
     )
+
+
+def take_rows(prefix: Prefix, rows: jax.Array) -> Prefix:
+    """The prefixes of these rows [J]."""
+    return Prefix(
+        past=jax.tree.map(lambda a: a[:, rows], prefix.past),
+        pointer=prefix.pointer[:, rows],
+        position=prefix.position[rows],
+        token=prefix.token[rows],
+        recent=prefix.recent[rows],
+        finished=prefix.finished[rows],
+        words=jax.tree.map(lambda a: a[rows], prefix.words),
+    )
+
+
+def recent_of(tokens: jax.Array, count: jax.Array, window: int) -> jax.Array:
+    """int32 [B, window]: the last of the first `count` [B] of tokens [B, N]: `Prefix.recent`."""
+    place = count[:, None] - window + jnp.arange(window)
+    found = jnp.take_along_axis(tokens, jnp.maximum(place, 0), 1)
+    return jnp.where(place >= 0, found, _no_tokens(len(tokens), window))
 
 
 def _no_tokens(batch: int, window: int) -> jax.Array:

@@ -13,14 +13,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.audio import RATE, Features, features_of, frame_count
+from simuljax.audio import RATE, Features, Statistics, features_of, frame_count
+from simuljax.decode.choosing import check_policy, usual_history
+from simuljax.decode.counting import count_units, counting_of
 from simuljax.decode.listen import hear_speech, hear_text
 from simuljax.decode.options import Decoding
-from simuljax.decode.prefix import Known, Prefix, init_prefix, replay
+from simuljax.decode.policies import History
+from simuljax.decode.prefix import Known
 from simuljax.decode.stream import Events, Learnt, StreamLimits
-from simuljax.decode.writing import Written, nothing_written, write_on
+from simuljax.decode.turn import Told, nothing_told, tell
+from simuljax.decode.writing import Written
 from simuljax.models.translator import Translator
 from simuljax.nn.pointers import Rule
+from simuljax.text import Words
 
 SHORTEST = 4 * RATE  # samples of the smallest shape; each further one is twice as long
 SHORTEST_TEXT = 32  # tokens
@@ -28,10 +33,10 @@ SHORTEST_TEXT = 32  # tokens
 
 @flax.struct.dataclass
 class RereadState:
-    """Streams between two READs: all that was written, and the decoder as it left it."""
+    """Streams between two READs."""
 
-    prefix: Prefix
-    written: Written
+    told: Told
+    reads: jax.Array  # int32 [B]
 
 
 @flax.struct.dataclass
@@ -52,32 +57,35 @@ class _Rereading:
 
     def init(self, batch: int) -> RereadState:
         """Streams that have heard nothing."""
-        return RereadState(
-            prefix=init_prefix(self.model, batch, self.limits.tokens, self.decoding),
-            written=nothing_written(batch, self.limits.tokens),
-        )
+        told = nothing_told(self.model, batch, self.limits.tokens, self.decoding)
+        return RereadState(told=told, reads=jnp.zeros(batch, jnp.int32))
 
     def _write(
-        self, variables: Any, rule: Rule, state: RereadState, known: Known, heard: jax.Array
+        self,
+        variables: Any,
+        rule: Rule,
+        state: RereadState,
+        known: Known,
+        heard: jax.Array,
+        history: History,
     ) -> tuple[RereadState, Events]:
-        """All that was written judged anew, and then what is known allows to write."""
-        prefix = replay(self.model, variables, state.prefix, state.written.tokens, known, rule)
-        prefix, written = write_on(
+        """What was written judged anew, unless it is kept; then what is known allows to write."""
+        told = tell(
             self.model,
             variables,
-            prefix,
-            state.written,
+            state.told,
             known,
             heard=heard,
             rule=rule,
             decoding=self.decoding.fixed(),
+            history=history,
         )
         events = Events(
-            written=_after(written, state.written.count),
-            finished=prefix.finished,
-            more=jnp.zeros_like(prefix.finished),
+            written=_after(told.written, state.told.written.count),
+            finished=told.prefix.finished,
+            more=jnp.zeros_like(told.prefix.finished),
         )
-        return RereadState(prefix=prefix, written=written), events
+        return RereadState(told=told, reads=state.reads + 1), events
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +94,10 @@ class RereadingDecoder(_Rereading):
 
     features: Features = field(default_factory=Features)
 
-    def learnt(self, variables, statistics) -> Learnt:
-        """What `read` takes first."""
-        rule = self.decoding.rule(self.model.config.monotonic)
+    def learnt(self, variables: Any, statistics: Statistics, words: Words | None = None) -> Learnt:
+        """What `read` takes first; `words` serve policies that count them."""
+        check_policy(self.decoding.policy, self.model.config)
+        rule = self.decoding.rule(self.model.config.monotonic, words)
         return Learnt(variables=variables, statistics=statistics, rule=rule)
 
     def read(
@@ -102,17 +111,24 @@ class RereadingDecoder(_Rereading):
         """Of samples [B, N] the first `length` [B] have been heard; writes what that allows."""
         features = features_of(samples, self.features, learnt.statistics)
         frames = frame_count(length, self.features.filterbank)
-        known = hear_speech(self.model, learnt.variables, features, frames, ended)
-        return self._write(learnt.variables, learnt.rule, state, known, length)
+        rule, decoding = learnt.rule, self.decoding
+        counting = counting_of(self.model.config, decoding, rule)
+        given = (features, frames, ended)
+        known = hear_speech(self.model, learnt.variables, *given, counting=counting)
+        known = count_units(known, decoding, rule, length)
+        history = usual_history(decoding.policy, self.model.config)
+        return self._write(learnt.variables, rule, state, known, length, history)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RereadingTextDecoder(_Rereading):
     """The READ of one model of text. Of the limits, `states` are tokens."""
 
-    def learnt(self, variables) -> LearntText:
-        """What `read` takes first."""
-        return LearntText(variables=variables, rule=self.decoding.rule(self.model.config.monotonic))
+    def learnt(self, variables: Any, words: Words | None = None) -> LearntText:
+        """What `read` takes first; `words` serve policies that count them."""
+        check_policy(self.decoding.policy, self.model.config, "text")
+        rule = self.decoding.rule(self.model.config.monotonic, words)
+        return LearntText(variables=variables, rule=rule)
 
     def read(
         self,
@@ -124,7 +140,8 @@ class RereadingTextDecoder(_Rereading):
     ) -> tuple[RereadState, Events]:
         """Of tokens [B, L] the first `length` [B] have been read, an end-of-sentence if `ended`."""
         known = hear_text(self.model, learnt.variables, tokens, length, ended)
-        return self._write(learnt.variables, learnt.rule, state, known, length)
+        known = replace(known, units=state.reads + 1)
+        return self._write(learnt.variables, learnt.rule, state, known, length, "recomputed")
 
 
 def padded(source: np.ndarray, shortest: int = SHORTEST) -> np.ndarray:

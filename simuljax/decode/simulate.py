@@ -4,13 +4,14 @@ With every READ more of the source is heard, and what has been heard is encoded 
 only way for an encoder that looks at all of it. The reference for every decision is the training-
 time forward pass on exactly what has been heard, so the targets written before are passed through
 the decoder anew too (history `recomputed`). With `kept` they stay as they were when written, which
-is cheaper, and the same for encoders whose states do not change any more.
+is cheaper, and the same for heads that decide by themselves over an encoder whose states do not
+change any more.
 """
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import flax.struct
 import jax
@@ -18,40 +19,57 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from simuljax.audio import Filterbank, frame_count
+from simuljax.decode.choosing import check_policy, usual_history
+from simuljax.decode.counting import count_units, counting_of
 from simuljax.decode.listen import hear_speech, hear_text
 from simuljax.decode.options import Decoding
-from simuljax.decode.prefix import Known, Prefix, init_prefix, replay
-from simuljax.decode.writing import Written, nothing_written, write_on
+from simuljax.decode.policies import History
+from simuljax.decode.prefix import Known
+from simuljax.decode.turn import Told, nothing_told, tell
 from simuljax.models.translator import Translator
 from simuljax.nn.pointers import Rule
 from simuljax.nn.subsampling import state_count
+from simuljax.text import Words
 
-History = Literal["recomputed", "kept"]
 Listen = Callable[[jax.Array, jax.Array], Known]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listening:
-    """How much speech a READ is, and what becomes of targets written before it."""
+    """How much speech a READ is, and what becomes of targets written before it.
+
+    The first READ may be of another size. None: as the others; the history, as the policy has it.
+    """
 
     read_ms: int = 280
-    history: History = "recomputed"
+    first_ms: int | None = None
+    history: History | None = None
     filterbank: Filterbank = field(default_factory=Filterbank)
 
     def __post_init__(self) -> None:
-        if self.history not in get_args(History):
+        if self.history is not None and self.history not in get_args(History):
             raise ValueError(f"history is {self.history!r}; choose one of {get_args(History)}")
-        if self.read_ms < 1:
+        if min(self.read_ms, self.first_ms or self.read_ms) < 1:
             raise ValueError(f"read_ms is {self.read_ms}; a READ takes at least 1 ms")
 
     @property
-    def samples(self) -> int:
-        """Of a READ."""
-        return self.read_ms * self.filterbank.rate // 1000
+    def samples(self) -> tuple[int, int]:
+        """Of the first READ, and of every other."""
+        rate = self.filterbank.rate
+        return (self.first_ms or self.read_ms) * rate // 1000, self.read_ms * rate // 1000
 
-    def fixed(self) -> "Listening":
-        """What is compiled in."""
-        return replace(self, read_ms=1)
+    def fixed(self, history: History) -> "Listening":
+        """What is compiled in; a history that is None is this one."""
+        return replace(self, read_ms=1, first_ms=None, history=self.history or history)
+
+
+def usual_listening(
+    decoding: Decoding, read_ms: int | None = None, usual_ms: int = 280, **how: Any
+) -> Listening:
+    """READs of `read_ms`, or else as the policy wants them, or as usual."""
+    policy = decoding.policy
+    read_ms = read_ms or (policy.read_ms if policy else None) or usual_ms
+    return Listening(read_ms=read_ms, first_ms=policy.first_read_ms if policy else None, **how)
 
 
 @flax.struct.dataclass
@@ -67,8 +85,7 @@ class Simulation:
 @flax.struct.dataclass
 class _Stream:
     reads: jax.Array  # int32 []
-    prefix: Prefix
-    written: Written
+    told: Told
 
 
 def simulate_speech(
@@ -80,22 +97,26 @@ def simulate_speech(
     *,
     decoding: Decoding | None = None,
     listening: Listening | None = None,
+    words: Words | None = None,
 ) -> Simulation:
     """Streams of `samples` [B] samples each, whose normalised features [B, F, D] are given.
 
-    `variables` are those of `model.apply`; `labels` [B, F] serve models that decide at words.
+    `variables` are those of `model.apply`; `labels` [B, F] serve models that decide at words,
+    `words` policies that count them. Without `listening`, READs are as the policy wants them.
     """
-    decoding, listening = decoding or Decoding(), listening or Listening()
+    decoding = decoding or Decoding()
+    listening = listening or usual_listening(decoding)
+    check_policy(decoding.policy, model.config)
     return _speech(
         model,
         decoding.fixed(),
-        listening.fixed(),
+        listening.fixed(usual_history(decoding.policy, model.config)),
         variables,
         features,
         jnp.asarray(samples, jnp.int32),
         labels,
-        jnp.int32(listening.samples),
-        decoding.rule(model.config.monotonic),
+        jnp.array(listening.samples, jnp.int32),
+        decoding.rule(model.config.monotonic, words),
     )
 
 
@@ -108,52 +129,49 @@ def simulate_text(
     *,
     decoding: Decoding | None = None,
     history: History = "recomputed",
+    words: Words | None = None,
 ) -> Simulation:
     """Transcripts [B, L] that arrive one token a READ, end-of-sentence included.
 
     With `units` [B, R], the tokens that are there after each READ, a READ may be a whole word
     (`simuljax.text.word_pieces`); the READ that follows them brings the end-of-sentence. Delays
-    then count READs.
+    then count READs, and so does wait-k.
     """
     decoding, listening = decoding or Decoding(), Listening(history=history)
-    rule, lengths = decoding.rule(model.config.monotonic), jnp.asarray(lengths, jnp.int32)
+    check_policy(decoding.policy, model.config, "text")
+    rule, lengths = decoding.rule(model.config.monotonic, words), jnp.asarray(lengths, jnp.int32)
     return _text(model, decoding.fixed(), listening, variables, tokens, lengths, units, rule)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _speech(model, decoding, listening, variables, features, samples, labels, unit, rule):
-    bank = listening.filterbank
+def _speech(model, decoding, listening, variables, features, samples, labels, sizes, rule):
+    bank, counting = listening.filterbank, counting_of(model.config, decoding, rule)
 
     def listen(heard: jax.Array, ended: jax.Array) -> Known:
-        frames = frame_count(heard, bank)
-        return hear_speech(model, variables, features, frames, ended, labels)
+        given = (features, frame_count(heard, bank), ended, labels)
+        known = hear_speech(model, variables, *given, counting=counting)
+        return count_units(known, decoding, rule, heard)
 
     room = decoding.limit.of(state_count(features.shape[1]))
-    start = _start(model, decoding, len(samples), room)
-    end = _run(model, decoding, listening, variables, listen, start, samples, unit, rule)
+    told = nothing_told(model, len(samples), room, decoding)
+    end = _run(model, decoding, listening, variables, listen, told, samples, sizes, rule)
     return _simulation(end, 1000 / bank.rate)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _text(model, decoding, listening, variables, tokens, lengths, units, rule) -> Simulation:
-    def listen(heard: jax.Array, ended: jax.Array) -> Known:
+    def listen(reads: jax.Array, ended: jax.Array) -> Known:
+        heard = reads
         if units is not None:
             place = jnp.minimum(heard - 1, units.shape[1] - 1)[:, None]
             heard = jnp.where(ended, lengths, jnp.take_along_axis(units, place, 1)[:, 0])
-        return hear_text(model, variables, tokens, heard, ended)
+        return replace(hear_text(model, variables, tokens, heard, ended), units=reads)
 
     total = lengths if units is None else (units < lengths[:, None]).sum(1) + 1
-    start = _start(model, decoding, len(tokens), decoding.limit.of(tokens.shape[1]))
-    end = _run(model, decoding, listening, variables, listen, start, total, 1, rule)
+    told = nothing_told(model, len(tokens), decoding.limit.of(tokens.shape[1]), decoding)
+    sizes = jnp.ones(2, jnp.int32)
+    end = _run(model, decoding, listening, variables, listen, told, total, sizes, rule)
     return _simulation(end, 1.0)
-
-
-def _start(model: Translator, decoding: Decoding, batch: int, room: int) -> _Stream:
-    return _Stream(
-        reads=jnp.int32(0),
-        prefix=init_prefix(model, batch, room, decoding),
-        written=nothing_written(batch, room),
-    )
 
 
 def _run(
@@ -162,35 +180,32 @@ def _run(
     listening: Listening,
     variables: Any,
     listen: Listen,
-    start: _Stream,
+    told: Told,
     total: jax.Array,
-    unit: jax.Array | int,
+    sizes: jax.Array,
     rule: Rule,
-) -> _Stream:
-    """READ, then write, until every row is finished; `total` [B] are units of the source."""
+) -> Told:
+    """READ, then write, until every row is finished.
+
+    `total` [B] is how long each source is, `sizes` [2] are those of the first READ and the others.
+    """
+    assert listening.history is not None
+    history = listening.history
 
     def read(stream: _Stream) -> _Stream:
-        heard = jnp.minimum((stream.reads + 1) * unit, total)
-        known, prefix = listen(heard, heard >= total), stream.prefix
-        if listening.history == "recomputed":
-            prefix = replay(model, variables, prefix, stream.written.tokens, known, rule)
-        prefix, written = write_on(
-            model,
-            variables,
-            prefix,
-            stream.written,
-            known,
-            heard=heard,
-            rule=rule,
-            decoding=decoding,
-        )
-        return _Stream(reads=stream.reads + 1, prefix=prefix, written=written)
+        heard = jnp.minimum(sizes[0] + stream.reads * sizes[1], total)
+        known = listen(heard, heard >= total)
+        given = (model, variables, stream.told, known)
+        told = tell(*given, heard=heard, rule=rule, decoding=decoding, history=history)
+        return _Stream(reads=stream.reads + 1, told=told)
 
-    return jax.lax.while_loop(lambda stream: ~stream.prefix.finished.all(), read, start)
+    start = _Stream(reads=jnp.int32(0), told=told)
+    end = jax.lax.while_loop(lambda stream: ~stream.told.prefix.finished.all(), read, start)
+    return end.told
 
 
-def _simulation(stream: _Stream, scale: float) -> Simulation:
-    written = stream.written
+def _simulation(told: Told, scale: float) -> Simulation:
+    written = told.written
     return Simulation(
         tokens=written.tokens,
         lengths=written.count,

@@ -9,7 +9,8 @@ much is written as the decisions allow.
 With `any` head deciding, what is written does not depend on how the samples are cut into steps: it
 is what the training-time forward pass, run from scratch on the states heard so far, decides. With
 `majority` and `mean` it depends on which decisions were there when a head was overruled; targets
-stay as they were when written.
+stay as they were when written. So they do under a policy, which decides for a decoder that attends
+to everything.
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,10 @@ import jax
 import jax.numpy as jnp
 
 from simuljax.audio import Features, FeatureState, Statistics, init_stream, normalise, stream_step
+from simuljax.decode.choosing import check_policy
+from simuljax.decode.counting import count_units
 from simuljax.decode.options import Decoding
+from simuljax.decode.policies import PolicyError, WaitK
 from simuljax.decode.prefix import Prefix, init_prefix
 from simuljax.decode.source import Source, append, init_source
 from simuljax.decode.writing import Written, nothing_written, write_on
@@ -28,6 +32,7 @@ from simuljax.models.casting import cast_weights
 from simuljax.models.streaming import StreamingState
 from simuljax.models.translator import Translator
 from simuljax.nn.pointers import Rule
+from simuljax.text import Words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +113,19 @@ class StreamingDecoder:
                 f"the model hears {self.model.config.features} features and these are "
                 f"{self.features.dims}: use those it was trained on"
             )
+        check_policy(self.decoding.policy, self.model.config)
+        if self.decoding.policy is not None and not self.decoding.policy.is_incremental:
+            raise PolicyError(
+                f"{self.decoding.policy} needs all that was heard at every READ, which a streaming "
+                "step does not: use simuljax.decode.reread"
+            )
 
-    def learnt(self, variables: Any, statistics: Statistics) -> Learnt:
-        """What `step` takes first; weights are in the type that they are computed with."""
-        rule = self.decoding.rule(self.model.config.monotonic)
+    def learnt(self, variables: Any, statistics: Statistics, words: Words | None = None) -> Learnt:
+        """What `step` takes first; weights are in the type that they are computed with.
+
+        `words` serve policies that count them.
+        """
+        rule = self.decoding.rule(self.model.config.monotonic, words)
         cast = cast_weights(variables["params"], self.model.config.width.dtype)
         variables = {**variables, "params": cast}
         return Learnt(variables=variables, statistics=statistics, rule=rule)
@@ -135,12 +149,15 @@ class StreamingDecoder:
         state = self._hear(learnt, state, chunk, length, chunk.ended & ~before.ended)
         heard = state.source.known.heard
         news = (heard.lengths > before.lengths) | heard.ended | state.more
+        if isinstance(self.decoding.policy, WaitK):
+            news |= length > 0  # a unit may be full before there is a state more
+        known = count_units(state.source.known, self.decoding, learnt.rule, state.samples)
         prefix, written = write_on(
             self.model,
             learnt.variables,
             state.prefix,
             nothing_written(len(length), self.limits.events),
-            state.source.known,
+            known,
             heard=state.samples,
             rule=learnt.rule,
             decoding=self.decoding.fixed(),

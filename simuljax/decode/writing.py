@@ -7,12 +7,14 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from simuljax.decode import judging
 from simuljax.decode.options import Decoding, Gather
+from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, LocalAgreement, Policy, WaitK
 from simuljax.decode.prefix import Known, Prefix, attempt, commit
 from simuljax.decode.repetition import repeated
-from simuljax.models.translator import Translator
+from simuljax.models.translator import Attempt, Translator
 from simuljax.nn.pointers import Heard, Look, Rule
-from simuljax.text import EOS
+from simuljax.text import EOS, WordCount
 
 
 @flax.struct.dataclass
@@ -52,20 +54,29 @@ def write_on(
 ) -> tuple[Prefix, Written]:
     """Every row writes until it has to read, is finished, or has no more room in `written`.
 
-    `heard` [B] is noted beside each token. Rows that are not `active` [B] have nothing to decide.
-    A row that is not finished and has no more room can go on with a new `written`.
+    `heard` [B] is noted beside each token. Who decides is the policy, or else the heads. Rows that
+    are not `active` [B] have nothing to decide. A row that is not finished and has no more room can
+    go on with a new `written`.
     """
-    limit = limit_of(known.heard, prefix.room, decoding)
+    limit, before = limit_of(known.heard, prefix.room, decoding), written.count
 
     def turn(state: _Turn) -> _Turn:
         tried = attempt(model, variables, state.prefix, known, rule)
         token = _choose(tried.logits[:, 0], state.prefix, known.heard, decoding)
-        reads = _reads(tried.layers.look, known.heard, rule, decoding.gather)
-        if decoding.force_finish:
+        words = _count_words(state.prefix, token, rule)
+        if decoding.policy is None:
+            reads = _heads_read(tried.layers.look, known.heard, rule, decoding.gather)
+        else:
+            since = state.written.count - before
+            given = (tried, state.prefix, token, words, since, known, rule)
+            reads = _policy_reads(decoding.policy, *given) & ~known.heard.ended
+        if _drops_end(decoding):
             reads |= (token == EOS) & ~known.heard.ended
         write = ~state.stopped & ~reads
         reach = tried.layers.look.reach[..., 0].max((0, 2)) + 1
-        prefix = commit(state.prefix, tried, token, write, ~state.stopped)
+        tries = write if decoding.policy else ~state.stopped  # a policy has no pointers to move
+        prefix = commit(state.prefix, tried, token, write, tries)
+        prefix = _note_words(prefix, words, write)
         prefix = _finish(prefix, write & (token == EOS), limit, known.heard)
         written = _append(state.written, write, token, reach, heard)
         stopped = state.stopped | reads | _stopped(prefix, written, limit)
@@ -96,7 +107,58 @@ def _stopped(prefix: Prefix, written: Written, limit: jax.Array) -> jax.Array:
     return prefix.finished | full | (prefix.position >= limit)
 
 
-def _reads(look: Look, heard: Heard, rule: Rule, gather: Gather) -> jax.Array:
+def _drops_end(decoding: Decoding) -> bool:
+    """Whether end-of-sentence writes nothing while the source is live."""
+    return decoding.force_finish or (decoding.policy is not None and decoding.policy.drops_end)
+
+
+def _policy_reads(
+    policy: Policy,
+    tried: Attempt,
+    prefix: Prefix,
+    token: jax.Array,
+    words: WordCount | None,
+    since: jax.Array,
+    known: Known,
+    rule: Rule,
+) -> jax.Array:
+    """bool [B]: whether the policy wants to hear more; `since` [B] tokens follow the last READ."""
+    match policy:
+        case WaitK():
+            assert prefix.words is not None and words is not None and known.units is not None
+            written = judging.begun(prefix.words)
+            lacks = judging.lacks_units(known.units, written, rule.k, convention=policy.convention)
+            return lacks & judging.needs_unit(prefix.words, words, token)
+        case FixedSteps():
+            assert rule.tokens is not None
+            return since >= rule.tokens
+        case AlignAtt() | EDAtt():
+            weights = tried.layers.look.weights
+            assert weights is not None and rule.frames is not None
+            attention = judging.attention_of(weights[..., 0, :], policy.layer, policy.heads)
+            given = (attention, known.heard.lengths, rule.frames)
+            if isinstance(policy, AlignAtt):
+                return judging.aligned_with_end(*given, scores=policy.scores)
+            assert rule.alpha is not None
+            return judging.attends_to_end(*given, rule.alpha, scores=policy.scores)
+        case LocalAgreement():
+            raise NotImplementedError("see simuljax.decode.agreement")
+
+
+def _count_words(prefix: Prefix, token: jax.Array, rule: Rule) -> WordCount | None:
+    """The count after one more token, where words are counted."""
+    return None if prefix.words is None else prefix.words.push(rule.words.target, token)
+
+
+def _note_words(prefix: Prefix, words: WordCount | None, write: jax.Array) -> Prefix:
+    """With the words of a token that was written."""
+    if words is None:
+        return prefix
+    chosen = jax.tree.map(lambda new, old: jnp.where(write, new, old), words, prefix.words)
+    return dataclasses.replace(prefix, words=chosen)
+
+
+def _heads_read(look: Look, heard: Heard, rule: Rule, gather: Gather) -> jax.Array:
     """bool [B]: whether the heads, of all layers together, want to hear more first."""
     waits = look.waits[..., 0]  # [layers, B, H]
     match gather:

@@ -1,0 +1,284 @@
+"""CAAT's search against its rule in plain Python; streams in pieces, batches, and one at a time."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.audio import extract, normalise
+from simuljax.decode import slots
+from simuljax.decode.blocks import Group, init_candidates, search_group
+from simuljax.decode.caat import CaatDecoder, simulate_caat
+from simuljax.decode.offline import translate_speech
+from simuljax.decode.options import Blocks, Decoding, LengthLimit, Repetition
+from simuljax.decode.simulate import Listening
+from simuljax.decode.stream import StreamLimits
+from simuljax.text import EOS
+from tests.decode import caats, small
+from tests.decode.streams import HEARD, STATISTICS, Streams, cut, recordings
+from tests.oracles import caat as oracle
+from tests.train.overfitting import compiling_quickly
+
+GREEDY, BEAM, WIDE = Blocks(inside=1), Blocks(), Blocks(inside=4, across=3, longest=6)
+LIMIT, MOST, ROOM = LengthLimit(ratio=0.4, constant=3), 24_000, 40
+GUARD = Repetition(longest=2, times=1)
+
+
+def decoding(blocks: Blocks) -> Decoding:
+    return Decoding(limit=LIMIT, blocks=blocks, repetition=GUARD)
+
+
+class CaatStreams(Streams):
+    """Streams whose step is a CAAT's."""
+
+    def __init__(self, blocks: Blocks, *, blank=1.5, seed=4, events=3):
+        self.model = caats.caat()
+        self.batch, self.size, self.compilations = 8, 3200, 0
+        self.decoder = CaatDecoder(
+            model=self.model,
+            features=HEARD,
+            decoding=decoding(blocks),
+            limits=StreamLimits(states=60, tokens=27, events=events),
+        )
+        self.variables = caats.parameters(self.model, blank=blank, seed=seed)
+        self.learnt = self.decoder.learnt(self.variables, STATISTICS)
+        self.step = jax.jit(self._step, compiler_options=small.FAST)
+
+    def encoded(self, sounds):
+        padded = np.stack([np.pad(s, (0, MOST - len(s))) for s in sounds])
+        return self.encode(self.variables, padded, jnp.array([len(s) for s in sounds]))
+
+    def by_rule(self, sounds):
+        """What each recording's groups commit: tokens, groups from 0."""
+        blocks, encoded = self.decoder.decoding.blocks, self.encoded(sounds)
+        return [
+            by_rule(self.model, self.variables, np.asarray(states)[: int(length)], blocks)
+            for states, length in zip(encoded.states, encoded.lengths, strict=True)
+        ]
+
+
+def by_rule(model, variables, states, blocks):
+    """Tokens of one source, and in which group each was committed."""
+    room, groups = np.zeros((ROOM, 16), np.float32), -(-len(states) // caats.GROUP)
+    room[: len(states)] = states
+    texts, tokens, places = [((), 0.0, True)], [], []
+
+    def ask(tokens, reach):
+        return caats.asked(model, variables, room, list(tokens), reach)
+
+    for group in range(groups):
+        reach, last = min((group + 1) * caats.GROUP, len(states)), group == groups - 1
+        limit = min(LIMIT.of(reach), 27)
+        how = dataclasses.asdict(blocks) | {"guard": GUARD, "limit": limit}
+        texts = oracle.search_group(ask, texts, reach, last=last, **how)
+        agreed = texts[0][0] if last else oracle.agreed(texts)
+        assert agreed[: len(tokens)] == tuple(tokens), "what is committed stays"
+        tokens = list(agreed)
+        places += [group] * (len(tokens) - len(places))
+    return tokens, places
+
+
+def utterances(streams, seed):
+    random = np.random.default_rng(seed)
+    sounds = recordings(random, streams.batch, MOST)
+    return sounds, [cut(random, len(s), streams.size) for s in sounds]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly():
+    with compiling_quickly():
+        yield
+
+
+@pytest.fixture(scope="module")
+def streams():
+    return CaatStreams(BEAM)
+
+
+@pytest.fixture(scope="module")
+def example(streams):
+    sounds, pieces = utterances(streams, 1)
+    return sounds, pieces, *streams.run(sounds, pieces)
+
+
+def check(streams, seed):
+    sounds, pieces = utterances(streams, seed)
+    found, _ = streams.run(sounds, pieces)
+    rule = streams.by_rule(sounds)
+    assert [row[0] for row in found] == [tokens for tokens, _ in rule]
+    lengths = np.asarray(streams.encoded(sounds).lengths)
+    expected = [
+        [min((group + 1) * caats.GROUP, n) for group in places]
+        for (_, places), n in zip(rule, lengths, strict=True)
+    ]
+    if streams.decoder.decoding.blocks.across == 1:  # else a token is committed later than found
+        assert [row[2] for row in found] == expected
+    early = sum(p < max(places) for _, places in rule if places for p in places)
+    assert streams.compilations == 1
+    return early
+
+
+def test_a_stream_writes_what_the_rule_says(streams):
+    """In pieces of any size, a beam of 5 inside a group."""
+    assert check(streams, 1) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocks", [GREEDY, BEAM, WIDE], ids=["greedy", "beam", "across"])
+@pytest.mark.parametrize(("seed", "blank"), [(4, 0.0), (5, 0.0), (8, 1.5)])
+def test_more_streams(blocks, seed, blank):
+    streams = CaatStreams(blocks, seed=seed, blank=blank)
+    assert sum(check(streams, n) for n in range(3)) > 5
+
+
+def test_how_the_sound_is_cut_changes_only_when_a_token_is_written(streams, example):
+    sounds, _, found, _ = example
+    random = np.random.default_rng(8)
+    other, _ = streams.run(sounds, [cut(random, len(s), streams.size) for s in sounds])
+    assert [row[::2] for row in found] == [row[::2] for row in other]
+    assert [row[1] for row in found] != [row[1] for row in other]
+
+
+def test_later_sound_changes_nothing_before_it(streams, example):
+    sounds, pieces, found, _ = example
+    noise = np.random.default_rng(2).normal(scale=0.3, size=MOST).astype(np.float32)
+    changed = [np.where(np.arange(len(s)) < 5_500, s, noise[: len(s)]) for s in sounds]
+    other, _ = streams.run(changed, pieces)
+    early = [[sum(n <= 5_500 for n in row[1]) for row in rows] for rows in (found, other)]
+    assert early[0] == early[1] and sum(early[0]) > 3
+    for n, a, b in zip(early[0], found, other, strict=True):
+        assert a[0][:n] == b[0][:n]
+    assert found != other
+
+
+def test_end_of_sentence_comes_with_the_end_and_never_before(example):
+    sounds, _, found, _ = example
+    ended = 0
+    for sound, (tokens, heard, _) in zip(sounds, found, strict=True):
+        assert EOS not in tokens[:-1] and 1 not in tokens
+        if tokens and tokens[-1] == EOS:
+            assert heard[-1] == len(sound)
+            ended += 1
+    assert ended > 2
+
+
+def test_a_stream_can_move_to_another_row(streams, example):
+    sounds, pieces, found, _ = example
+    axes, half = slots.batch_axes(streams.decoder, streams.learnt), len(pieces[0]) // 2
+    states, rows, start = [streams.start()], [([], [], []) for _ in sounds], 0
+    for turn, length in enumerate(pieces[0]):
+        if turn == half:
+            moved = slots.put(states[-1], 5, slots.take(states[-1], 0, axes), axes)
+            states.append(slots.put(moved, 0, slots.take(streams.start(), 0, axes), axes))
+        row = 0 if turn < half else 5
+        lengths, starts, ended = np.zeros((3, streams.batch), int)
+        lengths[row], starts[row], ended[row] = length, start, turn == len(pieces[0]) - 1
+        given = (sounds[:1] * streams.batch, starts, lengths, ended > 0)
+        streams.turn(states, rows, streams.chunk(*given))
+        start += length
+    assert [a + b for a, b in zip(rows[0], rows[5], strict=True)] == found[0]
+
+
+def test_a_batch_of_whole_sources_is_what_streams_write(streams):
+    """With READs of one size, delays and all."""
+    sounds, _ = utterances(streams, 4)
+    read_ms = 120
+    pieces = [
+        [min(120 * 16, len(s) - n) for n in range(0, len(s), 120 * 16)] or [0] for s in sounds
+    ]
+    found, _ = streams.run(sounds, pieces)
+    padded = np.stack([np.pad(s, (0, MOST - len(s))) for s in sounds])
+    features = features_of(padded)
+    done = simulate_caat(
+        streams.model,
+        streams.variables,
+        features,
+        np.array([len(s) for s in sounds]),
+        decoding=decoding(BEAM),
+        listening=Listening(read_ms=read_ms, filterbank=HEARD.filterbank),
+    )
+    for b, (tokens, heard, reach) in enumerate(found):
+        count = int(done.lengths[b])
+        assert done.tokens[b, :count].tolist() == tokens
+        assert done.reach[b, :count].tolist() == reach
+        np.testing.assert_allclose(done.delays[b, :count] * 16, heard)
+
+
+def features_of(samples):
+    return normalise(extract(samples, HEARD), STATISTICS)
+
+
+def test_offline_it_writes_as_the_last_group_does(streams):
+    """Greedily, with everything in sight from the start."""
+    sounds, _ = utterances(streams, 5)
+    sounds = [s for s in sounds if len(s) > 8_000]
+    encoded = streams.encoded(sounds[:2] * 4)
+    padded = np.stack([np.pad(s, (0, MOST - len(s))) for s in sounds[:2]])
+    frames = 1 + (np.array([len(s) for s in sounds[:2]]) - 400) // 160
+    given = (streams.model, streams.variables, features_of(padded), frames)
+    whole = translate_speech(*given, decoding=decoding(GREEDY))
+    for b in range(2):
+        states, tokens = np.asarray(encoded.states[b])[: int(encoded.lengths[b])], []
+        room = np.zeros((ROOM, 16), np.float32)
+        room[: len(states)] = states
+        while len(tokens) < LIMIT.of(len(states)) and EOS not in tokens:
+            log_p = caats.asked(streams.model, streams.variables, room, tokens, len(states))
+            again = [v for v in range(3, 11) if oracle.repeats((*tokens, v), GUARD)]
+            log_p[[1, *again]] = -np.inf
+            tokens.append(int(log_p.argmax()))
+        assert whole.tokens[b, : int(whole.lengths[b])].tolist() == tokens
+
+
+@pytest.fixture(scope="module")
+def one_group():
+    """A compiled group of one source with 8 states, for several across."""
+    model = caats.caat()
+    variables = caats.parameters(model, seed=4)
+    states = small.states([8], 8, seed=2).states
+
+    def run(variables, candidates, reach, last):
+        memory: Any = model.apply(variables, states, states, method="remember")
+        group = Group(
+            memory=memory,
+            reach=jnp.array([reach]),
+            limit=jnp.array([9]),
+            last=jnp.array([last]),
+            due=jnp.array([True]),
+        )
+        return search_group(model, variables, candidates, group, decoding(WIDE))
+
+    return model, variables, np.asarray(states[0]), jax.jit(run, compiler_options=small.FAST)
+
+
+def test_equal_texts_are_merged(one_group):
+    """Three across two groups: the ways to one text count together, and without that it shows."""
+    model, variables, states, run = one_group
+    room = np.zeros((ROOM, 16), np.float32)
+    room[:8] = states
+    candidates = init_candidates(model, 1, 12, WIDE)
+    texts = apart = [((), 0.0, True)]
+
+    def ask(tokens, reach):
+        return caats.asked(model, variables, room, list(tokens), reach)
+
+    for reach, last in ((4, False), (8, True)):
+        candidates = run(variables, candidates, reach, last)
+        how = dataclasses.asdict(WIDE) | {"guard": GUARD, "limit": 9, "last": last}
+        texts = oracle.search_group(ask, texts, reach, **how)
+        apart = oracle.search_group(ask, apart, reach, **how, merge=False)
+        found = candidates.texts
+        pairs = zip(found.tokens[0, :3], found.lengths[0, :3], strict=True)
+        assert [tuple(row[: int(n)].tolist()) for row, n in pairs] == [t[0] for t in texts]
+        np.testing.assert_allclose(found.log_prob[0, :3], [t[1] for t in texts], atol=1e-3)
+        assert found.log_prob[0, 3] == -np.inf
+    assert texts[0][1] > apart[0][1] + 0.01
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match="across <= inside"):
+        Blocks(inside=1, across=2)
+    with pytest.raises(ValueError, match="use StreamingDecoder"):
+        CaatDecoder(model=small.translator(speech=caats.SPEECH, text=None), features=HEARD)

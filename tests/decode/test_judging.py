@@ -1,0 +1,173 @@
+"""Policies decide as published, on matrices made by hand."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.decode import judging
+from simuljax.decode.choosing import check_policy, make_policy, usual_history
+from simuljax.decode.policies import (
+    AlignAtt,
+    Convention,
+    EDAtt,
+    FixedSteps,
+    LocalAgreement,
+    PolicyError,
+    WaitK,
+)
+from simuljax.models import config
+from simuljax.nn.monotonic import Monotonic
+from simuljax.text import EOS, PAD, WordCount, Words, count_words
+from tests.decode import small
+from tests.text.samples import vocabulary as sampled
+
+# A row a target, a column a state: the diagonal of a translation that follows its source.
+ATTENTION = np.array(
+    [
+        [0.70, 0.10, 0.10, 0.05, 0.03, 0.02],
+        [0.10, 0.50, 0.20, 0.10, 0.06, 0.04],
+        [0.05, 0.05, 0.10, 0.60, 0.15, 0.05],
+        [0.02, 0.03, 0.05, 0.10, 0.60, 0.20],
+        [0.01, 0.02, 0.02, 0.05, 0.20, 0.70],
+    ],
+    np.float32,
+)
+
+
+def align_att(frames, length=6, **how):
+    given = (jnp.asarray(ATTENTION), jnp.full(5, length), jnp.int32(frames))
+    return judging.aligned_with_end(*given, **how).tolist()
+
+
+def ed_att(frames, alpha, length=6, **how):
+    given = (jnp.asarray(ATTENTION), jnp.full(5, length), jnp.int32(frames), jnp.float32(alpha))
+    return judging.attends_to_end(*given, **how).tolist()
+
+
+def test_align_att_stops_where_the_most_attended_state_is_among_the_last():
+    assert align_att(1) == [False, False, False, False, True]
+    assert align_att(2) == [False, False, False, True, True]
+    assert align_att(3) == [False, False, True, True, True]
+    assert align_att(0) == [False] * 5
+    assert align_att(9) == [True] * 5
+    assert align_att(1, length=4) == [False, False, True, True, True]  # states beyond are not there
+    # Without the last state: the fifth target's is then the one before it.
+    assert align_att(1, scores="release") == [False, False, False, True, True]
+
+
+def test_ed_att_stops_where_attention_on_the_last_states_adds_up():
+    assert ed_att(2, 0.3) == [False, False, False, True, True]
+    assert ed_att(2, 0.2) == [False, False, True, True, True]  # .15 + .05: from alpha on
+    assert ed_att(2, 0.21) == [False, False, False, True, True]
+    assert ed_att(1, 0.03) == [False, True, True, True, True]
+    assert ed_att(6, 0.99) == [True] * 5
+    assert ed_att(0, 0.01) == [False] * 5
+    rows = ATTENTION[:, :5] / np.linalg.norm(ATTENTION[:, :5], axis=1, keepdims=True)
+    for alpha in (0.1, 0.3, 0.5, 0.9):
+        wanted = (rows[:, 3:].sum(1) >= alpha).tolist()
+        assert ed_att(2, alpha, scores="release") == wanted
+    assert 0 < sum(ed_att(2, 0.5, scores="release")) < 5
+
+
+def test_layers_and_heads():
+    weights = np.random.default_rng(0).random((3, 2, 4, 5))
+    for layer, head in itertools.product((None, 1, 3), ("mean", 1, 4)):
+        chosen = weights if layer is None else weights[layer - 1][None]
+        chosen = chosen if head == "mean" else chosen[:, :, [head - 1]]
+        found = judging.attention_of(jnp.asarray(weights), layer, head)
+        np.testing.assert_allclose(found, chosen.mean((0, 2)), rtol=1e-6)
+
+
+def test_wait_k_by_its_two_conventions():
+    """The first word of wait-3 follows 3 units, or the 4th (Papi et al. 2022, section 2.1)."""
+    heard = jnp.arange(7)
+    needs: dict[Convention, int] = {"stacl": 3, "papi": 4}
+    for convention, needed in needs.items():
+        for written in range(3):
+            given = (heard, jnp.full(7, written), jnp.int32(3))
+            waits = judging.lacks_units(*given, convention=convention)
+            assert waits.tolist() == [n < needed + written for n in range(7)]
+    never = judging.lacks_units(heard, heard, jnp.int32(2**31 - 1), convention="papi")
+    assert never.all()
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "subword_nmt", "characters"])
+def test_a_token_that_continues_a_word_is_free(kind):
+    """As many tokens of a text begin a word as it has words, whatever the pieces are."""
+    vocabulary = sampled(kind)
+    words = Words.of(vocabulary, vocabulary)
+    for text in ("the red house", "a red", "house"):
+        tokens, count, begun = vocabulary.encode(text), WordCount.begin(()), []
+        for token in tokens:
+            after = count.push(words.target, jnp.int32(token))
+            begun.append(bool(judging.needs_unit(count, after, jnp.int32(token))))
+            count = after
+        total = count_words(words.target, jnp.asarray(tokens), trailing="count")[-1]
+        assert sum(begun) == int(total) == int(judging.begun(count)) == len(text.split())
+        after = count.push(words.target, jnp.int32(EOS))
+        assert int(judging.begun(after)) == sum(begun), "an end that is dropped moves nothing"
+        assert judging.needs_unit(count, after, jnp.int32(EOS))
+        nothing = WordCount.begin(())
+        assert judging.needs_unit(nothing, nothing, jnp.int32(PAD)), "no word to go on with"
+
+
+def test_what_hypotheses_have_in_common():
+    hypotheses = [
+        [[5, 6, 7, -1], [5, 6, 8, -1]],
+        [[5, 6, -1, -1], [5, 6, -1, -1]],
+        [[-1, -1, -1, -1], [5, 6, 7, 8]],
+        [[4, 6, 7, 8], [5, 6, 7, 8]],
+        [[5, 6, 7, 8], [5, 6, 7, 8]],
+    ]
+    assert judging.in_common(jnp.array(hypotheses)).tolist() == [2, 2, 0, 0, 4]
+    three = jnp.array([[[5, 6, 7], [5, 6, 7], [5, 9, 7]]])
+    assert judging.in_common(three).tolist() == [1]
+
+
+OFFLINE = small.translator(Monotonic(policy="offline")).config
+STREAMING = config.SpeechEncoder(kind="streaming", layers=2, shared=1, channels=12)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: WaitK(k=-1), "0 units or more"),
+        (lambda: make_policy("wait-k", {"k": 3, "units": "words"}), "choose one of"),
+        (lambda: FixedSteps(first_ms=100, step_ms=100, tokens=0), "up to 1"),
+        (lambda: FixedSteps(first_ms=0, step_ms=100, tokens=1), "first_ms is 0"),
+        (lambda: LocalAgreement(agree=1), "at least 2"),
+        (lambda: AlignAtt(frames=-1), "frames is -1"),
+        (lambda: EDAtt(frames=2, alpha=0), "alpha is 0"),
+        (lambda: EDAtt(frames=2, alpha=0.1, layer=0), "count from 1"),
+        (lambda: make_policy("wait-k", {"alpha": 0.1, "k": 2}), "wait-k has no alpha: it has k"),
+        (lambda: make_policy("ed-att", {"frames": 2}), "ed-att needs alpha"),
+        (lambda: make_policy("wait-long", {}), "no policy 'wait-long'"),
+        (lambda: check_policy(WaitK(k=3), small.translator().config), "decides by itself"),
+        (lambda: check_policy(WaitK(k=3, units="ctc"), OFFLINE), "CTC head"),
+        (lambda: check_policy(AlignAtt(frames=2, layer=3), OFFLINE), "layer is 3"),
+        (
+            lambda: check_policy(FixedSteps(first_ms=1, step_ms=1, tokens=1), OFFLINE, "text"),
+            "a text has none",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(make, said):
+    with pytest.raises(PolicyError, match=said):
+        make()
+
+
+def test_policies_by_name():
+    made = make_policy("wait-k", {"k": 3, "units": "ctc", "convention": None})
+    assert made == WaitK(k=3, units="ctc")
+    check_policy(made, OFFLINE, "text")  # words are there
+    check_policy(None, small.translator().config)
+
+
+def test_a_stream_over_a_streaming_encoder_keeps_its_targets():
+    steps, align = FixedSteps(first_ms=100, step_ms=40, tokens=2), AlignAtt(frames=4)
+    streams = small.translator(Monotonic(policy="offline"), speech=STREAMING).config
+    assert usual_history(align, streams) == usual_history(steps, OFFLINE) == "kept"
+    assert usual_history(align, OFFLINE) == usual_history(None, streams) == "recomputed"
+    assert usual_history(LocalAgreement(), streams) == "recomputed"
