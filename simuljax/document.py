@@ -33,6 +33,23 @@ def to_json(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def chosen(value: Any) -> Any:
+    """`to_json` without what is as by default: the same when a class is given one more field."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return [chosen(v) for v in value] if isinstance(value, tuple | list) else to_json(value)
+    return {
+        field.name: chosen(getattr(value, field.name))
+        for field in dataclasses.fields(value)
+        if getattr(value, field.name) != _default(field)
+    }
+
+
+def _default(field: dataclasses.Field) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
 def from_json(kind: type[T], value: Any, place: str = "") -> T:
     """The inverse of `to_json` for a value of this type."""
     made: Any = _read(kind, value, place)
@@ -110,14 +127,19 @@ def _read_fields(kind: Any, value: Any, place: str) -> Any:
             close = difflib.get_close_matches(name, names, 1)
             hint = f"; do you mean {close[0]!r}?" if close else f"; it has {', '.join(names)}"
             raise DocumentError(f"{_join(place, name)}: {kind.__name__} has no such field{hint}")
-    missing = [name for name in names if name not in value]
+    missing = [f.name for f in dataclasses.fields(kind) if f.name not in value and _is_asked_for(f)]
     if missing:
         raise DocumentError(f"{place or kind.__name__} lacks {', '.join(missing)}")
-    read_values = {n: _read(hints[n], value[n], _join(place, n)) for n in names}
+    read_values = {n: _read(hints[n], value[n], _join(place, n)) for n in names if n in value}
     try:
         return kind(**read_values)
     except ValueError as error:
         raise DocumentError(f"{place or kind.__name__}: {error}") from error
+
+
+def _is_asked_for(field: dataclasses.Field) -> bool:
+    """Whether it has no default; one that has may be younger than the document."""
+    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def _expect(right: bool, value: Any, place: str, what: str) -> Any:

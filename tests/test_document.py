@@ -10,8 +10,8 @@ from simuljax import document
 from simuljax.document import DocumentError
 from simuljax.models import config, presets
 from simuljax.nn.monotonic import Monotonic
-from simuljax.train.loop import Training
 from simuljax.train.optimiser import Optimiser
+from simuljax.train.training import Training
 
 DOCUMENTS = [
     presets.dar(),
@@ -37,10 +37,28 @@ def test_a_typo_is_named_with_its_place_and_the_right_name():
 
 
 def test_a_missing_field_is_named():
-    told = document.to_json(presets.tiny())
-    del told["speech"]["layers"]
-    with pytest.raises(DocumentError, match="speech lacks layers"):
-        document.from_json(config.Translator, told)
+    with pytest.raises(DocumentError, match="lacks asked"):
+        document.from_json(Younger, {"added": 4})
+
+
+def test_a_field_that_is_younger_than_the_document_is_as_by_default():
+    assert document.from_json(Younger, {"asked": 1}) == Younger(asked=1)
+
+
+def test_what_was_chosen_does_not_change_with_younger_fields():
+    training = Training(optimiser=Optimiser(weight_decay=0.1), patience=3)
+    assert document.chosen(training) == {"optimiser": {"weight_decay": 0.1}, "patience": 3}
+    assert document.chosen(Younger(asked=0, parts=(Younger(asked=2, added=4),))) == {
+        "asked": 0,
+        "parts": [{"asked": 2, "added": 4}],
+    }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Younger:
+    asked: int
+    added: int = 3
+    parts: tuple["Younger", ...] = ()
 
 
 @pytest.mark.parametrize(
