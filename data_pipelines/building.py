@@ -90,6 +90,7 @@ def prepare_command(
 def speak_command(
     text: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="TEXT_CORPUS")],
     to: Path,
+    transform: Transform,
     preview: Preview,
     source: str = "en",
     target: str = "de",
@@ -103,6 +104,7 @@ def speak_command(
         text: A directory of files like train.en and train.de (also .gz), a tab-separated file
             (also in .gz or .zip), or a directory that `simuljax prepare` built.
         to: The directory to build it in.
+        transform: Changes to the training split.
         preview: The batches that are shown at the end.
         source: The language that is spoken, and the suffix of its files.
         target: The language of the translations, and the suffix of its files.
@@ -114,7 +116,7 @@ def speak_command(
     def command() -> None:
         reader = text_corpus(text, source=source, target=target)
         corpus = Spoken(text=reader, engine=engine, seed=seed)
-        show(prepare(Preparation(corpus=corpus), text, to, workers), preview)
+        show(prepare(Preparation(corpus=corpus, transform=transform), text, to, workers), preview)
 
     return command
 

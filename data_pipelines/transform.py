@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from data_pipelines.augment import Augmented, at_speed, pair
-from data_pipelines.distil import Teacher, ask, taught
+from data_pipelines.distil import ask, taught, teacher_of
 from data_pipelines.utterance import Clip, CorpusError, Listing, Utterance, Voice
 
 SPEEDS = (0.9, 1.1)
@@ -21,13 +21,14 @@ class Transform:
     random tempo, pitch and echo; with `--distil-mode join` as many teacher's translations of the
     original speech (Zaidi 2022, 3.2)."""
     distil: str | None = None
-    """A command that translates lines of standard input into lines of standard output."""
+    """A teacher: the directory of a run that translates text, which does so with a beam of 5, or a
+    command that translates lines of standard input into lines of standard output."""
     distil_mode: Literal["replace", "join"] = "replace"
     """Whether the teacher's translations replace the references, or join them."""
 
     def __post_init__(self) -> None:
         if self.distil is not None and not self.distil.strip():
-            raise ValueError("distil is blank; name the command of the teacher")
+            raise ValueError("distil is blank; name the run or the command of the teacher")
         if self.augment == "effects" and self.distil and self.distil_mode == "replace":
             raise ValueError(
                 "effects pair augmented speech with original translations, which `replace` removes:"
@@ -46,12 +47,12 @@ class Transform:
     def _train(self, train: Sequence[Utterance], work: Path) -> Sequence[Utterance]:
         if self.augment != "none" and not any(utterance.audio for utterance in train):
             raise CorpusError(f"there is no speech for `--augment {self.augment}` to change")
-        teacher = Teacher(command=self.distil) if self.distil else None
-        if teacher and not any(utterance.transcript for utterance in train):
+        if self.distil and not any(utterance.transcript for utterance in train):
             raise CorpusError("there are no transcripts for a teacher to translate")
+        teacher = teacher_of(self.distil) if self.distil else None
         said = ask(teacher, train, work / "teacher") if teacher else None
         if self.augment == "effects":
-            return pair(train, said, teacher=self.distil or "")
+            return pair(train, said, teacher=teacher.name if teacher else "")
         if teacher and said is not None:
             lessons = taught(train, said, teacher)
             copies = [replace(u, id=f"{u.id}-text") for u in lessons]
