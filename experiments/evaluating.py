@@ -13,12 +13,14 @@ from typing import Annotated, Any
 import tyro
 from tqdm import tqdm
 
+from experiments.cascading import Cascading, cascading
 from experiments.evaluation import Evaluation, points
 from experiments.experiment import ExperimentError
 from experiments.translating import Translating, spoken
 from simuljax import document
 from simuljax.eval import Record, read_records, score, write_records
 from simuljax.eval.curves import Point
+from simuljax.eval.lengths import word_difference
 from simuljax.eval.pictures import draw_curves
 from simuljax.eval.records import NAME as LOG
 from simuljax.eval.records import record_line
@@ -81,12 +83,14 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
     """Translates what is not yet translated of the split, writes the results, gives the scores."""
     run = open_run(chosen.run)
     trained = learnt(run, chosen.checkpoint)
-    translating = Translating(run=run, trained=trained, examples=spoken(run, chosen), chosen=chosen)
-    begin(chosen, list(trained.steps))
+    alone = Translating(run=run, trained=trained, examples=spoken(run, chosen), chosen=chosen)
+    translating = cascading(alone) if chosen.then else alone
+    steps = translating.steps if isinstance(translating, Cascading) else list(trained.steps)
+    begin(chosen, steps)
     passes = chosen.repeats if chosen.mode == "live" else 1
     logs = [LOG, *(f"instances-{i}.log" for i in range(2, passes + 1))]
     runs = [translated(translating, chosen.folder / log) for log in logs]
-    scores = score(runs[0]) | {"steps": list(trained.steps)}
+    scores = score(runs[0]) | {"word_difference": word_difference(runs[0]), "steps": steps}
     if chosen.mode == "live":
         clocked = [score(records, computation_aware=True) for records in runs]
         scores["computation_aware"] = average_runs(clocked)
@@ -100,7 +104,8 @@ def begin(chosen: Evaluation, steps: list[int]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.json"
     if path.exists():
-        old = document.read(path)
+        usual: Any = document.to_json(Evaluation(run=chosen.run))  # settings younger than the log
+        old = usual | document.read(path)
         other = document.differences(_told(old), _told(what))
         if other:
             raise ExperimentError(
@@ -120,7 +125,7 @@ def _told(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in FREE}
 
 
-def translated(translating: Translating, log: Path) -> list[Record]:
+def translated(translating: Translating | Cascading, log: Path) -> list[Record]:
     """The records of a log, which is written first if it is not there."""
     if log.exists():
         return read_records(log)

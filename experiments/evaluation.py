@@ -9,7 +9,9 @@ import tyro
 
 from experiments.experiment import ExperimentError
 from simuljax.decode.beam import Beam
-from simuljax.decode.options import Decoding
+from simuljax.decode.choosing import PolicyName, make_policy
+from simuljax.decode.options import Blocks, Decoding, LengthLimit
+from simuljax.decode.policies import Policy, PolicyError
 
 # Settings that a sweep may vary, and how a value of each is read.
 SWEPT = {
@@ -20,7 +22,19 @@ SWEPT = {
     "gather": str,
     "checkpoint": str,
     "beam": int,
+    "inside": int,
     "length_penalty": float,
+    "then_k": int,
+    "then_threshold": float,
+    "policy": str,
+    "units": str,
+    "step_ms": int,
+    "first_ms": int,
+    "tokens": int,
+    "agree": int,
+    "last_frames": int,
+    "alpha": float,
+    "layer": int,
 }
 # How a setting that is not as usual shows in the name of the results.
 NAMED = {
@@ -34,7 +48,41 @@ NAMED = {
     "avoid_eos_while_reading": "avoid",
     "audio": "{}-audio",
     "beam": "beam{}",
+    "inside": "inside{}",
     "length_penalty": "lp{:g}",
+    "policy": "{}",
+    "units": "{}",
+    "step_ms": "step{}ms",
+    "first_ms": "first{}ms",
+    "tokens": "n{}",
+    "agree": "agree{}",
+    "last_frames": "f{}",
+    "alpha": "a{:g}",
+    "layer": "layer{}",
+    "heads": "head{}",
+    "convention": "{}",
+    "trailing": "{}",
+    "scores": "{}",
+    "length_ratio": "ratio{:g}",
+    "length_constant": "plus{}",
+    "then": "then-{0.name}",
+    "then_k": "k{}",
+    "then_threshold": "p{:g}",
+}
+# Options of a policy, and what they are called there; k is wait-k's, whoever decides.
+OF_POLICY = {
+    "units": "units",
+    "step_ms": "step_ms",
+    "convention": "convention",
+    "trailing": "trailing",
+    "first_ms": "first_ms",
+    "tokens": "tokens",
+    "agree": "agree",
+    "last_frames": "frames",
+    "alpha": "alpha",
+    "layer": "layer",
+    "heads": "heads",
+    "scores": "scores",
 }
 
 
@@ -68,6 +116,44 @@ class Evaluation:
     """Hypotheses that are followed at once, with `--mode offline`; by default one, greedily."""
     length_penalty: float | None = None
     """Of a beam: scores are log p / length ** this; by default 1."""
+    inside: int | None = None
+    """Of CAAT, streamed: hypotheses inside a group; by default 5, and 1 is greedy."""
+    policy: PolicyName | None = None
+    """What decides for a model that was trained offline, which else waits for the end."""
+    units: Literal["fixed", "ctc"] | None = None
+    """Of wait-k: a stretch of speech, or a word that the CTC head hears."""
+    step_ms: int | None = None
+    """Of wait-k: speech to a unit, and to a READ; of fixed-steps: s."""
+    convention: Literal["papi", "stacl"] | None = None
+    """Of wait-k: the first word follows k + 1 units, or k."""
+    trailing: Literal["count", "leave"] | None = None
+    """Of wait-k: whether a word that may be unfinished has been heard."""
+    first_ms: int | None = None
+    """Of fixed-steps: k."""
+    tokens: int | None = None
+    """Of fixed-steps: N, the most tokens to a step."""
+    agree: int | None = None
+    """Of local-agreement: hypotheses that must agree."""
+    last_frames: int | None = None
+    """Of align-att and ed-att: states at the end of what was heard."""
+    alpha: float | None = None
+    """Of ed-att: how much attention on them makes it wait."""
+    layer: int | None = None
+    """Of align-att and ed-att: the decoder layer, from 1; by default the mean of all."""
+    heads: int | None = None
+    """Of align-att and ed-att: the head, from 1; by default the mean of all."""
+    scores: Literal["paper", "release"] | None = None
+    """Of align-att and ed-att: attention as in the papers, or as in their authors' code."""
+    length_ratio: float | None = None
+    """The most tokens per state of the source (40 ms, or a piece); by default 1.5."""
+    length_constant: int | None = None
+    """Tokens beside that; by default 10."""
+    then: Path | None = None
+    """A run whose text branch translates what this one, a recogniser, writes: a cascade."""
+    then_k: int | None = None
+    """Of that run: k of wait-k, in words."""
+    then_threshold: float = 0.5
+    """Of that run: on the probability of writing."""
     audio: Literal["own", "other"] = "own"
     """`other` plays each utterance its neighbour's: a control that must ruin the score."""
     first: int | None = None
@@ -82,10 +168,35 @@ class Evaluation:
         return Decoding(
             gather=self.gather,
             threshold=self.threshold,
-            k=self.k,
+            k=self.k if self.policy is None else None,
             force_finish=self.force_finish,
             avoid_eos_while_reading=self.avoid_eos_while_reading,
+            limit=self.limit(),
+            blocks=Blocks() if self.inside is None else Blocks(inside=self.inside),
+            policy=self.decides(),
         )
+
+    def limit(self) -> LengthLimit:
+        """The most tokens."""
+        given = {"ratio": self.length_ratio, "constant": self.length_constant}
+        return LengthLimit(**{name: value for name, value in given.items() if value is not None})
+
+    def decides(self) -> Policy | None:
+        """The policy with its options; None: the model decides."""
+        options = {of: getattr(self, name) for name, of in OF_POLICY.items()}
+        if self.policy is None:
+            given = [name for name in OF_POLICY if getattr(self, name) is not None]
+            if given:
+                option = given[0].replace("_", "-")
+                raise ExperimentError(f"--{option} is of a policy: give a --policy too")
+            return None
+        options["k"] = self.k
+        if self.policy == "local-agreement":
+            options["beam"] = self.beam
+        try:
+            return make_policy(self.policy, options)
+        except PolicyError as error:
+            raise ExperimentError(f"--policy {self.policy}: {error}") from None
 
     def search(self) -> Beam | None:
         """The choices of beam search; None: greedy decoding."""
@@ -93,10 +204,12 @@ class Evaluation:
             if self.length_penalty is not None:
                 raise ExperimentError("--length-penalty compares hypotheses: give a --beam too")
             return None
+        if self.policy == "local-agreement":
+            return None  # a beam of its own
         if self.mode != "offline":
             raise ExperimentError(
                 f"--beam {self.beam} --mode {self.mode}: words that are committed cannot be taken "
-                "back: beam needs --mode offline"
+                "back: beam needs --mode offline, or --policy local-agreement"
             )
         penalty = 1.0 if self.length_penalty is None else self.length_penalty
         try:

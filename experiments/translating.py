@@ -23,15 +23,18 @@ from experiments.evaluation import Evaluation
 from experiments.experiment import ExperimentError
 from simuljax.audio import RATE, frame_count
 from simuljax.batch import Batch
+from simuljax.decode.caat import simulate_caat
+from simuljax.decode.choosing import check_policy
 from simuljax.decode.offline import translate_speech, translate_text
-from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
+from simuljax.decode.policies import PolicyError
+from simuljax.decode.simulate import simulate_speech, simulate_text, usual_listening
 from simuljax.eval import Record
 from simuljax.live import Translator as LiveTranslator
 from simuljax.live import Word, hear, with_step
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.run import Run
-from simuljax.text import EOS, WordStream
+from simuljax.text import EOS, Words, WordStream
 from simuljax.text.word_pieces import read_by_words
 from simuljax.train.average import Loaded
 
@@ -65,13 +68,14 @@ class Translating:
             texts = [str(said[row]) if row >= 0 else "" for row in rows]
             decoded = decode_batch(self.run, model, variables, batch, texts, self.chosen)
             tokens, lengths, delays = jax.device_get(decoded)
+            durations = [float(length) * 1000 / RATE for length in batch.audio_length]
+            is_text = self.chosen.branch == "text"
+            ends = [float(len(text.split())) for text in texts] if is_text else durations
             yield [
                 self._record(
-                    int(row),
-                    *word_delays(self.run, tokens[i, : lengths[i]], delays[i, : lengths[i]]),
-                    float(batch.audio_length[i]) * 1000 / RATE,
+                    int(row), *word_delays(self.run, tokens[i, :n], delays[i, :n], ends[i]), ms
                 )
-                for i, row in enumerate(rows)
+                for i, (row, n, ms) in enumerate(zip(rows, lengths, durations, strict=True))
                 if row >= 0 and row not in done
             ]
 
@@ -145,6 +149,10 @@ def spoken(run: Run, chosen: Evaluation) -> Examples:
         raise ExperimentError(f"{chosen.run} has no text branch")
     if chosen.branch == "speech" and run.model.speech is None:
         raise ExperimentError(f"{chosen.run} has no speech branch: say --branch text")
+    try:
+        check_policy(chosen.decides(), run.model, chosen.branch)
+    except PolicyError as error:
+        raise ExperimentError(f"{chosen.run}: {error}") from None
     if chosen.branch == "text" and chosen.mode == "live":
         raise ExperimentError("a text has no clock: say --mode streamed")
     chosen.search()  # says what is wrong with it now, and not at the first batch
@@ -161,6 +169,8 @@ def decode_batch(
 ) -> Decoded:
     """Tokens, their number, and what had been heard when each was written (ms, or words)."""
     how: dict[str, Any] = {"decoding": chosen.decoding()}
+    if chosen.mode == "streamed" or chosen.branch == "speech":
+        how["words"] = Words.of(run.source, run.target)
     if chosen.branch == "text":
         read = read_by_words(run.source, texts)
         if chosen.mode == "streamed":
@@ -174,8 +184,13 @@ def decode_batch(
     labels = {"words": batch.words, "phonemes": batch.phonemes}.get(kind)
     bank = run.heard.features.filterbank
     if chosen.mode == "streamed":
-        step_ms = chosen.read_ms or model.config.predecision.step_ms
-        how |= {"listening": Listening(read_ms=step_ms, filterbank=bank)}
+        usual = model.config.predecision.step_ms
+        listening = usual_listening(how["decoding"], chosen.read_ms, usual, filterbank=bank)
+        how |= {"listening": listening}
+        if model.config.decoder == "caat" and how["decoding"].policy is None:
+            how.pop("words")
+            done = simulate_caat(model, variables, features, batch.audio_length, **how)
+            return done.tokens, done.lengths, done.delays
         done = simulate_speech(model, variables, features, batch.audio_length, labels, **how)
         return done.tokens, done.lengths, done.delays
     frames = frame_count(batch.audio_length, bank)
@@ -193,14 +208,21 @@ def listen(translator: LiveTranslator, sound: np.ndarray, chosen: Evaluation) ->
     stream = translator.stream(
         read_ms=chosen.read_ms, predecision_ms=chosen.predecision_ms, decoding=chosen.decoding()
     )
-    words, read = [], stream.listener.read
-    for first in range(0, len(sound), read):
-        words += stream.push(sound[first : first + read])
+    words, heard = [], 0
+    while heard < len(sound):
+        size = stream.listener.read if heard else stream.listener.first
+        words += stream.push(sound[heard : heard + size])
+        heard += size
     return words + stream.finish()
 
 
-def word_delays(run: Run, tokens: np.ndarray, delays: np.ndarray) -> tuple[list[str], list[float]]:
-    """The words, and the delay of the token that completed each."""
+def word_delays(
+    run: Run, tokens: np.ndarray, delays: np.ndarray, end: float
+) -> tuple[list[str], list[float]]:
+    """The words, and the delay of the token that completed each.
+
+    A last word that no token completes, because of the limit of length, is known at the `end`.
+    """
     stream, words, heard = WordStream.begin(run.target), [], []
     for token, delay in zip(tokens, delays, strict=True):
         if token == EOS:
@@ -209,7 +231,8 @@ def word_delays(run: Run, tokens: np.ndarray, delays: np.ndarray) -> tuple[list[
         words += new
         heard += [float(delay)] * len(new)
     rest = stream.finish()
-    return words + rest, heard + [float(delays[-1]) if len(delays) else 0.0] * len(rest)
+    known = float(delays[-1]) if len(tokens) and tokens[-1] == EOS else end
+    return words + rest, heard + [known] * len(rest)
 
 
 def reference(run: Run, table: Any, index: int) -> str:

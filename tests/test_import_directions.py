@@ -19,6 +19,7 @@ STANDS_ON = {
     "simuljax.losses": ("simuljax.ops",),
     "simuljax.nn": ("simuljax.ops",),
     "simuljax.models": ("simuljax.nn",),
+    "simuljax.whisper": ("simuljax.nn", "simuljax.audio"),
     "simuljax.decode": ("simuljax.models", "simuljax.audio", "simuljax.text"),
     "simuljax.train": (
         "simuljax.losses",
@@ -30,12 +31,14 @@ STANDS_ON = {
     "simuljax.run": ("simuljax.train", "simuljax.decode", "simuljax.document"),
     "simuljax.live": ("simuljax.run",),
     "simuljax.live_text": ("simuljax.live",),
+    "simuljax.cascade": ("simuljax.live_text",),
+    "simuljax.teach": ("simuljax.live",),
     "simuljax.agent": ("simuljax.live_text",),
     "simuljax.terminal": ("simuljax.live",),
     "simuljax.eval": ("simuljax.decode",),
     "simuljax.profile": ("simuljax.live", "simuljax.eval"),
     "data_pipelines": ("simuljax.batch", "simuljax.audio", "simuljax.text"),
-    "experiments": ("simuljax.profile", "data_pipelines"),
+    "experiments": ("simuljax.profile", "simuljax.cascade", "data_pipelines"),
     "simuljax.cli": ("experiments", "simuljax.terminal"),  # the only place that knows everything
 }
 

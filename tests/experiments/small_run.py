@@ -9,9 +9,9 @@ from simuljax.losses import JointObjective
 from simuljax.models import config
 from simuljax.nn.layers import Width
 from simuljax.text import VocabularyConfig
-from simuljax.train.loop import Training
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
+from simuljax.train.training import Training
 
 # Whatever else there is takes long to compile, and is tested elsewhere.
 FEW_TERMS = JointObjective(distillation=0.0, cross_attentive=0.0, decision_attentive=0.0)
