@@ -4,36 +4,36 @@ Every run is a process of its own, `simuljax ablate FILE --only NAME`, which a c
 well as this program. It holds a lock on its directory, so that nothing is trained twice at a time,
 and whoever is killed leaves what the next call goes on with. A run that fails is kept with what it
 said; those that would begin with it are not run; the others are.
+
+Runs that differ in seeds and weights of losses alone can share a process and a compiled update
+(`--together`): small models leave most of a device idle.
 """
 
-import fcntl
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 from tqdm import tqdm
 
-from experiments.ablation import Ablation, Planned, load_ablation, plan
-from experiments.ablation_report import SPENT, write_answer
-from experiments.diagnosing import diagnose
-from experiments.energy import measured
-from experiments.evaluating import evaluate
+from experiments.ablation import Ablation, Planned, evaluations_of, load_ablation, plan
+from experiments.ablation_report import write_answer
 from experiments.experiment import ExperimentError
-from experiments.training import train
-from simuljax import document
+from experiments.publishing import publish
+from experiments.training import can_be_together
+from experiments.working import is_locked, work
+from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.console import duration
-from simuljax.train.loop import ENDED
+from simuljax.train.member import ENDED
 from simuljax.train.metrics import FILE as METRICS
 
-LOCK, OUTPUT, FAILED = "lock", "output.log", "failed.txt"
+OUTPUT, FAILED = "output.log", "failed.txt"
 SHOWN = 2_000  # characters of what a failed run said
 State = Literal["done", "running", "failed", "waiting", "blocked"]
 
@@ -44,17 +44,23 @@ class Grid:
 
     file: Annotated[Path, tyro.conf.Positional]
     """A Python file that defines ABLATION, like experiments/ablation_demo.py."""
+    grid: str | None = None
+    """Which one, of a file that defines several in ABLATIONS."""
     workers: int = 1
     """Runs at a time on this machine; they share its devices."""
-    only: str | None = None
-    """Train and evaluate this run alone, in this process: for clusters."""
+    together: int = 1
+    """Runs to a process, where they differ in seeds and weights of losses alone."""
+    only: tuple[str, ...] = ()
+    """Train and evaluate this run, or these together, in this process: for clusters."""
     list: bool = False
     """Say what the grid consists of and where it stands."""
+    publish: bool = False
+    """Copy the answer and its evidence, but no weights, to experiments/results and docs/results."""
 
 
 def ablate_command(chosen: Grid) -> Callable[[], None]:
     """Train and evaluate every run of a grid; what is done is not done again."""
-    ablation = load_ablation(chosen.file)
+    ablation = load_ablation(chosen.file, chosen.grid)
     return lambda: ablate(chosen, ablation)
 
 
@@ -63,10 +69,13 @@ def ablate(chosen: Grid, ablation: Ablation) -> None:
     runs = plan(ablation)
     if chosen.list:
         print("\n".join(f"{state_of(run, ablation):8} {run.name}" for run in runs))
-    elif chosen.only is not None:
-        work(the_one(runs, chosen.only), ablation)
+    elif chosen.only:
+        work([the_one(runs, name) for name in chosen.only], ablation)
     else:
         work_all(chosen, ablation, runs)
+        if chosen.publish:
+            where = Path("experiments") / "results", Path("docs") / "results"
+            print(f"published: {publish(ablation, runs, *where)}")
 
 
 def the_one(runs: Sequence[Planned], name: str) -> Planned:
@@ -77,73 +86,12 @@ def the_one(runs: Sequence[Planned], name: str) -> Planned:
     return found[0]
 
 
-def work(run: Planned, ablation: Ablation) -> None:
-    """Trains the run, or goes on training it, and evaluates it if it is one of the table."""
-    directory = run.experiment.run
-    directory.mkdir(parents=True, exist_ok=True)
-    with alone(directory):
-        if not (directory / ENDED).exists():
-            with measured() as spent:
-                train(run.experiment)
-            add_spent(directory, "training", spent.seconds, spent.joules)
-        if run.row in ablation.seeded:
-            with measured() as spent:
-                for way in ablation.evaluations:
-                    evaluate(replace(way, run=directory))
-                diagnose(replace(ablation.evaluations[0], run=directory))
-            add_spent(directory, "evaluation", spent.seconds, spent.joules)
-
-
-@contextmanager
-def alone(directory: Path, patience_s: float = 2.0) -> Iterator[None]:
-    """Refuses a directory that another process works in; a process that dies gives it back.
-
-    Who only asks whether it is locked holds the lock for a moment: hence the patience.
-    """
-    deadline = time.monotonic() + patience_s
-    with (directory / LOCK).open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    what = f"{directory} is being worked on by another process"
-                    raise ExperimentError(what) from None
-                time.sleep(0.01)
-        yield
-
-
-def is_locked(directory: Path) -> bool:
-    """Whether somebody works in it."""
-    if not (directory / LOCK).exists():
-        return False
-    try:
-        with alone(directory, patience_s=0.0):
-            return False
-    except ExperimentError:
-        return True
-
-
-def add_spent(directory: Path, what: str, seconds: float, joules: float | None) -> None:
-    """Adds up over interruptions that were announced; what was killed is not counted."""
-    path = directory / SPENT
-    spent = document.read(path) if path.exists() else {}
-    old = spent.get(what, {"seconds": 0.0, "joules": None})
-    total = old["joules"] if joules is None else joules + (old["joules"] or 0.0)
-    spent[what] = {"seconds": old["seconds"] + seconds, "joules": total}
-    document.write(path, spent)
-
-
 def state_of(run: Planned, ablation: Ablation) -> State:
     """Where a run stands, by what is in its directory."""
     directory = run.experiment.run
     if is_locked(directory):
         return "running"
-    evaluated = run.row not in ablation.seeded or all(
-        (replace(way, run=directory).folder / "scores.json").exists()
-        for way in ablation.evaluations
-    )
+    evaluated = all((way.folder / "scores.json").exists() for way in evaluations_of(run, ablation))
     if (directory / ENDED).exists() and evaluated:
         return "done"
     if (directory / FAILED).exists():
@@ -156,17 +104,21 @@ def work_all(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
     """Starts what can be started, shows how far it is, and says what failed."""
     for run in runs:
         (run.experiment.run / FAILED).unlink(missing_ok=True)  # it is tried again
-    working: dict[str, subprocess.Popen] = {}
+    working: list[Working] = []
     began = time.monotonic()
     with tqdm(total=len(runs), unit="run", desc=chosen.file.stem, smoothing=0.0) as bar:
         while True:
-            collect(working, runs)
+            collect(working)
             states = {run.name: state_of(run, ablation) for run in runs}
             show(bar, runs, states)
-            ready = [r for r in runs if states[r.name] == "waiting" and is_ready(r, states)]
-            for run in ready[: max(0, chosen.workers - len(working))]:
-                if run.name not in working:
-                    working[run.name] = start(chosen, run)
+            busy = {run.name for each in working for run in each.runs}
+            ready = [
+                r
+                for r in runs
+                if states[r.name] == "waiting" and r.name not in busy and is_ready(r, states)
+            ]
+            for group in groups(ready, chosen.together)[: max(0, chosen.workers - len(working))]:
+                working.append(start(chosen, group))
             if not working and not ready and "running" not in states.values():
                 break
             time.sleep(0.5)
@@ -189,28 +141,58 @@ def is_ready(run: Planned, states: Mapping[str, str]) -> bool:
     return all(states[need.name] == "done" for need in run.needs)
 
 
-def start(chosen: Grid, run: Planned) -> subprocess.Popen:
-    """The run in a process of its own, which says what it has to say in a file."""
-    directory = run.experiment.run
-    directory.mkdir(parents=True, exist_ok=True)
+def groups(runs: Sequence[Planned], size: int) -> list[list[Planned]]:
+    """The runs, those together that can be, so many at most."""
+    found: list[list[Planned]] = []
+    for run in runs:
+        fits = [group for group in found if len(group) < size and can_join(run, group[0])]
+        if fits:
+            fits[0].append(run)
+        else:
+            found.append([run])
+    return found
+
+
+def can_join(run: Planned, other: Planned) -> bool:
+    """Whether the two can be trained together from where they stand."""
+    steps = [Checkpoints(each.experiment.run / CHECKPOINTS).steps()[-1:] for each in (run, other)]
+    ended = [(each.experiment.run / ENDED).exists() for each in (run, other)]
+    alike = can_be_together(run.experiment, other.experiment)
+    return alike and steps[0] == steps[1] and ended[0] == ended[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Working:
+    """A process, and what it works on."""
+
+    runs: Sequence[Planned]
+    process: subprocess.Popen
+
+
+def start(chosen: Grid, runs: Sequence[Planned]) -> Working:
+    """The runs in a process of their own, which says what it has to say in the first one's file."""
+    for run in runs:
+        run.experiment.run.mkdir(parents=True, exist_ok=True)
     share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / chosen.workers:.2f}"}
-    command = [sys.executable, "-m", "simuljax.cli", "ablate", str(chosen.file), "--only", run.name]
-    with (directory / OUTPUT).open("a") as output:
-        return subprocess.Popen(
+    command = [sys.executable, "-m", "simuljax.cli", "ablate", str(chosen.file), "--only"]
+    command += [run.name for run in runs]
+    command += ["--grid", chosen.grid] if chosen.grid else []
+    with (runs[0].experiment.run / OUTPUT).open("a") as output:
+        process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, env=share | dict(os.environ)
         )
+    return Working(runs=runs, process=process)
 
 
-def collect(working: dict[str, subprocess.Popen], runs: Sequence[Planned]) -> None:
+def collect(working: list[Working]) -> None:
     """Notes the end of processes; of those that failed, why."""
-    for name, process in list(working.items()):
-        if process.poll() is None:
-            continue
-        del working[name]
-        if process.returncode:
-            directory = the_one(runs, name).experiment.run
-            said = (directory / OUTPUT).read_text(errors="replace")[-SHOWN:]
-            (directory / FAILED).write_text(f"exit {process.returncode}\n{said}")
+    for each in [each for each in working if each.process.poll() is not None]:
+        working.remove(each)
+        if each.process.returncode:
+            said = (each.runs[0].experiment.run / OUTPUT).read_text(errors="replace")[-SHOWN:]
+            for run in each.runs:
+                why = f"exit {each.process.returncode}\n{said}"
+                (run.experiment.run / FAILED).write_text(why)
 
 
 def progress(run: Planned) -> str:

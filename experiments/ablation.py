@@ -1,6 +1,7 @@
 """A grid of runs that answers one question, declared as data and addressed by content.
 
-A file under experiments/ defines `ABLATION`. Its rows are experiments that may begin with one
+A file under experiments/ defines `ABLATION`, or several that share their runs by name in
+`ABLATIONS`. Its rows are experiments that may begin with one
 another; every row of the table is trained for every seed. The directory of a run carries a hash of
 all that can change its result, its corpus and the runs it begins with included: a finished run is
 never repeated, one that changed is another run.
@@ -17,6 +18,7 @@ from data_pipelines.prepared import SUMMARY
 from experiments.evaluation import Evaluation
 from experiments.experiment import Experiment, ExperimentError, load_module
 from simuljax import document
+from simuljax.train.training import Training
 
 # What cannot change a result.
 WITHOUT_INFLUENCE = (
@@ -35,6 +37,17 @@ HASHED = 10  # digits that a directory shows
 
 
 @dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a paper says of two rows: `row` is better than `over`, by so many points of BLEU."""
+
+    says: str
+    row: str
+    over: str
+    evaluation: str = "test-speech-offline"  # the setting that the claim is about, by its folder
+    published: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ablation:
     """What is compared, with what, and how it is measured."""
 
@@ -44,12 +57,21 @@ class Ablation:
     baseline: str  # the row that the others are compared with
     evaluations: tuple[Evaluation, ...]  # of every run of the table; their `run` is filled in
     seeds: tuple[int, ...] = (0,)
+    # Seeds differ in first values, dropout, noise and augmentation; the order of batches is that of
+    # this seed for all, so that runs can be trained together. None: each has its own.
+    order: int | None = 0
     # Rows that continue a row of the table at other latencies: more points of its curve.
     curves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Of single rows in place of `evaluations`. The run that follows in a cascade may be a row's.
+    own: Mapping[str, tuple[Evaluation, ...]] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()  # which held here?
     title: str = ""
+    answer: str = "answer"  # the folder of it, beside the runs
 
     def __post_init__(self) -> None:
         named = [*self.table, self.baseline, *self.curves, *sum(self.curves.values(), ())]
+        named += [row for claim in self.claims for row in (claim.row, claim.over)]
+        named += self.own
         unknown = [name for name in named if name not in self.rows]
         if unknown:
             raise ExperimentError(f"there is no row {unknown[0]!r}; there are {list(self.rows)}")
@@ -60,6 +82,10 @@ class Ablation:
     def seeded(self) -> tuple[str, ...]:
         """The rows that are trained once for every seed, and evaluated."""
         return tuple(dict.fromkeys([*self.table, *sum(self.curves.values(), ())]))
+
+    def ways(self, row: str) -> tuple[Evaluation, ...]:
+        """How a row is evaluated, with the runs of rows where these say."""
+        return self.own.get(row, self.evaluations) if row in self.seeded else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +104,14 @@ class Planned:
         return self.experiment.run.name
 
 
-def load_ablation(path: Path) -> Ablation:
-    """The ablation that a file declares."""
-    ablation = getattr(load_module(path), "ABLATION", None)
+def load_ablation(path: Path, name: str | None = None) -> Ablation:
+    """The ablation that a file declares; of several, one by name."""
+    module = load_module(path)
+    several = getattr(module, "ABLATIONS", {})
+    if several and name not in several:
+        what = "say which one" if name is None else f"there is no {name!r}"
+        raise ExperimentError(f"{path} has the grids {', '.join(several)}: {what} (--grid)")
+    ablation = several[name] if several else getattr(module, "ABLATION", None)
     if not isinstance(ablation, Ablation):
         raise ExperimentError(f"{path} defines no ABLATION: see experiments/ablation.py")
     return ablation
@@ -99,10 +130,11 @@ def _plan(ablation: Ablation, row: str, seed: int, planned: dict[str, Planned]) 
     """The run of a row, planned after its donors."""
     experiment, own = ablation.rows[row], seed if row in ablation.seeded else None
     if own is not None:
-        experiment = replace(experiment, training=replace(experiment.training, seed=own))
+        experiment = replace(experiment, training=_seeded(experiment.training, own, ablation.order))
     by_run = {str(each.run): name for name, each in ablation.rows.items()}
     named = [begin.run for begin in experiment.begin]
     named += [v for v in [experiment.corpus.vocabularies_of] if v is not None]
+    named += [way.then for way in ablation.ways(row) if way.then is not None]
     needs = {
         str(run): _plan(ablation, by_run[str(run)], seed, planned)
         for run in named
@@ -118,6 +150,21 @@ def _plan(ablation: Ablation, row: str, seed: int, planned: dict[str, Planned]) 
     return planned.setdefault(name, each)
 
 
+def evaluations_of(run: Planned, ablation: Ablation) -> list[Evaluation]:
+    """How a run of the grid is evaluated, all runs being where the grid has them."""
+    place = {str(ablation.rows[need.row].run): need.experiment.run for need in run.needs}
+    return [
+        replace(way, run=run.experiment.run, then=place.get(str(way.then), way.then))
+        for way in ablation.ways(run.row)
+    ]
+
+
+def _seeded(training: Training, seed: int, order: int | None) -> Training:
+    """With a seed; where runs may be trained together, with random numbers that do not show it."""
+    random = training.random if order is None else "threefry"
+    return replace(training, seed=seed, order=order, random=random)
+
+
 def _moved(experiment: Experiment, runs: Mapping[str, Path]) -> Experiment:
     """The experiment with donors where the grid has them."""
     begin = tuple(replace(b, run=runs.get(str(b.run), b.run)) for b in experiment.begin)
@@ -127,16 +174,20 @@ def _moved(experiment: Experiment, runs: Mapping[str, Path]) -> Experiment:
 
 
 def _address(experiment: Experiment, addresses: Mapping[str, str]) -> str:
-    """A hash of the experiment with its donors and its corpora in place of their paths."""
-    told: Any = document.to_json(experiment)
+    """A hash of the experiment with its donors and its corpora in place of their paths.
+
+    Defaults do not count, so that a release that can do more does not forget what was done.
+    """
+    told: Any = document.chosen(experiment)
     for path in WITHOUT_INFLUENCE:
         parent = told
         for name in path[:-1]:
-            parent = parent[name]
+            parent = parent.get(name, {})
         parent.pop(path[-1], None)
-    for begin in told["begin"]:
+    for begin in told.get("begin", []):
         begin["run"] = addresses.get(begin["run"], begin["run"])
-    given = told["corpus"]["vocabularies_of"]
+    told.setdefault("corpus", {})
+    given = told["corpus"].get("vocabularies_of")
     told["corpus"]["vocabularies_of"] = addresses.get(str(given), given)
     told["corpus"]["contents"] = contents(experiment.corpus.directory)
     if experiment.corpus.text is not None:

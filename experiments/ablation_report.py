@@ -4,11 +4,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from experiments.ablation import Ablation, Planned
+from experiments.ablation import Ablation, Planned, evaluations_of
 from experiments.diagnosing import Diagnosis, diagnosed
 from experiments.energy import GRAMS_PER_KWH
 from simuljax import document
-from simuljax.eval.ablation import Row, Setting, Spread, same_test
+from simuljax.eval.ablation import Row, Setting, Spread, compare, same_test
 from simuljax.eval.ablation_page import Table, markdown, page, tables
 from simuljax.eval.pictures import draw_curves
 from simuljax.eval.report import Evaluated, Latency, gather
@@ -20,12 +20,17 @@ HEADS = {
     "speech_text_correlation": "speech and text",
     "matching_perplexity": "matching perplexity",
     "columns": "of",
+    "mass_lost": "mass lost",
 }
 LOOKED = (
     "Expected alignments of the reference, teacher-forced. Source read: the share of it that a "
     "head has read for a target. Speech and text: the correlation of where the two branches read. "
     "Perplexity of DAR's matching softmax; near the number of columns that it chooses from, it "
-    "matches nothing."
+    "matches nothing. Mass lost: of a target's probability, by the closed form."
+)
+HELD = (
+    "Differences in BLEU. A claim held, or its opposite did, if the interval of the paired "
+    "bootstrap over seeds and utterances leaves out 0; otherwise this experiment leaves it open."
 )
 JOULES = "joules"
 
@@ -37,14 +42,42 @@ def write_answer(ablation: Ablation, runs: list[Planned], command: str) -> Path:
     same_test(rows)
     (baseline,) = [row for row in rows if row.name == ablation.baseline] or [rows[0]]
     latency: Latency = "AL"
-    made = [*tables(rows, baseline, latency), *heads_table(ablation, runs), *energy_table(rows)]
-    out, title = ablation.runs / "answer", ablation.title or "Ablation"
+    made = [
+        *claims_table(ablation, rows),
+        *tables(rows, baseline, latency),
+        *heads_table(ablation, runs),
+        *energy_table(rows),
+    ]
+    out, title = ablation.runs / ablation.answer, ablation.title or "Ablation"
     out.mkdir(parents=True, exist_ok=True)
     curves = {row.name: row.curve(latency) for row in rows}
     figure = draw_curves(curves, out / "curves.png") if any(curves.values()) else None
     (out / "README.md").write_text(markdown(title, made, command, figure), "utf-8")
     (out / "index.html").write_text(page(title, made, command, figure), "utf-8")
     return out / "index.html"
+
+
+def claims_table(ablation: Ablation, rows: list[Row]) -> list[Table]:
+    """What papers say, and whether it held."""
+    known, body = {row.name: row for row in rows}, []
+    for claim in ablation.claims:
+        row, over = known.get(claim.row), known.get(claim.over)
+        if row is None or over is None:
+            body.append((claim.says, _points(claim.published), "-", "-", "not run"))
+            continue
+        for each in compare(row, over, settings=(claim.evaluation,)):
+            found = each.bootstrap.difference
+            interval = f"[{found.low:+.2f}, {found.high:+.2f}]"
+            verdict = "held" if found.low > 0 else "the opposite" if found.high < 0 else "open"
+            body.append(
+                (claim.says, _points(claim.published), _points(found.value), interval, verdict)
+            )
+    heads = ("claim", "published", "here", "95 %", "did it hold?")
+    return [Table(title="Claims", heads=heads, rows=tuple(body), note=HELD)] if body else []
+
+
+def _points(difference: float | None) -> str:
+    return "-" if difference is None else f"{difference:+.2f}"
 
 
 def row_of(ablation: Ablation, runs: list[Planned], name: str) -> Row:
@@ -54,7 +87,7 @@ def row_of(ablation: Ablation, runs: list[Planned], name: str) -> Row:
     for row in (name, *ablation.curves.get(name, ())):
         for run in [run for run in runs if run.row == row and run.seed is not None]:
             spent += spent_of(run) if row == name else []
-            for way, each in evaluations_of(run).items():
+            for way, each in evaluated(run, ablation).items():
                 label = "/".join(filter(None, [row.removeprefix(name).strip("_"), way]))
                 settings.setdefault(label, {})[run.seed or 0] = each
     joules = [each[JOULES] for each in spent if each[JOULES] is not None]
@@ -66,12 +99,13 @@ def row_of(ablation: Ablation, runs: list[Planned], name: str) -> Row:
     )
 
 
-def evaluations_of(run: Planned) -> dict[str, Evaluated]:
-    """By the names of their folders; none, if the run has not come so far."""
+def evaluated(run: Planned, ablation: Ablation) -> dict[str, Evaluated]:
+    """What this grid asks for, by the names of folders; none, if the run has not come so far."""
     directory = run.experiment.run
     if not list(directory.glob("eval/*/scores.json")):
         return {}
-    return {each.name: each for each in gather([directory])}
+    asked = {way.folder.name for way in evaluations_of(run, ablation)}
+    return {each.name: each for each in gather([directory]) if each.name in asked}
 
 
 def spent_of(run: Planned) -> list[dict[str, Any]]:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import flax.struct
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.evaluation import Evaluation
@@ -22,6 +24,7 @@ from simuljax.losses import Branch, decision_perplexity
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.subsampling import STRIDE
+from simuljax.ops import expected_alignment
 from simuljax.run import learnt, open_run
 from simuljax.train.objective import Objective, branches, draw_k
 
@@ -41,6 +44,7 @@ class Diagnosis:
     columns: (
         float  # of speech that it chooses from, of all heads: the perplexity of nothing matched
     )
+    mass_lost: float | None = None  # of a target's probability, by the alignment of training
 
     @property
     def mean_share(self) -> float:
@@ -65,28 +69,57 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
         for _, batch in translating.batches(set())
     ]
     heads = run.model.width.heads
-    found = summarise(tuple(trained.steps), [_real(*each) for each in seen], heads)
+    found = summarise(tuple(trained.steps), [_real(each) for each in seen], heads)
     document.write(path, found)
     return found
+
+
+@flax.struct.dataclass
+class Looked:
+    """Both branches of a batch, and what else was found."""
+
+    speech: Branch
+    text: Branch | None = None
+    perplexity: jax.Array | None = None  # [layers, B]
+    mass_lost: jax.Array | None = None  # [B, T]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _look(
     model: Translator, objective: Objective, variables: Any, heard: Statistics, batch: Batch
-) -> tuple[Branch, Branch | None, jax.Array | None]:
-    """Both branches, and the perplexity of every layer and example [M, B]."""
+) -> "Looked":
     bound = model.bind(variables)
     speech, text = branches(bound, batch, heard, objective, draw_k(model, None))
     assert speech is not None
-    if text is None or model.config.monotonic.policy != "learnt":
-        return _light(speech), None, None
+    if model.config.monotonic.policy != "learnt":
+        return Looked(speech=_light(speech))
+    lost = mass_lost(speech, model.config.monotonic.method)
+    if text is None:
+        return Looked(speech=_light(speech), mass_lost=lost)
 
     def layer(energies: tuple[jax.Array, jax.Array]) -> jax.Array:
         lengths = speech.decision_length, text.decision_length, speech.target_length
         return decision_perplexity(*energies, *lengths)
 
     perplexity = jax.lax.map(layer, (speech.energies, text.energies))
-    return _light(speech), _light(text), perplexity
+    return Looked(speech=_light(speech), text=_light(text), perplexity=perplexity, mass_lost=lost)
+
+
+def mass_lost(speech: Branch, method: Any) -> jax.Array:
+    """[B, T]: of a target's probability of being written, what the alignment of training loses.
+
+    Mean over layers and heads; 0 for all but the closed form.
+    """
+
+    def layer(energy: jax.Array) -> jax.Array:
+        p = jax.nn.sigmoid(energy)
+        own, exact = (
+            expected_alignment(p, speech.decision_length, method=each).sum(-1)
+            for each in (method, "exact")
+        )
+        return jnp.abs(exact - own).mean(1)
+
+    return jax.lax.map(layer, speech.energies).mean(0)
 
 
 def _light(branch: Branch) -> Branch:
@@ -104,9 +137,14 @@ class Seen:
     text_share: np.ndarray | None
     perplexity: np.ndarray  # of real examples
     decisions: np.ndarray
+    mass_lost: np.ndarray
 
 
-def _real(speech: Branch, text: Branch | None, perplexity: np.ndarray | None) -> Seen:
+def _real(looked: Looked) -> Seen:
+    speech, text = looked.speech, looked.text
+    perplexity, lost = (
+        np.asarray(x) if x is not None else None for x in (looked.perplexity, looked.mass_lost)
+    )
     real = np.arange(speech.delays.shape[-1]) < speech.target_length[:, None]  # [B, T]
 
     def chosen(branch: Branch, *, relative: bool) -> np.ndarray:
@@ -121,6 +159,7 @@ def _real(speech: Branch, text: Branch | None, perplexity: np.ndarray | None) ->
         text_share=None if text is None else chosen(text, relative=True),
         perplexity=np.zeros(0) if perplexity is None else perplexity[:, exists].mean(0),
         decisions=speech.decision_length[exists],
+        mass_lost=np.zeros(0) if lost is None else lost[real],
     )
 
 
@@ -128,6 +167,7 @@ def summarise(steps: tuple[int, ...], seen: list[Seen], heads: int) -> Diagnosis
     """Means over all targets."""
     speech, share = (np.concatenate([getattr(s, f) for s in seen]) for f in ("speech", "share"))
     perplexity = np.concatenate([each.perplexity for each in seen])
+    lost = np.concatenate([each.mass_lost for each in seen])
     texts = [each.text_share for each in seen if each.text_share is not None]
     correlation = None
     if texts:
@@ -139,6 +179,7 @@ def summarise(steps: tuple[int, ...], seen: list[Seen], heads: int) -> Diagnosis
         speech_text_correlation=correlation,
         matching_perplexity=float(perplexity.mean()) if len(perplexity) else None,
         columns=float(np.concatenate([each.decisions for each in seen]).mean() * heads),
+        mass_lost=float(lost.mean()) if len(lost) else None,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 from data_pipelines.feeding import Corpus
 from simuljax.models import config
 from simuljax.train.cluster import Cluster
-from simuljax.train.loop import Training
+from simuljax.train.training import Training
 
 # Where experiments look for corpora and put runs, unless the command line says otherwise.
 DATA = Path(os.environ.get("SIMULJAX_DATA", "data"))

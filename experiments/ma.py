@@ -19,7 +19,7 @@ from experiments.zaidi import ALONE, recogniser, with_objective
 from simuljax.models import config
 from simuljax.models.config import PreDecision
 from simuljax.nn.monotonic import Monotonic
-from simuljax.train.loop import Training
+from simuljax.train.training import Training
 
 STEPS_MS = (120, 200, 280, 360, 440, 520)
 LAMBDAS = (0.001, 0.004, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1)

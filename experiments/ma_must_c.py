@@ -17,9 +17,9 @@ from experiments.ma import Recipe, rows
 from simuljax.audio import SpecAugment
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
-from simuljax.train.loop import Training
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
+from simuljax.train.training import Training
 
 ADAM = Optimiser(learning_rate=2e-3, warmup=10_000, betas=(0.9, 0.98), clip=10.0)
 HEARD = Objective(augment=SpecAugment())

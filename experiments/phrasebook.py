@@ -30,9 +30,9 @@ from simuljax.losses import JointObjective
 from simuljax.models import config, presets
 from simuljax.nn.layers import Width
 from simuljax.text import VocabularyConfig
-from simuljax.train.loop import Training
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
+from simuljax.train.training import Training
 
 HEARD = Objective(
     augment=SpecAugment(time_masks=2, time_width=30, time_fraction=0.2, frequency_width=20)

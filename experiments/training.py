@@ -4,6 +4,7 @@ import dataclasses
 import platform
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from data_pipelines.feeding import Fed, feed, settle
 from experiments.experiment import Begin, Experiment, ExperimentError, load_experiments
 from simuljax import __version__, document
 from simuljax.run import CONFIG_FILE, Run, learnt, open_run, parameter_count, shapes
+from simuljax.text import Words
 from simuljax.train import cluster
 from simuljax.train.cache import enable_compilation_cache
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.loop import Data, fit
+from simuljax.train.loop import Data, alike, fit, fit_together
+from simuljax.train.member import Member
 from simuljax.train.step import TrainState
 from simuljax.train.transfer import Rule, by_path, check_rules, source_of, transfer
 
@@ -72,15 +75,35 @@ def train_command(file: Path, args: Sequence[str]) -> Callable[[], TrainState]:
 
 def train(experiment: Experiment) -> TrainState:
     """Trains, or goes on training, in the experiment's run directory."""
+    experiment, data, begin = opened(experiment)
+    return fit(experiment.run, experiment.model, experiment.training, data, begin=begin)
+
+
+def train_together(experiments: Sequence[Experiment]) -> None:
+    """Trains runs of one corpus and one model, which differ in seeds and weights of losses."""
+    ready = [opened(experiment) for experiment in experiments]
+    members = [Member(experiment.run, experiment.training, begin) for experiment, _, begin in ready]
+    fit_together(members, ready[0][0].model, ready[0][1])
+
+
+def can_be_together(one: Experiment, other: Experiment) -> bool:
+    """Whether one compiled update serves both, and the same batches do."""
+    same = replace(other, run=one.run, begin=one.begin, training=one.training)
+    return same == one and alike(one.training) == alike(other.training)
+
+
+def opened(experiment: Experiment) -> tuple[Experiment, Data, Callable[[Any], Any] | None]:
+    """All that training needs, the run's own files being there and in order."""
     enable_compilation_cache()
     cluster.join(experiment.cluster)
     if cluster.is_primary():
         settle(experiment.corpus, experiment.run)
     wait_for_all("settled")
+    training = experiment.training
     fed = feed(
         experiment.corpus,
         experiment.run,
-        seed=experiment.training.seed,
+        seed=training.seed if training.order is None else training.order,
         host=Host(index=jax.process_index(), count=jax.process_count()),
         devices=jax.device_count(),
         mute=experiment.model.speech is None,
@@ -92,9 +115,13 @@ def train(experiment: Experiment) -> TrainState:
         print(describe(experiment, fed), flush=True)
     wait_for_all("recorded")
     data = Data(
-        train=fed.train, valid=fed.valid, steps_per_epoch=fed.steps_per_epoch, heard=fed.heard
+        train=fed.train,
+        valid=fed.valid,
+        steps_per_epoch=fed.steps_per_epoch,
+        heard=fed.heard,
+        words=Words.of(fed.vocabularies.source, fed.vocabularies.target),
     )
-    return fit(experiment.run, experiment.model, experiment.training, data, begin=begin)
+    return experiment, data, begin
 
 
 def wait_for_all(name: str) -> None:
@@ -127,9 +154,11 @@ def record(experiment: Experiment) -> None:
         }
     }
     if path.exists():
+        before = {n: v for n, v in document.read(path).items() if n != "software"}
+        old = document.to_json(document.from_json(Experiment, before))  # with younger fields
         changed = [
             line
-            for line in document.differences(document.read(path), new)
+            for line in document.differences(old, new)
             if not any(line.startswith((f"{name} ", f"{name}.")) for name in FREE)
         ]
         if changed:

@@ -18,8 +18,8 @@ from experiments.experiment import ENCODER, OFFLINE_TEXT, Begin, Experiment
 from simuljax.losses import JointObjective
 from simuljax.models import config, presets
 from simuljax.text import VocabularyConfig
-from simuljax.train.loop import Training
 from simuljax.train.optimiser import Optimiser
+from simuljax.train.training import Training
 
 ALONE = JointObjective(
     distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=0.0

@@ -20,7 +20,7 @@ from simuljax import terminal
 from simuljax.audio import AudioError
 from simuljax.document import DocumentError
 from simuljax.eval import RecordError, scoring
-from simuljax.profile import alignment, dar
+from simuljax.profile import alignment, dar, transducer
 from simuljax.profile import decode as decode_profile
 from simuljax.profile import train as train_profile
 from simuljax.run import RunError
@@ -49,6 +49,7 @@ What = (
     | Annotated[throughput.DataProfile, tyro.conf.subcommand("data", prefix_name=False)]
     | Annotated[decode_profile.DecodeProfile, tyro.conf.subcommand("decode", prefix_name=False)]
     | Annotated[train_profile.TrainProfile, tyro.conf.subcommand("train", prefix_name=False)]
+    | Annotated[transducer.TransducerProfile, tyro.conf.subcommand("transducer", prefix_name=False)]
 )
 PARTS = {
     alignment.AlignmentProfile: alignment,
@@ -56,6 +57,7 @@ PARTS = {
     throughput.DataProfile: throughput,
     decode_profile.DecodeProfile: decode_profile,
     train_profile.TrainProfile: train_profile,
+    transducer.TransducerProfile: transducer,
 }
 
 

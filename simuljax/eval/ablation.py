@@ -120,12 +120,18 @@ class AtEqualLatency:
     area: float  # that the row's curve dominates, over the baseline's
 
 
-def compare(row: Row, baseline: Row, measure: Measure | None = None) -> list[Against]:
-    """Every setting that both have, over the seeds that both have."""
+def compare(
+    row: Row,
+    baseline: Row,
+    measure: Measure | None = None,
+    *,
+    settings: Iterable[str] | None = None,
+) -> list[Against]:
+    """Every setting that both have, or those of these names, over the seeds that both have."""
     found = []
-    for name, setting in row.settings.items():
-        base = baseline.settings.get(name)
-        if base is None or row.name == baseline.name:
+    for name in row.settings if settings is None else settings:
+        setting, base = row.settings.get(name), baseline.settings.get(name)
+        if setting is None or base is None or row.name == baseline.name:
             continue
         seeds = sorted(set(setting.by_seed) & set(base.by_seed))
         if not seeds:

@@ -113,7 +113,7 @@ def equal_table(equal: Sequence[AtEqualLatency], latency: Latency) -> Table:
 def runs_table(rows: Sequence[Row]) -> Table:
     """Where every number comes from."""
     body = [
-        (row.name, name, str(seed), str(each.run))
+        (row.name, name, str(seed), each.run.name if each.run else "-")
         for row in rows
         for name, setting in row.settings.items()
         for seed, each in setting.by_seed.items()
@@ -122,7 +122,8 @@ def runs_table(rows: Sequence[Row]) -> Table:
         title="Where the numbers come from",
         heads=("row", "evaluation", "seed", "run"),
         rows=tuple(body),
-        note="`simuljax score RUN/eval/EVALUATION` gives the scores of each again.",
+        note="A run is a directory beside this page. `simuljax score RUN/eval/EVALUATION` gives "
+        "the scores of each again.",
     )
 
 

@@ -15,11 +15,13 @@ import pytest
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.prepared import SUMMARY
-from experiments.ablating import FAILED, Grid, ablate, alone, state_of, summary
+from experiments.ablating import FAILED, Grid, ablate, groups, state_of, summary
 from experiments.ablation import Ablation, plan
 from experiments.evaluation import Evaluation
 from experiments.experiment import Begin, ExperimentError
-from simuljax.train.loop import ENDED
+from experiments.working import alone
+from simuljax.train.member import ENDED
+from simuljax.train.metrics import read_metrics
 from tests.experiments.small_run import experiment
 
 
@@ -135,6 +137,19 @@ def test_where_runs_stand(corpus, tmp_path):
     assert state_of(one, ablation) == "waiting"
 
 
+def test_runs_that_differ_in_seeds_and_weights_are_worked_on_together(corpus, tmp_path):
+    def rows(order, size=9):
+        ablation = grid(corpus, tmp_path / "runs", seeds=(0, 1, 2), order=order)
+        runs = [run for run in plan(ablation) if run.seed is not None]
+        return [[f"{run.row}{run.seed}" for run in group] for group in groups(runs, size)]
+
+    assert all(len({name[-1] for name in group}) == 1 for group in rows(None)), "other batches"
+    ones, others = ["one0", "one1", "one2"], ["other0", "other1", "other2"]
+    later = ["later0", "later1", "later2"]
+    assert rows(0) == [ones, others + later]
+    assert rows(0, size=2) == [ones[:2], ones[2:], others[:2], [others[2], "later0"], later[1:]]
+
+
 FILE = """
 from pathlib import Path
 from tests.experiments.test_ablation import grid, with_training
@@ -165,6 +180,32 @@ def test_a_grid_that_is_killed_goes_on(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing is done twice"
     for path in runs.glob("*/spent.json"):
         assert json.loads(path.read_text())["training"]["seconds"] > 0
+
+
+@pytest.mark.slow
+def test_seeds_together_give_what_they_give_alone(tmp_path):
+    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+    corpus, file = tmp_path / "corpus", tmp_path / "grid.py"
+    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    told = {}
+    for together in ("1", "2"):
+        runs = tmp_path / together
+        two = FILE.format(corpus=str(corpus), runs=str(runs)).replace("(0,)", "(0, 1)")
+        file.write_text(two)
+        command = [sys.executable, "-m", "simuljax.cli", "ablate", str(file)]
+        subprocess.run([*command, "--together", together], env=environment, check=True)
+        told[together] = {
+            path.parents[2].name: json.loads(path.read_text())
+            for path in sorted(runs.glob("*/eval/*/scores.json"))
+        }
+    assert told["1"].keys() == told["2"].keys() and len(told["1"]) == 4
+    losses = [
+        [read_metrics(run)[-1]["values"] for run in sorted((tmp_path / each).glob("o*-seed*"))]
+        for each in ("1", "2")
+    ]
+    for alone_, among in zip(*losses, strict=True):
+        assert among == pytest.approx(alone_, rel=1e-2)
 
 
 @pytest.mark.slow

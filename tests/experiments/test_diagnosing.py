@@ -1,9 +1,11 @@
 """What is said about heads is what was put there."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.diagnosing import Seen, correlations, summarise
+from experiments.diagnosing import Seen, correlations, mass_lost, summarise
+from simuljax.losses import Branch
 
 
 def seen(speech: np.ndarray, text: np.ndarray | None) -> Seen:
@@ -14,6 +16,7 @@ def seen(speech: np.ndarray, text: np.ndarray | None) -> Seen:
         text_share=text,
         perplexity=np.full(3, 7.0) if text is not None else np.zeros(0),
         decisions=np.array([4, 6, 5]),
+        mass_lost=np.full(2, 0.25),
     )
 
 
@@ -32,8 +35,24 @@ def test_heads_are_summarised_by_layer():
     assert found.head_spread_ms == pytest.approx(8 * 40)
     assert found.speech_text_correlation == pytest.approx(1)
     assert found.matching_perplexity == 7 and found.columns == 10
+    assert found.mass_lost == 0.25
 
 
 def test_without_text_nothing_is_said_about_it():
     found = summarise((8,), [seen(np.ones((3, 4)), None)], 2)
     assert found.speech_text_correlation is None and found.matching_perplexity is None
+
+
+def test_the_closed_form_alone_loses_mass():
+    energy = np.random.default_rng(0).normal(2.0, 1.0, (1, 2, 2, 24, 200)).astype(np.float32)
+    speech = Branch(
+        logits=jnp.zeros((2, 24, 1)),
+        target_length=jnp.array([24, 24]),
+        state_length=jnp.array([200, 200]),
+        delays=jnp.zeros((2, 2, 24)),
+        energies=jnp.asarray(energy),
+        decision_length=jnp.array([200, 150]),
+    )
+    assert np.max(mass_lost(speech, "auto")) < 1e-5
+    lost = np.asarray(mass_lost(speech, "closed_form"))
+    assert lost.shape == (2, 24) and lost[:, -1].min() > 0.1 and lost[:, 0].max() < 1e-3

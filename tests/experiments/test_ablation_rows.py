@@ -1,0 +1,69 @@
+"""Rows of a grid that are evaluated in ways of their own, and cascades of rows."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from data_pipelines.prepared import SUMMARY
+from experiments.ablating import state_of
+from experiments.ablation import Ablation, evaluations_of, plan
+from experiments.ablation_report import evaluated
+from experiments.evaluation import Evaluation
+from experiments.experiment import ExperimentError
+from simuljax import document
+from simuljax.train.member import ENDED
+from tests.experiments.small_run import experiment
+
+ANY = Path()
+
+
+@pytest.fixture
+def grid(tmp_path) -> Ablation:
+    """A recogniser that is followed by a row which is only needed for that."""
+    (tmp_path / SUMMARY).write_text("{}")
+    rows = {name: experiment(tmp_path, tmp_path / name) for name in ("mma", "asr", "mt")}
+    rows["asr"] = dataclasses.replace(rows["asr"], training=dataclasses.replace(
+        rows["asr"].training, accumulate=2))  # fmt: skip
+    return Ablation(
+        runs=tmp_path / "runs",
+        rows=rows,
+        table=("mma", "asr"),
+        baseline="mma",
+        evaluations=(Evaluation(run=ANY), Evaluation(run=ANY, threshold=0.2)),
+        own={"asr": (Evaluation(run=ANY, then=rows["mt"].run, then_k=3),)},
+        seeds=(0, 1),
+    )
+
+
+def test_a_row_that_follows_another_is_trained_first(grid):
+    runs = {(run.row, run.seed): run for run in plan(grid)}
+    assert list(runs) == [("mma", 0), ("mma", 1), ("mt", None), ("asr", 0), ("asr", 1)]
+    (cascade,) = evaluations_of(runs["asr", 1], grid)
+    assert cascade.run == runs["asr", 1].experiment.run
+    assert cascade.then == runs["mt", None].experiment.run
+    assert cascade.folder.name.startswith("test-speech-streamed-then-mt-")
+    assert len(evaluations_of(runs["mma", 0], grid)) == 2
+    assert evaluations_of(runs["mt", None], grid) == []
+
+
+def test_what_follows_does_not_change_what_is_trained(grid):
+    without = dataclasses.replace(grid, own={})
+    assert {run.name for run in plan(without)} < {run.name for run in plan(grid)}
+
+
+def test_a_row_is_done_when_its_own_evaluations_are(grid):
+    (run,) = [run for run in plan(grid) if (run.row, run.seed) == ("asr", 0)]
+    (run.experiment.run).mkdir(parents=True)
+    document.write(run.experiment.run / ENDED, {})
+    assert state_of(run, grid) == "waiting"
+    (way,) = evaluations_of(run, grid)
+    way.folder.mkdir(parents=True)
+    document.write(way.folder / "scores.json", {})
+    assert state_of(run, grid) == "done"
+    assert evaluated(plan(grid)[0], grid) == {}
+
+
+def test_ways_of_a_row_that_is_not_there_are_refused(grid):
+    with pytest.raises(ExperimentError, match="there is no row 'asrr'"):
+        dataclasses.replace(grid, own={"asrr": ()})

@@ -1,0 +1,187 @@
+"""The systems of Papi et al. 2022 and of Nguyen et al. 2021: all can be planned and trained."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from experiments import nguyen_how2, nguyen_multi30k, nguyen_must_c, papi, papi_multi30k
+from experiments.ablation import load_ablation
+from experiments.experiment import Experiment, ExperimentError
+from simuljax.audio import Statistics
+from simuljax.batch import Batch
+from simuljax.decode.beam import Beam
+from simuljax.decode.policies import WaitK
+from simuljax.models.initialise import initialise
+from simuljax.models.translator import Translator
+from simuljax.text import Words
+from simuljax.train.objective import Variables, forward
+from tests.written_runs import PIECES
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+FILES = sorted(EXPERIMENTS.glob("papi_*.py")) + sorted(EXPERIMENTS.glob("nguyen_*.py"))
+
+# Where there are corpora, as far as a plan looks at them, all grids of all files are listed.
+LIST = """
+import sys
+from pathlib import Path
+from experiments.experiment import load_module
+from simuljax import cli
+
+files = [Path(name) for name in sys.argv[1:]]
+for file in files:
+    for row in load_module(file).EXPERIMENTS.values():
+        for place in (row.corpus.directory, Path(f"{row.corpus.directory}-distilled")):
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "summary.json").write_text(str(place))
+for file in files:
+    for grid in load_module(file).ABLATIONS:
+        print(f"[{file.stem} {grid}]", flush=True)
+        cli.main(["ablate", str(file), "--grid", grid, "--list"])
+"""
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory) -> dict[str, list[str]]:
+    """The runs of every grid, without their addresses."""
+    place = tmp_path_factory.mktemp("papers")
+    environment = os.environ | {"SIMULJAX_DATA": str(place), "SIMULJAX_RUNS": str(place / "runs")}
+    done = subprocess.run(
+        [sys.executable, "-c", LIST, *map(str, FILES)],
+        cwd=EXPERIMENTS.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    grids: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("["):
+            grids[line.strip("[]")] = []
+        else:
+            state, name = line.split()
+            assert state == "waiting"
+            grids[list(grids)[-1]].append(name)
+    return grids
+
+
+def names(runs: list[str]) -> set[str]:
+    return {run.rsplit("-", 1)[0] for run in runs}
+
+
+@pytest.mark.parametrize("corpus", ["must_c", "multi30k", "phrasebook"])
+def test_the_figures_of_papi(listed, corpus):
+    figures = {g.split()[1]: runs for g, runs in listed.items() if g.startswith(f"papi_{corpus} ")}
+    assert len(figures) == 7
+    wanted = {"transformer-seed0", *(f"transformer_fixed_k{k}-seed0" for k in papi.K)}
+    assert names(figures["figure_1"]) == wanted
+    assert len(figures["figure_2"]) == len(figures["figure_4"]) == 6
+    assert names(figures["figure_3"]) == {"transformer-seed0", "conformer-seed0"}
+    rivals = {"conformer_kd-seed0", *(f"caat_{size}_kd-seed0" for size in (16, 32, 64))}
+    assert names(figures["figure_5"]) == rivals
+    one, other = figures["figure_1"], figures["figure_2"]
+    assert len(set(one) & set(other)) == 1, "the offline Transformer is trained once"
+
+
+@pytest.mark.parametrize("corpus", ["must_c", "how2", "multi30k", "phrasebook"])
+def test_the_tables_of_nguyen(listed, corpus):
+    grids = {g.split()[1]: runs for g, runs in listed.items() if g.startswith(f"nguyen_{corpus} ")}
+    assert names(grids["table"]) == {"characters-seed0"}
+    assert names(grids["figure_2"]) == {"characters-seed0", "bpe400-seed0", "bpe2k-seed0"}
+    assert names(grids["figure_3"]) == {"characters-seed0", "asr-seed0", "mt", "mt_offline"}
+    assert ("table_tst_he" in grids) == (corpus == "must_c")
+
+
+def test_the_numbers_of_nguyen():
+    ways = nguyen_must_c.ABLATIONS["table"].ways("characters")
+    steps = {(p.first_ms, p.step_ms, p.tokens) for p in ways if p.policy}
+    assert len(steps) == 12
+    assert steps == {(10 * k, 10 * s, n) for k in (100, 200) for s in (10, 20) for n in (1, 2, 3)}
+    assert [p.beam for p in ways if p.mode == "offline"] == [None, 10]
+    assert {p.length_ratio for p in nguyen_how2.ABLATIONS["table"].ways("characters")} == {1.6}
+    for way in ways:
+        assert (way.decoding().policy is None) == (way.mode == "offline")
+        assert way.search() is None or way.beam == 10
+
+
+def test_the_flags_of_papi():
+    """Appendix A: both, but for the Transformer with fixed words."""
+    flags = {
+        (units, kind): {
+            (e.force_finish, e.avoid_eos_while_reading) for e in papi.tested(units, kind)
+        }
+        for units in papi.UNITS
+        for kind in ("transformer", "conformer")
+    }
+    assert flags.pop(("fixed", "transformer")) == {(True, False)}
+    assert set(map(frozenset, flags.values())) == {frozenset({(True, True)})}
+    ways = papi_multi30k.ABLATIONS["figure_2"].ways("transformer")
+    assert [way.decoding().policy for way in ways if way.mode == "streamed"] == [
+        WaitK(k=k, units="ctc") for k in papi.K
+    ]
+    assert [way.search() for way in ways if way.mode == "offline"] == [None, Beam(size=5)]
+
+
+def test_one_of_several_grids_is_to_be_named():
+    file = EXPERIMENTS / "nguyen_multi30k.py"
+    with pytest.raises(ExperimentError, match="table, figure_2, figure_3: say which one"):
+        load_ablation(file)
+    with pytest.raises(ExperimentError, match="there is no 'figure_9'"):
+        load_ablation(file, "figure_9")
+    assert load_ablation(file, "table").table == ("characters",)
+
+
+def terms(row: Experiment) -> set[str]:
+    """What its training looks at; nothing is computed."""
+    model = Translator(
+        dataclasses.replace(
+            row.model, source_vocabulary=PIECES.size, target_vocabulary=PIECES.size, features=80
+        )
+    )
+    zeros = jnp.zeros((2, 9), jnp.int32)
+    heard = row.model.speech is not None
+    batch = Batch(
+        audio=jnp.zeros((2, 32_000 * heard), jnp.int16),
+        audio_length=jnp.array([32_000, 16_000]) * heard,
+        source=zeros,
+        source_length=jnp.array([9, 5]),
+        target=zeros,
+        target_length=jnp.array([9, 4]),
+        index=jnp.arange(2),
+    )
+    statistics = Statistics(mean=jnp.zeros(80), std=jnp.ones(80), frames=1)
+    words = Words.of(PIECES, PIECES)
+
+    def run(key: jax.Array) -> dict:
+        params, state = initialise(model, key)
+        variables = Variables(params=params, statistics=state)
+        given = (model, variables, batch, statistics, row.training.objective, key, words)
+        return forward(*given).sums
+
+    weights = row.training.objective.joint.weights()
+    return {name for name in jax.eval_shape(run, jax.random.key(0)) if weights[name]}
+
+
+TERMS = {
+    "teacher": {"mt_nll"},
+    "transformer": {"st_nll", "ctc"},
+    "conformer": {"st_nll", "ctc"},
+    "transformer_fixed_k3": {"st_nll", "ctc"},
+    "conformer_adaptive_k5_kd": {"st_nll", "ctc"},
+    "caat_32_kd": {"st_nll", "transducer", "transducer_delay"},
+    "characters": {"st_nll"},
+    "asr": {"st_nll", "ctc"},
+    "mt": {"mt_nll"},
+    "mt_offline": {"mt_nll"},
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_what_a_row_learns_from(name):
+    rows = {**papi_multi30k.EXPERIMENTS, **nguyen_multi30k.EXPERIMENTS}
+    assert terms(rows[name]) == TERMS[name]

@@ -1,0 +1,111 @@
+"""From the evaluations of a grid's runs to the answer, its claims, and what others are given."""
+
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from data_pipelines.prepared import SUMMARY
+from experiments.ablation import Ablation, Claim, Planned, plan
+from experiments.ablation_report import write_answer
+from experiments.evaluation import Evaluation
+from experiments.publishing import publish
+from simuljax import document
+from simuljax.eval import read_records, score, write_records
+from tests.eval.test_ablation import evaluated
+from tests.experiments.small_run import experiment
+
+GOOD = {"plain": 0.5, "better": 0.8, "same": 0.5}
+
+
+@pytest.fixture
+def grid(tmp_path) -> tuple[Ablation, list[Planned]]:
+    """Three rows, one of them better, as if they had been trained and evaluated."""
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / SUMMARY).write_text("{}")
+    runs = tmp_path / "runs" / "question"
+    base = experiment(tmp_path / "corpus", runs / "plain")
+    rows = {
+        name: dataclasses.replace(
+            base,
+            run=runs / name,
+            training=dataclasses.replace(base.training, accumulate=number + 1),
+        )
+        for number, name in enumerate(GOOD)
+    }
+    claims = [
+        Claim(says="better is better", row="better", over="plain", published=1.5),
+        Claim(says="worse is better", row="plain", over="better"),
+        Claim(says="the same is better", row="same", over="plain"),
+    ]
+    ablation = Ablation(
+        runs=runs,
+        rows=rows,
+        table=tuple(GOOD),
+        baseline="plain",
+        seeds=(0, 1),
+        claims=tuple(claims),
+        evaluations=(Evaluation(run=Path(), mode="offline"),),
+    )
+    planned = plan(ablation)
+    for number, run in enumerate(planned):
+        pretend(run, number)
+    return ablation, planned
+
+
+def pretend(run: Planned, number: int) -> None:
+    """The files of a run that was evaluated."""
+    folder = run.experiment.run / "eval" / "test-speech-offline"
+    folder.mkdir(parents=True)
+    records = evaluated(GOOD[run.row], 600.0, number, mode="offline").records
+    write_records(folder / "instances.log", records)
+    document.write(folder / "scores.json", score(records))
+    document.write(folder / "config.json", {"mode": "offline", "split": "test"})
+    document.write(run.experiment.run / "config.json", run.experiment)
+    (run.experiment.run / "metrics.jsonl").write_text('{"step": 1}\n')
+    (run.experiment.run / "checkpoints").mkdir()
+
+
+def test_claims_are_judged(grid, tmp_path):
+    ablation, runs = grid
+    write_answer(ablation, runs, "simuljax ablate question.py")
+    told = (tmp_path / "runs" / "question" / "answer" / "README.md").read_text()
+    verdicts = {
+        line.split(" | ")[0].removeprefix("| "): line.split(" | ")[-1].removesuffix(" |")
+        for line in told.splitlines()
+        if "is better" in line
+    }
+    assert verdicts == {
+        "better is better": "held",
+        "worse is better": "the opposite",
+        "the same is better": "open",
+    }
+    assert "| +1.50 |" in told
+    assert str(tmp_path) not in told, "directories of this machine say nothing to others"
+
+
+def test_what_is_published_can_be_scored_and_holds_no_weights(grid, tmp_path):
+    ablation, runs = grid
+    write_answer(ablation, runs, "simuljax ablate question.py")
+    publish(ablation, runs, tmp_path / "results", tmp_path / "docs")
+    to = publish(ablation, runs, tmp_path / "results", tmp_path / "docs")  # in its place
+    assert to == tmp_path / "results" / "question"
+    assert not list(to.rglob("checkpoints"))
+    for run in runs:
+        kept = to / run.name / "eval" / "test-speech-offline"
+        log = read_records(kept / "instances.log.gz")
+        assert score(log)["BLEU"] == json.loads((kept / "scores.json").read_text())["BLEU"]
+        assert json.loads((to / run.name / "config.json").read_text())["run"]
+        metrics = (to / run.name / "metrics.jsonl.gz").read_bytes()
+        assert gzip.decompress(metrics) == b'{"step": 1}\n'
+        assert run.name in (tmp_path / "docs" / "question.md").read_text()
+
+
+def test_rows_that_were_not_run_leave_claims_open(grid, tmp_path):
+    ablation, runs = grid
+    some = [run for run in runs if run.row != "same"]
+    write_answer(ablation, some, "simuljax ablate question.py")
+    told = (tmp_path / "runs" / "question" / "answer" / "README.md").read_text()
+    assert "| the same is better | - | - | - | not run |" in told
