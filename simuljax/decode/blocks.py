@@ -1,4 +1,4 @@
-"""CAAT's search (Liu et al. 2021; spec 8): within a group a beam, from group to group the best.
+"""CAAT's search (Liu et al. 2021): within a group a beam, from group to group the best.
 
 A hypothesis is live until it takes the blank; then it rests until the next group. In every turn
 each live one is continued by the blank and by its best K labels. Of all these and of those at rest

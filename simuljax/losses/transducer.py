@@ -1,4 +1,4 @@
-"""The transducer's likelihood and expected delay (Graves 2012; Liu et al. 2021; spec 8).
+"""The transducer's likelihood and expected delay (Graves 2012; Liu et al. 2021).
 
 A path stands at (t, u): group t of the source, u labels written. It writes label u + 1 and stays in
 its group, or takes the blank and goes on to the next:

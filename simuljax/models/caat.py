@@ -1,4 +1,4 @@
-"""CAAT: a transducer whose joiner attends to the source (Liu et al. 2021; spec 8).
+"""CAAT: a transducer whose joiner attends to the source (Liu et al. 2021).
 
     what was written -> predictor, which sees no source --+
                                                           +--> joiner --> a label, or the blank
