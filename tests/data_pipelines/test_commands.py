@@ -65,6 +65,7 @@ def test_speak_says_what_it_takes(tmp_path):
         main(["speak", str(tmp_path / "nothing"), "--to", str(tmp_path / "speech")])
 
 
+@pytest.mark.slow
 def test_profile_data(phrasebook, tmp_path, capsys):
     path = tmp_path / "data.json"
     main(["profile", "data", "--corpus", str(phrasebook), "--batches", "2", "--json", str(path)])

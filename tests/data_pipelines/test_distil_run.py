@@ -44,6 +44,7 @@ def transformed(root: Path, work: Path, run: Path | str, **options: Any) -> List
     return Transform(distil=str(run), **options)(Manifest().read(root), work)
 
 
+@pytest.mark.slow
 def test_a_run_translates_the_transcripts(root, run, wanted, tmp_path, monkeypatch):
     monkeypatch.setattr(distil, "LINES_AT_A_TIME", 3)
     train = transformed(root, tmp_path, run, distil_mode="join").splits["train"]

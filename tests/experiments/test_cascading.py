@@ -67,6 +67,7 @@ def streamed(chosen) -> dict[str, Any]:
     return evaluate(chosen)
 
 
+@pytest.mark.slow
 def test_in_batches_it_is_what_a_live_cascade_says(chosen, streamed):
     records = read_records(chosen.folder)
     assert plain(records) == by_hand(chosen)

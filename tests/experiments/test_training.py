@@ -122,6 +122,7 @@ def test_a_sweep_has_a_curve(trained, capsys):
         evaluate_all(chosen, ("treshold=0.3",))
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_does_not_begin_anew(corpus, trained):
     longer = experiment(corpus, trained)
     longer = dataclasses.replace(longer, training=dataclasses.replace(longer.training, updates=6))

@@ -143,6 +143,7 @@ def gradients(model, variables, x, lengths):
 on_one_device = quick_jit(partial(gradients, encoder()))
 
 
+@pytest.mark.slow
 def test_every_parameter_learns():
     found, _ = on_one_device(variables(), speech(), LENGTHS)
     assert everything_finite(found)

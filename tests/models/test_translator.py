@@ -111,6 +111,7 @@ def test_a_step_that_is_no_multiple_of_a_state_is_refused():
         config.PreDecision(step_ms=100)
 
 
+@pytest.mark.slow
 def test_two_sources_in_one_pass_are_as_each_alone(inputs):
     model, params = built()
     features, prefix, _ = inputs

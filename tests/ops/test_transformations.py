@@ -124,7 +124,7 @@ def test_nothing_recompiles_for_new_lengths():
     assert len(traced) == 1
 
 
-@pytest.mark.parametrize("method", ["exact", "fused"])
+@pytest.mark.parametrize("method", [pytest.param("exact", marks=pytest.mark.slow), "fused"])
 def test_shared_probabilities_and_own_lengths_under_shard_map(method):
     """What varies over devices through the lengths alone still gets its whole gradient."""
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("d",))

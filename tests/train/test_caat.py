@@ -116,6 +116,7 @@ def variables_of(model):
     return Variables(params=zeros, statistics=statistics)
 
 
+@pytest.mark.slow
 def test_a_row_without_speech_counts_nothing():
     """And the delay is divided by tokens, as the likelihood is."""
     model = dataclasses.replace(

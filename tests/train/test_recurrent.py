@@ -36,6 +36,7 @@ def translator(dropout: float = 0.0, **changes) -> config.Translator:
     )
 
 
+@pytest.mark.slow
 def test_gradients_reach_everything():
     model = Translator(translator(dropout=0.2, ctc_after=2))
     params, statistics = initialise(model, jax.random.key(0, impl="rbg"))

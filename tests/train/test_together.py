@@ -67,6 +67,7 @@ def test_seeds_and_weights_make_a_difference(pair):
     assert abs(first[0] - second[0]) > 1e-3
 
 
+@pytest.mark.slow
 def test_an_interruption_leaves_no_trace(pair, tmp_path):
     together(tmp_path, updates=4)
     together(tmp_path)
@@ -76,6 +77,7 @@ def test_an_interruption_leaves_no_trace(pair, tmp_path):
         assert losses(tmp_path / str(seed)) == losses(pair / str(seed))
 
 
+@pytest.mark.slow
 def test_runs_at_different_updates_are_refused(pair, tmp_path):
     fit(tmp_path / "0", MODEL, training(0, 0.0, updates=4), runs.data())
     with pytest.raises(ValueError, match="must stand at the same update"):

@@ -157,6 +157,7 @@ for variant in ("f2", "klatt2"):
 """
 
 
+@pytest.mark.slow
 def test_nor_does_the_process_or_the_second():
     """The engine's own seed is the time in seconds."""
 

@@ -53,6 +53,7 @@ def test_choices_are_varied_and_in_range():
     assert chosen != [Voices(seed=6).choose(f"id{i}", "train") for i in range(2000)]
 
 
+@pytest.mark.slow
 def test_choices_are_the_same_in_another_process():
     code = "from data_pipelines.synthesis import Voices; print(Voices(seed=5).choose('ü1', 'test'))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
