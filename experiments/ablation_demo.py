@@ -1,9 +1,9 @@
 """A small grid on the little phrasebook: what do the text branch, KD and DAR buy?
 
     simuljax demo                                      builds demo_out/corpus, among other things
-    simuljax ablate experiments/ablation_demo.py
+    simuljax ablate experiments/ablation_demo.py --together 2
 
-2 CPU cores. The rows are far too short to settle the question; they show the way from a question
+12.5 minutes on 2 CPU cores. The rows are far too short to settle the question; they show the way from a question
 to a table. `experiments/ablation_zaidi.py` is the real one.
 """
 
