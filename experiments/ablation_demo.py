@@ -3,8 +3,8 @@
     simuljax demo                                      builds demo_out/corpus, among other things
     simuljax ablate experiments/ablation_demo.py --together 2
 
-12.5 minutes on 2 CPU cores. The rows are far too short to settle the question; they show the way from a question
-to a table. `experiments/ablation_zaidi.py` is the real one.
+12.5 minutes on 2 CPU cores. The rows are far too short to settle the question; they show the way
+from a question to a table. `experiments/ablation_zaidi.py` is the real one.
 """
 
 from dataclasses import replace
