@@ -17,6 +17,8 @@ from simuljax.run import Run, RunError, open_run
 from simuljax.text import EOS, VocabularyConfig, learn
 from tests.written_runs import PIECES, WORDS, write_run
 
+pytestmark = pytest.mark.slow  # compiles much
+
 READ = 120 * 16  # samples
 FEW = {"limit": LengthLimit(ratio=0.3, constant=2)}
 SOUND = (np.random.default_rng(0).normal(size=25_600) * 3000).astype(np.int16)

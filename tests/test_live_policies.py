@@ -19,6 +19,8 @@ from tests.decode import small, spoken
 from tests.decode.streams import DECODING, SPEECH, sound
 from tests.test_live_text import timed
 
+pytestmark = pytest.mark.slow  # compiles much
+
 OFFLINE = Monotonic(policy="offline")
 LIMITS = {"states": 60, "tokens": 30, "events": 4}
 

@@ -75,7 +75,7 @@ CASES = {
     "local agreement": Case(policy=LocalAgreement()),
     "local agreement of 3": Case(policy=LocalAgreement(agree=3), early=0.05),
 }
-QUICK = [("wait-2 ctc", "rereading"), ("align-att", "incremental")]
+QUICK = [("wait-2 ctc", "rereading")]
 
 
 @functools.cache

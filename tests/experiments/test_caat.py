@@ -21,6 +21,8 @@ from simuljax.nn.monotonic import Monotonic
 from simuljax.train.objective import Objective
 from tests.experiments.small_run import experiment
 
+pytestmark = pytest.mark.slow  # compiles much
+
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
 ALONE = JointObjective(
     distillation=0.0,

@@ -24,6 +24,8 @@ from simuljax.text import EOS
 from tests.data_pipelines.hums import build, stored, write_hums
 from tests.written_runs import PIECES, write_run
 
+pytestmark = pytest.mark.slow  # compiles much
+
 READ = 120 * 16
 FEW = LengthLimit(ratio=0.3, constant=2)
 

@@ -23,6 +23,8 @@ from simuljax.text import Words
 from simuljax.train.objective import Variables, forward
 from tests.written_runs import PIECES
 
+pytestmark = pytest.mark.slow  # compiles much
+
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 FILES = sorted(EXPERIMENTS.glob("papi_*.py")) + sorted(EXPERIMENTS.glob("nguyen_*.py"))
 

@@ -16,6 +16,8 @@ from simuljax.nn.monotonic import Monotonic
 from simuljax.text import BOS
 from tests.decode import caats, small
 
+pytestmark = pytest.mark.slow  # compiles much
+
 LENGTHS, SIZE, LABELS = [11, 4, 8, 0], 12, 5
 
 

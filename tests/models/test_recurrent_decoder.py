@@ -24,6 +24,8 @@ from tests.decode import small
 from tests.oracles import beam as beam_oracle
 from tests.oracles import recurrent as oracle
 
+pytestmark = pytest.mark.slow  # compiles much
+
 LENGTHS, STATES, TARGETS = [9, 4, 1], 9, 6
 DECODING = Decoding(limit=LengthLimit(ratio=0.4, constant=4))
 RULE = DECODING.rule(Monotonic())

@@ -6,6 +6,8 @@ import pytest
 
 from simuljax.cli import main
 
+pytestmark = pytest.mark.slow  # compiles much
+
 
 @pytest.mark.slow
 def test_groups_take_less_than_the_whole_lattice(capsys):

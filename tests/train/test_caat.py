@@ -20,6 +20,8 @@ from simuljax.train.objective import Objective, Variables, forward
 from tests.train import small, tones
 from tests.train.overfitting import SPEECH_ALONE, compiling_quickly, driver_of, weights_of
 
+pytestmark = pytest.mark.slow  # compiles much
+
 OBJECTIVE = dataclasses.replace(SPEECH_ALONE, transducer=1.0, transducer_delay=1.0)
 CAAT = config.Translator(
     source_vocabulary=tones.VOCABULARY,

@@ -21,6 +21,8 @@ from tests.train.overfitting import (
     weights_of,
 )
 
+pytestmark = pytest.mark.slow  # compiles much
+
 
 def translator(dropout: float = 0.0, **changes) -> config.Translator:
     return config.Translator(

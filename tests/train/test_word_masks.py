@@ -20,6 +20,8 @@ from tests.oracles.checks import everything_finite
 from tests.random_parameters import random_parameters
 from tests.train import small
 
+pytestmark = pytest.mark.slow  # compiles much
+
 FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 STATES = 14
 ALONE = JointObjective(
