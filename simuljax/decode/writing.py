@@ -142,7 +142,7 @@ def _policy_reads(
             assert rule.alpha is not None
             return judging.attends_to_end(*given, rule.alpha, scores=policy.scores)
         case LocalAgreement():
-            raise NotImplementedError("see simuljax.decode.agreement")
+            raise AssertionError("hypotheses agree, not single tokens: decode.agreement")
 
 
 def _count_words(prefix: Prefix, token: jax.Array, rule: Rule) -> WordCount | None:
