@@ -95,6 +95,7 @@ def test_gradients_are_finite_whatever_the_length(model, influence):
         assert np.any(gradient) == (length > 0) and not gradient[0, length:].any()
 
 
+@pytest.mark.slow
 def test_the_shared_layers_are_the_text_encoders(model):
     random, parameters = np.random.default_rng(6), model.parameters["params"]
     other = {"params": parameters | {"shared": jax.tree.map(lambda a: -a, parameters["shared"])}}

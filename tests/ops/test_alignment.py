@@ -45,6 +45,7 @@ def test_random_shapes(problem):
     assert_matches_oracle(p, lengths, "exact")
 
 
+@pytest.mark.slow
 @given(problem=problems(targets=(1, 5), sources=(1, 9), leading=((), (2, 3))))
 @settings(CHEAP, max_examples=6)
 def test_random_shapes_fused(problem):
