@@ -39,7 +39,7 @@ demo: $(ENV)  ## build, train, stream, score and draw, on a small language, into
 
 # Most of the time goes into compiling what runs once: the quick tests compile with less effort.
 test: $(ENV)  ## the tests that take seconds; ARGS="-k name" narrows them
-	XLA_FLAGS="$(XLA_FLAGS) --xla_backend_optimization_level=0" $(BIN)/python -m pytest $(WORKERS) -m "not slow" $(ARGS)
+	XLA_FLAGS="$(XLA_FLAGS) --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true" $(BIN)/python -m pytest $(WORKERS) -m "not slow" $(ARGS)
 
 test-all: $(ENV)  ## every test, compiled as users compile
 	$(BIN)/python -m pytest $(WORKERS) $(ARGS)

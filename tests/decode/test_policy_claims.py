@@ -29,6 +29,8 @@ from simuljax.train.average import Loaded
 from tests.decode import small, spoken
 from tests.decode.streams import DECODING, HEARD, SPEECH, STATISTICS
 
+pytestmark = pytest.mark.slow  # compiles much
+
 OFFLINE = Monotonic(policy="offline")
 WORDS = Words.of(spoken.VOCABULARY, spoken.VOCABULARY)
 SHORT = 28_800  # samples

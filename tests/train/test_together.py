@@ -14,6 +14,8 @@ from simuljax.train.metrics import read_metrics
 from simuljax.train.training import Training
 from tests.train import runs, small
 
+pytestmark = pytest.mark.slow  # compiles much
+
 MODEL = dataclasses.replace(runs.MODEL, width=dataclasses.replace(runs.MODEL.width, dropout=0.3))
 LAMBDAS = {0: 0.0, 1: 0.2}  # by seed
 
