@@ -117,6 +117,7 @@ def work_all(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
                 for r in runs
                 if states[r.name] == "waiting" and r.name not in busy and is_ready(r, states)
             ]
+            ready.sort(key=generation, reverse=True)  # whole rows first, not all beginnings
             for group in groups(ready, chosen.together)[: max(0, chosen.workers - len(working))]:
                 working.append(start(chosen, group))
             if not working and not ready and "running" not in states.values():
@@ -139,6 +140,11 @@ def show(bar: tqdm, runs: Sequence[Planned], states: Mapping[str, str]) -> None:
 def is_ready(run: Planned, states: Mapping[str, str]) -> bool:
     """Whether all that it begins with is there."""
     return all(states[need.name] == "done" for need in run.needs)
+
+
+def generation(run: Planned) -> int:
+    """How many runs, one after the other, come before it."""
+    return max((1 + generation(need) for need in run.needs), default=0)
 
 
 def groups(runs: Sequence[Planned], size: int) -> list[list[Planned]]:

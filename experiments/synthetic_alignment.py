@@ -159,7 +159,7 @@ class MonotonicAttention(nn.Module):
         else:
             key = self.make_rng("noise") if decision is Decision.NOISY else None
             p = ops.selection_probability(energy, lengths, key=key)
-        alpha = ops.preserve_mass(ops.expected_alignment(p, lengths, method="auto"), lengths)
+        alpha = ops.preserved_alignment(p, lengths, method="auto")
         soft_energy = ops.monotonic_energy(soft_query, soft_key)
         beta = ops.expected_soft_attention(alpha, soft_energy, lengths)
         context = jnp.einsum("bhts,bhsd->bthd", beta, value)

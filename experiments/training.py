@@ -75,15 +75,17 @@ def train_command(file: Path, args: Sequence[str]) -> Callable[[], TrainState]:
 
 def train(experiment: Experiment) -> TrainState:
     """Trains, or goes on training, in the experiment's run directory."""
-    experiment, data, begin = opened(experiment)
-    return fit(experiment.run, experiment.model, experiment.training, data, begin=begin)
+    fed = opened([experiment])
+    experiment, begin = recorded(experiment, fed)
+    return fit(experiment.run, experiment.model, experiment.training, data_of(fed), begin=begin)
 
 
 def train_together(experiments: Sequence[Experiment]) -> None:
     """Trains runs of one corpus and one model, which differ in seeds and weights of losses."""
-    ready = [opened(experiment) for experiment in experiments]
-    members = [Member(experiment.run, experiment.training, begin) for experiment, _, begin in ready]
-    fit_together(members, ready[0][0].model, ready[0][1])
+    fed = opened(experiments)
+    ready = [recorded(experiment, fed) for experiment in experiments]
+    members = [Member(experiment.run, experiment.training, begin) for experiment, begin in ready]
+    fit_together(members, ready[0][0].model, data_of(fed))
 
 
 def can_be_together(one: Experiment, other: Experiment) -> bool:
@@ -92,36 +94,46 @@ def can_be_together(one: Experiment, other: Experiment) -> bool:
     return same == one and alike(one.training) == alike(other.training)
 
 
-def opened(experiment: Experiment) -> tuple[Experiment, Data, Callable[[Any], Any] | None]:
-    """All that training needs, the run's own files being there and in order."""
+def opened(experiments: Sequence[Experiment]) -> Fed:
+    """The corpus that all of them are fed, with the files that each run keeps of it in place."""
     enable_compilation_cache()
-    cluster.join(experiment.cluster)
+    first = experiments[0]
+    cluster.join(first.cluster)
     if cluster.is_primary():
-        settle(experiment.corpus, experiment.run)
+        for experiment in experiments:
+            settle(experiment.corpus, experiment.run)
     wait_for_all("settled")
-    training = experiment.training
-    fed = feed(
-        experiment.corpus,
-        experiment.run,
+    training = first.training
+    return feed(
+        first.corpus,
+        first.run,
         seed=training.seed if training.order is None else training.order,
         host=Host(index=jax.process_index(), count=jax.process_count()),
         devices=jax.device_count(),
-        mute=experiment.model.speech is None,
+        mute=first.model.speech is None,
     )
+
+
+def recorded(experiment: Experiment, fed: Fed) -> tuple[Experiment, Callable[[Any], Any] | None]:
+    """The experiment with all its sizes, written down, and how its first parameters are made."""
     experiment = filled(experiment, fed)
     begin = beginning(experiment, fed)
     if cluster.is_primary():
         record(experiment)
         print(describe(experiment, fed), flush=True)
     wait_for_all("recorded")
-    data = Data(
+    return experiment, begin
+
+
+def data_of(fed: Fed) -> Data:
+    """What the loop needs of it."""
+    return Data(
         train=fed.train,
         valid=fed.valid,
         steps_per_epoch=fed.steps_per_epoch,
         heard=fed.heard,
         words=Words.of(fed.vocabularies.source, fed.vocabularies.target),
     )
-    return experiment, data, begin
 
 
 def wait_for_all(name: str) -> None:

@@ -41,8 +41,8 @@ RECIPE = Recipe(
     model=replace(SMALL, width=replace(SMALL.width, dtype="bfloat16", dropout=0.2)),
     asr=Training(optimiser=adam(2e-3, 2_000), objective=HEARD, epochs=24, validate_every=1_000),
     mt=Training(optimiser=adam(2e-3, 1_000), epochs=60, validate_every=500),
-    first=Training(optimiser=adam(1e-3, 1_000), objective=HEARD, epochs=12, validate_every=600),
-    second=Training(optimiser=adam(5e-4, 500), objective=HEARD, epochs=8, validate_every=600),
+    first=Training(optimiser=adam(1e-3, 1_000), objective=HEARD, epochs=8, validate_every=570),
+    second=Training(optimiser=adam(5e-4, 300), objective=HEARD, epochs=5, validate_every=475),
 )
 
 EXPERIMENTS = rows(RECIPE)

@@ -5,8 +5,8 @@ text's own, each by a softmax over cosine similarities, and measure the distance
 encoder states (Tang et al. 2021), DAR with the monotonic energies of a decoder layer (Zaidi et
 al. 2022, eq. 7-12). The text is the teacher and carries no gradient.
 
-Matching n by m vectors takes n m floats per example and is rematerialised in the backward pass:
-what is kept for it is the vectors alone.
+Matching m vectors with n takes m n floats per example, which are kept for the backward pass: those
+of speech alone, as the text has none.
 """
 
 import functools
@@ -79,7 +79,7 @@ def decision_perplexity(
         across_heads,
     )
     match = _match(_unit(speech), _unit(text), real_speech, temperature)
-    entropy = -jax.scipy.special.xlogy(match, match).sum(-2)
+    entropy = -jax.scipy.special.xlogy(match, match).sum(-1)
     return _mean_over(jnp.exp(entropy), real_text, exists)[0]
 
 
@@ -121,17 +121,16 @@ def _distance(student, teacher, real_student, real_teacher, temperature):
     return _norm(of_student - of_teacher)
 
 
-@jax.checkpoint
 def _rebuild(vectors, queries, real, temperature):
     vectors = jnp.where(real[..., None], vectors, 0)
     match = _match(_unit(vectors), _unit(queries), real, temperature)
-    return _dot("...nm,...nd->...md", match, vectors)
+    return _dot("...mn,...nd->...md", match, vectors)
 
 
 def _match(vectors, queries, real, temperature):
-    """softmax over n of the cosine of vector n and query m -> [..., n, m]; padded n get 0."""
-    similarity = _dot("...nd,...md->...nm", vectors, queries) / temperature
-    return jax.nn.softmax(jnp.where(real[..., None], similarity, -1e30), axis=-2)
+    """softmax over n of the cosine of query m and vector n -> [..., m, n]; padded n get 0."""
+    similarity = _dot("...md,...nd->...mn", queries, vectors) / temperature
+    return jax.nn.softmax(jnp.where(real[..., None, :], similarity, -1e30), axis=-1)
 
 
 def _decision_columns(

@@ -23,11 +23,10 @@ from simuljax.nn.pointers import (
     look_wait_k,
 )
 from simuljax.ops import (
-    expected_alignment,
     expected_delays,
     expected_soft_attention,
     monotonic_energy,
-    preserve_mass,
+    preserved_alignment,
     selection_probability,
     wait_k_probability,
     windowed_soft_attention,
@@ -128,8 +127,7 @@ class MonotonicAttention(nn.Module):
             if points.gate is not None:
                 p = p * points.gate[:, None, None]
         with jax.named_scope("alignment"):
-            alpha = expected_alignment(p, points.count, method=self.monotonic.method)
-            return energy, preserve_mass(alpha, points.count)
+            return energy, preserved_alignment(p, points.count, method=self.monotonic.method)
 
     def energy(self, x: jax.Array, keys: jax.Array) -> jax.Array:
         """Monotonic energies [B, H, T, W] of targets [B, T, D] at decision points [B, W, D]."""

@@ -11,6 +11,7 @@ from simuljax.ops.alignment import (
     expected_delays,
     explain_method,
     preserve_mass,
+    preserved_alignment,
 )
 from simuljax.ops.attention import expected_soft_attention, windowed_soft_attention
 from simuljax.ops.lagging import (
@@ -48,6 +49,7 @@ __all__ = [
     "place_on_triggers",
     "pool_windows",
     "preserve_mass",
+    "preserved_alignment",
     "selection_probability",
     "wait_k_probability",
     "window_ends",

@@ -46,13 +46,26 @@ def expected_alignment(
     leading, (_, sources) = p.shape[:-2], p.shape[-2:]
     chosen = explain_method(method, p.shape, p.dtype).method
     if chosen == "fused" and p.size:
-        return _fused(p, lengths)
+        return _fused(p, lengths, preserve=False)
     if lengths is not None:
         real_S = arguments.real_positions("lengths", lengths, leading, sources)
         p = jnp.where(real_S[..., None, :], p, 0)
     if p.size == 0:
         return p
     return _scan_rows(_exact_row if chosen == "exact" else _closed_form_row, p)
+
+
+def preserved_alignment(
+    p: Float[ArrayLike, "*batch T S"],
+    lengths: Int[ArrayLike, "*prefix"] | None = None,
+    *,
+    method: str = "exact",
+) -> Float[Array, "*batch T S"]:
+    """`preserve_mass` of `expected_alignment`, by the same kernel where that is `fused`."""
+    p = arguments.floats("p", p, "TS")
+    if explain_method(method, p.shape, p.dtype).method == "fused" and p.size:
+        return _fused(p, lengths, preserve=True)
+    return preserve_mass(expected_alignment(p, lengths, method=method), lengths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,14 +161,14 @@ def _before(x, start):
     return jnp.pad(x[..., :-1], pad, constant_values=start)
 
 
-def _fused(p, lengths):
+def _fused(p, lengths, *, preserve):
     *leading, targets, sources = p.shape
     if lengths is not None:
         arguments.spread("lengths", lengths, tuple(leading), sources)  # for its checks
         lengths = jnp.asarray(lengths, jnp.int32).reshape(-1)
         p, lengths = vary_alike(p, lengths)
     p_NTS = p.reshape(-1, targets, sources)
-    alpha = fused_alignment(p_NTS, lengths, _device().platform != "gpu")
+    alpha = fused_alignment(p_NTS, lengths, _device().platform != "gpu", preserve)
     return alpha.reshape(p.shape)  # pyright: ignore[reportAttributeAccessIssue]
 
 

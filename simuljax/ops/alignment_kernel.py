@@ -29,79 +29,94 @@ WIDTH = VECTOR * TILES  # columns a lane takes in one step
 MAX_TARGETS = 1024  # a lane is a row, and this many lanes fit in a program
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _alignment(p, lengths, interpret):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _alignment(p, lengths, interpret, preserve=False):
     """alpha [N,T,S] of p [N,T,S]; columns at or beyond the length count as p = 0.
 
-    lengths is None or [M], M dividing N: each length serves N / M problems in a row.
+    lengths is None or [M], M dividing N: each length serves N / M problems in a row. With
+    `preserve`, the last real column of a row also gets what the row lacks of 1.
     """
-    return _forward(p, lengths, interpret, with_residual=False)
+    return _forward(p, lengths, interpret, preserve, with_residual=False)
 
 
-def _alignment_fwd(p, lengths, interpret):
-    alpha, q = _forward(p, lengths, interpret, with_residual=True)
+def _alignment_fwd(p, lengths, interpret, preserve):
+    alpha, q = _forward(p, lengths, interpret, preserve, with_residual=True)
     return alpha, (p, lengths, q)
 
 
-def _alignment_bwd(interpret, residual, cotangent):
+def _alignment_bwd(interpret, preserve, residual, cotangent):
     p, lengths, q = residual
-    return _backward(p, lengths, q, cotangent, interpret), None
+    return _backward(p, lengths, q, cotangent, interpret, preserve), None
 
 
 _alignment.defvjp(_alignment_fwd, _alignment_bwd)
-fused_alignment = jax.jit(_alignment, static_argnums=2)  # or each eager call would compile anew
+# or each eager call would compile anew
+fused_alignment = jax.jit(_alignment, static_argnums=(2, 3))
 
 
-def _forward_kernel(length_ref, p_ref, alpha_ref, *rest, steps, blocks, interpret):
+def _forward_kernel(length_ref, p_ref, alpha_ref, *rest, steps, blocks, interpret, preserve):
     """q = carry + alpha[i-1,j];  alpha = p q;  carry = q - p q."""
     *q_ref, handover = rest
     lane = jax.lax.broadcasted_iota(jnp.int32, (handover.shape[-1],), 0)
     length = _length(length_ref)
+    last = (p_ref.shape[1] if length is None else length) - 1
 
-    def step(s, carry):
+    def step(s, state):
+        carry, lacks = state
         block = s - lane
         p = _only_real(_load(p_ref, lane, block), block, length)
         above = _receive(handover, s, lane, (block >= 0) & (block < blocks))
         above[0] = jnp.where((lane == 0) & (block == 0), 1.0, above[0])  # alpha[-1] = (1, 0, ...)
-        alpha, q = [], []
-        for p_j, above_j in zip(p, above, strict=True):
+        alpha, q, kept = [], [], []
+        for j, (p_j, above_j) in enumerate(zip(p, above, strict=True)):
             q.append(carry + above_j)
             alpha.append(p_j * q[-1])
             carry = q[-1] - alpha[-1]
-        _store(alpha_ref, lane, block, alpha)
+            lacks = lacks - alpha[-1]
+            kept.append(jnp.where(block * WIDTH + j == last, alpha[-1] + lacks, alpha[-1]))
+        _store(alpha_ref, lane, block, kept if preserve else alpha)
         for ref in q_ref:
             _store(ref, lane, block, q)
         _hand_over(handover, s, lane, alpha, interpret)
-        return carry
+        return carry, lacks
 
-    jax.lax.fori_loop(0, steps, step, jnp.zeros(lane.shape, p_ref.dtype))
+    zero = jnp.zeros(lane.shape, p_ref.dtype)
+    jax.lax.fori_loop(0, steps, step, (zero, zero + 1))
 
 
 def _backward_kernel(
-    length_ref, p_ref, q_ref, g_ref, dp_ref, handover, *, steps, blocks, interpret
+    length_ref, p_ref, q_ref, g_ref, dp_ref, handover, *, steps, blocks, interpret, preserve
 ):
-    """A = g + Q[i+1,j];  d = A - Q[i,j+1];  dp = q d;  Q[i,j] = Q[i,j+1] + p d, right to left."""
+    """A = g + Q[i+1,j];  d = A - Q[i,j+1];  dp = q d;  Q[i,j] = Q[i,j+1] + p d, right to left.
+
+    With `preserve`, whatever a row gains its last real column loses: g - g[last] for g.
+    """
     targets = p_ref.shape[0]
     lane = jax.lax.broadcasted_iota(jnp.int32, (handover.shape[-1],), 0)
     row = jnp.where(lane < targets, targets - 1 - lane, lane)
     length = _length(length_ref)
+    last = (p_ref.shape[1] if length is None else length) - 1
 
-    def step(s, carry):
+    def step(s, state):
+        carry, g_last = state
         block = blocks - 1 - (s - lane)
         p = _only_real(_load(p_ref, row, block), block, length)
         q, g = _load(q_ref, row, block), _load(g_ref, row, block)
         below = _receive(handover, s, lane, (block >= 0) & (block < blocks))
         dp, adjoint = [None] * WIDTH, [None] * WIDTH
         for j in reversed(range(WIDTH)):
-            d = g[j] + below[j] - carry
+            if preserve:
+                g_last = jnp.where(block * WIDTH + j == last, g[j], g_last)
+            d = g[j] - g_last + below[j] - carry
             dp[j] = q[j] * d
             carry = carry + p[j] * d
             adjoint[j] = carry
         _store(dp_ref, row, block, _only_real(dp, block, length))
         _hand_over(handover, s, lane, adjoint, interpret)
-        return carry
+        return carry, g_last
 
-    jax.lax.fori_loop(0, steps, step, jnp.zeros(lane.shape, p_ref.dtype))
+    zero = jnp.zeros(lane.shape, p_ref.dtype)
+    jax.lax.fori_loop(0, steps, step, (zero, zero))
 
 
 def _cells(ref, row, block):
@@ -167,13 +182,15 @@ def _receive(buffer, s, lane, alive):
     ]
 
 
-def _forward(p, lengths, interpret, *, with_residual):
-    alpha, *q, _ = _call(_forward_kernel, interpret, lengths, (p,), 2 if with_residual else 1)
+def _forward(p, lengths, interpret, preserve, *, with_residual):
+    kernel = functools.partial(_forward_kernel, preserve=preserve)
+    alpha, *q, _ = _call(kernel, interpret, lengths, (p,), 2 if with_residual else 1)
     return (alpha, *q) if with_residual else alpha
 
 
-def _backward(p, lengths, q, cotangent, interpret):
-    dp, _ = _call(_backward_kernel, interpret, lengths, (p, q, cotangent), 1)
+def _backward(p, lengths, q, cotangent, interpret, preserve):
+    kernel = functools.partial(_backward_kernel, preserve=preserve)
+    dp, _ = _call(kernel, interpret, lengths, (p, q, cotangent), 1)
     return dp
 
 
@@ -198,7 +215,7 @@ def _call(kernel, interpret, lengths, inputs, n_outputs):
         out_shape=[struct((n, targets, sources))] * n_outputs + [struct((n, *buffer))],
         compiler_params=plt.CompilerParams(num_warps=min(lanes // 32, 16), num_stages=1),
         interpret=interpret,
-        name=kernel.__name__.strip("_"),
+        name=kernel.func.__name__.strip("_"),
     )(lengths, *inputs)
 
 

@@ -13,6 +13,7 @@ from simuljax import ops
 from simuljax.ops.alignment_kernel import fused_alignment
 from simuljax.profile.measure import measure
 from tests.oracles.alignment import expected_alignment as oracle
+from tests.oracles.alignment import preserve_mass
 
 KERNEL = "custom_call @__gpu$xla.gpu.triton"
 ON_CUDA = jax.default_backend() == "gpu"
@@ -26,12 +27,13 @@ def lower_for_cuda(function, *shapes):
         return jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",)).as_text()
 
 
+@pytest.mark.parametrize("preserve", [False, True])
 @pytest.mark.parametrize("shape", [(2, 5, 20), (3, 1, 1), (1, 200, 333)])
-def test_one_kernel_forward_and_one_backward(shape):
+def test_one_kernel_forward_and_one_backward(shape, preserve):
     p, lengths = jax.ShapeDtypeStruct(shape, jnp.float32), jax.ShapeDtypeStruct(shape[:1], "int32")
 
     def forward(p, lengths):
-        return fused_alignment(p, lengths, False)
+        return fused_alignment(p, lengths, False, preserve)
 
     def both(p, lengths, cotangent):
         return jax.vjp(lambda p: forward(p, lengths), p)[1](cotangent)
@@ -51,7 +53,8 @@ def test_auto_says_what_it_takes_and_why():
     "shape", [(4, 64, 64), (4, 1, 7), (4, 3, 1), (4, 200, 333), (2, 128, 1500)]
 )
 @pytest.mark.parametrize("deviation", [1.0, 8.0])
-def test_the_kernel_on_the_device(shape, deviation):
+@pytest.mark.parametrize("align", [ops.expected_alignment, ops.preserved_alignment])
+def test_the_kernel_on_the_device(shape, deviation, align):
     key, cotangent_key = jax.random.split(jax.random.key(shape[-1]))
     p = jax.nn.sigmoid(deviation * jax.random.normal(key, shape))
     p = jnp.where(p < 0.02, 0, jnp.where(p > 0.98, 1, p))
@@ -59,11 +62,14 @@ def test_the_kernel_on_the_device(shape, deviation):
     cotangent = jax.random.normal(cotangent_key, shape)
 
     def both(method):
-        alpha, pull = jax.vjp(lambda p: ops.expected_alignment(p, lengths, method=method), p)
+        alpha, pull = jax.vjp(lambda p: align(p, lengths, method=method), p)
         return alpha, pull(cotangent)[0]
 
     (alpha, gradient), (_, expected) = both("fused"), both("exact")
     truth = np.stack([oracle(np.asarray(x), int(n)) for x, n in zip(p, lengths, strict=True)])
+    if align is ops.preserved_alignment:
+        rows = zip(truth, lengths, strict=True)
+        truth = np.stack([preserve_mass(row, int(n)) for row, n in rows])
     assert np.abs(alpha - truth).max() <= 2e-6
     assert np.abs(gradient - expected).max() <= 1e-5 * np.abs(expected).max()
 

@@ -48,6 +48,31 @@ def test_preserved_mass_of_random_shapes(problem):
     np.testing.assert_allclose(np.asarray(preserved).sum(-1), 1, atol=1e-5)
 
 
+@pytest.mark.parametrize("method", ["exact", "fused"])
+def test_alignment_with_its_mass_preserved(method):
+    """By one kernel or by two ops, the same as preserving afterwards; gradients too."""
+    rng, lengths = np.random.default_rng(5), np.array([19, 1, 8, 0])
+    p, weights = probabilities(rng, (4, 5, 19), 2), float32(rng.normal(size=(4, 5, 19)))
+
+    def both(align):
+        value, pull = jax.vjp(align, jnp.float32(p))
+        return value, pull(jnp.asarray(weights))[0]
+
+    def afterwards(p):
+        return ops.preserve_mass(ops.expected_alignment(p, lengths), lengths)
+
+    actual, gradient = both(lambda p: ops.preserved_alignment(p, lengths, method=method))
+    expected, slope = both(afterwards)
+    truth = one_by_one(
+        alignment.preserve_mass,
+        lengths,
+        np.float64(one_by_one(alignment.expected_alignment, lengths, p)),
+    )
+    assert_close(actual, truth, 2e-6)
+    assert_close(actual, expected, 2e-6)
+    assert_close(gradient, slope, 1e-5)
+
+
 def test_no_real_source_keeps_no_mass():
     preserved = preserve_mass(jnp.zeros((2, 3, 4)), jnp.array([0, 4]))
     assert_close(preserved[0], np.zeros((3, 4)), 0)
