@@ -276,12 +276,12 @@ def _paired_terms(speech, text, objective, weights):
 
 @jax.named_scope("decision_attentive")
 def _decision_attentive_of_layers(speech, text, target_length, objective):
-    """Mean over layers, taken in turn, so that one layer's matching is in memory at a time."""
+    """Mean over layers."""
 
-    def layer(energies):
+    def of_layer(speech_energy, text_energy):
         return decision_attentive(
-            energies[0],
-            energies[1],
+            speech_energy,
+            text_energy,
             speech.decision_length,
             text.decision_length,
             target_length,
@@ -289,5 +289,5 @@ def _decision_attentive_of_layers(speech, text, target_length, objective):
             across_heads=objective.decision_across_heads,
         )
 
-    value, weight = jax.lax.map(layer, (speech.energies, text.energies))
+    value, weight = jax.vmap(of_layer)(speech.energies, text.energies)
     return value.mean(0), weight[0]

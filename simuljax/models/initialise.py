@@ -15,6 +15,8 @@ FRAMES, TOKENS = 64, 4  # parameters do not depend on them
 
 def initialise(model: Translator, key: jax.Array) -> tuple[Any, Any]:
     """Parameters of every part of the model, and BatchNorm's statistics ({} without one)."""
+    width = dataclasses.replace(model.config.width, unroll=False)  # the same, sooner compiled
+    model = Translator(dataclasses.replace(model.config, width=width))
 
     def touch(model: Translator) -> None:
         c, k = model.config, jnp.int32(1)

@@ -25,7 +25,7 @@ class DarProfile:
 
 
 def run(config: DarProfile) -> dict:
-    """Both ways to hold the layers: one at a time, as the objective does it, and all at once."""
+    """Both ways to hold the layers: one at a time, and all at once, as the objective does it."""
     speech, text, lengths = _random_inputs(config)
 
     def of_layer(speech, text):

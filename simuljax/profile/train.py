@@ -1,6 +1,7 @@
 """`simuljax profile train`: one update of a preset at a given shape, by part."""
 
 import dataclasses
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,11 +76,14 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     step: Any = replicas.wrap(update.whole, donate=0)
     seed = replicas.replicate(np.int32(0))
     lowered = step.lower(state, batch, weights, seed)
+    say("compiling the update")
     start = time.perf_counter()
     compiled = lowered.compile()
     compile_s = time.perf_counter() - start
+    say(f"compiled in {compile_s:.0f} s; timing it")
     call = Repeated(compiled, state, batch, weights, seed)
     ms = call.best_ms(config.updates)
+    say(f"{ms:.1f} ms; compiling it again for a trace whose kernels have names")
     named = lowered.compile(compiler_options=ONE_BY_ONE) if on_gpu() else compiled
     named_call = Repeated(named, call.state, batch, weights, seed)
     named_call()
@@ -179,6 +183,11 @@ def build(chosen: TrainProfile) -> Update:
         optimiser=Optimiser().build(),
         statistics=Statistics(mean=zeros + 8, std=ones * 4, frames=1),
     )
+
+
+def say(what: str) -> None:
+    """Compiling takes minutes, and nobody should wonder."""
+    print(what, file=sys.stderr, flush=True)
 
 
 def first_state(update: Update) -> TrainState:
