@@ -1,10 +1,13 @@
 """Connectionist temporal classification (Graves et al. 2006) of a transcript, per example."""
 
+import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from simuljax.losses.cross_entropy import PerExample
+from simuljax.losses.ctc_paths import MAX_LANES, Way, log_likelihood
+from simuljax.ops.alignment import has_kernels
+from simuljax.ops.recurrence import vary_alike
 
 
 def ctc(
@@ -18,19 +21,29 @@ def ctc(
     The blank is the last class. An example whose labels do not fit into its states has no path:
     its value and its weight are 0.
     """
-    classes = logits.shape[-1]
-    padded = jnp.arange(logits.shape[1]) >= state_length[:, None]
-    unlabelled = jnp.arange(labels.shape[1]) >= label_length[:, None]
-    value = optax.ctc_loss(
-        logits.astype(jnp.float32),
-        padded.astype(jnp.float32),
-        labels,
-        unlabelled.astype(jnp.float32),
-        blank_id=classes - 1,
-    )
+    with_blanks, skip = _between_blanks(labels, logits.shape[-1] - 1)
+    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
+    emission = jnp.take_along_axis(log_probs, with_blanks[:, None], 2)
     possible = fits(state_length, labels, label_length)
+    # What has no path is given one, so that its gradient, which does not count, is a number.
+    states = jnp.where(possible, state_length, logits.shape[1])
+    last = jnp.where(possible, 2 * label_length, 0)
+    emission, skip, states, last = vary_alike(emission, skip, states, last)
+    value = -log_likelihood(emission, skip, states, last, _way(emission.shape[2]))
     value = jnp.where(possible, value, 0)
     return value, jnp.where(possible, label_length, 0).astype(jnp.float32)
+
+
+def _between_blanks(labels, blank):
+    """Labels with blanks around each, and which of them the one before the last leads to."""
+    spaced = jnp.stack([jnp.full_like(labels, blank), labels], 2).reshape(len(labels), -1)
+    with_blanks = jnp.pad(spaced, ((0, 0), (0, 1)), constant_values=blank)
+    before = jnp.pad(with_blanks, ((0, 0), (2, 0)), constant_values=blank)[:, :-2]
+    return with_blanks, (with_blanks != blank) & (with_blanks != before)
+
+
+def _way(labels: int) -> Way:
+    return "kernel" if has_kernels() and labels <= MAX_LANES else "scan"
 
 
 def fits(
