@@ -6,16 +6,16 @@ import numpy as np
 
 from data_pipelines.synthesis import espeak
 from data_pipelines.synthesis.hibari import Hibari
-from data_pipelines.synthesis.speech import SAMPLE_RATE, Speech, SynthesisError
+from data_pipelines.synthesis.speech import SAMPLE_RATE, Speech
 from data_pipelines.synthesis.voices import Part, Voices
 from data_pipelines.utterance import Skip, Utterance, Voice
+from simuljax.voice.base import VoiceError
 
 __all__ = [
     "SAMPLE_RATE",
     "Hibari",
     "Part",
     "Speech",
-    "SynthesisError",
     "Synthesiser",
     "Voices",
     "synthesise",
@@ -39,7 +39,7 @@ class Synthesiser:
         try:
             speech = speak(utterance.transcript, voice)
             _check(speech, utterance.transcript)
-        except SynthesisError as error:
+        except VoiceError as error:
             return Skip(id=utterance.id, reason="synthesis failed", detail=str(error))
         return speech
 
@@ -66,11 +66,9 @@ def synthesise(utterances: Iterable[Utterance]) -> Iterator[Speech | Skip]:
 
 def _check(speech: Speech, transcript: str) -> None:
     if not np.any(speech.samples):
-        raise SynthesisError(f"{transcript!r} came out silent: use another voice")
+        raise VoiceError(f"{transcript!r} came out silent: use another voice")
     if [word.text for word in speech.words] != transcript.split():
-        raise SynthesisError(
-            f"{transcript!r} came out with words {speech.words}: use another voice"
-        )
+        raise VoiceError(f"{transcript!r} came out with words {speech.words}: use another voice")
     times = [at for word in speech.words for at in (word.start_ms, word.end_ms)]
     if not np.all(np.diff([0.0, *times, speech.duration_ms]) >= -1e-6):
-        raise SynthesisError(f"{transcript!r} came out with word times out of order: {times}")
+        raise VoiceError(f"{transcript!r} came out with word times out of order: {times}")

@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from data_pipelines.synthesis.speech import Speech, SynthesisError, to_16_khz
+from data_pipelines.synthesis.speech import Speech, to_16_khz
 from data_pipelines.utterance import Span, Voice
+from simuljax.voice.base import VoiceError
+from simuljax.voice.hibari import LETTERS, load_engine
 
 ENGINE_RATE = 24_000
 UP, DOWN = 2, 3
@@ -25,7 +27,6 @@ LEAD_MS = 50.0
 AUDIBLE = 0.01  # of the loudest sample
 PHONEME_ENDS = "/CumSum_output_0"
 PLAIN_RATE = 175  # the words per minute that stand for the voice's own pace
-LETTERS = re.compile(r"[^\W\d_]+")
 PHONEME = re.compile(r"[ˈˌ]*[^ˈˌ][ːʰʲ]*")  # stress comes before a sound, length and colour after
 
 
@@ -33,8 +34,7 @@ class Hibari:
     """A loaded model. The same text and voice give the same samples, whatever was said before."""
 
     def __init__(self, threads: int = 1):
-        engine = _engine()
-        self._engine = engine.Hibari(threads=threads)
+        self._engine = load_engine(threads)
         self._session = _session(Path(self._engine.model_path), threads)
 
     def speak(self, text: str, voice: Voice) -> Speech:
@@ -50,7 +50,7 @@ class Hibari:
                 groups.append(tuple(_later(span, elapsed) for span in group))
             waves.append(wave)
         if not groups:
-            raise SynthesisError(f"hibari finds nothing to say in {text!r}: leave it out")
+            raise VoiceError(f"hibari finds nothing to say in {text!r}: leave it out")
         samples = to_16_khz(np.concatenate(waves) * 32767, UP, DOWN)
         sounds = tuple(span for group in groups for span in group)
         return Speech(samples=samples, words=self._words(text, groups), phonemes=sounds)
@@ -70,7 +70,7 @@ class Hibari:
         words = text.split()
         counts = [len(_spoken(" ".join(self._engine.phonemize(word)))) for word in words]
         if sum(counts) != len(groups):
-            raise SynthesisError(
+            raise VoiceError(
                 f"hibari reads {text!r} as {len(groups)} words and its parts as {sum(counts)}, so"
                 " word times are unknown: spell out what is abbreviated, or use espeak"
             )
@@ -82,14 +82,6 @@ class Hibari:
             last = own[-1].end_ms if own else last
             spans.append(Span(text=word, start_ms=start, end_ms=last))
         return tuple(spans)
-
-
-def _engine():
-    try:
-        import hibari
-    except ImportError as error:
-        raise ImportError("hibari-tts is not installed: pip install 'simuljax[speech]'") from error
-    return hibari
 
 
 def _session(model: Path, threads: int):
@@ -167,13 +159,13 @@ def _later(span: Span, by_ms: float) -> Span:
 
 def _check(text: str, voice: Voice) -> None:
     if not text.strip():
-        raise SynthesisError("there is no text to say: leave empty transcripts out")
+        raise VoiceError("there is no text to say: leave empty transcripts out")
     if voice.variant not in ("", "heart") or voice.language not in ("en", "en-us"):
-        raise SynthesisError(
+        raise VoiceError(
             f"hibari has one voice, language en and variant heart, not {voice.language!r} and"
             f" {voice.variant!r}: use espeak for others"
         )
     if voice.pitch != 50:
-        raise SynthesisError(f"pitch is {voice.pitch}; hibari has one, 50")
+        raise VoiceError(f"pitch is {voice.pitch}; hibari has one, 50")
     if not PLAIN_RATE / 2 <= voice.words_per_minute <= PLAIN_RATE * 2:
-        raise SynthesisError(f"words_per_minute is {voice.words_per_minute}; hibari says 88 to 350")
+        raise VoiceError(f"words_per_minute is {voice.words_per_minute}; hibari says 88 to 350")

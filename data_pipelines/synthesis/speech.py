@@ -12,10 +12,6 @@ from data_pipelines.utterance import Span
 SAMPLE_RATE = 16_000
 
 
-class SynthesisError(ValueError):
-    """This text cannot be said by this voice; the message says why and what to change."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Speech:
     """16 kHz audio, and when each word of the transcript and each phoneme is heard.

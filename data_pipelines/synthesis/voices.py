@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from data_pipelines.synthesis import espeak
 from data_pipelines.utterance import Utterance, Voice
+from simuljax.voice.espeak import variants
 
 Part = Literal["train", "valid", "test"]
 
@@ -71,7 +71,7 @@ class Voices:
 
 @functools.cache
 def _speakers(part: str) -> tuple[str, ...]:
-    usable = (name for name in espeak.variants() if name not in UNINTELLIGIBLE)
+    usable = (name for name in variants() if name not in UNINTELLIGIBLE)
     return tuple(name for name in usable if _part(name) == part)
 
 

@@ -4,8 +4,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from data_pipelines.synthesis import Hibari, SynthesisError
+from data_pipelines.synthesis import Hibari
 from data_pipelines.utterance import Voice
+from simuljax.voice import VoiceError
 
 VOICE = Voice(engine="hibari")
 TEXT = "Hello there, a man in the park. He sat - down; with 23 dogs!"
@@ -88,7 +89,7 @@ def test_the_rate(engine):
     ],
 )
 def test_errors_say_what_is_wrong(engine, text, voice, message):
-    with pytest.raises(SynthesisError, match=message):
+    with pytest.raises(VoiceError, match=message):
         engine.speak(text, voice)
 
 

@@ -1,0 +1,131 @@
+import sys
+
+import numpy as np
+import pytest
+
+from simuljax.voice import Espeak, Hibari, Voice, VoiceError, voice_for
+from simuljax.voice.espeak import variants
+
+TEXT = "A man is standing in the park."
+NOTHING = ["", "  \n", "...", "— ?!", "( )", "'"]
+
+
+@pytest.fixture(scope="module")
+def hibari() -> Hibari:
+    return Hibari()
+
+
+@pytest.fixture(params=["hibari", "espeak", "german"])
+def voice(request, hibari) -> Voice:
+    return {"hibari": hibari, "espeak": Espeak(variant="f2"), "german": Espeak("de")}[request.param]
+
+
+def seconds(voice: Voice, text: str, speed: float = 1.0) -> float:
+    return len(voice.speak(text, speed=speed)) / voice.rate
+
+
+def test_a_sentence(voice):
+    samples = voice.speak(TEXT)
+    assert samples.dtype == np.int16 and samples.ndim == 1
+    assert 1.2 < len(samples) / voice.rate < 3.5
+    assert 3000 < np.abs(samples.astype(int)).max() <= 32767
+
+
+def test_the_same_whatever_was_said_before(voice):
+    first = voice.speak(TEXT)
+    assert not np.array_equal(voice.speak("Other words."), first)
+    np.testing.assert_array_equal(voice.speak(TEXT), first)
+
+
+def test_speed(voice):
+    plain = seconds(voice, TEXT)
+    for speed in (0.8, 1.25, 1.6):
+        assert seconds(voice, TEXT, speed) == pytest.approx(plain / speed, rel=0.13)
+
+
+@pytest.mark.parametrize("speed", [0.1, 9.0, float("nan")])
+def test_speeds_that_no_engine_has(voice, speed):
+    with pytest.raises(VoiceError, match=r"speed is .* speaks 0.5 to"):
+        voice.speak(TEXT, speed=speed)
+
+
+@pytest.mark.parametrize("text", NOTHING)
+def test_nothing_to_say_is_no_sound(voice, text):
+    samples = voice.speak(text)
+    assert samples.shape == (0,) and samples.dtype == np.int16
+
+
+def test_letters_that_hibari_does_not_know(hibari):
+    with pytest.raises(VoiceError, match="nothing to say in '日本語': it reads English"):
+        hibari.speak("日本語")
+    with_others = hibari.speak("hello 日本語 there")
+    assert len(with_others) / hibari.rate == pytest.approx(1.35, abs=0.4)
+
+
+def test_letters_that_espeak_does_not_know():
+    with pytest.raises(VoiceError, match="espeak de finds nothing to say in '①': spell it out"):
+        Espeak("de").speak("①")
+
+
+def test_hibari_says_what_the_package_says(hibari):
+    import hibari as package
+
+    text = "Good morning. A man in the park!"
+    direct = np.rint(package.Hibari()(text, seed=0) * 32767).astype(np.int16)
+    np.testing.assert_array_equal(hibari.speak(text), direct)
+
+
+def test_a_text_without_a_stop_is_said_in_parts(hibari, monkeypatch):
+    """In one piece, the engine's time for it would grow with the square of its length."""
+    monkeypatch.setattr("simuljax.voice.hibari._AT_ONCE", 40)
+    parts = ["a man walks and the woman sits and the", "dog runs"]
+    assert len(hibari.speak(" ".join(parts))) == sum(len(hibari.speak(part)) for part in parts)
+
+
+def test_the_language_is_heard():
+    text = "Guten Morgen."
+    german, english = Espeak("de").speak(text), Espeak("en").speak(text)
+    assert not np.array_equal(german, english)
+    assert Espeak("de").name == "espeak de" and Espeak("de", "f2").name == "espeak de+f2"
+    assert not np.array_equal(Espeak("de", "f2").speak(text), german)
+
+
+def test_english_is_hibaris():
+    assert isinstance(voice_for("en_GB"), Hibari)
+
+
+@pytest.mark.parametrize(
+    ("language", "name"),
+    [
+        ("de", "de"),
+        ("DE_at", "de"),
+        ("pt-BR", "pt-br"),
+        ("zh", "cmn"),
+        ("zh-TW", "cmn"),
+        ("no", "nb"),
+    ],
+)
+def test_the_others_are_espeaks(language, name):
+    assert voice_for(language).name == f"espeak {name}"
+    assert seconds(voice_for("zh"), "今天天气很好。") > 0.8
+
+
+@pytest.mark.parametrize("language", ["xx", "*", "", "xx-de"])
+def test_languages_nobody_speaks(language):
+    with pytest.raises(VoiceError, match="no language"):
+        voice_for(language)
+
+
+def test_the_variants():
+    names = variants()
+    assert len(names) >= 100 and list(names) == sorted(names)
+    assert {"f2", "klatt2", "m3", "whisper"} <= set(names)
+    with pytest.raises(VoiceError, match=r"no variant 'nobody'; there are .*f2"):
+        Espeak(variant="nobody")
+
+
+@pytest.mark.parametrize(("package", "make"), [("hibari", Hibari), ("espeakng_loader", Espeak)])
+def test_a_missing_package_is_named(monkeypatch, package, make):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=r"pip install 'simuljax\[speech\]'"):
+        make()

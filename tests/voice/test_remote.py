@@ -1,0 +1,211 @@
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import numpy as np
+import pytest
+
+from simuljax.voice import Http, VoiceError, posting
+from simuljax.voice.posting import Patience
+from tests.voice.server import (
+    KEY,
+    VOICE,
+    Server,
+    answering,
+    encode,
+    refusing,
+    serving,
+    sleeping,
+    tone,
+)
+
+TEXT = "Good morning, everybody."
+
+
+@pytest.fixture
+def server(monkeypatch) -> Iterator[Server]:
+    monkeypatch.setattr(posting, "_WAIT_S", 0.01)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving() as server:
+        yield server
+
+
+def voice(server: Server, **changes) -> Http:
+    settings = {"key": KEY, "patience": Patience(timeout_s=5, retries=1)}
+    return Http(voice=VOICE, url=server.url, **settings | changes)
+
+
+@pytest.mark.parametrize("output_format", ["pcm_16000", "pcm_24000", "wav_24000", "wav_16000"])
+def test_the_sound_that_the_server_made(server, output_format):
+    said = voice(server, output_format=output_format)
+    samples = said.speak(TEXT)
+    assert samples.dtype == np.int16
+    assert said.rate == int(output_format[4:])
+    np.testing.assert_array_equal(samples, tone(TEXT, said.rate))
+
+
+def test_mp3_is_decoded(server):
+    said = voice(server, output_format="mp3_44100_128")
+    samples = said.speak(TEXT * 4).astype(float)
+    wanted = tone(TEXT * 4, 44_100)
+    assert len(samples) == pytest.approx(len(wanted), abs=0.1 * 44_100)
+    spectrum = np.abs(np.fft.rfft(samples))
+    assert np.argmax(spectrum) * 44_100 / len(samples) == pytest.approx(440, abs=2)
+
+
+def test_a_wav_at_another_rate_or_unasked_for_is_resampled(server):
+    server.trouble.append(answering(encode(tone(TEXT, 48_000), "wav_48000")))
+    samples = voice(server, output_format="pcm_16000").speak(TEXT)
+    wanted = tone(TEXT, 16_000)
+    assert len(samples) == len(wanted)
+    assert np.abs(samples[100:-100] - wanted[100:-100].astype(int)).max() < 40
+
+
+def test_what_is_asked(server):
+    said = voice(server, model="m", language="de", settings={"stability": 0.4})
+    said.speak(TEXT)
+    said.speak(TEXT, speed=1.25)
+    voice(server).speak(TEXT)
+    first, fast, plain = server.asked
+    assert first.path == "/v1/text-to-speech/a%20voice%2F1?output_format=pcm_24000"
+    assert first.headers["xi-api-key"] == KEY
+    assert first.headers["content-type"] == "application/json"
+    shared = {"text": TEXT, "model_id": "m", "language_code": "de"}
+    assert first.question == shared | {"voice_settings": {"stability": 0.4}}
+    assert fast.question == shared | {"voice_settings": {"stability": 0.4, "speed": 1.2}}
+    assert plain.question == {"text": TEXT, "model_id": "eleven_flash_v2_5"}
+
+
+def test_long_text_goes_in_sentences(server):
+    text = "One sentence is here. Another one follows it! And a third, at the end."
+    samples = voice(server, characters=30).speak(text)
+    parts = [asked.question["text"] for asked in server.asked]
+    assert parts == ["One sentence is here.", "Another one follows it!", "And a third, at the end."]
+    np.testing.assert_array_equal(samples, np.concatenate([tone(p, 24_000) for p in parts]))
+
+
+@pytest.mark.parametrize("text", ["", "  ", "...", "— !"])
+def test_nothing_to_say_asks_nobody(server, text):
+    assert voice(server).speak(text).shape == (0,)
+    assert not server.asked
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        refusing(500),
+        refusing(503, Retry_After="0"),
+        refusing(429, "too many", Retry_After="0"),
+        refusing(429, Retry_After=format_datetime(datetime.now(UTC) - timedelta(seconds=9), True)),
+        refusing(429, Retry_After="soon"),
+        answering(b"\0" * 10, Content_Length="20"),  # breaks off
+        sleeping(0.5),
+        lambda handler: handler.connection.shutdown(socket.SHUT_RDWR),
+    ],
+    ids=["500", "503", "429", "date", "no date", "truncated", "timeout", "hung up"],
+)
+def test_passing_trouble_passes(server, trouble):
+    server.trouble.append(trouble)
+    said = voice(server, patience=Patience(timeout_s=0.3, retries=1))
+    np.testing.assert_array_equal(said.speak(TEXT), tone(TEXT, 24_000))
+    assert len(server.asked) == 2
+
+
+def test_the_server_says_how_long_to_wait(server, monkeypatch):
+    waits = []
+    monkeypatch.setattr(posting.time, "sleep", waits.append)
+    server.trouble += [refusing(429, Retry_After="7"), refusing(500), refusing(500)]
+    voice(server, patience=Patience(retries=3)).speak(TEXT)
+    assert waits == [7.0, 0.02, 0.04]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "message"),
+    [
+        (refusing(500, "on fire"), "status 500.*'on fire'.*given up after 2 attempts"),
+        (refusing(429, "busy"), "status 429.*'busy'.*given up after 2"),
+        (refusing(429, Retry_After="3600"), "asks to wait 3600 s; given up after 1 attempt$"),
+        (answering(b"\0" * 10, Content_Length="20"), "broke off after 10 bytes"),
+        (sleeping(0.5), "no answer within 0.3 s"),
+        (refusing(422, "no such model"), "status 422.*'no such model': check the model"),
+        (refusing(403), "status 403.*key"),
+        (answering(b"{}", Content_Type="application/json"), r"answers with application/json.*\{\}"),
+        (answering(b"<html>", Content_Type="text/html"), "text/html, not with sound"),
+        (answering(b""), "empty body"),
+        (answering(b"\1\2\3"), "3 bytes that are no 16-bit samples"),
+        (answering(b"ID3\4ABC\0"), "no 16-bit samples.*another output_format"),
+        (answering(b"RIFFnonsense"), "cannot be read"),
+    ],
+)
+def test_lasting_trouble_is_told(server, trouble, message):
+    server.trouble += [trouble] * 2
+    with pytest.raises(VoiceError, match=message):
+        voice(server, patience=Patience(timeout_s=0.3, retries=1)).speak(TEXT)
+
+
+def test_half_a_wav_is_refused(server):
+    whole = encode(tone(TEXT, 24_000), "wav_24000")
+    server.trouble.append(answering(whole[: len(whole) // 2], Content_Type="audio/wav"))
+    with pytest.raises(VoiceError, match="cannot be read"):
+        voice(server, output_format="wav_24000").speak(TEXT)
+
+
+def test_a_wrong_key_or_voice(server):
+    with pytest.raises(VoiceError, match=r"status 401.*invalid_api_key.*key is not accepted"):
+        voice(server, key="wrong").speak(TEXT)
+    with pytest.raises(VoiceError, match=r"status 404.*voice_not_found.*name of the voice"):
+        Http(voice="nobody", url=server.url, key=KEY).speak(TEXT)
+    assert len(server.asked) == 2  # neither is tried again
+
+
+def test_nobody_there():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    said = Http(voice="v", url=url, key=KEY, patience=Patience(retries=0))
+    with pytest.raises(VoiceError, match=r"no connection: .*refused; given up after 1 attempt"):
+        said.speak(TEXT)
+
+
+def test_the_key_is_shown_nowhere(server, capfd):
+    said = voice(server)
+    server.trouble += [refusing(401, f"{KEY} is unknown"), refusing(500, KEY), refusing(500, KEY)]
+    for _ in range(2):
+        with pytest.raises(VoiceError, match=r"\*\*\*") as raised:
+            said.speak(TEXT)
+        assert KEY not in str(raised.value) and KEY not in repr(raised.value)
+        assert raised.value.__suppress_context__
+    assert KEY not in repr(said) and KEY not in said.name
+    assert KEY not in "".join(capfd.readouterr())
+
+
+def test_no_redirect_carries_the_key_away(server):
+    with serving() as other:
+        server.trouble.append(refusing(302, Location=f"{other.url}/elsewhere"))
+        with pytest.raises(VoiceError, match=r"status 302.*check the address"):
+            voice(server).speak(TEXT)
+        assert not other.asked
+
+
+def test_the_key_of_the_environment(server, monkeypatch):
+    monkeypatch.setenv("ELEVENLABS_API_KEY", KEY + "\n")  # as from a file
+    assert len(Http(voice=VOICE, url=server.url).speak(TEXT))
+    monkeypatch.delenv("ELEVENLABS_API_KEY")
+    with pytest.raises(VoiceError, match="set ELEVENLABS_API_KEY, or give key="):
+        Http(voice=VOICE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"key": "abc\ndef"}, "check how it was copied"),
+        ({"key": "abc…"}, "check how it was copied"),
+        ({"url": "api.elevenlabs.io"}, "give one like https://"),
+        ({"output_format": "ulaw_8000"}, "'ulaw_8000'; give one like pcm_24000"),
+    ],
+)
+def test_settings_that_cannot_work(changes, message):
+    with pytest.raises(VoiceError, match=message) as raised:
+        Http(**{"voice": "v", "key": KEY} | changes)
+    assert "abc" not in str(raised.value)

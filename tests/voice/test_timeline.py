@@ -1,0 +1,159 @@
+import signal
+import subprocess
+import sys
+import tracemalloc
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from simuljax.voice import Placed, Timeline, VoiceError
+
+ROOT = Path(__file__).parents[2]
+RATE = 1000
+
+
+class Metronome:
+    """Says every word in 400 ms, a click and silence; faster if asked to."""
+
+    rate = RATE
+    name = "metronome"
+
+    def speak(self, text: str, *, speed: float = 1.0) -> np.ndarray:
+        word = np.zeros(round(0.4 * RATE / speed), np.int16)
+        word[0] = 1000
+        return np.tile(word, len(text.split()))
+
+
+def sound(seconds: float, level: int = 7) -> np.ndarray:
+    return np.full(round(seconds * RATE), level, np.int16)
+
+
+def test_pauses_are_kept_and_nothing_overlaps(tmp_path):
+    with Timeline(RATE) as timeline:
+        first = timeline.place(sound(1, 1), 0.5)
+        second = timeline.place(sound(2, 2), 1.0)  # ready while the first is heard
+        third = timeline.place(sound(1, 3), 5.0)  # ready later
+        assert first == Placed(start_s=0.5, end_s=1.5, speed=1.0)
+        assert second == Placed(start_s=1.5, end_s=3.5, speed=1.0)
+        assert third == Placed(start_s=5.0, end_s=6.0, speed=1.0)
+        assert timeline.duration == 6.0
+        timeline.write(tmp_path / "out.wav")
+    samples, rate = soundfile.read(tmp_path / "out.wav", dtype="int16")
+    assert rate == RATE
+    levels = [(0, 0.5), (1, 1), (2, 2), (0, 1.5), (3, 1)]
+    np.testing.assert_array_equal(samples, np.concatenate([sound(s, v) for v, s in levels]))
+
+
+def test_any_order_of_times_against_an_obvious_track(tmp_path):
+    """Each placed sound is found in the file where it was said to be, and silence elsewhere."""
+    random = np.random.default_rng(0)
+    with Timeline(RATE, tmp_path / "out.wav") as timeline:
+        places = [
+            (timeline.place(sound(seconds, level), ready), ready, level)
+            for level, (seconds, ready) in enumerate(random.uniform(0.01, 5, (60, 2)), 1)
+        ]
+    track = np.zeros(round(timeline.duration * RATE), np.int16)
+    for placed, ready, level in places:
+        here = track[round(placed.start_s * RATE) : round(placed.end_s * RATE)]
+        assert not here.any()
+        here[:] = level
+        assert placed.start_s >= ready - 1 / RATE
+    for (before, _, _), (placed, ready, _) in pairwise(places):
+        assert placed.start_s == pytest.approx(max(ready, before.end_s), abs=1 / RATE)
+    np.testing.assert_array_equal(soundfile.read(tmp_path / "out.wav", dtype="int16")[0], track)
+
+
+def test_who_is_late_speaks_faster():
+    with Timeline(RATE) as timeline:
+        timeline.place(sound(10), 0.0)
+        late = {10 - ready: timeline.speed(ready) for ready in (12, 10, 9, 8.5, 8, 7, 3)}
+    assert late == {-2: 1, 0: 1, 1: 1, 1.5: 1.0625, 2: 1.125, 3: 1.25, 7: 1.25}
+
+
+def test_speech_catches_up_with_a_source_that_is_faster_for_a_while():
+    """Ten words in 2.5 s take 4 s to say; then comes one word a second, and the lag goes down."""
+    ready = [0.25 * i for i in range(20)] + [5.0 + 0.8 * i for i in range(1, 20)]
+    lags, speeds = [], []
+    with Timeline(RATE) as timeline:
+        for at in ready:
+            placed = timeline.say(Metronome(), "word", at)
+            lags.append(placed.start_s - at)
+            speeds.append(placed.speed)
+    assert max(lags) > 1.2 and max(speeds) > 1.03
+    assert lags[-1] < 0.5 and speeds[0] == speeds[-1] == 1.0
+    unhurried = 20 * (0.4 - 0.25)
+    assert max(lags) < unhurried - 0.1  # as it would be without the rule
+
+
+def test_nothing_said_takes_no_time():
+    with Timeline(RATE) as timeline:
+        timeline.place(sound(1), 0.0)
+        nothing = timeline.say(Metronome(), "", 4.0)
+        assert nothing == Placed(start_s=4.0, end_s=4.0, speed=1.0)
+        assert timeline.duration == 1.0
+
+
+def test_the_file_is_whole_after_every_word(tmp_path):
+    path = tmp_path / "out.wav"
+    with Timeline(RATE, path) as timeline:
+        assert len(soundfile.read(path)[0]) == 0
+        for i in range(1, 4):
+            timeline.place(sound(1), 2.0 * i)
+            assert len(soundfile.read(path)[0]) == round(timeline.duration * RATE)
+            timeline.write(tmp_path / "copy.wav")
+            assert (tmp_path / "copy.wav").read_bytes() == path.read_bytes()
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+from simuljax.voice import Timeline
+timeline = Timeline(1000, sys.argv[1])
+timeline.place(np.full(500, 7, np.int16), 1.0)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_leaves_a_file_that_can_be_heard(tmp_path):
+    path = tmp_path / "out.wav"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=ROOT)
+    assert done.returncode == -signal.SIGKILL
+    samples, _ = soundfile.read(path, dtype="int16")
+    np.testing.assert_array_equal(samples, np.concatenate([sound(1.0, 0), sound(0.5)]))
+
+
+def test_minutes_do_not_fill_the_memory(tmp_path):
+    rate = 24_000
+    second = np.ones(rate, np.int16)
+    with Timeline(rate, tmp_path / "long.wav") as timeline:
+        timeline.place(second, 0.0)
+        tracemalloc.start()
+        for minute in range(1, 21):
+            timeline.place(second, 60.0 * minute)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert timeline.duration == 1201
+    assert peak < 2e6  # of 58 MB
+    assert (tmp_path / "long.wav").stat().st_size == 44 + 2 * 1201 * rate
+
+
+@pytest.mark.parametrize("ready", [-1.0, float("nan"), float("inf")])
+def test_times_that_are_none(ready):
+    with Timeline(RATE) as timeline, pytest.raises(VoiceError, match="ready_s is"):
+        timeline.place(sound(1), ready)
+
+
+def test_sound_that_is_none(tmp_path):
+    with Timeline(RATE) as timeline:
+        with pytest.raises(VoiceError, match=r"float64\[3\]; give int16"):
+            timeline.place(np.zeros(3), 0.0)
+        with pytest.raises(VoiceError, match=r"int16\[1, 3\]; give int16"):
+            timeline.place(np.zeros((1, 3), np.int16), 0.0)
+    with Timeline(8000) as other, pytest.raises(VoiceError, match=r"1000 Hz.*has 8000"):
+        other.say(Metronome(), "word", 0.0)
+    with pytest.raises(VoiceError, match=r"cannot be written to .*No such file"):
+        Timeline(RATE, tmp_path / "nowhere" / "out.wav")
