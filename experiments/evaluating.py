@@ -18,6 +18,7 @@ from experiments.evaluation import Evaluation, points
 from experiments.experiment import ExperimentError
 from experiments.translating import Translating, spoken
 from simuljax import document
+from simuljax.cache import enable_compilation_cache
 from simuljax.eval import Record, read_records, score, write_records
 from simuljax.eval.curves import Point
 from simuljax.eval.lengths import word_difference
@@ -26,7 +27,6 @@ from simuljax.eval.records import NAME as LOG
 from simuljax.eval.records import record_line
 from simuljax.eval.scores import average_runs
 from simuljax.run import learnt, open_run
-from simuljax.train.cache import enable_compilation_cache
 
 FREE = ("run", "name", "frames", "repeats", "steps")
 DIGITS = {"BLEU": 2, "AP": 3}

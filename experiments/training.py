@@ -16,10 +16,10 @@ from data_pipelines.batches import Host
 from data_pipelines.feeding import Fed, feed, settle
 from experiments.experiment import Begin, Experiment, ExperimentError, load_experiments
 from simuljax import __version__, document
+from simuljax.cache import enable_compilation_cache
 from simuljax.run import CONFIG_FILE, Run, learnt, open_run, parameter_count, shapes
 from simuljax.text import Words
 from simuljax.train import cluster
-from simuljax.train.cache import enable_compilation_cache
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.loop import Data, alike, fit, fit_together
 from simuljax.train.member import Member

@@ -17,6 +17,7 @@ from dataclasses import fields
 from typing import Any, get_args
 
 from simuljax.audio import RATE
+from simuljax.cache import enable_compilation_cache
 from simuljax.decode.choosing import NAMES, make_policy
 from simuljax.decode.listener import MS
 from simuljax.decode.options import Decoding, Gather, LengthLimit, Repetition
@@ -24,7 +25,6 @@ from simuljax.decode.policies import Policy
 from simuljax.decode.stream import StreamLimits
 from simuljax.live import Stream, Word, load
 from simuljax.live_text import TextReader, TextWord
-from simuljax.train.cache import enable_compilation_cache
 
 try:
     from simuleval.agents import (  # pyright: ignore[reportMissingImports]

@@ -20,6 +20,8 @@ from simuljax import terminal
 from simuljax.audio import AudioError
 from simuljax.document import DocumentError
 from simuljax.eval import RecordError, scoring
+from simuljax.interpret import InterpretError
+from simuljax.interpret.command import interpret_command
 from simuljax.profile import alignment, dar, transducer
 from simuljax.profile import decode as decode_profile
 from simuljax.profile import train as train_profile
@@ -28,6 +30,8 @@ from simuljax.text import VocabularyError
 from simuljax.train.checkpoint import CheckpointError
 from simuljax.train.cluster import ClusterError
 from simuljax.train.seal import MismatchError
+from simuljax.voice import VoiceError
+from simuljax.whisper import WeightsError
 
 Command = Callable[[], object]
 REFUSALS = (
@@ -41,6 +45,9 @@ REFUSALS = (
     CheckpointError,
     MismatchError,
     ClusterError,
+    InterpretError,
+    VoiceError,
+    WeightsError,
     FloatingPointError,
 )
 What = (
@@ -125,6 +132,7 @@ def _read(args: list[str]) -> Command:
             "ablate": ablating.ablate_command,
             "report": reporting.report_command,
             "translate": terminal.translate_command,
+            "interpret": interpret_command,
             "profile": profile,
         },
         prog="simuljax",

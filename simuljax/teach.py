@@ -16,13 +16,13 @@ from typing import Annotated, Literal
 import numpy as np
 import tyro
 
+from simuljax.cache import enable_compilation_cache
 from simuljax.decode.beam import Beam
 from simuljax.decode.offline import translate_text
 from simuljax.document import DocumentError
 from simuljax.live import Translator, load
 from simuljax.run import RunError
 from simuljax.text import EOS, VocabularyError
-from simuljax.train.cache import enable_compilation_cache
 from simuljax.train.checkpoint import CheckpointError
 
 REFUSALS = (RunError, CheckpointError, DocumentError, VocabularyError, ValueError, OSError)

@@ -1,8 +1,6 @@
 """`simuljax translate`: words on the terminal as they are committed."""
 
-import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +9,9 @@ from typing import Annotated, Literal
 import numpy as np
 import tyro
 
-from simuljax.audio import RATE, AudioError, read_audio
-from simuljax.live import MS, Stream, Translator, Word, load
-from simuljax.train.cache import enable_compilation_cache
+from simuljax.audio.sources import Pace, microphone, sound_file, standard_input
+from simuljax.cache import enable_compilation_cache
+from simuljax.live import Stream, Translator, Word, load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +24,7 @@ class Listening:
     """A sound file, or - for raw samples on standard input (16-bit little-endian mono, 16 kHz)."""
     mic: bool = False
     """Listen to the microphone; Ctrl-C ends."""
-    pace: Literal["fast", "real"] = "fast"
+    pace: Pace = "fast"
     """A file as fast as it goes, or at the speed it was spoken."""
     timeline: bool = False
     """A line for every word, with what had been heard when it was written."""
@@ -96,51 +94,8 @@ def show(words: list[Word], chosen: Listening) -> None:
 def heard(chosen: Listening, chunk: int) -> Iterator[np.ndarray]:
     """Samples in pieces of `chunk`."""
     if chosen.mic:
-        yield from microphone(chunk)
-    elif chosen.audio == "-":
-        yield from standard_input(chunk)
-    else:
-        assert chosen.audio is not None
-        samples, start = read_audio(chosen.audio).samples, time.perf_counter()
-        for first in range(0, len(samples), chunk):
-            piece = samples[first : first + chunk]
-            if chosen.pace == "real":
-                due = (first + len(piece)) / RATE
-                time.sleep(max(0.0, due - (time.perf_counter() - start)))
-            yield piece
-
-
-def standard_input(chunk: int) -> Iterator[np.ndarray]:
-    """Raw samples as they come; an odd byte at the end is no sample."""
-    waiting = b""
-    while data := os.read(sys.stdin.fileno(), 2 * chunk):
-        waiting += data
-        whole = len(waiting) - len(waiting) % 2
-        if whole:
-            yield np.frombuffer(waiting[:whole], "<i2").astype(np.int16)
-        waiting = waiting[whole:]
-    if waiting:
-        raise AudioError("truncated", "standard input ended in the middle of a sample (one byte)")
-
-
-def microphone(chunk: int) -> Iterator[np.ndarray]:
-    """The default input device, until Ctrl-C."""
-    try:
-        import sounddevice  # pyright: ignore[reportMissingImports]
-    except (ImportError, OSError) as error:
-        raise AudioError(
-            "not samples",
-            f"there is no way to a microphone here ({error}): pip install 'simuljax[mic]', or "
-            "translate a file",
-        ) from error
-    try:
-        with sounddevice.RawInputStream(
-            samplerate=RATE, channels=1, dtype="int16", blocksize=chunk
-        ) as source:
-            while True:
-                data, lost = source.read(chunk)
-                if lost:
-                    print(f"\n[some sound was lost: the last {chunk // MS} ms]", file=sys.stderr)
-                yield np.frombuffer(bytes(data), np.int16)
-    except sounddevice.PortAudioError as error:
-        raise AudioError("not samples", f"the microphone cannot be opened: {error}") from error
+        return microphone(chunk)
+    if chosen.audio == "-":
+        return standard_input(chunk)
+    assert chosen.audio is not None
+    return sound_file(chosen.audio, chunk, chosen.pace)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CODE = "from simuljax.train.cache import enable_compilation_cache as e; print(e()); import jax; " \
+CODE = "from simuljax.cache import enable_compilation_cache as e; print(e()); import jax; " \
     "print(jax.config.jax_compilation_cache_dir)"  # fmt: skip
 
 

@@ -16,10 +16,12 @@ STANDS_ON = {
     "simuljax.text": (),
     "simuljax.batch": (),
     "simuljax.document": (),
+    "simuljax.cache": (),
     "simuljax.losses": ("simuljax.ops",),
     "simuljax.nn": ("simuljax.ops",),
     "simuljax.models": ("simuljax.nn",),
     "simuljax.whisper": ("simuljax.nn", "simuljax.audio"),
+    "simuljax.voice": ("simuljax.audio", "simuljax.text"),
     "simuljax.decode": ("simuljax.models", "simuljax.audio", "simuljax.text"),
     "simuljax.train": (
         "simuljax.losses",
@@ -28,7 +30,12 @@ STANDS_ON = {
         "simuljax.text",
         "simuljax.batch",
     ),
-    "simuljax.run": ("simuljax.train", "simuljax.decode", "simuljax.document"),
+    "simuljax.run": (
+        "simuljax.train",
+        "simuljax.decode",
+        "simuljax.document",
+        "simuljax.cache",
+    ),
     "simuljax.live": ("simuljax.run",),
     "simuljax.live_text": ("simuljax.live",),
     "simuljax.cascade": ("simuljax.live_text",),
@@ -36,9 +43,20 @@ STANDS_ON = {
     "simuljax.agent": ("simuljax.live_text",),
     "simuljax.terminal": ("simuljax.live",),
     "simuljax.eval": ("simuljax.decode",),
-    "simuljax.profile": ("simuljax.live", "simuljax.eval"),
-    "data_pipelines": ("simuljax.batch", "simuljax.audio", "simuljax.text"),
-    "experiments": ("simuljax.profile", "simuljax.cascade", "data_pipelines"),
+    "simuljax.interpret": (
+        "simuljax.whisper",
+        "simuljax.voice",
+        "simuljax.eval",
+        "simuljax.cache",
+    ),
+    "simuljax.profile": ("simuljax.live", "simuljax.whisper", "simuljax.eval"),
+    "data_pipelines": ("simuljax.batch", "simuljax.voice"),
+    "experiments": (
+        "simuljax.profile",
+        "simuljax.cascade",
+        "simuljax.interpret",
+        "data_pipelines",
+    ),
     "simuljax.cli": ("experiments", "simuljax.terminal"),  # the only place that knows everything
 }
 

@@ -56,6 +56,39 @@ def attend_text(
     return energies, jnp.take_along_axis(log_probs, following, -1)[..., 0]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Alignment:
+    """Where the heads look for each token of a text, and then for its end."""
+
+    matrix: np.ndarray  # m [tokens + 1, states]; see above
+    probabilities: np.ndarray  # [tokens], among tokens of text
+
+
+def align_text(
+    model: Model,
+    tokenizer: Tokenizer,
+    heard: Heard,
+    texts: Sequence[Sequence[int]],
+    contexts: Sequence[Context],
+    frames: Sequence[int],
+) -> list[Alignment]:
+    """Of each window's ids of text, in one pass; `frames` of 10 ms of a window are real sound."""
+    openings = [tokenizer.opening(c.task, c.language, "none") for c in contexts]
+    rows = [[*o, *text, tokenizer.end] for o, text in zip(openings, texts, strict=True)]
+    tokens = np.full((rows_of(heard), _length(rows)), tokenizer.end, np.int32)
+    for k, row in enumerate(rows):
+        tokens[k, : len(row)] = row
+    energies, log_probs = jax.device_get(attend_text(model, heard, tokens, texts=tokenizer.end))
+    aligned = []
+    for k, (opening, text) in enumerate(zip(openings, texts, strict=True)):
+        first, last = len(opening) - 1, len(rows[k])
+        # Row t of the attention is of the position that predicts the token after it.
+        matrix = alignment_matrix(energies[k, :, :last, : frames[k] // 2])[first : last - 1]
+        probabilities = np.exp(log_probs[k, first : first + len(text)])
+        aligned.append(Alignment(matrix=matrix, probabilities=probabilities))
+    return aligned
+
+
 def time_words(
     model: Model,
     tokenizer: Tokenizer,
@@ -66,21 +99,11 @@ def time_words(
 ) -> list[list[TimedWord]]:
     """The words of each window's text; `frames` of 10 ms of it are real sound."""
     texts = [[i for i in text if i < tokenizer.end] for text in texts]
-    openings = [tokenizer.opening(c.task, c.language, "none") for c in contexts]
-    rows = [[*o, *text, tokenizer.end] for o, text in zip(openings, texts, strict=True)]
-    tokens = np.full((rows_of(heard), _length(rows)), tokenizer.end, np.int32)
-    for k, row in enumerate(rows):
-        tokens[k, : len(row)] = row
-    energies, log_probs = jax.device_get(attend_text(model, heard, tokens, texts=tokenizer.end))
-    timed = []
-    for k, (opening, text) in enumerate(zip(openings, texts, strict=True)):
-        first, last = len(opening) - 1, len(rows[k])
-        # Row t of the attention is of the position that predicts the token after it.
-        matrix = alignment_matrix(energies[k, :, :last, : frames[k] // 2])[first : last - 1]
-        words = tokenizer.words(text, contexts[k].language)
-        probabilities = np.exp(log_probs[k, first : first + len(text)])
-        timed.append(_timed(words, matrix, probabilities))
-    return timed
+    aligned = align_text(model, tokenizer, heard, texts, contexts, frames)
+    return [
+        _timed(tokenizer.words(text, context.language), alignment)
+        for text, context, alignment in zip(texts, contexts, aligned, strict=True)
+    ]
 
 
 def _length(rows: Sequence[Sequence[int]]) -> int:
@@ -141,11 +164,11 @@ def _walk_back(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows, columns
 
 
-def _timed(words: list[Word], matrix: np.ndarray, probabilities: np.ndarray) -> list[TimedWord]:
+def _timed(words: list[Word], alignment: Alignment) -> list[TimedWord]:
     """Words between the times at which the path comes to their first tokens."""
-    if not words or not matrix.size:
+    if not words or not alignment.matrix.size:
         return []
-    rows, columns = cheapest_path(-matrix)
+    rows, columns = cheapest_path(-alignment.matrix)
     arrives = np.diff(rows, prepend=-1) > 0
     times = columns[arrives] * STATE_S
     ends = np.cumsum([len(word.tokens) for word in words])
@@ -156,7 +179,7 @@ def _timed(words: list[Word], matrix: np.ndarray, probabilities: np.ndarray) -> 
             tokens=word.tokens,
             start=float(times[a]),
             end=float(times[b]),
-            probability=float(probabilities[a:b].mean()),
+            probability=float(alignment.probabilities[a:b].mean()),
         )
         for word, a, b in zip(words, starts, ends, strict=True)
     ]

@@ -187,14 +187,19 @@ class Window:
 
 def stack(windows: Sequence[np.ndarray], rows: int, request: Request) -> np.ndarray:
     """[rows, N] with silence after each."""
-    seconds = WINDOW_S
-    if request.window == "short":
-        longest = max(map(len, windows)) / RATE + _SILENCE_S
-        seconds = min(WINDOW_S, _SHORT_STEP_S * math.ceil(longest / _SHORT_STEP_S))
+    seconds = padded_s(max(map(len, windows)), request.window)
     stacked = np.zeros((rows, seconds * RATE), np.int16)
     for row, window in enumerate(windows):
         stacked[row, : len(window)] = window
     return stacked
+
+
+def padded_s(samples: int, window: Literal["full", "short"]) -> int:
+    """Seconds of the window that so many samples are heard in."""
+    if window == "full":
+        return WINDOW_S
+    longest = samples / RATE + _SILENCE_S
+    return min(WINDOW_S, _SHORT_STEP_S * math.ceil(longest / _SHORT_STEP_S))
 
 
 def with_prefix(decoded: Decoded, prefix: Sequence[int]) -> Decoded:
