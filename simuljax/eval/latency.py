@@ -65,6 +65,23 @@ def hypothesis_average_lagging(
     return average_lagging(delays, source_length, len(delays), profile=profile, end_delay=end_delay)
 
 
+def off_by_one_average_lagging(
+    delays: Sequence[float], source_length: float, reference_length: int
+) -> float:
+    """AL as the code of Dugan et al. 2023 has it: words are counted from 0, and one is taken off.
+
+        AL' = mean_{i <= tau} d_i - (i-2) S/r,  tau the first i with d_i > S (all, if none)
+
+    The ideal speaker says its first word S/r before the recording begins, so AL' exceeds AL by S/r;
+    where words are due at S exactly, words after the first of them count as well. Their words are
+    Whisper's tokens; here they are what delays and reference count.
+    """
+    _times(delays, source_length, DEFAULT, None)
+    step = source_length / max(reference_length, 1)
+    end = math.nextafter(source_length, math.inf)  # d_i > S
+    return _lagging(delays, end, step) + step
+
+
 def average_proportion(
     delays: Sequence[float],
     source_length: float,

@@ -1,0 +1,224 @@
+"""Cells: what is heard once is not heard again, the clock, and the scores."""
+
+import math
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from experiments import interpreting
+from experiments.experiment import ExperimentError
+from experiments.interpreted import scores_of, speak
+from experiments.interpreting import Cell, begin, interpret, play
+from experiments.interpreting_table import Scored, draw, write_table
+from experiments.recordings import read_recordings
+from simuljax.decode.listener import Word
+from simuljax.eval import Record, read_records, write_records
+from simuljax.interpret import Confidence, Greedy, Guards, Interpreter, Interpreting
+from simuljax.interpret.hypothesis import Hypothesis, Segment, Token
+from simuljax.voice import Espeak
+from simuljax.whisper import Whisper
+from tests.whisper.small import TOKENIZER, small_model
+
+OPEN = Guards(
+    quiet_db=None,
+    steady_db=None,
+    no_speech=None,
+    surely_no_speech=None,
+    compression=None,
+    echo_words=None,
+)
+SMALL = Interpreting(policy=Greedy(), task="transcribe", language="en", guards=OPEN)
+
+
+@pytest.fixture(scope="module")
+def whisper():
+    return Whisper(model=small_model(positions=1500), tokenizer=TOKENIZER)
+
+
+@pytest.fixture
+def cell(tmp_path):
+    lines = ["file\tlanguage\treference\tsegments"]
+    for i, seconds in enumerate((2.4, 1.7, 3.1)):
+        sound = np.random.default_rng(i).normal(0, 3000, int(16_000 * seconds)).astype(np.int16)
+        soundfile.write(tmp_path / f"{i}.wav", sound, 16_000)
+        lines.append(f"{i}.wav\ten\tthe hat sat\t0.1-1.6")
+    (tmp_path / "manifest.tsv").write_text("\n".join(lines) + "\n")
+    return Cell(
+        row="greedy",
+        interpreting=SMALL,
+        recordings=tuple(read_recordings(tmp_path)),
+        folder=tmp_path / "to" / "en-1s-greedy",
+        aware=2,
+        batch=2,
+    )
+
+
+class Counting(Interpreter):
+    """Writes what a hash of the window says; counts batches, and gives up when there are too many.
+
+    What a model writes is not of interest here; when and how often it is asked is.
+    """
+
+    asked = 0
+    most = 99
+
+    def all(self, recordings, *, batch=16):
+        self.asked += 1
+        if self.asked > self.most:
+            raise KeyboardInterrupt
+        return super().all(recordings, batch=batch)
+
+    def write(self, windows, interpreting, *, rows=1):
+        return [self._hashed(window.samples) for window in windows]
+
+    def _hashed(self, samples):
+        words = [Token(text=digit, ids=(int(digit),)) for digit in str(zlib.crc32(samples))[:3]]
+        segment = Segment(words=tuple(words), start=0.0, end=len(samples) / 16_000)
+        return Hypothesis(segments=(segment,), states=len(samples) // 320)
+
+
+def test_what_was_heard_is_not_heard_again(whisper, cell):
+    begin(cell, "small")
+    first, heard = Counting(whisper, SMALL), []
+    first.most = 1
+    with pytest.raises(KeyboardInterrupt):
+        interpret(cell, first, heard.append)
+    part = cell.folder / "instances.log.part"
+    with part.open("a") as file:
+        file.write('{"index": 1, "predic')  # as if killed while it wrote
+    second = Counting(whisper, SMALL)
+    interpret(cell, second, heard.append)
+    assert second.asked == 1 and not part.exists() and not cell.waiting
+    assert sum(heard) == pytest.approx(0 + 5.5 + 5.5 + 1.7 + 2.4 + 1.7)
+
+    records = read_records(cell.folder)
+    said = Counting(whisper, SMALL).all([r.samples for r in cell.recordings], batch=2)
+    assert [r.index for r in records] == [0, 1, 2]
+    assert [r.prediction.split() for r in records] == [[w.text for w in words] for words in said]
+    assert [list(r.delays) for r in records] == [[w.delay_ms for w in words] for words in said]
+    assert all(r.prediction and not r.elapsed for r in records)
+
+    alone = read_records(cell.folder / "aware-1.log")
+    assert [(r.prediction, r.delays) for r in alone] == [
+        (r.prediction, r.delays) for r in records[:2]
+    ]
+    assert all(np.all(np.array(r.elapsed) > r.delays) for r in alone)
+    interpret(cell, second, heard.append)
+    assert second.asked == 1
+
+
+def test_a_folder_of_something_else_is_refused(cell):
+    begin(cell, "small")
+    begin(cell, "small")
+    other = replace(cell, interpreting=replace(SMALL, policy=Confidence(threshold=0.7)))
+    with pytest.raises(ExperimentError, match=r"policy\.name was 'Greedy' and is 'Confidence'"):
+        begin(other, "small")
+    with pytest.raises(ExperimentError, match="model was"):
+        begin(cell, "large")
+
+
+class Scripted:
+    """Computes for as many ms on each window as told, and says a word in each."""
+
+    interpreting = SMALL
+
+    def __init__(self, spent):
+        self.spent, self.clock, self.words = list(spent), 0.0, 0
+
+    def stream(self):
+        return self
+
+    def push(self, _):
+        self.clock += self.spent.pop(0) / 1000
+        self.words += 1
+        return [Word(text=str(self.words), delay_ms=1000.0 * self.words, elapsed_ms=-1)]
+
+    def finish(self):
+        return self.push(None)
+
+
+def test_the_speaker_goes_on_while_the_model_computes(monkeypatch):
+    scripted: Any = Scripted([100, 100, 2500, 100, 100])
+    monkeypatch.setattr(interpreting.time, "perf_counter", lambda: scripted.clock)
+    words = play(scripted, np.zeros(3 * 16_000 + 8_000, np.int16))
+    # windows come at 1, 2, 3, 3.5 s; the end is known at 3.5 s
+    assert [w.elapsed_ms for w in words] == pytest.approx([1100, 2100, 5500, 5600, 5700])
+    assert [w.delay_ms for w in words] == [1000, 2000, 3000, 4000, 5000]
+
+
+def written(cell, clock):
+    """Logs in which "the" is right, "hat" wrong, and "sat" right."""
+    logs = [cell.folder / "instances.log", *cell.runs]
+    cell.folder.mkdir(parents=True)
+    for log in logs:
+        aware = log in cell.runs
+        records = [
+            Record(
+                index=one.index,
+                prediction="The cat sat.",
+                delays=(1000, 1000, 2000),
+                elapsed=(1000 + clock, 1000 + clock, 2000 + clock) if aware else (),
+                reference=one.reference,
+                source=one.file.name,
+                source_length=2400,
+            )
+            for one in cell.recordings[: cell.aware if aware else None]
+        ]
+        write_records(log, records)
+
+
+def test_scores_of_transcripts(cell):
+    written(cell, 50)
+    scores = scores_of(cell)
+    assert scores["WER"] == pytest.approx(100 / 3)
+    assert scores["lag"] == pytest.approx(((1000 - 600) + (2000 - 1600)) / 2)
+    assert scores["AL"] == pytest.approx((1000 + 200 + 400) / 3)
+    assert scores["AL_off_by_one"] == pytest.approx(scores["AL"] + 800)
+    clocked = scores["computation_aware"]
+    assert clocked["lag"] == pytest.approx(scores["lag"] + 50)
+    assert clocked["AL"] == pytest.approx(scores["AL"] + 50)
+    assert clocked["n"] == 2 and scores["n"] == 3
+
+
+def test_without_times_there_is_no_lag(cell):
+    written(cell, 50)
+    bare = tuple(replace(recording, segments=()) for recording in cell.recordings)
+    assert math.isnan(scores_of(replace(cell, recordings=bare))["lag"])
+
+
+def test_words_committed_together_are_spoken_together(cell):
+    written(cell, 50)
+    voice = Espeak("en")
+    first, second = speak(read_records(cell.runs[0])[0], voice)
+    spoken = len(voice.speak("The cat")) / voice.rate * 1000
+    assert (first.delay_ms, second.delay_ms) == (1000, 2000)
+    assert first.start_ms > 1050 and second.start_ms > max(2050, first.end_ms)
+    assert first.end_ms - first.start_ms == pytest.approx(spoken, abs=1)
+    scores = scores_of(cell, voice)["computation_aware"]
+    assert 1050 < scores["speech_start_offset"] < 1050 + 2000
+    assert scores["speech_token_delay"] > 0
+
+
+def test_one_table_and_one_figure(cell, tmp_path):
+    written(cell, 50)
+    other = replace(cell, row="offline", folder=cell.folder.with_name("en-1s-offline"), aware=0)
+    written(other, 0)
+    scored = [Scored(cell=one, scores=scores_of(one)) for one in (cell, other)]
+    write_table(scored, tmp_path / "table.md", lagging="simuleval-1.1", published={})
+    table = (tmp_path / "table.md").read_text()
+    assert "| policy | en 1 s |" in table and "| greedy | 33.3 (0.4) |" in table
+    assert "WER (lag in seconds)" in table  # not all have a clock
+    assert "| offline | 33.3 (0.4) |" in table and "3 recordings, 0.1 min" in table
+    translated = [
+        Scored(cell=replace(c.cell, interpreting=replace(SMALL, task="translate")), scores=c.scores)
+        for c in scored[:1]
+    ]
+    published = {"en": {"greedy": ((8.6, 2.5), (15.2, 4.1))}}
+    write_table(translated, tmp_path / "table.md", lagging="off-by-one", published=published)
+    table = (tmp_path / "table.md").read_text()
+    assert "BLEU (AL_CA in seconds)" in table and "| greedy | 8.6 (2.5) | 15.2 (4.1) |" in table
+    assert draw(scored, tmp_path / "figure.png", lagging="simuleval-1.1").stat().st_size > 5000
