@@ -3,18 +3,32 @@
 The environment is set before anything imports JAX, which reads it once.
 """
 
+import atexit
+import importlib.metadata
 import os
-from pathlib import Path
+import shutil
+import tempfile
 
-ROOT = Path(__file__).parents[1]
-DEVICES = "--xla_force_host_platform_device_count"
+FLAGS = os.environ.get("XLA_FLAGS", "").split()
+if not any(flag.startswith("--xla_force_host_platform_device_count") for flag in FLAGS):
+    FLAGS.append("--xla_force_host_platform_device_count=4")
+
+# Where little effort is to go into compiling (`make test`), jaxlib 0.10 can do with less than half:
+# fusions go to LLVM without MLIR. Its successors can not, and end the process at this flag.
+LITTLE_EFFORT, NO_MLIR = "--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"
+OLD = importlib.metadata.version("jaxlib").startswith("0.10.")
+if OLD and LITTLE_EFFORT in FLAGS and NO_MLIR not in FLAGS:
+    FLAGS.append(NO_MLIR)
+
+os.environ["XLA_FLAGS"] = " ".join(FLAGS)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-if DEVICES not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}=4".strip()
 
-# What takes long to compile is compiled once, in this run and the next.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "xla"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "2")
+# What takes long to compile is compiled once for all processes of this run, and is gone with it.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    COMPILED = tempfile.mkdtemp(prefix="simuljax-compiled-")
+    atexit.register(shutil.rmtree, COMPILED, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 from collections.abc import Iterator
 

@@ -24,7 +24,14 @@ from simuljax.models.decoded import Attempt, Decoded
 from simuljax.models.encoders import Stack
 from simuljax.nn.attention import Past, View, attend_past
 from simuljax.nn.joiner import JoinerLayer
-from simuljax.nn.layers import Dropout, embed_positions, layer_norm, scan_layers, sinusoids
+from simuljax.nn.layers import (
+    Dropout,
+    embed_positions,
+    embedding,
+    layer_norm,
+    scan_layers,
+    sinusoids,
+)
 from simuljax.nn.monotonic import Reading, Source
 from simuljax.nn.pointers import Heard, Memory, Rule, look_everywhere
 from simuljax.nn.transformer import EncoderLayer, LayerState, LayerStep
@@ -65,12 +72,7 @@ class TransducerDecoder(nn.Module):
 
     def setup(self) -> None:
         c, width = self.config, self.config.width_of_decoder
-        self.embedding = nn.Embed(
-            c.target_vocabulary,
-            width.model,
-            dtype=width.dtype,
-            embedding_init=nn.initializers.normal(width.model**-0.5),
-        )
+        self.embedding = embedding(c.target_vocabulary, width)
         self.predictor, self.joiner = Predictor(width, c.decoder_layers), JoinerLayer(width)
         self.dropout, self.norm = Dropout(width.dropout), layer_norm(width)
         if c.output == "own":

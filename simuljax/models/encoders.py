@@ -12,6 +12,7 @@ from simuljax.nn.layers import (
     Dropout,
     Width,
     embed_positions,
+    embedding,
     layer_norm,
     scan_layers,
     zero_padding,
@@ -105,12 +106,7 @@ class TextEncoder(nn.Module):
     vocabulary: int
 
     def setup(self) -> None:
-        self.embedding = nn.Embed(
-            self.vocabulary,
-            self.width.model,
-            dtype=self.width.dtype,
-            embedding_init=nn.initializers.normal(self.width.model**-0.5),
-        )
+        self.embedding = embedding(self.vocabulary, self.width)
         self.stack = Stack(self.width, self.own)
         self.dropout = Dropout(self.width.dropout)
         self.norm = layer_norm(self.width)

@@ -26,7 +26,14 @@ from simuljax.models.s_transformer import STransformerEncoder
 from simuljax.models.streaming import StreamingSpeechEncoder, StreamingState, init_stream
 from simuljax.nn.attention import Past
 from simuljax.nn.decisions import Decisions, at_triggers, every_state, fixed_windows, word_points
-from simuljax.nn.layers import Dropout, embed_positions, layer_norm, scan_layers, sinusoids
+from simuljax.nn.layers import (
+    Dropout,
+    embed_positions,
+    embedding,
+    layer_norm,
+    scan_layers,
+    sinusoids,
+)
 from simuljax.nn.monotonic import Reading, Source
 from simuljax.nn.pointers import Heard, Memory, Rule
 from simuljax.nn.subsampling import STRIDE
@@ -205,12 +212,7 @@ class Decoder(nn.Module):
 
     def setup(self) -> None:
         c, width = self.config, self.config.width_of_decoder
-        self.embedding = nn.Embed(
-            c.target_vocabulary,
-            width.model,
-            dtype=width.dtype,
-            embedding_init=nn.initializers.normal(width.model**-0.5),
-        )
+        self.embedding = embedding(c.target_vocabulary, width)
         self.layer = DecoderLayer(width, c.monotonic)
         self.dropout, self.norm = Dropout(c.width.dropout), layer_norm(c.width)
         if c.output == "own":

@@ -49,6 +49,16 @@ def layer_norm(width: Width, name: str | None = None) -> nn.LayerNorm:
     return nn.LayerNorm(epsilon=1e-5, dtype=width.dtype, name=name)
 
 
+def embedding(vocabulary: int, width: Width) -> nn.Embed:
+    """One vector for each token, so small at first that sqrt(D) of it is about 1 everywhere."""
+    return nn.Embed(
+        vocabulary,
+        width.model,
+        dtype=width.dtype,
+        embedding_init=nn.initializers.normal(width.model**-0.5),
+    )
+
+
 class Dropout(nn.Module):
     """Sets numbers to 0 at random, a share of `rate` in 256ths, and scales the others to make up.
 

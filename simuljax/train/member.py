@@ -48,6 +48,8 @@ class Member:
     ) -> None:
         self.run, self.training, self.begin = run, training, begin
         self.watch, self.refused, self.saved = Watch(), 0, 0
+        self.span = Span(started=0, last=0, per_epoch=0.0)
+        self._record: Record | None = None  # until it is opened
         self.checkpoints = Checkpoints(
             run / CHECKPOINTS,
             keep_last=training.keep_last,
@@ -69,7 +71,7 @@ class Member:
     def open(self, span: Span, *, console: bool) -> None:
         """Ready to take notes."""
         self.span, self.saved = span, span.started
-        self.record = Record(
+        self._record = Record(
             self.run,
             resume_from=span.started,
             last=span.last,
@@ -77,6 +79,13 @@ class Member:
             tensorboard=self.training.tensorboard,
             console=console,
         )
+
+    @property
+    def record(self) -> Record:
+        """Its notes."""
+        if self._record is None:
+            raise ValueError(f"{self.run} takes no notes yet: open it first")
+        return self._record
 
     def weights(self, step: int) -> Mapping[str, float]:
         """Of every term, at an update that comes after `step` others."""
@@ -155,5 +164,5 @@ class Member:
     def close(self) -> None:
         """Lets go of threads and files."""
         self.checkpoints.close()
-        if hasattr(self, "record"):
-            self.record.close()
+        if self._record is not None:
+            self._record.close()

@@ -29,8 +29,6 @@ from simuljax.train.average import Loaded
 from tests.decode import small, spoken
 from tests.decode.streams import DECODING, HEARD, SPEECH, STATISTICS
 
-pytestmark = pytest.mark.slow  # compiles much
-
 OFFLINE = Monotonic(policy="offline")
 WORDS = Words.of(spoken.VOCABULARY, spoken.VOCABULARY)
 SHORT = 28_800  # samples
@@ -54,6 +52,7 @@ def said(speaker, heard, policy, listening=None, **changes):
     return jax.device_get(simulate_speech(*given, *sound, **how))
 
 
+@pytest.mark.slow
 def test_a_wait_beyond_the_source_is_offline_decoding(speaker, heard):
     """Word for word; and so is a model without a policy."""
     frames = heard.frames[heard.ended]
@@ -70,6 +69,7 @@ def test_a_wait_beyond_the_source_is_offline_decoding(speaker, heard):
     assert np.any(other.tokens != whole.tokens), "the wait makes no difference here"
 
 
+@pytest.mark.slow
 def test_a_sweep_over_k_compiles_once(speaker, heard):
     said(speaker, heard, WaitK(k=2, step_ms=120))
     before = small.compilations(simulate._speech)
@@ -80,6 +80,7 @@ def test_a_sweep_over_k_compiles_once(speaker, heard):
         assert all(first >= np.minimum((k + 1) * 120, total))
 
 
+@pytest.mark.slow
 def test_fixed_steps_hear_g_of_t_and_write_at_most_n(speaker, heard):
     """And other numbers compile nothing."""
     total, compiled, seen = heard.amounts[heard.ended] / 16, [], 0
@@ -96,6 +97,7 @@ def test_fixed_steps_hear_g_of_t_and_write_at_most_n(speaker, heard):
     assert seen > 60 and len(set(compiled)) == 1
 
 
+@pytest.mark.slow
 def test_an_end_that_is_dropped_leaves_no_trace(heard):
     """Wherever a READ writes nothing though it might, the decoder is as it was, bit for bit."""
     speaker = spoken.translator(seed=26, monotonic=OFFLINE)
@@ -165,8 +167,9 @@ def spoken_labels(random, text: str) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("k", "convention"),
-    [(1, "stacl"), pytest.param(2, "papi", marks=pytest.mark.slow), (4, "stacl")],
+    [(1, "stacl"), (2, "papi"), (4, "stacl")],
 )
+@pytest.mark.slow
 def test_with_perfect_ears_adaptive_wait_k_is_that_of_text(k, convention):
     """Each token is written after as many words, whether these are heard or read."""
     random, (model, variables) = np.random.default_rng(4), recogniser()

@@ -28,7 +28,7 @@ def experiment(corpus: Path, run: Path) -> Experiment:
             budget=Budget(frames=4_000, tokens=4_000, row_multiple=4, shapes=1),
         ),
         model=config.Translator(
-            width=Width(model=16, hidden=32, heads=2, dropout=0.1),
+            width=Width(model=16, hidden=32, heads=2, dropout=0.0),
             speech=config.SpeechEncoder(layers=2, shared=1, channels=16),
             text=config.TextEncoder(layers=1),
             decoder_layers=1,

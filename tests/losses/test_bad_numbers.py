@@ -9,6 +9,16 @@ from simuljax import losses
 
 ONE = jnp.array([1])
 
+decision_attentive, cross_attentive = map(
+    jax.jit, (losses.decision_attentive, losses.cross_attentive)
+)
+
+
+@jax.jit
+@jax.value_and_grad
+def dar(speech, text, lengths):
+    return losses.decision_attentive(speech, text, *lengths)[0].sum()
+
 
 def energies(heads=2, targets=3, sources=4, seed=0):
     return jax.random.normal(jax.random.key(seed), (1, heads, targets, sources))
@@ -19,21 +29,17 @@ def energies(heads=2, targets=3, sources=4, seed=0):
 def test_dar_and_car_show_nan(who, bad):
     both = [energies(), energies(seed=1)]
     both[who] = both[who].at[0, 1, 2, 0].set(bad)
-    assert not np.isfinite(
-        losses.decision_attentive(both[0], both[1], 4 * ONE, 4 * ONE, 3 * ONE)[0]
-    )
+    assert not np.isfinite(decision_attentive(both[0], both[1], 4 * ONE, 4 * ONE, 3 * ONE)[0])
     states, three = [both[0][0], both[1][0]], jnp.array([3, 3])
-    assert not np.isfinite(losses.cross_attentive(states[0], states[1], three, three)[0]).all()
+    assert not np.isfinite(cross_attentive(states[0], states[1], three, three)[0]).all()
 
 
 def test_nan_in_padding_is_harmless():
     speech, text = energies(), energies(seed=1)
     lengths = 3 * ONE, 4 * ONE, 2 * ONE
     dirty = speech.at[..., 3].set(jnp.nan).at[:, :, 2].set(jnp.nan)
-    value, gradient = jax.value_and_grad(
-        lambda s: losses.decision_attentive(s, text, *lengths)[0].sum()
-    )(dirty)
-    assert value == losses.decision_attentive(speech, text, *lengths)[0][0]
+    value, gradient = dar(dirty, text, lengths)
+    assert value == dar(speech, text, lengths)[0]
     assert np.isfinite(gradient).all()
     delays = jnp.ones((1, 2, 3)).at[:, :, 2].set(jnp.nan)
     for loss in (
@@ -41,15 +47,14 @@ def test_nan_in_padding_is_harmless():
         lambda g: losses.latency(g, 4 * ONE, 2 * ONE),
         lambda g: losses.head_variance(g, 2 * ONE),
     ):
-        assert np.isfinite(jax.grad(lambda g, loss=loss: loss(g)[0].sum())(delays)).all()
+        gradient = jax.jit(jax.grad(lambda g, loss=loss: loss(g)[0].sum()))(delays)
+        assert np.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize("scale", [1e-18, 1e-15, 1e-13, 1e-6, 1e6])
 def test_dar_gradient_is_finite_at_any_scale(scale):
-    def value(speech):
-        return losses.decision_attentive(scale * speech, energies(seed=1), *[3 * ONE] * 3)[0].sum()
-
-    assert np.isfinite(jax.grad(value)(energies())).all()
+    _, gradient = dar(scale * energies(), energies(seed=1), (3 * ONE,) * 3)
+    assert np.isfinite(scale * gradient).all()
 
 
 @pytest.mark.parametrize("target", [-1, 4, -5])

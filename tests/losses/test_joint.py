@@ -14,6 +14,7 @@ from simuljax.losses import Branch, JointObjective, TermSum
 TARGETS = 5
 VOCABULARY = 7
 ALL_ON = JointObjective(latency=0.05, variance=0.03)
+HALVES = (slice(0, 2), slice(2, 4))  # of a batch; one shape, so one compilation
 
 
 def branch(key, batch, sources, target_length, state_length) -> Branch:
@@ -48,15 +49,22 @@ def rows(tree: Branch, which) -> Branch:
     return replace(chosen, energies=tree.energies[:, which])
 
 
+@jax.jit
+def by_hand(speech, text, targets):
+    """Four of the terms and their weights, each by itself."""
+    lengths = speech.state_length, text.state_length
+    return (
+        losses.label_smoothed_cross_entropy(speech.logits, targets, speech.target_length),
+        losses.online_distillation(speech.logits, text.logits, speech.target_length),
+        losses.latency(speech.delays, speech.state_length, speech.target_length),
+        losses.cross_attentive(speech.states, text.states, *lengths),
+    )
+
+
 def test_terms_and_total_are_those_of_the_equation():
     speech, text, targets = ragged_batch()
     loss = losses.combine(sums_of(speech, text, targets), ALL_ON.weights())
-    nll, tokens = losses.label_smoothed_cross_entropy(speech.logits, targets, speech.target_length)
-    kd, _ = losses.online_distillation(speech.logits, text.logits, speech.target_length)
-    lag, _ = losses.latency(speech.delays, speech.state_length, speech.target_length)
-    car, _ = losses.cross_attentive(
-        speech.states, text.states, speech.state_length, text.state_length
-    )
+    (nll, tokens), (kd, _), (lag, _), (car, _) = by_hand(speech, text, targets)
     assert tokens.sum() == 11
     t = {name: float(value) for name, value in loss.terms.items()}
     assert t["st_nll"] == pytest.approx(float(nll.sum()) / 11, rel=1e-6)
@@ -72,16 +80,9 @@ def test_terms_and_total_are_those_of_the_equation():
 
 def test_dar_is_the_mean_over_layers():
     speech, text, targets = ragged_batch()
-    layers = [
-        losses.decision_attentive(
-            speech.energies[m],
-            text.energies[m],
-            speech.decision_length,
-            text.decision_length,
-            speech.target_length,
-        )[0]
-        for m in range(2)
-    ]
+    lengths = speech.decision_length, text.decision_length, speech.target_length
+    of_layer = jax.jit(losses.decision_attentive)
+    layers = [of_layer(speech.energies[m], text.energies[m], *lengths)[0] for m in range(2)]
     term = losses.combine(sums_of(speech, text, targets), ALL_ON.weights()).terms["dar"]
     assert float(term) == pytest.approx(float((layers[0] + layers[1]).mean() / 2), rel=1e-6)
 
@@ -89,9 +90,7 @@ def test_dar_is_the_mean_over_layers():
 def test_sums_of_parts_are_the_sum_of_the_batch():
     speech, text, targets = ragged_batch()
     whole = sums_of(speech, text, targets)
-    parts = [
-        sums_of(rows(speech, i), rows(text, i), targets[i]) for i in (slice(0, 1), slice(1, 4))
-    ]
+    parts = [sums_of(rows(speech, i), rows(text, i), targets[i]) for i in HALVES]
     added = jax.tree.map(jnp.add, *parts)
     np.testing.assert_allclose(jax.tree.leaves(added), jax.tree.leaves(whole), rtol=1e-5)
     means = [float(losses.combine(part, ALL_ON.weights()).total) for part in parts]
@@ -114,17 +113,17 @@ def test_gradient_over_devices_is_the_gradient_of_the_batch():
         everyones = jax.lax.psum({n: s.denominator for n, s in own.items()}, "d")
         return jax.grad(local_loss)(speech.logits, speech, text, targets, everyones)
 
-    split = [rows(x, i) for i in (slice(0, 2), slice(2, 4)) for x in (speech, text)]
+    split = [rows(x, i) for i in HALVES for x in (speech, text)]
     stack = lambda *parts: jax.tree.map(lambda *x: jnp.stack(x), *parts)  # noqa: E731
     shards = stack(split[0], split[2]), stack(split[1], split[3]), targets.reshape(2, 2, -1)
     gradient = jax.pmap(on_device, axis_name="d", devices=jax.devices()[:2])(*shards)
-    expected = jax.grad(local_loss)(speech.logits, speech, text, targets)
+    expected = jax.jit(jax.grad(local_loss))(speech.logits, speech, text, targets)
     np.testing.assert_allclose(gradient.reshape(expected.shape), expected, rtol=2e-5, atol=1e-7)
 
 
 def test_rows_without_speech_or_text_count_only_where_they_are():
     speech, text, targets = ragged_batch()
-    text_only = jnp.array([True, False, False, False])
+    text_only = jnp.array([True, True, False, False])
     no_speech = replace(
         speech,
         target_length=jnp.where(text_only, 0, speech.target_length),
@@ -132,7 +131,7 @@ def test_rows_without_speech_or_text_count_only_where_they_are():
         decision_length=jnp.where(text_only, 0, speech.decision_length),
     )
     mixed = sums_of(no_speech, text, targets)
-    paired = sums_of(rows(speech, slice(1, 4)), rows(text, slice(1, 4)), targets[1:])
+    paired = sums_of(rows(speech, HALVES[1]), rows(text, HALVES[1]), targets[HALVES[1]])
     both = sums_of(speech, text, targets)
     for name in ("st_nll", "kd", "car", "dar", "st_latency", "st_variance"):
         np.testing.assert_allclose(mixed[name].numerator, paired[name].numerator, rtol=1e-5)
@@ -149,15 +148,17 @@ def test_latency_is_watched_but_does_not_count_at_weight_0():
         return losses.combine(sums, plain.weights()).total
 
     assert "st_latency" in sums_of(speech, text, targets, plain)
-    assert not jax.grad(total)(speech.delays).any()
+    assert not jax.jit(jax.grad(total))(speech.delays).any()
 
 
 def test_terms_that_are_off_are_not_computed_and_text_may_be_missing():
     speech, text, targets = ragged_batch()
     off = JointObjective(distillation=0.0, cross_attentive=0.0, decision_attentive=0.0)
-    terms = losses.joint_terms(speech, text, targets, off)
+    terms, alone = (
+        jax.eval_shape(lambda other=other: losses.joint_terms(speech, other, targets, off))
+        for other in (text, None)
+    )
     assert {"kd", "car", "dar"}.isdisjoint(terms)
-    alone = losses.joint_terms(speech, None, targets, off)
     assert set(alone) == {"st_nll", "st_latency", "st_variance"}
 
 
@@ -172,5 +173,5 @@ def test_an_empty_batch_is_0_and_finite():
             sums_of(empty, replace(text, **lengths), targets), ALL_ON.weights()
         ).total
 
-    value, gradients = jax.value_and_grad(total, (0, 1))(speech.logits, speech.energies)
+    value, gradients = jax.jit(jax.value_and_grad(total, (0, 1)))(speech.logits, speech.energies)
     assert value == 0 and all(np.isfinite(g).all() for g in gradients)

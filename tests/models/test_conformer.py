@@ -1,32 +1,38 @@
 """The Conformer's encoder: padding and company have no influence, in training neither."""
 
 from functools import cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 
 from simuljax.decode.offline import translate_speech
 from simuljax.models import config
 from simuljax.models.conformer import ConformerEncoder
 from simuljax.models.translator import Translator
-from simuljax.nn.layers import Width
 from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.subsampling import state_count
 from simuljax.run import shapes
 from simuljax.train.objective import shift
+from tests.models.encoding import (
+    AXIS,
+    FEATURES,
+    TINY,
+    assert_everything_learns,
+    assert_half_precision_is_near,
+    evaluated,
+    on_four_devices,
+    quick_jit,
+    random_variables,
+    speech,
+    trained,
+)
 from tests.oracles.checks import everything_finite, float32
 from tests.train import small
 
-AXIS = "replicas"
-TINY = Width(model=8, hidden=12, heads=2, dropout=0.0)
 LENGTHS = np.array([45, 17, 33, 2])
-FRAMES, FEATURES = 45, 10
-quick_jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+FRAMES = 45
 
 
 def encoder(width=TINY, axis=None, **sizes):
@@ -35,38 +41,13 @@ def encoder(width=TINY, axis=None, **sizes):
     return ConformerEncoder(speech, width, ctc_classes=5, axis=axis)
 
 
-def speech(frames=FRAMES, rows=4, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(rows, frames, FEATURES)).astype(np.float32)
-
-
 @cache
 def variables():
-    """Random parameters and statistics; initial ones have biases of 0 and hide mistakes."""
-
-    def init():
-        return encoder().init(jax.random.key(0), speech(), LENGTHS, None, train=False)
-
-    made, rng = jax.eval_shape(init), np.random.default_rng(1)
-    params, statistics = made["params"], made["statistics"]
-    return {
-        "params": jax.tree.map(lambda a: float32(rng.normal(0, 0.4, a.shape)), params),
-        "statistics": jax.tree.map(lambda a: float32(rng.uniform(0.5, 2, a.shape)), statistics),
-    }
-
-
-@partial(quick_jit, static_argnames="model")
-def evaluated(model, variables, features, lengths) -> Any:
-    return model.apply(variables, features, lengths, None, train=False)
-
-
-@partial(quick_jit, static_argnames="model")
-def trained(model, variables, features, lengths) -> Any:
-    return model.apply(variables, features, lengths, None, train=True, mutable=["statistics"])
+    return random_variables(encoder(), speech(FRAMES), LENGTHS)
 
 
 def test_the_same_utterance_alone_padded_or_in_a_batch():
-    x, model = speech(), encoder()
+    x, model = speech(FRAMES), encoder()
     batch = evaluated(model, variables(), x, LENGTHS)
     np.testing.assert_array_equal(batch.lengths, state_count(LENGTHS))
     alone = evaluated(model, variables(), x[1:2, : LENGTHS[1]], LENGTHS[1:2])
@@ -83,7 +64,7 @@ def test_the_same_utterance_alone_padded_or_in_a_batch():
 
 
 def test_a_batch_padded_further_trains_the_same():
-    x, model = speech(), encoder()
+    x, model = speech(FRAMES), encoder()
     more = np.concatenate([x, np.full((4, 20, FEATURES), 7, np.float32)], 1)
     batch, padded = (trained(model, variables(), each, LENGTHS) for each in (x, more))
     np.testing.assert_allclose(padded[0].states[:, :12], batch[0].states, atol=2e-5)
@@ -93,7 +74,7 @@ def test_a_batch_padded_further_trains_the_same():
 
 
 def test_a_row_without_speech_is_no_harm():
-    x, lengths = speech(), np.array([45, 17, 33, 0])
+    x, lengths = speech(FRAMES), np.array([45, 17, 33, 0])
     encoded, new = trained(encoder(), variables(), x, lengths)
     assert everything_finite((encoded.states, encoded.ctc, new))
     assert not np.asarray(encoded.states[3]).any()
@@ -112,53 +93,38 @@ def gradients(model, variables, x, lengths):
     return jax.grad(loss, argnums=(0, 1), has_aux=True)(variables["params"], x)
 
 
+def of_parameters(model, *batch):
+    (found, _), statistics = gradients(model, *batch)
+    return found, statistics
+
+
 on_one_device = quick_jit(partial(gradients, encoder()))
 
 
 def test_padding_has_no_gradient_and_speech_has():
-    (_, of_features), _ = on_one_device(variables(), speech(), LENGTHS)
+    (_, of_features), _ = on_one_device(variables(), speech(FRAMES), LENGTHS)
     influence, real = np.abs(of_features).max(-1), np.arange(FRAMES) < LENGTHS[:, None]
     assert not influence[~real].any()
     assert influence[real].min() > 1e-6
 
 
 def test_every_parameter_learns():
-    (found, _), _ = on_one_device(variables(), speech(), LENGTHS)
-    assert everything_finite(found)
-    for path, gradient in jax.tree.leaves_with_path(found):
-        name = jax.tree_util.keystr(path)
-        # Softmax does not see a constant: the keys' bias cannot learn.
-        if "['key']['bias']" not in name:
-            assert np.abs(gradient).max() > 1e-5, f"{name} does not learn"
+    (found, _), _ = on_one_device(variables(), speech(FRAMES), LENGTHS)
+    assert_everything_learns(found)
 
 
 @pytest.mark.slow
 def test_four_devices_are_one():
-    def replica(variables, x, lengths):
-        (found, _), statistics = gradients(encoder(axis=AXIS), variables, x, lengths)
-        return jax.lax.psum(found, AXIS), statistics
-
-    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,))
-    specs = {"in_specs": (P(), P(AXIS), P(AXIS)), "out_specs": P()}
-    many = quick_jit(jax.shard_map(replica, mesh=mesh, check_vma=False, **specs))
-    actual = jax.device_get(many(variables(), speech(), LENGTHS))
-    (found, _), statistics = on_one_device(variables(), speech(), LENGTHS)
+    many = partial(of_parameters, encoder(axis=AXIS))
+    actual = on_four_devices(many, variables(), speech(FRAMES), LENGTHS)
+    (found, _), statistics = on_one_device(variables(), speech(FRAMES), LENGTHS)
     expected = jax.device_get((found, statistics))
     jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-4), actual, expected)
 
 
 def test_bfloat16_computes_and_float32_remembers():
-    width = Width(model=8, hidden=12, heads=2, dropout=0.0, dtype="bfloat16")
-    made = jax.eval_shape(
-        lambda: encoder(width).init(jax.random.key(0), speech(), LENGTHS, None, train=False)
-    )
-    assert {leaf.dtype for leaf in jax.tree.leaves(made)} == {jnp.dtype(jnp.float32)}
-    encoded, new = trained(encoder(width), variables(), speech(), LENGTHS)
-    assert encoded.states.dtype == jnp.bfloat16
+    encoded = assert_half_precision_is_near(encoder, variables(), speech(FRAMES), LENGTHS)
     assert encoded.ctc.dtype == jnp.float32
-    assert {leaf.dtype for leaf in jax.tree.leaves(new)} == {jnp.dtype(jnp.float32)}
-    exact, _ = trained(encoder(), variables(), speech(), LENGTHS)
-    assert np.abs(exact.states - encoded.states.astype(np.float32)).mean() < 0.05
 
 
 def test_a_head_after_its_layer_and_statistics_for_every_layer():

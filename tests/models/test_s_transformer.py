@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 
 from simuljax.models import config
 from simuljax.models.encoders import Stack
@@ -16,16 +14,23 @@ from simuljax.models.s_transformer import SpectrogramFrontEnd, STransformerEncod
 from simuljax.nn.attention import View, distance_penalty
 from simuljax.nn.layers import Width, embed_positions, layer_norm, zero_padding
 from simuljax.nn.subsampling import state_count
+from tests.models.encoding import (
+    AXIS,
+    FEATURES,
+    TINY,
+    assert_everything_learns,
+    assert_half_precision_is_near,
+    evaluated,
+    on_four_devices,
+    quick_jit,
+    random_variables,
+    speech,
+    trained,
+)
 from tests.oracles import spectrogram as oracle
-from tests.oracles.checks import everything_finite, float32
 
-AXIS = "replicas"
-TINY = Width(model=8, hidden=12, heads=2, dropout=0.0)
 LENGTHS = np.array([21, 9, 14, 2])
-FEATURES = 10
-
-# Nearly all the time of these tests is compilation, and half of that is optimisation.
-quick_jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+FRAMES = 21
 
 
 def encoder(width=TINY, axis=None, **sizes):
@@ -33,38 +38,13 @@ def encoder(width=TINY, axis=None, **sizes):
     return STransformerEncoder(speech, width, ctc_classes=5, channels=4, axis=axis)
 
 
-def speech(frames=21, rows=4, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(rows, frames, FEATURES)).astype(np.float32)
-
-
 @cache
 def variables():
-    """Random parameters and statistics; initial ones have biases of 0 and hide mistakes."""
-
-    def init():
-        return encoder().init(jax.random.key(0), speech(), LENGTHS, None, train=False)
-
-    made, rng = jax.eval_shape(init), np.random.default_rng(1)
-    params, statistics = made["params"], made["statistics"]
-    return {
-        "params": jax.tree.map(lambda a: float32(rng.normal(0, 0.4, a.shape)), params),
-        "statistics": jax.tree.map(lambda a: float32(rng.uniform(0.5, 2, a.shape)), statistics),
-    }
-
-
-@partial(quick_jit, static_argnames="model")
-def evaluated(model, variables, features, lengths) -> Any:
-    return model.apply(variables, features, lengths, None, train=False)
-
-
-@partial(quick_jit, static_argnames="model")
-def trained(model, variables, features, lengths) -> Any:
-    return model.apply(variables, features, lengths, None, train=True, mutable=["statistics"])
+    return random_variables(encoder(), speech(FRAMES), LENGTHS)
 
 
 def test_the_same_utterance_alone_padded_or_in_a_batch():
-    x, model = speech(), encoder()
+    x, model = speech(FRAMES), encoder()
     batch = evaluated(model, variables(), x, LENGTHS)
     alone = evaluated(model, variables(), x[1:2, : LENGTHS[1]], LENGTHS[1:2])
     np.testing.assert_allclose(alone.states[0], batch.states[1, :3], atol=1e-5)
@@ -78,7 +58,7 @@ def test_the_same_utterance_alone_padded_or_in_a_batch():
 
 @pytest.mark.slow
 def test_a_batch_padded_further_trains_the_same():
-    x, model = speech(), encoder()
+    x, model = speech(FRAMES), encoder()
     more = np.concatenate([x, np.full((4, 6, FEATURES), 7, np.float32)], 1)
     batch, padded = (trained(model, variables(), each, LENGTHS) for each in (x, more))
     np.testing.assert_allclose(padded[0].states[:, :6], batch[0].states, atol=1e-5)
@@ -86,7 +66,7 @@ def test_a_batch_padded_further_trains_the_same():
 
 
 def test_neighbours_count_in_training_alone():
-    x, other, model = speech(), speech(seed=5), encoder()
+    x, other, model = speech(FRAMES), speech(FRAMES, seed=5), encoder()
     other[0] = x[0]
     first, second = (evaluated(model, variables(), each, LENGTHS).states[0] for each in (x, other))
     np.testing.assert_array_equal(first, second)
@@ -107,12 +87,12 @@ def test_lengths_are_those_of_every_encoder_here(frames):
 
 
 def test_state_counts_follow_the_lengths():
-    encoded = evaluated(encoder(), variables(), speech(), LENGTHS)
+    encoded = evaluated(encoder(), variables(), speech(FRAMES), LENGTHS)
     np.testing.assert_array_equal(encoded.lengths, state_count(LENGTHS))
 
 
 def test_the_front_end_is_the_equations_of_each_utterance():
-    x, front_end = speech(), SpectrogramFrontEnd(TINY, channels=4)
+    x, front_end = speech(FRAMES), SpectrogramFrontEnd(TINY, channels=4)
     given = {name: tree["front_end"] for name, tree in variables().items()}
     states, lengths = quick_jit(partial(front_end.apply, train=False))(given, x, LENGTHS)
     params, statistics = (jax.device_get(given[name]) for name in ("params", "statistics"))
@@ -145,33 +125,22 @@ on_one_device = quick_jit(partial(gradients, encoder()))
 
 @pytest.mark.slow
 def test_every_parameter_learns():
-    found, _ = on_one_device(variables(), speech(), LENGTHS)
-    assert everything_finite(found)
-    for path, gradient in jax.tree.leaves_with_path(found):
-        name = jax.tree_util.keystr(path)
-        # Softmax does not see a constant: the keys' bias of a Transformer layer cannot learn.
-        if "['key']['bias']" not in name:
-            assert np.abs(gradient).max() > 1e-5, f"{name} does not learn"
+    found, _ = on_one_device(variables(), speech(FRAMES), LENGTHS)
+    assert_everything_learns(found)
 
 
 @pytest.mark.slow
 def test_four_devices_are_one():
-    def replica(variables, x, lengths):
-        found, statistics = gradients(encoder(axis=AXIS), variables, x, lengths)
-        return jax.lax.psum(found, AXIS), statistics
-
-    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,))
-    specs = {"in_specs": (P(), P(AXIS), P(AXIS)), "out_specs": P()}
-    many = quick_jit(jax.shard_map(replica, mesh=mesh, check_vma=False, **specs))
-    actual = jax.device_get(many(variables(), speech(), LENGTHS))
-    expected = jax.device_get(on_one_device(variables(), speech(), LENGTHS))
+    many = partial(gradients, encoder(axis=AXIS))
+    actual = on_four_devices(many, variables(), speech(FRAMES), LENGTHS)
+    expected = jax.device_get(on_one_device(variables(), speech(FRAMES), LENGTHS))
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4), actual, expected)
 
 
 def test_self_attention_has_the_distance_penalty():
     params, front_end = variables()["params"], SpectrogramFrontEnd(TINY, channels=4)
     given = {name: tree["front_end"] for name, tree in variables().items()}
-    x, lengths = quick_jit(partial(front_end.apply, train=False))(given, speech(), LENGTHS)
+    x, lengths = quick_jit(partial(front_end.apply, train=False))(given, speech(FRAMES), LENGTHS)
 
     @quick_jit
     def layers(bias):
@@ -182,22 +151,13 @@ def test_self_attention_has_the_distance_penalty():
         normal: Any = layer_norm(TINY).apply({"params": params["norm"]}, y)
         return zero_padding(normal, lengths)
 
-    states = evaluated(encoder(), variables(), speech(), LENGTHS).states
+    states = evaluated(encoder(), variables(), speech(FRAMES), LENGTHS).states
     np.testing.assert_allclose(layers(distance_penalty(6)), states, atol=1e-5)
     assert np.abs(layers(jnp.zeros((1, 1, 6, 6))) - states).max() > 1e-3
 
 
 def test_bfloat16_computes_and_float32_remembers():
-    width = Width(model=8, hidden=12, heads=2, dropout=0.0, dtype="bfloat16")
-    made = jax.eval_shape(
-        lambda: encoder(width).init(jax.random.key(0), speech(), LENGTHS, None, train=False)
-    )
-    assert {leaf.dtype for leaf in jax.tree.leaves(made)} == {jnp.dtype(jnp.float32)}
-    encoded, new = trained(encoder(width), variables(), speech(), LENGTHS)
-    assert encoded.states.dtype == jnp.bfloat16
-    assert {leaf.dtype for leaf in jax.tree.leaves(new)} == {jnp.dtype(jnp.float32)}
-    exact, _ = trained(encoder(), variables(), speech(), LENGTHS)
-    assert np.abs(exact.states - encoded.states.astype(np.float32)).mean() < 0.05
+    assert_half_precision_is_near(encoder, variables(), speech(FRAMES), LENGTHS)
 
 
 class Branch(nn.Module):
@@ -212,7 +172,7 @@ class Branch(nn.Module):
 
 def test_a_ctc_head_and_shared_layers_are_used():
     encoded, made = jax.eval_shape(
-        lambda: Branch().init_with_output(jax.random.key(0), speech(), LENGTHS)
+        lambda: Branch().init_with_output(jax.random.key(0), speech(FRAMES), LENGTHS)
     )
     assert encoded.ctc.shape == (4, 6, 5)
     assert encoded.ctc.dtype == jnp.float32

@@ -1,5 +1,7 @@
 """Expected soft attention against its double sums."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,8 +31,12 @@ def preserved_alignment(rng, shape, lengths=None):
     return float32(one_by_one(alignment.preserve_mass, lengths, alpha))
 
 
-def gradients(op, alpha, energy):
-    return jax.jit(jax.grad(lambda a, u: (op(a, u) ** 2).sum(), (0, 1)))(alpha, energy)
+@functools.partial(jax.jit, static_argnames="chunk")
+def gradients(alpha, energy, lengths=None, chunk=None):
+    def total(a, u):
+        return (soft_attention(a, u, lengths, chunk=chunk) ** 2).sum()
+
+    return jax.grad(total, (0, 1))(alpha, energy)
 
 
 def double_sum(alpha, energy, chunk=None):
@@ -86,11 +92,8 @@ def test_wait_k_rows(chunk):
     alpha = float32(alignment.expected_alignment(decisions.wait_k(2, 5, 9)))
     energy = float32(np.random.default_rng(3).normal(0, 3, (5, 9)))
 
-    def op(a, u):
-        return soft_attention(a, u, chunk=chunk)
-
-    assert_close(op(alpha, energy), double_sum(alpha, energy, chunk), 2e-6)
-    assert everything_finite(gradients(op, alpha, energy))
+    assert_close(soft_attention(alpha, energy, chunk=chunk), double_sum(alpha, energy, chunk), 2e-6)
+    assert everything_finite(gradients(alpha, energy, chunk=chunk))
 
 
 @pytest.mark.parametrize("chunk", [None, 3])
@@ -100,11 +103,8 @@ def test_large_energies(chunk, scale):
     alpha = preserved_alignment(rng, (2, 5, 12))
     energy = float32(rng.choice([-1, -0.5, 0.25, 1], (2, 5, 12)) * scale)
 
-    def op(a, u):
-        return soft_attention(a, u, chunk=chunk)
-
-    assert_close(op(alpha, energy), double_sum(alpha, energy, chunk), 3e-6)
-    assert everything_finite(gradients(op, alpha, energy))
+    assert_close(soft_attention(alpha, energy, chunk=chunk), double_sum(alpha, energy, chunk), 3e-6)
+    assert everything_finite(gradients(alpha, energy, chunk=chunk))
 
 
 @pytest.mark.parametrize("chunk", [None, 2])
@@ -130,13 +130,11 @@ def test_padding_has_no_influence(chunk):
     energy = float32(rng.normal(size=(2, 4, 8)))
     energy[1, :, 3:] = 1e4
 
-    def op(a, u):
-        return soft_attention(a, u, lengths, chunk=chunk)
-
     expected = double_sum(alpha[1, :, :3], energy[1, :, :3], chunk)
-    assert_close(op(alpha, energy)[1, :, :3], expected, 2e-6)
-    assert not np.any(op(alpha, energy)[1, :, 3:])
-    for gradient in gradients(op, alpha, energy):
+    beta = soft_attention(alpha, energy, lengths, chunk=chunk)
+    assert_close(beta[1, :, :3], expected, 2e-6)
+    assert not np.any(beta[1, :, 3:])
+    for gradient in gradients(alpha, energy, lengths, chunk=chunk):
         assert everything_finite(gradient)
         assert not np.any(gradient[1, :, 3:])
 

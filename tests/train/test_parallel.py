@@ -120,6 +120,7 @@ def test_nothing_but_batches_is_sent_once_it_runs(pmapped):
         driver.update(state, batches[2:3], {k: np.asarray(v) for k, v in on_the_host.items()})
 
 
+@pytest.mark.slow
 def test_seeds_share_what_is_compiled_and_differ_in_what_they_draw():
     noisy, batches = update(speech=None, width=dropping()), text()[1][:1]
     mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))

@@ -14,8 +14,6 @@ from simuljax.train.metrics import read_metrics
 from simuljax.train.training import Training
 from tests.train import runs, small
 
-pytestmark = pytest.mark.slow  # compiles much
-
 MODEL = dataclasses.replace(runs.MODEL, width=dataclasses.replace(runs.MODEL.width, dropout=0.3))
 LAMBDAS = {0: 0.0, 1: 0.2}  # by seed
 
@@ -51,7 +49,8 @@ def params(run: Path):
     return jax.device_get(load(run, "last").params)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", LAMBDAS)
 def test_each_is_as_if_it_were_alone(pair, seed, tmp_path):
     fit(tmp_path, MODEL, training(seed, LAMBDAS[seed]), runs.data())
     np.testing.assert_allclose(losses(pair / str(seed)), losses(tmp_path), rtol=1e-4)
@@ -63,6 +62,7 @@ def assert_close(ours, theirs) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_seeds_and_weights_make_a_difference(pair):
     first, second = (losses(pair / str(seed)) for seed in LAMBDAS)
     assert len(first) == len(second) == 3
