@@ -84,12 +84,12 @@ def begin(cell: Cell, model: str) -> None:
 def interpret(cell: Cell, interpreter: Interpreter, progress: Progress) -> None:
     """Writes the logs of a cell that are not there yet."""
     if not (cell.folder / LOG).exists():
-        _write(cell.folder / LOG, _side_by_side(cell, interpreter), cell, progress)
+        _write(cell.folder / LOG, _side_by_side(cell, interpreter, progress), cell, progress)
     waiting = [log for log in cell.runs if not log.exists()]
     if waiting:
         _warm_up(cell, interpreter)
     for log in waiting:
-        _write(log, _alone(interpreter), cell, progress, cell.recordings[: cell.aware])
+        _write(log, _alone(interpreter, progress), cell, progress, cell.recordings[: cell.aware])
 
 
 def _write(
@@ -109,12 +109,11 @@ def _write(
         for some in listen([r for r in recordings if r.index not in records]):
             write_lines(file, some)
             records |= {record.index: record for record in some}
-            progress(sum(record.source_length for record in some) / 1000)
     write_records(part, [records[recording.index] for recording in recordings])
     part.rename(log)
 
 
-def _side_by_side(cell: Cell, interpreter: Interpreter) -> Listen:
+def _side_by_side(cell: Cell, interpreter: Interpreter, progress: Progress) -> Listen:
     """In groups of about equal length, since a group takes as long as its longest."""
 
     def listen(recordings: Sequence[Recording]) -> Iterator[list[Record]]:
@@ -123,18 +122,19 @@ def _side_by_side(cell: Cell, interpreter: Interpreter) -> Listen:
         for first in range(0, len(ordered), cell.batch):
             group = ordered[first : first + cell.batch]
             together = [sound.pop(one.index) for one in group]
-            said = interpreter.all(together, batch=cell.batch)
+            said = interpreter.all(together, batch=cell.batch, progress=progress)
             each = zip(group, said, together, strict=True)
             yield [record_of(one, words, len(samples)) for one, words, samples in each]
 
     return listen
 
 
-def _alone(interpreter: Interpreter) -> Listen:
+def _alone(interpreter: Interpreter, progress: Progress) -> Listen:
     def listen(recordings: Sequence[Recording]) -> Iterator[list[Record]]:
         for one in recordings:
             samples = one.samples
             yield [record_of(one, play(interpreter, samples), len(samples), clock="noted")]
+            progress(len(samples) / RATE)
 
     return listen
 

@@ -1,7 +1,7 @@
 """An offline model as an interpreter: of one stream, or of many recordings side by side."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,11 +28,18 @@ class Interpreter:
         """One speaker, as he speaks."""
         return Stream(self)
 
-    def all(self, recordings: Sequence[np.ndarray], *, batch: int = 16) -> list[list[Word]]:
+    def all(
+        self,
+        recordings: Sequence[np.ndarray],
+        *,
+        batch: int = 16,
+        progress: Callable[[float], object] | None = None,
+    ) -> list[list[Word]]:
         """Recordings, int16 at 16 kHz, up to `batch` of them at a time, a window of each.
 
         The words are those of a stream that is pushed a window at a time. `elapsed_ms` counts the
-        whole of each call that a recording took part in.
+        whole of each call that a recording took part in. `progress` is told the seconds of sound
+        that were heard, round by round.
         """
         speakers = [
             _Speaker(samples=_checked(recording), course=Course(self.interpreting), words=[])
@@ -40,7 +47,10 @@ class Interpreter:
         ]
         rows = min(batch, len(speakers))
         while busy := [speaker for speaker in speakers if not speaker.course.finished][:rows]:
+            before = sum(speaker.pushed for speaker in busy)
             self._round(busy, rows)
+            if progress is not None:
+                progress((sum(speaker.pushed for speaker in busy) - before) / RATE)
         return [speaker.words for speaker in speakers]
 
     def _round(self, speakers: Sequence["_Speaker"], rows: int) -> None:

@@ -66,11 +66,11 @@ class Counting(Interpreter):
     asked = 0
     most = 99
 
-    def all(self, recordings, *, batch=16):
+    def all(self, recordings, *, batch=16, progress=None):
         self.asked += 1
         if self.asked > self.most:
             raise KeyboardInterrupt
-        return super().all(recordings, batch=batch)
+        return super().all(recordings, batch=batch, progress=progress)
 
     def write(self, windows, interpreting, *, rows=1):
         return [self._hashed(window.samples) for window in windows]
