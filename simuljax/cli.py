@@ -25,6 +25,8 @@ from simuljax.interpret.command import interpret_command
 from simuljax.profile import alignment, dar, transducer
 from simuljax.profile import decode as decode_profile
 from simuljax.profile import train as train_profile
+from simuljax.profile import whisper as whisper_profile
+from simuljax.profile.peers import PeerError
 from simuljax.run import RunError
 from simuljax.text import VocabularyError
 from simuljax.train.checkpoint import CheckpointError
@@ -48,6 +50,7 @@ REFUSALS = (
     InterpretError,
     VoiceError,
     WeightsError,
+    PeerError,
     FloatingPointError,
 )
 What = (
@@ -57,6 +60,7 @@ What = (
     | Annotated[decode_profile.DecodeProfile, tyro.conf.subcommand("decode", prefix_name=False)]
     | Annotated[train_profile.TrainProfile, tyro.conf.subcommand("train", prefix_name=False)]
     | Annotated[transducer.TransducerProfile, tyro.conf.subcommand("transducer", prefix_name=False)]
+    | Annotated[whisper_profile.WhisperProfile, tyro.conf.subcommand("whisper", prefix_name=False)]
 )
 PARTS = {
     alignment.AlignmentProfile: alignment,
@@ -65,6 +69,7 @@ PARTS = {
     decode_profile.DecodeProfile: decode_profile,
     train_profile.TrainProfile: train_profile,
     transducer.TransducerProfile: transducer,
+    whisper_profile.WhisperProfile: whisper_profile,
 }
 
 

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal
 
 import jax
@@ -96,7 +96,7 @@ def decode(
     longest = model.config.dimensions.text_positions
     prompt = make_prompt(tokenizer, contexts, options, marks, rows=rows, longest=longest)
     attempt = _Attempt(
-        known=(model, heard, prompt, _forbidden(tokenizer, options)),
+        known=(model, heard, prompt, _forbidden(tokenizer, options.suppress)),
         marks=marks,
         options=options,
     )
@@ -127,12 +127,21 @@ class _Attempt:
             penalty = jnp.float32(-1 if options.length_penalty is None else options.length_penalty)
             return beam_search(*self.known, active, penalty, **shared, beams=options.beams)
         temperatures = np.full(len(active), temperature, np.float32)
-        key = jax.random.fold_in(jax.random.key(options.seed), number)
+        key = _key(options.seed, number)
         return generate(*self.known, temperatures, active, key, **shared)
 
 
-def _forbidden(tokenizer: Tokenizer, options: Decoding) -> Forbidden:
-    match options.suppress:
+# A window takes some milliseconds on a GPU: what is the same for all is put there once.
+@lru_cache(maxsize=64)
+def _key(seed: int, attempt: int) -> jax.Array:
+    return jax.random.fold_in(jax.random.key(seed), attempt)
+
+
+@lru_cache(maxsize=16)
+def _forbidden(
+    tokenizer: Tokenizer, suppress: Literal["unspoken", "nothing"] | tuple[int, ...]
+) -> Forbidden:
+    match suppress:
         case "unspoken":
             return make_forbidden(tokenizer, tokenizer.unspoken)
         case "nothing":
@@ -162,12 +171,8 @@ def make_prompt(
         padding[row] = width - len(opening)
         start[row] = padding[row] + place
     prefixes = [context.prefix for context in contexts] + [()] * (rows - len(contexts))
-    return Prompt(
-        tokens=jnp.asarray(tokens),
-        padding=jnp.asarray(padding),
-        start=jnp.asarray(start),
-        seen=seen_of(prefixes, marks),
-    )
+    tokens, padding, start = jax.device_put((tokens, padding, start))
+    return Prompt(tokens=tokens, padding=padding, start=start, seen=seen_of(prefixes, marks))
 
 
 def _opening(

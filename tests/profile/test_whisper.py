@@ -1,0 +1,104 @@
+"""The profile of Whisper: everyone does the same work, and is found out if not."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simuljax.profile import peers, whisper
+from simuljax.profile.peers import (
+    Job,
+    PeerError,
+    PeerName,
+    make_peer,
+    state_dict,
+    their_name,
+)
+from simuljax.profile.whisper import Ours, WhisperProfile, agreement, meaningless, random_model
+from tests.whisper.small import TOKENIZER, hugging_face_name, random_tensors, small_config
+
+CONFIG = small_config(positions=100)  # 2 s
+
+
+@pytest.fixture(scope="module")
+def job():
+    samples = whisper.sound(WhisperProfile(seconds=2), 2)
+    return Job(model=random_model(CONFIG), tokenizer=TOKENIZER, samples=samples, tokens=6)
+
+
+def test_all_tokens_are_written(job):
+    """None is the end, which would be cheaper."""
+    ours = Ours(job)
+    tokens = ours.write(ours.hear())
+    assert tokens.shape == (2, 6)
+    assert (tokens != TOKENIZER.end).all()
+    assert not np.isin(tokens, job.forbidden[0]).any()
+
+
+def test_rows_hear_different_sounds():
+    rows = whisper.sound(WhisperProfile(seconds=2), 3)
+    assert rows.shape == (3, 32_000) and rows.dtype == np.int16
+    assert (rows[0] != rows[1]).any() and (rows[1] != rows[2]).any()
+
+
+def test_agreement_ends_at_the_first_difference():
+    one = np.arange(8).reshape(2, 4)
+    other = one.copy()
+    other[1, 1] = 99  # what follows was written after another text
+    assert agreement(one, one) == 1
+    assert agreement(other, one) == pytest.approx((4 + 1) / 8)
+    with pytest.raises(ValueError, match=r"\(2, 3\) were written"):
+        agreement(one[:, :3], one)
+
+
+def test_names_are_those_of_transformers():
+    """Every tensor of a file of theirs, and no other; linear maps turned round."""
+    sizes = CONFIG.dimensions
+    theirs = {hugging_face_name(k): v for k, v in random_tensors(sizes).items()}
+    ours = dict(state_dict(random_model(CONFIG)))
+    assert ours.pop("proj_out.weight") is ours["model.decoder.embed_tokens.weight"]
+    assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in theirs.items()}
+    assert their_name("encoder/layers_1/attention/key/kernel") in theirs
+
+
+def test_a_vocabulary_for_every_size():
+    for size in (51_864 + 1, 51_866):
+        assert meaningless(size).size == size
+
+
+def test_a_peer_that_is_not_there_is_named(job, monkeypatch):
+    def missing(name):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(peers.importlib, "import_module", missing)
+    needed: dict[PeerName, str] = {"transformers": "torch", "faster-whisper": "faster-whisper"}
+    for name, package in needed.items():
+        with pytest.raises(PeerError, match=f"pip install {package}"):
+            make_peer(name, job)
+
+
+def test_the_report(job, monkeypatch):
+    monkeypatch.setattr(whisper, "_model", lambda config: (job.model, job.tokenizer))
+    report = whisper.run(WhisperProfile(batches=(2,), seconds=2, tokens=6, rounds=3))
+    json.dumps(report)
+    (row,) = report["rows"]
+    assert row["agreement"] == 1 and row["batch"] == 2
+    assert 0 < row["token_ms"]["p50"] <= row["token_ms"]["p99"]
+    took = (row["hear_ms"]["p50"] + 6 * row["token_ms"]["p50"]) / 1e3
+    assert row["real_time_factor"] == pytest.approx(took / (2 * 2), rel=0.5)
+    assert "simuljax" in whisper.table(report)
+
+
+@pytest.mark.slow
+def test_transformers_writes_the_same(job):
+    """The same weights there, if it is installed; and not with one matrix changed."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    long = replace(job, model=random_model(small_config(positions=1500)))
+    long = replace(long, samples=whisper.sound(WhisperProfile(), 2))
+    ours, theirs = Ours(long), make_peer("transformers", long)
+    expected = ours.write(ours.hear())
+    assert agreement(theirs.write(theirs.hear()), expected) == 1
+    other = make_peer("transformers", replace(long, model=random_model(long.model.config, seed=1)))
+    assert agreement(other.write(other.hear()), expected) < 1
