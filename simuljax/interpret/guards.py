@@ -15,6 +15,7 @@ import numpy as np
 
 from simuljax.audio import RATE
 from simuljax.interpret.hypothesis import Hypothesis, InterpretError
+from simuljax.interpret.policies import plain
 from simuljax.whisper.decoding import compression_ratio
 
 FRAME = RATE // 20  # 50 ms
@@ -32,7 +33,7 @@ class Guards:
     surely_no_speech: float | None = 0.9  # above it whatever the text
     silent_s: float = 5.0  # a buffer without speech that is so long is let go
     compression: float | None = 2.4  # times that zlib makes a text smaller
-    echo_words: int | None = 4  # said again right after themselves are an echo
+    echo_words: int | None = 4  # that repeat what is before them are an echo
 
     def __post_init__(self) -> None:
         if self.quiet_db is not None and self.quiet_db > 0:
@@ -84,8 +85,17 @@ def nobody_speaks(hypothesis: Hypothesis, guards: Guards) -> bool:
 
 
 def repeats_itself(text: str, guards: Guards) -> bool:
-    """Whether zlib makes the text too much smaller."""
-    return guards.compression is not None and compression_ratio(text) > guards.compression
+    """Whether zlib makes the text too much smaller, or it ends in a phrase said three times.
+
+    The latter catches loops when they begin: "for the recipe" three times, a word five times.
+    """
+    if guards.compression is not None and compression_ratio(text) > guards.compression:
+        return True
+    if guards.echo_words is None:
+        return False
+    words = [plain(word) for word in text.split()]
+    periods = range(1, len(words) // 3 + 1)
+    return any(_run(words, period) >= max(2 * period, guards.echo_words) for period in periods)
 
 
 def is_echo(words: Sequence[str], said: Sequence[str], guards: Guards) -> bool:

@@ -80,7 +80,23 @@ def test_the_model_may_hear_no_speech(no_speech, log_probability, silent):
 def test_a_text_that_repeats_itself():
     assert repeats_itself("and so on " * 10, Guards())
     assert not repeats_itself("ask not what your country can do for you", Guards())
-    assert not repeats_itself("and so on " * 10, Guards(compression=None))
+    assert not repeats_itself("and so on " * 10, Guards(compression=None, echo_words=None))
+
+
+@pytest.mark.parametrize(
+    ("text", "loops"),
+    [
+        ("we look for the recipe for the recipe, for the recipe", True),
+        ("we look for the recipe for the recipe", False),
+        ("for the recipe for the recipe for the recipe of the day", False),  # it went on
+        ("no no no no", False),
+        ("no no no no no", True),
+        ("on and on and on", False),
+        ("", False),
+    ],
+)
+def test_a_loop_that_begins(text, loops):
+    assert repeats_itself(text, Guards()) == loops
 
 
 @pytest.mark.parametrize(
