@@ -18,6 +18,7 @@ from data_pipelines.prepared import SUMMARY
 from experiments.evaluation import Evaluation
 from experiments.experiment import Experiment, ExperimentError, load_module
 from simuljax import document
+from simuljax.eval.report import Latency
 from simuljax.train.training import Training
 
 # What cannot change a result.
@@ -65,6 +66,7 @@ class Ablation:
     # Of single rows in place of `evaluations`. The run that follows in a cascade may be a row's.
     own: Mapping[str, tuple[Evaluation, ...]] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()  # which held here?
+    latency: Latency = "AL"  # of curves
     title: str = ""
     answer: str = "answer"  # the folder of it, beside the runs
 

@@ -1,6 +1,7 @@
 """The answer of an ablation: its rows gathered from their runs, as a page, a table and a figure."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def write_answer(ablation: Ablation, runs: list[Planned], command: str) -> Path:
     rows = [row for row in rows if row.settings]
     same_test(rows)
     (baseline,) = [row for row in rows if row.name == ablation.baseline] or [rows[0]]
-    latency: Latency = "AL"
+    latency = ablation.latency
     made = [
         *claims_table(ablation, rows),
         *tables(rows, baseline, latency),
@@ -50,11 +51,18 @@ def write_answer(ablation: Ablation, runs: list[Planned], command: str) -> Path:
     ]
     out, title = ablation.runs / ablation.answer, ablation.title or "Ablation"
     out.mkdir(parents=True, exist_ok=True)
-    curves = {row.name: row.curve(latency) for row in rows}
-    figure = draw_curves(curves, out / "curves.png") if any(curves.values()) else None
+    figure = draw(rows, latency, out / "curves.png")
     (out / "README.md").write_text(markdown(title, made, command, figure), "utf-8")
     (out / "index.html").write_text(page(title, made, command, figure), "utf-8")
     return out / "index.html"
+
+
+def draw(rows: Sequence[Row], latency: Latency, path: Path) -> Path | None:
+    """Quality against latency, with computation where somebody looked at the clock."""
+    free = {name: line for row in rows for name, line in row.lines(latency).items()}
+    aware = [row.lines(latency, computation="counted") for row in rows]
+    clocked = {name: line for each in aware for name, line in each.items()}
+    return draw_curves(free, path, latency=latency, aware=clocked) if free else None
 
 
 def claims_table(ablation: Ablation, rows: list[Row]) -> list[Table]:

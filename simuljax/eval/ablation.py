@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from simuljax.eval.curves import Point, frontier, hypervolume, quality_at
 from simuljax.eval.records import Record, RecordError
-from simuljax.eval.report import Evaluated, Latency
+from simuljax.eval.report import Computation, Evaluated, Latency
 from simuljax.eval.significance import Comparison, Measure, paired_bootstrap, paired_t_test
 
 BETWEEN = 5  # latencies at which two curves are compared
@@ -63,6 +63,11 @@ class Setting:
         first = next(iter(self.by_seed.values()))
         return first.mode == "streamed" and not first.is_control
 
+    @property
+    def is_clocked(self) -> bool:
+        """Whether it was played with the clock running."""
+        return next(iter(self.by_seed.values())).told.get("mode") == "live"
+
     def records(self, seeds: Iterable[int]) -> list[Record]:
         """Of all these seeds, each utterance with an index of its own."""
         found = []
@@ -71,13 +76,20 @@ class Setting:
                 found.append(replace(record, index=seed * 10**6 + (record.index or 0)))
         return found
 
-    def point(self, latency: Latency) -> Point:
-        """The means over seeds."""
+    def point(self, latency: Latency, *, computation: Computation = "free") -> Point:
+        """The means over seeds; with computation counted, NaN where nobody looked at the clock."""
+        times = [e.latency(latency, computation=computation) for e in self.by_seed.values()]
         return Point(
-            latency_ms=self.spread(latency).mean,
+            latency_ms=Spread.of(times).mean,
             quality=self.spread("BLEU").mean,
             label=self.label,
         )
+
+    @property
+    def policy(self) -> str:
+        """What decided: a policy and its units, or the model itself."""
+        told = next(iter(self.by_seed.values())).told
+        return " ".join(filter(None, [told.get("policy"), told.get("units")])) or "its own"
 
     @property
     def label(self) -> str:
@@ -94,10 +106,35 @@ class Row:
     minutes: Spread | None = None  # of training
     kilojoules: Spread | None = None
 
+    def streamed(self, computation: Computation) -> list[Setting]:
+        """Settings with a latency; what was played for the clock is there for that, if others are.
+
+        It is played to a part of the test set only, as a rule.
+        """
+        every = [setting for setting in self.settings.values() if setting.is_streamed]
+        clocked = [setting for setting in every if setting.is_clocked]
+        if computation == "counted":
+            return clocked
+        return [setting for setting in every if not setting.is_clocked] or clocked
+
     def curve(self, latency: Latency) -> list[Point]:
         """Its streamed settings, those of rows that continue it included."""
-        points = [s.point(latency) for s in self.settings.values() if s.is_streamed]
+        points = [setting.point(latency) for setting in self.streamed("free")]
         return sorted(point for point in points if not math.isnan(point.latency_ms))
+
+    def lines(
+        self, latency: Latency, *, computation: Computation = "free"
+    ) -> dict[str, list[Point]]:
+        """The same for a figure: a line for every policy, if several decided for the row."""
+        every = [setting for setting in self.settings.values() if setting.is_streamed]
+        several = len({setting.policy for setting in every}) > 1
+        found: dict[str, list[Point]] = {}
+        for setting in self.streamed(computation):
+            point = setting.point(latency, computation=computation)
+            if not math.isnan(point.latency_ms):
+                name = f"{self.name}, {setting.policy}" if several else self.name
+                found.setdefault(name, []).append(point)
+        return {name: sorted(points) for name, points in found.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from simuljax.eval.scores import LATENCIES
 from simuljax.eval.scoring import build_report
 
 Latency = Literal["AL", "LAAL", "DAL", "ATD", "YAAL"]  # those that are times
+Computation = Literal["free", "counted"]
 AWARE = "computation_aware"
 LOGS = (NAME, f"{NAME}.gz")
 FAMILY = re.compile(r"(?P<name>.+)_lambda_(?P<value>[0-9.]+(?:e-?[0-9]+)?)")
@@ -56,14 +57,12 @@ class Evaluated:
         """Of its latencies."""
         return "words" if all(record.has_text_source for record in self.records) else "ms"
 
-    def latency(self, name: str, *, computation: Literal["free", "counted"] = "free") -> float:
+    def latency(self, name: str, *, computation: Computation = "free") -> float:
         """A latency; NaN where it is not known."""
         scores = self.scores.get(AWARE, {}) if computation == "counted" else self.scores
         return float(scores.get(name, math.nan))
 
-    def point(
-        self, name: Latency, *, computation: Literal["free", "counted"] = "free"
-    ) -> Point | None:
+    def point(self, name: Latency, *, computation: Computation = "free") -> Point | None:
         """Its place in the figure; none without both a latency and a quality."""
         latency, quality = self.latency(name, computation=computation), float(self.scores["BLEU"])
         if math.isnan(latency) or math.isnan(quality):

@@ -124,3 +124,27 @@ def test_the_page_and_the_table_say_the_same(rows):
     bleu = str(rows[2].settings["at 600"].spread("BLEU"))
     assert bleu in cells and bleu in text
     assert "4.00 ± 1.41 min" in text
+
+
+def test_a_figure_has_a_line_for_every_policy_and_the_clock_apart():
+    def way(delay: float, **told: str) -> Setting:
+        one = evaluated(0.7, delay, 0)
+        aware = {"AL": delay + 100.0} if told.get("mode") == "live" else {}
+        scores = dict(one.scores) | ({"computation_aware": aware} if aware else {})
+        one = dataclasses.replace(one, told={"mode": "streamed"} | told, scores=scores)
+        return Setting(name=f"{delay:g}{told}", by_seed={0: one})
+
+    given = [way(300, policy="align-att"), way(900, policy="align-att")]
+    given += [way(600, policy="wait-k", units="ctc"), way(500, policy="align-att", mode="live")]
+    several = Row(name="conformer", settings={each.name: each for each in given})
+    free, counted = (several.lines("AL", computation=c) for c in ("free", "counted"))
+    assert {name: len(line) for name, line in free.items()} == {
+        "conformer, align-att": 2,
+        "conformer, wait-k ctc": 1,
+    }
+    assert [p.latency_ms for p in counted["conformer, align-att"]] == [600.0]
+    assert len(several.curve("AL")) == 3
+    one = Row(name="mma", settings={"a": way(300), "b": way(600)})
+    assert list(one.lines("AL")) == ["mma"]
+    played = Row(name="mma", settings={"a": way(300, mode="live")})
+    assert len(played.curve("AL")) == 1  # there is nothing else

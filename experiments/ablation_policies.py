@@ -1,0 +1,99 @@
+"""One figure: an offline Conformer under every policy, CAAT, a cascade, and the joint MMA.
+
+    simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
+    simuljax ablate experiments/ablation_policies.py --workers 2
+
+One H200; not run yet. Papi et al. 2022 ask whether simultaneous translation needs simultaneous
+models; here one model that was trained offline stands for every latency, beside rivals that were
+trained for it. The MMA is that of `experiments/ablation_zaidi.py`, and its run. Schedules are
+shorter than those of `papi_multi30k.py` and `nguyen_multi30k.py`.
+"""
+
+from dataclasses import replace
+
+from experiments import nguyen, papi, zaidi_multi30k
+from experiments.ablation import Ablation
+from experiments.ablation_zaidi import ABLATION as MMA
+from experiments.evaluation import Evaluation
+from experiments.experiment import RUNS
+from experiments.nguyen_multi30k import RECIPE as CASCADE
+from experiments.papi_multi30k import RECIPE as OFFLINE
+from experiments.zaidi import adam
+from simuljax.train.training import Training
+
+TRAINING = Training(
+    optimiser=adam(2e-3, 1_500),
+    objective=zaidi_multi30k.HEARD,
+    epochs=30,
+    validate_every=855,
+    average=5,
+)
+CORPUS = replace(CASCADE.corpus, directory=OFFLINE.corpus.directory)
+RECIPE = replace(
+    OFFLINE,
+    runs=RUNS / "policies",
+    training=TRAINING,
+    conformer_training=TRAINING,
+    caat_training=replace(TRAINING, epochs=20),
+)
+HEARING = replace(CASCADE, runs=RUNS / "policies", corpus=CORPUS, asr=replace(TRAINING, epochs=20))
+
+GROUPS = (8, 16)  # states: 320 and 640 ms
+LIVE = 100  # utterances that are played with the clock running
+ONE = Evaluation(run=papi.ANY, checkpoint="averaged")
+CAREFUL = replace(ONE, force_finish=True, avoid_eos_while_reading=True)
+POLICIES = (
+    *(replace(CAREFUL, policy="wait-k", units="ctc", k=k) for k in (3, 5, 7)),
+    *(replace(CAREFUL, policy="wait-k", units="fixed", k=k) for k in (3, 5, 7)),
+    *(
+        replace(ONE, policy="fixed-steps", first_ms=k, step_ms=s, tokens=n)
+        for k, s, n in ((1_000, 200, 2), (1_500, 200, 2), (2_000, 400, 2))
+    ),
+    *(replace(ONE, policy="local-agreement", read_ms=ms) for ms in (280, 560, 1_120)),
+    *(replace(ONE, policy="align-att", last_frames=f) for f in (2, 6, 12, 20)),
+    *(replace(ONE, policy="ed-att", last_frames=4, alpha=a) for a in (0.1, 0.2, 0.4)),
+)
+CLOCKED = (POLICIES[1], POLICIES[10], POLICIES[13])  # live takes its time: one of a kind
+
+
+def clock(way: Evaluation) -> Evaluation:
+    """The same, played."""
+    return replace(way, mode="live", first=LIVE, repeats=1)
+
+
+CASCADED = tuple(
+    Evaluation(
+        run=papi.ANY,
+        checkpoint="averaged",
+        policy="align-att",
+        last_frames=nguyen.LAST_FRAMES,
+        force_finish=True,
+        then=HEARING.runs / "cascade_mt",
+        then_k=k,
+    )
+    for k in (1, 3, 5)
+)
+
+ROWS = {
+    **MMA.rows,
+    "conformer": papi.rows(RECIPE)["conformer"],
+    **{f"caat_{size}": papi.caat(RECIPE, RECIPE.corpus, size) for size in GROUPS},
+    "recogniser": replace(nguyen.recogniser(HEARING), run=HEARING.runs / "recogniser"),
+    "cascade_mt": replace(nguyen.translators(HEARING)["mt"], run=HEARING.runs / "cascade_mt"),
+}
+
+ABLATION = Ablation(
+    title="Offline models made simultaneous, and their rivals, on Multi30k-speech",
+    runs=MMA.runs,
+    answer="policies",
+    rows=ROWS,
+    table=("conformer", *(f"caat_{size}" for size in GROUPS), "recogniser", "dar_lambda_0.1"),
+    baseline="conformer",
+    latency="LAAL",
+    evaluations=(Evaluation(run=papi.ANY), clock(Evaluation(run=papi.ANY))),
+    own={
+        "conformer": (*papi.OFFLINE, *POLICIES, *map(clock, CLOCKED)),
+        **{f"caat_{size}": (ONE, clock(ONE)) for size in GROUPS},
+        "recogniser": CASCADED,
+    },
+)
