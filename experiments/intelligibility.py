@@ -7,10 +7,10 @@ Says each line of a text file (.gz too), transcribes it, and prints the word err
 that line. Less than 10 % is wanted on well-written English. With --references the same voice says
 these as well: what an interpreter wrote should be understood as well as they are, to 3 points.
 
-Both sides are compared in `spoken_form`: lower case, no punctuation, hyphens as spaces, numbers as
-they stand ("two" is not "2"). Errors are summed over all lines, then divided by all words. A line
-that the voice cannot say counts with all its words. --window short pads a line to the next 5 s in
-place of Whisper's 30 s.
+Both sides are compared as `simuljax.eval.word_errors` has it: lower case, no punctuation, hyphens
+as spaces, numbers as they stand ("two" is not "2"). Errors are summed over all lines, then divided
+by all words. A line that the voice cannot say counts with all its words. --window short pads a line
+to the next 5 s in place of Whisper's 30 s.
 """
 
 import gzip
@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 import numpy as np
 import tyro
 
-from simuljax.text import spoken_form
+from simuljax.eval.word_errors import edits, normalise
 from simuljax.voice import Espeak, Hibari, Voice, VoiceError
 from simuljax.whisper import Request, Whisper, load
 
@@ -61,12 +61,12 @@ class Understood:
     @property
     def words(self) -> list[str]:
         """That should be heard."""
-        return spoken_form(self.line).split()
+        return normalise(self.line)
 
     @property
     def errors(self) -> int:
         """Words substituted, left out or added."""
-        return edits(self.words, spoken_form(self.heard).split())
+        return edits(self.words, normalise(self.heard))
 
 
 def main(chosen: Chosen) -> None:
@@ -85,7 +85,7 @@ def read(path: Path, first: int | None) -> list[str]:
     """The lines that have words."""
     data = path.read_bytes()
     text = gzip.decompress(data) if path.suffix == ".gz" else data
-    return [line for line in text.decode().splitlines() if spoken_form(line)][:first]
+    return [line for line in text.decode().splitlines() if normalise(line)][:first]
 
 
 def listen(
@@ -131,16 +131,6 @@ def report(name: str, understood: Sequence[Understood]) -> float:
     for one in sorted(understood, key=lambda u: -u.errors)[:WORST]:
         print(f"  {one.errors:3} said   {one.line}\n      heard  {one.heard}")
     return rate
-
-
-def edits(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
-    """Levenshtein's distance, row by row: substitutions, deletions and insertions cost 1."""
-    row = list(range(len(hypothesis) + 1))
-    for i, word in enumerate(reference, 1):
-        diagonal, row[0] = row[0], i
-        for j, other in enumerate(hypothesis, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (word != other))
-    return row[-1]
 
 
 if __name__ == "__main__":

@@ -53,11 +53,16 @@ def transcript(text: str, times_ms: Sequence[float] = ()) -> Transcript:
 
 def word_error_rate(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> float:
     """Percent: edits of all (reference, hypothesis) pairs, by words of the references."""
-    edits = words = 0
+    errors = words = 0
     for reference, hypothesis in pairs:
-        edits += int(_distances(reference, hypothesis)[-1, -1])
+        errors += edits(reference, hypothesis)
         words += len(reference)
-    return 100 * edits / words if words else math.nan
+    return 100 * errors / words if words else math.nan
+
+
+def edits(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
+    """The fewest words substituted, left out and added that make one of the other."""
+    return int(_distances(reference, hypothesis)[-1, -1])
 
 
 def lags(reference: Transcript, hypothesis: Transcript) -> list[float]:
