@@ -25,7 +25,7 @@ from simuljax.decode import slots
 from simuljax.decode.listener import Listener, Read, Word
 from simuljax.decode.stream import Chunk, Events, Learnt, StreamingDecoder
 
-REMEMBERED = 10_000  # READs whose latencies are kept
+REMEMBERED = 100_000  # READs whose latencies are kept
 
 
 class EngineFull(RuntimeError):
