@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from experiments.ablation import Ablation, Planned, evaluations_of, load_ablation, plan
 from experiments.ablation_report import write_answer
-from experiments.experiment import ExperimentError
+from experiments.choosing import ChoiceError, absent, bad_use
 from experiments.publishing import publish
 from experiments.training import can_be_together
 from experiments.working import is_locked, work
@@ -60,8 +60,22 @@ class Grid:
 
 def ablate_command(chosen: Grid) -> Callable[[], None]:
     """Train and evaluate every run of a grid; what is done is not done again."""
-    ablation = load_ablation(chosen.file, chosen.grid)
+    try:
+        check_counts(chosen)
+        ablation = load_ablation(chosen.file, chosen.grid)
+        runs = plan(ablation) if chosen.only else []
+        for name in chosen.only:
+            the_one(runs, name)
+    except ChoiceError as error:
+        bad_use(error)
     return lambda: ablate(chosen, ablation)
+
+
+def check_counts(chosen: Grid) -> None:
+    """Refuses to work on no run at a time, which would wait for ever."""
+    for option, count in (("workers", chosen.workers), ("together", chosen.together)):
+        if count < 1:
+            raise ChoiceError(f"--{option} {count}: say 1 or more")
 
 
 def ablate(chosen: Grid, ablation: Ablation) -> None:
@@ -82,7 +96,10 @@ def the_one(runs: Sequence[Planned], name: str) -> Planned:
     """The run of this name."""
     found = [run for run in runs if run.name == name]
     if not found:
-        raise ExperimentError(f"the grid has no run {name!r}: it has {[run.name for run in runs]}")
+        names = [run.name for run in runs]
+        raise ChoiceError(
+            f"the grid has the runs {', '.join(names)}: {absent(name, names)} (--only)"
+        )
     return found[0]
 
 

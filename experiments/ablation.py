@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from data_pipelines.prepared import SUMMARY
+from experiments.choosing import ChoiceError, absent
 from experiments.evaluation import Evaluation
 from experiments.experiment import Experiment, ExperimentError, load_module
 from simuljax import document
@@ -111,8 +112,10 @@ def load_ablation(path: Path, name: str | None = None) -> Ablation:
     module = load_module(path)
     several = getattr(module, "ABLATIONS", {})
     if several and name not in several:
-        what = "say which one" if name is None else f"there is no {name!r}"
-        raise ExperimentError(f"{path} has the grids {', '.join(several)}: {what} (--grid)")
+        what = "say which one" if name is None else absent(name, several)
+        raise ChoiceError(f"{path} has the grids {', '.join(several)}: {what} (--grid)")
+    if not several and name is not None:
+        raise ChoiceError(f"{path} has one grid, and that has no name: leave --grid {name} out")
     ablation = several[name] if several else getattr(module, "ABLATION", None)
     if not isinstance(ablation, Ablation):
         raise ExperimentError(f"{path} defines no ABLATION: see experiments/ablation.py")
@@ -202,6 +205,7 @@ def contents(corpus: Path) -> str:
     path = corpus / SUMMARY
     if not path.exists():
         raise ExperimentError(
-            f"{corpus} holds no prepared corpus: build it first (simuljax prepare, or speak)"
+            f"{corpus} holds no prepared corpus: build it first (simuljax prepare or speak, with "
+            "--distil for one of a teacher's translations; the head of the file has the commands)"
         )
     return hashlib.sha256(path.read_bytes()).hexdigest()

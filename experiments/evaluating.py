@@ -5,6 +5,7 @@ interruption is not translated again: it waits in instances.log.part.
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 import tyro
 from tqdm import tqdm
 
+from experiments.asking import check, check_effects
 from experiments.cascading import Cascading, cascading
 from experiments.evaluation import Evaluation, points
 from experiments.experiment import ExperimentError
@@ -26,7 +28,7 @@ from simuljax.eval.pictures import draw_curves
 from simuljax.eval.records import NAME as LOG
 from simuljax.eval.records import record_line
 from simuljax.eval.scores import average_runs
-from simuljax.run import learnt, open_run
+from simuljax.run import Run, learnt, open_run
 
 FREE = ("run", "name", "frames", "repeats", "steps")
 DIGITS = {"BLEU": 2, "AP": 3}
@@ -46,6 +48,12 @@ def evaluate_command(
             Given several times, for each combination.
         also: More runs, say with other lambdas: the same of each, on the same curve.
     """
+    try:
+        for way in points(chosen, sweep):
+            check(way)
+    except ExperimentError as error:
+        print(f"simuljax: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
     def command() -> None:
         enable_compilation_cache()
@@ -60,9 +68,11 @@ def evaluate_all(
     """Every setting of every run; prints the scores and, of several, draws the curve."""
     runs = [chosen.run, *also]
     ways = points(chosen, sweep)
+    asked = {run: [_of_run(way, run) for way in ways] for run in runs}
+    for each in asked.values():
+        open_asked(each)  # all of them, before the first takes its time
     all_scores, curves = [], {}
-    for run in runs:
-        each = [_of_run(way, run) for way in ways]
+    for run, each in asked.items():
         scores = [evaluate(one) for one in each]
         print(table(run, each, scores), flush=True)
         all_scores += scores
@@ -79,9 +89,20 @@ def _of_run(way: Evaluation, run: Path) -> Evaluation:
     return replace(way, run=run)
 
 
+def open_asked(each: Sequence[Evaluation]) -> Run:
+    """The run of these evaluations, if all of them can be asked of it."""
+    for chosen in each:
+        check(chosen)
+    run = open_run(each[0].run)
+    then = open_run(each[0].then).model if each[0].then else None
+    for chosen in each:
+        check_effects(chosen, run.model, then)
+    return run
+
+
 def evaluate(chosen: Evaluation) -> dict[str, Any]:
     """Translates what is not yet translated of the split, writes the results, gives the scores."""
-    run = open_run(chosen.run)
+    run = open_asked([chosen])
     trained = learnt(run, chosen.checkpoint)
     alone = Translating(run=run, trained=trained, examples=spoken(run, chosen), chosen=chosen)
     translating = cascading(alone) if chosen.then else alone

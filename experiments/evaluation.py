@@ -1,5 +1,6 @@
 """What is evaluated: a trained run on a split of a corpus, and how it listens and writes."""
 
+import difflib
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
@@ -234,7 +235,10 @@ class Evaluation:
 
 def points(chosen: Evaluation, sweep: tuple[str, ...]) -> list[Evaluation]:
     """Every combination of the values in settings like "threshold=0.3,0.5,0.7"."""
-    values = dict(read_sweep(setting) for setting in sweep)
+    settings = [read_sweep(setting) for setting in sweep]
+    values = dict(settings)
+    if len(values) < len(settings):
+        raise ExperimentError("--sweep names a setting twice: give all of its values in one")
     if values and chosen.name:
         raise ExperimentError("a sweep has one evaluation for each setting: leave --name out")
     combined = (dict(zip(values, one, strict=True)) for one in product(*values.values()))
@@ -245,8 +249,10 @@ def read_sweep(setting: str) -> tuple[str, list[Any]]:
     """The name and the values of one setting."""
     name, _, given = setting.partition("=")
     if name not in SWEPT or not given:
+        close = difflib.get_close_matches(name.replace("-", "_"), SWEPT, 1)
+        hint = f" (do you mean {close[0]}?)" if close and close[0] != name else ""
         raise ExperimentError(
-            f"--sweep {setting}: write SETTING=VALUE,VALUE,... with one of {', '.join(SWEPT)}"
+            f"--sweep {setting}{hint}: write SETTING=VALUE,VALUE,... with one of {', '.join(SWEPT)}"
         )
     try:
         return name, [SWEPT[name](value) for value in given.split(",")]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import platform
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from jax.experimental import multihost_utils
 
 from data_pipelines.batches import Host
 from data_pipelines.feeding import Fed, feed, settle
+from experiments.choosing import absent, bad_use
 from experiments.experiment import Begin, Experiment, ExperimentError, load_experiments
 from simuljax import __version__, document
 from simuljax.cache import enable_compilation_cache
@@ -61,9 +61,8 @@ def train_command(file: Path, args: Sequence[str]) -> Callable[[], TrainState]:
         )
         return lambda: train(experiment)
     if not args or args[0] not in (*named, "-h", "--help"):
-        given = f"there is no {args[0]!r}" if args else "say which one"
-        print(f"simuljax: {file} has {', '.join(named)}: {given}", file=sys.stderr)
-        raise SystemExit(2)
+        problem = absent(args[0], named) if args else "say which row"
+        bad_use(f"{problem} ({file} has {', '.join(named)})")
     if args[0] not in named:
         print(f"usage: {prog} ROW [--field value]\n\nrows: {', '.join(named)}")
         raise SystemExit(0)
