@@ -33,6 +33,7 @@ def average_around_best(run: str | Path, n: int) -> tuple[int, ...]:
     They are of the phase that the run is in. `load(run, "averaged")` finds the result.
     """
     checkpoints = Checkpoints(Path(run) / CHECKPOINTS)
+    checkpoints.whole("best")  # says which are damaged; the average is of the others
     best = checkpoints.best()
     if best is None or n < 1:
         raise CheckpointError(
@@ -52,18 +53,17 @@ def average_around_best(run: str | Path, n: int) -> tuple[int, ...]:
 def load(run: str | Path, which: Which = "best") -> Loaded:
     """The parameters of a run: of its last checkpoint, its best, the average, or those of a step.
 
-    Nothing of the model has to be known. A damaged checkpoint is refused, and others are named.
+    Nothing of the model has to be known. A damaged checkpoint is named in a warning and the next
+    one taken; the one of a step is refused, and others are named.
     """
     averaged = which == "averaged"
     checkpoints = Checkpoints(Path(run) / (AVERAGED if averaged else CHECKPOINTS))
-    steps = checkpoints.steps()
-    if not steps:
-        hint = "; average_around_best writes one" if averaged else ""
+    wanted = "last" if which == "averaged" else which
+    step = wanted if isinstance(wanted, int) else checkpoints.whole(wanted)
+    if step is None:
+        hint = ": `--training.average N` has one written when the training ends" if averaged else ""
         raise CheckpointError(f"{checkpoints.directory} holds no checkpoint{hint}.")
-    step = steps[-1] if which in ("last", "averaged") else which
-    if step == "best":
-        step = checkpoints.best() or steps[-1]
-    seal, parts, found = checkpoints.seal(int(step)), {}, None
+    seal, parts, found = checkpoints.seal(step), {}, None
     for part in PARTS:
         template = template_of(seal, part)
         found = checkpoints.restore(template, seal.step, part=part) if template else found

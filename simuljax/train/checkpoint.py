@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -162,6 +162,24 @@ class Checkpoints:
         """The steps whose files are all there, ascending."""
         return sorted(self._seals())
 
+    def whole(self, which: Literal["last", "best"]) -> int | None:
+        """The last step, or the best if any has a score, of those whose every byte is in place.
+
+        Those that are damaged are passed over, with a warning; None where there is none at all.
+        """
+        problems = self._problems()
+        while steps := self.steps():
+            step = (self.best() if which == "best" else None) or steps[-1]
+            problem = damage(self.directory / str(step), thorough=True)
+            if problem is None:
+                self._warn(problems)
+                return step
+            problems[step] = problem
+            self._damaged.add(step)
+        if problems:
+            raise self._unusable(problems)
+        return None
+
     def best(self) -> int | None:
         """The step with the highest score, of those of the latest phase with any."""
         return next(iter(ranked(self._scores())), None)
@@ -245,6 +263,16 @@ class Checkpoints:
             return []
         return sorted(int(p.name) for p in self.directory.iterdir() if p.name.isdecimal())
 
+    def _problems(self) -> dict[int, str]:
+        """What is wrong with the steps that do not look whole."""
+        found = {s: damage(self.directory / str(s), thorough=False) for s in self._listed()}
+        return {step: problem for step, problem in found.items() if problem}
+
+    def _warn(self, problems: Mapping[int, str]) -> None:
+        for step, problem in problems.items():
+            path = self.directory / str(step)
+            warnings.warn(f"Checkpoint {path} is damaged ({problem}): passed over.", stacklevel=4)
+
     def _seals(self) -> dict[int, Seal]:
         """The seals of the steps that look whole, by the sizes of their files."""
         seals = {}
@@ -292,24 +320,27 @@ class Checkpoints:
         return step
 
     def _latest_whole(self) -> int | None:
-        tried = []
+        tried: dict[int, str] = {}
         for step in reversed(self._listed()):
             path = self.directory / str(step)
             problem = damage(path, thorough=True)
             if problem is None:
                 return step
-            tried.append(f"step {step}: {problem}")
+            tried[step] = problem
             warnings.warn(
                 f"Checkpoint {path} is damaged ({problem}); trying the one before it.",
                 stacklevel=4,
             )
         if tried:
-            raise CheckpointError(
-                f"No usable checkpoint in {self.directory}. Tried:\n  "
-                + "\n  ".join(tried)
-                + "\nRestore the files from a backup, or remove the directory to start anew."
-            )
+            raise self._unusable(tried)
         return None
+
+    def _unusable(self, problems: Mapping[int, str]) -> CheckpointError:
+        tried = [f"  step {step}: {problems[step]}" for step in sorted(problems, reverse=True)]
+        return CheckpointError(
+            "\n".join([f"All checkpoints in {self.directory} are damaged:", *tried])
+            + "\nRestore the files from a backup, or remove the directory to start anew."
+        )
 
 
 def one_replica_handler() -> ocp.PyTreeCheckpointHandler:
