@@ -7,6 +7,7 @@ place in the document, since a configuration that is read half is a silent wrong
 import dataclasses
 import difflib
 import json
+import math
 import os
 import types
 import typing
@@ -57,10 +58,20 @@ def from_json(kind: type[T], value: Any, place: str = "") -> T:
 
 
 def write(path: Path, value: Any) -> None:
-    """Writes the document whole or not at all."""
-    beside = path.with_name(path.name + ".partial")
-    beside.write_text(json.dumps(to_json(value), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    """Writes the document whole or not at all; a number that is none (NaN, infinity) as null."""
+    beside, plain = path.with_name(path.name + ".partial"), _without_nan(to_json(value))
+    text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
+    beside.write_text(text + "\n", "utf-8")
     os.replace(beside, path)
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN, and few but Python read it."""
+    if isinstance(value, Mapping):
+        return {key: _without_nan(held) for key, held in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(held) for held in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read(path: Path) -> Any:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,22 @@ def test_a_broken_file_is_named(tmp_path: Path):
     (tmp_path / "config.json").write_text('{"model": ')
     with pytest.raises(DocumentError, match=r"config\.json is damaged"):
         document.read(tmp_path / "config.json")
+
+
+def test_what_is_no_number_is_null(tmp_path: Path):
+    given = {"AL": math.nan, "of": [1.5, (math.inf, 2)], "n": 3, "aware": {"YAAL": -math.inf}}
+    document.write(tmp_path / "scores.json", given)
+
+    def refuse(constant: str):
+        pytest.fail(f"{constant} is no JSON")
+
+    read = json.loads((tmp_path / "scores.json").read_text(), parse_constant=refuse)
+    assert read == {"AL": None, "of": [1.5, [None, 2]], "n": 3, "aware": {"YAAL": None}}
+
+
+def test_files_from_before_may_say_nan(tmp_path: Path):
+    (tmp_path / "scores.json").write_text('{"YAAL": NaN}')
+    assert math.isnan(document.read(tmp_path / "scores.json")["YAAL"])
 
 
 def test_differences_name_every_leaf():

@@ -20,9 +20,23 @@ Pace = Literal["fast", "real"]
 Piece = Int16[np.ndarray, " N"]
 
 
+class DeviceError(AudioError):
+    """A device that cannot be listened to. No samples are at fault, so none are spoken of."""
+
+    def __init__(self, detail: str):
+        super().__init__("not samples", detail)
+
+    def __str__(self) -> str:
+        return self.detail
+
+
 def sound_file(path: str | Path, chunk: int, pace: Pace = "fast") -> Generator[Piece, None, None]:
-    """A file as fast as it goes, or at the speed it was spoken."""
-    samples, start = read_audio(path).samples, time.perf_counter()
+    """A file as fast as it goes, or at the speed it was spoken; one that is damaged fails here."""
+    return _played(read_audio(path).samples, chunk, pace)
+
+
+def _played(samples: Piece, chunk: int, pace: Pace) -> Generator[Piece, None, None]:
+    start = time.perf_counter()
     for first in range(0, len(samples), chunk):
         piece = samples[first : first + chunk]
         if pace == "real":
@@ -44,6 +58,15 @@ def standard_input(chunk: int) -> Generator[Piece, None, None]:
         raise AudioError("truncated", "standard input ended in the middle of a sample (one byte)")
 
 
+def check_microphone(device: int | str | None = None) -> None:
+    """A `DeviceError` if `microphone` could not open it; nothing is heard."""
+    sounddevice = _sounddevice()
+    try:
+        sounddevice.check_input_settings(device=device, channels=1, dtype="int16", samplerate=RATE)
+    except (sounddevice.PortAudioError, ValueError) as error:  # ValueError: no such device
+        raise DeviceError(f"the microphone cannot be opened: {error}") from error
+
+
 def microphone(chunk: int, device: int | str | None = None) -> Generator[Piece, None, None]:
     """An input device, by its number or a part of its name; by default the system's. Never ends."""
     sounddevice = _sounddevice()
@@ -63,7 +86,7 @@ def microphone(chunk: int, device: int | str | None = None) -> Generator[Piece, 
                     print(f"\n[some sound was lost: the last {ms} ms]", file=sys.stderr)
                 yield np.frombuffer(bytes(data), np.int16)
     except (sounddevice.PortAudioError, ValueError) as error:  # ValueError: no such device
-        raise AudioError("not samples", f"the microphone cannot be opened: {error}") from error
+        raise DeviceError(f"the microphone cannot be opened: {error}") from error
 
 
 def input_devices() -> str:
@@ -76,7 +99,7 @@ def input_devices() -> str:
         if device["max_input_channels"] > 0
     ]
     if not lines:
-        raise AudioError("not samples", "this machine has no sound card to listen to; give a file")
+        raise DeviceError("this machine has no sound card to listen to; give a file")
     return "\n".join(lines)
 
 
@@ -84,9 +107,8 @@ def _sounddevice() -> ModuleType:
     try:
         import sounddevice  # pyright: ignore[reportMissingImports]
     except (ImportError, OSError) as error:  # OSError: PortAudio itself is missing
-        raise AudioError(
-            "not samples",
+        raise DeviceError(
             f"there is no way to a microphone here ({error}): pip install 'simuljax[mic]', or "
-            "give a file",
+            "give a file"
         ) from error
     return sounddevice

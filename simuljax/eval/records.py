@@ -13,7 +13,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Literal
@@ -136,14 +136,20 @@ def write_records(path: Path | str, records: Iterable[Record]) -> None:
 
 
 def as_records(entries: Iterable[Mapping[str, object] | Record]) -> list[Record]:
-    """Parsed records; of several with one index the last counts, as in a log that was resumed."""
+    """Parsed records; of several with one index the last counts, as in a log that was resumed.
+
+    If every reference is empty, nobody knew any, and there are none. One among others is a
+    reference that is empty: SimulEval's count for it (1) and BLEU have a meaning.
+    """
     unique: dict[object, Record] = {}
     for place, entry in enumerate(entries):
         record = entry
         if not isinstance(record, Record):
             record = parse_record(record, f"record {place}")
         unique[("place", place) if record.index is None else record.index] = record
-    return list(unique.values())
+    if any((record.reference or "").strip() for record in unique.values()):
+        return list(unique.values())
+    return [replace(record, reference=None) for record in unique.values()]
 
 
 def find_unit(records: Iterable[Record]) -> Unit:

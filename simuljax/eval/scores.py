@@ -5,6 +5,8 @@
     RTF     mean of (last time / source length); computation-aware this is the real-time factor
     n, skipped    utterances in all, and those without a word (or, computation-aware, a clock)
 
+Without references there is no BLEU, and the length of the output stands for that of the reference.
+
 Two things follow SimulEval where one might do otherwise: of several records with one index the
 last counts, and the pseudo-tokens of ATD are 300 long for text sources too.
 """

@@ -15,6 +15,7 @@ from simuljax.eval.records import Record, RecordError, read_records
 from simuljax.eval.scores import LATENCIES, score
 
 RATIOS = ("BLEU", "AP", "RTF")  # the others are times
+NO_REFERENCES = "no references: no BLEU, and latencies count the words of the output in their place"
 
 
 def score_command(
@@ -78,7 +79,8 @@ def table(report: Mapping[str, Any], unit: str = "ms") -> str:
         names = ("BLEU", "StreamLAAL", "StreamLAAL_CA", "LongYAAL", "LongYAAL_CA")
         lines += [f"{name:14s}{_cell(name, part[name], unit)}" for name in names]
         lines.append(_counted(part, "segments"))
-    return "\n".join([*lines, "", f"profile {report['profile']}", f"BLEU {report['signature']}"])
+    quality = f"BLEU {report['signature']}" if report["signature"] else NO_REFERENCES
+    return "\n".join([*lines, "", f"profile {report['profile']}", quality])
 
 
 def _parts(report: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
@@ -105,6 +107,8 @@ def _show(report: Mapping[str, Any], path: str | None, unit: str) -> None:
     text = json_format.dumps(_plain(report), indent=1)
     if path == "-":
         print(text)
+        if not report["signature"]:
+            print(f"simuljax: {NO_REFERENCES}", file=sys.stderr)
     elif path:
         Path(path).write_text(text + "\n")
 

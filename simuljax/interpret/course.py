@@ -195,8 +195,9 @@ class Course:
         """The buffer waits a while, because the beginning of speech is easily missed."""
         self.before, self.open = [], ()
         self.finished = self._is_last
-        patience = self.interpreting.guards.silent_s * RATE
-        if self._least_s or len(self.buffer) >= patience:
+        patience_s = self.interpreting.guards.silent_s
+        given_up = patience_s is not None and len(self.buffer) >= patience_s * RATE
+        if self._least_s or given_up:
             self._let_go(len(self.buffer) - self._step, "silent")
         return []
 

@@ -24,14 +24,18 @@ _LEAST = RATE  # sound that tells whether loudness moves
 
 @dataclass(frozen=True, kw_only=True)
 class Guards:
-    """Limits; one that is None does not hold."""
+    """Limits; one that is None does not hold.
+
+    Without `log_probability` P(no speech) decides alone; without `silent_s` a buffer in which
+    nobody speaks is kept until it is full.
+    """
 
     quiet_db: float | None = -60.0  # RMS of 50 ms below full scale: what is below is silence
     steady_db: float | None = 3.0  # the loudest 50 ms above the quiet tenth: what is below is noise
     no_speech: float | None = 0.6  # P(no speech) above it, with a log-probability below the next
-    log_probability: float = -0.5
+    log_probability: float | None = -0.5
     surely_no_speech: float | None = 0.9  # above it whatever the text
-    silent_s: float = 5.0  # a buffer without speech that is so long is let go
+    silent_s: float | None = 5.0  # a buffer without speech that is so long is let go
     compression: float | None = 2.4  # times that zlib makes a text smaller
     echo_words: int | None = 4  # that repeat what is before them are an echo
 
@@ -80,8 +84,10 @@ def nobody_speaks(hypothesis: Hypothesis, guards: Guards) -> bool:
     sure, likely = guards.surely_no_speech, guards.no_speech
     if sure is not None and hypothesis.no_speech > sure:
         return True
-    guess = hypothesis.log_probability < guards.log_probability
-    return likely is not None and hypothesis.no_speech > likely and guess
+    if likely is None or hypothesis.no_speech <= likely:
+        return False
+    limit = guards.log_probability
+    return limit is None or hypothesis.log_probability < limit
 
 
 def repeats_itself(text: str, guards: Guards) -> bool:

@@ -45,10 +45,10 @@ def next_policy(policy: Policy) -> Policy:
         case Confidence():
             return Consensus(threshold=policy.threshold)
         case Consensus():
-            return LocalAgreement()
-        case LocalAgreement():
             return AlignAtt()
         case AlignAtt():
+            return LocalAgreement()
+        case LocalAgreement():
             return Offline()
         case Offline():
             return Greedy()

@@ -21,13 +21,13 @@ from simuljax.interpret.settings import Interpreting
 from simuljax.whisper.languages import LANGUAGES, language_code
 from simuljax.whisper.tokenizer import Task
 
-PolicyName = Literal["greedy", "confidence", "consensus", "local-agreement", "alignatt", "offline"]
+PolicyName = Literal["greedy", "confidence", "consensus", "align-att", "local-agreement", "offline"]
 VoiceName = Literal["hibari", "espeak", "http"]
 # Which policies an option is for.
 _MEANT_FOR: dict[str, tuple[PolicyName, ...]] = {
     "threshold": ("confidence", "consensus"),
     "by": ("confidence",),
-    "frames": ("alignatt",),
+    "frames": ("align-att",),
     "hypotheses": ("local-agreement",),
 }
 
@@ -77,16 +77,41 @@ class Interpretation:
     voice_url: str = "https://api.elevenlabs.io"
     """The server, with --voice http; its key is $ELEVENLABS_API_KEY."""
     log: Path | None = None
-    """Write a SimulEval record here; with speech, its times go to a .speech.jsonl beside it."""
+    """Write a SimulEval record here, without a reference; with speech, its times go to a
+    .speech.jsonl beside it."""
     pace: Pace | None = None
     """A file as fast as it goes (default), or at the speed it was spoken. For -, real is the
     default; fast is for a pipe that can wait, every window of which is then heard."""
+
+    @property
+    def device_id(self) -> int | str | None:
+        """The input device as the sound library names it."""
+        return int(self.device) if self.device and self.device.isdecimal() else self.device
+
+    @property
+    def speaks(self) -> bool:
+        """Whether there is speech out."""
+        return self.speak is not None or self.play
+
+    @property
+    def notes(self) -> Path | None:
+        """Where the times of speech go."""
+        if self.log is None or not self.speaks:
+            return None
+        return self.log.parent / f"{self.log.stem}.speech.jsonl"
 
 
 def interpreting(chosen: Interpretation) -> Interpreting:
     """The settings; those that cannot be are an `InterpretError`."""
     to, spoken = _language("--to", chosen.to), chosen.spoken
     spoken = _language("--from", spoken) if spoken is not None else None
+    try:
+        return _settings(chosen, to, spoken)
+    except InterpretError as error:
+        raise InterpretError(_by_option(str(error))) from None
+
+
+def _settings(chosen: Interpretation, to: str, spoken: str | None) -> Interpreting:
     return Interpreting(
         policy=_policy(chosen),
         window_s=chosen.window,
@@ -95,6 +120,13 @@ def interpreting(chosen: Interpretation) -> Interpreting:
         padding=chosen.padding,
         behind="every" if pace(chosen) == "fast" else "latest",
     )
+
+
+def _by_option(problem: str) -> str:
+    """Names what was typed: what is wrong with `window_s` is wrong with --window."""
+    field, _, rest = problem.partition(" ")
+    options = {"window_s": "window"} | {name: name for name in _MEANT_FOR}
+    return f"--{options[field]} {rest}" if field in options else problem
 
 
 def pace(chosen: Interpretation) -> Pace:
@@ -134,8 +166,8 @@ def _policy(chosen: Interpretation) -> Policy:
         "greedy": Greedy,
         "confidence": Confidence,
         "consensus": Consensus,
+        "align-att": AlignAtt,
         "local-agreement": LocalAgreement,
-        "alignatt": AlignAtt,
         "offline": Offline,
     }
     return kinds[chosen.policy](**settings)

@@ -55,13 +55,14 @@ class Interrupt:
 
 def run(chosen: Interpretation, settings: Interpreting) -> None:
     """Loads, listens, shows, writes down."""
-    try:
-        voice = _voice(chosen)
+    try:  # what fails soonest comes first
+        source, voice = _source(chosen), _voice(chosen)
+        player = Player(voice.rate) if voice and chosen.play else None
         interpreter = _interpreter(chosen, settings)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    speaker = _speaker(chosen, voice) if voice else None
-    pipeline = Pipeline(interpreter.stream(), _source(chosen), speaker=speaker, pace=pace(chosen))
+    speaker = _speaker(chosen, voice, player) if voice else None
+    pipeline = Pipeline(interpreter.stream(), source, speaker=speaker, pace=pace(chosen))
     try:
         try:
             pipeline.start()
@@ -124,8 +125,7 @@ def _interpreter(chosen: Interpretation, settings: Interpreting) -> Interpreter:
 def _source(chosen: Interpretation) -> Generator[np.ndarray, None, None]:
     chunk = round(TICK_S * RATE)
     if chosen.mic:
-        device = chosen.device
-        return microphone(chunk, int(device) if device and device.isdecimal() else device)
+        return microphone(chunk, chosen.device_id)
     if chosen.audio == "-":
         return standard_input(chunk)
     assert chosen.audio is not None
@@ -134,10 +134,10 @@ def _source(chosen: Interpretation) -> Generator[np.ndarray, None, None]:
 
 def _voice(chosen: Interpretation) -> Voice | None:
     """Who speaks, if anyone; ready to."""
-    if chosen.speak is None and not chosen.play:
+    if not chosen.speaks:
         return None
     try:
-        voice = _named_voice(chosen)
+        voice = named_voice(chosen)
         if not isinstance(voice, Http):
             voice.speak("one")  # loads what it needs
     except ImportError as error:
@@ -145,7 +145,8 @@ def _voice(chosen: Interpretation) -> Voice | None:
     return voice
 
 
-def _named_voice(chosen: Interpretation) -> Voice:
+def named_voice(chosen: Interpretation) -> Voice:
+    """As asked for, or as the language has it; nothing is loaded yet."""
     match chosen.voice:
         case "hibari":
             return Hibari()
@@ -158,13 +159,8 @@ def _named_voice(chosen: Interpretation) -> Voice:
             return voice_for(language_code(chosen.to))
 
 
-def _speaker(chosen: Interpretation, voice: Voice) -> Speaker:
-    return Speaker(
-        voice,
-        track=chosen.speak,
-        player=Player(voice.rate) if chosen.play else None,
-        notes=chosen.log.with_suffix(".speech.jsonl") if chosen.log else None,
-    )
+def _speaker(chosen: Interpretation, voice: Voice, player: Player | None) -> Speaker:
+    return Speaker(voice, track=chosen.speak, player=player, notes=chosen.notes)
 
 
 def _keep(chosen: Interpretation, pipeline: Pipeline) -> None:
@@ -181,7 +177,6 @@ def record_of(words: Sequence[Word], source: str | None, heard_s: float) -> Reco
         prediction=" ".join(word.text for word in words),
         delays=tuple(word.delay_ms for word in words),
         elapsed=tuple(word.elapsed_ms for word in words),
-        reference="",
         source=source,
         source_length=heard_s * 1000,
     )

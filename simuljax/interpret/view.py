@@ -107,9 +107,9 @@ def policy_text(policy: Policy) -> str:
         case Consensus():
             return f"consensus {policy.threshold:.2f}"
         case AlignAtt():
-            return f"alignatt {policy.frames}"
+            return f"align-att {policy.frames}"
         case LocalAgreement():
-            return f"local agreement {policy.hypotheses}"
+            return f"local-agreement {policy.hypotheses}"
 
 
 def printable(text: str) -> str:

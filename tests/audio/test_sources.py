@@ -10,7 +10,13 @@ import pytest
 import soundfile
 
 from simuljax.audio import RATE, AudioError
-from simuljax.audio.sources import input_devices, microphone, sound_file, standard_input
+from simuljax.audio.sources import (
+    check_microphone,
+    input_devices,
+    microphone,
+    sound_file,
+    standard_input,
+)
 
 
 @pytest.fixture
@@ -86,6 +92,11 @@ class Card(ModuleType):
     def query_devices(self):
         return self.devices
 
+    def check_input_settings(self, **asked):
+        if self.broken:
+            raise self.broken
+        self.asked = asked
+
     def RawInputStream(self, **asked):
         if self.broken:
             raise self.broken
@@ -119,8 +130,19 @@ def test_the_microphone_is_closed_when_nobody_listens_any_more(monkeypatch, caps
 @pytest.mark.parametrize("error", [Card.PortAudioError("Device unavailable"), ValueError("No in")])
 def test_a_microphone_that_does_not_open(monkeypatch, error):
     monkeypatch.setitem(sys.modules, "sounddevice", Card(broken=error))
-    with pytest.raises(AudioError, match=r"the microphone cannot be opened: (Device|No in)"):
-        next(microphone(160))
+    for use in (lambda: next(microphone(160)), check_microphone):
+        with pytest.raises(AudioError, match=r"^the microphone cannot be opened: (Device|No in)"):
+            use()
+
+
+def test_a_microphone_is_checked_as_it_will_be_opened(monkeypatch):
+    card = Card()
+    monkeypatch.setitem(sys.modules, "sounddevice", card)
+    check_microphone("headset")
+    checked = card.asked
+    assert checked is not None and checked["device"] == "headset"
+    next(microphone(160, "headset"))
+    assert card.asked is not None and checked.items() <= card.asked.items()
 
 
 def test_devices_are_listed_that_can_be_heard(monkeypatch):
@@ -131,12 +153,12 @@ def test_devices_are_listed_that_can_be_heard(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", card)
     assert input_devices() == "  1 headset (1 channels, 48000 Hz)"
     card.devices = [device("loudspeaker", 0)]
-    with pytest.raises(AudioError, match="no sound card to listen to; give a file"):
+    with pytest.raises(AudioError, match=r"^this machine has no sound card .*; give a file"):
         input_devices()
 
 
-@pytest.mark.parametrize("use", [input_devices, lambda: next(microphone(160))])
+@pytest.mark.parametrize("use", [input_devices, check_microphone, lambda: next(microphone(160))])
 def test_without_the_package_the_message_says_what_to_install(monkeypatch, use):
     monkeypatch.setitem(sys.modules, "sounddevice", None)  # what Python takes for "not there"
-    with pytest.raises(AudioError, match=r"simuljax\[mic\]'?, or give a file"):
+    with pytest.raises(AudioError, match=r"^there is no way .*simuljax\[mic\]'?, or give a file"):
         use()

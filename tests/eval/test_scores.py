@@ -8,7 +8,7 @@ import pytest
 
 from simuljax.eval import RecordError, average_runs, read_records, score
 from simuljax.eval.records import as_records
-from simuljax.eval.scores import latencies
+from simuljax.eval.scores import LATENCIES, latencies
 from tests.eval.logs import ACL, made_up, needs_published_log, published
 from tests.oracles import evaluation_metrics as oracle
 
@@ -169,6 +169,20 @@ def test_without_references_there_is_no_bleu():
     scores = score([r | {"reference": None} for r in made_up(7, 4)])
     assert math.isnan(scores["BLEU"]) and scores["signature"] == ""
     assert scores["AL"] == scores["LAAL"]
+    empty = score([r | {"reference": ""} for r in made_up(7, 4)])
+    assert {n: empty[n] for n in LATENCIES} == {n: scores[n] for n in LATENCIES}
+    assert math.isnan(empty["BLEU"])
+
+
+def test_one_empty_reference_among_others_counts_as_simuleval_has_it():
+    records = made_up(7, 4)
+    records[2] |= {"reference": ""}
+    scores = score(records)
+    assert scores["BLEU"] > 0
+    r = records[2]
+    alone = oracle.average_lagging(r["delays"], r["source_length"], 1, "simuleval-1.1")
+    rest = sum(score([one])["AL"] for one in records if one is not r)
+    assert scores["AL"] == pytest.approx((alone + rest) / 4)
 
 
 def test_records_without_a_clock_are_skipped_by_it():

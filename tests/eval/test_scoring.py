@@ -7,7 +7,7 @@ import pytest
 import tyro
 
 from simuljax.eval import score
-from simuljax.eval.records import as_records, write_records
+from simuljax.eval.records import Record, as_records, write_records
 from simuljax.eval.scoring import build_report, score_command, table
 from tests.eval.logs import made_up
 
@@ -59,6 +59,28 @@ def test_a_log_without_a_clock_has_one_column():
     report = build_report(as_records(r | {"elapsed": []} for r in made_up(2)))
     assert "computation_aware" not in report
     assert "by the source" not in table(report)
+
+
+def test_an_interpreters_log_has_no_bleu_and_says_so(tmp_path, capsys):
+    """500 words of a talk of 200 s, each 0.4 s late: none is 97 s ahead of its speaker."""
+    times = tuple(400.0 * i for i in range(1, 501))
+    for reference in (None, ""):
+        record = Record(
+            prediction=" ".join(["so"] * 500),
+            delays=times,
+            source_length=200_000.0,
+            source="talk.wav",
+            reference=reference,
+        )
+        write_records(tmp_path / "log", [record])
+        run(tmp_path / "log")
+        out = capsys.readouterr().out
+        rows = {line.split()[0]: line.split()[1] for line in out.splitlines() if line}
+        assert rows["BLEU"] == "-" and float(rows["AL"]) == pytest.approx(400, abs=0.1)
+        assert out.count("no references") == 1
+        run(tmp_path / "log", "--json", "-")
+        said = capsys.readouterr()
+        assert json.loads(said.out)["BLEU"] is None and said.err.count("no references") == 1
 
 
 def test_text_is_counted_in_words(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """What is typed, what is refused, and real weights through the whole command."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def files(tmp_path):
         ),
         (["--policy", "greedy"], Greedy()),
         (["--policy", "offline"], Offline()),
-        (["--policy", "alignatt", "--frames", "10"], AlignAtt(frames=10)),
+        (["--policy", "align-att", "--frames", "10"], AlignAtt(frames=10)),
         (["--policy", "local-agreement", "--hypotheses", "3"], LocalAgreement(hypotheses=3)),
     ],
 )
@@ -105,10 +106,12 @@ def test_a_live_source_may_skip_windows_and_a_file_does_not(args, how, behind):
         (["--from", "xx"], "--from: Whisper knows no language 'xx'"),
         (["--policy", "greedy", "--threshold", "0.5"], "--threshold is for --policy confidence or"),
         (["--by", "no_speech"], "--by is for --policy confidence; consensus has none"),
-        (["--frames", "3"], "--frames is for --policy alignatt"),
+        (["--frames", "3"], "--frames is for --policy align-att"),
         (["--hypotheses", "3"], "--hypotheses is for --policy local-agreement"),
-        (["--threshold", "1.5"], "threshold is 1.5"),
-        (["--window", "0"], "window_s is 0"),
+        (["--threshold", "1.5"], "simuljax: --threshold is 1.5; it lies in [0, 1]"),
+        (["--window", "0"], "simuljax: --window is 0.0; it lies in [0.1, 15]"),
+        (["--policy", "align-att", "--frames", "-1"], "simuljax: --frames is -1"),
+        (["--policy", "local-agreement", "--hypotheses", "1"], "simuljax: --hypotheses is 1"),
         (["--mic"], "give a sound file, -, or --mic"),
         (["--device", "2"], "--device is for --mic"),
         (["--voice", "espeak"], "add --speak FILE.wav or --play"),
@@ -158,7 +161,12 @@ def test_sources_and_weights_that_are_not_there(capsys, args, sentence):
 
 
 @pytest.mark.parametrize(
-    ("args", "hint"), [(["--polcy", "greedy"], "--policy"), (["--policy", "gredy"], "greedy")]
+    ("args", "hint"),
+    [
+        (["--polcy", "greedy"], "--policy"),
+        (["--policy", "gredy"], "greedy"),
+        (["--policy", "alignatt"], "align-att"),
+    ],
 )
 def test_typos_exit_2(files, capsys, args, hint):
     with pytest.raises(SystemExit) as exit:
@@ -173,6 +181,87 @@ def test_the_keyboard_is_no_sound(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         command("-", "--model", "a.bin")
     assert "standard input is the keyboard" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["--speak", "talk.wav"], "--speak talk.wav is also the sound to hear"),
+        (["--log", "talk.wav"], "--log talk.wav is also the sound to hear"),
+        (["--log", "elsewhere/../talk.wav"], "is also the sound to hear"),
+        (["--log", "hard.wav"], "--log hard.wav is also the sound to hear"),
+        (["--speak", "soft.wav"], "--speak soft.wav is also the sound to hear"),
+        (["--log", "tiny.bin"], "--log tiny.bin is also a file of the model"),
+        (["--model", "folder", "--log", "folder/config.json"], "is also a file of the model"),
+        (["--log", "new", "--speak", "./new"], "--log new is also what --speak writes"),
+        (["--log", "a.log", "--speak", "a.speech.jsonl"], "is also what --speak writes"),
+        (["--log", "talk.log", "--play"], "talk.speech.jsonl is also the sound to hear"),
+        (["--log", "elsewhere"], "--log elsewhere is a directory"),
+        (["--log", ".", "--play"], "--log . is a directory"),
+    ],
+)
+def test_nothing_that_is_read_is_written_over(files, tmp_path, monkeypatch, capsys, args, sentence):
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("elsewhere"), Path("folder")):
+        folder.mkdir()
+    Path("folder/config.json").write_text("{}")
+    Path("hard.wav").hardlink_to("talk.wav")
+    Path("soft.wav").symlink_to("talk.wav")
+    if "--play" in args:
+        Path("talk.speech.jsonl").hardlink_to("talk.wav")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    with pytest.raises(SystemExit) as exit:
+        command("talk.wav", "--model", "tiny.bin", *args)
+    assert exit.value.code == 2
+    assert sentence in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
+
+
+def test_standard_input_may_be_a_file_too(files, tmp_path):
+    """Of which only the system knows the name; in a process of its own."""
+    code = "from simuljax.cli import main; main()"
+    given = ["interpret", "-", *files[1:], "--log", files[0]]
+    with open(files[0]) as sound:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *given], stdin=sound, capture_output=True, text=True
+        )
+    assert done.returncode == 2 and "is also the sound to hear" in done.stderr
+
+
+def test_a_log_without_speech_has_no_file_beside_it(files, tmp_path):
+    """So one that has its name may be heard; a log that is there already is written anew."""
+    (tmp_path / "a.log").write_text("old")
+    (tmp_path / "a.speech.jsonl").symlink_to(files[0])
+    assert callable(command(*files, "--log", str(tmp_path / "a.log")))
+
+
+def test_what_is_no_sound_is_found_before_the_model_is_loaded(files, capsys):
+    Path(files[0]).write_text("not a sound at all, but text " * 9)
+    with pytest.raises(SystemExit) as exit:
+        command(*files)
+    assert exit.value.code == 2
+    assert "talk.wav" in capsys.readouterr().err
+
+
+def test_a_microphone_without_its_package_is_found_before_the_model_is_loaded(
+    files, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    with pytest.raises(SystemExit) as exit:
+        command("--mic", *files[1:])
+    assert exit.value.code == 2
+    assert capsys.readouterr().err.startswith("simuljax: there is no way to a microphone here")
+
+
+def test_a_missing_key_is_found_before_the_model_is_loaded(files, capsys, monkeypatch):
+    asked = [*files, "--play", "--voice", "http", "--voice-name", "Ana"]
+    monkeypatch.setenv("ELEVENLABS_API_KEY", "a key")
+    assert callable(command(*asked))
+    monkeypatch.delenv("ELEVENLABS_API_KEY")
+    with pytest.raises(SystemExit) as exit:
+        command(*asked)
+    assert exit.value.code == 2
+    assert "wants a key: set ELEVENLABS_API_KEY" in capsys.readouterr().err
 
 
 def test_devices_need_a_sound_card(monkeypatch):

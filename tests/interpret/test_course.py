@@ -256,10 +256,11 @@ def test_what_the_model_takes_for_silence_is_let_go_after_a_while():
     def silent(first, samples):
         return replace(spoken(first, samples), no_speech=0.95)
 
-    course = Course(PLAIN)
-    words, windows = run(course, SOUND[: 60 * RATE], RATE, silent)
-    assert not words
-    assert max(len(window.samples) for _, window in windows) == 5 * RATE
+    for guards, longest_s in ((UNGUARDED, 5), (replace(UNGUARDED, silent_s=None), PLAIN.most_s)):
+        course = Course(replace(PLAIN, guards=guards))
+        words, windows = run(course, SOUND[: 60 * RATE], RATE, silent)
+        assert not words
+        assert max(len(window.samples) for _, window in windows) == longest_s * RATE
 
 
 def test_a_prompt_that_begins_a_loop_is_dropped_and_the_sound_written_again():

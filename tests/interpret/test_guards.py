@@ -77,6 +77,12 @@ def test_the_model_may_hear_no_speech(no_speech, log_probability, silent):
     assert not nobody_speaks(heard, Guards(no_speech=None, surely_no_speech=None))
 
 
+def test_without_a_limit_of_its_own_the_text_does_not_count():
+    alone = Guards(log_probability=None)
+    assert nobody_speaks(Hypothesis(no_speech=0.61, log_probability=-0.01), alone)
+    assert not nobody_speaks(Hypothesis(no_speech=0.59, log_probability=-9.0), alone)
+
+
 def test_a_text_that_repeats_itself():
     assert repeats_itself("and so on " * 10, Guards())
     assert not repeats_itself("ask not what your country can do for you", Guards())

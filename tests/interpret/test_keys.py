@@ -30,8 +30,8 @@ def test_p_goes_round_and_keeps_a_threshold():
     assert seen == [
         Confidence(threshold=0.7),
         Consensus(threshold=0.7),
-        LocalAgreement(),
         AlignAtt(),
+        LocalAgreement(),
         Offline(),
         Greedy(),
         Confidence(),

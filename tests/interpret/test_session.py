@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from simuljax.audio import RATE
+from simuljax.audio import RATE, AudioError
 from simuljax.decode.listener import Word
 from simuljax.eval.records import read_records, record_line
 from simuljax.interpret import Interpreting, session
@@ -119,6 +119,15 @@ def test_an_error_is_raised_and_what_was_said_is_written(monkeypatch, tmp_path, 
     assert record.delays == (100, 200, 300)
 
 
+def test_a_damaged_file_is_found_before_the_model_is_loaded(monkeypatch, tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.zeros(RATE, np.int16), RATE)
+    whole = (tmp_path / "a.wav").read_bytes()
+    (tmp_path / "a.wav").write_bytes(whole[: len(whole) // 2])
+    monkeypatch.setattr(session, "_interpreter", lambda *_: pytest.fail("the model was loaded"))
+    with pytest.raises(AudioError, match=r"a\.wav"):
+        session.run(Interpretation(audio=str(tmp_path / "a.wav")), Interpreting())
+
+
 def test_on_a_terminal_keys_change_settings_and_finish(tmp_path):
     """Sound comes from a pipe, keys from the terminal."""
     process, terminal = on_terminal(
@@ -150,7 +159,7 @@ def test_the_record_is_simulevals():
         "delays": [1000.0, 2000.0],
         "elapsed": [1005.0, 2005.0],
         "prediction_length": 2,
-        "reference": "",
+        "reference": None,
         "source": "talk.wav",
         "source_length": 2500.0,
     }

@@ -68,7 +68,7 @@ def test_with_a_voice_it_says_how_far_it_speaks():
 def test_everything_fits_into_eighty_columns():
     settings = Interpreting(policy=LocalAgreement())
     line = live_lines(shown(spoken_s=599, settings=settings), 80)[1]
-    assert line.endswith("lag 2.1 s  voice 9:59  local agreement 2  window 1 s")
+    assert line.endswith("lag 2.1 s  voice 9:59  local-agreement 2  window 1 s")
 
 
 @pytest.mark.parametrize("width", [4, 10, 31, 200])
@@ -150,8 +150,8 @@ def test_clock():
         (Confidence(threshold=0.9), "confidence 0.90"),
         (Confidence(by="log_probability"), "confidence 0.50 by log-probability"),
         (Consensus(), "consensus 0.50"),
-        (AlignAtt(), "alignatt 25"),
-        (LocalAgreement(), "local agreement 2"),
+        (AlignAtt(), "align-att 25"),
+        (LocalAgreement(), "local-agreement 2"),
     ],
 )
 def test_policies_have_names(policy, text):
