@@ -5,18 +5,18 @@ scores of the usual under another name, and a sweep over it would draw a curve o
 """
 
 from dataclasses import fields
-from typing import get_args
 
 from experiments.cascading import of_text
 from experiments.evaluation import Evaluation
 from experiments.experiment import ExperimentError
+from experiments.translating import check_model
 from simuljax.decode.options import Decoding, decides_early, without_effect
 from simuljax.models import config
-from simuljax.train.average import Which
 
 COUNTS = ("read_ms", "first", "repeats", "frames")
+CHECKPOINTS = ("best", "last", "averaged")
 LIVE = ("read_ms", "policy", "gather", "force_finish", "avoid_eos_while_reading", "inside")
-HEARD = ("read_ms", "predecision_ms", "units", "step_ms", "trailing", "inside", "audio")
+HEARD = ("read_ms", "predecision_ms", "units", "trailing", "inside", "audio")
 FOLLOWING = ("then_k", "then_threshold")
 SHARED = ("gather", "force_finish", "avoid_eos_while_reading")  # by both models of a cascade
 USUAL = {field.name: field.default for field in fields(Evaluation)}
@@ -28,10 +28,12 @@ def check(chosen: Evaluation) -> None:
         value = getattr(chosen, name)
         if value is not None and value < 1:
             raise ExperimentError(f"{_option(chosen, name)}: it counts from 1")
-    if chosen.checkpoint not in get_args(Which):
+    if chosen.checkpoint not in CHECKPOINTS:
         raise ExperimentError(
-            f"{_option(chosen, 'checkpoint')}: choose one of {', '.join(get_args(Which))}"
+            f"{_option(chosen, 'checkpoint')}: choose one of {', '.join(CHECKPOINTS)}"
         )
+    if chosen.branch == "text" and chosen.mode == "live":
+        raise ExperimentError("a text has no clock: say --mode streamed")
     chosen.search()
     _check_numbers(chosen)
     _check_together(chosen)
@@ -59,6 +61,11 @@ def _check_together(chosen: Evaluation) -> None:
     rules = (
         (chosen.mode == "offline", LIVE, "with --mode offline all is heard before a word"),
         (chosen.branch == "text", HEARD, "with --branch text nothing is heard"),
+        (
+            chosen.branch == "text" and chosen.policy == "wait-k",
+            ("step_ms",),
+            "a unit of a text is a word",
+        ),
         (chosen.then is None, FOLLOWING, "it is of the run that follows: give --then"),
         (chosen.units != "ctc", ("trailing",), "it is of words that are heard: give --units ctc"),
         (
@@ -76,17 +83,17 @@ def _check_together(chosen: Evaluation) -> None:
 def check_effects(
     chosen: Evaluation, model: config.Translator, then: config.Translator | None = None
 ) -> None:
-    """Refuses settings that are nothing to this model, or to that which follows it."""
+    """Refuses what this model has not, and what is nothing to it or to that which follows it."""
+    check_model(chosen, model)
     idle = idle_settings(chosen, model)
     if then is not None:
         second = idle_of_text(chosen, then)
         idle = {name: why for name, why in idle.items() if name not in SHARED or name in second}
         idle |= {name: why for name, why in second.items() if name in FOLLOWING}
-    for name, why in idle.items():
-        said = "inside" if name == "blocks" else name
-        raise ExperimentError(
-            f"{chosen.run}: {_option(chosen, said)} would change nothing: it {why}; leave it out"
-        )
+    if idle:
+        name, why = next(iter(idle.items()))
+        said = _option(chosen, "inside" if name == "blocks" else name)
+        raise ExperimentError(f"{chosen.run}: {said} would change nothing: it {why}; leave it out")
 
 
 def idle_settings(chosen: Evaluation, model: config.Translator) -> dict[str, str]:
@@ -108,7 +115,11 @@ def idle_of_text(chosen: Evaluation, model: config.Translator) -> dict[str, str]
         raise ExperimentError(f"{chosen.then}: {error}") from None
     own = {"k": "then_k", "threshold": "then_threshold"}
     named = {own.get(name, name): why for name, why in idle.items()}
-    if chosen.mode == "offline" and chosen.then_k is not None and model.monotonic.policy != "wait_k":
+    if (
+        chosen.mode == "offline"
+        and chosen.then_k is not None
+        and model.monotonic.policy != "wait_k"
+    ):
         named["then_k"] = "is of waiting, and with --mode offline nothing waits"
     return named
 

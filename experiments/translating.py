@@ -31,6 +31,7 @@ from simuljax.decode.simulate import simulate_speech, simulate_text, usual_liste
 from simuljax.eval import Record
 from simuljax.live import Translator as LiveTranslator
 from simuljax.live import Word, hear, with_step
+from simuljax.models import config
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.run import Run
@@ -145,18 +146,20 @@ def spoken(run: Run, chosen: Evaluation) -> Examples:
     examples = examples_of(corpus[chosen.split], vocabularies, run.told["corpus"]["task"])
     if not len(examples.split):
         raise ExperimentError(f"the split {chosen.split} of {corpus.directory} is empty")
-    if chosen.branch == "text" and run.model.text is None:
+    check_model(chosen, run.model)
+    return dataclasses.replace(examples, mute=chosen.branch == "text")
+
+
+def check_model(chosen: Evaluation, model: config.Translator) -> None:
+    """Refuses a branch that the model has not, and a policy that means nothing to it."""
+    if chosen.branch == "text" and model.text is None:
         raise ExperimentError(f"{chosen.run} has no text branch")
-    if chosen.branch == "speech" and run.model.speech is None:
+    if chosen.branch == "speech" and model.speech is None:
         raise ExperimentError(f"{chosen.run} has no speech branch: say --branch text")
     try:
-        check_policy(chosen.decides(), run.model, chosen.branch)
+        check_policy(chosen.decides(), model, chosen.branch)
     except PolicyError as error:
         raise ExperimentError(f"{chosen.run}: {error}") from None
-    if chosen.branch == "text" and chosen.mode == "live":
-        raise ExperimentError("a text has no clock: say --mode streamed")
-    chosen.search()  # says what is wrong with it now, and not at the first batch
-    return dataclasses.replace(examples, mute=chosen.branch == "text")
 
 
 def decode_batch(

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +11,37 @@ import tyro
 
 from simuljax.audio.sources import Pace, microphone, sound_file, standard_input
 from simuljax.cache import enable_compilation_cache
+from simuljax.decode.choosing import PolicyName, check_policy, make_policy
+from simuljax.decode.options import Decoding, without_effect
+from simuljax.decode.policies import Policy, PolicyError
 from simuljax.live import Stream, Translator, Word, load
+from simuljax.models.config import PreDecision
+from simuljax.run import RunError
+
+# Options of a policy, and what they are called there.
+OF_POLICY = {
+    "units": "units",
+    "step_ms": "step_ms",
+    "first_ms": "first_ms",
+    "tokens": "tokens",
+    "agree": "agree",
+    "last_frames": "frames",
+    "alpha": "alpha",
+    "layer": "layer",
+}
+# Without meaning for a file that is heard whole.
+OF_STREAMS = (
+    "pace",
+    "timeline",
+    "sentences",
+    "read_ms",
+    "predecision_ms",
+    "threshold",
+    "k",
+    "force_finish",
+    "avoid_eos_while_reading",
+    "policy",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +61,7 @@ class Listening:
     offline: bool = False
     """Hear the whole file first, then translate it."""
     beam: int = 1
-    """Hypotheses that are followed at once, with --offline."""
+    """Hypotheses that are followed at once, with --offline or --policy local-agreement."""
     checkpoint: Literal["best", "last", "averaged"] = "best"
     sentences: Literal["one", "many"] = "many"
     """Whether speech goes on after the model has ended a sentence."""
@@ -41,24 +71,113 @@ class Listening:
     """Step between decisions; by default as trained."""
     threshold: float = 0.5
     """On the probability of writing."""
+    k: int | None = None
+    """Of wait-k."""
+    force_finish: bool = False
+    """End-of-sentence before the sound has ended writes nothing, and reads on."""
+    avoid_eos_while_reading: bool = False
+    """The best other token in its place."""
+    policy: PolicyName | None = None
+    """What decides for a model that was trained offline, which else waits for the end."""
+    units: Literal["fixed", "ctc"] | None = None
+    """Of wait-k: a stretch of speech, or a word that the CTC head hears."""
+    step_ms: int | None = None
+    """Of wait-k: speech to a unit, and to a READ; of fixed-steps: s."""
+    first_ms: int | None = None
+    """Of fixed-steps: k."""
+    tokens: int | None = None
+    """Of fixed-steps: N, the most tokens to a step."""
+    agree: int | None = None
+    """Of local-agreement: hypotheses that must agree."""
+    last_frames: int | None = None
+    """Of align-att and ed-att: states at the end of what was heard."""
+    alpha: float | None = None
+    """Of ed-att: how much attention on them makes it wait."""
+    layer: int | None = None
+    """Of align-att and ed-att: the decoder layer, from 1; by default the mean of all."""
+
+    def decoding(self) -> Decoding:
+        """The choices of decoding; a ValueError says which cannot be."""
+        return Decoding(
+            threshold=self.threshold,
+            k=self.k if self.policy is None else None,
+            force_finish=self.force_finish,
+            avoid_eos_while_reading=self.avoid_eos_while_reading,
+            policy=self.decides(),
+        )
+
+    def decides(self) -> Policy | None:
+        """The policy with its options; None: the model decides."""
+        options = {of: getattr(self, name) for name, of in OF_POLICY.items()}
+        if self.policy is None:
+            given = [name for name in OF_POLICY if getattr(self, name) is not None]
+            if given:
+                raise PolicyError(f"{_option(given[0])} is of a policy: give a --policy too")
+            return None
+        beam = {"beam": self.beam} if self.policy == "local-agreement" else {}
+        try:
+            return make_policy(self.policy, options | beam | {"k": self.k})
+        except PolicyError as error:
+            raise PolicyError(f"--policy {self.policy}: {error}") from None
 
 
 def translate_command(chosen: Listening) -> Callable[[], None]:
     """Translate speech live: words appear as they are committed."""
-    if chosen.mic == (chosen.audio is not None):
-        print("simuljax: give a sound file, -, or --mic", file=sys.stderr)
-        raise SystemExit(2)
-    if chosen.beam > 1 and not chosen.offline:
-        print("simuljax: --beam needs --offline: committed words stay", file=sys.stderr)
-        raise SystemExit(2)
+    try:
+        check(chosen)
+    except ValueError as error:
+        print(f"simuljax: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
     return lambda: translate(chosen)
+
+
+def check(chosen: Listening) -> None:
+    """Refuses what does not go together, before anything is loaded."""
+    if chosen.mic == (chosen.audio is not None):
+        raise ValueError("give a sound file, -, or --mic")
+    if chosen.offline:
+        _check_offline(chosen)
+    elif chosen.beam > 1 and chosen.policy != "local-agreement":
+        raise ValueError(
+            "--beam needs --offline, or --policy local-agreement: committed words stay"
+        )
+    if chosen.pace != "fast" and (chosen.mic or chosen.audio == "-"):
+        raise ValueError("--pace is for files: what is heard live has its own")
+    for name in ("beam", "read_ms"):
+        value = getattr(chosen, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{_option(name)} {value}: it counts from 1")
+    chosen.decoding()
+    if chosen.predecision_ms is not None:
+        _check_step(chosen.predecision_ms)
+
+
+def _check_offline(chosen: Listening) -> None:
+    if chosen.mic or chosen.audio == "-":
+        raise ValueError("--offline hears a whole file first: give a sound file, or leave it out")
+    usual = {field.name: field.default for field in fields(chosen)}
+    for name in OF_STREAMS:
+        if getattr(chosen, name) != usual[name]:
+            raise ValueError(f"{_option(name)} is of speech that is heard live: not with --offline")
+
+
+def _check_step(ms: int) -> None:
+    try:
+        PreDecision(step_ms=ms)
+    except ValueError as error:
+        raise ValueError(f"--predecision-ms {ms}: {error}") from None
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def translate(chosen: Listening) -> None:
     """Loads the run, listens, shows."""
     enable_compilation_cache()
     translator = load(chosen.run, chosen.checkpoint)
-    if chosen.offline and chosen.audio not in (None, "-"):
+    if chosen.offline:
+        assert chosen.audio is not None
         print(translator.translate(chosen.audio, beam=chosen.beam))
         return
     stream = _stream(translator, chosen)
@@ -74,11 +193,18 @@ def translate(chosen: Listening) -> None:
 
 
 def _stream(translator: Translator, chosen: Listening) -> Stream:
+    decoding, model = chosen.decoding(), translator.run.model
+    try:
+        check_policy(decoding.policy, model)
+    except PolicyError as error:
+        raise RunError(f"{chosen.run}: {error}") from None
+    for name, why in without_effect(decoding, model).items():
+        raise RunError(f"{chosen.run}: {_option(name)} would change nothing: it {why}")
     return translator.stream(
         sentences=chosen.sentences,
         read_ms=chosen.read_ms,
         predecision_ms=chosen.predecision_ms,
-        threshold=chosen.threshold,
+        decoding=decoding,
     )
 
 

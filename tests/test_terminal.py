@@ -8,7 +8,10 @@ import soundfile
 
 from simuljax import terminal
 from simuljax.audio import RATE
+from simuljax.decode.options import Decoding
+from simuljax.decode.policies import AlignAtt, LocalAgreement, WaitK
 from simuljax.nn.monotonic import Monotonic
+from simuljax.run import RunError
 from simuljax.terminal import Listening, translate_command
 from tests.decode import small, spoken
 from tests.decode.streams import DECODING, SPEECH
@@ -53,6 +56,17 @@ def test_a_file_is_translated_as_it_is_heard(translator, tmp_path, capsys):
         ({}, "give a sound file, -, or --mic"),
         ({"audio": "a.wav", "mic": True}, "give a sound file, -, or --mic"),
         ({"audio": "a.wav", "beam": 3}, "--beam needs --offline"),
+        ({"audio": "a.wav", "threshold": 2.0}, "threshold is 2.0; it lies between 0 and 1"),
+        ({"audio": "a.wav", "predecision_ms": 50}, "--predecision-ms 50: "),
+        ({"audio": "a.wav", "read_ms": 0}, "--read-ms 0: it counts from 1"),
+        ({"audio": "-", "offline": True}, "--offline hears a whole file first"),
+        ({"mic": True, "offline": True}, "--offline hears a whole file first"),
+        ({"audio": "a.wav", "offline": True, "threshold": 0.3}, "not with --offline"),
+        ({"audio": "a.wav", "offline": True, "policy": "wait-k", "k": 3}, "not with --offline"),
+        ({"mic": True, "pace": "real"}, "--pace is for files"),
+        ({"audio": "a.wav", "policy": "wait-k"}, "--policy wait-k: wait-k needs k"),
+        ({"audio": "a.wav", "k": 0}, "k is 0"),
+        ({"audio": "a.wav", "alpha": 0.2}, "--alpha is of a policy"),
     ],
 )
 def test_bad_use_exits_2(tmp_path, capsys, given, problem):
@@ -60,3 +74,33 @@ def test_bad_use_exits_2(tmp_path, capsys, given, problem):
         translate_command(Listening(run=tmp_path, **given))
     assert exit.value.code == 2
     assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"k": 3}, Decoding(k=3)),
+        ({"policy": "wait-k", "k": 3, "units": "ctc"}, Decoding(policy=WaitK(k=3, units="ctc"))),
+        ({"policy": "align-att", "last_frames": 4}, Decoding(policy=AlignAtt(frames=4))),
+        ({"policy": "local-agreement", "beam": 5}, Decoding(policy=LocalAgreement(beam=5))),
+        ({"force_finish": True}, Decoding(force_finish=True)),
+    ],
+)
+def test_who_decides(tmp_path, given, wanted):
+    chosen = Listening(run=tmp_path, audio="a.wav", **given)
+    translate_command(chosen)
+    assert chosen.decoding() == wanted
+
+
+@pytest.mark.parametrize(
+    ("policy", "given", "problem"),
+    [
+        ("learnt", {"k": 3}, "--k would change nothing"),
+        ("learnt", {"policy": "wait-k", "k": 3}, "decides by itself"),
+        ("offline", {"threshold": 0.3}, "--threshold would change nothing"),
+    ],
+)
+def test_what_is_nothing_to_the_model_is_refused(tmp_path, policy, given, problem):
+    made = spoken.translator(speech=SPEECH, monotonic=Monotonic(policy=policy))
+    with pytest.raises(RunError, match=problem):
+        terminal._stream(made, Listening(run=tmp_path, audio="a.wav", **given))

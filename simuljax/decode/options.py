@@ -7,11 +7,13 @@ from typing import Literal, get_args
 import jax.numpy as jnp
 
 from simuljax.decode.policies import Policy, PolicyError, WaitK
+from simuljax.models import config
 from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.pointers import Rule
 from simuljax.text import Words
 
 Gather = Literal["any", "majority", "mean"]
+Branch = Literal["speech", "text"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,10 @@ class LengthLimit:
 
     ratio: float = 1.5
     constant: int = 10
+
+    def __post_init__(self) -> None:
+        if min(self.ratio, self.constant) < 0:
+            raise ValueError(f"{self}: ratio and constant are from 0")
 
     def of(self, states: int) -> int:
         """The limit for so many states."""
@@ -107,3 +113,46 @@ class Decoding:
         """The rest, which is compiled in."""
         policy = None if self.policy is None else self.policy.fixed()
         return replace(self, threshold=0.5, k=None, policy=policy)
+
+
+def decides_early(decoding: Decoding, model: config.Translator, branch: Branch = "speech") -> bool:
+    """Whether anything can be written before the end of a source that comes by and by."""
+    groups = model.decoder == "caat" and branch == "speech"
+    return decoding.policy is not None or groups or _heads_decide(model.monotonic)
+
+
+def _heads_decide(monotonic: Monotonic) -> bool:
+    """Those that count words attend to everything, and leave the decision to a policy."""
+    counts_words = monotonic.policy == "wait_k" and monotonic.counts == "words"
+    return monotonic.policy != "offline" and not counts_words
+
+
+def without_effect(
+    decoding: Decoding,
+    model: config.Translator,
+    *,
+    source: Literal["live", "whole"] = "live",
+    branch: Branch = "speech",
+) -> dict[str, str]:
+    """What is not as usual in these choices and yet changes nothing, with the reason."""
+    own, live = model.monotonic, source == "live"
+    learnt = own.policy == "learnt" and decoding.policy is None
+    waits = own.policy == "wait_k" and _heads_decide(own) and decoding.policy is None
+    caat = model.decoder == "caat" and decoding.policy is None and branch == "speech"
+    flags = live and decides_early(decoding, model, branch) and not caat
+    heads = f"is of heads that have learnt to decide, and here none has (policy {own.policy!r})"
+    early = "is of tokens that may be written before the source ends, and here that is no choice"
+    reasons = {
+        "threshold": (learnt, heads),
+        "gather": (learnt and live, heads if live else "is of heads that wait for more to come"),
+        "k": (waits, "is of models that count tokens by wait-k, or of the policy wait-k"),
+        "blocks": (caat and live, "is of CAAT, while it listens and no other policy decides"),
+        "force_finish": (flags, early),
+        "avoid_eos_while_reading": (flags, early),
+    }
+    usual = Decoding()
+    return {
+        name: why
+        for name, (works, why) in reasons.items()
+        if not works and getattr(decoding, name) != getattr(usual, name)
+    }

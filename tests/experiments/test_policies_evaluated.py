@@ -84,8 +84,10 @@ def test_on_the_command_line(trained, capsys):
     given = ["--policy", "align-att", "--branch", "text", "--sweep", "last_frames=1,3"]
     cli.main(["evaluate", str(trained), *given, "--force-finish"])
     assert "finish-align-att-f3" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="fixed-steps needs first_ms and step_ms and tokens"):
+    with pytest.raises(SystemExit) as refused:
         cli.main(["evaluate", str(trained), "--policy", "fixed-steps"])
+    assert refused.value.code == 2
+    assert "fixed-steps needs first_ms and step_ms and tokens" in capsys.readouterr().err
 
 
 def test_refused_before_anything_is_translated(trained):
