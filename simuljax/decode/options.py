@@ -27,8 +27,8 @@ class LengthLimit:
     constant: int = 10
 
     def __post_init__(self) -> None:
-        if min(self.ratio, self.constant) < 0:
-            raise ValueError(f"{self}: ratio and constant are from 0")
+        if self.ratio < 0:
+            raise ValueError(f"{self}: the ratio is from 0")
 
     def of(self, states: int) -> int:
         """The limit for so many states."""
