@@ -5,8 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from simuljax.losses.cross_entropy import PerExample
-from simuljax.losses.ctc_paths import MAX_LANES, Way, log_likelihood
-from simuljax.ops.alignment import has_kernels
+from simuljax.losses.ctc_paths import log_likelihood
 from simuljax.ops.recurrence import vary_alike
 
 
@@ -29,7 +28,7 @@ def ctc(
     states = jnp.where(possible, state_length, logits.shape[1])
     last = jnp.where(possible, 2 * label_length, 0)
     emission, skip, states, last = vary_alike(emission, skip, states, last)
-    value = -log_likelihood(emission, skip, states, last, _way(emission.shape[2]))
+    value = -log_likelihood(emission, skip, states, last)
     value = jnp.where(possible, value, 0)
     return value, jnp.where(possible, label_length, 0).astype(jnp.float32)
 
@@ -40,10 +39,6 @@ def _between_blanks(labels, blank):
     with_blanks = jnp.pad(spaced, ((0, 0), (0, 1)), constant_values=blank)
     before = jnp.pad(with_blanks, ((0, 0), (2, 0)), constant_values=blank)[:, :-2]
     return with_blanks, (with_blanks != blank) & (with_blanks != before)
-
-
-def _way(labels: int) -> Way:
-    return "kernel" if has_kernels() and labels <= MAX_LANES else "scan"
 
 
 def fits(

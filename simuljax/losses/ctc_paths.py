@@ -4,9 +4,12 @@
     beta[t,u]  = log(exp b[t+1,u] + exp b[t+1,u+1] + skip[u+2] exp b[t+1,u+2]),   b = beta + e
     d log P / d e[t,u] = exp(alpha[t,u] + beta[t,u] - log P)
 
-u counts labels with blanks around them, e are their log-probabilities. On a GPU, a scan would start
-several kernels for each of hundreds of states: there a sentence is one program, with a lane for
-every u, which asks its neighbours through a small buffer. Dimension key: B sentences, T states, U.
+u counts labels with blanks around them, e are their log-probabilities. On a GPU, a scan starts
+several kernels for each of hundreds of states; with `way="kernel"` a sentence is one program, with
+a lane for every u, which asks its neighbours through a small buffer. It is not what the loss takes:
+it has been interpreted and lowered, but not run on a GPU yet.
+
+Dimension key: B sentences, T states, U.
 """
 
 import functools
@@ -19,7 +22,6 @@ from jax.experimental.pallas import triton as plt
 from jaxtyping import Array, Bool, Float, Int
 
 NEVER = -1e30  # log 0, without its NaNs
-MAX_LANES = 2048  # labels and blanks of a sentence that fit in a program
 Way = Literal["scan", "kernel", "interpret"]
 
 

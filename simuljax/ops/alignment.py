@@ -178,23 +178,12 @@ def _device():
     return default if isinstance(default, jax.Device) else jax.devices(default)[0]
 
 
-def has_kernels() -> bool:
-    """Whether kernels run where a computation without placed inputs does."""
-    return _obstacle_to_kernels() is None
-
-
-def _obstacle_to_kernels() -> str | None:
+def _obstacle_to_kernel(shape, dtype) -> str | None:
     device = _device()
     if device.platform != "gpu":
         return f"the kernel needs a CUDA device and this is {device.platform}"
     if not re.match(r"[89]|\d\d", str(getattr(device, "compute_capability", ""))):
         return f"the kernel needs compute capability 8.0 and this is {device.device_kind}"
-    return None
-
-
-def _obstacle_to_kernel(shape, dtype) -> str | None:
-    if obstacle := _obstacle_to_kernels():
-        return obstacle
     if dtype.itemsize > 4:
         return f"the kernel computes in float32 and p is {dtype}"
     if shape[-2] > MAX_TARGETS:
