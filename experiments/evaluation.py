@@ -10,7 +10,7 @@ import tyro
 
 from experiments.experiment import ExperimentError
 from simuljax.decode.beam import Beam
-from simuljax.decode.choosing import PolicyName, make_policy
+from simuljax.decode.choosing import PolicyOptions
 from simuljax.decode.options import Blocks, Decoding, LengthLimit
 from simuljax.decode.policies import Policy, PolicyError
 
@@ -70,25 +70,10 @@ NAMED = {
     "then_k": "k{}",
     "then_threshold": "p{:g}",
 }
-# Options of a policy, and what they are called there; k is wait-k's, whoever decides.
-OF_POLICY = {
-    "units": "units",
-    "step_ms": "step_ms",
-    "convention": "convention",
-    "trailing": "trailing",
-    "first_ms": "first_ms",
-    "tokens": "tokens",
-    "agree": "agree",
-    "last_frames": "frames",
-    "alpha": "alpha",
-    "layer": "layer",
-    "heads": "heads",
-    "scores": "scores",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(PolicyOptions):
     """What is translated, and how."""
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -108,8 +93,6 @@ class Evaluation:
     """Step between decisions; by default as trained."""
     threshold: float = 0.5
     """On the probability of writing."""
-    k: int | None = None
-    """Of wait-k."""
     gather: Literal["any", "majority", "mean"] = "any"
     force_finish: bool = False
     avoid_eos_while_reading: bool = False
@@ -119,32 +102,6 @@ class Evaluation:
     """Of a beam: scores are log p / length ** this; by default 1."""
     inside: int | None = None
     """Of CAAT, streamed: hypotheses inside a group; by default 5, and 1 is greedy."""
-    policy: PolicyName | None = None
-    """What decides for a model that was trained offline, which else waits for the end."""
-    units: Literal["fixed", "ctc"] | None = None
-    """Of wait-k: a stretch of speech, or a word that the CTC head hears."""
-    step_ms: int | None = None
-    """Of wait-k: speech to a unit, and to a READ; of fixed-steps: s."""
-    convention: Literal["papi", "stacl"] | None = None
-    """Of wait-k: the first word follows k + 1 units, or k."""
-    trailing: Literal["count", "leave"] | None = None
-    """Of wait-k: whether a word that may be unfinished has been heard."""
-    first_ms: int | None = None
-    """Of fixed-steps: k."""
-    tokens: int | None = None
-    """Of fixed-steps: N, the most tokens to a step."""
-    agree: int | None = None
-    """Of local-agreement: hypotheses that must agree."""
-    last_frames: int | None = None
-    """Of align-att and ed-att: states at the end of what was heard."""
-    alpha: float | None = None
-    """Of ed-att: how much attention on them makes it wait."""
-    layer: int | None = None
-    """Of align-att and ed-att: the decoder layer, from 1; by default the mean of all."""
-    heads: int | None = None
-    """Of align-att and ed-att: the head, from 1; by default the mean of all."""
-    scores: Literal["paper", "release"] | None = None
-    """Of align-att and ed-att: attention as in the papers, or as in their authors' code."""
     length_ratio: float | None = None
     """The most tokens per state of the source (40 ms, or a piece); by default 1.5."""
     length_constant: int | None = None
@@ -184,20 +141,10 @@ class Evaluation:
 
     def decides(self) -> Policy | None:
         """The policy with its options; None: the model decides."""
-        options = {of: getattr(self, name) for name, of in OF_POLICY.items()}
-        if self.policy is None:
-            given = [name for name in OF_POLICY if getattr(self, name) is not None]
-            if given:
-                option = given[0].replace("_", "-")
-                raise ExperimentError(f"--{option} is of a policy: give a --policy too")
-            return None
-        options["k"] = self.k
-        if self.policy == "local-agreement":
-            options["beam"] = self.beam
         try:
-            return make_policy(self.policy, options)
+            return self.chosen_policy(beam=self.beam)
         except PolicyError as error:
-            raise ExperimentError(f"--policy {self.policy}: {error}") from None
+            raise ExperimentError(str(error)) from None
 
     def search(self) -> Beam | None:
         """The choices of beam search; None: greedy decoding."""

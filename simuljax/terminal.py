@@ -11,24 +11,13 @@ import tyro
 
 from simuljax.audio.sources import Pace, microphone, sound_file, standard_input
 from simuljax.cache import enable_compilation_cache
-from simuljax.decode.choosing import PolicyName, check_policy, make_policy
+from simuljax.decode.choosing import PolicyOptions, check_policy
 from simuljax.decode.options import Decoding, without_effect
-from simuljax.decode.policies import Policy, PolicyError
+from simuljax.decode.policies import PolicyError
 from simuljax.live import Stream, Translator, Word, load
 from simuljax.models.config import PreDecision
 from simuljax.run import RunError
 
-# Options of a policy, and what they are called there.
-OF_POLICY = {
-    "units": "units",
-    "step_ms": "step_ms",
-    "first_ms": "first_ms",
-    "tokens": "tokens",
-    "agree": "agree",
-    "last_frames": "frames",
-    "alpha": "alpha",
-    "layer": "layer",
-}
 # Without meaning for a file that is heard whole.
 OF_STREAMS = (
     "pace",
@@ -45,7 +34,7 @@ OF_STREAMS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listening:
+class Listening(PolicyOptions):
     """What is heard, and how words are shown."""
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -71,30 +60,10 @@ class Listening:
     """Step between decisions; by default as trained."""
     threshold: float = 0.5
     """On the probability of writing."""
-    k: int | None = None
-    """Of wait-k."""
     force_finish: bool = False
     """End-of-sentence before the sound has ended writes nothing, and reads on."""
     avoid_eos_while_reading: bool = False
     """The best other token in its place."""
-    policy: PolicyName | None = None
-    """What decides for a model that was trained offline, which else waits for the end."""
-    units: Literal["fixed", "ctc"] | None = None
-    """Of wait-k: a stretch of speech, or a word that the CTC head hears."""
-    step_ms: int | None = None
-    """Of wait-k: speech to a unit, and to a READ; of fixed-steps: s."""
-    first_ms: int | None = None
-    """Of fixed-steps: k."""
-    tokens: int | None = None
-    """Of fixed-steps: N, the most tokens to a step."""
-    agree: int | None = None
-    """Of local-agreement: hypotheses that must agree."""
-    last_frames: int | None = None
-    """Of align-att and ed-att: states at the end of what was heard."""
-    alpha: float | None = None
-    """Of ed-att: how much attention on them makes it wait."""
-    layer: int | None = None
-    """Of align-att and ed-att: the decoder layer, from 1; by default the mean of all."""
 
     def decoding(self) -> Decoding:
         """The choices of decoding; a ValueError says which cannot be."""
@@ -103,22 +72,8 @@ class Listening:
             k=self.k if self.policy is None else None,
             force_finish=self.force_finish,
             avoid_eos_while_reading=self.avoid_eos_while_reading,
-            policy=self.decides(),
+            policy=self.chosen_policy(beam=self.beam),
         )
-
-    def decides(self) -> Policy | None:
-        """The policy with its options; None: the model decides."""
-        options = {of: getattr(self, name) for name, of in OF_POLICY.items()}
-        if self.policy is None:
-            given = [name for name in OF_POLICY if getattr(self, name) is not None]
-            if given:
-                raise PolicyError(f"{_option(given[0])} is of a policy: give a --policy too")
-            return None
-        beam = {"beam": self.beam} if self.policy == "local-agreement" else {}
-        try:
-            return make_policy(self.policy, options | beam | {"k": self.k})
-        except PolicyError as error:
-            raise PolicyError(f"--policy {self.policy}: {error}") from None
 
 
 def translate_command(chosen: Listening) -> Callable[[], None]:

@@ -23,6 +23,21 @@ NAMES: dict[str, type[Policy]] = {
     "ed-att": EDAtt,
 }
 PolicyName = Literal["wait-k", "fixed-steps", "local-agreement", "align-att", "ed-att"]
+# Options of a policy, and what they are called there; k is wait-k's, whoever decides.
+OF_POLICY = {
+    "units": "units",
+    "step_ms": "step_ms",
+    "convention": "convention",
+    "trailing": "trailing",
+    "first_ms": "first_ms",
+    "tokens": "tokens",
+    "agree": "agree",
+    "last_frames": "frames",
+    "alpha": "alpha",
+    "layer": "layer",
+    "heads": "heads",
+    "scores": "scores",
+}
 
 
 def make_policy(name: str, options: dict[str, Any]) -> Policy:
@@ -39,6 +54,57 @@ def make_policy(name: str, options: dict[str, Any]) -> Policy:
     if lacks:
         raise PolicyError(f"{name} needs {' and '.join(lacks)}")
     return kind(**given)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolicyOptions:
+    """A policy as a command line names it."""
+
+    k: int | None = None
+    """Of wait-k."""
+    policy: PolicyName | None = None
+    """What decides for a model that was trained offline, which else waits for the end."""
+    units: Literal["fixed", "ctc"] | None = None
+    """Of wait-k: a stretch of speech, or a word that the CTC head hears."""
+    step_ms: int | None = None
+    """Of wait-k: speech to a unit, and to a READ; of fixed-steps: s."""
+    convention: Literal["papi", "stacl"] | None = None
+    """Of wait-k: the first word follows k + 1 units, or k."""
+    trailing: Literal["count", "leave"] | None = None
+    """Of wait-k: whether a word that may be unfinished has been heard."""
+    first_ms: int | None = None
+    """Of fixed-steps: k."""
+    tokens: int | None = None
+    """Of fixed-steps: N, the most tokens to a step."""
+    agree: int | None = None
+    """Of local-agreement: hypotheses that must agree."""
+    last_frames: int | None = None
+    """Of align-att and ed-att: states at the end of what was heard."""
+    alpha: float | None = None
+    """Of ed-att: how much attention on them makes it wait."""
+    layer: int | None = None
+    """Of align-att and ed-att: the decoder layer, from 1; by default the mean of all."""
+    heads: int | None = None
+    """Of align-att and ed-att: the head, from 1; by default the mean of all."""
+    scores: Literal["paper", "release"] | None = None
+    """Of align-att and ed-att: attention as in the papers, or as in their authors' code."""
+
+    def chosen_policy(self, *, beam: int | None = None) -> Policy | None:
+        """The policy with its options; None: the model decides. `beam` is of local agreement."""
+        if self.policy is None:
+            for name in OF_POLICY:
+                if getattr(self, name) is not None:
+                    raise PolicyError(
+                        f"--{name.replace('_', '-')} is of a policy: give a --policy too"
+                    )
+            return None
+        options = {of: getattr(self, name) for name, of in OF_POLICY.items()} | {"k": self.k}
+        if self.policy == "local-agreement":
+            options["beam"] = beam
+        try:
+            return make_policy(self.policy, options)
+        except PolicyError as error:
+            raise PolicyError(f"--policy {self.policy}: {error}") from None
 
 
 def check_policy(policy: Policy | None, model: config.Translator, branch: str = "speech") -> None:
