@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.ablation import Ablation
+from experiments.ablation_zaidi import STEPS
 from experiments.evaluation import Evaluation
 from experiments.experiment import RUNS, Experiment
 from experiments.zaidi_multi30k import EXPERIMENTS
@@ -51,4 +52,5 @@ ABLATION = Ablation(
         "closed_form": ("closed_form_lambda_0.1",),
     },
     evaluations=(Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY)),
+    own={"dar_lambda_0.1": STEPS, "closed_form_lambda_0.1": STEPS},
 )

@@ -27,4 +27,5 @@ ABLATION = replace(
         Evaluation(run=Path(), corpus=NATURAL, mode="offline", name="natural-offline"),
         Evaluation(run=Path(), corpus=NATURAL, name="natural-streamed"),
     ),
+    own={},
 )

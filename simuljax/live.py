@@ -37,7 +37,7 @@ from simuljax.models import config
 from simuljax.models.translator import Translator as Network
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.run import Run, RunError, learnt, open_run
-from simuljax.text import EOS, Words
+from simuljax.text import EOS, Words, WordStream
 from simuljax.train.average import Loaded, Which
 
 hear = jax.jit(features_of, static_argnums=1)  # compiled once per shape, whoever asks
@@ -152,7 +152,7 @@ class Translator:
         """The books of one stream."""
         policy = chosen.decoding.policy
         return Listener(
-            self.run.target,
+            self.nothing_written,
             read=self.read_size(chosen),
             most=chosen.limits.states * STATE,
             sentences=chosen.sentences,
@@ -171,6 +171,11 @@ class Translator:
         speech, policy = self.run.model.speech, chosen.decoding.policy
         streams = speech is not None and speech.kind == "streaming"
         return streams and (policy is None or policy.is_incremental)
+
+    @functools.cached_property
+    def nothing_written(self) -> WordStream:
+        """Where every sentence begins; to know where words end takes a walk over the vocabulary."""
+        return WordStream.begin(self.run.target)
 
     @functools.cached_property
     def words(self) -> Words:

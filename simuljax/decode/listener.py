@@ -18,7 +18,7 @@ import numpy as np
 
 from simuljax.audio import RATE, Incoming
 from simuljax.nn.subsampling import STRIDE
-from simuljax.text import EOS, Vocabulary, WordStream
+from simuljax.text import EOS, WordStream
 
 MS = RATE // 1000  # samples
 STATE = 10 * STRIDE * MS
@@ -57,7 +57,7 @@ class Listener:
 
     def __init__(
         self,
-        target: Vocabulary,
+        words: WordStream,
         *,
         read: int,
         most: int,
@@ -67,9 +67,10 @@ class Listener:
     ):
         """READs of `read` samples; sentences of at most `most`, at 16 kHz.
 
-        The first READ of a sentence is of `first` samples, if given.
+        Every sentence goes on from `words`, which have seen nothing. Its first READ is of `first`
+        samples, if given.
         """
-        self.target, self.sentences, self.read = target, sentences, read
+        self.blank, self.sentences, self.read = words, sentences, read
         self.first = first or read
         self.most = max(1, most // read - 1) * read
         self.incoming, self.rate = Incoming(rate), rate
@@ -80,7 +81,7 @@ class Listener:
         self.pushes: deque[Push] = deque()  # those not heard to their ends
         self.needed = Push(until=0, ms=0.0, at=0.0)  # the one that words written now waited for
         self.reach = 0  # states of the sentence that were attended to
-        self.words = WordStream.begin(target)
+        self.words = words
         self.anew, self.ended, self.finished = True, False, False
 
     @property
@@ -174,5 +175,5 @@ class Listener:
             return words
         self.again = np.concatenate([rest, self.again])
         self.sentence, self.reach, self.anew = self.sentence[:0], 0, True
-        self.words = WordStream.begin(self.target)
+        self.words = self.blank
         return words

@@ -24,7 +24,7 @@ from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.profile import live, parts
-from simuljax.profile.measure import copy_gb_per_s
+from simuljax.profile.measure import copy_gb_per_s, say
 from simuljax.profile.train import ONE_BY_ONE, PRESETS, on_gpu
 
 AT_ONCE = 24  # tokens of a step that has much to write
@@ -144,9 +144,12 @@ def compile_step(
     """The step for a batch, and the seconds that it took to compile."""
     state = decoder.init(learnt, batch)
     lowered = jax.jit(decoder.step, donate_argnums=1).lower(learnt, state, sound(config, batch, 0))
+    say(f"compiling the step of {batch}")
     start = time.perf_counter()
     compiled = lowered.compile(compiler_options=options)
-    return compiled, time.perf_counter() - start
+    took = time.perf_counter() - start
+    say(f"compiled in {took:.0f} s; timing it")
+    return compiled, took
 
 
 def sound(config: DecodeProfile, batch: int, read: int | None) -> Chunk:

@@ -7,7 +7,7 @@ percentiles together are shorter than a READ.
 """
 
 import dataclasses
-import heapq
+import itertools
 import time
 from typing import Any
 
@@ -16,7 +16,8 @@ import numpy as np
 from simuljax.decode.engine import Behind, Engine, Seat
 from simuljax.decode.listener import MS, STATE, Listener
 from simuljax.decode.stream import Learnt, StreamingDecoder
-from simuljax.text import Vocabulary, VocabularyConfig, learn
+from simuljax.profile.measure import say
+from simuljax.text import Vocabulary, VocabularyConfig, WordStream, learn
 
 
 def profile(
@@ -28,13 +29,15 @@ def profile(
     seconds: float,
 ) -> dict[str, Any]:
     """So many streams for so long, their READs spread evenly over time."""
-    vocabulary = meaningless(decoder.model.config.target_vocabulary)
+    words = WordStream.begin(meaningless(decoder.model.config.target_vocabulary))
     most = decoder.limits.states * STATE
 
     def books() -> Listener:
-        return Listener(vocabulary, read=read_ms * MS, most=most, sentences="one")
+        return Listener(words, read=read_ms * MS, most=most, sentences="one")
 
+    say(f"compiling the step of {streams}")
     engine = Engine(decoder, learnt, books, streams=streams)
+    say(f"timing {streams} streams for {seconds:.0f} s")
     with engine:
         speakers = Speakers(engine, streams, read_ms, utterance_s)
         speakers.speak(2.0)  # warms up
@@ -67,59 +70,50 @@ def meaningless(size: int) -> Vocabulary:
     return learn(text, VocabularyConfig(kind="characters", size=size))
 
 
-@dataclasses.dataclass(order=True)
-class Turn:
-    """The next READ of a stream."""
+@dataclasses.dataclass
+class Speaker:
+    """One stream: where its utterance is heard, and how many of its READs were said."""
 
-    due: float
-    stream: int
-    seat: Seat | None = dataclasses.field(default=None, compare=False)
-    said: int = dataclasses.field(default=0, compare=False)
+    said: int
+    seat: Seat | None = None
 
 
 class Speakers:
-    """All of them, in one thread."""
+    """All of them, in one thread: they take turns, and a READ later all over again."""
 
     def __init__(self, engine: Engine, streams: int, read_ms: int, utterance_s: float):
         self.engine, self.read_s = engine, read_ms / 1000
         self.reads = int(utterance_s / self.read_s)
         random = np.random.default_rng(0)
         self.sound = random.integers(-9_999, 9_999, read_ms * MS).astype(np.int16)
-        now = time.perf_counter()
         # Utterances begin at all times, so that not all of them end at once.
         said = random.integers(0, self.reads, streams)
-        self.turns = [
-            Turn(due=now + self.read_s * i / streams, stream=i, said=int(said[i]))
-            for i in range(streams)
-        ]
+        self.turns = itertools.cycle([Speaker(said=int(count)) for count in said])
+        self.apart_s = self.read_s / streams
         self.refused = 0
 
     def speak(self, seconds: float) -> list[float]:
         """What is due in so long, from now on; gives by how much each push was done late, in ms."""
-        behind = max(0.0, time.perf_counter() - self.turns[0].due)
-        for turn in self.turns:
-            turn.due += behind
-        end, late = self.turns[0].due + seconds, []
-        while self.turns[0].due < end:
-            turn = heapq.heappop(self.turns)
-            time.sleep(max(0.0, turn.due - time.perf_counter()))
-            self._push(turn)
-            late.append((time.perf_counter() - turn.due) * 1e3)
-            turn.due += self.read_s
-            heapq.heappush(self.turns, turn)
+        start, late = time.perf_counter(), []
+        for count in range(int(seconds / self.apart_s)):
+            due = start + count * self.apart_s
+            if (early := due - time.perf_counter()) > 0:
+                time.sleep(early)
+            self._push(next(self.turns))
+            late.append((time.perf_counter() - due) * 1e3)
         return late
 
-    def _push(self, turn: Turn) -> None:
-        if turn.seat is None:
-            turn.seat = self.engine.open()
+    def _push(self, speaker: Speaker) -> None:
+        if speaker.seat is None:
+            speaker.seat = self.engine.open()
         try:
-            turn.seat.push(self.sound)
+            speaker.seat.push(self.sound)
         except Behind:
             self.refused += 1
-        turn.said += 1
-        if turn.said >= self.reads:
-            turn.seat.leave()
-            turn.seat, turn.said = None, 0
+        speaker.said += 1
+        if speaker.said >= self.reads:
+            speaker.seat.leave()
+            speaker.seat, speaker.said = None, 0
 
 
 def line(row: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+import sys
 import time
 from collections.abc import Callable
 
@@ -20,6 +21,11 @@ class Measurement:
     compile_s: float
     temp_mib: float  # what it needs beside its inputs and outputs
     kernels: int  # instructions of the compiled module's entry that launch something
+
+
+def say(what: str) -> None:
+    """Compiling takes minutes, and nobody should wonder."""
+    print(what, file=sys.stderr, flush=True)
 
 
 def measure(function: Callable, *args, rounds: int = 5, round_s: float = 0.1) -> Measurement:

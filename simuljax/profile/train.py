@@ -1,7 +1,6 @@
 """`simuljax profile train`: one update of a preset at a given shape, by part."""
 
 import dataclasses
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from simuljax.models import config, presets
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.profile import parts
+from simuljax.profile.measure import say
 from simuljax.train.flops import BACKWARD, forward_flops, peak_flops
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
@@ -85,12 +85,14 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     ms = call.best_ms(config.updates)
     say(f"{ms:.1f} ms; compiling it again for a trace whose kernels have names")
     named = lowered.compile(compiler_options=ONE_BY_ONE) if on_gpu() else compiled
+    say("tracing it")
     named_call = Repeated(named, call.state, batch, weights, seed)
     named_call()
     traced = parts.trace(named_call, 3, trace)
     origin = parts.origins(named.as_text() or "")
     memory = compiled.memory_analysis()
     state = named_call.state
+    say("compiling the forward pass, to count its operations")
     forward = forward_flops(replicas.wrap(update.validate), state, batch)
     flops, device = (1 + BACKWARD) * forward, jax.devices()[0].device_kind
     peak = peak_flops(device)
@@ -183,11 +185,6 @@ def build(chosen: TrainProfile) -> Update:
         optimiser=Optimiser().build(),
         statistics=Statistics(mean=zeros + 8, std=ones * 4, frames=1),
     )
-
-
-def say(what: str) -> None:
-    """Compiling takes minutes, and nobody should wonder."""
-    print(what, file=sys.stderr, flush=True)
 
 
 def first_state(update: Update) -> TrainState:

@@ -10,17 +10,18 @@ import pytest
 from simuljax.audio import AudioError
 from simuljax.decode.engine import Behind, Engine, EngineFull
 from simuljax.decode.listener import Listener, Sentences
-from simuljax.text import VocabularyConfig, learn
+from simuljax.text import VocabularyConfig, WordStream, learn
 from tests.decode.streams import Streams
 
 ROWS = 4
 READ = 1600
 WORDS = [" ".join(pair) for pair in itertools.permutations("abcdefghijk", 2)]
 VOCABULARY = learn(WORDS, VocabularyConfig(kind="unigram", size=30))
+BLANK = WordStream.begin(VOCABULARY)
 
 
 def books(sentences: Sentences = "one") -> Listener:
-    return Listener(VOCABULARY, read=READ, most=60 * 640, sentences=sentences)
+    return Listener(BLANK, read=READ, most=60 * 640, sentences=sentences)
 
 
 @pytest.fixture(scope="module")
