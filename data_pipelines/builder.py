@@ -141,7 +141,7 @@ def write_shards(shards: Mapping[str, Sequence[Shard]], workers: int | None = No
     context.set_forkserver_preload(["data_pipelines.shard"])
     with (
         ProcessPoolExecutor(
-            max_workers=min(workers or len(os.sched_getaffinity(0)), max(1, len(todo))),
+            max_workers=min(processes(workers), max(1, len(todo))),
             mp_context=context,
             initializer=_end_with_parent,
         ) as pool,
@@ -162,6 +162,13 @@ def write_shards(shards: Mapping[str, Sequence[Shard]], workers: int | None = No
         except BaseException:
             pool.shutdown(cancel_futures=True)  # else the error is told when all else is done
             raise
+
+
+def processes(workers: int | None) -> int:
+    """As many as asked for; by default one for each core."""
+    if workers is not None and workers < 1:
+        raise CorpusError(f"workers is {workers}: it must be 1 or more; leave it out for all cores")
+    return workers or len(os.sched_getaffinity(0))
 
 
 def reports(shards: Iterable[Shard]) -> list[ShardReport]:

@@ -1,6 +1,5 @@
 """The commands `simuljax prepare` and `simuljax speak`."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import tyro
 
 from data_pipelines import plan
 from data_pipelines.batches import Vocabularies, tokenised
+from data_pipelines.builder import processes
 from data_pipelines.corpora import (
     CoVoST2,
     EuroparlST,
@@ -25,6 +25,7 @@ from data_pipelines.corpora import (
     Tsv,
 )
 from data_pipelines.corpora.spoken import Engine, text_corpus
+from data_pipelines.phrasebook.corpus import check_counts
 from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.prepared import PreparedCorpus
 from data_pipelines.shapes import Budget
@@ -32,7 +33,7 @@ from data_pipelines.shard import Limits
 from data_pipelines.summary import describe
 from data_pipelines.transform import Transform
 from data_pipelines.utterance import CorpusError
-from simuljax.text import VocabularyConfig, learn
+from simuljax.text import SPECIALS, VocabularyConfig, learn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,14 @@ class Preview:
     """Frames of 10 ms in a global batch."""
     vocabulary: int = 8_000
     """Size of the unigram vocabularies that count the tokens."""
+
+    def __post_init__(self) -> None:
+        if self.frames_per_batch < 1:
+            raise CorpusError(f"frames_per_batch is {self.frames_per_batch}: it must be positive")
+        if self.vocabulary <= len(SPECIALS):
+            raise CorpusError(
+                f"vocabulary is {self.vocabulary}: the special pieces alone take {len(SPECIALS)}"
+            )
 
 
 Named = (
@@ -81,8 +90,12 @@ def prepare_command(
         workers: Processes; by default one for each core.
     """
     if from_ is None and not isinstance(corpus, Phrasebook):
-        print(f"simuljax: {corpus.name} needs --from, the place of your copy", file=sys.stderr)
-        raise SystemExit(2)
+        raise CorpusError(f"{corpus.name} needs --from, the place of your copy")
+    if isinstance(corpus, Phrasebook):
+        check_counts({"train": corpus.train, "valid": corpus.valid, "test": corpus.test})
+    if not max_seconds > 0:
+        raise CorpusError(f"max_seconds is {max_seconds}: nothing would be left to train on")
+    processes(workers)  # refuses a number that cannot be
     wanted = Preparation(corpus=corpus, limits=Limits(max_seconds=max_seconds), transform=transform)
     return lambda: show(prepare(wanted, from_, to, workers), preview)
 
@@ -112,6 +125,7 @@ def speak_command(
         seed: Another seed, other voices.
         workers: Processes; by default one for each core.
     """
+    processes(workers)  # refuses a number that cannot be
 
     def command() -> None:
         reader = text_corpus(text, source=source, target=target)

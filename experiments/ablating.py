@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from experiments.ablation import Ablation, Planned, evaluations_of, load_ablation, plan
 from experiments.ablation_report import write_answer
-from experiments.choosing import ChoiceError, absent, bad_use
+from experiments.choosing import ChoiceError, absent
 from experiments.publishing import publish
 from experiments.training import can_be_together
 from experiments.working import is_locked, work
@@ -60,14 +60,11 @@ class Grid:
 
 def ablate_command(chosen: Grid) -> Callable[[], None]:
     """Train and evaluate every run of a grid; what is done is not done again."""
-    try:
-        check_counts(chosen)
-        ablation = load_ablation(chosen.file, chosen.grid)
-        runs = plan(ablation) if chosen.only else []
-        for name in chosen.only:
-            the_one(runs, name)
-    except ChoiceError as error:
-        bad_use(error)
+    check_counts(chosen)
+    ablation = load_ablation(chosen.file, chosen.grid)
+    runs = plan(ablation) if chosen.only else []
+    for name in chosen.only:
+        the_one(runs, name)
     return lambda: ablate(chosen, ablation)
 
 

@@ -1,9 +1,7 @@
-"""A choice that there is not: refused with the closest one, and exit 2, before anything is done."""
+"""A choice that there is not: refused with the closest one, before anything is done."""
 
 import difflib
-import sys
 from collections.abc import Iterable
-from typing import NoReturn
 
 from experiments.experiment import ExperimentError
 
@@ -16,9 +14,3 @@ def absent(name: str, known: Iterable[str]) -> str:
     """That there is no such name, and which is meant if one is like it."""
     close = difflib.get_close_matches(name, [*known], 1, cutoff=0.5)
     return f"there is no {name!r}" + (f", do you mean {close[0]!r}?" if close else "")
-
-
-def bad_use(what: object) -> NoReturn:
-    """Says what is wrong with the command, and exits 2."""
-    print(f"simuljax: {what}", file=sys.stderr)
-    raise SystemExit(2)

@@ -43,6 +43,7 @@ from experiments.training import train
 from simuljax.eval.records import NAME as LOG
 from simuljax.eval.records import Record, read_records
 from simuljax.eval.reporting import Report, write_report
+from simuljax.profile.positive import positive
 from simuljax.run import open_run
 from simuljax.train.console import duration
 
@@ -66,6 +67,16 @@ class DemoConfig:
     """Sentences to an update, a multiple of 8."""
     drawn: int = 0
     """The held-out sentence whose alignment is drawn."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be trained, tested or drawn, before the corpus is built."""
+        positive(self, but=("drawn",))
+        if self.rows % 8:
+            raise ValueError(f"rows is {self.rows}; choose a multiple of 8")
+        if not 0 <= self.drawn < self.held_out:
+            raise ValueError(
+                f"drawn is {self.drawn}; held-out sentences are 0 to {self.held_out - 1}"
+            )
 
 
 def run(config: DemoConfig) -> dict[str, float]:

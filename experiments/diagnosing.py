@@ -5,6 +5,7 @@ Teacher-forced, with the expected alignment, on a split that the run was not tra
 """
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,22 +35,24 @@ FILE = "diagnosis.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Means over the targets of a split."""
+    """Means over the targets of a split; None where there is none, or no finite one."""
 
     steps: tuple[int, ...]  # of the checkpoint
-    read_share: tuple[tuple[float, ...], ...]  # [layer][head]: of the source, when a target is due
-    head_spread_ms: float  # between the first and the last head to be ready for a target
+    # [layer][head]: of the source, when a target is due
+    read_share: tuple[tuple[float | None, ...], ...]
+    head_spread_ms: float | None  # between the first and the last head to be ready for a target
     speech_text_correlation: float | None  # of where speech and text read, mean over heads
     matching_perplexity: float | None  # of DAR's softmax over speech, mean over layers
-    columns: (
-        float  # of speech that it chooses from, of all heads: the perplexity of nothing matched
-    )
+    # of speech that it chooses from, of all heads: the perplexity of nothing matched
+    columns: float | None
     mass_lost: float | None = None  # of a target's probability, by the alignment of training
 
     @property
-    def mean_share(self) -> float:
-        """Over all heads."""
-        return float(np.mean(self.read_share))
+    def mean_share(self) -> float | None:
+        """Over all heads; None if one of them has none."""
+        shares = [share for layer in self.read_share for share in layer if share is not None]
+        heads = sum(map(len, self.read_share))
+        return float(np.mean(shares)) if heads and len(shares) == heads else None
 
 
 def diagnose(chosen: Evaluation) -> Diagnosis:
@@ -169,25 +172,31 @@ def summarise(steps: tuple[int, ...], seen: list[Seen], heads: int) -> Diagnosis
     perplexity = np.concatenate([each.perplexity for each in seen])
     lost = np.concatenate([each.mass_lost for each in seen])
     texts = [each.text_share for each in seen if each.text_share is not None]
-    correlation = None
-    if texts:
-        correlation = float(np.mean([*correlations(share, np.concatenate(texts))]))
+    shares = [_mean(head) for head in share.T]
+    alike = [*correlations(share, np.concatenate(texts))] if texts and len(share) else []
     return Diagnosis(
         steps=steps,
-        read_share=tuple(map(tuple, share.mean(0).reshape(-1, heads).tolist())),
-        head_spread_ms=float((speech.max(1) - speech.min(1)).mean() * STATE_MS),
-        speech_text_correlation=correlation,
-        matching_perplexity=float(perplexity.mean()) if len(perplexity) else None,
-        columns=float(np.concatenate([each.decisions for each in seen]).mean() * heads),
-        mass_lost=float(lost.mean()) if len(lost) else None,
+        read_share=tuple(tuple(shares[i : i + heads]) for i in range(0, len(shares), heads)),
+        head_spread_ms=_mean((speech.max(1) - speech.min(1)) * STATE_MS),
+        speech_text_correlation=_mean(np.array(alike)),
+        matching_perplexity=_mean(perplexity),
+        columns=_mean(np.concatenate([each.decisions for each in seen]) * heads),
+        mass_lost=_mean(lost),
     )
+
+
+def _mean(values: np.ndarray) -> float | None:
+    """None for the mean of nothing, and of a model that has diverged: JSON has no NaN."""
+    mean = float(values.mean()) if len(values) else math.nan
+    return mean if math.isfinite(mean) else None
 
 
 def correlations(one: np.ndarray, other: np.ndarray) -> Iterator[float]:
     """Pearson's, of every column; 0 where one of the two does not vary."""
     for a, b in zip(one.T, other.T, strict=True):
         apart = a.std() * b.std()
-        yield float(((a - a.mean()) * (b - b.mean())).mean() / apart) if apart > 1e-12 else 0.0
+        together = ((a - a.mean()) * (b - b.mean())).mean()
+        yield 0.0 if apart <= 1e-12 else float(together / apart)
 
 
 def diagnosed(run: Path) -> Diagnosis | None:

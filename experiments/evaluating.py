@@ -5,7 +5,6 @@ interruption is not translated again: it waits in instances.log.part.
 """
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -48,12 +47,8 @@ def evaluate_command(
             Given several times, for each combination.
         also: More runs, say with other lambdas: the same of each, on the same curve.
     """
-    try:
-        for way in points(chosen, sweep):
-            check(way)
-    except ExperimentError as error:
-        print(f"simuljax: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+    for way in points(chosen, sweep):
+        check(way)
 
     def command() -> None:
         enable_compilation_cache()

@@ -68,11 +68,15 @@ def load_module(path: Path) -> ModuleType:
     if not path.is_file():
         raise ExperimentError(f"{path} is not there: give the path of an experiment file")
     spec = importlib.util.spec_from_file_location(f"experiment_{path.stem}", path)
-    if spec is None or spec.loader is None:
+    if spec is None or spec.loader is None or b"\0" in path.read_bytes():
         raise ExperimentError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses of the file look themselves up there
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:  # of the file, or of one that it imports
+        where = f"{error.filename or path}, line {error.lineno or 1}"
+        raise ExperimentError(f"{where}: {error.msg}: correct the file") from None
     return module
 
 

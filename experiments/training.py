@@ -13,7 +13,7 @@ from jax.experimental import multihost_utils
 
 from data_pipelines.batches import Host
 from data_pipelines.feeding import Fed, feed, settle
-from experiments.choosing import absent, bad_use
+from experiments.choosing import ChoiceError, absent
 from experiments.experiment import Begin, Experiment, ExperimentError, load_experiments
 from simuljax import __version__, document
 from simuljax.cache import enable_compilation_cache
@@ -51,8 +51,8 @@ EMBEDDINGS = {
 }
 
 
-def train_command(file: Path, args: Sequence[str]) -> Callable[[], TrainState]:
-    """Reads the experiment and the changes to it; a name it does not know exits 2."""
+def train_command(file: Path, args: Sequence[str]) -> Callable[[], object]:
+    """Reads the experiment and the changes to it; a name it does not know is refused."""
     named, prog = load_experiments(file), f"simuljax train {file}"
     flat = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
     if "" in named:
@@ -62,10 +62,10 @@ def train_command(file: Path, args: Sequence[str]) -> Callable[[], TrainState]:
         return lambda: train(experiment)
     if not args or args[0] not in (*named, "-h", "--help"):
         problem = absent(args[0], named) if args else "say which row"
-        bad_use(f"{problem} ({file} has {', '.join(named)})")
+        raise ChoiceError(f"{problem} ({file} has {', '.join(named)})")
     if args[0] not in named:
-        print(f"usage: {prog} ROW [--field value]\n\nrows: {', '.join(named)}")
-        raise SystemExit(0)
+        usage = f"usage: {prog} ROW [--field value]\n\nrows: {', '.join(named)}"
+        return lambda: print(usage)
     experiment = tyro.cli(
         Experiment, default=named[args[0]], args=args[1:], prog=f"{prog} {args[0]}", config=flat
     )

@@ -1,4 +1,8 @@
-"""The command line, the only place that knows everything. Exit 0, 2 for bad use, 1 for failure."""
+"""The command line, the only place that knows everything. Exit 0, 2 for bad use, 1 for failure.
+
+A command is read before it is run. Whoever reads one, in whatever module, refuses by raising an
+error of `REFUSALS`; `main` prints it and exits.
+"""
 
 import contextlib
 import json
@@ -14,9 +18,10 @@ from data_pipelines import building, throughput
 from data_pipelines.utterance import CorpusError
 from experiments import ablating, evaluating, reporting, training
 from experiments import demo as demonstration
+from experiments.choosing import ChoiceError, absent
 from experiments.demo import DemoConfig
 from experiments.experiment import ExperimentError
-from simuljax import terminal
+from simuljax import __version__, terminal
 from simuljax.audio import AudioError
 from simuljax.document import DocumentError
 from simuljax.eval import RecordError, scoring
@@ -50,6 +55,7 @@ REFUSALS = (
     InterpretError,
     VoiceError,
     WeightsError,
+    terminal.ListeningError,
     PeerError,
     FloatingPointError,
 )
@@ -113,34 +119,64 @@ def train(experiment: Annotated[Path, tyro.conf.Positional]) -> Command:
     return training.train_command(experiment, ())
 
 
+COMMANDS: dict[str, Callable[..., Command]] = {
+    "demo": demo,
+    "prepare": building.prepare_command,
+    "speak": building.speak_command,
+    "train": train,
+    "evaluate": evaluating.evaluate_command,
+    "score": scoring.score_command,
+    "ablate": ablating.ablate_command,
+    "report": reporting.report_command,
+    "translate": terminal.translate_command,
+    "interpret": interpret_command,
+    "profile": profile,
+}
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Read the command (what is wrong with it exits 2), then run it (what goes wrong exits 1)."""
     args = _json_alone(sys.argv[1:] if args is None else args)
     try:
-        _read(args)()
+        command = _read(args)
     except (OSError, *REFUSALS) as error:
-        sys.exit(f"simuljax: {error}")
+        print(_refusal(error), file=sys.stderr)
+        sys.exit(2)
+    try:
+        command()
+    except (OSError, *REFUSALS) as error:
+        sys.exit(_refusal(error))
+
+
+def _refusal(error: Exception) -> str:
+    """What is said of it; of the system's errors which file, and not which number."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"simuljax: {error.filename}: {error.strerror}"
+    return f"simuljax: {error}"
 
 
 def _read(args: list[str]) -> Command:
     """The command that the arguments ask for."""
-    if args[:1] == ["train"] and len(args) > 1 and not args[1].startswith("-"):
+    if not args:
+        with contextlib.redirect_stdout(sys.stderr), contextlib.suppress(SystemExit):
+            _parse(["--help"])
+        raise ChoiceError("say which command")
+    if args[0] == "--version":
+        return lambda: print(f"simuljax {__version__}")
+    if not args[0].startswith("-") and args[0] not in COMMANDS:
+        raise ChoiceError(f"{absent(args[0], COMMANDS)} (the commands are {', '.join(COMMANDS)})")
+    if args[0] == "train" and len(args) > 1 and not args[1].startswith("-"):
         return training.train_command(Path(args[1]), args[2:])  # its fields are in the file
+    return _parse(args)
+
+
+def _parse(args: list[str]) -> Command:
+    """By the signatures of the commands; what does not fit them exits 2."""
     return tyro.extras.subcommand_cli_from_dict(
-        {
-            "demo": demo,
-            "prepare": building.prepare_command,
-            "speak": building.speak_command,
-            "train": train,
-            "evaluate": evaluating.evaluate_command,
-            "score": scoring.score_command,
-            "ablate": ablating.ablate_command,
-            "report": reporting.report_command,
-            "translate": terminal.translate_command,
-            "interpret": interpret_command,
-            "profile": profile,
-        },
+        COMMANDS,
         prog="simuljax",
+        description="Simultaneous speech translation in JAX. `simuljax COMMAND --help` explains a "
+        "command, `simuljax --version` says which version this is.",
         args=args,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.CascadeSubcommandArgs),
     )

@@ -1,6 +1,5 @@
 """`simuljax translate`: words on the terminal as they are committed."""
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -31,6 +30,10 @@ OF_STREAMS = (
     "avoid_eos_while_reading",
     "policy",
 )
+
+
+class ListeningError(ValueError):
+    """What is asked for does not go together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +83,8 @@ def translate_command(chosen: Listening) -> Callable[[], None]:
     """Translate speech live: words appear as they are committed."""
     try:
         check(chosen)
-    except ValueError as error:
-        print(f"simuljax: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+    except ValueError as error:  # of the models' own too, which know no command line
+        raise ListeningError(str(error)) from None
     return lambda: translate(chosen)
 
 

@@ -12,7 +12,7 @@ from simuljax.decode.options import Decoding
 from simuljax.decode.policies import AlignAtt, LocalAgreement, WaitK
 from simuljax.nn.monotonic import Monotonic
 from simuljax.run import RunError
-from simuljax.terminal import Listening, translate_command
+from simuljax.terminal import Listening, ListeningError, translate_command
 from tests.decode import small, spoken
 from tests.decode.streams import DECODING, SPEECH
 
@@ -69,11 +69,9 @@ def test_a_file_is_translated_as_it_is_heard(translator, tmp_path, capsys):
         ({"audio": "a.wav", "alpha": 0.2}, "--alpha is of a policy"),
     ],
 )
-def test_bad_use_exits_2(tmp_path, capsys, given, problem):
-    with pytest.raises(SystemExit) as exit:
+def test_bad_use_is_refused_before_anything_is_loaded(tmp_path, given, problem):
+    with pytest.raises(ListeningError, match=re.escape(problem)):
         translate_command(Listening(run=tmp_path, **given))
-    assert exit.value.code == 2
-    assert problem in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

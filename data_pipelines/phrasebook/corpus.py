@@ -8,11 +8,13 @@ splits can share a text on either side, whatever their sizes and seeds.
 import hashlib
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from typing import Literal, get_args
+
+from data_pipelines.utterance import CorpusError
 
 from . import modifiers
 from .constructions import SHARED, TEST_ONLY
@@ -49,10 +51,18 @@ def sentences(split: Split, count: int, seed: int = 0) -> Iterator[Pair]:
     lack, as of the others; all of its words occur in train.
     """
     if split not in _SPLITS:
-        raise ValueError(f"split is {split!r}: choose one of {', '.join(_SPLITS)}")
+        raise CorpusError(f"split is {split!r}: choose one of {', '.join(_SPLITS)}")
     if count < 0:
-        raise ValueError(f"count is {count}: it must not be negative")
+        raise CorpusError(f"{split} is {count} sentences: it must not be negative")
     return _first(split, count, seed)
+
+
+def check_counts(counts: Mapping[Split, int]) -> None:
+    """Refuses splits that cannot be made, and a corpus of nothing."""
+    for split, count in counts.items():
+        sentences(split, count)
+    if not any(counts.values()):
+        raise CorpusError(f"no sentence is asked for: let one of {', '.join(counts)} be 1 or more")
 
 
 def words(text: str) -> list[str]:

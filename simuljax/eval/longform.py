@@ -17,6 +17,7 @@ LongYAAL (OmniSTEval): no word is earlier than the one before it; nothing is cli
 
 import gzip
 import math
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -62,9 +63,7 @@ def read_segments(times: Path | str, references: Path | str) -> list[Segment]:
 
     Both may be gzipped.
     """
-    import yaml
-
-    entries = yaml.load(_open(times), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    entries = _yaml(times)
     lines = _open(references).removesuffix("\n").split("\n")
     if not isinstance(entries, list) or len(entries) != len(lines):
         count = len(entries) if isinstance(entries, list) else "no"
@@ -233,14 +232,40 @@ def _name(talk: Record) -> str:
 def _segment(entry: object, line: str, path: Path | str) -> Segment:
     if not isinstance(entry, Mapping) or not {"wav", "offset", "duration"} <= set(entry):
         raise RecordError(f"{path}: a segment needs wav, offset and duration, not {entry!r:.80}")
+    wav, offset, duration = (entry[name] for name in ("wav", "offset", "duration"))
+    if not isinstance(wav, str) or not (_is_time(offset) and _is_time(duration)):
+        raise RecordError(
+            f"{path}: wav must be the name of a file, offset and duration seconds from 0 on, not "
+            f"{entry!r:.80}"
+        )
     return Segment(
-        talk=Path(entry["wav"]).name,
+        talk=Path(wav).name,
         reference=line.strip(),
-        start_ms=entry["offset"] * 1000,
-        duration_ms=entry["duration"] * 1000,
+        start_ms=offset * 1000,
+        duration_ms=duration * 1000,
     )
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < math.inf
+
+
+def _yaml(path: Path | str) -> object:
+    import yaml
+
+    text = _open(path)
+    try:
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError) as error:  # a date that there is not is a ValueError
+        told = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+        raise RecordError(f"{path} is no YAML: {told}") from None
 
 
 def _open(path: Path | str) -> str:
     data = Path(path).read_bytes()
-    return (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8")
+    try:
+        return (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8")
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise RecordError(f"{path}: the gzip file is damaged ({error})") from None
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}: not UTF-8 text ({error})") from None

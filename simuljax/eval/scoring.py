@@ -11,7 +11,7 @@ import tyro
 
 from simuljax.eval.latency import DEFAULT, Profile
 from simuljax.eval.longform import read_segments, score_longform
-from simuljax.eval.records import Record, RecordError, read_records
+from simuljax.eval.records import NAME, Record, RecordError, read_records
 from simuljax.eval.scores import LATENCIES, score
 
 RATIOS = ("BLEU", "AP", "RTF")  # the others are times
@@ -38,21 +38,34 @@ def score_command(
         references: For whole talks: the reference, one segment a line.
     """
     if (segments is None) != (references is None):
-        print("simuljax: --segments and --references go together", file=sys.stderr)
-        raise SystemExit(2)
+        raise RecordError("--segments and --references go together")
+    _check_log(log)
+    for option, file in (("--segments", segments), ("--references", references)):
+        if file is not None and not file.exists():
+            raise RecordError(f"{option}: there is no file {file}")
 
     def command() -> None:
-        try:
-            records = read_records(log)
-            report = build_report(records, profile, computation_aware=computation_aware)
-            if segments and references:
-                report["long_form"] = score_longform(records, read_segments(segments, references))
-        except (RecordError, OSError) as error:
-            sys.exit(f"simuljax: {error}")
+        records = read_records(log)
+        report = build_report(records, profile, computation_aware=computation_aware)
+        if segments and references:
+            report["long_form"] = score_longform(records, read_segments(segments, references))
         text = all(record.has_text_source for record in records)
         _show(report, json, "words" if text else "ms")
 
     return command
+
+
+def _check_log(log: Path) -> None:
+    """Refuses a place without a log, before anything is read."""
+    if log.is_dir():
+        found = None if (log / NAME).exists() else f"{log} has no {NAME}"
+    else:
+        found = None if log.exists() else f"there is no log {log}"
+    if found:
+        raise RecordError(
+            f"{found}: give a log in SimulEval's format (a JSON object a line, gzipped or not), or "
+            f"the directory that has it as {NAME}"
+        )
 
 
 def build_report(
@@ -110,6 +123,7 @@ def _show(report: Mapping[str, Any], path: str | None, unit: str) -> None:
         if not report["signature"]:
             print(f"simuljax: {NO_REFERENCES}", file=sys.stderr)
     elif path:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text + "\n")
 
 

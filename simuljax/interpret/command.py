@@ -3,14 +3,12 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
 
-from simuljax.audio import AudioError, read_audio
+from simuljax.audio import read_audio
 from simuljax.audio.sources import check_microphone, input_devices
 from simuljax.interpret import session
 from simuljax.interpret.hypothesis import InterpretError
 from simuljax.interpret.options import Interpretation, interpreting
-from simuljax.voice import VoiceError
 from simuljax.whisper.languages import LANGUAGES, language_code
 
 _WEIGHTS = """\
@@ -27,36 +25,27 @@ def interpret_command(chosen: Interpretation) -> Callable[[], None]:
     """Interpret speech live with Whisper: text, and speech if wanted."""
     if chosen.devices:
         return lambda: print(input_devices())
-    try:
-        settings = interpreting(chosen)
-    except InterpretError as error:
-        refuse(str(error))
+    settings = interpreting(chosen)
     _check(chosen)
     return lambda: session.run(chosen, settings)
-
-
-def refuse(problem: str) -> NoReturn:
-    """Bad use."""
-    print(f"simuljax: {problem}", file=sys.stderr)
-    raise SystemExit(2)
 
 
 def _check(chosen: Interpretation) -> None:
     """Refuses what does not go together, before anything is loaded."""
     if chosen.mic == (chosen.audio is not None):
-        refuse("give a sound file, -, or --mic")
+        raise InterpretError("give a sound file, -, or --mic")
     if chosen.device is not None and not chosen.mic:
-        refuse("--device is for --mic")
+        raise InterpretError("--device is for --mic")
     if chosen.mic and chosen.pace is not None:
-        refuse("--pace is for files and -; a microphone has its own")
+        raise InterpretError("--pace is for files and -; a microphone has its own")
     if chosen.audio == "-" and sys.stdin.isatty():
-        refuse("- is for samples from a pipe, and standard input is the keyboard")
+        raise InterpretError("- is for samples from a pipe, and standard input is the keyboard")
     if chosen.audio not in (None, "-") and not Path(chosen.audio or "").is_file():
-        refuse(f"there is no sound file {chosen.audio}")
+        raise InterpretError(f"there is no sound file {chosen.audio}")
     if chosen.model is None:
-        refuse(f"give the model with --model. {_WEIGHTS}")
+        raise InterpretError(f"give the model with --model. {_WEIGHTS}")
     if not chosen.model.exists():
-        refuse(f"there are no weights at {chosen.model}. {_WEIGHTS}")
+        raise InterpretError(f"there are no weights at {chosen.model}. {_WEIGHTS}")
     _check_outputs(chosen)
     _check_voice(chosen)
     _check_sound(chosen)
@@ -69,12 +58,14 @@ def _check_outputs(chosen: Interpretation) -> None:
         if out is None:
             continue
         if not out.parent.is_dir():
-            refuse(f"there is no directory {out.parent} for {out.name}")
+            raise InterpretError(f"there is no directory {out.parent} for {out.name}")
         if out.is_dir():
-            refuse(f"{option} {out} is a directory; give a file")
+            raise InterpretError(f"{option} {out} is a directory; give a file")
         for what, other in taken:
             if _same_file(out, other):
-                refuse(f"{option} {out} is also {what}, which it would destroy: give another")
+                raise InterpretError(
+                    f"{option} {out} is also {what}, which it would destroy: give another"
+                )
         taken.append((f"what {option} writes", out))
 
 
@@ -96,24 +87,22 @@ def _same_file(one: Path, other: Path) -> bool:
 
 def _check_sound(chosen: Interpretation) -> None:
     """The beginning of a file, or the microphone, can be heard."""
-    try:
-        if chosen.mic:
-            check_microphone(chosen.device_id)
-        elif chosen.audio not in (None, "-"):
-            read_audio(chosen.audio or "", duration_s=_BEGINNING_S)
-    except AudioError as error:
-        refuse(str(error))
+    if chosen.mic:
+        check_microphone(chosen.device_id)
+    elif chosen.audio not in (None, "-"):
+        read_audio(chosen.audio or "", duration_s=_BEGINNING_S)
 
 
 def _check_voice(chosen: Interpretation) -> None:
     if chosen.voice is not None and not chosen.speaks:
-        refuse("--voice is for speech out: add --speak FILE.wav or --play")
+        raise InterpretError("--voice is for speech out: add --speak FILE.wav or --play")
     if chosen.voice == "hibari" and language_code(chosen.to) != "en":
-        refuse(f"hibari speaks English, not {LANGUAGES[language_code(chosen.to)]}: --voice espeak")
+        raise InterpretError(
+            f"hibari speaks English, not {LANGUAGES[language_code(chosen.to)]}: --voice espeak"
+        )
     if (chosen.voice == "http") != (chosen.voice_name is not None):
-        refuse("--voice http and --voice-name NAME, the voice on the server, go together")
+        raise InterpretError(
+            "--voice http and --voice-name NAME, the voice on the server, go together"
+        )
     if chosen.voice == "http":
-        try:
-            session.named_voice(chosen)  # the server is not asked yet
-        except VoiceError as error:
-            refuse(str(error))
+        session.named_voice(chosen)  # the server is not asked yet

@@ -5,9 +5,8 @@
     d log P / d e[t,u] = exp(alpha[t,u] + beta[t,u] - log P)
 
 u counts labels with blanks around them, e are their log-probabilities. On a GPU, a scan starts
-several kernels for each of hundreds of states; with `way="kernel"` a sentence is one program, with
-a lane for every u, which asks its neighbours through a small buffer. It is not what the loss takes:
-it has been interpreted and lowered, but not run on a GPU yet.
+several kernels for each of hundreds of states; there a sentence is one program of one kernel, with
+a lane for every u, which asks its neighbours through a small buffer.
 
 Dimension key: B sentences, T states, U.
 """
@@ -22,7 +21,7 @@ from jax.experimental.pallas import triton as plt
 from jaxtyping import Array, Bool, Float, Int
 
 NEVER = -1e30  # log 0, without its NaNs
-Way = Literal["scan", "kernel", "interpret"]
+Way = Literal["auto", "scan", "kernel", "interpret"]
 
 
 def log_likelihood(
@@ -30,12 +29,15 @@ def log_likelihood(
     skip: Bool[Array, "B U"],
     lengths: Int[Array, " B"],
     last: Int[Array, " B"],
-    way: Way = "scan",
+    way: Way = "auto",
 ) -> Float[Array, " B"]:
     """log P of emissions e; `skip` where u-2 leads to u; paths end at `last` or the u before it.
 
-    `interpret` is the kernel where there is no GPU. A sentence must have a path, and a state.
+    `auto` is the kernel on a GPU and a scan elsewhere; `interpret` is the kernel where there is no
+    GPU. A sentence must have a path, and a state.
     """
+    if way == "auto":
+        way = "kernel" if jax.default_backend() == "gpu" else "scan"
     return jnp.asarray(_likelihood(emission, skip, lengths, last, way))
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from simuljax.nn.layers import Width
+from simuljax.nn.layers import Width, check_heads
 from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.subsampling import STRIDE
 
@@ -100,6 +100,8 @@ class Translator:
     def __post_init__(self) -> None:
         if self.speech is None and self.text is None:
             raise ValueError("a translator needs a speech encoder, a text encoder, or both")
+        if self.decoder_width:
+            check_heads(self.width.model, self.decoder_width.heads, "decoder_width.heads")
         if (
             self.speech
             and self.speech.shared

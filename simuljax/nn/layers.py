@@ -26,11 +26,17 @@ class Width:
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; it must lie in [0, 1)")
-        if self.model % self.heads:
-            raise ValueError(
-                f"a width of {self.model} does not divide among {self.heads} heads; "
-                "choose a multiple"
-            )
+        check_heads(self.model, self.heads)
+
+
+def check_heads(width: int, heads: int, name: str = "heads") -> None:
+    """Refuses a width that does not divide among its heads."""
+    if heads < 1:
+        raise ValueError(f"{name} is {heads}; it must be at least 1")
+    if width < 1 or width % heads:
+        raise ValueError(
+            f"a width of {width} does not divide among {heads} {name}; choose a multiple"
+        )
 
 
 def dense(size: int, width: Width, *, name: str | None = None, bias: bool = True) -> nn.Dense:

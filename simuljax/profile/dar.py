@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from simuljax import losses
 from simuljax.profile.measure import measure
+from simuljax.profile.positive import positive
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,10 @@ class DarProfile:
     targets: int = 96
     layers: int = 6
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what there is nothing of to measure."""
+        positive(self, but=("seed",))
 
 
 def run(config: DarProfile) -> dict:

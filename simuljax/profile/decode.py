@@ -25,6 +25,7 @@ from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.profile import live, parts
 from simuljax.profile.measure import copy_gb_per_s, say
+from simuljax.profile.positive import check_vocabulary, positive
 from simuljax.profile.train import ONE_BY_ONE, PRESETS, on_gpu
 
 AT_ONCE = 24  # tokens of a step that has much to write
@@ -50,6 +51,20 @@ class DecodeProfile:
     """So many streams in real time, each READ pushed when it would have been spoken."""
     live_s: float = 30.0
 
+    def __post_init__(self) -> None:
+        """Refuse what there is nothing of to measure."""
+        positive(self)
+        check_vocabulary(self.vocabulary)
+        if not self.batches:
+            raise ValueError("batches is empty; say how many streams are in a step")
+        if self.read_ms * MS % STATE:
+            raise ValueError(f"read_ms is {self.read_ms}; choose a multiple of {STATE // MS}")
+        if min(self.seconds, self.live_s) * 1000 < self.read_ms:
+            raise ValueError(
+                f"seconds is {self.seconds} and live_s {self.live_s}; neither may be shorter than "
+                f"a READ, read_ms {self.read_ms}"
+            )
+
     @property
     def states(self) -> int:
         """Of an utterance, and a few more."""
@@ -71,10 +86,7 @@ def run(config: DecodeProfile, trace: Path | None = None) -> dict[str, Any]:
         "write_floor_ms": floors["decoder"],
         "read_floor_ms": floors["encoder"],
         **traced(config, decoder, learnt, trace),
-        "live": [
-            live.profile(decoder, learnt, count, config.read_ms, config.seconds, config.live_s)
-            for count in config.live
-        ],
+        "live": [profile_live(config, decoder, learnt, streams) for streams in config.live],
     }
 
 
@@ -132,6 +144,15 @@ def profile_batch(
         "temp_mib": memory.temp_size_in_bytes / 2**20 if memory else None,
         "state_mib_per_stream": state_bytes / 2**20,
     }
+
+
+def profile_live(
+    config: DecodeProfile, decoder: StreamingDecoder, learnt: Learnt, streams: int
+) -> dict[str, Any]:
+    """So many streams in real time; said at once, for the next may be too many for the memory."""
+    row = live.profile(decoder, learnt, streams, config.read_ms, config.seconds, config.live_s)
+    say(live.line(row))
+    return row
 
 
 def compile_step(

@@ -7,6 +7,7 @@ percentiles together are shorter than a READ.
 """
 
 import dataclasses
+import gc
 import itertools
 import time
 from typing import Any
@@ -35,6 +36,7 @@ def profile(
     def books() -> Listener:
         return Listener(words, read=read_ms * MS, most=most, sentences="one")
 
+    gc.collect()  # an engine before this one may still hold the device's memory
     say(f"compiling the step of {streams}")
     engine = Engine(decoder, learnt, books, streams=streams)
     say(f"timing {streams} streams for {seconds:.0f} s")

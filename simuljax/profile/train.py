@@ -20,6 +20,7 @@ from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.profile import parts
 from simuljax.profile.measure import say
+from simuljax.profile.positive import check_vocabulary, positive
 from simuljax.train.flops import BACKWARD, forward_flops, peak_flops
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
@@ -38,7 +39,8 @@ PARTS = {
     "communication": r"psum",
     "front end": r"front_end",
     "optimiser": r"optimiser",
-    "alignment": r"alignment",
+    "alignment": r"/alignment/",
+    "energies": r"cross\._alignment",  # of decisions, with their projections and their noise
     "DAR": r"decision_attentive",
     "other losses": r"losses",
     "speech encoder": r"encode_speech|speech_decisions",
@@ -63,6 +65,11 @@ class TrainProfile:
     """Layers one by one rather than in a loop: longer to compile, faster."""
     updates: int = 20
     """In a round; the best of five rounds counts."""
+
+    def __post_init__(self) -> None:
+        """Refuse what there is nothing of to measure."""
+        positive(self)
+        check_vocabulary(self.vocabulary)
 
 
 def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from simuljax.losses import transducer
 from simuljax.models.caat import pick
 from simuljax.profile.measure import measure
+from simuljax.profile.positive import positive
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,12 @@ class TransducerProfile:
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Of the logits; scores and loss are float32."""
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what there is nothing of to measure."""
+        positive(self, but=("seed",))
+        if self.vocabulary < 3:
+            raise ValueError(f"vocabulary is {self.vocabulary}; with a label it has 3 or more")
 
 
 def run(config: TransducerProfile) -> dict:

@@ -20,6 +20,7 @@ from flax import traverse_util
 
 from simuljax.audio import read_audio
 from simuljax.profile.peers import Job, PeerName, Runner, make_peer
+from simuljax.profile.positive import positive
 from simuljax.whisper.bound import Heard, Model
 from simuljax.whisper.config import PUBLISHED, RATE, Config
 from simuljax.whisper.decoding import Context, Decoding, decode, hear
@@ -51,6 +52,10 @@ class WhisperProfile:
     against: tuple[PeerName, ...] = ()
     """Others to measure: their packages have to be installed."""
     rounds: int = 7
+
+    def __post_init__(self) -> None:
+        """Refuse what there is nothing of to measure."""
+        positive(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
 """Talks cut at the reference's segments."""
 
+import gzip
 import importlib.util
 
 import pytest
@@ -130,3 +131,60 @@ def test_the_published_resegmented_scores():
     for name, (value,) in published("scores.resegmented.tsv").items():
         assert scores[name] == pytest.approx(value, rel=1e-9), name
     assert (scores["n"], scores["skipped"]) == (468, 3)
+
+
+GOOD = "- {wav: a.wav, offset: 0.5, duration: 1.5}\n"
+
+
+@pytest.mark.parametrize(
+    ("times", "sentence"),
+    [
+        (b"\x89PNG\r\n\x1a\n\0\0", "times: not UTF-8 text"),
+        (gzip.compress(GOOD.encode())[:-9], "times: the gzip file is damaged"),
+        (b"\x1f\x8b\x08rubbish, but it begins well", "times: the gzip file is damaged"),
+        (gzip.compress(b"\xff\xfe"), "times: not UTF-8 text"),
+        (b"wav: a: b", "times is no YAML: mapping values .* at line 1, column 7$"),
+        (b"- \x01", "times is no YAML: unacceptable character"),
+        (b"- {wav: 2024-99-99}", "times is no YAML: month must be in 1..12"),
+        (b"wav: a.wav", "times has no segments, .*lines has 1 lines"),
+        (b"", "times has no segments"),
+        (b"- a.wav", "a segment needs wav, offset and duration, not 'a.wav'"),
+        (b"- {wav: 7, offset: 0, duration: 1}", "times: wav must be the name of a file"),
+        (b"- {wav: a.wav, offset: '1', duration: 1}", "offset and duration seconds from 0 on"),
+        (b"- {wav: a.wav, offset: .nan, duration: 1}", "offset and duration seconds from 0 on"),
+        (b"- {wav: a.wav, offset: 0, duration: -1}", "offset and duration seconds from 0 on"),
+    ],
+)
+def test_segments_that_cannot_be_read(tmp_path, times, sentence):
+    (tmp_path / "times").write_bytes(times)
+    (tmp_path / "lines").write_text("eins\n")
+    with pytest.raises(RecordError, match=sentence) as refused:
+        read_segments(tmp_path / "times", tmp_path / "lines")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (b"\xff\xd8\xff\xe0", "lines: not UTF-8 text"),
+        (gzip.compress(b"eins\n")[:12], "lines: the gzip file is damaged"),
+    ],
+)
+def test_references_that_cannot_be_read(tmp_path, lines, sentence):
+    (tmp_path / "times").write_text(GOOD)
+    (tmp_path / "lines").write_bytes(lines)
+    with pytest.raises(RecordError, match=sentence):
+        read_segments(tmp_path / "times", tmp_path / "lines")
+
+
+def test_gzipped_segments_are_the_same(tmp_path):
+    for name, pack in (("plain", bytes), ("packed", gzip.compress)):
+        (tmp_path / f"{name}.times").write_bytes(pack(GOOD.encode()))
+        (tmp_path / f"{name}.lines").write_bytes(pack(b"eins\n"))
+    plain, packed = (
+        read_segments(tmp_path / f"{name}.times", tmp_path / f"{name}.lines")
+        for name in ("plain", "packed")
+    )
+    assert (
+        plain == packed == [Segment(talk="a.wav", reference="eins", start_ms=500, duration_ms=1500)]
+    )

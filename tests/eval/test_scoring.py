@@ -6,7 +6,8 @@ import math
 import pytest
 import tyro
 
-from simuljax.eval import score
+from simuljax import cli
+from simuljax.eval import RecordError, score
 from simuljax.eval.records import Record, as_records, write_records
 from simuljax.eval.scoring import build_report, score_command, table
 from tests.eval.logs import made_up
@@ -102,13 +103,39 @@ def test_long_form_scores_stand_below():
     assert "1869.7 ms" in text and "468 segments, 3 of them without a word" in text
 
 
-def test_failures_say_what_is_wrong(log, tmp_path):
-    bad = tmp_path / "bad.log"
-    bad.write_text("{}\n")
-    with pytest.raises(SystemExit, match=r"simuljax: .*bad.log, line 1: delays must be"):
-        run(bad)
-    with pytest.raises(SystemExit, match=r"simuljax: .*nowhere"):
-        run(tmp_path / "nowhere")
-    with pytest.raises(SystemExit) as bad_use:
-        run(log, "--segments", tmp_path / "times.yaml")
-    assert bad_use.value.code == 2
+def test_a_bad_log_says_what_is_wrong(tmp_path):
+    (tmp_path / "bad.log").write_text("{}\n")
+    with pytest.raises(RecordError, match=r"bad.log, line 1: delays must be"):
+        run(tmp_path / "bad.log")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["nowhere"], "there is no log nowhere: give a log in SimulEval's format"),
+        (["empty"], "empty has no instances.log: give a log in SimulEval's format"),
+        (["instances.log", "--segments", "t"], "--segments and --references go together"),
+        (["instances.log", "--segments", "t", "--references", "r"], "--segments: there is no"),
+        (["instances.log", "--segments", "empty", "--references", "r"], "--references: there is"),
+    ],
+)
+def test_what_is_not_there_exits_2_with_what_would_do(
+    log, tmp_path, capsys, monkeypatch, args, said
+):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["score", *args])
+    told = capsys.readouterr()
+    assert stopped.value.code == 2 and not told.out
+    assert told.err.startswith(f"simuljax: {said}") and "Errno" not in told.err
+
+
+def test_the_directory_of_a_log_will_do(log, capsys):
+    run(log.parent)
+    assert "20 utterances" in capsys.readouterr().out
+
+
+def test_json_may_go_to_a_new_directory(log, tmp_path):
+    run(log, "--json", tmp_path / "new" / "deep" / "scores.json")
+    assert json.loads((tmp_path / "new" / "deep" / "scores.json").read_text())["n"] == 20

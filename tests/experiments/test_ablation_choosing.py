@@ -71,6 +71,12 @@ def test_a_row_of_training_is_suggested_before_the_list(files, capsys):
     assert said.index("do you mean") < said.index("donor, one, other, later")
 
 
+def test_rows_are_listed_by_help(files, capsys):
+    cli.main(["train", str(files["several"]), "--help"])
+    said = capsys.readouterr().out
+    assert said.startswith("usage: ") and "rows: donor, one, other, later" in said
+
+
 def test_nothing_is_suggested_that_is_not_like_it():
     assert absent("dra", ["asr", "dar", "mma"]) == "there is no 'dra', do you mean 'dar'?"
     assert absent("dra", ["conformer", "teacher"]) == "there is no 'dra'"

@@ -4,7 +4,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.diagnosing import Seen, correlations, mass_lost, summarise
+from experiments.diagnosing import (
+    FILE,
+    Diagnosis,
+    Seen,
+    correlations,
+    diagnosed,
+    mass_lost,
+    summarise,
+)
+from simuljax import document
 from simuljax.losses import Branch
 
 
@@ -41,6 +50,43 @@ def test_heads_are_summarised_by_layer():
 def test_without_text_nothing_is_said_about_it():
     found = summarise((8,), [seen(np.ones((3, 4)), None)], 2)
     assert found.speech_text_correlation is None and found.matching_perplexity is None
+
+
+@pytest.mark.parametrize("targets", [0, 3], ids=["no target", "a model that has diverged"])
+def test_no_number_is_written_and_read_as_none(tmp_path, targets):
+    """JSON has no NaN: what was found and what is read later are the same."""
+    lost = np.full((targets, 4), np.nan)
+    nothing = Seen(
+        speech=lost,
+        share=lost,
+        text_share=lost,
+        perplexity=lost[:, 0],
+        decisions=lost[:, 0],
+        mass_lost=lost[:, 0],
+    )
+    found = summarise((8,), [nothing], 2)
+    assert found == Diagnosis(
+        steps=(8,),
+        read_share=((None, None), (None, None)),
+        head_spread_ms=None,
+        speech_text_correlation=None,
+        matching_perplexity=None,
+        columns=None,
+    )
+    assert found.mean_share is None
+    document.write(tmp_path / FILE, found)
+    assert diagnosed(tmp_path) == found
+
+
+def test_one_head_that_has_diverged_leaves_the_others(tmp_path):
+    speech = np.ones((3, 4))
+    speech[0, 3] = np.nan
+    found = summarise((8,), [seen(speech, speech / 10)], 2)
+    assert found.read_share == ((pytest.approx(0.1),) * 2, (pytest.approx(0.1), None))
+    assert found.head_spread_ms is None and found.speech_text_correlation is None
+    assert found.columns == 10
+    document.write(tmp_path / FILE, found)
+    assert diagnosed(tmp_path) == found
 
 
 def test_the_closed_form_alone_loses_mass():

@@ -221,8 +221,11 @@ def test_a_batch_too_small_for_the_longest_example_is_refused(file, capsys):
 def test_a_file_that_is_no_experiment_is_refused(tmp_path, capsys):
     (tmp_path / "no.py").write_text("x = 1\n")
     code, said = refused(capsys, "train", str(tmp_path / "no.py"))
-    assert code == 1
+    assert code == 2
     assert "EXPERIMENT" in said
+    code, said = refused(capsys, "train", str(tmp_path / "nowhere.py"))
+    assert code == 2
+    assert "nowhere.py is not there: give the path of an experiment file" in said
 
 
 def test_what_may_change_when_a_run_goes_on(corpus, tmp_path):

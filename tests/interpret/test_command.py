@@ -10,6 +10,7 @@ import pytest
 import soundfile
 import tyro
 
+from simuljax import cli
 from simuljax.audio import RATE, AudioError
 from simuljax.eval.records import read_records
 from simuljax.interpret import (
@@ -34,6 +35,16 @@ def command(*args: str):
         args=["interpret", *args],
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.CascadeSubcommandArgs),
     )
+
+
+def refused(capsys, *args: str) -> str:
+    """What the whole command line says to it, and nothing on standard output; it exits 2."""
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["interpret", *args])
+    assert exit.value.code == 2
+    said = capsys.readouterr()
+    assert not said.out
+    return said.err
 
 
 def chosen(*args: str) -> Interpretation:
@@ -126,10 +137,7 @@ def test_a_live_source_may_skip_windows_and_a_file_does_not(args, how, behind):
     ],
 )
 def test_what_cannot_be_exits_2_with_a_sentence(files, capsys, args, sentence):
-    with pytest.raises(SystemExit) as exit:
-        command(*files, *args)
-    assert exit.value.code == 2
-    assert sentence in capsys.readouterr().err
+    assert sentence in refused(capsys, *files, *args)
 
 
 def test_windows_may_be_padded_less():
@@ -152,10 +160,7 @@ def test_what_can_be_is_not_refused(files):
     ],
 )
 def test_sources_and_weights_that_are_not_there(capsys, args, sentence):
-    with pytest.raises(SystemExit) as exit:
-        command(*args)
-    assert exit.value.code == 2
-    said = capsys.readouterr().err
+    said = refused(capsys, *args)
     assert sentence in said
     assert ("ggml-tiny.bin" in said) == ("Whisper's" in sentence)
 
@@ -169,18 +174,12 @@ def test_sources_and_weights_that_are_not_there(capsys, args, sentence):
     ],
 )
 def test_typos_exit_2(files, capsys, args, hint):
-    with pytest.raises(SystemExit) as exit:
-        command(*files, *args)
-    assert exit.value.code == 2
-    said = capsys.readouterr()
-    assert hint in said.out + said.err
+    assert hint in refused(capsys, *files, *args)
 
 
 def test_the_keyboard_is_no_sound(capsys, monkeypatch):
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    with pytest.raises(SystemExit):
-        command("-", "--model", "a.bin")
-    assert "standard input is the keyboard" in capsys.readouterr().err
+    assert "standard input is the keyboard" in refused(capsys, "-", "--model", "a.bin")
 
 
 @pytest.mark.parametrize(
@@ -210,10 +209,7 @@ def test_nothing_that_is_read_is_written_over(files, tmp_path, monkeypatch, caps
     if "--play" in args:
         Path("talk.speech.jsonl").hardlink_to("talk.wav")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    with pytest.raises(SystemExit) as exit:
-        command("talk.wav", "--model", "tiny.bin", *args)
-    assert exit.value.code == 2
-    assert sentence in capsys.readouterr().err
+    assert sentence in refused(capsys, "talk.wav", "--model", "tiny.bin", *args)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
 
 
@@ -237,20 +233,15 @@ def test_a_log_without_speech_has_no_file_beside_it(files, tmp_path):
 
 def test_what_is_no_sound_is_found_before_the_model_is_loaded(files, capsys):
     Path(files[0]).write_text("not a sound at all, but text " * 9)
-    with pytest.raises(SystemExit) as exit:
-        command(*files)
-    assert exit.value.code == 2
-    assert "talk.wav" in capsys.readouterr().err
+    assert "talk.wav" in refused(capsys, *files)
 
 
 def test_a_microphone_without_its_package_is_found_before_the_model_is_loaded(
     files, capsys, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "sounddevice", None)
-    with pytest.raises(SystemExit) as exit:
-        command("--mic", *files[1:])
-    assert exit.value.code == 2
-    assert capsys.readouterr().err.startswith("simuljax: there is no way to a microphone here")
+    said = refused(capsys, "--mic", *files[1:])
+    assert said.startswith("simuljax: there is no way to a microphone here")
 
 
 def test_a_missing_key_is_found_before_the_model_is_loaded(files, capsys, monkeypatch):
@@ -258,10 +249,7 @@ def test_a_missing_key_is_found_before_the_model_is_loaded(files, capsys, monkey
     monkeypatch.setenv("ELEVENLABS_API_KEY", "a key")
     assert callable(command(*asked))
     monkeypatch.delenv("ELEVENLABS_API_KEY")
-    with pytest.raises(SystemExit) as exit:
-        command(*asked)
-    assert exit.value.code == 2
-    assert "wants a key: set ELEVENLABS_API_KEY" in capsys.readouterr().err
+    assert "wants a key: set ELEVENLABS_API_KEY" in refused(capsys, *asked)
 
 
 def test_devices_need_a_sound_card(monkeypatch):
