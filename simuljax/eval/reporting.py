@@ -1,6 +1,6 @@
-"""The command `simuljax report`: pictures, and a page that has them in it."""
+"""What `simuljax report` writes: pictures, and a page that has them in it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -30,11 +30,6 @@ class Report:
     """That are drawn, of every test set."""
     bucket_ms: float | None = None
     """Lines go through the best point of each bucket this wide: 500 in figure 3 of Ma 2020."""
-
-
-def report_command(chosen: Report) -> Callable[[], object]:
-    """Draw what evaluations have left, and write a page of it that can be sent as one file."""
-    return lambda: print(write_report(chosen))
 
 
 def write_report(chosen: Report, samples_of: SamplesOf | None = None) -> Path:

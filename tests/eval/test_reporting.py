@@ -1,33 +1,22 @@
 """`simuljax report`: the files that it writes, and how it is called."""
 
 import base64
-from pathlib import Path
 
 import pytest
-import tyro
 
-from simuljax.eval import RecordError, pictures
+from simuljax.cli import main
+from simuljax.eval import pictures
 from simuljax.eval.records import as_records, write_records
 from simuljax.eval.report import gather
-from simuljax.eval.reporting import Report, report_command, told_apart, write_report
+from simuljax.eval.reporting import Report, told_apart, write_report
 from tests.eval.logs import made_up
 from tests.eval.runs import evaluation, slower, text_entries, without_clock
 
 
-def called(*args):
-    """As the command line calls it."""
-    return tyro.extras.subcommand_cli_from_dict(
-        {"report": report_command, "again": report_command},
-        args=["report", *map(str, args)],
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.CascadeSubcommandArgs),
-    )
-
-
-def test_the_page_has_the_figure_in_it(tmp_path, capsys):
+def test_the_page_has_the_figure_in_it(tmp_path):
     run = tmp_path / "run"
     evaluation(run, "e", made_up(0))
-    called(run)()
-    page = Path(capsys.readouterr().out.strip())
+    page = write_report(Report(runs=(run,)))
     assert page == run / "report" / "index.html"
     figure = (run / "report" / "latency-quality.png").read_bytes()
     assert base64.b64encode(figure).decode() in page.read_text("utf-8")
@@ -83,10 +72,9 @@ def test_no_point_no_figure(tmp_path):
 def test_options_and_refusals(tmp_path, capsys):
     evaluation(tmp_path / "run", "e")
     out = tmp_path / "out"
-    called(tmp_path / "run", "--out", out, "--latency", "LAAL", "--bucket-ms", "250")()
+    write_report(Report(runs=(tmp_path / "run",), out=out, latency="LAAL", bucket_ms=250))
     assert "latest by LAAL" in (out / "index.html").read_text("utf-8")
-    with pytest.raises(RecordError, match="needs a run"):
-        called()()
-    with pytest.raises(SystemExit):
-        called(tmp_path / "run", "--latency", "AP")
-    assert "AP" in capsys.readouterr().err
+    for words, said in (([], "needs a run"), ([str(tmp_path / "run"), "--latency", "AP"], "AP")):
+        with pytest.raises(SystemExit) as refused:
+            main(["report", *words])
+        assert refused.value.code == 2 and said in capsys.readouterr().err
