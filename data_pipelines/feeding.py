@@ -63,6 +63,7 @@ class Fed:
     heard: FeatureRecord
     train: Any  # iterator of batches; get_state, set_state
     valid: Callable[[], Iterable[Batch]]
+    shapes: Callable[[], Iterable[Batch]]  # a batch of each shape that `train` gives
     steps_per_epoch: int
     description: str
 
@@ -83,11 +84,13 @@ def feed(
     check_rows(corpus.budget, devices)
     planned = _plan(train, corpus, seed=seed)
     source, lines = _source(corpus, train, planned, host, devices), [plans.describe(planned)]
+    parts: list[tuple[BatchSource, Plan]] = [(source, planned)]
     steps = planned.steps_per_epoch
     if corpus.text is not None:
         text = examples_of(open_corpus(corpus.text)[corpus.train], vocabularies, corpus.task)
         text_plan = _plan(text, corpus, seed=seed)
         texts = Batches(examples=text, plan=text_plan, host=host)
+        parts.append((texts, text_plan))
         source = Mixed(speech=source, text=texts, text_per_speech=corpus.text_per_speech)
         lines += [f"with {corpus.text_per_speech:g} batches of text to each of speech:"]
         lines += [plans.describe(text_plan)]
@@ -100,6 +103,7 @@ def feed(
         heard=heard,
         train=iterate(source, threads=threads, ahead=threads),
         valid=lambda: (valid_source[step] for step in range(valid_plan.steps_per_epoch)),
+        shapes=lambda: (each[step] for each, plan in parts for step in plan.firsts()),
         steps_per_epoch=steps,
         description="\n".join(lines),
     )

@@ -66,6 +66,13 @@ class Plan:
         order = random.permutation(len(batches)) if self.shuffle else range(len(batches))
         return [batches[i] for i in order]
 
+    def firsts(self) -> list[int]:
+        """The first step of each shape in the first epoch."""
+        steps: dict[Shape, int] = {}
+        for step, planned in enumerate(self.epoch(0)):
+            steps.setdefault(planned.shape, step)
+        return list(steps.values())
+
     @property
     def waste(self) -> Waste:
         """Padding over the first epoch, empty rows and moved examples included."""

@@ -132,6 +132,7 @@ def data_of(fed: Fed) -> Data:
         steps_per_epoch=fed.steps_per_epoch,
         heard=fed.heard,
         words=Words.of(fed.vocabularies.source, fed.vocabularies.target),
+        shapes=fed.shapes,
     )
 
 

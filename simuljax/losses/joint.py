@@ -15,7 +15,7 @@ its own numerators over the denominators of the whole batch and add gradients ac
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import flax.struct
@@ -33,6 +33,19 @@ from simuljax.losses.ctc import ctc
 from simuljax.losses.latency import GATHERS, METRICS, head_variance, latency
 from simuljax.losses.transducer import transducer
 from simuljax.ops import arguments
+
+WEIGHTS = (
+    "distillation",
+    "cross_attentive",
+    "translation",
+    "decision_attentive",
+    "latency",
+    "variance",
+    "ctc",
+    "quantity",
+    "transducer",
+    "transducer_delay",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,11 +86,13 @@ class JointObjective:
         return any(paired) or self.translation > 0
 
     def without_weights(self) -> "JointObjective":
-        """The same for all objectives that compute the same terms, however much these count."""
-        named = ("distillation", "cross_attentive", "translation", "decision_attentive")
-        named += ("ctc", "quantity", "transducer", "transducer_delay")
-        counts = {name: float(getattr(self, name) > 0) for name in named}
-        return dataclasses.replace(self, **counts, latency=0.0, variance=0.0)
+        """The same for all objectives that differ in how much their terms count, or if at all."""
+        return dataclasses.replace(self, **dict.fromkeys(WEIGHTS, 0.0))
+
+    def computing(self, others: Iterable["JointObjective"]) -> "JointObjective":
+        """Computes every term that counts here or in any of the others."""
+        most = {name: max(getattr(o, name) for o in (self, *others)) for name in WEIGHTS}
+        return dataclasses.replace(self, **most)
 
     @property
     def needs_lattice(self) -> bool:

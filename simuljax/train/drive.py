@@ -1,8 +1,10 @@
 """The compiled functions of a run: one update from one batch or several, one validation."""
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -32,6 +34,7 @@ class Driver:
         self._numbers: list[jax.Array] = []  # 0, 1, ... on the devices, for micro-batches
         self._flops: dict[Shape, float] = {}
         self._seen: set[tuple[Shape, bool]] = set()
+        self._compiled: dict[Shape, Any] = {}  # updates that were compiled ahead
         self._initialise = jax.jit(lambda key: initialise(update.model, key))
         self._whole = replicas.wrap(self._each(update.whole, (0, None, 0, 0)), donate=0)
         self._totals = replicas.wrap(self._each(update.totals, (0, None)))
@@ -82,6 +85,19 @@ class Driver:
         """The function for every run at once, given which of its arguments differ between runs."""
         return function if self.members == 1 else jax.vmap(function, in_axes=axes)
 
+    def compile(
+        self, state: TrainState, batches: Iterable[Batch], weights: Mapping[str, jax.Array]
+    ) -> None:
+        """The update from one batch of each of these shapes, compiled side by side."""
+        start = time.perf_counter()
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            compiled = {}
+            for batch in batches:
+                lowered = self._whole.lower(state, self.replicas.share(batch), weights, self._seed)
+                compiled[shape_of(batch)] = pool.submit(lowered.compile)
+            self._compiled |= {shape: each.result() for shape, each in compiled.items()}
+        self.compile_s += time.perf_counter() - start
+
     def update(
         self, state: TrainState, batches: Sequence[Batch], weights: Mapping[str, jax.Array]
     ) -> tuple[TrainState, Report]:
@@ -92,9 +108,9 @@ class Driver:
             self._numbers.append(self.replicas.replicate(np.int32(len(self._numbers))))
         if kinds <= self._seen:
             with jax.transfer_guard("disallow"):
-                return self._update(state, shared, weights)
+                return self._update(state, batches, shared, weights)
         start = time.perf_counter()
-        result = self._update(state, shared, weights)
+        result = self._update(state, batches, shared, weights)
         self.compile_s += time.perf_counter() - start
         self._seen |= kinds
         return result
@@ -117,10 +133,15 @@ class Driver:
         return sum(self._flops[shape_of(batch)] for batch in batches)
 
     def _update(
-        self, state: TrainState, shared: Sequence[Batch], weights: Mapping[str, jax.Array]
+        self,
+        state: TrainState,
+        batches: Sequence[Batch],
+        shared: Sequence[Batch],
+        weights: Mapping[str, jax.Array],
     ) -> tuple[TrainState, Report]:
         if len(shared) == 1:
-            return self._whole(state, shared[0], weights, self._seed)
+            whole = self._compiled.get(shape_of(batches[0]), self._whole)
+            return whole(state, shared[0], weights, self._seed)
         totals = self._totals(state, shared[0])
         for batch in shared[1:]:
             totals = self._add(totals, self._totals(state, batch))

@@ -53,6 +53,7 @@ class Data:
     steps_per_epoch: int
     heard: FeatureRecord
     words: Words | None = None  # for models that count words
+    shapes: Callable[[], Iterable[Batch]] = tuple  # a batch of each shape that `train` gives
 
 
 def fit(
@@ -93,11 +94,12 @@ def drive(
         if alike(other) != alike(first):
             raise ValueError(
                 "runs that are trained together may differ in their seeds and in the weights of "
-                f"losses that count for all of them: {first} and {other}"
+                f"their losses alone: {first} and {other}"
             )
+    joint = first.objective.joint.computing(other.objective.joint for other in others)
     update = Update(
         model=Translator(model, axis=AXIS),
-        objective=first.objective,
+        objective=dataclasses.replace(first.objective, joint=joint),
         optimiser=first.optimiser.build(),
         statistics=heard.statistics,
         words=words,
@@ -110,7 +112,7 @@ def drive(
 def alike(training: Training) -> Training:
     """The same for all schedules that one compiled update serves, whatever their seeds and weights.
 
-    What counts nothing is not computed, so that it makes a difference whether a weight is 0.
+    A loss that counts in one of them is computed for all, with a weight of 0 where it does not.
     """
     joint = training.objective.joint.without_weights()
     objective = dataclasses.replace(training.objective, joint=joint)
@@ -161,6 +163,7 @@ class _Loop:
         try:
             with Interruption() as interruption:
                 stopped = False
+                self._compile()
                 while self.step < self.last and not stopped and not self._is_converged():
                     self._one_update()
                     stopped = interruption.asked(self.step)
@@ -174,6 +177,14 @@ class _Loop:
             for member in self.members:
                 member.close()
         return self.state
+
+    def _compile(self) -> None:
+        """All shapes at once; several hosts compile as they go, lest they wait for each other."""
+        if self.training.accumulate > 1 or jax.process_count() > 1 or self.step >= self.last:
+            return
+        before = self.driver.compile_s
+        self.driver.compile(self.state, self.data.shapes(), self._weights())
+        self.members[0].record.work.aside_s += self.driver.compile_s - before
 
     def _is_converged(self) -> bool:
         return all(member.is_converged for member in self.members)

@@ -10,7 +10,7 @@ alone, and `over_all_hosts` and `over_own_host` lead from one view to the other 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, cast
 
 import jax
 import numpy as np
@@ -19,6 +19,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from simuljax.train.step import AXIS
 
 Way = Literal["pmap", "shard_map"]
+
+
+class Wrapped(Protocol):
+    """A function that runs on every replica."""
+
+    def __call__(self, *args: Any) -> Any: ...
+
+    def lower(self, *args: Any) -> Any: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +46,14 @@ class Replicas:
     def count(self) -> int:
         return self.mesh.size
 
-    def wrap(self, function: Callable[..., Any], *, donate: int | None = None) -> Callable:
+    def wrap(self, function: Callable[..., Any], *, donate: int | None = None) -> Wrapped:
         """`function(state, batch, *rest)` on every replica; all but the batch is the same on each.
 
         The first argument's buffers are given away with `donate=0`.
         """
         given = () if donate is None else (donate,)
         if self.way == "pmap":
-            return functools.partial(_call_pmap, self, function, given, {})
+            return Pmapped(replicas=self, function=function, given=given)
         batch = PartitionSpec(AXIS)
 
         def spread(state: Any, batch_: Any, *rest: Any) -> Any:
@@ -55,7 +63,7 @@ class Replicas:
             )
             return mapped(state, batch_, *rest)
 
-        return jax.jit(spread, donate_argnums=given)
+        return cast(Wrapped, jax.jit(spread, donate_argnums=given))
 
     def replicate(self, tree: Any) -> Any:
         """The tree, which is the same on every host, on every device that a wrapped call sees."""
@@ -117,17 +125,28 @@ class Replicas:
         return jax.tree.map(view, tree)
 
 
-def _call_pmap(
-    replicas: Replicas, function: Callable[..., Any], given: tuple[int, ...], made: dict, *args: Any
-) -> Any:
-    """pmap needs to know how many arguments there are."""
-    if len(args) not in made:
-        made[len(args)] = jax.pmap(
-            function,
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pmapped:
+    """A function under `pmap`, which needs to know how many arguments there are."""
+
+    replicas: Replicas
+    function: Callable[..., Any]
+    given: tuple[int, ...]
+
+    def __call__(self, *args: Any) -> Any:
+        return self._of(len(args))(*args)
+
+    def lower(self, *args: Any) -> Any:
+        """For these arguments, to be compiled."""
+        return self._of(len(args)).lower(*args)
+
+    @functools.cache  # noqa: B019 (it lives as long as its function)
+    def _of(self, count: int) -> Any:
+        return jax.pmap(
+            self.function,
             axis_name=AXIS,
-            in_axes=(None, 0, *(None,) * (len(args) - 2)),
+            in_axes=(None, 0, *(None,) * (count - 2)),
             out_axes=None,
-            devices=replicas.mesh.devices.reshape(-1).tolist(),
-            donate_argnums=given,
+            devices=self.replicas.mesh.devices.reshape(-1).tolist(),
+            donate_argnums=self.given,
         )
-    return made[len(args)](*args)

@@ -86,6 +86,13 @@ def test_a_step_is_found_without_walking_there():
         np.testing.assert_array_equal(plan.batch(step).rows, walked[step].rows)
 
 
+def test_the_first_of_every_shape():
+    plan = make_plan(speech(800), Budget(frames=10_000), seed=0)
+    shapes = [planned.shape for planned in plan.epoch(0)]
+    assert [shapes.index(shapes[step]) for step in plan.firsts()] == plan.firsts()
+    assert {shapes[step] for step in plan.firsts()} == set(shapes)
+
+
 def test_eight_shapes_are_enough_for_little_padding():
     plan = make_plan(speech(10_000), Budget(), seed=0)
     assert plan.waste.frames is not None and plan.waste.frames < 0.12

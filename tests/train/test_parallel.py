@@ -1,5 +1,7 @@
 """pmap = shard_map = one device, and one device that accumulates = many (SGD hides nothing)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -109,6 +111,43 @@ def test_four_devices_are_as_one(model, alone, way, request):
 @pytest.mark.slow
 def test_accumulating_is_as_seeing_all_at_once(model, alone):
     assert_same(train(model, 1, "shard_map", accumulate=4), alone)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_compiled_ahead_is_not_compiled_again(way):
+    """Two shapes; the numbers are those of a driver that compiles as it goes."""
+    given, (short, *_) = text()
+    batches = [short, jax.tree.map(lambda x: x[:2], short)]
+    ahead, later = driver_of(given, 2, way), driver_of(given, 2, way)
+    state, weights, seen = ahead.first(), weights_of(ahead), []
+    ahead.compile(state, batches, weights)
+    expected = later.first()
+    with compilations() as control:
+        for batch in batches:
+            expected, _ = later.update(expected, [batch], weights)
+    assert len(control) >= 2
+    with compilations() as compiled:
+        for batch in batches:
+            state, report = ahead.update(state, [batch], weights)
+            seen.append(report)
+    assert compiled == [] and len(seen) == 2
+    jax.tree.map(np.testing.assert_array_equal, state.params, expected.params)
+
+
+@contextmanager
+def compilations() -> Iterator[list[str]]:
+    """Those of what is done meanwhile."""
+    found: list[str] = []
+
+    def listen(event: str, *_: object, **__: object) -> None:
+        if "backend_compile" in event:
+            found.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield found
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def test_nothing_but_batches_is_sent_once_it_runs(pmapped):
