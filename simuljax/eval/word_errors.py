@@ -22,6 +22,7 @@ import numpy as np
 HESITATIONS = frozenset(("uh", "um", "uhm", "hm", "hmm", "mm", "mmm", "mhm", "er", "erm", "eh"))
 
 _MARKS = re.compile(r"<[^>]*>|\[[^\]]*\]")
+_NO_SPACE = re.compile(r"\S")
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W_]+(?:'[^\W_]+)*")
 
 
@@ -40,10 +41,15 @@ def normalise(text: str) -> list[str]:
 
 
 def transcript(text: str, times_ms: Sequence[float] = ()) -> Transcript:
-    """The words of a text that count; each has the time of the written word that it came from."""
+    """The words of a text that count; each has the time of the written word that it came from.
+
+    A mark of several words may have a time for each of them, or one for all.
+    """
     if not times_ms:
         return Transcript(words=tuple(normalise(text)))
-    written = _MARKS.sub(lambda mark: mark[0].replace(" ", ""), text).split()
+    written = _MARKS.sub(lambda mark: _NO_SPACE.sub("-", mark[0]), text).split()
+    if len(written) != len(times_ms):
+        written = _MARKS.sub("-", text).split()
     if len(written) != len(times_ms):
         raise ValueError(f"there are {len(written)} words but {len(times_ms)} times")
     pairs = zip(written, times_ms, strict=True)

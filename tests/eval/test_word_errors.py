@@ -78,5 +78,8 @@ def test_a_word_that_is_two_has_its_time_twice():
         words=("well", "known"), times_ms=(5.0, 5.0)
     )
     assert transcript("well-known").times_ms == ()
+    heard = Transcript(words=("hello",), times_ms=(3.0,))
+    assert transcript("[BLANK AUDIO] hello", [1.0, 2.0, 3.0]) == heard
+    assert transcript("[BLANK AUDIO] hello", [1.0, 3.0]) == heard, "one time for the whole mark"
     with pytest.raises(ValueError, match="2 words but 1 times"):
         transcript("two words", [1.0])
