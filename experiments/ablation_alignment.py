@@ -1,7 +1,7 @@
 """The expected alignment itself: the exact recurrence against the field's closed form.
 
     simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
-    simuljax ablate experiments/ablation_alignment.py --workers 2 --together 3
+    simuljax ablate experiments/ablation_alignment.py --workers 4 --together 12
 
 One H200; not run yet (experiments/BUDGET.md). The same model, losses, schedule and seeds, once with
 the exact alignment (the row `dar`) and once with the closed form in float32, which loses

@@ -2,7 +2,7 @@
 
     simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
     simuljax ablate experiments/ablation_zaidi.py --list
-    simuljax ablate experiments/ablation_zaidi.py --workers 2 --together 6
+    simuljax ablate experiments/ablation_zaidi.py --workers 4 --together 12
 
 One H200; not run yet (experiments/BUDGET.md). The rows of `experiments/zaidi_multi30k.py` with
 equal schedules, each trained on with a latency weight and then evaluated at steps of 120 to 520 ms.

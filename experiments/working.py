@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Literal
 
 from experiments.ablation import Ablation, Planned, evaluations_of
 from experiments.ablation_report import SPENT
@@ -17,17 +18,19 @@ from simuljax import document
 from simuljax.train.member import ENDED
 
 LOCK = "lock"
+Stage = Literal["both", "train", "evaluate"]
 
 
-def work(runs: Sequence[Planned], ablation: Ablation) -> None:
+def work(runs: Sequence[Planned], ablation: Ablation, stage: Stage = "both") -> None:
     """Trains the runs, or goes on training them, and evaluates those of the table."""
     with ExitStack() as locks:
         for run in runs:
             run.experiment.run.mkdir(parents=True, exist_ok=True)
             locks.enter_context(alone(run.experiment.run))
-        train_all([run for run in runs if not (run.experiment.run / ENDED).exists()])
+        if stage != "evaluate":
+            train_all([run for run in runs if not (run.experiment.run / ENDED).exists()])
         for run in runs:
-            if run.row in ablation.seeded:
+            if stage != "train" and run.row in ablation.seeded:
                 evaluate_all(run, ablation)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ import pytest
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.prepared import SUMMARY
-from experiments.ablating import FAILED, Grid, ablate, groups, state_of, summary
+from experiments.ablating import Grid, ablate, summary
 from experiments.ablation import Ablation, plan
 from experiments.evaluation import Evaluation
 from experiments.experiment import Begin, ExperimentError
+from experiments.standing import FAILED, Task, groups, next_tasks, state_of
 from experiments.working import alone
 from simuljax.train.member import ENDED
 from simuljax.train.metrics import read_metrics
@@ -137,6 +139,32 @@ def test_where_runs_stand(corpus, tmp_path):
     assert state_of(one, ablation) == "waiting"
 
 
+def test_evaluations_and_trainings_take_turns(corpus, tmp_path):
+    """Whole rows first; of several workers one is left to training while there is some."""
+    ablation = grid(corpus, tmp_path / "runs", seeds=(0, 1), order=0)
+    runs = plan(ablation)
+
+    def tasks(workers: int, working: Sequence[Task] = ()) -> list[tuple[str, list[str]]]:
+        states = {run.name: state_of(run, ablation) for run in runs}
+        found = next_tasks(runs, states, working, workers=workers, together=2)
+        return [(task.stage, [f"{run.row}{run.seed}" for run in task.runs]) for task in found]
+
+    assert tasks(3) == [("train", ["donorNone"])]
+    assert tasks(1) == [("both", ["donorNone"])]
+    for run in runs:
+        if run.row in ("donor", "other"):
+            run.experiment.run.mkdir(parents=True)
+            (run.experiment.run / ENDED).write_text("{}")
+    later, one = ("train", ["later0", "later1"]), ("train", ["one0", "one1"])
+    others = ("evaluate", ["other0", "other1"])
+    assert tasks(1) == [others]
+    assert tasks(2) == [others, later]
+    assert tasks(4) == [("evaluate", ["other0"]), ("evaluate", ["other1"]), later, one]
+    busy = Task(runs=[run for run in runs if run.row == "other"], stage="evaluate")
+    assert tasks(2, [busy]) == [later]
+    assert tasks(1, [busy]) == []
+
+
 def test_runs_that_differ_in_seeds_and_weights_are_worked_on_together(corpus, tmp_path):
     def rows(order, size=9):
         ablation = grid(corpus, tmp_path / "runs", seeds=(0, 1, 2), order=order)
@@ -194,7 +222,8 @@ def test_seeds_together_give_what_they_give_alone(tmp_path):
         two = FILE.format(corpus=str(corpus), runs=str(runs)).replace("(0,)", "(0, 1)")
         file.write_text(two)
         command = [sys.executable, "-m", "simuljax.cli", "ablate", str(file)]
-        subprocess.run([*command, "--together", together], env=environment, check=True)
+        many = ["--together", together, "--workers", together]
+        subprocess.run([*command, *many], env=environment, check=True)
         told[together] = {
             path.parents[2].name: json.loads(path.read_text())
             for path in sorted(runs.glob("*/eval/*/scores.json"))

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from data_pipelines.prepared import SUMMARY
-from experiments.ablating import state_of
 from experiments.ablation import Ablation, evaluations_of, plan
 from experiments.ablation_report import evaluated
 from experiments.evaluation import Evaluation
 from experiments.experiment import ExperimentError
+from experiments.standing import state_of
 from simuljax import document
 from simuljax.train.member import ENDED
 from tests.experiments.small_run import experiment

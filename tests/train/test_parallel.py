@@ -116,9 +116,9 @@ def test_accumulating_is_as_seeing_all_at_once(model, alone):
 @pytest.mark.parametrize("way", WAYS)
 def test_what_was_compiled_ahead_is_not_compiled_again(way):
     """Two shapes; the numbers are those of a driver that compiles as it goes."""
-    given, (short, *_) = text()
+    short = text()[1][0]
     batches = [short, jax.tree.map(lambda x: x[:2], short)]
-    ahead, later = driver_of(given, 2, way), driver_of(given, 2, way)
+    ahead, later = (driver_of(text()[0], 2, way) for _ in range(2))
     state, weights, seen = ahead.first(), weights_of(ahead), []
     ahead.compile(state, batches, weights)
     expected = later.first()

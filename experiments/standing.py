@@ -1,0 +1,117 @@
+"""Where the runs of a grid stand, by what is in their directories, and which come next."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from experiments.ablation import Ablation, Planned, evaluations_of
+from experiments.training import can_be_together
+from experiments.working import Stage, is_locked
+from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
+from simuljax.train.member import ENDED
+from simuljax.train.metrics import FILE as METRICS
+
+FAILED = "failed.txt"
+State = Literal["done", "running", "failed", "trained", "waiting", "blocked"]
+
+
+def state_of(run: Planned, ablation: Ablation) -> State:
+    """Where a run stands; what was trained alone waits for its evaluation."""
+    directory, trained = run.experiment.run, is_trained(run)
+    if is_locked(directory):
+        return "running"
+    evaluated = all((way.folder / "scores.json").exists() for way in evaluations_of(run, ablation))
+    if trained and evaluated:
+        return "done"
+    if (directory / FAILED).exists():
+        return "failed"
+    if trained:
+        return "trained"
+    states = [state_of(need, ablation) for need in run.needs if not is_trained(need)]
+    return "blocked" if {"failed", "blocked"} & set(states) else "waiting"
+
+
+def is_trained(run: Planned) -> bool:
+    """Whether others can begin with it."""
+    return (run.experiment.run / ENDED).exists()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What one process is to do."""
+
+    runs: Sequence[Planned]
+    stage: Stage
+
+
+def next_tasks(
+    runs: Sequence[Planned],
+    states: Mapping[str, str],
+    working: Sequence[Task],
+    *,
+    workers: int,
+    together: int,
+) -> list[Task]:
+    """What free workers do now.
+
+    Evaluations first, so that rows are finished; but of several workers one is left to training.
+    """
+    busy = {run.name for task in working for run in task.runs}
+    idle = [run for run in runs if run.name not in busy]
+    trained = [run for run in idle if states[run.name] == "trained"]
+    ready = [r for r in idle if states[r.name] == "waiting" and all(map(is_trained, r.needs))]
+    ready.sort(key=generation, reverse=True)  # whole rows first, not all beginnings
+    free, reserved = workers - len(working), int(bool(ready) and workers > 1)
+    evaluating = sum(task.stage == "evaluate" for task in working)
+    room = min(free, workers - reserved - evaluating)
+    tasks = [Task(runs=some, stage="evaluate") for some in evenly(trained, room)]
+    training = groups(ready, together)[: max(0, free - len(tasks))]
+    stage = "train" if workers > 1 else "both"  # nobody else could go on meanwhile
+    return tasks + [Task(runs=group, stage=stage) for group in training]
+
+
+def evenly(runs: Sequence[Planned], parts: int) -> Iterator[list[Planned]]:
+    """The runs in so many parts at most; neighbours, which may share a program, stay together."""
+    if parts < 1:
+        return
+    for part in np.array_split(np.arange(len(runs)), parts):
+        if len(part):
+            yield [runs[i] for i in part]
+
+
+def generation(run: Planned) -> int:
+    """How many runs, one after the other, come before it."""
+    return max((1 + generation(need) for need in run.needs), default=0)
+
+
+def groups(runs: Sequence[Planned], size: int) -> list[list[Planned]]:
+    """The runs, those together that can be, so many at most."""
+    found: list[list[Planned]] = []
+    for run in runs:
+        fits = [group for group in found if len(group) < size and can_join(run, group[0])]
+        if fits:
+            fits[0].append(run)
+        else:
+            found.append([run])
+    return found
+
+
+def can_join(run: Planned, other: Planned) -> bool:
+    """Whether the two can be trained together from where they stand."""
+    steps = [Checkpoints(each.experiment.run / CHECKPOINTS).steps()[-1:] for each in (run, other)]
+    return can_be_together(run.experiment, other.experiment) and steps[0] == steps[1]
+
+
+def progress(run: Planned) -> str:
+    """How far a run that is worked on is."""
+    name = f"{run.row}{'' if run.seed is None else f'/{run.seed}'}"
+    if is_trained(run):
+        return f"{name} evaluated"
+    path, training = run.experiment.run / METRICS, run.experiment.training
+    lines = path.read_bytes()[-4_000:].split(b"\n")[1:-1] if path.exists() else []
+    last = max((json.loads(line) for line in lines), key=lambda e: e.get("step", 0), default={})
+    total = "" if training.epochs else f"/{training.updates}"  # or only the corpus knows
+    return f"{name} {last.get('step', 0)}{total}"
