@@ -99,7 +99,7 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     origin = parts.origins(named.as_text() or "")
     memory = compiled.memory_analysis()
     state = named_call.state
-    say("compiling the forward pass, to count its operations")
+    say("counting the operations of a forward pass")
     forward = forward_flops(replicas.wrap(update.validate), state, batch)
     flops, device = (1 + BACKWARD) * forward, jax.devices()[0].device_kind
     peak = peak_flops(device)
