@@ -56,7 +56,7 @@ def test_a_row_is_done_when_its_own_evaluations_are(grid):
     (run,) = [run for run in plan(grid) if (run.row, run.seed) == ("asr", 0)]
     (run.experiment.run).mkdir(parents=True)
     document.write(run.experiment.run / ENDED, {})
-    assert state_of(run, grid) == "waiting"
+    assert state_of(run, grid) == "trained"
     (way,) = evaluations_of(run, grid)
     way.folder.mkdir(parents=True)
     document.write(way.folder / "scores.json", {})
