@@ -55,4 +55,10 @@ def data(share: Share | None = None, pause: Callable[[], None] = lambda: None) -
     batches = [share.of(batch) for batch in BATCHES]
     train = Paused(batches)
     train.pause = pause
-    return Data(train=train, valid=lambda: batches[:1], steps_per_epoch=3, heard=small.HEARD)
+    return Data(
+        train=train,
+        valid=lambda: batches[:1],
+        shapes=lambda: batches[:1],
+        steps_per_epoch=3,
+        heard=small.HEARD,
+    )
