@@ -182,8 +182,10 @@ class _Loop:
         """All shapes at once; several hosts compile as they go, lest they wait for each other."""
         if self.training.accumulate > 1 or jax.process_count() > 1 or self.step >= self.last:
             return
-        before = self.driver.compile_s
-        self.driver.compile(self.state, self.data.shapes(), self._weights())
+        before, batches = self.driver.compile_s, list(self.data.shapes())
+        if len(batches) > 1:
+            print(f"compiling the update for {len(batches)} shapes of batches", flush=True)
+        self.driver.compile(self.state, batches, self._weights())
         self.members[0].record.work.aside_s += self.driver.compile_s - before
 
     def _is_converged(self) -> bool:
