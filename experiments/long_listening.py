@@ -4,13 +4,11 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from resource import getpagesize
 
 import jax
-import jax.monitoring
 import numpy as np
 
 from experiments.experiment import ExperimentError
@@ -18,10 +16,10 @@ from experiments.recordings import Recording
 from simuljax.audio import RATE
 from simuljax.decode.listener import Word
 from simuljax.interpret.pipeline import Listens
+from simuljax.profile.measure import counted_programs
 
 MINUTE = 60.0
 VOICES = 8
-COMPILED = "/jax/core/compile/backend_compile_duration"  # what JAX calls it
 STATM = Path("/proc/self/statm")  # Linux: pages, the second number those that are resident
 Progress = Callable[[float], object]  # told seconds of sound
 
@@ -105,22 +103,6 @@ def listen(
             pushes.append(push)
             progress(push.sound_s)
         return [*minutes, _minute(pushes, programs)]
-
-
-@contextmanager
-def counted_programs() -> Iterator[list[float]]:
-    """The seconds that each program took which JAX compiles meanwhile, or reads from its cache."""
-    programs: list[float] = []
-
-    def note(event: str, duration_secs: float, **_: object) -> None:
-        if event == COMPILED:
-            programs.append(duration_secs)
-
-    jax.monitoring.register_event_duration_secs_listener(note)
-    try:
-        yield programs
-    finally:
-        jax.monitoring.unregister_event_duration_listener(note)
 
 
 def _pushes(stream: Listens, sound: Iterable[np.ndarray], size: int) -> Iterator[Push]:

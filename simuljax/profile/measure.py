@@ -5,11 +5,14 @@ import functools
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import jax
+import jax.monitoring
 import jax.numpy as jnp
 
+COMPILED = "/jax/core/compile/backend_compile_duration"  # what JAX calls it
 _NO_KERNEL = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "copy-done"}
 
 
@@ -26,6 +29,22 @@ class Measurement:
 def say(what: str) -> None:
     """Compiling takes minutes, and nobody should wonder."""
     print(what, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def counted_programs() -> Iterator[list[float]]:
+    """The seconds that each program took which JAX compiles meanwhile, or reads from its cache."""
+    programs: list[float] = []
+
+    def note(event: str, duration_secs: float, **_: object) -> None:
+        if event == COMPILED:
+            programs.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        yield programs
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
 
 
 def measure(function: Callable, *args, rounds: int = 5, round_s: float = 0.1) -> Measurement:

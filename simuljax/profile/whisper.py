@@ -237,7 +237,8 @@ def _versions(config: WhisperProfile) -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
+    """Of a file its name: where it lies says nothing to others."""
+    return value.name if isinstance(value, Path) else value
 
 
 def table(report: dict[str, Any]) -> str:

@@ -88,11 +88,13 @@ class Driver:
     def compile(
         self, state: TrainState, batches: Iterable[Batch], weights: Mapping[str, jax.Array]
     ) -> None:
-        """The update from one batch of each of these shapes, compiled side by side."""
+        """The update from one batch of each of these shapes, those that are new side by side."""
         start = time.perf_counter()
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             compiled = {}
             for batch in batches:
+                if shape_of(batch) in self._compiled:
+                    continue
                 lowered = self._whole.lower(state, self.replicas.share(batch), weights, self._seed)
                 compiled[shape_of(batch)] = pool.submit(lowered.compile)
             self._compiled |= {shape: each.result() for shape, each in compiled.items()}

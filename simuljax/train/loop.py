@@ -180,7 +180,8 @@ class _Loop:
 
     def _compile(self) -> None:
         """All shapes at once; several hosts compile as they go, lest they wait for each other."""
-        if self.training.accumulate > 1 or jax.process_count() > 1 or self.step >= self.last:
+        over = self.step >= self.last or self._is_converged()
+        if over or self.training.accumulate > 1 or jax.process_count() > 1:
             return
         before, batches = self.driver.compile_s, list(self.data.shapes())
         if len(batches) > 1:

@@ -7,9 +7,8 @@ State goes in and comes out whole: it has no device axis, its sharding replicate
 alone, and `over_all_hosts` and `over_own_host` lead from one view to the other without copying.
 """
 
-import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
 
 import jax
@@ -132,6 +131,7 @@ class Pmapped:
     replicas: Replicas
     function: Callable[..., Any]
     given: tuple[int, ...]
+    made: dict[int, Any] = field(default_factory=dict)  # by how many
 
     def __call__(self, *args: Any) -> Any:
         return self._of(len(args))(*args)
@@ -140,13 +140,14 @@ class Pmapped:
         """For these arguments, to be compiled."""
         return self._of(len(args)).lower(*args)
 
-    @functools.cache  # noqa: B019 (it lives as long as its function)
     def _of(self, count: int) -> Any:
-        return jax.pmap(
-            self.function,
-            axis_name=AXIS,
-            in_axes=(None, 0, *(None,) * (count - 2)),
-            out_axes=None,
-            devices=self.replicas.mesh.devices.reshape(-1).tolist(),
-            donate_argnums=self.given,
-        )
+        if count not in self.made:
+            self.made[count] = jax.pmap(
+                self.function,
+                axis_name=AXIS,
+                in_axes=(None, 0, *(None,) * (count - 2)),
+                out_axes=None,
+                devices=self.replicas.mesh.devices.reshape(-1).tolist(),
+                donate_argnums=self.given,
+            )
+        return self.made[count]

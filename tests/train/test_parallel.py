@@ -1,7 +1,5 @@
 """pmap = shard_map = one device, and one device that accumulates = many (SGD hides nothing)."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +12,7 @@ from jax.sharding import Mesh
 
 from simuljax.batch import Batch
 from simuljax.models.translator import Translator
+from simuljax.profile.measure import counted_programs
 from simuljax.train.drive import Driver
 from simuljax.train.parallel import Replicas
 from simuljax.train.step import AXIS, TrainState, Update
@@ -122,32 +121,16 @@ def test_what_was_compiled_ahead_is_not_compiled_again(way):
     state, weights, seen = ahead.first(), weights_of(ahead), []
     ahead.compile(state, batches, weights)
     expected = later.first()
-    with compilations() as control:
+    with counted_programs() as control:
         for batch in batches:
             expected, _ = later.update(expected, [batch], weights)
     assert len(control) >= 2
-    with compilations() as compiled:
+    with counted_programs() as compiled:
         for batch in batches:
             state, report = ahead.update(state, [batch], weights)
             seen.append(report)
     assert compiled == [] and len(seen) == 2
     jax.tree.map(np.testing.assert_array_equal, state.params, expected.params)
-
-
-@contextmanager
-def compilations() -> Iterator[list[str]]:
-    """Those of what is done meanwhile."""
-    found: list[str] = []
-
-    def listen(event: str, *_: object, **__: object) -> None:
-        if "backend_compile" in event:
-            found.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield found
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def test_nothing_but_batches_is_sent_once_it_runs(pmapped):
