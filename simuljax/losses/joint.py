@@ -91,7 +91,8 @@ class JointObjective:
 
     def computing(self, others: Iterable["JointObjective"]) -> "JointObjective":
         """Computes every term that counts here or in any of the others."""
-        most = {name: max(getattr(o, name) for o in (self, *others)) for name in WEIGHTS}
+        every = (self, *others)
+        most = {name: max(getattr(one, name) for one in every) for name in WEIGHTS}
         return dataclasses.replace(self, **most)
 
     @property
