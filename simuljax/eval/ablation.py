@@ -3,7 +3,7 @@
 A row is a system trained with several seeds; each of its evaluations (a setting) was made for every
 seed. Rows are compared with the baseline
 
-    as they are        the same setting of both, paired by seed and utterance
+    as they are        the same setting of both, with the same seeds and utterances
     at equal latency   for each point of the baseline, the best of the row that is no later
                        (Zaidi et al. 2022, table 4); on the straight lines of both curves, where
                        they overlap; and by the area that each curve dominates
@@ -12,12 +12,12 @@ seed. Rows are compared with the baseline
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simuljax.eval.curves import Point, frontier, hypervolume, quality_at
 from simuljax.eval.records import Record, RecordError
 from simuljax.eval.report import Computation, Evaluated, Latency
-from simuljax.eval.significance import Comparison, Measure, paired_bootstrap, paired_t_test
+from simuljax.eval.significance import Comparison, Measure, bootstrap_of_seeds, t_test_of_seeds
 
 BETWEEN = 5  # latencies at which two curves are compared
 
@@ -68,13 +68,9 @@ class Setting:
         """Whether it was played with the clock running."""
         return next(iter(self.by_seed.values())).told.get("mode") == "live"
 
-    def records(self, seeds: Iterable[int]) -> list[Record]:
-        """Of all these seeds, each utterance with an index of its own."""
-        found = []
-        for seed in seeds:
-            for record in self.by_seed[seed].records:
-                found.append(replace(record, index=seed * 10**6 + (record.index or 0)))
-        return found
+    def logs(self, seeds: Iterable[int]) -> list[Sequence[Record]]:
+        """Of all these seeds."""
+        return [self.by_seed[seed].records for seed in seeds]
 
     def point(self, latency: Latency, *, computation: Computation = "free") -> Point:
         """The means over seeds; with computation counted, NaN where nobody looked at the clock."""
@@ -173,13 +169,13 @@ def compare(
         seeds = sorted(set(setting.by_seed) & set(base.by_seed))
         if not seeds:
             continue
-        pair = base.records(seeds), setting.records(seeds)
+        pair = base.logs(seeds), setting.logs(seeds)
         found.append(
             Against(
                 row=row.name,
                 setting=name,
-                bootstrap=paired_bootstrap(*pair, measure),
-                t_test=paired_t_test(*pair, measure),
+                bootstrap=bootstrap_of_seeds(*pair, measure),
+                t_test=t_test_of_seeds(*pair, measure),
             )
         )
     return found

@@ -12,9 +12,9 @@ from simuljax.eval.timeline import escape
 
 SIGNIFICANT = 0.05
 TESTS = (
-    "Differences to the baseline in BLEU, paired by seed and utterance: interval and p of the "
-    "bootstrap (Koehn 2004), p of Student's test on sentence BLEU. Tests over utterances say "
-    "nothing about seeds that were not trained."
+    "Differences to the baseline in BLEU, means over seeds: interval and p of a bootstrap (Koehn "
+    "2004) that draws utterances and seeds, p of Student's test on sentence BLEU, an utterance's "
+    "mean over seeds. Of few seeds, such intervals are still too narrow."
 )
 EQUAL = (
     "No later: for each point of the baseline, the best point of the row whose latency is not "
@@ -113,17 +113,16 @@ def equal_table(equal: Sequence[AtEqualLatency], latency: Latency) -> Table:
 def runs_table(rows: Sequence[Row]) -> Table:
     """Where every number comes from."""
     body = [
-        (row.name, name, str(seed), each.run.name if each.run else "-")
+        (row.name, name, ", ".join(e.run.name if e.run else "-" for e in setting.by_seed.values()))
         for row in rows
         for name, setting in row.settings.items()
-        for seed, each in setting.by_seed.items()
     ]
     return Table(
         title="Where the numbers come from",
-        heads=("row", "evaluation", "seed", "run"),
+        heads=("row", "evaluation", "runs"),
         rows=tuple(body),
-        note="A run is a directory beside this page. `simuljax score RUN/eval/EVALUATION` gives "
-        "the scores of each again.",
+        note="A run is a directory beside this page or its folder. `simuljax score "
+        "RUN/eval/EVALUATION` gives the scores of each again.",
     )
 
 

@@ -4,6 +4,11 @@
     paired_t_test       differences of utterances against 0
     confidence_interval one system alone, by bootstrap
 
+and, of systems that were trained several times, a log for each seed,
+
+    bootstrap_of_seeds  seeds are drawn, too: would others show the same?
+    t_test_of_seeds     an utterance counts once, with its mean over seeds
+
 Latency is a mean over utterances. BLEU is of the whole corpus: the bootstrap adds up the n-gram
 counts of what was drawn; the t-test takes sentence BLEU, so its values are not those of `score`.
 All are deterministic for a seed.
@@ -77,7 +82,9 @@ def confidence_interval(
     checked = as_records(records)
     resampled = _resampled(checked, measure)
     (value,) = resampled(np.ones((1, len(checked))))
-    return _interval(float(value), resampled(_draws(len(checked), sampling)), sampling.confidence)
+    n, rng = len(checked), np.random.default_rng(sampling.seed)
+    draws = _draws(n, rng, sampling.samples)
+    return _interval(float(value), resampled(draws), sampling.confidence)
 
 
 def paired_bootstrap(
@@ -90,12 +97,28 @@ def paired_bootstrap(
 
     p = (1 + #{|D_b - mean D| >= |D|}) / (1 + samples), D_b the difference on sample b.
     """
+    return bootstrap_of_seeds([first], [second], measure, sampling)
+
+
+def bootstrap_of_seeds(
+    first: Sequence[Entries],
+    second: Sequence[Entries],
+    measure: Measure | None = None,
+    sampling: Sampling | None = None,
+) -> Comparison:
+    """The mean of the seeds' differences; a sample draws utterances, for all alike, and seeds.
+
+    Few seeds vary less than many would: of two or three, the interval is still too narrow.
+    """
     measure, sampling = measure or Measure(), sampling or Sampling()
-    pair = _pair(first, second)
-    one, other = (_resampled(records, measure) for records in pair)
-    everything, draws = np.ones((1, len(pair[0]))), _draws(len(pair[0]), sampling)
-    (a,), (b,) = one(everything), other(everything)
-    differences = other(draws) - one(draws)
+    pairs = _pairs(first, second)
+    n, rng = len(pairs[0][0]), np.random.default_rng(sampling.seed)
+    utterances = _draws(n, rng, sampling.samples)
+    seeds = _draws(len(pairs), rng, sampling.samples)
+    scores = [[_resampled(records, measure) for records in pair] for pair in pairs]
+    a, b = np.mean([[one(np.ones((1, n)))[0] for one in pair] for pair in scores], axis=0)
+    each = np.stack([other(utterances) - one(utterances) for one, other in scores], axis=1)
+    differences = np.where(seeds > 0, seeds * each, 0.0).sum(1) / len(pairs)
     extreme = np.abs(differences - np.nanmean(differences)) >= abs(b - a) - 1e-12
     return Comparison(
         metric=measure.metric,
@@ -104,7 +127,7 @@ def paired_bootstrap(
         second=float(b),
         difference=_interval(float(b - a), differences, sampling.confidence),
         p_value=(1 + int(extreme.sum())) / (1 + sampling.samples),
-        n=len(pair[0]),
+        n=n,
     )
 
 
@@ -112,10 +135,21 @@ def paired_t_test(
     first: Entries, second: Entries, measure: Measure | None = None, confidence: float = 0.95
 ) -> Comparison:
     """Student's test on the utterances that have a value in both systems."""
+    return t_test_of_seeds([first], [second], measure, confidence)
+
+
+def t_test_of_seeds(
+    first: Sequence[Entries],
+    second: Sequence[Entries],
+    measure: Measure | None = None,
+    confidence: float = 0.95,
+) -> Comparison:
+    """The same on each utterance's mean over seeds: it says nothing about seeds not trained."""
     from scipy import stats
 
     measure = measure or Measure()
-    a, b = (_each(records, measure) for records in _pair(first, second))
+    pairs = _pairs(first, second)
+    a, b = (np.mean([_each(pair[k], measure) for pair in pairs], axis=0) for k in (0, 1))
     both = ~(np.isnan(a) | np.isnan(b))
     a, b = a[both], b[both]
     if len(a) < 2:
@@ -152,10 +186,22 @@ def _pair(first: Entries, second: Entries) -> tuple[list[Record], list[Record]]:
     return one, other
 
 
-def _draws(n: int, sampling: Sampling) -> np.ndarray:
-    """How often each utterance is in each sample, [samples, n]."""
-    rng = np.random.default_rng(sampling.seed)
-    return rng.multinomial(n, np.full(n, 1 / n), size=sampling.samples)
+def _pairs(
+    first: Sequence[Entries], second: Sequence[Entries]
+) -> list[tuple[list[Record], list[Record]]]:
+    """Those of every seed, all in the same order."""
+    if not first or len(first) != len(second):
+        raise RecordError(f"{len(first)} and {len(second)} seeds: both systems need the same")
+    order = as_records(first[0])
+    return [
+        (_pair(order, one)[1], _pair(order, other)[1])
+        for one, other in zip(first, second, strict=True)
+    ]
+
+
+def _draws(n: int, rng: np.random.Generator, samples: int) -> np.ndarray:
+    """How often each of n is in each sample of as many, [samples, n]."""
+    return rng.multinomial(n, np.full(n, 1 / n), size=samples)
 
 
 def _resampled(records: Sequence[Record], measure: Measure) -> Resampled:

@@ -1,5 +1,7 @@
 """Whether two systems differ."""
 
+import functools
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -8,9 +10,11 @@ from simuljax.eval import RecordError, score
 from simuljax.eval.significance import (
     Measure,
     Sampling,
+    bootstrap_of_seeds,
     confidence_interval,
     paired_bootstrap,
     paired_t_test,
+    t_test_of_seeds,
 )
 from tests.eval.logs import made_up
 
@@ -129,3 +133,47 @@ def test_logs_that_cannot_be_compared(first):
         paired_t_test(first[:1], first[:1], AL)
     with pytest.raises(ValueError, match="confidence within"):
         Sampling(confidence=1.5)
+
+
+@metrics
+def test_of_seeds_the_mean_difference_is_told(first, worse, measure):
+    comparison = bootstrap_of_seeds([first, first], [worse, first], measure, FEW)
+    alone = paired_bootstrap(first, worse, measure, FEW).difference.value
+    assert comparison.difference.value == pytest.approx(alone / 2)
+    assert comparison.n == len(first)
+
+
+@metrics
+def test_seeds_that_disagree_leave_it_open(first, worse, measure):
+    """Each of them, and all utterances as if they were of one system, are certain of it."""
+    ups, downs = [first, worse, first], [worse, first, worse]
+    one, other = (
+        [r | {"index": r["index"] + 1000 * k} for k in (0, 1, 2) for r in logs[k]]
+        for logs in (ups, downs)
+    )
+    assert paired_bootstrap(one, other, measure, FEW).p_value < 0.05
+    found = bootstrap_of_seeds(ups, downs, measure, FEW)
+    assert found.difference.low < 0 < found.difference.high
+    assert found.p_value > 0.05
+
+
+@metrics
+def test_copies_of_a_seed_make_nothing_surer(first, worse, measure):
+    alone, copies = ([first], [worse]), ([first] * 3, [worse] * 3)
+    few = functools.partial(bootstrap_of_seeds, sampling=FEW)
+    for test in (few, t_test_of_seeds):
+        one, three = test(*alone, measure), test(*copies, measure)
+        assert three.p_value == pytest.approx(one.p_value)
+        assert three.difference.low == pytest.approx(one.difference.low)
+        assert three.n == one.n
+
+
+def test_seeds_are_of_the_same_utterances(first, worse):
+    shuffled = list(reversed(worse))
+    assert bootstrap_of_seeds([first, first], [worse, shuffled], None, FEW) == bootstrap_of_seeds(
+        [first, first], [worse, worse], None, FEW
+    )
+    with pytest.raises(RecordError, match="2 and 1 seeds"):
+        bootstrap_of_seeds([first, first], [worse])
+    with pytest.raises(RecordError, match="not of the same utterances"):
+        bootstrap_of_seeds([first, first[1:]], [worse, worse[1:]])
