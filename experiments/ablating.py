@@ -30,6 +30,7 @@ from tqdm import tqdm
 from experiments.ablation import Ablation, Planned, load_ablation, plan
 from experiments.ablation_report import write_answer
 from experiments.choosing import ChoiceError, absent
+from experiments.experiment import ExperimentError
 from experiments.publishing import publish
 from experiments.standing import FAILED, Task, next_tasks, progress, state_of
 from experiments.working import Stage, work
@@ -57,6 +58,8 @@ class Grid:
     """With --only: train, or evaluate what was trained."""
     list: bool = False
     """Say what the grid consists of and where it stands."""
+    report: bool = False
+    """Train and evaluate nothing: write the answer from what is there."""
     publish: bool = False
     """Copy the answer and its evidence, but no weights, to experiments/results and docs/results."""
 
@@ -88,7 +91,9 @@ def ablate(chosen: Grid, ablation: Ablation) -> None:
     elif chosen.only:
         work([the_one(runs, name) for name in chosen.only], ablation, chosen.stage)
     else:
-        work_all(chosen, ablation, runs)
+        if not chosen.report:
+            work_all(chosen, ablation, runs)
+        answer(chosen, ablation, runs)
         if chosen.publish:
             where = Path("experiments") / "results", Path("docs") / "results"
             print(f"published: {publish(ablation, runs, *where)}")
@@ -130,8 +135,14 @@ def work_all(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
                 break
             time.sleep(0.5)
     print(summary(runs, ablation, time.monotonic() - began))
-    if any((r.experiment.run / "eval").exists() for r in runs):
+
+
+def answer(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
+    """The page and its tables, as far as runs were evaluated."""
+    if any((run.experiment.run / "eval").exists() for run in runs):
         print(f"answer: {write_answer(ablation, [*runs], f'simuljax ablate {chosen.file}')}")
+    elif chosen.report or chosen.publish:
+        raise ExperimentError(f"{ablation.runs}: nothing of this grid was evaluated there")
 
 
 def show(bar: tqdm, runs: Sequence[Planned], states: Mapping[str, str]) -> None:

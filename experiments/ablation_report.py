@@ -7,14 +7,15 @@ from typing import Any
 
 from experiments.ablation import Ablation, Planned, evaluations_of
 from experiments.diagnosing import Diagnosis, diagnosed
-from experiments.energy import GRAMS_PER_KWH
+from experiments.energy import GRAMS_PER_KWH, SPENT
+from experiments.standing import state_of
 from simuljax import document
 from simuljax.eval.ablation import Row, Setting, Spread, compare, same_test
 from simuljax.eval.ablation_page import Table, markdown, page, tables
 from simuljax.eval.pictures import draw_curves
 from simuljax.eval.report import Evaluated, Latency, gather
+from simuljax.eval.significance import Interval
 
-SPENT = "spent.json"
 HEADS = {
     "mean_share": "source read",
     "head_spread_ms": "first to last head, ms",
@@ -45,6 +46,7 @@ def write_answer(ablation: Ablation, runs: list[Planned], command: str) -> Path:
     latency = ablation.latency
     made = [
         *claims_table(ablation, rows),
+        *absent_table(ablation, runs),
         *tables(rows, baseline, latency),
         *heads_table(ablation, runs),
         *energy_table(rows),
@@ -70,18 +72,26 @@ def claims_table(ablation: Ablation, rows: list[Row]) -> list[Table]:
     known, body = {row.name: row for row in rows}, []
     for claim in ablation.claims:
         row, over = known.get(claim.row), known.get(claim.over)
-        if row is None or over is None:
-            body.append((claim.says, _points(claim.published), "-", "-", "not run"))
-            continue
-        for each in compare(row, over, settings=(claim.evaluation,)):
-            found = each.bootstrap.difference
-            interval = f"[{found.low:+.2f}, {found.high:+.2f}]"
-            verdict = "held" if found.low > 0 else "the opposite" if found.high < 0 else "open"
-            body.append(
-                (claim.says, _points(claim.published), _points(found.value), interval, verdict)
-            )
+        pairs = compare(row, over, settings=(claim.evaluation,)) if row and over else []
+        here = _judged(pairs[0].bootstrap.difference) if pairs else ("-", "-", "not run")
+        body.append((claim.says, _points(claim.published), *here))
     heads = ("claim", "published", "here", "95 %", "did it hold?")
     return [Table(title="Claims", heads=heads, rows=tuple(body), note=HELD)] if body else []
+
+
+def _judged(found: Interval) -> tuple[str, str, str]:
+    verdict = "held" if found.low > 0 else "the opposite" if found.high < 0 else "open"
+    return _points(found.value), f"[{found.low:+.2f}, {found.high:+.2f}]", verdict
+
+
+def absent_table(ablation: Ablation, runs: list[Planned]) -> list[Table]:
+    """What the grid asks for and nobody has run, or not to its end."""
+    lacking: dict[str, list[str]] = {}
+    for run in runs:
+        if run.seed is not None and state_of(run, ablation) != "done":
+            lacking.setdefault(run.row, []).append(str(run.seed))
+    body = tuple((row, ", ".join(seeds)) for row, seeds in lacking.items())
+    return [Table(title="Not run", heads=("row", "seeds"), rows=body)] if body else []
 
 
 def _points(difference: float | None) -> str:

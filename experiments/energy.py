@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import jax
 
+SPENT = "spent.json"  # beside a run
 GRAMS_PER_KWH = 400.0  # CO2 equivalent: about the world's mean; a grid of yours may have 20 or 900
 
 

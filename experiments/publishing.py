@@ -1,6 +1,7 @@
 """What a finished ablation leaves for others: its answer, and what every number rests on.
 
-    experiments/results/NAME/README.md, curves.png, index.html   the answer
+    experiments/results/NAME/README.md, curves.png, index.html   the answer; where several share
+    experiments/results/NAME/ANSWER/README.md ...                their runs, a folder for each
     experiments/results/NAME/RUN/config.json, metrics.jsonl.gz, spent.json, diagnosis.json
     experiments/results/NAME/RUN/eval/EVALUATION/config.json, scores.json, instances.log.gz
     docs/results/NAME.md, NAME.png                                the answer, for the documentation
@@ -13,39 +14,45 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.ablation import Ablation, Planned
+from experiments.ablation import Ablation, Planned, evaluations_of
 
-KEPT = ("config.json", "spent.json", "diagnosis.json", "eval/*/config.json", "eval/*/scores.json")
-PACKED = ("metrics.jsonl", "eval/*/instances.log")
+RUN, EVALUATION = ("config.json", "spent.json", "diagnosis.json"), ("config.json", "scores.json")
+METRICS, LOG = "metrics.jsonl", "instances.log"
+PAGE, TABLE, FIGURE = "index.html", "README.md", "curves.png"
 
 
 def publish(ablation: Ablation, runs: Sequence[Planned], results: Path, docs: Path) -> Path:
-    """Copies the answer and its evidence; gives the directory. What was there before goes."""
+    """Copies the answer and its evidence in place of what was there; gives the answer's folder."""
     several = () if ablation.answer == "answer" else (ablation.answer,)
-    name = "-".join([ablation.runs.name, *several])
-    to, answer = results / name, ablation.runs / ablation.answer
-    shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(answer, to)
+    name, place = "-".join([ablation.runs.name, *several]), results / ablation.runs.name
+    to, answer = place.joinpath(*several), ablation.runs / ablation.answer
+    _copy(answer, to, (PAGE, TABLE, FIGURE))
     for run in runs:
-        _copy_run(run.experiment.run, to / run.name)
+        _publish_run(run, ablation, place / run.name)
     docs.mkdir(parents=True, exist_ok=True)
-    page = (answer / "README.md").read_text("utf-8")
-    (docs / f"{name}.md").write_text(page.replace("(curves.png)", f"({name}.png)"), "utf-8")
-    if (answer / "curves.png").exists():
-        shutil.copy(answer / "curves.png", docs / f"{name}.png")
+    page = (answer / TABLE).read_text("utf-8")
+    (docs / f"{name}.md").write_text(page.replace(f"({FIGURE})", f"({name}.png)"), "utf-8")
+    if (answer / FIGURE).exists():
+        shutil.copy(answer / FIGURE, docs / f"{name}.png")
     return to
 
 
-def _copy_run(run: Path, to: Path) -> None:
-    for path in _found(run, KEPT):
-        (to / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(run / path, to / path)
-    for path in _found(run, PACKED):
-        packed = to / path.with_name(path.name + ".gz")
-        packed.parent.mkdir(parents=True, exist_ok=True)
-        with gzip.GzipFile(packed, "wb", mtime=0) as out:  # the same bytes from the same log
-            out.write((run / path).read_bytes())
+def _publish_run(run: Planned, ablation: Ablation, to: Path) -> None:
+    directory = run.experiment.run
+    _copy(directory, to, RUN)
+    _pack(directory / METRICS, to)
+    for way in evaluations_of(run, ablation):
+        _copy(way.folder, to / "eval" / way.folder.name, EVALUATION)
+        _pack(way.folder / LOG, to / "eval" / way.folder.name)
 
 
-def _found(run: Path, patterns: Sequence[str]) -> list[Path]:
-    return [path.relative_to(run) for pattern in patterns for path in sorted(run.glob(pattern))]
+def _copy(source: Path, to: Path, names: Sequence[str]) -> None:
+    for path in [source / name for name in names if (source / name).exists()]:
+        to.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, to / path.name)
+
+
+def _pack(path: Path, to: Path) -> None:
+    if path.exists():
+        with gzip.GzipFile(to / f"{path.name}.gz", "wb", mtime=0) as out:  # same log, same bytes
+            out.write(path.read_bytes())

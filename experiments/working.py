@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from experiments.ablation import Ablation, Planned, evaluations_of
-from experiments.ablation_report import SPENT
 from experiments.diagnosing import diagnose
-from experiments.energy import measured
+from experiments.energy import SPENT, measured
 from experiments.evaluating import evaluate
 from experiments.experiment import ExperimentError
 from experiments.training import train, train_together
