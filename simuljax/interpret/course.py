@@ -4,6 +4,8 @@
     while window := course.next():
         words += course.judge(write(window))
 
+The model may stop before the sound does: what is left when nothing more will come is written again.
+
 The buffer is the sound since the point up to which all is done with, at most `most_s` of it. A
 window is the buffer with `window_s` more. When segments are committed, the buffer is trimmed at the
 end of the last one, and their text becomes the prompt. Where words are judged, those committed
@@ -30,6 +32,7 @@ from simuljax.interpret.settings import Interpreting
 
 _MARGIN = RATE // 2  # silence that is kept before what may be the beginning of speech
 _LEAST = RATE // 10  # sound of which anything can be written
+_REST = RATE  # sound after the last text in which more may have been said
 _LANGUAGE = 5 * RATE  # sound after which the guess of a language stays
 _BEGUN = 200  # tokens that a window may begin with: Whisper writes 448 in all
 _REMEMBERED = 256  # words said that echoes are looked for in
@@ -210,10 +213,12 @@ class Course:
         self.committed, self.open = words[done : verdict.words], words[verdict.words :]
         hypotheses = [h.without(done) for h in (*self.before, hypothesis)]
         self.before = hypotheses[max(0, len(hypotheses) - policy.looks_back) :]
+        before = len(self.buffer)
         self._leave(round(hypothesis.end_of(verdict.segments) * RATE))
         if self._least_s:  # no text is left: of the rest nothing was written
             self._let_go(len(self.buffer) + self._step - self._most, "refused")
-        self.finished = self._is_last
+        shorter = len(self.buffer) < before
+        self.finished = self._is_last and not (shorter and len(self.buffer) >= _REST)
         return said
 
     def _said(self, hypothesis: Hypothesis, first: int, last: int) -> list[str]:

@@ -80,6 +80,26 @@ def test_every_word_is_said_once(policy, most_s):
     assert course.finished and not course.hypothesis and course.left["refused"] == 0
 
 
+def stops_early(first, samples):
+    """A model that leaves what follows its second segment."""
+    written = spoken(first, samples)
+    return replace(written, segments=written.segments[:2])
+
+
+@pytest.mark.parametrize("policy", EVERY)
+def test_what_a_model_left_at_the_end_is_written_again(policy):
+    course = Course(replace(PLAIN, policy=policy))
+    words, _ = run(course, SOUND[: 14 * RATE], 4000, stops_early)
+    assert words == [f"w{k}" for k in range(28)]
+    assert course.finished
+
+
+def test_a_model_that_writes_nothing_is_not_asked_for_ever():
+    course = Course(replace(PLAIN, policy=Offline()))
+    words, windows = run(course, SOUND[: 14 * RATE], 4000, lambda *_: Hypothesis())
+    assert words == [] and course.finished and len(windows) == 15
+
+
 def test_a_course_that_trims_too_much_is_noticed():
     class Forgets(Course):
         def _trim(self, count, how):
