@@ -213,12 +213,41 @@ def test_one_table_and_one_figure(cell, tmp_path):
     assert "| policy | en 1 s |" in table and "| greedy | 33.3 (0.4) |" in table
     assert "WER (lag in seconds)" in table  # not all have a clock
     assert "| offline | 33.3 (0.4) |" in table and "3 recordings, 0.1 min" in table
-    translated = [
-        Scored(cell=replace(c.cell, interpreting=replace(SMALL, task="translate")), scores=c.scores)
-        for c in scored[:1]
-    ]
+    assert draw(scored, tmp_path / "figure.png", lagging="simuleval-1.1").stat().st_size > 5000
+
+
+def test_the_clock_of_some_is_not_that_of_all(cell, tmp_path):
+    written(cell, 50)
+    scored = Scored(cell=cell, scores=scores_of(cell))
+    assert (scored.timed, scored.computing, scored.length) == (2, pytest.approx(50), 1.0)
+    write_table([scored], tmp_path / "table.md", lagging="simuleval-1.1", published={})
+    table = (tmp_path / "table.md").read_text()
+    assert "WER (lag in seconds)" in table and "the first 2 were played" in table
+    assert "| WER | length | lag | lag_CA of 2 | computing ms | said nothing |" in table
+    assert "| en | 1 s | greedy | 33.33 | 1.00 | 0.40 | 0.45 | 50 | 0/3 |" in table
+
+
+def test_translations_beside_the_published(cell, tmp_path):
+    translating = replace(SMALL, task="translate")
+    cell = replace(cell, aware=3, interpreting=translating)
+    written(cell, 50)
+    translated = [Scored(cell=cell, scores=scores_of(cell))]
     published = {"en": {"greedy": ((8.6, 2.5), (15.2, 4.1))}}
     write_table(translated, tmp_path / "table.md", lagging="off-by-one", published=published)
     table = (tmp_path / "table.md").read_text()
     assert "BLEU (AL_CA in seconds)" in table and "| greedy | 8.6 (2.5) | 15.2 (4.1) |" in table
-    assert draw(scored, tmp_path / "figure.png", lagging="simuleval-1.1").stat().st_size > 5000
+    assert "| length | AL | LAAL | AL_CA | computing ms |" in table  # all have a clock
+
+
+def test_cells_go_from_hasty_to_patient(cell, tmp_path):
+    written(cell, 50)
+    scores = scores_of(cell)
+    late = {"greedy": 700.0, "offline": 16_000.0, "align-att": 1400.0}
+    scored = [
+        Scored(cell=replace(cell, row=row), scores=scores | {"lag": lag})
+        for row, lag in late.items()
+    ]
+    write_table(scored, tmp_path / "table.md", lagging="simuleval-1.1", published={})
+    first, every = (tmp_path / "table.md").read_text().split("## Every cell")
+    for part, order in ((first, list(late)), (every, sorted(late, key=lambda row: late[row]))):
+        assert sorted(late, key=lambda row: part.index(f"| {row} |")) == order
