@@ -3,7 +3,7 @@
     simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
     simuljax ablate experiments/ablation_alignment.py --workers 4 --together 12
 
-One H200; not run yet (experiments/BUDGET.md). The same model, losses, schedule and seeds, once with
+One H200: results/ablation-multi30k/alignment. The same model, losses, schedule and seeds, once with
 the exact alignment (the row `dar`) and once with the closed form in float32, which loses
 probability at the length of speech (`experiments/closed_form_mass.py`). Decoding takes hard
 decisions and is the same for both.
