@@ -16,8 +16,8 @@ from pathlib import Path
 
 from experiments.ablation import Ablation, Planned, evaluations_of
 
-RUN, EVALUATION = ("config.json", "spent.json", "diagnosis.json"), ("config.json", "scores.json")
-METRICS, LOG = "metrics.jsonl", "instances.log"
+RUN = ("config.json", "spent.json", "diagnosis.json")
+METRICS, LOG, SCORES = "metrics.jsonl", "instances.log", "scores.json"
 PAGE, TABLE, FIGURE = "index.html", "README.md", "curves.png"
 
 
@@ -41,8 +41,8 @@ def _publish_run(run: Planned, ablation: Ablation, to: Path) -> None:
     directory = run.experiment.run
     _copy(directory, to, RUN)
     _pack(directory / METRICS, to)
-    for way in evaluations_of(run, ablation):
-        _copy(way.folder, to / "eval" / way.folder.name, EVALUATION)
+    for way in [way for way in evaluations_of(run, ablation) if (way.folder / SCORES).exists()]:
+        _copy(way.folder, to / "eval" / way.folder.name, ("config.json", SCORES))
         _pack(way.folder / LOG, to / "eval" / way.folder.name)
 
 
