@@ -21,7 +21,7 @@ from experiments import demo as demonstration
 from experiments.choosing import ChoiceError, absent
 from experiments.demo import DemoConfig
 from experiments.experiment import ExperimentError
-from simuljax import __version__, terminal
+from simuljax import __version__, export, terminal
 from simuljax.audio import AudioError
 from simuljax.document import DocumentError
 from simuljax.eval import RecordError, scoring
@@ -128,6 +128,7 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "score": scoring.score_command,
     "ablate": ablating.ablate_command,
     "report": reporting.report_command,
+    "export": export.export_command,
     "translate": terminal.translate_command,
     "interpret": interpret_command,
     "profile": profile,

@@ -36,6 +36,7 @@ STANDS_ON = {
         "simuljax.document",
         "simuljax.cache",
     ),
+    "simuljax.export": ("simuljax.run",),
     "simuljax.live": ("simuljax.run",),
     "simuljax.live_text": ("simuljax.live",),
     "simuljax.cascade": ("simuljax.live_text",),
@@ -57,7 +58,8 @@ STANDS_ON = {
         "simuljax.interpret",
         "data_pipelines",
     ),
-    "simuljax.cli": ("experiments", "simuljax.terminal"),  # the only place that knows everything
+    # The only place that knows everything.
+    "simuljax.cli": ("experiments", "simuljax.terminal", "simuljax.export"),
 }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from simuljax.train.checkpoint import CHECKPOINTS, CheckpointError, Checkpoints
@@ -53,8 +54,9 @@ def average_around_best(run: str | Path, n: int) -> tuple[int, ...]:
 def load(run: str | Path, which: Which = "best") -> Loaded:
     """The parameters of a run: of its last checkpoint, its best, the average, or those of a step.
 
-    Nothing of the model has to be known. A damaged checkpoint is named in a warning and the next
-    one taken; the one of a step is refused, and others are named.
+    Those that were kept as bfloat16 (`simuljax.export`) are float32 again. Nothing of the model has
+    to be known. A damaged checkpoint is named in a warning and the next one taken; the one of a
+    step is refused, and others are named.
     """
     averaged = which == "averaged"
     checkpoints = Checkpoints(Path(run) / (AVERAGED if averaged else CHECKPOINTS))
@@ -67,9 +69,14 @@ def load(run: str | Path, which: Which = "best") -> Loaded:
     for part in PARTS:
         template = template_of(seal, part)
         found = checkpoints.restore(template, seal.step, part=part) if template else found
-        parts[part] = found.state if template and found else {}
+        parts[part] = jax.tree.map(widened, found.state) if template and found else {}
     origin = found.extra.get("steps", [seal.step]) if found and averaged else [seal.step]
     return Loaded(**parts, steps=tuple(origin))
+
+
+def widened(leaf: jax.Array) -> jax.Array:
+    """As models compute with it."""
+    return leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf
 
 
 def average(
