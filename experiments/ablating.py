@@ -20,20 +20,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 from tqdm import tqdm
 
+from experiments import submitting
 from experiments.ablation import Ablation, Planned, load_ablation, plan
 from experiments.ablation_report import write_answer
 from experiments.choosing import ChoiceError, absent
 from experiments.experiment import ExperimentError
 from experiments.publishing import publish
 from experiments.standing import FAILED, Task, next_tasks, progress, state_of
-from experiments.working import Stage, work
+from experiments.submitting import Jobs, Process
+from experiments.working import Stage, is_locked, work
 from simuljax.train.console import duration
 
 OUTPUT = "output.log"
@@ -52,8 +54,9 @@ class Grid:
     """Runs at a time on this machine; they share its devices."""
     together: int = 1
     """Runs to a process, where they differ in seeds and weights of losses alone."""
+    jobs: Jobs = field(default_factory=Jobs)
     only: tuple[str, ...] = ()
-    """Train and evaluate this run, or these together, in this process: for clusters."""
+    """Train and evaluate this run, or these together, in this process."""
     stage: Stage = "both"
     """With --only: train, or evaluate what was trained."""
     list: bool = False
@@ -67,6 +70,7 @@ class Grid:
 def ablate_command(chosen: Grid) -> Callable[[], None]:
     """Train and evaluate every run of a grid; what is done is not done again."""
     check_counts(chosen)
+    submitting.check(chosen.jobs)
     ablation = load_ablation(chosen.file, chosen.grid)
     if chosen.stage != "both" and not chosen.only:
         raise ChoiceError(f"--stage {chosen.stage} is for runs that are named: say --only, too")
@@ -159,7 +163,7 @@ class Working:
     """A process, and what it works on."""
 
     task: Task
-    process: subprocess.Popen
+    process: Process
 
 
 @contextmanager
@@ -187,7 +191,12 @@ def start(chosen: Grid, task: Task) -> Working:
     command += [run.name for run in task.runs]
     command += ["--stage", task.stage]
     command += ["--grid", chosen.grid] if chosen.grid else []
-    with (task.runs[0].experiment.run / OUTPUT).open("a") as output:
+    first = task.runs[0]
+    path = first.experiment.run / OUTPUT
+    if chosen.jobs.engine != "none":
+        job = submitting.submit(chosen.jobs, command, path, path.parents[1], first.name)
+        return Working(task=task, process=job)
+    with path.open("a") as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, env=share | dict(os.environ)
         )
@@ -200,7 +209,7 @@ def collect(working: list[Working]) -> None:
         working.remove(each)
         if each.process.returncode:
             said = (each.task.runs[0].experiment.run / OUTPUT).read_text(errors="replace")[-SHOWN:]
-            for run in each.task.runs:
+            for run in [run for run in each.task.runs if not is_locked(run.experiment.run)]:
                 why = f"exit {each.process.returncode}\n{said}"
                 (run.experiment.run / FAILED).write_text(why)
 
