@@ -34,6 +34,11 @@ HELD = (
     "Differences in BLEU. A claim held, or its opposite did, if the interval of the paired "
     "bootstrap over seeds and utterances leaves out 0; otherwise this experiment leaves it open."
 )
+SERVED = (
+    "Latencies are the points of a row's curve. An offline model serves all of them with one "
+    "training, one that is trained for its latency takes a training each: 9 times the energy and "
+    "the carbon in Papi et al. 2022. The last column is that factor here."
+)
 JOULES = "joules"
 
 
@@ -50,6 +55,7 @@ def write_answer(ablation: Ablation, runs: list[Planned], command: str) -> Path:
         *tables(rows, baseline, latency),
         *heads_table(ablation, runs),
         *energy_table(rows),
+        *serving_table(rows),
     ]
     out, title = ablation.runs / ablation.answer, ablation.title or "Ablation"
     out.mkdir(parents=True, exist_ok=True)
@@ -170,3 +176,17 @@ def energy_table(rows: list[Row]) -> list[Table]:
             f"and cooling are not counted. {GRAMS_PER_KWH:.0f} g CO2 equivalent a kWh is assumed.",
         )
     ]
+
+
+def serving_table(rows: list[Row]) -> list[Table]:
+    """How many latencies the trainings of a row serve: the argument for offline models."""
+    body = []
+    for row in rows:
+        points = len(row.streamed("free"))
+        later = {name.split("/")[0] for name in row.settings if "/" in name}
+        trainings = 1 + len(later)
+        if points > 1:
+            body.append((row.name, str(points), str(trainings), f"{points / trainings:.1f}"))
+    heads = ("row", "latencies", "trainings", "at a training each, times as much")
+    made = Table(title="What a curve costs", heads=heads, rows=tuple(body), note=SERVED)
+    return [made] if body else []

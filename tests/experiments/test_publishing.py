@@ -9,11 +9,13 @@ import pytest
 
 from data_pipelines.prepared import SUMMARY
 from experiments.ablation import Ablation, Claim, Planned, plan
-from experiments.ablation_report import write_answer
+from experiments.ablation_report import serving_table, write_answer
 from experiments.evaluation import Evaluation
 from experiments.publishing import publish
 from simuljax import document
 from simuljax.eval import read_records, score, write_records
+from simuljax.eval.ablation import Row, Setting
+from simuljax.train.member import ENDED
 from tests.eval.test_ablation import evaluated
 from tests.experiments.small_run import experiment
 
@@ -109,3 +111,28 @@ def test_rows_that_were_not_run_leave_claims_open(grid, tmp_path):
     write_answer(ablation, some, "simuljax ablate question.py")
     told = (tmp_path / "runs" / "question" / "answer" / "README.md").read_text()
     assert "| the same is better | - | - | - | not run |" in told
+
+
+def test_what_was_not_run_is_listed(grid, tmp_path):
+    ablation, runs = grid
+    scores = runs[-1].experiment.run / "eval" / "test-speech-offline" / "scores.json"
+    for run in runs:
+        (run.experiment.run / ENDED).touch()
+    write_answer(ablation, runs, "simuljax ablate question.py")
+    readme = tmp_path / "runs" / "question" / "answer" / "README.md"
+    assert "Not run" not in readme.read_text()
+    scores.unlink()
+    write_answer(ablation, runs, "simuljax ablate question.py")
+    assert (
+        f"### Not run\n\n| row | seeds |\n| --- | --- |\n| {runs[-1].row} |" in readme.read_text()
+    )
+
+
+def test_a_curve_of_one_training_serves_many_latencies():
+    settings = {
+        name: Setting(name=name, by_seed={0: evaluated(0.5, 600.0, 0)})
+        for name in ("a", "b", "c", "lambda_0.1/a")
+    }
+    (table,) = serving_table([Row(name="offline", settings=settings)])
+    assert table.rows == (("offline", "4", "2", "2.0"),)
+    assert serving_table([Row(name="one", settings={"a": settings["a"]})]) == []
