@@ -1,0 +1,52 @@
+"""Zaidi et al. 2022 on Mboshi-French: 4 hours of human speech, three speakers, one H200.
+
+    mkdir data/mboshi && ln -s ORIGINAL/mboshi_fr.opus.zip data/mboshi      with an absolute path
+    awk -F'\\t' -v OFS='\\t' '$2 == "dev" { $2 = "test" }
+        NR > 1 && $2 == "train" { if (!($5 in held)) held[$5] = ++n % 15 == 0
+                                  if (held[$5]) $2 = "dev" } 1' \\
+        ORIGINAL/manifest.tsv > data/mboshi/manifest.tsv
+    simuljax prepare mboshi --from data/mboshi --to data/mboshi-fr
+    simuljax train experiments/zaidi_mboshi.py asr
+    simuljax train experiments/zaidi_mboshi.py mt
+    simuljax train experiments/zaidi_mboshi.py dar
+
+Not run yet. The corpus has a training set and a development set. The latter (514 utterances,
+0.44 h) is the test here, and every 15th sentence of the former, with all its recordings, says which
+checkpoint is best: 307 are left out and 4,309 (3.78 h) are trained on. No Mboshi sentence is in two
+of them; a French one of the test may be in training (65 are, of 514).
+
+An utterance lasts 3.1 s (9.8 at most), with 6.0 words of Mboshi and 7.7 of French. Of 6,709 Mboshi
+words 4,254 occur once: hence small vocabularies, much dropout, and many epochs.
+"""
+
+from dataclasses import replace
+
+from data_pipelines.feeding import Corpus
+from data_pipelines.shapes import Budget
+from experiments.experiment import DATA, RUNS
+from experiments.zaidi import Recipe, adam, rows
+from experiments.zaidi_multi30k import HEARD
+from simuljax.models import presets
+from simuljax.text import VocabularyConfig
+from simuljax.train.training import Training
+
+SMALL = presets.small()
+
+RECIPE = Recipe(
+    runs=RUNS / "zaidi-mboshi",
+    corpus=Corpus(
+        directory=DATA / "mboshi-fr",
+        source=VocabularyConfig(kind="unigram", size=500, lowercase=True),
+        target=VocabularyConfig(kind="unigram", size=1_000),
+        budget=Budget(frames=24_000, tokens=6_000, shapes=3),
+        held="device",
+    ),
+    augmented=DATA / "mboshi-fr-augmented",
+    model=replace(SMALL, width=replace(SMALL.width, dtype="bfloat16", dropout=0.3)),
+    asr=Training(optimiser=adam(1e-3, 1_000), objective=HEARD, epochs=80, validate_every=500),
+    mt=Training(optimiser=adam(1e-3, 500), epochs=100, validate_every=250),
+    first=Training(optimiser=adam(1e-3, 500), objective=HEARD, epochs=40, validate_every=250),
+    second=Training(optimiser=adam(5e-4, 200), objective=HEARD, epochs=15, validate_every=200),
+)
+
+EXPERIMENTS = rows(RECIPE)

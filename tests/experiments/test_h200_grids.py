@@ -1,0 +1,127 @@
+"""The grids for one H200: how many runs, which of them are others' too, and what goes together."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from data_pipelines.prepared import SUMMARY
+from experiments import (
+    ablation_alignment,
+    ablation_dar,
+    ablation_decisions,
+    ablation_ma,
+    ablation_mboshi,
+    ablation_zaidi,
+    zaidi_multi30k,
+)
+from experiments.ablation import Ablation, plan
+from experiments.standing import generation, groups
+
+GRIDS = {
+    "zaidi": ablation_zaidi.ABLATION,
+    "alignment": ablation_alignment.ABLATION,
+    "dar": ablation_dar.ABLATION,
+    "decisions": ablation_decisions.ABLATION,
+    "mboshi": ablation_mboshi.ABLATION,
+    **ablation_ma.ABLATIONS,
+}
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory) -> dict[str, set[str]]:
+    """The runs of every grid, on a corpus that is there as far as an address looks at it."""
+    corpus = tmp_path_factory.mktemp("corpus")
+    (corpus / SUMMARY).write_text("{}")
+    return {name: {run.name for run in plan(on(grid, corpus))} for name, grid in GRIDS.items()}
+
+
+def on(grid: Ablation, corpus: Path) -> Ablation:
+    rows = {
+        name: dataclasses.replace(row, corpus=dataclasses.replace(row.corpus, directory=corpus))
+        for name, row in grid.rows.items()
+    }
+    return dataclasses.replace(grid, rows=rows)
+
+
+def rows_of(runs: set[str]) -> set[str]:
+    return {run.rsplit("-", 1)[0] for run in runs}
+
+
+@pytest.mark.parametrize(
+    ("grid", "count"),
+    {"dar": 48, "decisions": 18, "figures": 26, "clock": 18, "mboshi": 32}.items(),
+)
+def test_the_number_of_runs_is_that_of_the_docstring(names, grid, count):
+    assert len(names[grid]) == count
+
+
+def test_what_another_grid_has_trained_is_not_trained_again(names):
+    donors = {"asr", "mt"}
+    common = {f"{row}-seed{s}" for row in ("dar", "dar_lambda_0.1") for s in (0, 1)}
+    kd = {f"{row}-seed{s}" for row in ("kd", "kd_lambda_0.1") for s in (0, 1)}
+    assert rows_of(names["dar"] & names["zaidi"]) == donors | common | kd
+    assert rows_of(names["dar"] & names["alignment"]) == donors | common
+    assert rows_of(names["decisions"] & names["zaidi"]) == donors | kd
+    assert names["clock"] < names["figures"]
+    assert not names["figures"] & names["zaidi"], "without a text branch there is another encoder"
+
+
+def test_rows_of_one_name_and_other_contents_are_other_runs(names):
+    both = rows_of(names["decisions"]) & rows_of(names["figures"])
+    assert "words-seed0" in both
+    assert not names["decisions"] & names["figures"]
+
+
+def test_a_row_is_trained_on_as_the_paper_does_it():
+    for name in ("dar", "kd"):
+        for weight in (0.01, 0.05, 0.1):
+            made = ablation_dar.at_lambda(zaidi_multi30k.EXPERIMENTS[name], weight)
+            assert made == zaidi_multi30k.EXPERIMENTS[f"{name}_lambda_{weight:g}"]
+
+
+def test_variants_of_dar_differ_from_it_in_one_choice():
+    base = zaidi_multi30k.EXPERIMENTS["dar"].training.objective.joint
+    for name, changes in ablation_dar.VARIANTS.items():
+        joint = ablation_dar.ABLATION.rows[name].training.objective.joint
+        (changed,) = changes
+        told, usual = dataclasses.asdict(joint), dataclasses.asdict(base)
+        assert [field for field in told if told[field] != usual[field]] == [changed]
+
+
+def together(grid: Ablation, size: int, corpus: Path) -> list[set[str]]:
+    """The rows of each process, of those that begin with a donor alone."""
+    runs = [run for run in plan(on(grid, corpus)) if generation(run) == 1]
+    return [{run.row for run in group} for group in groups(runs, size)]
+
+
+def test_weights_go_together_and_what_is_compiled_in_does_not(tmp_path):
+    (tmp_path / SUMMARY).write_text("{}")
+    weights = {"kd", "dar", *(f"dar_weight_{weight}" for weight in ("0.003", "0.03", "0.1"))}
+    alone = [{"dar_temperature_0.1"}, {"dar_temperature_10"}, {"dar_per_head"}]
+    assert together(GRIDS["dar"], 99, tmp_path) == [weights, *alone]
+    learnt = {"learnable", "learnable_counted"}
+    assert together(GRIDS["decisions"], 99, tmp_path) == [{"kd"}, {"words"}, learnt]
+    assert len(together(GRIDS["figures"], 99, tmp_path)) == 12
+    assert len(together(GRIDS["mboshi"], 99, tmp_path)) == 1
+
+
+def test_oracles_are_heard_as_they_end_and_never_live():
+    for name in ("figures", "clock", "decisions"):
+        grid = GRIDS[name]
+        for row in grid.seeded:
+            kind = grid.rows[row].model.predecision.kind
+            for way in grid.ways(row):
+                if kind in ("words", "phonemes"):
+                    assert way.mode != "live", "no stream carries labels"
+                    assert way.mode == "offline" or way.read_ms == 40
+
+
+def test_the_clock_runs_beside_what_it_is_compared_with():
+    grid = GRIDS["clock"]
+    played = {row: way for row in grid.seeded for way in grid.ways(row) if way.mode == "live"}
+    assert len(played) == 8
+    for row, way in played.items():
+        free = dataclasses.replace(way, mode="streamed", first=None, repeats=3)
+        assert free in grid.ways(row)
+        assert set(GRIDS["figures"].ways(row)) < set(grid.ways(row))
