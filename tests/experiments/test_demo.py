@@ -152,7 +152,7 @@ def test_the_whole_demo(numbers, config, corpus):
     wrote = any(record.prediction for record in read_records(log))
     assert math.isfinite(numbers["streamed_laal"]) == wrote, "no words, no lagging"
     for picture in ("losses.png", "alignment.png"):
-        assert_is_a_picture(config.out / picture)
+        assert_is_a_picture(log.parent / picture)
     lines = read_metrics(config.out / "run")
     for split in ("train", "valid"):
         recorded = next(line["values"] for line in lines if line["split"] == split)
