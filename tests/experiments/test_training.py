@@ -12,6 +12,7 @@ import pytest
 
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
+from experiments import translating
 from experiments.ablation import load_ablation
 from experiments.evaluating import evaluate, evaluate_all
 from experiments.evaluation import Evaluation
@@ -90,6 +91,21 @@ def test_an_evaluation_goes_on_where_it_was_interrupted(trained, monkeypatch):
     named = dataclasses.replace(chosen, name=chosen.folder.name, threshold=0.4)
     with pytest.raises(ExperimentError, match=r"threshold was 0\.5 and is 0\.4"):
         evaluate(named)
+
+
+@pytest.mark.slow
+def test_the_clock_runs_when_all_is_compiled(trained, monkeypatch):
+    live = Evaluation(run=trained, split="test", mode="live", repeats=1, first=3, name="compiled")
+    listen, heard = translating.listen, []
+
+    def listening(translator, sound, chosen):
+        heard.append(len(sound))
+        return listen(translator, sound, chosen)
+
+    monkeypatch.setattr(translating, "listen", listening)
+    evaluate(live)
+    assert heard[0] == max(heard[1:]) and len(heard) == 4
+    assert len(read_records(live.folder)) == 3
 
 
 @pytest.mark.slow
