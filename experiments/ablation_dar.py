@@ -20,8 +20,8 @@ from pathlib import Path
 from experiments.ablation import Ablation
 from experiments.ablation_zaidi import STEPS
 from experiments.evaluation import Evaluation
-from experiments.experiment import RUNS, Begin, Experiment
-from experiments.zaidi import with_objective
+from experiments.experiment import RUNS, Experiment
+from experiments.zaidi import at_lambda, with_objective
 from experiments.zaidi_multi30k import EXPERIMENTS, RECIPE
 
 ANY = Path()
@@ -45,23 +45,15 @@ def vary(name: str, changes: dict[str, float | bool]) -> Experiment:
     return replace(base, run=base.run.with_name(name), training=training)
 
 
-def at_lambda(base: Experiment, weight: float) -> Experiment:
-    """A row trained on with a latency weight, as `experiments/zaidi.py` does it."""
-    joint = replace(base.training.objective.joint, latency=weight)
-    return replace(
-        base,
-        run=base.run.with_name(f"{base.run.name}_lambda_{weight:g}"),
-        training=with_objective(RECIPE.second, joint),
-        begin=(Begin(run=base.run),),
-    )
-
-
 FIRST = {
     "kd": EXPERIMENTS["kd"],
     "dar": EXPERIMENTS["dar"],
     **{name: vary(name, changes) for name, changes in VARIANTS.items()},
 }
-LATER = {name: [at_lambda(FIRST[name], weight) for weight in LAMBDAS[name]] for name in FIRST}
+LATER = {
+    name: [at_lambda(FIRST[name], RECIPE.second, weight) for weight in LAMBDAS[name]]
+    for name in FIRST
+}
 
 ABLATION = Ablation(
     title="DAR's weight, temperature and matching, on Multi30k-speech",

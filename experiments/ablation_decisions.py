@@ -17,12 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.ablation import Ablation
-from experiments.ablation_dar import at_lambda
 from experiments.ablation_zaidi import STEPS
 from experiments.evaluation import Evaluation
 from experiments.experiment import RUNS, Experiment
-from experiments.zaidi import with_objective
-from experiments.zaidi_multi30k import EXPERIMENTS
+from experiments.zaidi import at_lambda, with_objective
+from experiments.zaidi_multi30k import EXPERIMENTS, RECIPE
 from simuljax.models.config import DecisionKind, PreDecision
 
 ANY = Path()
@@ -50,7 +49,7 @@ FIRST = {
     "learnable": decide("learnable", "learnable"),
     "learnable_counted": decide("learnable_counted", "learnable", quantity=QUANTITY),
 }
-LATER = {name: at_lambda(row, LAMBDA) for name, row in FIRST.items()}
+LATER = {name: at_lambda(row, RECIPE.second, LAMBDA) for name, row in FIRST.items()}
 
 ABLATION = Ablation(
     title="Learnt decision points, fixed steps and words, on Multi30k-speech",

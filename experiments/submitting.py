@@ -29,12 +29,15 @@ class Jobs:
     engine: Literal["none", "slurm", "local"] = "none"
     """none: processes of this machine, which share its devices."""
     minutes: int = 240
+    """After which a job is ended."""
     gpus: int = 1
     cpus: int = 8
     memory_gb: float | None = None
     """By default the cluster's."""
     partition: str | None = None
+    """Of the cluster; by default its own choice."""
     account: str | None = None
+    """That is charged."""
     options: tuple[str, ...] = ()
     """More for sbatch: NAME=VALUE, as in qos=high."""
 

@@ -59,7 +59,7 @@ def rows(recipe: Recipe) -> Mapping[str, Experiment]:
     }
     first = {name: _first(recipe, name, *row) for name, row in one.items()}
     second = {
-        f"{name}_lambda_{weight:g}": _second(recipe, f"{name}_lambda_{weight:g}", base, weight)
+        f"{name}_lambda_{weight:g}": at_lambda(base, recipe.second, weight)
         for name, base in first.items()
         for weight in LAMBDAS
     }
@@ -108,12 +108,13 @@ def _first(recipe: Recipe, name: str, joint: JointObjective, augmented: bool) ->
     )
 
 
-def _second(recipe: Recipe, name: str, base: Experiment, weight: float) -> Experiment:
+def at_lambda(base: Experiment, second: Training, weight: float) -> Experiment:
+    """A row trained on with a latency weight, by the schedule of the second phase."""
     joint = replace(base.training.objective.joint, latency=weight)
     return replace(
         base,
-        run=recipe.runs / name,
-        training=with_objective(recipe.second, joint),
+        run=base.run.with_name(f"{base.run.name}_lambda_{weight:g}"),
+        training=with_objective(second, joint),
         begin=(Begin(run=base.run),),
     )
 

@@ -85,9 +85,18 @@ def test_the_report(job, monkeypatch):
     (row,) = report["rows"]
     assert row["agreement"] == 1 and row["batch"] == 2
     assert 0 < row["token_ms"]["p50"] <= row["token_ms"]["p99"]
-    took = (row["hear_ms"]["p50"] + 6 * row["token_ms"]["p50"]) / 1e3
-    assert 0.2 < row["real_time_factor"] / (took / (2 * 2)) < 5  # other work takes its share
+    assert row["real_time_factor"] > 0
     assert "simuljax" in whisper.table(report)
+
+
+def test_a_row_of_known_times(job):
+    """Medians of rounds; the factor is of all the sound of a batch."""
+    config = WhisperProfile(batches=(2,), seconds=2, tokens=6, rounds=3)
+    times = [whisper.Times(hearing=h, writing=w, cpu=0.0) for h, w in ((1, 6), (2, 12), (9, 99))]
+    row = whisper._row(Ours(job), times, 0.0, 1.0, config)
+    assert row["real_time_factor"] == (2 + 12) / (2 * 2)
+    assert row["hear_ms"]["p50"] == 2000
+    assert row["token_ms"]["p50"] == 2000
 
 
 @pytest.mark.slow
