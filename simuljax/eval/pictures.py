@@ -68,7 +68,7 @@ def draw_curves(
         raise ValueError("there are no points to draw")
     figure = new_figure(8, 5)
     axes = figure.subplots()
-    labelled = sum(map(len, systems.values())) <= 16
+    labelled = sum(map(len, systems.values())) <= 8  # more would lie on each other
     for i, (name, curve) in enumerate(systems.items()):
         _draw_curve(axes, name, curve, i, labelled=labelled, bucket_ms=bucket_ms)
         _draw_aware(axes, aware.get(name, ()), i, bucket_ms)
