@@ -5,9 +5,10 @@ well as this program. It holds a lock on its directory, so that nothing is train
 and whoever is killed leaves what the next call goes on with. A run that fails is kept with what it
 said; those that would begin with it are not run; the others are.
 
-Where there are several workers, what was trained is evaluated by another process: whoever begins
+Where there are several workers, what was trained is evaluated by other processes: whoever begins
 with it need not wait, and evaluations, which leave a device idler than trainings do, go on side by
-side.
+side, those of one run too. What is played with the clock running comes last, one after the other:
+nothing else may take the clock's time.
 
 Runs that differ in seeds and weights of losses alone can share a process and a compiled update
 (`--together`): small models leave most of a device idle.
@@ -35,7 +36,7 @@ from experiments.experiment import ExperimentError
 from experiments.publishing import publish
 from experiments.standing import FAILED, Task, next_tasks, progress, state_of
 from experiments.submitting import Jobs, Process
-from experiments.working import Stage, is_locked, work
+from experiments.working import Stage, is_locked, lacking, of_stage, work
 from simuljax.train.console import duration
 
 OUTPUT = "output.log"
@@ -58,7 +59,7 @@ class Grid:
     only: tuple[str, ...] = ()
     """Train and evaluate this run, or these together, in this process."""
     stage: Stage = "both"
-    """With --only: train, or evaluate what was trained."""
+    """With --only: train, evaluate what was trained, or play it with the clock running."""
     list: bool = False
     """Say what the grid consists of and where it stands."""
     report: bool = False
@@ -131,6 +132,7 @@ def work_all(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
                 runs,
                 states,
                 [each.task for each in working],
+                {run.name: len(of_stage(lacking(run, ablation), "evaluate")) for run in runs},
                 workers=chosen.workers,
                 together=chosen.together,
             )

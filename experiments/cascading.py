@@ -75,12 +75,11 @@ class Cascading:
             ]
 
     def _live(self, done: Set[int]) -> Iterator[list[Record]]:
-        for row in range(len(self)):
-            if row in done:
-                continue
-            other = row - 1 if self.chosen.audio == "other" else row
-            (stored,) = self.first.examples.split.source.__getitems__([other % len(self)])
-            sound = stored["audio"]
+        heard = self.first.heard(done)
+        if heard:  # unrecorded: compiles every shape before the clock runs
+            listen(begin(self.cascade, self.chosen), self.first.longest(heard.values()))
+        for row, other in heard.items():
+            sound = self.first.sound(other)
             words = listen(begin(self.cascade, self.chosen), sound)
             elapsed = tuple(word.elapsed_ms for word in words)
             record = self._record(row, words, len(sound) * 1000 / RATE)

@@ -1,35 +1,35 @@
 """Where the runs of a grid stand, by what is in their directories, and which come next."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from experiments.ablation import Ablation, Planned, evaluations_of
+from experiments.ablation import Ablation, Planned
 from experiments.training import can_be_together
-from experiments.working import Stage, is_locked
+from experiments.working import Stage, is_locked, lacking, of_stage
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.member import ENDED
 from simuljax.train.metrics import FILE as METRICS
 
 FAILED = "failed.txt"
-State = Literal["done", "running", "failed", "trained", "waiting", "blocked"]
+State = Literal["done", "running", "failed", "trained", "unclocked", "waiting", "blocked"]
 
 
 def state_of(run: Planned, ablation: Ablation) -> State:
-    """Where a run stands; what was trained alone waits for its evaluation."""
-    directory, trained = run.experiment.run, is_trained(run)
-    if is_locked(directory):
+    """Where a run stands; what was trained alone waits for its evaluation, and for the clock."""
+    directory, trained, left = run.experiment.run, is_trained(run), lacking(run, ablation)
+    if is_locked(directory) or any(is_locked(way.folder) for way in left):
         return "running"
-    evaluated = all((way.folder / "scores.json").exists() for way in evaluations_of(run, ablation))
-    if trained and evaluated:
+    if trained and not left:
         return "done"
     if (directory / FAILED).exists():
         return "failed"
     if trained:
-        return "trained"
+        return "trained" if of_stage(left, "evaluate") else "unclocked"
     states = [state_of(need, ablation) for need in run.needs if not is_trained(need)]
     return "blocked" if {"failed", "blocked"} & set(states) else "waiting"
 
@@ -51,15 +51,18 @@ def next_tasks(
     runs: Sequence[Planned],
     states: Mapping[str, str],
     working: Sequence[Task],
+    left: Mapping[str, int],
     *,
     workers: int,
     together: int,
 ) -> list[Task]:
-    """What free workers do now.
+    """What free workers do now; `left` are the evaluations of each run that need no clock.
 
     Evaluations first, so that rows are finished; but of several workers one is left to training.
+    Whoever would be idle helps with a run that is evaluated in more ways than it has processes.
+    The clock runs when nothing else does.
     """
-    busy = {run.name for task in working for run in task.runs}
+    busy = Counter(run.name for task in working for run in task.runs)
     idle = [run for run in runs if run.name not in busy]
     trained = [run for run in idle if states[run.name] == "trained"]
     ready = [r for r in idle if states[r.name] == "waiting" and all(map(is_trained, r.needs))]
@@ -70,7 +73,28 @@ def next_tasks(
     tasks = [Task(runs=some, stage="evaluate") for some in evenly(trained, room)]
     training = groups(ready, together)[: max(0, free - len(tasks))]
     stage = "train" if workers > 1 else "both"  # nobody else could go on meanwhile
-    return tasks + [Task(runs=group, stage=stage) for group in training]
+    tasks += [Task(runs=group, stage=stage) for group in training]
+    evaluated = [task for task in [*working, *tasks] if task.stage == "evaluate"]
+    tasks += [Task(runs=[run], stage="evaluate") for run in helped(evaluated, left)][
+        : free - len(tasks)
+    ]
+    if not working and not tasks and "running" not in states.values():
+        unclocked = [run for run in runs if states[run.name] == "unclocked"]
+        tasks += [Task(runs=unclocked, stage="clock")] if unclocked else []
+    return tasks
+
+
+def helped(evaluating: Sequence[Task], left: Mapping[str, int]) -> list[Planned]:
+    """Runs that more processes could evaluate, once for each; first those with most to do."""
+    there = Counter(run.name for task in evaluating for run in task.runs)
+    runs = {run.name: run for task in evaluating for run in task.runs}
+    more = {name: left[name] - count for name, count in there.items()}
+    return [
+        runs[name]
+        for turn in range(max(more.values(), default=0))
+        for name in sorted(more, key=lambda name: -more[name])
+        if turn < more[name]
+    ]
 
 
 def evenly(runs: Sequence[Planned], parts: int) -> Iterator[list[Planned]]:

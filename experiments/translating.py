@@ -6,7 +6,7 @@ simulate`), which gives the words and delays of a live stream. Live, the utteran
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +100,11 @@ class Translating:
 
     def _live(self, done: Set[int]) -> Iterator[list[Record]]:
         translator = LiveTranslator(self.run, self.trained)
-        rows = [row for row in range(len(self)) if row not in done]
-        shift = -1 if self.chosen.audio == "other" else 0
-        heard = {row: (row + shift) % len(self) for row in rows}
-        if rows:  # the longest, unrecorded: compiles every shape before the clock runs
-            longest = max(heard.values(), key=lambda row: self.examples.split.table.samples[row])
-            listen(translator, self._sound(longest), self.chosen)
-        for row in rows:
-            sound = self._sound(heard[row])
+        heard = self.heard(done)
+        if heard:  # unrecorded: compiles every shape before the clock runs
+            listen(translator, self.longest(heard.values()), self.chosen)
+        for row, other in heard.items():
+            sound = self.sound(other)
             words = listen(translator, sound, self.chosen)
             yield [
                 self._record(
@@ -119,7 +116,17 @@ class Translating:
                 )
             ]
 
-    def _sound(self, row: int) -> np.ndarray:
+    def heard(self, done: Set[int]) -> dict[int, int]:
+        """What is not done, and what is played in its place: itself, or as a control another."""
+        shift = -1 if self.chosen.audio == "other" else 0
+        return {row: (row + shift) % len(self) for row in range(len(self)) if row not in done}
+
+    def longest(self, rows: Iterable[int]) -> np.ndarray:
+        """The sound that takes most states."""
+        return self.sound(max(rows, key=lambda row: self.examples.split.table.samples[row]))
+
+    def sound(self, row: int) -> np.ndarray:
+        """Samples of an utterance."""
         (stored,) = self.examples.split.source.__getitems__([row])
         return stored["audio"]
 

@@ -1,4 +1,7 @@
-"""What one process of a grid does: trains runs and evaluates them, alone in their directories."""
+"""What one process of a grid does: trains runs, alone in their directories, and evaluates them.
+
+Several may evaluate a run, each in ways that no other has begun with.
+"""
 
 import fcntl
 import time
@@ -11,26 +14,27 @@ from experiments.ablation import Ablation, Planned, evaluations_of
 from experiments.diagnosing import diagnose
 from experiments.energy import SPENT, measured
 from experiments.evaluating import evaluate
+from experiments.evaluation import Evaluation
 from experiments.experiment import ExperimentError
 from experiments.training import train, train_together
 from simuljax import document
 from simuljax.train.member import ENDED
 
 LOCK = "lock"
-Stage = Literal["both", "train", "evaluate"]
+Stage = Literal["both", "train", "evaluate", "clock"]  # evaluate: all that needs no clock
 
 
 def work(runs: Sequence[Planned], ablation: Ablation, stage: Stage = "both") -> None:
     """Trains the runs, or goes on training them, and evaluates those of the table."""
-    with ExitStack() as locks:
-        for run in runs:
-            run.experiment.run.mkdir(parents=True, exist_ok=True)
-            locks.enter_context(alone(run.experiment.run))
-        if stage != "evaluate":
+    if stage in ("both", "train"):
+        with ExitStack() as locks:
+            for run in runs:
+                run.experiment.run.mkdir(parents=True, exist_ok=True)
+                locks.enter_context(alone(run.experiment.run))
             train_all([run for run in runs if not (run.experiment.run / ENDED).exists()])
+    if stage != "train":
         for run in runs:
-            if stage != "train" and run.row in ablation.seeded:
-                evaluate_all(run, ablation)
+            evaluate_all(run, ablation, stage)
 
 
 def train_all(runs: Sequence[Planned]) -> None:
@@ -47,15 +51,38 @@ def train_all(runs: Sequence[Planned]) -> None:
         add_spent(run.experiment.run, "training", spent.seconds / len(runs), joules)
 
 
-def evaluate_all(run: Planned, ablation: Ablation) -> None:
-    """In every way that the ablation asks for."""
-    ways = evaluations_of(run, ablation)
+def evaluate_all(run: Planned, ablation: Ablation, stage: Stage = "both") -> None:
+    """In every way that the ablation asks for and nobody has begun with."""
+    asked = evaluations_of(run, ablation)
+    ways = lacking(run, ablation) if stage == "both" else of_stage(lacking(run, ablation), stage)
+    if not ways:
+        return
     with measured() as spent:
         for way in ways:
-            evaluate(way)
-        if run.experiment.model.monotonic.policy != "offline":  # or no head decides anything
-            diagnose(ways[0])
-    add_spent(run.experiment.run, "evaluation", spent.seconds, spent.joules)
+            way.folder.mkdir(parents=True, exist_ok=True)
+            with if_free(way.folder) as mine:
+                if not mine or is_evaluated(way):  # by another process, meanwhile
+                    continue
+                if way == asked[0] and run.experiment.model.monotonic.policy != "offline":
+                    diagnose(way)  # heads that decide
+                evaluate(way)
+    with alone(run.experiment.run, patience_s=30.0):
+        add_spent(run.experiment.run, "evaluation", spent.seconds, spent.joules)
+
+
+def lacking(run: Planned, ablation: Ablation) -> list[Evaluation]:
+    """The evaluations of a run that have no result yet."""
+    return [way for way in evaluations_of(run, ablation) if not is_evaluated(way)]
+
+
+def is_evaluated(way: Evaluation) -> bool:
+    """Whether there is a result."""
+    return (way.folder / "scores.json").exists()
+
+
+def of_stage(ways: Sequence[Evaluation], stage: Stage) -> list[Evaluation]:
+    """Those that are played while the clock runs, or the others."""
+    return [way for way in ways if (way.mode == "live") == (stage == "clock")]
 
 
 @contextmanager
@@ -76,6 +103,18 @@ def alone(directory: Path, patience_s: float = 2.0) -> Iterator[None]:
                     raise ExperimentError(what) from None
                 time.sleep(0.01)
         yield
+
+
+@contextmanager
+def if_free(directory: Path) -> Iterator[bool]:
+    """Holds a directory that nobody works in, and says whether it does."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(alone(directory, patience_s=0.2))
+        except ExperimentError:
+            yield False
+        else:
+            yield True
 
 
 def is_locked(directory: Path) -> bool:

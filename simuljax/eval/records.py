@@ -20,6 +20,7 @@ from typing import Literal
 
 END = "</s>"
 NAME = "instances.log"
+LOGS = (NAME, f"{NAME}.gz")  # what a log is called in the directory of an evaluation
 Unit = Literal["word", "char"]
 
 
@@ -106,7 +107,7 @@ def read_records(path: Path | str) -> list[Record]:
     """The records of a log, gzipped or not, or of the directory that has it."""
     path = Path(path)
     if path.is_dir():
-        path = path / NAME
+        path = log_in(path) or path / NAME
     records = []
     for number, line in enumerate(_text_of(path).split("\n"), start=1):
         where = f"{path}, line {number}"
@@ -122,6 +123,11 @@ def read_records(path: Path | str) -> list[Record]:
     if not records:
         raise RecordError(f"{path}: no records")
     return records
+
+
+def log_in(folder: Path) -> Path | None:
+    """The log of a directory, gzipped or not, if it has one."""
+    return next((folder / name for name in LOGS if (folder / name).is_file()), None)
 
 
 def record_line(record: Record) -> str:

@@ -18,14 +18,13 @@ from typing import Any, Literal
 
 from simuljax.eval.curves import Point
 from simuljax.eval.latency import DEFAULT
-from simuljax.eval.records import NAME, Record, RecordError, as_records, read_records
+from simuljax.eval.records import LOGS, NAME, Record, RecordError, as_records, log_in, read_records
 from simuljax.eval.scores import LATENCIES
 from simuljax.eval.scoring import build_report
 
 Latency = Literal["AL", "LAAL", "DAL", "ATD", "YAAL"]  # those that are times
 Computation = Literal["free", "counted"]
 AWARE = "computation_aware"
-LOGS = (NAME, f"{NAME}.gz")
 FAMILY = re.compile(r"(?P<name>.+)_lambda_(?P<value>[0-9.]+(?:e-?[0-9]+)?)")
 
 
@@ -116,18 +115,19 @@ def find_logs(path: Path) -> list[tuple[Path, Path]]:
         return [(path, path)]
     if not path.is_dir():
         raise RecordError(f"{path} is not there")
-    inside = [log for log in _logs_in(path) if path.parent.name == "eval"]
-    if inside:  # one evaluation of a run was named
-        return [(path.parent.parent, inside[0])]
+    own = log_in(path)
+    if own and path.parent.name == "eval":  # one evaluation of a run was named
+        return [(path.parent.parent, own)]
     folders = sorted(path.glob("eval/*/"))
-    evaluations = [(path, log) for folder in folders for log in _logs_in(folder)]
-    alone = [(log, log) for log in _logs_in(path)]
-    if not evaluations and not alone:
-        raise RecordError(
-            f"{path} has no evaluation: neither eval/*/{NAME} nor {NAME}. "
-            f"`simuljax evaluate {path}` makes one of a trained run"
-        )
-    return evaluations or alone
+    evaluations = [(path, log) for folder in folders if (log := log_in(folder))]
+    if evaluations:
+        return evaluations
+    if own:
+        return [(own, own)]
+    raise RecordError(
+        f"{path} has no evaluation: neither eval/*/{NAME} nor {NAME}. "
+        f"`simuljax evaluate {path}` makes one of a trained run"
+    )
 
 
 def name_systems(roots: Sequence[Path]) -> list[str]:
@@ -247,11 +247,6 @@ def _variant(told: Mapping[str, Any]) -> str:
     parts = [names[k].format(told[k]) for k, value in usual.items() if told.get(k, value) != value]
     switches = {"force_finish": "force finish", "avoid_eos_while_reading": "avoid EOS"}
     return ", ".join(parts + [name for key, name in switches.items() if told.get(key)])
-
-
-def _logs_in(folder: Path) -> list[Path]:
-    """The log of a folder, if it has one."""
-    return [folder / name for name in LOGS if (folder / name).is_file()][:1]
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import tyro
 
 from simuljax.eval.latency import DEFAULT, Profile
 from simuljax.eval.longform import read_segments, score_longform
-from simuljax.eval.records import NAME, Record, RecordError, read_records
+from simuljax.eval.records import NAME, Record, RecordError, log_in, read_records
 from simuljax.eval.scores import LATENCIES, score
 
 RATIOS = ("BLEU", "AP", "RTF")  # the others are times
@@ -58,7 +58,7 @@ def score_command(
 def _check_log(log: Path) -> None:
     """Refuses a place without a log, before anything is read."""
     if log.is_dir():
-        found = None if (log / NAME).exists() else f"{log} has no {NAME}"
+        found = None if log_in(log) else f"{log} has no {NAME}"
     else:
         found = None if log.exists() else f"there is no log {log}"
     if found:

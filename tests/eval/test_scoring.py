@@ -1,5 +1,6 @@
 """The command `simuljax score`."""
 
+import gzip
 import json
 import math
 
@@ -133,6 +134,15 @@ def test_what_is_not_there_exits_2_with_what_would_do(
 
 def test_the_directory_of_a_log_will_do(log, capsys):
     run(log.parent)
+    assert "20 utterances" in capsys.readouterr().out
+
+
+def test_so_will_that_of_a_gzipped_log(log, capsys, tmp_path):
+    """As published results have it."""
+    (tmp_path / "published").mkdir()
+    with gzip.open(tmp_path / "published" / "instances.log.gz", "wb") as packed:
+        packed.write(log.read_bytes())
+    run(tmp_path / "published")
     assert "20 utterances" in capsys.readouterr().out
 
 

@@ -17,11 +17,11 @@ from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.prepared import SUMMARY
 from experiments.ablating import Grid, ablate, summary
-from experiments.ablation import Ablation, plan
+from experiments.ablation import Ablation, Planned, evaluations_of, plan
 from experiments.evaluation import Evaluation
 from experiments.experiment import Begin, ExperimentError
 from experiments.standing import FAILED, Task, groups, next_tasks, state_of
-from experiments.working import alone
+from experiments.working import alone, lacking, of_stage, work
 from simuljax.train.member import ENDED
 from simuljax.train.metrics import read_metrics
 from tests.experiments.small_run import experiment
@@ -139,15 +139,85 @@ def test_where_runs_stand(corpus, tmp_path):
     assert state_of(one, ablation) == "waiting"
 
 
+def told(
+    runs: Sequence[Planned], ablation: Ablation, workers: int, working: Sequence[Task] = ()
+) -> list[tuple[str, list[str]]]:
+    """What comes next."""
+    states = {run.name: state_of(run, ablation) for run in runs}
+    left = {run.name: len(of_stage(lacking(run, ablation), "evaluate")) for run in runs}
+    found = next_tasks(runs, states, working, left, workers=workers, together=2)
+    return [(task.stage, [f"{run.row}{run.seed}" for run in task.runs]) for task in found]
+
+
+WAYS = tuple(Evaluation(run=Path(), mode=mode) for mode in ("offline", "live", "streamed"))
+
+
+def all_trained(corpus: Path, runs: Path) -> tuple[Ablation, list[Planned]]:
+    """Two runs to be evaluated in three ways, one of them with the clock running."""
+    ablation = grid(corpus, runs, seeds=(0,), curves={}, evaluations=WAYS)
+    planned = plan(ablation)
+    for run in planned:
+        run.experiment.run.mkdir(parents=True)
+        (run.experiment.run / ENDED).write_text("{}")
+    return ablation, planned
+
+
+def test_who_is_idle_helps_to_evaluate_and_the_clock_runs_alone(corpus, tmp_path):
+    ablation, runs = all_trained(corpus, tmp_path / "runs")
+    _, one, other = runs
+    ones, others = ("evaluate", ["one0"]), ("evaluate", ["other0"])
+    assert told(runs, ablation, 2) == [ones, others]
+    assert told(runs, ablation, 3) == [ones, others, ones]
+    assert told(runs, ablation, 9) == [ones, others, ones, others], "two ways need no clock"
+    busy = [Task(runs=[run], stage="evaluate") for run in (one, other, one)]
+    assert told(runs, ablation, 9, busy) == [others]
+    for way in [*evaluations_of(one, ablation), *evaluations_of(other, ablation)]:
+        if way.mode != "live":
+            write_scores(way)
+    assert [state_of(run, ablation) for run in runs] == ["done", "unclocked", "unclocked"]
+    assert told(runs, ablation, 9, busy) == [], "it waits until they have ended"
+    assert told(runs, ablation, 9) == [("clock", ["one0", "other0"])]
+    (live,) = lacking(one, ablation)
+    live.folder.mkdir(parents=True)
+    with alone(live.folder):  # by whoever else works on this grid
+        assert state_of(one, ablation) == "running"
+        assert told(runs, ablation, 9) == []
+
+
+def write_scores(way: Evaluation) -> None:
+    way.folder.mkdir(parents=True, exist_ok=True)
+    (way.folder / "scores.json").write_text("{}")
+
+
+def test_several_evaluate_a_run_and_none_what_another_does(corpus, tmp_path, monkeypatch):
+    ablation, (_, one, _) = all_trained(corpus, tmp_path / "runs")
+    done: list[str] = []
+
+    def slowly(way: Evaluation) -> None:
+        done.append(way.mode)
+        time.sleep(0.5)
+        write_scores(way)
+
+    monkeypatch.setattr("experiments.working.evaluate", slowly)
+    monkeypatch.setattr("experiments.working.diagnose", lambda way: done.append("heads"))
+    both = [threading.Thread(target=work, args=([one], ablation, "evaluate")) for _ in range(2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    assert sorted(done) == ["heads", "offline", "streamed"]
+    work([one], ablation, "clock")
+    assert done[3:] == ["live"]
+    assert state_of(one, ablation) == "done"
+
+
 def test_evaluations_and_trainings_take_turns(corpus, tmp_path):
     """Whole rows first; of several workers one is left to training while there is some."""
     ablation = grid(corpus, tmp_path / "runs", seeds=(0, 1), order=0)
     runs = plan(ablation)
 
     def tasks(workers: int, working: Sequence[Task] = ()) -> list[tuple[str, list[str]]]:
-        states = {run.name: state_of(run, ablation) for run in runs}
-        found = next_tasks(runs, states, working, workers=workers, together=2)
-        return [(task.stage, [f"{run.row}{run.seed}" for run in task.runs]) for task in found]
+        return told(runs, ablation, workers, working)
 
     assert tasks(3) == [("train", ["donorNone"])]
     assert tasks(1) == [("both", ["donorNone"])]
