@@ -80,6 +80,18 @@ class Ablation:
             raise ExperimentError(f"there is no row {unknown[0]!r}; there are {list(self.rows)}")
         if self.baseline not in self.table:
             raise ExperimentError(f"the baseline {self.baseline!r} is no row of the table")
+        for row in self.seeded:
+            self._check_averages(row)
+
+    def _check_averages(self, row: str) -> None:
+        """Refuses evaluations of an average that no training will have written."""
+        for way in [way for way in self.ways(row) if way.checkpoint == "averaged"]:
+            asked = [self.rows[row], *(e for e in self.rows.values() if e.run == way.then)]
+            for experiment in [each for each in asked if not each.training.average]:
+                raise ExperimentError(
+                    f"an evaluation of {row!r} asks for averaged parameters of {experiment.run}, "
+                    "whose training keeps none: set training.average there"
+                )
 
     @property
     def seeded(self) -> tuple[str, ...]:

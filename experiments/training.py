@@ -95,6 +95,8 @@ def can_be_together(one: Experiment, other: Experiment) -> bool:
 
 def opened(experiments: Sequence[Experiment]) -> Fed:
     """The corpus that all of them are fed, with the files that each run keeps of it in place."""
+    for experiment in experiments:
+        check_latency(experiment)
     enable_compilation_cache()
     first = experiments[0]
     cluster.join(first.cluster)
@@ -110,6 +112,19 @@ def opened(experiments: Sequence[Experiment]) -> Fed:
         host=Host(index=jax.process_index(), count=jax.process_count()),
         devices=jax.device_count(),
         mute=first.model.speech is None,
+    )
+
+
+def check_latency(experiment: Experiment) -> None:
+    """Refuses a weight on delays that no parameter has an influence on."""
+    joint, model = experiment.training.objective.joint, experiment.model
+    if not joint.latency or (model.decoder == "monotonic" and model.monotonic.policy == "learnt"):
+        return
+    instead = "use transducer_delay" if model.decoder == "caat" else "leave it at 0"
+    decides = "CAAT" if model.decoder == "caat" else f"policy {model.monotonic.policy!r}"
+    raise ExperimentError(
+        f"{experiment.run}: latency is {joint.latency:g}, and with {decides} no parameter changes "
+        f"the delays that it would shorten: {instead}"
     )
 
 

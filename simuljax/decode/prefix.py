@@ -15,6 +15,8 @@ from simuljax.nn.pointers import Heard, Memory, Rule
 from simuljax.nn.transformer import LayerState
 from simuljax.text import BOS, PAD, WordCount
 
+SHORT = 64  # tokens that most sentences do not exceed
+
 
 @flax.struct.dataclass
 class Known:
@@ -112,8 +114,23 @@ def replay(
     """The prefix as if its tokens, the first of [B, N], had been written with what is known now.
 
     All of them are judged anew, and nothing waits: a head that would read on attends as from the
-    last decision, as in training.
+    last decision, as in training. There is room for far more tokens than most sentences have: while
+    all are short, only so many are looked at.
     """
+
+    def first(count: int) -> Prefix:
+        return _replay(model, variables, prefix, tokens[:, :count], known, rule)
+
+    if prefix.room <= SHORT:
+        return first(prefix.room)
+    is_short = (prefix.position <= SHORT).all()
+    return jax.lax.cond(is_short, lambda: first(SHORT), lambda: first(prefix.room))
+
+
+def _replay(
+    model: Translator, variables: Any, prefix: Prefix, tokens: jax.Array, known: Known, rule: Rule
+) -> Prefix:
+    """`replay` of tokens [B, n], which are all that were written."""
     before = jnp.pad(tokens[:, :-1], [(0, 0), (1, 0)], constant_values=BOS)
     nothing = jax.tree.map(lambda a: a[:, :, :0], prefix.past)
     start = LayerState(past=nothing, memory=known.memory, pointer=jnp.zeros_like(prefix.pointer))
@@ -124,7 +141,11 @@ def replay(
     pointer = jnp.take_along_axis(passed.layers.look.pointer, last, 3)[..., 0]
     return dataclasses.replace(
         prefix,
-        past=passed.layers.added,
+        past=jax.tree.map(
+            lambda past, new: past.at[:, :, : tokens.shape[1]].set(new),
+            prefix.past,
+            passed.layers.added,
+        ),
         pointer=jnp.where((prefix.position > 0)[:, None], pointer, 0),
     )
 

@@ -95,6 +95,18 @@ def test_every_decision_is_that_of_a_pass_from_scratch(model, features, gather, 
     assert len({delay for _, delays, _ in found for delay in delays}) > 4, "too few READs"
 
 
+def test_so_it_is_of_sentences_that_are_long(model, features, monkeypatch):
+    """Beyond so many tokens the whole room is judged anew."""
+    monkeypatch.setattr("simuljax.decode.prefix.SHORT", 3)
+    model, variables = model
+    decoding = small.changed(DECODING, force_finish=True)  # not yet traced
+    given = (model, variables, features, SAMPLES)
+    listening = Listening(read_ms=UNIT, history="recomputed")
+    found = list(rows(simulate_speech(*given, decoding=decoding, listening=listening)))
+    assert found == expected_rows(model, variables, features, decoding, "recomputed")
+    assert max(len(tokens) for tokens, _, _ in found) > 5
+
+
 def test_whole_and_in_parts(model, features):
     """One READ of everything is offline decoding; and later sound changes nothing before it."""
     model, variables = model

@@ -110,6 +110,17 @@ def test_mistakes_are_named(corpus, tmp_path):
         plan(grid(corpus, tmp_path))
 
 
+def test_an_average_that_will_not_be_written_is_refused(corpus, tmp_path):
+    averaged = Evaluation(run=Path(), checkpoint="averaged")
+    with pytest.raises(ExperimentError, match=r"'one' asks for averaged .*one, whose training"):
+        grid(corpus, tmp_path, own={"one": (averaged,)})
+    kept = with_training(grid(corpus, tmp_path), "one", average=2)
+    dataclasses.replace(kept, own={"one": (averaged,)})
+    then = dataclasses.replace(averaged, then=tmp_path / "donor")
+    with pytest.raises(ExperimentError, match=r"'one' asks for averaged .*donor, whose training"):
+        dataclasses.replace(kept, own={"one": (then,)})
+
+
 def hold_for_a_moment(directory: Path) -> None:
     with alone(directory):
         time.sleep(0.5)

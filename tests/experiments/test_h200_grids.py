@@ -90,7 +90,7 @@ def together(grid: Ablation, size: int, corpus: Path) -> list[set[str]]:
 
 def test_weights_go_together_and_what_is_compiled_in_does_not(tmp_path):
     (tmp_path / SUMMARY).write_text("{}")
-    weights = {"kd", "dar", *(f"dar_weight_{weight}" for weight in ("0.003", "0.03", "0.1"))}
+    weights = {"kd", "dar", *(f"dar_weight_{weight}" for weight in ("0.05", "0.1", "0.5"))}
     alone = [{"dar_temperature_0.1"}, {"dar_temperature_10"}, {"dar_per_head"}]
     assert together(GRIDS["dar"], 99, tmp_path) == [weights, *alone]
     learnt = {"learnable", "learnable_counted"}

@@ -17,9 +17,11 @@ from experiments.ablation import load_ablation
 from experiments.evaluating import evaluate, evaluate_all
 from experiments.evaluation import Evaluation
 from experiments.experiment import Begin, ExperimentError, load_experiments
-from experiments.training import record, train
+from experiments.training import check_latency, record, train
+from experiments.zaidi import with_objective
 from simuljax import cli
 from simuljax.eval import read_records
+from simuljax.models import presets
 from simuljax.run import RunError, learnt, open_run
 from tests.experiments.small_run import FILE, experiment
 
@@ -266,6 +268,23 @@ def test_every_experiment_file_builds(path):
         assert built.run.name == (name or built.run.name)
         for begin in built.begin:
             assert begin.run != built.run
+        check_latency(built)
+
+
+@pytest.mark.parametrize(
+    ("model", "instead"),
+    [
+        (presets.small_caat(), "use transducer_delay"),
+        (presets.offline(presets.small()), "leave it at 0"),
+    ],
+)
+def test_a_weight_on_delays_that_nothing_changes_is_refused(model, instead, tmp_path):
+    built = experiment(tmp_path, tmp_path / "run")
+    joint = dataclasses.replace(built.training.objective.joint, latency=0.1)
+    built = dataclasses.replace(built, training=with_objective(built.training, joint))
+    check_latency(built)
+    with pytest.raises(ExperimentError, match=f"latency is 0.1.*{instead}"):
+        train(dataclasses.replace(built, model=model))
 
 
 @pytest.mark.parametrize(
