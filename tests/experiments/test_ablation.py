@@ -292,6 +292,30 @@ def test_a_grid_that_is_killed_goes_on(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_clock_runs_last(tmp_path):
+    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+    corpus, runs, file = tmp_path / "corpus", tmp_path / "runs", tmp_path / "grid.py"
+    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
+    asked = """
+from dataclasses import replace
+from tests.experiments.test_ablation import WAYS
+few = {"frames": 8_000, "first": 2, "repeats": 1}
+ABLATION = replace(ABLATION, evaluations=tuple(replace(way, **few) for way in WAYS))
+"""
+    file.write_text(FILE.format(corpus=str(corpus), runs=str(runs)) + asked)
+    command = [sys.executable, "-m", "simuljax.cli", "ablate", str(file), "--workers", "3"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run(command, env=environment, check=True)
+    written = {path: path.stat().st_mtime for path in runs.glob("*/eval/*/scores.json")}
+    live = {path for path in written if "live" in path.parent.name}
+    assert len(written) == 6 and len(live) == 2
+    assert min(written[path] for path in live) > max(
+        written[path] for path in written.keys() - live
+    )
+    assert all("computation_aware" in json.loads(path.read_text()) for path in live)
+
+
+@pytest.mark.slow
 def test_seeds_together_give_what_they_give_alone(tmp_path):
     pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
     corpus, file = tmp_path / "corpus", tmp_path / "grid.py"
