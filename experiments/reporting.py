@@ -10,9 +10,11 @@ import numpy as np
 from data_pipelines.prepared import PreparedCorpus, open_corpus
 from data_pipelines.utterance import CorpusError
 from experiments.choosing import ChoiceError
+from simuljax import document
+from simuljax.document import DocumentError
 from simuljax.eval.report import Evaluated, find_logs
 from simuljax.eval.reporting import Report, write_report
-from simuljax.run import open_run
+from simuljax.run import CONFIG_FILE
 
 
 def report_command(chosen: Report) -> Callable[[], None]:
@@ -58,6 +60,6 @@ def sound_of(evaluated: Evaluated, index: int) -> np.ndarray | None:
 def opened(directory: str | None, run: Path) -> PreparedCorpus | None:
     """The corpus of an evaluation: the one named there, or else the run's own."""
     try:
-        return open_corpus(directory or open_run(run).told["corpus"]["directory"])
-    except CorpusError:
-        return None
+        return open_corpus(directory or document.read(run / CONFIG_FILE)["corpus"]["directory"])
+    except (CorpusError, DocumentError, KeyError):
+        return None  # published evaluations have no more of their run than its config.json

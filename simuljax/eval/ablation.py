@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from simuljax.eval.curves import Point, frontier, hypervolume, quality_at
 from simuljax.eval.records import Record, RecordError
-from simuljax.eval.report import Computation, Evaluated, Latency
+from simuljax.eval.report import Computation, Evaluated, Latency, policy_of
 from simuljax.eval.significance import Comparison, Measure, bootstrap_of_seeds, t_test_of_seeds
 
 BETWEEN = 5  # latencies at which two curves are compared
@@ -84,8 +84,7 @@ class Setting:
     @property
     def policy(self) -> str:
         """What decided: a policy and its units, or the model itself."""
-        told = next(iter(self.by_seed.values())).told
-        return " ".join(filter(None, [told.get("policy"), told.get("units")])) or "its own"
+        return policy_of(next(iter(self.by_seed.values())).told) or "its own"
 
     @property
     def label(self) -> str:

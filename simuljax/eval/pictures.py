@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # Distinct for the colour-blind too, and by their markers in print (Okabe & Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+FEW = 5  # systems whose names fit into the figure
 BLUE, ORANGE, GREY = COLOURS[0], COLOURS[1], "#8a8a8a"
 NAMED = 60  # more words than this could not be read
 REGIMES = ((0.0, 1000.0, "low"), (1000.0, 2000.0, "medium"), (2000.0, np.inf, "high"))
@@ -66,7 +67,7 @@ def draw_curves(
     points = [p for lines in (systems, aware) for curve in lines.values() for p in curve]
     if not points:
         raise ValueError("there are no points to draw")
-    figure = new_figure(8, 5)
+    figure = new_figure(8 if len(systems) <= FEW else 12, 5)
     axes = figure.subplots()
     labelled = sum(map(len, systems.values())) <= 8  # more would lie on each other
     for i, (name, curve) in enumerate(systems.items()):
@@ -76,7 +77,7 @@ def draw_curves(
     margin = 0.08 * (max(x) - min(x)) or 0.1 * max(abs(x[0]), 1)
     axes.set_xlim(min(x) - margin, max(x) + margin)
     for i, name in enumerate(systems):
-        _draw_level(axes, offline.get(name), COLOURS[i % len(COLOURS)])
+        _draw_level(axes, offline.get(name), _look(i)[0])
     axes.margins(y=0.12)
     if unit == "ms":
         _draw_regimes(axes)
@@ -169,6 +170,12 @@ def draw_alignment(
     return save_figure(figure, path)
 
 
+def _look(place: int) -> tuple[str, str]:
+    """Colour and mark of a line; when all colours have been used, they come with other marks."""
+    colours = len(COLOURS)
+    return COLOURS[place % colours], MARKERS[(place + place // colours) % len(MARKERS)]
+
+
 def _draw_curve(
     axes: "Axes",
     name: str,
@@ -178,7 +185,7 @@ def _draw_curve(
     labelled: bool,
     bucket_ms: float | None,
 ) -> None:
-    colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+    colour, marker = _look(place)
     if bucket_ms is not None:
         x, y = _coordinates(curve)
         axes.plot(x, y, marker, color=colour, markersize=4, alpha=0.35, label="_all")
@@ -201,7 +208,7 @@ def _draw_aware(axes: "Axes", curve: Sequence[Point], place: int, bucket_ms: flo
     """The twin of a curve with computation: dashed, its marks hollow."""
     if bucket_ms is not None:
         curve = best_per_bucket(curve, bucket_ms)
-    colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+    colour, marker = _look(place)
     x, y = _coordinates(curve)
     if curve:
         axes.plot(x, y, color=colour, marker=marker, linestyle="--", markerfacecolor="white")
@@ -216,13 +223,18 @@ def _draw_level(axes: "Axes", quality: float | None, colour: str) -> None:
 
 
 def _draw_legend(axes: "Axes", systems: int, *, clock: bool) -> None:
-    """Who is who, below the lines if there is one to tell apart; dashes are explained once."""
+    """Who is who, if there is one to tell apart; dashes are explained once.
+
+    Many names stand beside the lines, since they would cover some of them.
+    """
     handles, names = axes.get_legend_handles_labels()
     if clock:
         handles += axes.plot([], [], "--", color=GREY, linewidth=1.3)
         names.append("with computation")
     if systems > 1 or clock:
-        axes.legend(handles, names, frameon=False, loc="lower right")
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
+        place = {"loc": "lower right"} if systems <= FEW else beside
+        axes.legend(handles, names, frameon=False, **place)
 
 
 def _coordinates(curve: Sequence[Point]) -> tuple[list[float], list[float]]:

@@ -3,9 +3,9 @@
     RUN                     its evaluations, RUN/eval/NAME/{instances.log, scores.json, config.json}
     LOG, or a directory     a log of any system, gzipped or not: one evaluation, scored here
 
-A *system* is what a line is drawn for: a run as it is decoded, apart from the numbers that are
-swept (step, READ, threshold, k). Runs called NAME_lambda_X are one system, and NAME is its X = 0.
-Evaluations are compared with each other only if their references are the same.
+A *system* is what a line is drawn for: a run as it is decoded, its policy included, apart from the
+numbers that are swept (step, READ, threshold, k). Runs called NAME_lambda_X are one system, and
+NAME is its X = 0. Evaluations are compared with each other only if their references are the same.
 """
 
 import json
@@ -25,6 +25,19 @@ from simuljax.eval.scoring import build_report
 Latency = Literal["AL", "LAAL", "DAL", "ATD", "YAAL"]  # those that are times
 Computation = Literal["free", "counted"]
 AWARE = "computation_aware"
+# Numbers that are swept, and how a figure shows them.
+SWEPT = {
+    "k": "k={}",
+    "then_k": "k={}",
+    "predecision_ms": "{} ms",
+    "first_ms": "after {} ms",
+    "step_ms": "steps of {} ms",
+    "tokens": "N={}",
+    "read_ms": "read {} ms",
+    "last_frames": "f={}",
+    "alpha": "alpha={:g}",
+    "threshold": "p={}",
+}
 FAMILY = re.compile(r"(?P<name>.+)_lambda_(?P<value>[0-9.]+(?:e-?[0-9]+)?)")
 
 
@@ -230,11 +243,10 @@ def _with_nan(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 def _setting(told: Mapping[str, Any]) -> str:
     """The numbers that are swept, where they are not as usual."""
-    written = {"k": "k={}", "predecision_ms": "{} ms", "read_ms": "read {} ms", "threshold": "p={}"}
     usual = {"threshold": 0.5}
-    values = {key: told.get(key) for key in written}
+    values = {key: told.get(key) for key in SWEPT}
     return ", ".join(
-        written[key].format(value)
+        SWEPT[key].format(value)
         for key, value in values.items()
         if value is not None and value != usual.get(key)
     )
@@ -246,7 +258,14 @@ def _variant(told: Mapping[str, Any]) -> str:
     names = {"branch": "{}", "checkpoint": "{} checkpoint", "gather": "{}", "audio": "{} audio"}
     parts = [names[k].format(told[k]) for k, value in usual.items() if told.get(k, value) != value]
     switches = {"force_finish": "force finish", "avoid_eos_while_reading": "avoid EOS"}
-    return ", ".join(parts + [name for key, name in switches.items() if told.get(key)])
+    parts += [name for key, name in switches.items() if told.get(key)]
+    then = f"then {Path(str(told['then'])).name}" if told.get("then") else ""
+    return ", ".join(filter(None, [policy_of(told), then, *parts]))
+
+
+def policy_of(told: Mapping[str, Any]) -> str:
+    """What decides for a model that was trained offline, and by which units; or nothing."""
+    return " ".join(str(told[key]) for key in ("policy", "units") if told.get(key))
 
 
 def _json(path: Path) -> dict[str, Any]:

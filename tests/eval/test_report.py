@@ -136,6 +136,22 @@ def test_names_are_as_short_as_they_can_be(tmp_path):
     assert find_logs(a) == [(a, a / "eval" / "e" / "instances.log")]
 
 
+def test_every_policy_of_a_run_is_a_system(tmp_path):
+    run, careful = tmp_path / "conformer", {"force_finish": True}
+    evaluation(run, "own")
+    evaluation(run, "waits", policy="wait-k", units="ctc", k=3, **careful)
+    evaluation(run, "steps", policy="fixed-steps", first_ms=900, step_ms=200, tokens=2)
+    evaluation(run, "attends", policy="ed-att", last_frames=4, alpha=0.25)
+    evaluation(run, "cascade", policy="align-att", last_frames=6, then="runs/mt", then_k=5)
+    assert {(each.system, each.setting) for each in gather([run])} == {
+        ("conformer", ""),
+        ("conformer (wait-k ctc, force finish)", "k=3"),
+        ("conformer (fixed-steps)", "after 900 ms, steps of 200 ms, N=2"),
+        ("conformer (ed-att)", "f=4, alpha=0.25"),
+        ("conformer (align-att, then mt)", "k=5, f=6"),
+    }
+
+
 def test_runs_that_differ_in_lambda_are_one_system(tmp_path):
     for name in ("dar", "dar_lambda_0.05", "dar_lambda_0.1", "mma"):
         evaluation(tmp_path / name, "e", k=3 if name == "dar" else None)
