@@ -232,9 +232,10 @@ def _draw_legend(axes: "Axes", systems: int, *, clock: bool) -> None:
         handles += axes.plot([], [], "--", color=GREY, linewidth=1.3)
         names.append("with computation")
     if systems > 1 or clock:
-        beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
-        place = {"loc": "lower right"} if systems <= FEW else beside
-        axes.legend(handles, names, frameon=False, **place)
+        if systems <= FEW:
+            axes.legend(handles, names, frameon=False, loc="lower right")
+        else:
+            axes.legend(handles, names, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
 
 
 def _coordinates(curve: Sequence[Point]) -> tuple[list[float], list[float]]:
