@@ -17,7 +17,7 @@ shift
 corpus=data/multi30k-speech
 [ -e "$corpus/summary.json" ] || .venv/bin/simuljax speak "$text" --to "$corpus"
 
-if control=$(command -v nvidia-cuda-mps-control || ls /usr/local/nvidia/bin/nvidia-cuda-mps-control); then
+if control=$(command -v nvidia-cuda-mps-control || ls /usr/local/nvidia/bin/nvidia-cuda-mps-control 2> /dev/null); then
     export CUDA_MPS_PIPE_DIRECTORY=${TMPDIR:-/tmp}/simuljax-mps CUDA_MPS_LOG_DIRECTORY=${TMPDIR:-/tmp}/simuljax-mps
     mkdir -p "$CUDA_MPS_PIPE_DIRECTORY"
     "$control" -d || true # it may be there already
