@@ -8,7 +8,7 @@ said; those that would begin with it are not run; the others are.
 Where there are several workers, what was trained is evaluated by other processes: whoever begins
 with it need not wait, and evaluations, which leave a device idler than trainings do, go on side by
 side, those of one run too. What is played with the clock running comes last, one after the other:
-nothing else may take the clock's time.
+nothing else of the grid may take the clock's time.
 
 Runs that differ in seeds and weights of losses alone can share a process and a compiled update
 (`--together`): small models leave most of a device idle.
@@ -34,9 +34,9 @@ from experiments.ablation_report import write_answer
 from experiments.choosing import ChoiceError, absent
 from experiments.experiment import ExperimentError
 from experiments.publishing import publish
-from experiments.standing import FAILED, Task, next_tasks, progress, state_of
+from experiments.standing import FAILED, Task, next_tasks, progress, state_of, to_evaluate
 from experiments.submitting import Jobs, Process
-from experiments.working import Stage, is_locked, lacking, of_stage, work
+from experiments.working import Stage, is_locked, work
 from simuljax.train.console import duration
 
 OUTPUT = "output.log"
@@ -132,7 +132,7 @@ def work_all(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
                 runs,
                 states,
                 [each.task for each in working],
-                {run.name: len(of_stage(lacking(run, ablation), "evaluate")) for run in runs},
+                {run.name: to_evaluate(run, ablation) for run in runs},
                 workers=chosen.workers,
                 together=chosen.together,
             )

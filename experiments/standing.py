@@ -34,6 +34,12 @@ def state_of(run: Planned, ablation: Ablation) -> State:
     return "blocked" if {"failed", "blocked"} & set(states) else "waiting"
 
 
+def to_evaluate(run: Planned, ablation: Ablation) -> int:
+    """In how many ways a run is still to be evaluated without a clock; one that failed, in none."""
+    failed = (run.experiment.run / FAILED).exists()
+    return 0 if failed else len(of_stage(lacking(run, ablation), "evaluate"))
+
+
 def is_trained(run: Planned) -> bool:
     """Whether others can begin with it."""
     return (run.experiment.run / ENDED).exists()
@@ -56,13 +62,13 @@ def next_tasks(
     workers: int,
     together: int,
 ) -> list[Task]:
-    """What free workers do now; `left` are the evaluations of each run that need no clock.
+    """What free workers do now; `left` is what `to_evaluate` says of each run.
 
     Evaluations first, so that rows are finished; but of several workers one is left to training.
     Whoever would be idle helps with a run that is evaluated in more ways than it has processes.
     The clock runs when nothing else does.
     """
-    busy = Counter(run.name for task in working for run in task.runs)
+    busy = {run.name for task in working for run in task.runs}
     idle = [run for run in runs if run.name not in busy]
     trained = [run for run in idle if states[run.name] == "trained"]
     ready = [r for r in idle if states[r.name] == "waiting" and all(map(is_trained, r.needs))]

@@ -7,6 +7,8 @@
 # test_2017_mscoco and test_2018_flickr, each .en and .de. The names matter: they choose the voices,
 # and with the contents of the corpus the addresses of the runs.
 #
+# Grids beside each other take each other's time: one that looks at the clock is given alone.
+#
 # WORKERS (6) are the processes of each grid, TOGETHER (4) the runs to a process. CUDA MPS lets
 # processes compute side by side, where it is installed; without it they take turns. What is killed
 # goes on when it is started again.

@@ -20,8 +20,8 @@ from experiments.ablating import Grid, ablate, summary
 from experiments.ablation import Ablation, Planned, evaluations_of, plan
 from experiments.evaluation import Evaluation
 from experiments.experiment import Begin, ExperimentError
-from experiments.standing import FAILED, Task, groups, next_tasks, state_of
-from experiments.working import alone, lacking, of_stage, work
+from experiments.standing import FAILED, Task, groups, next_tasks, state_of, to_evaluate
+from experiments.working import alone, lacking, work
 from simuljax.train.member import ENDED
 from simuljax.train.metrics import read_metrics
 from tests.experiments.small_run import experiment
@@ -155,7 +155,7 @@ def told(
 ) -> list[tuple[str, list[str]]]:
     """What comes next."""
     states = {run.name: state_of(run, ablation) for run in runs}
-    left = {run.name: len(of_stage(lacking(run, ablation), "evaluate")) for run in runs}
+    left = {run.name: to_evaluate(run, ablation) for run in runs}
     found = next_tasks(runs, states, working, left, workers=workers, together=2)
     return [(task.stage, [f"{run.row}{run.seed}" for run in task.runs]) for task in found]
 
@@ -182,6 +182,9 @@ def test_who_is_idle_helps_to_evaluate_and_the_clock_runs_alone(corpus, tmp_path
     assert told(runs, ablation, 9) == [ones, others, ones, others], "two ways need no clock"
     busy = [Task(runs=[run], stage="evaluate") for run in (one, other, one)]
     assert told(runs, ablation, 9, busy) == [others]
+    (other.experiment.run / FAILED).write_text("exit 1")
+    assert told(runs, ablation, 9, busy) == [], "what fails is not begun again and again"
+    (other.experiment.run / FAILED).unlink()
     for way in [*evaluations_of(one, ablation), *evaluations_of(other, ablation)]:
         if way.mode != "live":
             write_scores(way)
