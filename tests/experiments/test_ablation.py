@@ -269,11 +269,17 @@ ABLATION = grid(Path({corpus!r}), Path({runs!r}), seeds=(0,), curves={{}})
 """
 
 
+def spoken(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """A corpus of a few sentences, and where runs and the file of a grid are to be."""
+    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+    corpus = tmp_path / "corpus"
+    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
+    return corpus, tmp_path / "runs", tmp_path / "grid.py"
+
+
 @pytest.mark.slow
 def test_a_grid_that_is_killed_goes_on(tmp_path):
-    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
-    corpus, runs, file = tmp_path / "corpus", tmp_path / "runs", tmp_path / "grid.py"
-    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
+    corpus, runs, file = spoken(tmp_path)
     file.write_text(FILE.format(corpus=str(corpus), runs=str(runs)))
     command = [sys.executable, "-m", "simuljax.cli", "ablate", str(file)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
@@ -296,9 +302,7 @@ def test_a_grid_that_is_killed_goes_on(tmp_path):
 
 @pytest.mark.slow
 def test_the_clock_runs_last(tmp_path):
-    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
-    corpus, runs, file = tmp_path / "corpus", tmp_path / "runs", tmp_path / "grid.py"
-    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
+    corpus, runs, file = spoken(tmp_path)
     asked = """
 from dataclasses import replace
 from tests.experiments.test_ablation import WAYS
@@ -320,9 +324,7 @@ ABLATION = replace(ABLATION, evaluations=tuple(replace(way, **few) for way in WA
 
 @pytest.mark.slow
 def test_seeds_together_give_what_they_give_alone(tmp_path):
-    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
-    corpus, file = tmp_path / "corpus", tmp_path / "grid.py"
-    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
+    corpus, _, file = spoken(tmp_path)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     told = {}
     for together in ("1", "2"):
@@ -347,9 +349,7 @@ def test_seeds_together_give_what_they_give_alone(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_fails_does_not_stop_the_rest(tmp_path, capsys):
-    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
-    corpus, runs, file = tmp_path / "corpus", tmp_path / "runs", tmp_path / "grid.py"
-    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
+    corpus, runs, file = spoken(tmp_path)
     broken = "ABLATION = with_training(ABLATION, 'other', accumulate=-1)\n"
     file.write_text(FILE.format(corpus=str(corpus), runs=str(runs)) + broken)
     from experiments.ablation import load_ablation

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from data_pipelines.corpora import Phrasebook
-from data_pipelines.prepare import Preparation, prepare
 from experiments.experiment import ExperimentError
 from experiments.submitting import FOLDER, Jobs, check, submit
 from simuljax.cli import main
-from tests.experiments.test_ablation import FILE
+from tests.experiments.test_ablation import FILE, spoken
 
 pytest.importorskip("submitit", reason="needs `pip install 'simuljax[cluster]'`")
 LOCAL = Jobs(engine="local", gpus=0, cpus=1, minutes=5)
@@ -66,9 +64,7 @@ def test_what_is_not_there_is_refused(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_a_grid_of_jobs(tmp_path):
-    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
-    corpus, runs, file = tmp_path / "corpus", tmp_path / "runs", tmp_path / "grid.py"
-    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
+    corpus, runs, file = spoken(tmp_path)
     file.write_text(FILE.format(corpus=str(corpus), runs=str(runs)))
     command = [sys.executable, "-m", "simuljax.cli", "ablate", str(file), "--workers", "2"]
     asked = ["--engine", "local", "--gpus", "0", "--minutes", "20"]
