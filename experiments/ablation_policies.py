@@ -17,10 +17,10 @@ from experiments.ablation import Ablation
 from experiments.ablation_zaidi import ABLATION as MMA
 from experiments.ablation_zaidi import STEPS
 from experiments.evaluation import Evaluation
-from experiments.experiment import RUNS
+from experiments.experiment import RUNS, Experiment
 from experiments.nguyen_multi30k import RECIPE as CASCADE
 from experiments.papi_multi30k import RECIPE as OFFLINE
-from experiments.zaidi import adam
+from experiments.zaidi import adam, with_objective
 from simuljax.train.training import Training
 
 TRAINING = Training(
@@ -36,7 +36,7 @@ RECIPE = replace(
     runs=RUNS / "policies",
     training=TRAINING,
     conformer_training=TRAINING,
-    caat_training=replace(TRAINING, epochs=20),
+    caat_training=TRAINING,
 )
 HEARING = replace(
     CASCADE,
@@ -45,6 +45,19 @@ HEARING = replace(
     asr=replace(TRAINING, epochs=20),
     mt=replace(zaidi_multi30k.RECIPE.mt, average=5),
 )
+
+
+def caat(size: int) -> Experiment:
+    """CAAT with groups of `size` states, and CTC on the transcript as the Conformer has it."""
+    row = papi.caat(RECIPE, RECIPE.corpus, size)
+    heard, rival = row.model.speech, RECIPE.conformer.speech
+    assert heard is not None and rival is not None
+    return replace(
+        row,
+        model=replace(row.model, speech=replace(heard, ctc_after=rival.ctc_after)),
+        training=with_objective(row.training, replace(papi.TRANSDUCER, ctc=papi.LISTENED.ctc)),
+    )
+
 
 BEST = "dar_lambda_0.1"  # of the rows of MMA
 GROUPS = (16, 32)  # states: 640 and 1,280 ms
@@ -86,7 +99,7 @@ CASCADED = tuple(
 ROWS = {
     **MMA.rows,
     "conformer": papi.rows(RECIPE)["conformer"],
-    **{f"caat_{size}": papi.caat(RECIPE, RECIPE.corpus, size) for size in GROUPS},
+    **{f"caat_{size}": caat(size) for size in GROUPS},
     "cascade": replace(nguyen.recogniser(HEARING), run=HEARING.runs / "cascade"),
     "cascade_mt": replace(nguyen.translators(HEARING)["mt"], run=HEARING.runs / "cascade_mt"),
 }

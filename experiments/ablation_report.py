@@ -12,6 +12,7 @@ from experiments.standing import state_of
 from simuljax import document
 from simuljax.eval.ablation import Row, Setting, Spread, compare, same_test
 from simuljax.eval.ablation_page import Table, markdown, page, tables
+from simuljax.eval.curves import frontier
 from simuljax.eval.pictures import draw_curves
 from simuljax.eval.report import Evaluated, Latency, gather
 from simuljax.eval.significance import Interval
@@ -66,11 +67,16 @@ def write_answer(ablation: Ablation, runs: list[Planned], command: str) -> Path:
 
 
 def draw(rows: Sequence[Row], latency: Latency, path: Path) -> Path | None:
-    """Quality against latency, with computation where somebody looked at the clock."""
+    """Quality against latency, with computation where somebody looked at the clock.
+
+    A line goes through what no sooner point beats, as comparisons at equal latency do.
+    """
     free = {name: line for row in rows for name, line in row.lines(latency).items()}
     aware = [row.lines(latency, computation="counted") for row in rows]
     clocked = {name: line for each in aware for name, line in each.items()}
-    return draw_curves(free, path, latency=latency, aware=clocked) if free else None
+    return (
+        draw_curves(free, path, latency=latency, aware=clocked, through=frontier) if free else None
+    )
 
 
 def claims_table(ablation: Ablation, rows: list[Row]) -> list[Table]:

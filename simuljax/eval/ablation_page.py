@@ -137,7 +137,7 @@ def page(title: str, made: Sequence[Table], command: str, figure: Path | None) -
     """The whole as one HTML file."""
     parts = [f'<p class="note"><code>{escape(command)}</code></p>']
     if figure is not None:
-        told = "Quality against latency, a line a row; up and to the left is better."
+        told = "A line a row, through what no sooner point beats; up and to the left is better."
         parts.append(f"<figure>{image(figure, told)}<figcaption>{told}</figcaption></figure>")
     return shell(title, "".join([*parts, *(table.html() for table in made)]))
 

@@ -5,14 +5,14 @@ draw_staircase    one utterance: what had been heard when each word was committe
 draw_alignment    one utterance: the attention of every layer and head
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from simuljax.eval.curves import Point, best_per_bucket
+from simuljax.eval.curves import Point
 from simuljax.eval.records import Record, RecordError
 
 if TYPE_CHECKING:
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
-# Distinct for the colour-blind too, and by their markers in print (Okabe & Ito).
+Through = Callable[[Sequence[Point]], Sequence[Point]]
+
+# Distinct for the colour-blind too, and by their markers in print (Okabe & Ito; the last, Tol).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+COLOURS += ("#882255", "#999933", "#bbbbbb")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 FEW = 5  # systems whose names fit into the figure
 BLUE, ORANGE, GREY = COLOURS[0], COLOURS[1], "#8a8a8a"
@@ -48,7 +51,7 @@ def draw_curves(
     unit: Literal["ms", "words"] = "ms",
     aware: Mapping[str, Sequence[Point]] | None = None,
     offline: Mapping[str, float] | None = None,
-    bucket_ms: float | None = None,
+    through: Through | None = None,
 ) -> Path:
     """Quality against latency, with the regimes; settings are written beside few points.
 
@@ -61,7 +64,7 @@ def draw_curves(
         unit: Of latency: words read, for sources that are text; they have no regimes.
         aware: The same with computation, for systems that have a clock: a dashed line each.
         offline: The quality with the whole source, for systems that were asked: a level each.
-        bucket_ms: Lines go through the best point of each such bucket, the others stay as dots.
+        through: Which points of a system its line goes through; the others stay as dots.
     """
     aware, offline = aware or {}, offline or {}
     points = [p for lines in (systems, aware) for curve in lines.values() for p in curve]
@@ -71,8 +74,8 @@ def draw_curves(
     axes = figure.subplots()
     labelled = sum(map(len, systems.values())) <= 8  # more would lie on each other
     for i, (name, curve) in enumerate(systems.items()):
-        _draw_curve(axes, name, curve, i, labelled=labelled, bucket_ms=bucket_ms)
-        _draw_aware(axes, aware.get(name, ()), i, bucket_ms)
+        _draw_curve(axes, name, curve, i, labelled=labelled, through=through)
+        _draw_aware(axes, aware.get(name, ()), i, through)
     x = [point.latency_ms for point in points]
     margin = 0.08 * (max(x) - min(x)) or 0.1 * max(abs(x[0]), 1)
     axes.set_xlim(min(x) - margin, max(x) + margin)
@@ -183,13 +186,13 @@ def _draw_curve(
     place: int,
     *,
     labelled: bool,
-    bucket_ms: float | None,
+    through: Through | None,
 ) -> None:
     colour, marker = _look(place)
-    if bucket_ms is not None:
+    if through is not None:
         x, y = _coordinates(curve)
         axes.plot(x, y, marker, color=colour, markersize=4, alpha=0.35, label="_all")
-        curve = best_per_bucket(curve, bucket_ms)
+        curve = through(curve)
     x, y = _coordinates(curve)
     axes.plot(x, y, color=colour, marker=marker, markersize=6, linewidth=1.8, label=name)
     for point in curve if labelled else []:
@@ -204,10 +207,10 @@ def _draw_curve(
         )
 
 
-def _draw_aware(axes: "Axes", curve: Sequence[Point], place: int, bucket_ms: float | None) -> None:
+def _draw_aware(axes: "Axes", curve: Sequence[Point], place: int, through: Through | None) -> None:
     """The twin of a curve with computation: dashed, its marks hollow."""
-    if bucket_ms is not None:
-        curve = best_per_bucket(curve, bucket_ms)
+    if through is not None:
+        curve = through(curve)
     colour, marker = _look(place)
     x, y = _coordinates(curve)
     if curve:
@@ -229,7 +232,7 @@ def _draw_legend(axes: "Axes", systems: int, *, clock: bool) -> None:
     """
     handles, names = axes.get_legend_handles_labels()
     if clock:
-        handles += axes.plot([], [], "--", color=GREY, linewidth=1.3)
+        handles += axes.plot([], [], "--o", color=GREY, linewidth=1.3, markerfacecolor="white")
         names.append("with computation")
     if systems > 1 or clock:
         if systems <= FEW:

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from simuljax.eval.curves import best_per_bucket
 from simuljax.eval.page import SamplesOf, Section, build_page
 from simuljax.eval.pictures import draw_curves
 from simuljax.eval.report import Comparable, Evaluated, Latency, gather, group
@@ -62,6 +64,9 @@ def draw_comparable(comparable: Comparable, path: Path, chosen: Report) -> Path 
     )
     if not any(free.values()):
         return None
+    through = None
+    if chosen.bucket_ms is not None and comparable.unit == "ms":
+        through = partial(best_per_bucket, width_ms=chosen.bucket_ms)
     return draw_curves(
         free,
         path,
@@ -72,7 +77,7 @@ def draw_comparable(comparable: Comparable, path: Path, chosen: Report) -> Path 
         offline={
             s: max(e.scores["BLEU"] for e in each) for s, each in comparable.offline().items()
         },
-        bucket_ms=chosen.bucket_ms if comparable.unit == "ms" else None,
+        through=through,
     )
 
 

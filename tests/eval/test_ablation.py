@@ -127,7 +127,7 @@ def test_the_page_and_the_table_say_the_same(rows):
 
 
 def test_a_figure_has_a_line_for_every_policy_and_the_clock_apart():
-    def way(delay: float, **told: str) -> Setting:
+    def way(delay: float, **told: str | int) -> Setting:
         one = evaluated(0.7, delay, 0)
         aware = {"AL": delay + 100.0} if told.get("mode") == "live" else {}
         scores = dict(one.scores) | ({"computation_aware": aware} if aware else {})
@@ -135,7 +135,8 @@ def test_a_figure_has_a_line_for_every_policy_and_the_clock_apart():
         return Setting(name=f"{delay:g}{told}", by_seed={0: one})
 
     given = [way(300, policy="align-att"), way(900, policy="align-att")]
-    given += [way(600, policy="wait-k", units="ctc"), way(500, policy="align-att", mode="live")]
+    given += [way(600, policy="wait-k", units="ctc")]
+    given += [way(500, policy="align-att", last_frames=4, mode="live")]  # played alone
     several = Row(name="conformer", settings={each.name: each for each in given})
     free, counted = (several.lines("AL", computation=c) for c in ("free", "counted"))
     assert {name: len(line) for name, line in free.items()} == {
@@ -148,3 +149,13 @@ def test_a_figure_has_a_line_for_every_policy_and_the_clock_apart():
     assert list(one.lines("AL")) == ["mma"]
     played = Row(name="mma", settings={"a": way(300, mode="live")})
     assert len(played.curve("AL")) == 1  # there is nothing else
+
+    whole = way(900, policy="align-att", last_frames=6)
+    part = way(500, policy="align-att", last_frames=6, mode="live", first=50)
+    other = way(300, policy="align-att", last_frames=2)
+    both = Row(name="conformer", settings={each.name: each for each in (other, whole, part)})
+    ((point,),) = both.lines("AL", computation="counted").values()
+    took = 600.0 - part.point("AL").latency_ms
+    assert point == dataclasses.replace(
+        whole.point("AL"), latency_ms=whole.point("AL").latency_ms + took
+    )

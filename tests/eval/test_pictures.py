@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simuljax.eval import Record, RecordError, pictures
-from simuljax.eval.curves import Point
+from simuljax.eval.curves import Point, best_per_bucket
 from simuljax.eval.records import as_records
 from tests.eval.logs import made_up
 
@@ -69,7 +69,7 @@ def test_curves_with_computation_and_offline(tmp_path, figures):
 
 def test_curves_of_buckets_keep_the_other_points(tmp_path, figures):
     points = [*POINTS, Point(latency_ms=1600, quality=12.0), Point(latency_ms=900, quality=3.0)]
-    pictures.draw_curves({"a": points}, tmp_path / "curves.png", bucket_ms=500)
+    pictures.draw_curves({"a": points}, tmp_path / "curves.png", through=best_per_bucket)
     every, line = figures[0].axes[0].lines[:2]
     np.testing.assert_array_equal(every.get_xdata(), [800, 900, 1500, 1600, 2500])
     np.testing.assert_array_equal(line.get_xdata(), [800, 1500, 2500])

@@ -1,0 +1,84 @@
+"""The figure and the table of results/policies: an offline Conformer under every policy; rivals.
+
+    python -m experiments.policies_picture --to docs/figures/policies.png
+
+Seconds on a laptop, from the logs that lie in experiments/results. The table is printed. Models
+that were trained for one latency each are one line.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from experiments.ablation_report import draw
+from simuljax.eval.ablation import Row, Setting
+from simuljax.eval.report import Evaluated, gather
+
+RESULTS = Path(__file__).parent / "results"
+POLICIES, GRID = RESULTS / "policies", RESULTS / "ablation-multi30k"
+SYSTEMS = {
+    "Conformer": [POLICIES / "conformer"],
+    "CAAT": [POLICIES / "caat_16"],
+    "cascade": [POLICIES / "recogniser"],
+    "MMA, KD": sorted(GRID.glob("kd_lambda_*-seed0-*")),
+    "MMA, KD + CAR + DAR": [
+        *sorted(GRID.glob("again/dar_lambda_0.1-seed0-*")),
+        *sorted(GRID.glob("dar_lambda_0.[24]-seed0-*")),
+    ],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """To which file."""
+
+    to: Path = Path("policies.png")
+
+
+def run(config: Picture) -> None:
+    """Draws the figure, prints the table."""
+    rows = [row(name, runs) for name, runs in SYSTEMS.items()]
+    print(table(rows))
+    print(f"wrote {draw(rows, 'LAAL', config.to)}")
+
+
+def row(name: str, runs: Sequence[Path]) -> Row:
+    """Evaluations on the test set of the corpus; those that look at a single layer are left out."""
+    settings = [
+        Setting(name=f"{weight(each)}{each.name}", by_seed={0: each})
+        for each in gather(runs, "test")
+        if not each.told.get("layer") and not each.told.get("corpus")
+    ]
+    return Row(name=name, settings={setting.name: setting for setting in settings})
+
+
+def weight(each: Evaluated) -> str:
+    """On latency, where the run was trained with one."""
+    _, found, rest = str(each.run.name if each.run else "").partition("_lambda_")
+    return f"lambda {rest.split('-')[0]}: " if found else ""
+
+
+def table(rows: Sequence[Row]) -> str:
+    """BLEU and LAAL of every setting, and what computation adds to LAAL where it was played."""
+    lines = ["| system | | BLEU | LAAL, ms | computation, ms |", "|---|---|---|---|---|"]
+    for each in rows:
+        for setting in each.streamed("free"):
+            point = setting.point("LAAL")
+            name = setting.name.removeprefix("test-speech-").replace("test-speech-", "")
+            cells = (each.name, name, f"{point.quality:.1f}", f"{point.latency_ms:,.0f}")
+            clocked = filter(setting.decides_like, each.streamed("counted"))
+            took = "".join(f"+{computation(played):.0f}" for played in clocked)
+            lines.append("| " + " | ".join((*cells, took)) + " |")
+    return "\n".join(lines)
+
+
+def computation(played: Setting) -> float:
+    """Milliseconds that it adds to LAAL."""
+    counted = played.point("LAAL", computation="counted")
+    return counted.latency_ms - played.point("LAAL").latency_ms
+
+
+if __name__ == "__main__":
+    run(tyro.cli(Picture))
