@@ -3,7 +3,7 @@
     simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
     simuljax ablate experiments/ablation_policies.py --workers 8
 
-One H200; trained there, and so far evaluated on 100 captions (results/policies). Papi et al. 2022
+One H200; run in parts (results/policies; docs/policies.md says what came out). Papi et al. 2022
 ask whether simultaneous translation needs simultaneous models; here one model that was trained
 offline stands for every latency, beside rivals that were trained for it. The MMA is that of
 `experiments/ablation_zaidi.py`, and its run. Schedules are shorter than those of

@@ -4,9 +4,9 @@
     simuljax ablate experiments/ablation_zaidi.py --list
     simuljax ablate experiments/ablation_zaidi.py --workers 4 --together 12
 
-One H200: results/ablation-multi30k/zaidi has all but mma_mt. The rows of `zaidi_multi30k.py` with
-equal schedules, each trained on with a latency weight and then evaluated at steps of 120 to 520 ms.
-The rows with augmented speech join when data/multi30k-speech-augmented is there.
+One H200: results/ablation-multi30k/zaidi. The rows of `zaidi_multi30k.py` with equal schedules,
+each trained on with a latency weight and then evaluated at steps of 120 to 520 ms. The rows with
+augmented speech join when data/multi30k-speech-augmented is there.
 """
 
 from pathlib import Path
