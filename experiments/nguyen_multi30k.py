@@ -6,7 +6,7 @@
     simuljax evaluate runs/nguyen-multi30k/asr --then runs/nguyen-multi30k/mt --then-k 3 \
         --policy align-att --last-frames 4 --force-finish
 
-One H200; not run yet. Captions take 4 s, and the paper's sentences 6: k is half of the paper's.
+One H200; not run yet. Captions take 3 s, and the paper's sentences 6: k is half of the paper's.
 """
 
 from dataclasses import replace

@@ -1,11 +1,13 @@
-"""Runs of a grid as jobs of a cluster, through submitit.
+"""Runs of a grid as jobs of a cluster, through submitit or Ray.
 
     simuljax ablate FILE --workers 8 --engine slurm --partition gpu --minutes 240
+    simuljax ablate FILE --workers 8 --engine ray --gpus 0.25
 
 The command waits on the machine that submits, with at most `--workers` jobs in the queue or
 running, and ends with the answer; jobs are cancelled when it is told to stop. After one that ran
 out of time, the same command goes on from its last checkpoint. Corpus, runs and this installation
-have to lie on a file system that all nodes see. The engine `local` does the same with processes.
+have to lie on a file system that all nodes see. The engine `local` does the same with processes, by
+submitit; `experiments/on_ray.py` is Ray's part.
 """
 
 import shutil
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from experiments import on_ray
 from experiments.experiment import ExperimentError
 
 FOLDER = "submitted"  # beside the runs: what submitit writes
@@ -26,11 +29,12 @@ POLL_S = 2.0
 class Jobs:
     """Where runs are worked on, and what a job asks for."""
 
-    engine: Literal["none", "slurm", "local"] = "none"
+    engine: Literal["none", "slurm", "local", "ray"] = "none"
     """none: processes of this machine, which share its devices."""
     minutes: int = 240
     """After which a job is ended."""
-    gpus: int = 1
+    gpus: float = 1
+    """Ray also lends a part of one."""
     cpus: int = 8
     memory_gb: float | None = None
     """By default the cluster's."""
@@ -45,6 +49,10 @@ class Jobs:
         for option in self.options:
             if not all(option.partition("=")):
                 raise ExperimentError(f"--options {option}: write NAME=VALUE, as in qos=high")
+        if self.engine != "ray" and self.gpus != int(self.gpus):
+            raise ExperimentError(f"--gpus {self.gpus:g}: only Ray lends a part of a GPU")
+        if self.engine == "ray" and (self.partition or self.account or self.options):
+            raise ExperimentError("--partition, --account and --options are SLURM's, not Ray's")
 
 
 class Process(Protocol):
@@ -90,7 +98,9 @@ class Submitted:
 
 def check(jobs: Jobs) -> None:
     """Refuses an engine that is not there, before anything is begun."""
-    if jobs.engine != "none":
+    if jobs.engine == "ray":
+        on_ray.ray()
+    elif jobs.engine != "none":
         _submitit()
     if jobs.engine == "slurm" and shutil.which("sbatch") is None:
         raise ExperimentError(
@@ -101,12 +111,15 @@ def check(jobs: Jobs) -> None:
 
 def submit(jobs: Jobs, command: Sequence[str], output: Path, folder: Path, name: str) -> Process:
     """A command as a job whose output is added to a file."""
+    if jobs.engine == "ray":
+        asked = {"cpus": jobs.cpus, "gpus": jobs.gpus, "memory_gb": jobs.memory_gb}
+        return on_ray.submit(command, output, name, minutes=jobs.minutes, **asked)
     executor = _submitit().AutoExecutor(folder=folder / FOLDER, cluster=jobs.engine)
     asked: dict[str, Any] = {
         "name": name,
         "timeout_min": jobs.minutes,
         "cpus_per_task": jobs.cpus,
-        "gpus_per_node": jobs.gpus,
+        "gpus_per_node": int(jobs.gpus),
         "mem_gb": jobs.memory_gb,
         "slurm_partition": jobs.partition,
         "slurm_account": jobs.account,
