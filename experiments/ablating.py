@@ -34,9 +34,9 @@ from experiments.ablation_report import write_answer
 from experiments.choosing import ChoiceError, absent
 from experiments.experiment import ExperimentError
 from experiments.publishing import publish
-from experiments.standing import FAILED, Task, next_tasks, progress, state_of, to_evaluate
+from experiments.standing import Task, next_tasks, progress, state_of, to_evaluate
 from experiments.submitting import Jobs, Process
-from experiments.working import Stage, is_locked, work
+from experiments.working import FAILED, Stage, is_locked, work
 from simuljax.train.console import duration
 
 OUTPUT = "output.log"
@@ -146,7 +146,9 @@ def work_all(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
 def answer(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
     """The page and its tables, as far as runs were evaluated."""
     if any((run.experiment.run / "eval").exists() for run in runs):
-        print(f"answer: {write_answer(ablation, [*runs], f'simuljax ablate {chosen.file}')}")
+        grid = f" --grid {chosen.grid}" if chosen.grid else ""
+        command = f"simuljax ablate {chosen.file}{grid}"
+        print(f"answer: {write_answer(ablation, [*runs], command)}")
     elif chosen.report or chosen.publish:
         raise ExperimentError(f"{ablation.runs}: nothing of this grid was evaluated there")
 
@@ -209,8 +211,11 @@ def collect(working: list[Working]) -> None:
     """Notes the end of processes; of those that failed, why."""
     for each in [each for each in working if each.process.poll() is not None]:
         working.remove(each)
-        if each.process.returncode:
-            said = (each.task.runs[0].experiment.run / OUTPUT).read_text(errors="replace")[-SHOWN:]
+        told = any((run.experiment.run / FAILED).exists() for run in each.task.runs)
+        if each.process.returncode and not told:  # or it has said which one failed, and why
+            output = each.task.runs[0].experiment.run / OUTPUT
+            said = output.read_text(errors="replace")[-SHOWN:] if output.exists() else ""
+            said = said.strip() or "nothing was said: was the job begun?"
             for run in [run for run in each.task.runs if not is_locked(run.experiment.run)]:
                 why = f"exit {each.process.returncode}\n{said}"
                 (run.experiment.run / FAILED).write_text(why)

@@ -8,6 +8,7 @@ from typing import Any
 from experiments.ablation import Ablation, Planned, evaluations_of
 from experiments.diagnosing import Diagnosis, diagnosed
 from experiments.energy import GRAMS_PER_KWH, SPENT
+from experiments.experiment import ExperimentError
 from experiments.standing import state_of
 from simuljax import document
 from simuljax.eval.ablation import Row, Setting, Spread, compare, same_test
@@ -47,6 +48,8 @@ def write_answer(ablation: Ablation, runs: list[Planned], command: str) -> Path:
     """Writes page, table and figure beside the runs; gives the page."""
     rows = [row_of(ablation, runs, name) for name in ablation.table]
     rows = [row for row in rows if row.settings]
+    if not rows:
+        raise ExperimentError(f"{ablation.runs}: no evaluation of this grid has come to its end")
     same_test(rows)
     (baseline,) = [row for row in rows if row.name == ablation.baseline] or [rows[0]]
     latency = ablation.latency
@@ -141,7 +144,8 @@ def evaluated(run: Planned, ablation: Ablation) -> dict[str, Evaluated]:
 def spent_of(run: Planned) -> list[dict[str, Any]]:
     """What training it took."""
     path = run.experiment.run / SPENT
-    return [document.read(path)["training"]] if path.exists() else []
+    spent = document.read(path).get("training") if path.exists() else None
+    return [spent] if spent else []  # one that was killed at the wrong moment has not noted it
 
 
 def heads_table(ablation: Ablation, runs: list[Planned]) -> list[Table]:

@@ -30,6 +30,7 @@ from simuljax.eval.scores import average_runs
 from simuljax.run import Run, learnt, open_run
 
 FREE = ("run", "name", "frames", "repeats", "steps")
+SCORES = "scores.json"
 DIGITS = {"BLEU": 2, "AP": 3}
 SHOWN = ("BLEU", "AL", "LAAL", "AP", "DAL", "ATD")
 
@@ -75,7 +76,8 @@ def evaluate_all(
             Point(latency_ms=s["AL"], quality=s["BLEU"], label=one.label)
             for one, s in zip(each, scores, strict=True)
         ]
-    if len(all_scores) > 1 and chosen.branch == "speech":
+    drawn = any(math.isfinite(p.latency_ms) for curve in curves.values() for p in curve)
+    if len(all_scores) > 1 and chosen.branch == "speech" and drawn:
         print(f"curve: {draw_curves(curves, chosen.run / 'eval' / 'curve.png')}")
     return all_scores
 
@@ -110,7 +112,7 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
     if chosen.mode == "live":
         clocked = [score(records, computation_aware=True) for records in runs]
         scores["computation_aware"] = average_runs(clocked)
-    document.write(chosen.folder / "scores.json", scores)
+    document.write(chosen.folder / SCORES, scores)
     return scores
 
 
@@ -131,6 +133,7 @@ def begin(chosen: Evaluation, steps: list[int]) -> None:
         if old.get("steps") == steps:
             return
         print(f"{folder} is of updates {old.get('steps')}, these are {steps}: evaluated anew")
+        (folder / SCORES).unlink(missing_ok=True)  # first: without them it is not done
         for log in folder.glob("instances*.log*"):
             log.unlink()
     document.write(path, what)
@@ -172,10 +175,10 @@ def whole_lines(part: Path) -> list[Record]:
     """What an evaluation that was interrupted has left; half a line at the end is no record."""
     if not part.exists():
         return []
-    *lines, _ = part.read_text(encoding="utf-8").split("\n")
+    *lines, _ = part.read_bytes().split(b"\n")
     if not lines:
         return []
-    part.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    part.write_bytes(b"".join(line + b"\n" for line in lines))
     return read_records(part)
 
 

@@ -16,14 +16,15 @@ from typing import Any
 from experiments.experiment import ExperimentError
 
 # What the command sees of the environment here; all else is the node's.
+SAVING_S = 300.0  # that a command has when it is told to stop
 CARRIED = ("SIMULJAX_", "XLA_", "JAX_", "TF_", "HF_")
 
 
 class Task:
     """A task as a process."""
 
-    def __init__(self, reference: Any):
-        self.reference = reference
+    def __init__(self, reference: Any, name: str):
+        self.reference, self.name = reference, name
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -45,7 +46,8 @@ class Task:
         if self.returncode is None and ray_.wait([self.reference], timeout=timeout)[0]:
             try:
                 self.returncode = ray_.get(self.reference)
-            except ray_.exceptions.RayError:  # cancelled, or its node is gone
+            except Exception as why:  # cancelled, its node is gone, or nothing is known of it
+                print(f"{self.name}: {why}", file=sys.stderr, flush=True)
                 self.returncode = 1
         return self.returncode
 
@@ -70,7 +72,7 @@ def submit(
     if 0 < gpus < 1:
         carried = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | carried
     given = ([*command], str(output.absolute()), os.getcwd(), carried, 60.0 * minutes)
-    return Task(task.remote(*given))
+    return Task(task.remote(*given), name)
 
 
 def connect(cpus: float, gpus: float) -> None:
@@ -100,7 +102,11 @@ def run(
             return process.wait(limit_s)
         except BaseException as why:
             process.terminate()
-            process.wait()
+            try:
+                process.wait(SAVING_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
             if isinstance(why, subprocess.TimeoutExpired):
                 said.write(f"ended after {limit_s / 60:g} minutes (--minutes)\n")
                 return 1

@@ -6,9 +6,10 @@ Seconds on a laptop, from the logs that lie in experiments/results. The table is
 that were trained for one latency each are one line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -45,13 +46,19 @@ def run(config: Picture) -> None:
 
 
 def row(name: str, runs: Sequence[Path]) -> Row:
-    """Evaluations on the test set of the corpus; those that look at a single layer are left out."""
+    """Evaluations on all of the corpus' test set, and what was played of it."""
     settings = [
         Setting(name=f"{weight(each)}{each.name}", by_seed={0: each})
         for each in gather(runs, "test")
-        if not each.told.get("layer") and not each.told.get("corpus")
+        if is_shown(each.told)
     ]
     return Row(name=name, settings={setting.name: setting for setting in settings})
+
+
+def is_shown(told: Mapping[str, Any]) -> bool:
+    """Not of other voices, of a part without a clock, or by a single layer's attention."""
+    part = told.get("first") and told["mode"] != "live"
+    return not (part or told.get("layer") or told.get("corpus"))
 
 
 def weight(each: Evaluated) -> str:

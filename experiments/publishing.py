@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.ablation import Ablation, Planned, evaluations_of
+from experiments.evaluating import SCORES
 
 RUN = ("config.json", "spent.json", "diagnosis.json")
-METRICS, LOG, SCORES = "metrics.jsonl", "instances.log", "scores.json"
+METRICS, LOGS = "metrics.jsonl", "instances*.log"
 PAGE, TABLE, FIGURE = "index.html", "README.md", "curves.png"
 
 
@@ -43,7 +44,8 @@ def _publish_run(run: Planned, ablation: Ablation, to: Path) -> None:
     _pack(directory / METRICS, to)
     for way in [way for way in evaluations_of(run, ablation) if (way.folder / SCORES).exists()]:
         _copy(way.folder, to / "eval" / way.folder.name, ("config.json", SCORES))
-        _pack(way.folder / LOG, to / "eval" / way.folder.name)
+        for log in way.folder.glob(LOGS):  # a clock was looked at several times
+            _pack(log, to / "eval" / way.folder.name)
 
 
 def _copy(source: Path, to: Path, names: Sequence[str]) -> None:

@@ -10,22 +10,21 @@ import numpy as np
 
 from experiments.ablation import Ablation, Planned
 from experiments.training import can_be_together
-from experiments.working import Stage, is_locked, lacking, of_stage
+from experiments.working import FAILED, Stage, is_locked, lacking, of_stage
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.member import ENDED
 from simuljax.train.metrics import FILE as METRICS
 
-FAILED = "failed.txt"
 State = Literal["done", "running", "failed", "trained", "unclocked", "waiting", "blocked"]
 
 
 def state_of(run: Planned, ablation: Ablation) -> State:
     """Where a run stands; what was trained alone waits for its evaluation, and for the clock."""
     directory, trained, left = run.experiment.run, is_trained(run), lacking(run, ablation)
-    if is_locked(directory) or any(is_locked(way.folder) for way in left):
-        return "running"
     if trained and not left:
         return "done"
+    if is_locked(directory) or any(is_locked(way.folder) for way in left):
+        return "running"
     if (directory / FAILED).exists():
         return "failed"
     if trained:

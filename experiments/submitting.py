@@ -10,6 +10,7 @@ have to lie on a file system that all nodes see. The engine `local` does the sam
 submitit; `experiments/on_ray.py` is Ray's part.
 """
 
+import math
 import shutil
 import subprocess
 import time
@@ -49,8 +50,11 @@ class Jobs:
         for option in self.options:
             if not all(option.partition("=")):
                 raise ExperimentError(f"--options {option}: write NAME=VALUE, as in qos=high")
-        if self.engine != "ray" and self.gpus != int(self.gpus):
-            raise ExperimentError(f"--gpus {self.gpus:g}: only Ray lends a part of a GPU")
+        whole = math.isfinite(self.gpus) and self.gpus >= 0 and self.gpus == int(self.gpus)
+        if not whole and not (self.engine == "ray" and 0 < self.gpus < 1):
+            raise ExperimentError(
+                f"--gpus {self.gpus:g}: a job has whole ones, or a part of one with --engine ray"
+            )
         if self.engine == "ray" and (self.partition or self.account or self.options):
             raise ExperimentError("--partition, --account and --options are SLURM's, not Ray's")
 

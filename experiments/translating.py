@@ -93,8 +93,9 @@ class Translating:
                 continue
             batch = load(self.examples, rows, planned.shape)
             if self.chosen.audio == "other":
-                audio = np.roll(batch.audio, 1, axis=0)
-                length = np.roll(batch.audio_length, 1)
+                order = np.arange(len(rows))
+                order[rows >= 0] = np.roll(order[rows >= 0], 1)
+                audio, length = batch.audio[order], batch.audio_length[order]
                 batch = dataclasses.replace(batch, audio=audio, audio_length=length)
             yield rows, batch
 

@@ -4,7 +4,10 @@ Several may evaluate a run, each in ways that no other has begun with.
 """
 
 import fcntl
+import math
+import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,14 +16,14 @@ from typing import Literal
 from experiments.ablation import Ablation, Planned, evaluations_of
 from experiments.diagnosing import diagnose
 from experiments.energy import SPENT, measured
-from experiments.evaluating import evaluate
+from experiments.evaluating import SCORES, evaluate
 from experiments.evaluation import Evaluation
 from experiments.experiment import ExperimentError
 from experiments.training import train, train_together
 from simuljax import document
 from simuljax.train.member import ENDED
 
-LOCK = "lock"
+LOCK, FAILED = "lock", "failed.txt"
 Stage = Literal["both", "train", "evaluate", "clock"]  # evaluate: all that needs no clock
 
 
@@ -33,8 +36,25 @@ def work(runs: Sequence[Planned], ablation: Ablation, stage: Stage = "both") -> 
                 locks.enter_context(alone(run.experiment.run))
             train_all([run for run in runs if not (run.experiment.run / ENDED).exists()])
     if stage != "train":
-        for run in runs:
+        failed = [run for run in runs if not _is_told(run, ablation, stage)]
+        if failed:
+            raise ExperimentError(f"could not be evaluated: {', '.join(r.name for r in failed)}")
+
+
+def _is_told(run: Planned, ablation: Ablation, stage: Stage) -> bool:
+    """Evaluates a run; if that fails, says why in its directory, for the others to go on."""
+    try:
+        if stage == "clock":
+            with alone(ablation.runs, patience_s=math.inf):  # one clock at a time
+                evaluate_all(run, ablation, stage)
+        else:
             evaluate_all(run, ablation, stage)
+    except Exception:
+        why = traceback.format_exc()
+        print(why, file=sys.stderr, flush=True)
+        (run.experiment.run / FAILED).write_text(why)
+        return False
+    return True
 
 
 def train_all(runs: Sequence[Planned]) -> None:
@@ -63,11 +83,16 @@ def evaluate_all(run: Planned, ablation: Ablation, stage: Stage = "both") -> Non
             with if_free(way.folder) as mine:
                 if not mine or is_evaluated(way):  # by another process, meanwhile
                     continue
-                if way == asked[0] and run.experiment.model.monotonic.policy != "offline":
-                    diagnose(way)  # heads that decide
+                if way == asked[0] and decides_by_itself(run, way):
+                    diagnose(way)
                 evaluate(way)
     with alone(run.experiment.run, patience_s=30.0):
         add_spent(run.experiment.run, "evaluation", spent.seconds, spent.joules)
+
+
+def decides_by_itself(run: Planned, way: Evaluation) -> bool:
+    """Whether there are heads to look at, as they hear speech."""
+    return run.experiment.model.monotonic.policy != "offline" and way.branch == "speech"
 
 
 def lacking(run: Planned, ablation: Ablation) -> list[Evaluation]:
@@ -77,7 +102,7 @@ def lacking(run: Planned, ablation: Ablation) -> list[Evaluation]:
 
 def is_evaluated(way: Evaluation) -> bool:
     """Whether there is a result."""
-    return (way.folder / "scores.json").exists()
+    return (way.folder / SCORES).exists()
 
 
 def of_stage(ways: Sequence[Evaluation], stage: Stage) -> list[Evaluation]:

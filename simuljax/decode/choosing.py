@@ -129,6 +129,9 @@ def check_policy(policy: Policy | None, model: config.Translator, branch: str = 
         )
     if isinstance(policy, AlignAtt | EDAtt) and (policy.layer or 1) > model.decoder_layers:
         raise PolicyError(f"layer is {policy.layer} and the decoder has {model.decoder_layers}")
+    heads = 1 if model.decoder == "lstm" else model.width_of_decoder.heads
+    if isinstance(policy, AlignAtt | EDAtt) and policy.heads != "mean" and policy.heads > heads:
+        raise PolicyError(f"heads is {policy.heads} and a layer of the decoder has {heads}")
 
 
 def usual_history(policy: Policy | None, model: config.Translator) -> History:

@@ -13,6 +13,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from simuljax.eval.curves import Point, frontier, hypervolume, quality_at
 from simuljax.eval.records import Record, RecordError
@@ -21,7 +22,7 @@ from simuljax.eval.significance import Comparison, Measure, bootstrap_of_seeds, 
 
 BETWEEN = 5  # latencies at which two curves are compared
 # What an evaluation says of its utterances and of the clock, and not of what decides.
-GIVEN = ("mode", "first", "repeats", "name", "steps", "frames")
+GIVEN = ("run", "mode", "first", "repeats", "name", "steps", "frames")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +62,9 @@ class Setting:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether it has a latency to speak of."""
+        """Whether it has a latency to speak of, in milliseconds."""
         first = next(iter(self.by_seed.values()))
-        return first.mode == "streamed" and not first.is_control
+        return first.mode == "streamed" and not first.is_control and first.unit == "ms"
 
     @property
     def is_clocked(self) -> bool:
@@ -95,11 +96,22 @@ class Setting:
 
     def decides_like(self, other: "Setting") -> bool:
         """Whether both differ at most in what they were given, and in who looked at the clock."""
-        mine, theirs = (
-            {name: value for name, value in told.items() if name not in GIVEN}
-            for told in (next(iter(each.by_seed.values())).told for each in (self, other))
+        seeds = self.by_seed.keys() & other.by_seed.keys()
+        return bool(seeds) and all(
+            self.by_seed[seed].run == other.by_seed[seed].run
+            and _decides(self.by_seed[seed]) == _decides(other.by_seed[seed])
+            for seed in seeds
         )
-        return mine == theirs
+
+    def of_seeds(self, seeds: Iterable[int]) -> "Setting":
+        """The same of these seeds alone."""
+        return replace(self, by_seed={seed: self.by_seed[seed] for seed in seeds})
+
+
+def _decides(evaluated: Evaluated) -> dict[str, Any]:
+    """What it says of that; options that are younger than it were not given."""
+    told = evaluated.told.items()
+    return {name: value for name, value in told if name not in GIVEN and value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,13 +159,14 @@ class Row:
 
         That setting was evaluated on all of the test set, as a rule, and this one on a part of it.
         """
-        free, counted = setting.point(latency), setting.point(latency, computation="counted")
         for whole in self.streamed("free"):
             if whole is not setting and whole.decides_like(setting):
-                point = whole.point(latency)
-                took = counted.latency_ms - free.latency_ms
+                both = sorted(whole.by_seed.keys() & setting.by_seed.keys())
+                part, point = setting.of_seeds(both), whole.of_seeds(both).point(latency)
+                counted = part.point(latency, computation="counted")
+                took = counted.latency_ms - part.point(latency).latency_ms
                 return replace(point, latency_ms=point.latency_ms + took)
-        return counted
+        return setting.point(latency, computation="counted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +244,7 @@ def _between(new: Sequence[Point], old: Sequence[Point]) -> list[tuple[float, fl
     high = min(new[-1].latency_ms, old[-1].latency_ms)
     if high <= low:
         return []
-    places = [low + (high - low) * i / (BETWEEN - 1) for i in range(BETWEEN)]
+    places = [min(high, low + (high - low) * i / (BETWEEN - 1)) for i in range(BETWEEN)]
     found = [(place, quality_at(new, place) - quality_at(old, place)) for place in places]
     return [(place, difference) for place, difference in found if not math.isnan(difference)]
 

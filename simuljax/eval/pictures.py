@@ -5,6 +5,7 @@ draw_staircase    one utterance: what had been heard when each word was committe
 draw_alignment    one utterance: the attention of every layer and head
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,11 @@ def draw_curves(
         offline: The quality with the whole source, for systems that were asked: a level each.
         through: Which points of a system its line goes through; the others stay as dots.
     """
-    aware, offline = aware or {}, offline or {}
+    systems, aware = (
+        {name: [p for p in line if math.isfinite(p.latency_ms + p.quality)] for name, line in lines}
+        for lines in (systems.items(), (aware or {}).items())
+    )
+    systems, offline = {name: systems.get(name, []) for name in [*systems, *aware]}, offline or {}
     points = [p for lines in (systems, aware) for curve in lines.values() for p in curve]
     if not points:
         raise ValueError("there are no points to draw")
@@ -209,12 +214,12 @@ def _draw_curve(
 
 def _draw_aware(axes: "Axes", curve: Sequence[Point], place: int, through: Through | None) -> None:
     """The twin of a curve with computation: dashed, its marks hollow."""
-    if through is not None:
-        curve = through(curve)
     colour, marker = _look(place)
-    x, y = _coordinates(curve)
     if curve:
-        axes.plot(x, y, color=colour, marker=marker, linestyle="--", markerfacecolor="white")
+        line = axes.plot(*_coordinates(curve if through is None else through(curve)), "--")
+        marks = axes.plot(*_coordinates(curve), marker, markerfacecolor="white")
+        for each in (*line, *marks):
+            each.set_color(colour)
 
 
 def _draw_level(axes: "Axes", quality: float | None, colour: str) -> None:

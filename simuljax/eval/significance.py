@@ -231,7 +231,9 @@ def _resampled_bleu(records: Sequence[Record]) -> Resampled:
     def scores(counts: np.ndarray) -> np.ndarray:
         sums = (counts.astype(np.int64) @ rows).tolist()
         compute = sacrebleu.BLEU.compute_bleu
-        return np.array([compute(s[:4], s[4:8], s[8], s[9]).score for s in sums])
+        return np.array(
+            [compute(s[:4], s[4:8], s[8], s[9], bleu.smooth_method).score for s in sums]
+        )
 
     return scores
 

@@ -128,6 +128,11 @@ class Translator:
     def _check_caat(self) -> None:
         if self.speech is None or self.speech.kind != "streaming":
             raise ValueError("CAAT hears groups that do not change: set speech.kind='streaming'")
+        if self.speech.right < 1:
+            raise ValueError(
+                "speech.right is 0; CAAT needs 1 or more: with what follows a group it is known "
+                "whether that is the last"
+            )
         if self.predecision.kind != "fixed" or self.monotonic.policy != "offline":
             raise ValueError(
                 f"predecision.kind is {self.predecision.kind!r} and monotonic.policy "

@@ -156,6 +156,13 @@ def test_a_figure_has_a_line_for_every_policy_and_the_clock_apart():
     both = Row(name="conformer", settings={each.name: each for each in (other, whole, part)})
     ((point,),) = both.lines("AL", computation="counted").values()
     took = 600.0 - part.point("AL").latency_ms
-    assert point == dataclasses.replace(
+    expected = dataclasses.replace(
         whole.point("AL"), latency_ms=whole.point("AL").latency_ms + took
     )
+    assert point == expected
+    seeds = {0: evaluated(0.2, 300, 1), 1: whole.by_seed[0]}  # the clock knows seed 1 alone
+    seeds = {s: dataclasses.replace(e, told=whole.by_seed[0].told) for s, e in seeds.items()}
+    several = Setting(name="whole", by_seed=seeds)
+    played = Setting(name="part", by_seed={1: part.by_seed[0]})
+    both = Row(name="conformer", settings={"whole": several, "part": played})
+    assert both.lines("AL", computation="counted") == {"conformer": [expected]}

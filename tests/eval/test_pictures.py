@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simuljax.eval import Record, RecordError, pictures
-from simuljax.eval.curves import Point, best_per_bucket
+from simuljax.eval.curves import Point, best_per_bucket, frontier
 from simuljax.eval.records import as_records
 from tests.eval.logs import made_up
 
@@ -73,6 +73,18 @@ def test_curves_of_buckets_keep_the_other_points(tmp_path, figures):
     every, line = figures[0].axes[0].lines[:2]
     np.testing.assert_array_equal(every.get_xdata(), [800, 900, 1500, 1600, 2500])
     np.testing.assert_array_equal(line.get_xdata(), [800, 1500, 2500])
+
+
+def test_what_was_only_played_is_drawn_and_what_is_unknown_is_not(tmp_path, figures):
+    unknown = Point(latency_ms=float("nan"), quality=1.0)
+    later = [Point(latency_ms=1100, quality=30.0), Point(latency_ms=1600, quality=29.0)]
+    given = {"a": [*POINTS, unknown]}, tmp_path / "curves.png"
+    pictures.draw_curves(*given, aware={"b": later}, through=frontier)
+    lines = [list(line.get_xdata()) for line in figures[0].axes[0].lines]
+    assert [1100] in lines, "the dashed line goes through what no sooner point beats"
+    assert [1100, 1600] in lines, "and all have their marks"
+    with pytest.raises(ValueError, match="no points"):
+        pictures.draw_curves({"a": [unknown]}, tmp_path / "curves.png")
 
 
 def test_curves_of_text_have_no_regimes(tmp_path, figures):

@@ -47,6 +47,14 @@ def test_scores_are_those_of_score(first, worse, measure):
     assert comparison.difference.value == pytest.approx(comparison.second - comparison.first)
 
 
+def test_a_score_without_a_four_gram_is_smoothed_as_score_has_it(first):
+    said = [f"{record['reference'].split()[0]} ja ja ja ja" for record in first]
+    few = [r | {"prediction": p, "delays": [1.0] * 5} for r, p in zip(first, said, strict=True)]
+    comparison = paired_bootstrap(first, few, Measure(), FEW)
+    assert comparison.second == pytest.approx(score(few)["BLEU"])
+    assert comparison.second > 0
+
+
 @metrics
 def test_a_real_difference_is_significant(first, worse, measure):
     for comparison in (

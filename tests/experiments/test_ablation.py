@@ -16,12 +16,17 @@ import pytest
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.prepared import SUMMARY
-from experiments.ablating import Grid, ablate, summary
+from experiments import evaluating, working
+from experiments.ablating import Grid, Working, ablate, collect, summary
 from experiments.ablation import Ablation, Planned, evaluations_of, plan
+from experiments.ablation_report import spent_of, write_answer
+from experiments.energy import SPENT
 from experiments.evaluation import Evaluation
 from experiments.experiment import Begin, ExperimentError
-from experiments.standing import FAILED, Task, groups, next_tasks, state_of, to_evaluate
-from experiments.working import alone, lacking, work
+from experiments.standing import Task, groups, next_tasks, state_of, to_evaluate
+from experiments.working import FAILED, alone, lacking, work
+from simuljax.eval import Record
+from simuljax.eval.records import record_line
 from simuljax.train.member import ENDED
 from simuljax.train.metrics import read_metrics
 from tests.experiments.small_run import experiment
@@ -358,3 +363,60 @@ def test_a_run_that_fails_does_not_stop_the_rest(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "2 of 3 runs are done" in said
     assert "failed: " in said and "other-seed0" in said
+
+
+def test_one_that_cannot_be_evaluated_leaves_the_others_alone(corpus, tmp_path, monkeypatch):
+    ablation, (_, one, other) = all_trained(corpus, tmp_path / "runs")
+    seen = []
+
+    def evaluate_all(run: Planned, *_: object) -> None:
+        seen.append(run.row)
+        if run == one:
+            raise ValueError("one is broken")
+
+    monkeypatch.setattr(working, "evaluate_all", evaluate_all)
+    for stage in ("evaluate", "clock"):
+        with pytest.raises(ExperimentError, match="could not be evaluated: one-seed0"):
+            working.work([one, other], ablation, stage)
+    assert seen == ["one", "other"] * 2
+    assert "one is broken" in (one.experiment.run / FAILED).read_text()
+    assert not (other.experiment.run / FAILED).exists()
+
+    class Ended:
+        returncode = 1
+
+        def poll(self) -> int:
+            return 1
+
+    task = Task(runs=[one, other], stage="evaluate")
+    collect([Working(task=task, process=Ended())])  # pyright: ignore[reportArgumentType]
+    assert not (other.experiment.run / FAILED).exists(), "it was said which one failed"
+    (one.experiment.run / FAILED).unlink()
+    collect([Working(task=task, process=Ended())])  # pyright: ignore[reportArgumentType]
+    assert "nothing was said" in (other.experiment.run / FAILED).read_text()
+
+
+def test_what_was_killed_before_it_noted_its_time_has_a_page(corpus, tmp_path):
+    ablation, (_, one, _) = all_trained(corpus, tmp_path / "runs")
+    (one.experiment.run / SPENT).write_text('{"evaluation": {"seconds": 1.0, "joules": null}}')
+    assert spent_of(one) == []
+    with pytest.raises(ExperimentError, match="no evaluation of this grid has come to its end"):
+        write_answer(ablation, plan(ablation), "simuljax ablate x.py")
+
+
+def test_what_is_evaluated_anew_is_not_done_yet(tmp_path):
+    way = Evaluation(run=tmp_path / "run", mode="offline")
+    evaluating.begin(way, [100])
+    write_scores(way)
+    (way.folder / "instances.log").write_text("")
+    evaluating.begin(way, [200])
+    assert [path.name for path in way.folder.iterdir()] == ["config.json"]
+
+
+def test_a_log_may_be_cut_inside_a_letter(tmp_path):
+    part = tmp_path / "instances.log.part"
+    record = Record(index=0, prediction="für", delays=(1.0,), reference="für", source_length=1.0)
+    line = (record_line(record) + "\n").encode()
+    part.write_bytes(line + line[: line.index("ü".encode()) + 1])
+    assert [each.prediction for each in evaluating.whole_lines(part)] == ["für"]
+    assert part.read_bytes() == line

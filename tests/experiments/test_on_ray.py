@@ -86,7 +86,10 @@ def test_a_grid_of_tasks(tmp_path):
 def test_what_cannot_be_asked_of_it_is_refused(monkeypatch):
     with pytest.raises(ExperimentError, match="SLURM's, not Ray's"):
         Jobs(engine="ray", partition="gpu")
-    with pytest.raises(ExperimentError, match="only Ray lends a part"):
+    for gpus in (1.5, -1, float("nan")):
+        with pytest.raises(ExperimentError, match="a job has whole ones"):
+            Jobs(engine="ray", gpus=gpus)
+    with pytest.raises(ExperimentError, match="a job has whole ones"):
         Jobs(engine="slurm", gpus=0.5)
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
     with pytest.raises(ExperimentError, match=r"simuljax\[ray\]"):

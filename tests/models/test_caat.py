@@ -136,6 +136,7 @@ def test_the_blank_is_begin_of_sentence():
     ("changes", "said"),
     [
         ({"speech": dataclasses.replace(caats.SPEECH, kind="transformer")}, "kind='streaming'"),
+        ({"speech": dataclasses.replace(caats.SPEECH, right=0)}, "whether that is the last"),
         ({"predecision": PreDecision(kind="every_state")}, "whose windows are its groups"),
         ({"monotonic": Monotonic()}, "no monotonic heads"),
     ],
