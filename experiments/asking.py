@@ -5,6 +5,7 @@ scores of the usual under another name, and a sweep over it would draw a curve o
 """
 
 from dataclasses import fields
+from pathlib import Path
 
 from experiments.cascading import of_text
 from experiments.evaluation import Evaluation
@@ -24,6 +25,8 @@ USUAL = {field.name: field.default for field in fields(Evaluation)}
 
 def check(chosen: Evaluation) -> None:
     """Refuses what no run can be asked, so that nothing need be opened to know."""
+    if chosen.name is not None and Path(chosen.name).name != chosen.name:
+        raise ExperimentError(f"--name {chosen.name}: the name of a folder, without / or ..")
     for name in COUNTS:
         value = getattr(chosen, name)
         if value is not None and value < 1:

@@ -16,8 +16,9 @@ import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +54,16 @@ class Streaming:
     predecision_ms: int | None = None  # step between decisions; None: as trained
     decoding: Decoding = dataclasses.field(default_factory=Decoding)
     limits: StreamLimits = dataclasses.field(default_factory=StreamLimits)
+
+    def __post_init__(self) -> None:
+        if self.sentences not in get_args(Sentences):
+            raise ValueError(
+                f"sentences is {self.sentences!r}; choose one of {get_args(Sentences)}"
+            )
+        for name in ("read_ms", "predecision_ms"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, Integral) or value < 1):
+                raise ValueError(f"{name} is {value}; it is a whole number of ms, from 1")
 
     @classmethod
     def of(cls, overrides: dict[str, Any]) -> "Streaming":

@@ -25,7 +25,7 @@ STATE = 10 * STRIDE * MS
 Sentences = Literal["one", "many"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Word:
     """A committed word: it will not change."""
 

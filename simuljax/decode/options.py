@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Literal, get_args
 
 import jax.numpy as jnp
@@ -92,7 +93,11 @@ class Decoding:
     def __post_init__(self) -> None:
         if self.gather not in get_args(Gather):
             raise ValueError(f"gather is {self.gather!r}; choose one of {get_args(Gather)}")
-        if not 0 < self.threshold < 1:
+        if self.policy is not None and not isinstance(self.policy, Policy):
+            raise ValueError(
+                f"policy is {self.policy!r}; give one of simuljax.decode.policies, as WaitK(k=3)"
+            )
+        if not isinstance(self.threshold, Real) or not 0 < self.threshold < 1:
             raise ValueError(f"threshold is {self.threshold}; it lies between 0 and 1")
         if self.k is not None and self.k < 1:
             raise ValueError(f"k is {self.k}; wait-k reads at least 1 unit before it writes")

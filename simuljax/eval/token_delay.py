@@ -39,6 +39,9 @@ def average_token_delay(
         raise ValueError(f"profile is {profile!r}; it must be one of {', '.join(PROFILES)}")
     if not len(delays):
         return math.nan
+    delays = [float(delay) for delay in delays]
+    if not all(map(math.isfinite, delays)):
+        raise ValueError(f"delays are {delays}; each must be a finite number of milliseconds")
     source_ends, source_counts = _source_tokens(delays)
     total = 0.0
     for t, (chunk, words_before, time) in enumerate(_words(delays, elapsed), start=1):

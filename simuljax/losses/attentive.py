@@ -98,14 +98,17 @@ def cross_attentive(
     weight 1 (0 for an example with nothing in it).
     """
     arguments.one_of("direction", direction, DIRECTIONS)
-    speech = _unit(arguments.floats("speech_states", speech_states, "BKD", leading=False))
-    text = _unit(arguments.floats("text_states", text_states, "BLD", leading=False))
+    speech = arguments.floats("speech_states", speech_states, "BKD", leading=False)
+    text = arguments.floats("text_states", text_states, "BLD", leading=False)
     if speech.shape[::2] != text.shape[::2]:
         raise ValueError(
             f"text_states {text.shape} and speech_states {speech.shape} must share [B, D]."
         )
     real_speech = _real("speech_length", speech_length, speech, 1)
     real_text = _real("text_length", text_length, text, 1)
+    # Padding is 0 before anything is computed of it, or its gradient would be 0 times whatever.
+    speech = _unit(jnp.where(real_speech[..., None], speech, 0))
+    text = _unit(jnp.where(real_text[..., None], text, 0))
     student, teacher = (speech, real_speech), (text, real_text)
     if direction == "fairseq":
         student, teacher = teacher, student
@@ -151,7 +154,8 @@ def _decision_columns(
         _real("text_length", text_length, text, 3),
     ]
     exists = masks[0].any(-1) & masks[1].any(-1) & targets.any((1, 2, 3))
-    columns = [jnp.where(targets, x, 0).swapaxes(-1, -2) for x in (speech, text)]
+    given = zip((speech, text), masks, strict=True)
+    columns = [jnp.where(targets & m[:, None, None], x, 0).swapaxes(-1, -2) for x, m in given]
     masks = [jnp.broadcast_to(m[:, None], x.shape[:3]) for m, x in zip(masks, columns, strict=True)]
     if across_heads:
         columns = [x.reshape(x.shape[0], -1, x.shape[-1]) for x in columns]

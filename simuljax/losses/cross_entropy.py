@@ -21,7 +21,8 @@ def label_smoothed_cross_entropy(
     Returns the sum over real tokens and their count. A target outside the vocabulary gives NaN,
     never a plausible number.
     """
-    logp = jax.nn.log_softmax(arguments.floats("logits", logits, "BTV", leading=False))
+    given = arguments.floats("logits", logits, "BTV", leading=False)
+    logp = jax.nn.log_softmax(_without_padding(given, target_length))
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing is {smoothing}; it must lie in [0, 1).")
     targets = jnp.asarray(targets)
@@ -47,14 +48,24 @@ def online_distillation(
     student = arguments.floats("student_logits", student_logits, "BTV", leading=False)
     teacher = arguments.floats("teacher_logits", teacher_logits, "BTV", leading=False)
     arguments.same_shape("teacher_logits", teacher, "student_logits", student)
+    student, teacher = (_without_padding(x, target_length) for x in (student, teacher))
     teacher = jax.lax.stop_gradient(jax.nn.softmax(teacher))
     likely = teacher != 0  # elsewhere the student may be -inf, as for a masked token
     token_loss = -(teacher * jnp.where(likely, jax.nn.log_softmax(student), 0)).sum(-1)
     return sum_tokens(token_loss, target_length)
 
 
+def _without_padding(logits: Float[Array, "B T V"], target_length) -> Float[Array, "B T V"]:
+    """0 at padded steps: what is not finite there would reach the gradient, as 0 times it."""
+    real = arguments.real_positions("target_length", target_length, *_sizes(logits))
+    return jnp.where(real[..., None], logits, 0)
+
+
 def sum_tokens(token_loss: Float[Array, "B T"], target_length) -> PerExample:
     """Sum over real tokens, and how many there are."""
-    batch, steps = token_loss.shape
-    real = arguments.real_positions("target_length", target_length, (batch,), steps)
+    real = arguments.real_positions("target_length", target_length, *_sizes(token_loss))
     return jnp.where(real, token_loss, 0).sum(-1), real.sum(-1).astype(token_loss.dtype)
+
+
+def _sizes(x: Array) -> tuple[tuple[int], int]:
+    return (x.shape[0],), x.shape[1]

@@ -1,5 +1,7 @@
 """Pre-decision: at which encoder states a decision is taken (Ma et al. 2020)."""
 
+from numbers import Integral
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
@@ -18,7 +20,7 @@ def fixed_triggers(lengths: Int[ArrayLike, " B"], size: int, step: int) -> Bool[
 
 
 def label_triggers(
-    labels: Int[ArrayLike, "B S"], lengths: Int[ArrayLike, " B"]
+    labels: Int[ArrayLike, "B S"], lengths: Int[ArrayLike, " B"] | None
 ) -> Bool[Array, "B S"]:
     """True where the aligned word (or phoneme) changes, and at the last real state.
 
@@ -88,6 +90,10 @@ def _windows(size: int, step: int) -> int:
 
 def _batch_lengths(lengths, size: int, batch: int | None = None) -> jax.Array:
     """Lengths [B] as a column, checked against the padded size (and the batch, where known)."""
+    if lengths is None:
+        if batch is None:
+            raise ValueError("lengths is None; give [B], or how many there are is not known.")
+        lengths = jnp.full(batch, size, jnp.int32)
     lengths = jnp.asarray(lengths)
     if lengths.ndim != 1 or batch not in (None, lengths.shape[0]):
         expected = "[B]" if batch is None else f"[{batch}]"
@@ -96,5 +102,5 @@ def _batch_lengths(lengths, size: int, batch: int | None = None) -> jax.Array:
 
 
 def _at_least_one(name: str, value: int) -> None:
-    if not isinstance(value, int) or value < 1:
+    if not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} is {value}; it must be a whole number from 1.")
