@@ -31,6 +31,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import pytest
@@ -45,3 +46,15 @@ def x64() -> Iterator[None]:
     """Computes in float64 for the length of one test."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def room_for_programs() -> Iterator[None]:
+    """Every compiled program takes pieces of the address space, of which Linux grants 65,530.
+
+    A process that has compiled for hours would end with a segmentation fault.
+    """
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
+        jax.clear_caches()
