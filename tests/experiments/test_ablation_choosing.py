@@ -9,11 +9,11 @@ from experiments.ablation import plan
 from experiments.choosing import absent
 from experiments.experiment import ExperimentError
 from simuljax import cli
-from tests.experiments.test_ablation import grid
+from tests.experiments.small_ablation import grid
 
 ONE = """
 from pathlib import Path
-from tests.experiments.test_ablation import grid
+from tests.experiments.small_ablation import grid
 ABLATION = grid(Path({corpus!r}), Path({runs!r}))
 """
 SEVERAL = ONE.replace("ABLATION =", "EXPERIMENTS = (one :=") + (

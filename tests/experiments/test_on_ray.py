@@ -10,7 +10,7 @@ import pytest
 
 from experiments.experiment import ExperimentError
 from experiments.submitting import Jobs, check, submit
-from tests.experiments.test_ablation import FILE, spoken
+from tests.experiments.small_ablation import FILE, spoken
 from tests.experiments.test_submitting import SAVES
 
 JOBS = Jobs(engine="ray", gpus=0, cpus=1, minutes=5)

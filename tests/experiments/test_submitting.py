@@ -11,7 +11,7 @@ import pytest
 from experiments.experiment import ExperimentError
 from experiments.submitting import FOLDER, Jobs, check, submit
 from simuljax.cli import main
-from tests.experiments.test_ablation import FILE, spoken
+from tests.experiments.small_ablation import FILE, spoken
 
 pytest.importorskip("submitit", reason="needs `pip install 'simuljax[cluster]'`")
 LOCAL = Jobs(engine="local", gpus=0, cpus=1, minutes=5)
