@@ -8,7 +8,8 @@ said; those that would begin with it are not run; the others are.
 Where there are several workers, what was trained is evaluated by other processes: whoever begins
 with it need not wait, and evaluations, which leave a device idler than trainings do, go on side by
 side, those of one run too. What is played with the clock running comes last, one after the other:
-nothing else of the grid may take the clock's time.
+nothing else of the grid may take the clock's time. Who has nothing else to do compiles what begins
+with a run that is still trained.
 
 Runs that differ in seeds and weights of losses alone can share a process and a compiled update
 (`--together`): small models leave most of a device idle.
@@ -34,7 +35,14 @@ from experiments.ablation_report import write_answer
 from experiments.choosing import ChoiceError, absent
 from experiments.experiment import ExperimentError
 from experiments.publishing import publish
-from experiments.standing import Task, next_tasks, progress, state_of, to_evaluate
+from experiments.standing import (
+    Task,
+    next_tasks,
+    progress,
+    state_of,
+    to_compile,
+    to_evaluate,
+)
 from experiments.submitting import Jobs, Process
 from experiments.working import FAILED, Stage, is_locked, work
 from simuljax.train.console import duration
@@ -59,7 +67,8 @@ class Grid:
     only: tuple[str, ...] = ()
     """Train and evaluate this run, or these together, in this process."""
     stage: Stage = "both"
-    """With --only: train, evaluate what was trained, or play it with the clock running."""
+    """With --only: compile what training needs, train, evaluate what was trained, or play it with
+    the clock running."""
     list: bool = False
     """Say what the grid consists of and where it stands."""
     report: bool = False
@@ -119,7 +128,8 @@ def work_all(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
     """Starts what can be started, shows how far it is, and says what failed."""
     for run in runs:
         (run.experiment.run / FAILED).unlink(missing_ok=True)  # it is tried again
-    began = time.monotonic()
+    began, here = time.monotonic(), chosen.jobs.engine == "none"
+    compiled: set[str] = set()  # or about to be
     with (
         tqdm(total=len(runs), unit="run", desc=chosen.file.stem, smoothing=0.0) as bar,
         ended_with_us() as working,
@@ -136,6 +146,12 @@ def work_all(chosen: Grid, ablation: Ablation, runs: Sequence[Planned]) -> None:
                 workers=chosen.workers,
                 together=chosen.together,
             )
+            if here:  # a job would wait for a device, and its node may have another cache
+                idle = chosen.workers - len(working) - len(tasks)
+                at_work = [*(each.task for each in working), *tasks]
+                ahead = to_compile(runs, states, at_work, compiled, chosen.together)[:idle]
+                compiled |= {run.name for task in ahead for run in task.runs}
+                tasks += ahead
             working += [start(chosen, task) for task in tasks]
             if not working and "running" not in states.values():
                 break
@@ -212,6 +228,7 @@ def collect(working: list[Working]) -> None:
     for each in [each for each in working if each.process.poll() is not None]:
         working.remove(each)
         told = any((run.experiment.run / FAILED).exists() for run in each.task.runs)
+        told = told or each.task.stage == "compile"  # what is wrong, training will say
         if each.process.returncode and not told:  # or it has said which one failed, and why
             output = each.task.runs[0].experiment.run / OUTPUT
             said = output.read_text(errors="replace")[-SHOWN:] if output.exists() else ""

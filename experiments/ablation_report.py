@@ -8,6 +8,7 @@ from typing import Any
 from experiments.ablation import Ablation, Planned, evaluations_of
 from experiments.diagnosing import Diagnosis, diagnosed
 from experiments.energy import GRAMS_PER_KWH, SPENT
+from experiments.evaluating import SCORES
 from experiments.experiment import ExperimentError
 from experiments.standing import state_of
 from simuljax import document
@@ -135,7 +136,7 @@ def row_of(ablation: Ablation, runs: list[Planned], name: str) -> Row:
 def evaluated(run: Planned, ablation: Ablation) -> dict[str, Evaluated]:
     """What this grid asks for, by the names of folders; none, if the run has not come so far."""
     directory = run.experiment.run
-    if not list(directory.glob("eval/*/scores.json")):
+    if not list(directory.glob(f"eval/*/{SCORES}")):
         return {}
     asked = {way.folder.name for way in evaluations_of(run, ablation)}
     return {each.name: each for each in gather([directory]) if each.name in asked}

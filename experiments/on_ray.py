@@ -7,16 +7,15 @@ this installation have to lie where every node sees them.
 
 import importlib
 import os
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments import commands
 from experiments.experiment import ExperimentError
 
 # What the command sees of the environment here; all else is the node's.
-SAVING_S = 300.0  # that a command has when it is told to stop
 CARRIED = ("SIMULJAX_", "XLA_", "JAX_", "TF_", "HF_")
 
 
@@ -65,14 +64,13 @@ def submit(
     """A command as a task whose output is added to a file."""
     connect(cpus, gpus)
     memory = {} if memory_gb is None else {"memory": int(memory_gb * 2**30)}
-    task = (
-        ray().remote(run).options(name=name, num_cpus=cpus, num_gpus=gpus, max_retries=0, **memory)
-    )
+    asked = {"num_cpus": cpus, "num_gpus": gpus, **memory}
+    task = ray().remote(commands.run).options(name=name, max_retries=0, **asked)
     carried = {key: value for key, value in os.environ.items() if key.startswith(CARRIED)}
     if 0 < gpus < 1:
         carried = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | carried
-    given = ([*command], str(output.absolute()), os.getcwd(), carried, 60.0 * minutes)
-    return Task(task.remote(*given), name)
+    given = {"where": Path.cwd(), "carried": carried, "limit_s": 60.0 * minutes}
+    return Task(task.remote([*command], output.absolute(), **given), name)
 
 
 def connect(cpus: float, gpus: float) -> None:
@@ -88,29 +86,6 @@ def connect(cpus: float, gpus: float) -> None:
             f"{gpus:g}: it waits until they are there (--cpus, --gpus)",
             file=sys.stderr,
         )
-
-
-def run(
-    command: list[str], output: str, where: str, carried: Mapping[str, str], limit_s: float
-) -> int:
-    """In the task. One that is told to stop tells the command, and waits while that saves."""
-    with Path(output).open("a") as said:
-        process = subprocess.Popen(
-            command, stdout=said, stderr=subprocess.STDOUT, cwd=where, env=os.environ | carried
-        )
-        try:
-            return process.wait(limit_s)
-        except BaseException as why:
-            process.terminate()
-            try:
-                process.wait(SAVING_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if isinstance(why, subprocess.TimeoutExpired):
-                said.write(f"ended after {limit_s / 60:g} minutes (--minutes)\n")
-                return 1
-            raise
 
 
 def ray() -> Any:

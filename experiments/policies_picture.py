@@ -15,7 +15,7 @@ import tyro
 
 from experiments.ablation_report import draw
 from simuljax.eval.ablation import Row, Setting
-from simuljax.eval.report import Evaluated, gather
+from simuljax.eval.report import FAMILY, Evaluated, gather
 
 RESULTS = Path(__file__).parent / "results"
 POLICIES, GRID = RESULTS / "policies", RESULTS / "ablation-multi30k"
@@ -63,8 +63,8 @@ def is_shown(told: Mapping[str, Any]) -> bool:
 
 def weight(each: Evaluated) -> str:
     """On latency, where the run was trained with one."""
-    _, found, rest = str(each.run.name if each.run else "").partition("_lambda_")
-    return f"lambda {rest.split('-')[0]}: " if found else ""
+    found = FAMILY.match(each.run.name) if each.run else None
+    return f"lambda {found['value']}: " if found else ""
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -76,15 +76,9 @@ def table(rows: Sequence[Row]) -> str:
             name = setting.name.removeprefix("test-speech-").replace("test-speech-", "")
             cells = (each.name, name, f"{point.quality:.1f}", f"{point.latency_ms:,.0f}")
             clocked = filter(setting.decides_like, each.streamed("counted"))
-            took = "".join(f"+{computation(played):.0f}" for played in clocked)
+            took = "".join(f"+{played.took_ms('LAAL'):.0f}" for played in clocked)
             lines.append("| " + " | ".join((*cells, took)) + " |")
     return "\n".join(lines)
-
-
-def computation(played: Setting) -> float:
-    """Milliseconds that it adds to LAAL."""
-    counted = played.point("LAAL", computation="counted")
-    return counted.latency_ms - played.point("LAAL").latency_ms
 
 
 if __name__ == "__main__":

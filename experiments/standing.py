@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -87,6 +87,38 @@ def next_tasks(
         unclocked = [run for run in runs if states[run.name] == "unclocked"]
         tasks += [Task(runs=unclocked, stage="clock")] if unclocked else []
     return tasks
+
+
+def to_compile(
+    runs: Sequence[Planned],
+    states: Mapping[str, str],
+    working: Sequence[Task],
+    compiled: Collection[str],
+    together: int,
+) -> list[Task]:
+    """What can be compiled while runs that others begin with are trained: whoever waits for them.
+
+    Those that wait for the same trainings, of which there are notes already, will be ready at once,
+    and are the groups that will be trained.
+    """
+    trained_by = {run.name: i for i, task in enumerate(working) for run in task.runs}
+    waiting: dict[tuple[int, ...], list[Planned]] = {}
+    for run in runs:
+        needs = [need for need in run.needs if not is_trained(need)]
+        awaited = sorted({trained_by.get(need.name, -1) for need in needs})
+        new = states[run.name] == "waiting" and run.name not in compiled
+        if new and awaited and awaited[0] >= 0 and all(map(is_begun, needs)):
+            waiting.setdefault(tuple(awaited), []).append(run)
+    return [
+        Task(runs=group, stage="compile")
+        for some in waiting.values()
+        for group in groups(some, together)
+    ]
+
+
+def is_begun(run: Planned) -> bool:
+    """Whether it has made an update."""
+    return (run.experiment.run / METRICS).exists()
 
 
 def helped(evaluating: Sequence[Task], left: Mapping[str, int]) -> list[Planned]:

@@ -12,14 +12,13 @@ submitit; `experiments/on_ray.py` is Ray's part.
 
 import math
 import shutil
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from experiments import on_ray
+from experiments import commands, on_ray
 from experiments.experiment import ExperimentError
 
 FOLDER = "submitted"  # beside the runs: what submitit writes
@@ -84,9 +83,9 @@ class Submitted:
         self.job, self.returncode = job, None
 
     def poll(self) -> int | None:
-        """Success is 0, whatever else is 1: the job's own output says more."""
+        """Its exit status, once it has ended; 1 if it was cancelled, or its node is gone."""
         if self.returncode is None and self.job.done():
-            self.returncode = 0 if self.job.exception() is None else 1
+            self.returncode = 1 if self.job.exception() else self.job.result()
         return self.returncode
 
     def terminate(self) -> None:
@@ -131,21 +130,7 @@ def submit(jobs: Jobs, command: Sequence[str], output: Path, folder: Path, name:
     more = dict(option.split("=", 1) for option in jobs.options)
     asked |= {"slurm_additional_parameters": more} if more else {}
     executor.update_parameters(**{key: value for key, value in asked.items() if value is not None})
-    return Submitted(executor.submit(run, [*command], output.absolute()))
-
-
-def run(command: list[str], output: Path) -> None:
-    """In the job. One that is told to stop tells the command, and waits while that saves."""
-    with output.open("a") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
-        try:
-            code = process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-    if code:
-        raise subprocess.CalledProcessError(code, command)
+    return Submitted(executor.submit(commands.run, [*command], output.absolute()))
 
 
 def _submitit() -> Any:

@@ -21,7 +21,7 @@ from simuljax.run import CONFIG_FILE, Run, learnt, open_run, parameter_count, sh
 from simuljax.text import Words
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.loop import Data, alike, fit, fit_together
+from simuljax.train.loop import Data, alike, compile_ahead, fit, fit_together
 from simuljax.train.member import Member
 from simuljax.train.step import TrainState
 from simuljax.train.transfer import Rule, by_path, check_rules, source_of, transfer
@@ -85,6 +85,13 @@ def train_together(experiments: Sequence[Experiment]) -> None:
     ready = [recorded(experiment, fed) for experiment in experiments]
     members = [Member(experiment.run, experiment.training, begin) for experiment, begin in ready]
     fit_together(members, ready[0][0].model, data_of(fed))
+
+
+def compile_together(experiments: Sequence[Experiment]) -> None:
+    """What training them will compile, for the cache on disk; donors need only have begun."""
+    fed = opened(experiments)
+    ready = [filled(experiment, fed) for experiment in experiments]
+    compile_ahead(ready[0].model, [each.training for each in ready], data_of(fed))
 
 
 def can_be_together(one: Experiment, other: Experiment) -> bool:

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -19,35 +19,37 @@ from experiments.energy import SPENT, measured
 from experiments.evaluating import SCORES, evaluate
 from experiments.evaluation import Evaluation
 from experiments.experiment import ExperimentError
-from experiments.training import train, train_together
+from experiments.training import compile_together, train, train_together
 from simuljax import document
 from simuljax.train.member import ENDED
 
 LOCK, FAILED = "lock", "failed.txt"
-Stage = Literal["both", "train", "evaluate", "clock"]  # evaluate: all that needs no clock
+Stage = Literal["both", "compile", "train", "evaluate", "clock"]  # evaluate: what needs no clock
 
 
 def work(runs: Sequence[Planned], ablation: Ablation, stage: Stage = "both") -> None:
     """Trains the runs, or goes on training them, and evaluates those of the table."""
-    if stage in ("both", "train"):
+    if stage in ("both", "compile", "train"):
         with ExitStack() as locks:
             for run in runs:
                 run.experiment.run.mkdir(parents=True, exist_ok=True)
                 locks.enter_context(alone(run.experiment.run))
-            train_all([run for run in runs if not (run.experiment.run / ENDED).exists()])
-    if stage != "train":
-        failed = [run for run in runs if not _is_told(run, ablation, stage)]
+            left = [run for run in runs if not (run.experiment.run / ENDED).exists()]
+            if stage == "compile":
+                compile_together([run.experiment for run in left])
+            else:
+                train_all(left)
+    if stage in ("both", "evaluate", "clock"):
+        failed = [run for run in runs if not try_to_evaluate(run, ablation, stage)]
         if failed:
             raise ExperimentError(f"could not be evaluated: {', '.join(r.name for r in failed)}")
 
 
-def _is_told(run: Planned, ablation: Ablation, stage: Stage) -> bool:
-    """Evaluates a run; if that fails, says why in its directory, for the others to go on."""
+def try_to_evaluate(run: Planned, ablation: Ablation, stage: Stage) -> bool:
+    """Whether that went well; if not, why is said in the run's directory, and the others go on."""
+    clock = alone(ablation.runs, patience_s=math.inf) if stage == "clock" else nullcontext()
     try:
-        if stage == "clock":
-            with alone(ablation.runs, patience_s=math.inf):  # one clock at a time
-                evaluate_all(run, ablation, stage)
-        else:
+        with clock:  # one at a time
             evaluate_all(run, ablation, stage)
     except Exception:
         why = traceback.format_exc()

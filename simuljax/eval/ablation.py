@@ -84,6 +84,11 @@ class Setting:
             label=self.label,
         )
 
+    def took_ms(self, latency: Latency) -> float:
+        """What computation adds; NaN where nobody looked at the clock."""
+        counted = self.point(latency, computation="counted")
+        return counted.latency_ms - self.point(latency).latency_ms
+
     @property
     def policy(self) -> str:
         """What decided: a policy and its units, or the model itself."""
@@ -162,10 +167,8 @@ class Row:
         for whole in self.streamed("free"):
             if whole is not setting and whole.decides_like(setting):
                 both = sorted(whole.by_seed.keys() & setting.by_seed.keys())
-                part, point = setting.of_seeds(both), whole.of_seeds(both).point(latency)
-                counted = part.point(latency, computation="counted")
-                took = counted.latency_ms - part.point(latency).latency_ms
-                return replace(point, latency_ms=point.latency_ms + took)
+                point, took = whole.of_seeds(both).point(latency), setting.of_seeds(both).took_ms
+                return replace(point, latency_ms=point.latency_ms + took(latency))
         return setting.point(latency, computation="counted")
 
 

@@ -90,15 +90,15 @@ def _windows(size: int, step: int) -> int:
 
 def _batch_lengths(lengths, size: int, batch: int | None = None) -> jax.Array:
     """Lengths [B] as a column, checked against the padded size (and the batch, where known)."""
-    if lengths is None:
-        if batch is None:
-            raise ValueError("lengths is None; give [B], or how many there are is not known.")
-        lengths = jnp.full(batch, size, jnp.int32)
-    lengths = jnp.asarray(lengths)
-    if lengths.ndim != 1 or batch not in (None, lengths.shape[0]):
-        expected = "[B]" if batch is None else f"[{batch}]"
-        raise ValueError(f"lengths has shape {lengths.shape}, but needs {expected}.")
-    return arguments.spread("lengths", lengths, lengths.shape, size)[:, None]
+    if lengths is not None:
+        lengths = jnp.asarray(lengths)
+        if lengths.ndim != 1 or batch not in (None, lengths.shape[0]):
+            expected = "[B]" if batch is None else f"[{batch}]"
+            raise ValueError(f"lengths has shape {lengths.shape}, but needs {expected}.")
+        batch = lengths.shape[0]
+    if batch is None:
+        raise ValueError("lengths is None; give [B], or how many there are is not known.")
+    return arguments.spread("lengths", lengths, (batch,), size)[:, None]
 
 
 def _at_least_one(name: str, value: int) -> None:

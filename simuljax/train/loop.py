@@ -24,7 +24,7 @@ from simuljax.batch import Batch
 from simuljax.models import config as models
 from simuljax.models.translator import Translator
 from simuljax.text import Words
-from simuljax.train.drive import Driver
+from simuljax.train.drive import Driver, shape_of
 from simuljax.train.interruption import Interruption
 from simuljax.train.member import ENDED, Member, Span
 from simuljax.train.parallel import Replicas
@@ -32,7 +32,7 @@ from simuljax.train.schedule import last_update
 from simuljax.train.step import AXIS, Report, TrainState, Update
 from simuljax.train.training import Training
 
-__all__ = ["ENDED", "Data", "Training", "alike", "drive", "fit", "fit_together"]
+__all__ = ["ENDED", "Data", "Training", "alike", "compile_ahead", "drive", "fit", "fit_together"]
 
 
 class BatchIterator(Protocol):
@@ -80,6 +80,19 @@ def fit_together(members: Sequence[Member], model: models.Translator, data: Data
     """`fit` for runs that differ in seeds and weights of losses, all updates made together."""
     trainings = [member.training for member in members]
     _Loop(members, drive(model, trainings, data.heard, data.words), data).run_to_end()
+
+
+def compile_ahead(model: models.Translator, trainings: Sequence[Training], data: Data) -> None:
+    """What `fit` or `fit_together` would compile, left in the cache on disk; nothing is learnt."""
+    driver = drive(model, trainings, data.heard, data.words)
+    weights = driver.weights([each.objective.joint.weights() for each in trainings])
+    state, several = driver.first(), trainings[0].accumulate
+    if several == 1:
+        driver.compile(state, data.shapes(), weights)
+    else:
+        for batch in data.shapes():
+            state, _ = driver.update(state, [batch] * several, weights)
+    driver.validate(state, {shape_of(batch): batch for batch in data.valid()}.values())
 
 
 def drive(

@@ -32,7 +32,7 @@ def submitted(tmp_path, *command):
     return job, output
 
 
-@pytest.mark.parametrize(("code", "status"), [("print('said')", 0), ("exit(3)", 1)])
+@pytest.mark.parametrize(("code", "status"), [("print('said')", 0), ("exit(3)", 3)])
 def test_a_job_ends_as_its_command_does(tmp_path, code, status):
     job, output = submitted(tmp_path, code)
     assert job.wait() == job.poll() == job.returncode == status
