@@ -31,18 +31,31 @@ def work(runs: Sequence[Planned], ablation: Ablation, stage: Stage = "both") -> 
     """Trains the runs, or goes on training them, and evaluates those of the table."""
     if stage in ("both", "compile", "train"):
         with ExitStack() as locks:
-            for run in runs:
-                run.experiment.run.mkdir(parents=True, exist_ok=True)
-                locks.enter_context(alone(run.experiment.run))
+            runs = held(runs, locks)
             left = [run for run in runs if not (run.experiment.run / ENDED).exists()]
-            if stage == "compile":
-                compile_together([run.experiment for run in left])
-            else:
+            if stage != "compile":
                 train_all(left)
+            elif left:
+                compile_together([run.experiment for run in left])
     if stage in ("both", "evaluate", "clock"):
         failed = [run for run in runs if not try_to_evaluate(run, ablation, stage)]
         if failed:
             raise ExperimentError(f"could not be evaluated: {', '.join(r.name for r in failed)}")
+
+
+def held(runs: Sequence[Planned], locks: ExitStack) -> list[Planned]:
+    """Those that nobody else works on, for as long as the locks are held."""
+    mine, others = [], []
+    for run in runs:
+        run.experiment.run.mkdir(parents=True, exist_ok=True)
+        (mine if locks.enter_context(if_free(run.experiment.run)) else others).append(run)
+    if others:
+        what = ", ".join(str(run.experiment.run) for run in others)
+        said = f"{what}: being worked on by another process"
+        if not mine:
+            raise ExperimentError(said)
+        print(f"{said}, and left to it", flush=True)
+    return mine
 
 
 def try_to_evaluate(run: Planned, ablation: Ablation, stage: Stage) -> bool:

@@ -71,6 +71,11 @@ class Setting:
         """Whether it was played with the clock running."""
         return next(iter(self.by_seed.values())).told.get("mode") == "live"
 
+    @property
+    def utterances(self) -> int:
+        """That it was given."""
+        return max(len(each.records) for each in self.by_seed.values())
+
     def logs(self, seeds: Iterable[int]) -> list[Sequence[Record]]:
         """Of all these seeds."""
         return [self.by_seed[seed].records for seed in seeds]
@@ -131,13 +136,16 @@ class Row:
     def streamed(self, computation: Computation) -> list[Setting]:
         """Settings with a latency; what was played for the clock is there for that, if others are.
 
-        It is played to a part of the test set only, as a rule.
+        It is played to a part of the test set only, as a rule. What else was given less than others
+        were is no point of their curve.
         """
         every = [setting for setting in self.settings.values() if setting.is_streamed]
         clocked = [setting for setting in every if setting.is_clocked]
         if computation == "counted":
             return clocked
-        return [setting for setting in every if not setting.is_clocked] or clocked
+        free = [setting for setting in every if not setting.is_clocked] or clocked
+        most = max((setting.utterances for setting in free), default=0)
+        return [setting for setting in free if setting.utterances == most]
 
     def curve(self, latency: Latency) -> list[Point]:
         """Its streamed settings, those of rows that continue it included."""

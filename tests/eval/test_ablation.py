@@ -166,3 +166,18 @@ def test_a_figure_has_a_line_for_every_policy_and_the_clock_apart():
     played = Setting(name="part", by_seed={1: part.by_seed[0]})
     both = Row(name="conformer", settings={"whole": several, "part": played})
     assert both.lines("AL", computation="counted") == {"conformer": [expected]}
+
+
+def test_what_was_given_a_part_of_the_test_is_no_point_of_the_curve():
+    whole = row("part", 0.6, delays=(600.0, 1200.0, 1800.0))
+    setting = whole.settings["at 1200"]
+    fewer = {
+        seed: dataclasses.replace(each, records=each.records[:20])
+        for seed, each in setting.by_seed.items()
+    }
+    settings = {**whole.settings, setting.name: dataclasses.replace(setting, by_seed=fewer)}
+    part = dataclasses.replace(whole, settings=settings)
+    assert [point.label for point in whole.curve("AL")] == ["600", "1200", "1800"]
+    assert [point.label for point in part.curve("AL")] == ["600", "1800"]
+    (line,) = part.lines("AL").values()
+    assert [point.label for point in line] == ["600", "1800"]

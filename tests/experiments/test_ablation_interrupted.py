@@ -21,6 +21,7 @@ from experiments.standing import Task
 from experiments.working import FAILED
 from simuljax.eval import Record
 from simuljax.eval.records import record_line
+from simuljax.train.member import ENDED
 from simuljax.train.metrics import read_metrics
 from tests.experiments.small_ablation import FILE, all_trained, as_addressed, spoken, write_scores
 
@@ -166,3 +167,17 @@ def test_a_log_may_be_cut_inside_a_letter(tmp_path):
     part.write_bytes(line + line[: line.index("ü".encode()) + 1])
     assert [each.prediction for each in evaluating.whole_lines(part)] == ["für"]
     assert part.read_bytes() == line
+
+
+def test_what_another_works_on_is_left_to_it(corpus, tmp_path, monkeypatch, capsys):
+    ablation, (_, one, other) = all_trained(corpus, tmp_path / "runs")
+    for run in (one, other):
+        (run.experiment.run / ENDED).unlink()
+    trained = []
+    monkeypatch.setattr(working, "train_all", trained.extend)
+    with working.alone(one.experiment.run):
+        working.work([one, other], ablation, "train")
+        assert trained == [other]
+        assert "one-seed0" in capsys.readouterr().out
+        with pytest.raises(ExperimentError, match="another process"):
+            working.work([one], ablation, "train")
