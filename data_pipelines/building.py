@@ -91,6 +91,8 @@ def prepare_command(
     """
     if from_ is None and not isinstance(corpus, Phrasebook):
         raise CorpusError(f"{corpus.name} needs --from, the place of your copy")
+    if from_ is not None and not from_.exists():
+        raise CorpusError(f"--from {from_}: that is not there; say where your copy is")
     if isinstance(corpus, Phrasebook):
         check_counts({"train": corpus.train, "valid": corpus.valid, "test": corpus.test})
     if not max_seconds > 0:
@@ -126,13 +128,9 @@ def speak_command(
         workers: Processes; by default one for each core.
     """
     processes(workers)  # refuses a number that cannot be
-
-    def command() -> None:
-        reader = text_corpus(text, source=source, target=target)
-        corpus = Spoken(text=reader, engine=engine, seed=seed)
-        show(prepare(Preparation(corpus=corpus, transform=transform), text, to, workers), preview)
-
-    return command
+    reader = text_corpus(text, source=source, target=target)
+    wanted = Preparation(corpus=Spoken(text=reader, engine=engine, seed=seed), transform=transform)
+    return lambda: show(prepare(wanted, text, to, workers), preview)
 
 
 def show(corpus: PreparedCorpus, preview: Preview) -> None:

@@ -42,6 +42,11 @@ class DataProfile:
     """What your training step consumes, from its log. By default an upper bound is computed: the
     encoder of Zaidi's model alone, at this device's measured bfloat16 matrix product rate."""
 
+    def __post_init__(self) -> None:
+        """Refuse a place without a corpus."""
+        if self.corpus is not None:
+            open_corpus(self.corpus)
+
 
 def run(config: DataProfile) -> dict[str, Any]:
     """Measures reading with one thread and with many, filterbanks, and device-resident batches."""

@@ -34,7 +34,7 @@ from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.prepared import PreparedCorpus, Table
 from data_pipelines.shard import Limits
 from data_pipelines.summary import describe
-from experiments import demo_pictures, phrasebook
+from experiments import alignment_picture, demo_pictures, phrasebook
 from experiments.evaluating import evaluate
 from experiments.evaluation import Evaluation
 from experiments.little_phrasebook import LittlePhrasebook
@@ -102,10 +102,10 @@ def run(config: DemoConfig) -> dict[str, float]:
     print(table(scores, similar, len(corpus["test"])))
     print(translations(read_records(chosen["streamed"].folder / LOG), corpus["test"].table))
     beside = chosen["streamed"].folder  # where the page looks for pictures
-    looked = demo_pictures.look(open_run(experiment.run), corpus["test"], config.drawn)
+    looked = alignment_picture.look(open_run(experiment.run), corpus["test"], config.drawn)
     pictures = [
         demo_pictures.draw_losses(experiment, beside / "losses.png"),
-        demo_pictures.draw_alignment(looked, beside / "alignment.png"),
+        alignment_picture.draw_alignment(looked, beside / "alignment.png"),
     ]
     print(f"pictures: {', '.join(map(str, pictures))}")
     page = write_report(Report(runs=(experiment.run,), out=config.out / "report"), sound_of)

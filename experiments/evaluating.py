@@ -48,8 +48,8 @@ def evaluate_command(
             Given several times, for each combination.
         also: More runs, say with other lambdas: the same of each, on the same curve.
     """
-    for way in points(chosen, sweep):
-        check(way)
+    for run in (chosen.run, *also):
+        open_asked([_of_run(way, run) for way in points(chosen, sweep)])
 
     def command() -> None:
         enable_compilation_cache()
@@ -134,8 +134,8 @@ def begin(chosen: Evaluation, steps: list[int]) -> None:
             return
         print(f"{folder} is of updates {old.get('steps')}, these are {steps}: evaluated anew")
         (folder / SCORES).unlink(missing_ok=True)  # first: without them it is not done
-        for log in folder.glob("instances*.log*"):
-            log.unlink()
+        for old_one in [*folder.glob("instances*.log*"), *folder.glob("*.png")]:
+            old_one.unlink()
     document.write(path, what)
 
 
@@ -187,7 +187,11 @@ def table(run: Path, each: Sequence[Evaluation], scores: Sequence[Mapping[str, A
     aware = any("computation_aware" in one for one in scores)
     names = [*SHOWN, *(["AL_CA"] if aware else [])]
     wide = max(len(one.folder.name) for one in each) + 2
-    lines = [str(run), f"{'':{wide}}" + "".join(f"{name:>9}" for name in names)]
+    how = next(iter(scores))["profile"]
+    lines = [
+        f"{run} (as SimulEval {how})",
+        f"{'':{wide}}" + "".join(f"{name:>9}" for name in names),
+    ]
     for one, found in zip(each, scores, strict=True):
         values = dict(found) | {"AL_CA": found.get("computation_aware", {}).get("AL")}
         cells = [_cell(name, values[name]) for name in names]

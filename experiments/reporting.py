@@ -2,25 +2,38 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from data_pipelines.prepared import PreparedCorpus, open_corpus
 from data_pipelines.utterance import CorpusError
+from experiments.alignment_picture import draw_alignment, has_alignment, look
 from experiments.choosing import ChoiceError
 from simuljax import document
+from simuljax.audio.statistics import FeatureError
 from simuljax.document import DocumentError
+from simuljax.eval import read_records
 from simuljax.eval.report import Evaluated, find_logs
 from simuljax.eval.reporting import Report, write_report
-from simuljax.run import CONFIG_FILE
+from simuljax.run import CONFIG_FILE, RunError, open_run
+from simuljax.text import VocabularyError
+from simuljax.train.checkpoint import CheckpointError
+
+ALIGNMENT = "alignment.png"  # beside a log
 
 
 def report_command(chosen: Report) -> Callable[[], None]:
     """Draw what evaluations have left, and write a page of it that can be sent as one file."""
     check(chosen)
-    return lambda: print(write_report(chosen, sound_of))
+
+    def command() -> None:
+        draw_alignments(chosen)
+        print(write_report(chosen, sound_of))
+
+    return command
 
 
 def check(chosen: Report) -> None:
@@ -33,7 +46,8 @@ def check(chosen: Report) -> None:
         )
     if chosen.utterances < 0:
         raise ChoiceError(f"utterances is {chosen.utterances}; draw 0 or more")
-    if chosen.split is not None and all(root == log for root, log in logs_of(chosen)):
+    logs = logs_of(chosen)
+    if chosen.split is not None and all(root == log for root, log in logs):
         raise ChoiceError(
             f"--split {chosen.split} chooses among the evaluations of runs, and there are only "
             "logs, whose split nobody knows: leave it out"
@@ -43,6 +57,34 @@ def check(chosen: Report) -> None:
 def logs_of(chosen: Report) -> list[tuple[Path, Path]]:
     """(Run or log of another system, log of an evaluation) of all that is to be reported."""
     return [found for path in chosen.runs for found in find_logs(path)]
+
+
+def draw_alignments(chosen: Report) -> None:
+    """Of the first utterance of every run that has weights and decides by itself, once."""
+    drawn: set[Path] = set()
+    for run, log in logs_of(chosen):
+        if run in drawn or not (log.parent / "config.json").exists():
+            continue
+        told = document.read(log.parent / "config.json")
+        split_is_asked = chosen.split in (None, told.get("split"))
+        if told.get("mode") == "streamed" and told.get("branch") == "speech" and split_is_asked:
+            drawn.add(run)
+            if not (log.parent / ALIGNMENT).exists():
+                draw_alignment_of(run, told, log)
+
+
+def draw_alignment_of(run: Path, told: Mapping[str, Any], log: Path) -> None:
+    """Beside the log; of what was published, which has no weights, or no corpus, there is none."""
+    corpus = opened(told.get("corpus"), run)
+    try:
+        whole = open_run(run)
+        if corpus is None or not has_alignment(whole.model):
+            return
+        index = read_records(log)[0].index or 0
+        looked = look(whole, corpus[told["split"]], index, told.get("checkpoint", "best"))
+    except (RunError, VocabularyError, FeatureError, CheckpointError):
+        return
+    draw_alignment(looked, log.parent / ALIGNMENT)
 
 
 def sound_of(evaluated: Evaluated, index: int) -> np.ndarray | None:

@@ -23,6 +23,7 @@ from experiments.demo import DemoConfig
 from experiments.experiment import ExperimentError
 from simuljax import __version__, export, terminal
 from simuljax.audio import AudioError
+from simuljax.audio.statistics import FeatureError
 from simuljax.document import DocumentError
 from simuljax.eval import RecordError, scoring
 from simuljax.interpret import InterpretError
@@ -47,6 +48,7 @@ REFUSALS = (
     RunError,
     RecordError,
     AudioError,
+    FeatureError,
     DocumentError,
     VocabularyError,
     CheckpointError,

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from simuljax import document
-from simuljax.audio import FeatureRecord, load_features
+from simuljax.audio import FeatureRecord, Features, load_features
 from simuljax.audio.statistics import FILE_NAME as FEATURES_FILE
 from simuljax.document import DocumentError
 from simuljax.models import config
@@ -79,6 +79,15 @@ def check_belongs(run: Run) -> None:
             raise RunError(
                 f"{run.directory / name} has {found} {what} and the model was trained with "
                 f"{wanted}: it is from another run; put the right one back"
+            )
+    trained_on = run.told.get("training", {}).get("objective", {}).get("features")
+    if trained_on is not None:
+        features = document.from_json(Features, trained_on, "features")
+        other = document.differences(*map(document.to_json, (features, run.heard.features)))
+        if other:
+            raise RunError(
+                f"{run.directory / FEATURES_FILE} is of other features than the model was trained "
+                f"on ({'; '.join(other)}): it is from another run; put the right one back"
             )
 
 

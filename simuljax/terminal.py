@@ -13,9 +13,10 @@ from simuljax.cache import enable_compilation_cache
 from simuljax.decode.choosing import PolicyOptions, check_policy
 from simuljax.decode.options import Decoding, without_effect
 from simuljax.decode.policies import PolicyError
-from simuljax.live import Stream, Translator, Word, load
+from simuljax.live import Word, load
 from simuljax.models.config import PreDecision
-from simuljax.run import RunError
+from simuljax.models.config import Translator as Model
+from simuljax.run import RunError, open_run
 
 # Without meaning for a file that is heard whole.
 OF_STREAMS = (
@@ -85,6 +86,11 @@ def translate_command(chosen: Listening) -> Callable[[], None]:
         check(chosen)
     except ValueError as error:  # of the models' own too, which know no command line
         raise ListeningError(str(error)) from None
+    model = open_run(chosen.run).model
+    if chosen.audio not in (None, "-") and not Path(chosen.audio).exists():
+        raise ListeningError(f"there is no sound file {chosen.audio}")
+    if not chosen.offline:
+        check_run(chosen, model)
     return lambda: translate(chosen)
 
 
@@ -107,6 +113,17 @@ def check(chosen: Listening) -> None:
     chosen.decoding()
     if chosen.predecision_ms is not None:
         _check_step(chosen.predecision_ms)
+
+
+def check_run(chosen: Listening, model: Model) -> None:
+    """Refuses what this model cannot do, or what would change nothing."""
+    decoding = chosen.decoding()
+    try:
+        check_policy(decoding.policy, model)
+    except PolicyError as error:
+        raise RunError(f"{chosen.run}: {error}") from None
+    for name, why in without_effect(decoding, model).items():
+        raise RunError(f"{chosen.run}: {_option(name)} would change nothing: it {why}")
 
 
 def _check_offline(chosen: Listening) -> None:
@@ -137,7 +154,12 @@ def translate(chosen: Listening) -> None:
         assert chosen.audio is not None
         print(translator.translate(chosen.audio, beam=chosen.beam))
         return
-    stream = _stream(translator, chosen)
+    stream = translator.stream(
+        sentences=chosen.sentences,
+        read_ms=chosen.read_ms,
+        predecision_ms=chosen.predecision_ms,
+        decoding=chosen.decoding(),
+    )
     chunk = stream.listener.read
     try:
         for samples in heard(chosen, chunk):
@@ -147,22 +169,6 @@ def translate(chosen: Listening) -> None:
     show(stream.finish(), chosen)
     if not chosen.timeline:
         print()
-
-
-def _stream(translator: Translator, chosen: Listening) -> Stream:
-    decoding, model = chosen.decoding(), translator.run.model
-    try:
-        check_policy(decoding.policy, model)
-    except PolicyError as error:
-        raise RunError(f"{chosen.run}: {error}") from None
-    for name, why in without_effect(decoding, model).items():
-        raise RunError(f"{chosen.run}: {_option(name)} would change nothing: it {why}")
-    return translator.stream(
-        sentences=chosen.sentences,
-        read_ms=chosen.read_ms,
-        predecision_ms=chosen.predecision_ms,
-        decoding=decoding,
-    )
 
 
 def show(words: list[Word], chosen: Listening) -> None:

@@ -42,16 +42,15 @@ READ = [
     ("interpret missing.wav", "there is no sound file missing.wav"),
     ("interpret bad.log --model bad.log", "corrupt audio: bad.log"),
     ("prepare must-c --to new", "must_c needs --from"),
+    ("prepare must-c --from missing --to new", "--from missing: that is not there"),
+    ("evaluate empty", "empty is no run"),
+    ("translate empty a.wav", "empty is no run"),
+    ("speak missing --to new", "missing does not exist; give a text corpus"),
+    ("report missing", "missing is not there"),
 ]
 RUN = [
     ("score bad.log", "bad.log, line 1: delays must be"),
-    ("evaluate empty", "empty is no run"),
-    ("translate empty a.wav", "empty is no run"),
     ("prepare must-c --from empty --to new", "MuST-C: no directory"),
-    ("speak missing --to new", "missing does not exist; give a text corpus"),
-    ("report missing", "missing is not there"),
-    ("profile data --corpus empty", "empty holds no prepared corpus"),
-    ("profile whisper --model missing", "missing, byte 0: there is no such file"),
 ]
 
 

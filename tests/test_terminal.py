@@ -86,7 +86,7 @@ def test_bad_use_is_refused_before_anything_is_loaded(tmp_path, given, problem):
 )
 def test_who_decides(tmp_path, given, wanted):
     chosen = Listening(run=tmp_path, audio="a.wav", **given)
-    translate_command(chosen)
+    terminal.check(chosen)
     assert chosen.decoding() == wanted
 
 
@@ -101,4 +101,4 @@ def test_who_decides(tmp_path, given, wanted):
 def test_what_is_nothing_to_the_model_is_refused(tmp_path, policy, given, problem):
     made = spoken.translator(speech=SPEECH, monotonic=Monotonic(policy=policy))
     with pytest.raises(RunError, match=problem):
-        terminal._stream(made, Listening(run=tmp_path, audio="a.wav", **given))
+        terminal.check_run(Listening(run=tmp_path, audio="a.wav", **given), made.run.model)

@@ -131,8 +131,8 @@ def save_features(path: str | Path, record: FeatureRecord) -> None:
     os.replace(partial, path)
 
 
-def load_features(path: str | Path, expected: Features | None = None) -> FeatureRecord:
-    """The record in the file, which must be of the features that are expected, if any are."""
+def load_features(path: str | Path) -> FeatureRecord:
+    """The record in the file."""
     try:
         values = json.loads(Path(path).read_text())
         record = FeatureRecord(
@@ -146,11 +146,6 @@ def load_features(path: str | Path, expected: Features | None = None) -> Feature
         raise FeatureError(f"{path} is damaged or no file of statistics: {what}") from error
     if record.statistics.mean.shape != (record.features.dims,):
         raise FeatureError(f"{path} has {len(record.statistics.mean)} means for {record.features}.")
-    if expected is not None and expected != record.features:
-        raise FeatureError(
-            f"{path} is of other features than these: {_differences(record.features, expected)}."
-            " A model hears only what it was trained on; use the configuration in the file."
-        )
     return record
 
 
@@ -159,13 +154,3 @@ def _read_statistics(values: dict[str, Any]) -> Statistics:
     if mean.shape != std.shape or not np.isfinite(mean).all() or not (std > 0).all():
         raise ValueError("mean and std must be as long as each other, finite, and std positive.")
     return Statistics(mean=mean, std=std, frames=int(values["frames"]))
-
-
-def _differences(trained: Features, asked: Features) -> str:
-    """`preemphasis was 0.97 and is 0.9, ...`."""
-    old, new = (_flat(config.to_json()) for config in (trained, asked))
-    return ", ".join(f"{k} was {old[k]} and is {new[k]}" for k in old if old[k] != new[k])
-
-
-def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    return {**values.pop("filterbank"), **values}

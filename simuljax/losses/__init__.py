@@ -14,6 +14,7 @@ from simuljax.losses.joint import (
     combine,
     joint_terms,
     sum_terms,
+    watched_terms,
 )
 from simuljax.losses.latency import head_variance, latency
 from simuljax.losses.transducer import transducer
@@ -35,4 +36,5 @@ __all__ = [
     "online_distillation",
     "sum_terms",
     "transducer",
+    "watched_terms",
 ]

@@ -23,7 +23,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from simuljax.losses.attentive import DIRECTIONS, cross_attentive, decision_attentive
+from simuljax.losses.attentive import (
+    DIRECTIONS,
+    cross_attentive,
+    decision_attentive,
+    decision_perplexity,
+)
 from simuljax.losses.cross_entropy import (
     PerExample,
     label_smoothed_cross_entropy,
@@ -179,6 +184,15 @@ def joint_terms(
     return terms
 
 
+def watched_terms(
+    speech: Branch | None, text: Branch | None, objective: JointObjective
+) -> dict[str, PerExample]:
+    """What no loss counts and everyone should know: how sharply DAR matches, if it is computed."""
+    if speech is None or text is None or not objective.decision_attentive:
+        return {}
+    return {"dar_perplexity": _perplexity_of_layers(speech, text, objective)}
+
+
 def sum_terms(terms: Mapping[str, PerExample]) -> dict[str, TermSum]:
     """The one reduction over examples."""
     sums = {}
@@ -293,9 +307,26 @@ def _paired_terms(speech, text, objective, weights):
 @jax.named_scope("decision_attentive")
 def _decision_attentive_of_layers(speech, text, target_length, objective):
     """Mean over layers."""
+    of_layer = _of_layer(decision_attentive, speech, text, target_length, objective)
+    value, weight = jax.vmap(of_layer)(speech.energies, text.energies)
+    return value.mean(0), weight[0]
+
+
+def _perplexity_of_layers(speech, text, objective):
+    """Mean over layers, one after the other: it need not be fast."""
+    paired = jnp.where(text.target_length > 0, speech.target_length, 0)
+    of_layer = _of_layer(decision_perplexity, speech, text, paired, objective)
+    values = jax.lax.map(lambda pair: of_layer(*pair), (speech.energies, text.energies))
+    lengths = paired, speech.decision_length, text.decision_length
+    exists = jnp.stack(lengths).min(0) > 0
+    return jnp.where(exists, values.mean(0), 0), exists.astype(values.dtype)
+
+
+def _of_layer(function, speech, text, target_length, objective):
+    """A function of decision energies, for those of one layer."""
 
     def of_layer(speech_energy, text_energy):
-        return decision_attentive(
+        return function(
             speech_energy,
             text_energy,
             speech.decision_length,
@@ -305,5 +336,4 @@ def _decision_attentive_of_layers(speech, text, target_length, objective):
             across_heads=objective.decision_across_heads,
         )
 
-    value, weight = jax.vmap(of_layer)(speech.energies, text.energies)
-    return value.mean(0), weight[0]
+    return of_layer

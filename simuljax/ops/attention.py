@@ -39,6 +39,8 @@ def expected_soft_attention(
         real = arguments.real_positions("lengths", lengths, alpha.shape[:-2], alpha.shape[-1])
         alpha = jnp.where(real[..., None, :], alpha, 0)
         energy = jnp.where(real[..., None, :], energy, 0)
+    if not alpha.shape[-1]:
+        return alpha
     if chunk is None or chunk >= alpha.shape[-1]:
         return _lookback(alpha, energy)
     return _chunkwise(alpha, energy, chunk)

@@ -57,6 +57,8 @@ class AlignmentRow:
     gradient_error: float
     compile_s: float
     temp_mib: float
+    gflop: float  # forward and backward, as XLA counts them
+    gbyte: float
     kernels_forward: int
     kernels_both: int
 
@@ -85,15 +87,16 @@ def table(report: dict) -> str:
         f"{report['device']}, jax {report['jax']}, {report['problems']} problems,"
         f" copy {report['copy_gb_per_s']:.0f} GB/s\n"
         "  T x S      method       forward  fwd+bwd  x floor    error  gradient  compile"
-        "     temp  kernels\n"
+        "     temp    GFLOP       GB  kernels\n"
         "                               ms       ms               max  relative        s"
-        "      MiB  f / f+b\n"
+        "      MiB      f+b      f+b  f / f+b\n"
     )
     lines = [
         f"{r['targets']:>4} x {r['sources']:<5} {r['method']:<12}"
         f"{r['forward_ms']:>8.3f} {r['both_ms']:>8.3f} {r['times_floor']:>8.1f}"
         f" {r['error']:>8.0e} {r['gradient_error']:>9.0e} {r['compile_s']:>8.1f}"
-        f" {r['temp_mib']:>8.1f}  {r['kernels_forward']} / {r['kernels_both']}"
+        f" {r['temp_mib']:>8.1f} {r['gflop']:>8.3f} {r['gbyte']:>8.3f}"
+        f"  {r['kernels_forward']} / {r['kernels_both']}"
         for r in report["rows"]
     ]
     auto = [f"auto at {k}: {v['method']} ({v['reason']})" for k, v in report["auto"].items()]
@@ -147,6 +150,8 @@ def _row(method, p, cotangent, reference, floor_ms) -> AlignmentRow:
         gradient_error=float(np.abs(gradient - reference[1]).max() / np.abs(reference[1]).max()),
         compile_s=two.compile_s,
         temp_mib=two.temp_mib,
+        gflop=two.gflop,
+        gbyte=two.gbyte,
         kernels_forward=one.kernels,
         kernels_both=two.kernels,
     )

@@ -24,7 +24,7 @@ from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.profile import live, parts
-from simuljax.profile.measure import copy_gb_per_s, say
+from simuljax.profile.measure import copy_gb_per_s, cost_of, say
 from simuljax.profile.positive import check_vocabulary, positive
 from simuljax.profile.train import ONE_BY_ONE, PRESETS, on_gpu
 
@@ -131,7 +131,7 @@ def profile_batch(
             state, written, ms = timed(step, learnt, state, sound(config, batch, read))
             times.append(ms)
             tokens += written
-    memory, cost = step.memory_analysis(), step.cost_analysis() or {}
+    memory = step.memory_analysis()
     state_bytes = sum(x.nbytes for x in jax.tree.leaves(decoder.init(learnt, 1)))
     return {
         "streams": batch,
@@ -139,8 +139,7 @@ def profile_batch(
         "tokens_per_s": tokens / sum(times) * 1e3,
         "real_time_factor": float(np.mean(times)) / config.read_ms,
         "compile_s": compile_s,
-        "gflop": cost.get("flops", float("nan")) / 1e9,  # a loop's body counts once
-        "gbyte": cost.get("bytes accessed", float("nan")) / 1e9,
+        **cost_of(step),
         "temp_mib": memory.temp_size_in_bytes / 2**20 if memory else None,
         "state_mib_per_stream": state_bytes / 2**20,
     }

@@ -23,6 +23,8 @@ class Measurement:
     ms: float  # per call, the best of several rounds
     compile_s: float
     temp_mib: float  # what it needs beside its inputs and outputs
+    gflop: float  # as XLA counts: a loop's body once, and nothing of kernels that are not its own
+    gbyte: float
     kernels: int  # instructions of the compiled module's entry that launch something
 
 
@@ -56,13 +58,21 @@ def measure(function: Callable, *args, rounds: int = 5, round_s: float = 0.1) ->
     jax.block_until_ready(compiled(*args))
     calls = max(1, min(100, int(round_s / max(_seconds(compiled, args, 1), 1e-6))))
     best = min(_seconds(compiled, args, calls) for _ in range(rounds))
-    memory = compiled.memory_analysis()
+    memory, cost = compiled.memory_analysis(), cost_of(compiled)
     return Measurement(
         ms=best * 1e3,
         compile_s=compile_s,
         temp_mib=memory.temp_size_in_bytes / 2**20 if memory else float("nan"),
+        **cost,
         kernels=count_kernels(compiled.as_text() or ""),
     )
+
+
+def cost_of(compiled: jax.stages.Compiled) -> dict[str, float]:
+    """Operations and bytes of a call, as XLA counts them: a loop's body once."""
+    cost = compiled.cost_analysis() or {}
+    names = {"gflop": "flops", "gbyte": "bytes accessed"}
+    return {name: cost.get(theirs, float("nan")) / 1e9 for name, theirs in names.items()}
 
 
 def count_kernels(module: str) -> int:

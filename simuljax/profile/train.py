@@ -19,7 +19,7 @@ from simuljax.models import config, presets
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.profile import parts
-from simuljax.profile.measure import say
+from simuljax.profile.measure import cost_of, say
 from simuljax.profile.positive import check_vocabulary, positive
 from simuljax.train.flops import BACKWARD, forward_flops, peak_flops
 from simuljax.train.objective import Objective
@@ -119,6 +119,7 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
         "temp_mib": memory.temp_size_in_bytes / 2**20 if memory else None,
         "arguments_mib": memory.argument_size_in_bytes / 2**20 if memory else None,
         "model_tflop": flops / 1e12,
+        "gbyte": cost_of(compiled)["gbyte"],
         "utilisation": flops / (ms / 1e3) / peak if peak else None,
     }
 
@@ -136,10 +137,11 @@ def table(report: dict[str, Any]) -> str:
         f"device busy {report['device_ms']:.1f} ms with {report['kernels']} kernels; it needs "
         f"{report['temp_mib'] or 0:,.0f} MiB, and {report['arguments_mib'] or 0:,.0f} for state",
     ]
-    if report["utilisation"]:
-        lines.append(
-            f"{report['model_tflop']:.2f} TFLOP by the model, {report['utilisation']:.1%} of peak"
-        )
+    peak = f", {report['utilisation']:.1%} of peak" if report["utilisation"] else ""
+    lines.append(
+        f"{report['model_tflop']:.2f} TFLOP by the model{peak}; {report['gbyte']:,.0f} GB moved, "
+        "as XLA counts (a loop's body once)"
+    )
     busy = report["device_ms"] or 1
     for name, ms in report["parts_ms"].items():
         lines.append(f"  {name:<16}{ms:>8.2f} ms {ms / busy:>7.1%}")

@@ -56,6 +56,9 @@ class WhisperProfile:
     def __post_init__(self) -> None:
         """Refuse what there is nothing of to measure."""
         positive(self)
+        for path in (self.model, self.audio):
+            if path is not None and not path.exists():
+                raise ValueError(f"{path} is not there.")
 
 
 @dataclass(frozen=True, eq=False)

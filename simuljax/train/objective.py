@@ -84,6 +84,8 @@ def forward(
     )
     with jax.named_scope("losses"):
         terms = losses.joint_terms(speech, text, batch.target, objective.joint)
+        if not train:
+            terms |= losses.watched_terms(speech, text, objective.joint)
     right = {
         name: accuracy(b, batch.target)
         for name, b in (("st", speech), ("mt", text))

@@ -60,9 +60,10 @@ def test_speak_reads_text_of_any_form(form, tmp_path, phrasebook):
     assert all((table.samples > 8_000).all() and (table.words > 0).all() for table in tables)
 
 
-def test_speak_says_what_it_takes(tmp_path):
-    with pytest.raises(SystemExit, match="give a text corpus"):
+def test_speak_says_what_it_takes(tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
         main(["speak", str(tmp_path / "nothing"), "--to", str(tmp_path / "speech")])
+    assert end.value.code == 2 and "give a text corpus" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def test_statistics_are_those_of_the_real_frames(hums):
     values = np.asarray(extract(padded, Features()), np.float64)
     counts = [1 + (len(samples) - 400) // 160 for samples in audio]
     real = np.concatenate([value[:count] for value, count in zip(values, counts, strict=True)])
-    record = load_features(hums.directory / "statistics.json", Features())
+    record = load_features(hums.directory / "statistics.json")
     assert record.statistics.frames == len(real)
     np.testing.assert_allclose(record.statistics.mean, real.mean(0), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(record.statistics.std, real.std(0), rtol=1e-3, atol=1e-3)

@@ -12,7 +12,7 @@ import pytest
 from data_pipelines.feeding import read_settled, settle
 from data_pipelines.prepared import PreparedCorpus
 from data_pipelines.utterance import Voice
-from experiments import demo, demo_pictures, phrasebook
+from experiments import alignment_picture, demo, demo_pictures, phrasebook
 from experiments.demo import DemoConfig
 from experiments.experiment import Experiment
 from experiments.little_phrasebook import LittlePhrasebook, frequent_words
@@ -74,7 +74,7 @@ def assert_is_a_picture(path: Path) -> None:
 
 def test_the_alignment_is_of_the_utterance(guess, corpus):
     held_out = corpus["test"]
-    looked = demo_pictures.look(open_run(guess.run), held_out, 1)
+    looked = alignment_picture.look(open_run(guess.run), held_out, 1)
     np.testing.assert_allclose(looked.alpha.sum(-1), 1, atol=1e-4)
     assert looked.alpha.shape == (4, len(looked.pieces), len(looked.edges) - 1)
     assert "".join(looked.pieces[:-1]).startswith(held_out.table.translation[1].split()[0][:1])
@@ -83,7 +83,7 @@ def test_the_alignment_is_of_the_utterance(guess, corpus):
     assert abs(looked.edges[-1] - seconds) < 0.1
     assert len(looked.words) == len(looked.times)
     assert (looked.times >= 0).all() and (looked.times <= seconds).all()
-    assert_is_a_picture(demo_pictures.draw_alignment(looked, guess.run / "alignment.png"))
+    assert_is_a_picture(alignment_picture.draw_alignment(looked, guess.run / "alignment.png"))
 
 
 def test_every_term_is_drawn(guess, tmp_path):
@@ -96,7 +96,7 @@ def test_every_term_is_drawn(guess, tmp_path):
 
 
 def test_pieces_are_shown_as_words():
-    shown = [demo_pictures.legible(piece) for piece in ("▁Haus", "tür", ".", "▁")]
+    shown = [alignment_picture.legible(piece) for piece in ("▁Haus", "tür", ".", "▁")]
     assert shown == ["Haus", "-tür", ".", "_"]
 
 

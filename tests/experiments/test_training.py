@@ -66,6 +66,15 @@ def test_evaluation_writes_a_log_that_can_be_scored(trained):
     assert math.isfinite(scores["BLEU"])
 
 
+def test_a_report_shows_where_the_heads_write(trained, tmp_path):
+    evaluate(Evaluation(run=trained, split="test", frames=8_000))
+    picture = trained / "eval" / "test-speech-streamed" / "alignment.png"
+    for _ in range(2):  # the second time it is there
+        cli.main(["report", str(trained), "--out", str(tmp_path)])
+        assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "alignment" in (tmp_path / "index.html").read_text()
+
+
 def test_text_and_speech_are_told_apart(trained):
     text = evaluate(Evaluation(run=trained, split="test", branch="text", mode="offline"))
     assert text["n"] == 6

@@ -175,3 +175,19 @@ def test_an_empty_batch_is_0_and_finite():
 
     value, gradients = jax.jit(jax.value_and_grad(total, (0, 1)))(speech.logits, speech.energies)
     assert value == 0 and all(np.isfinite(g).all() for g in gradients)
+
+
+def test_how_dar_matches_is_watched_if_it_counts():
+    speech, text, _ = ragged_batch()
+    text = replace(text, target_length=text.target_length.at[1].set(0))  # it has no transcript
+    ((value, weight),) = losses.watched_terms(speech, text, ALL_ON).values()
+    lengths = speech.decision_length, text.decision_length, speech.target_length
+    layers = [
+        losses.decision_perplexity(*energies, *lengths)
+        for energies in zip(speech.energies, text.energies, strict=True)
+    ]
+    expected = np.mean(layers, axis=0) * [1, 0, 1, 1]
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    assert weight.tolist() == [1, 0, 1, 1]
+    assert losses.watched_terms(speech, text, JointObjective(decision_attentive=0.0)) == {}
+    assert losses.watched_terms(speech, None, ALL_ON) == {}

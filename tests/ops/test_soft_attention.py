@@ -154,3 +154,9 @@ def test_speech_length():
     alpha[0, [3, 300, 599]] = [0.2, 0.5, 0.3]
     beta = soft_attention(float32(alpha), energy)
     assert_close(beta, double_sum(alpha, energy), 3e-6)
+
+
+@pytest.mark.parametrize("chunk", [None, 1])
+def test_nothing_to_attend_to(chunk):
+    for shape in ((3, 0), (2, 0, 4), (0, 3, 4)):
+        assert soft_attention(jnp.zeros(shape), jnp.zeros(shape), chunk=chunk).shape == shape

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.demo_pictures import hard_decisions
+from experiments.alignment_picture import hard_decisions
 
 
 def oracle(energy):
