@@ -21,7 +21,7 @@ from experiments.translating import Translating, spoken
 from simuljax import document
 from simuljax.audio import Statistics
 from simuljax.batch import Batch
-from simuljax.losses import Branch, decision_perplexity
+from simuljax.losses import Branch, matching_perplexity
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.subsampling import STRIDE
@@ -43,7 +43,7 @@ class Diagnosis:
     head_spread_ms: float | None  # between the first and the last head to be ready for a target
     speech_text_correlation: float | None  # of where speech and text read, mean over heads
     matching_perplexity: float | None  # of DAR's softmax over speech, mean over layers
-    # of speech that it chooses from, of all heads: the perplexity of nothing matched
+    # of speech that it chooses from: the perplexity of nothing matched
     columns: float | None
     mass_lost: float | None = None  # of a target's probability, by the alignment of training
 
@@ -72,7 +72,8 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
         for _, batch in translating.batches(set())
     ]
     heads = run.model.width.heads
-    found = summarise(tuple(trained.steps), [_real(each) for each in seen], heads)
+    matched = heads if objective.joint.decision_across_heads else 1
+    found = summarise(tuple(trained.steps), [_real(each) for each in seen], heads, matched)
     document.write(path, found)
     return found
 
@@ -83,7 +84,7 @@ class Looked:
 
     speech: Branch
     text: Branch | None = None
-    perplexity: jax.Array | None = None  # [layers, B]
+    perplexity: jax.Array | None = None  # [B]
     mass_lost: jax.Array | None = None  # [B, T]
 
 
@@ -99,12 +100,7 @@ def _look(
     lost = mass_lost(speech, model.config.monotonic.method)
     if text is None:
         return Looked(speech=_light(speech), mass_lost=lost)
-
-    def layer(energies: tuple[jax.Array, jax.Array]) -> jax.Array:
-        lengths = speech.decision_length, text.decision_length, speech.target_length
-        return decision_perplexity(*energies, *lengths)
-
-    perplexity = jax.lax.map(layer, (speech.energies, text.energies))
+    perplexity, _ = matching_perplexity(speech, text, objective.joint)
     return Looked(speech=_light(speech), text=_light(text), perplexity=perplexity, mass_lost=lost)
 
 
@@ -160,14 +156,14 @@ def _real(looked: Looked) -> Seen:
         speech=chosen(speech, relative=False),
         share=chosen(speech, relative=True),
         text_share=None if text is None else chosen(text, relative=True),
-        perplexity=np.zeros(0) if perplexity is None else perplexity[:, exists].mean(0),
+        perplexity=np.zeros(0) if perplexity is None else perplexity[exists],
         decisions=speech.decision_length[exists],
         mass_lost=np.zeros(0) if lost is None else lost[real],
     )
 
 
-def summarise(steps: tuple[int, ...], seen: list[Seen], heads: int) -> Diagnosis:
-    """Means over all targets."""
+def summarise(steps: tuple[int, ...], seen: list[Seen], heads: int, matched: int) -> Diagnosis:
+    """Means over all targets; of each layer so many heads, `matched` of them by DAR at once."""
     speech, share = (np.concatenate([getattr(s, f) for s in seen]) for f in ("speech", "share"))
     perplexity = np.concatenate([each.perplexity for each in seen])
     lost = np.concatenate([each.mass_lost for each in seen])
@@ -180,7 +176,7 @@ def summarise(steps: tuple[int, ...], seen: list[Seen], heads: int) -> Diagnosis
         head_spread_ms=_mean((speech.max(1) - speech.min(1)) * STATE_MS),
         speech_text_correlation=_mean(np.array(alike)),
         matching_perplexity=_mean(perplexity),
-        columns=_mean(np.concatenate([each.decisions for each in seen]) * heads),
+        columns=_mean(np.concatenate([each.decisions for each in seen]) * matched),
         mass_lost=_mean(lost),
     )
 

@@ -48,25 +48,28 @@ def evaluate_command(
             Given several times, for each combination.
         also: More runs, say with other lambdas: the same of each, on the same curve.
     """
-    for run in (chosen.run, *also):
-        open_asked([_of_run(way, run) for way in points(chosen, sweep)])
+    asked = all_asked(chosen, sweep, also)
 
     def command() -> None:
         enable_compilation_cache()
-        evaluate_all(chosen, sweep, also)
+        evaluate_each(asked)
 
     return command
 
 
-def evaluate_all(
+def all_asked(
     chosen: Evaluation, sweep: tuple[str, ...] = (), also: tuple[Path, ...] = ()
-) -> list[dict[str, Any]]:
-    """Every setting of every run; prints the scores and, of several, draws the curve."""
-    runs = [chosen.run, *also]
+) -> dict[Path, list[Evaluation]]:
+    """Every setting of every run, if all of them can be asked, before the first takes its time."""
     ways = points(chosen, sweep)
-    asked = {run: [_of_run(way, run) for way in ways] for run in runs}
+    asked = {run: [replace(way, run=run) for way in ways] for run in (chosen.run, *also)}
     for each in asked.values():
-        open_asked(each)  # all of them, before the first takes its time
+        open_asked(each)
+    return asked
+
+
+def evaluate_each(asked: Mapping[Path, Sequence[Evaluation]]) -> list[dict[str, Any]]:
+    """Prints the scores and, of several, draws the curve, beside the first run's."""
     all_scores, curves = [], {}
     for run, each in asked.items():
         scores = [evaluate(one) for one in each]
@@ -77,13 +80,10 @@ def evaluate_all(
             for one, s in zip(each, scores, strict=True)
         ]
     drawn = any(math.isfinite(p.latency_ms) for curve in curves.values() for p in curve)
-    if len(all_scores) > 1 and chosen.branch == "speech" and drawn:
-        print(f"curve: {draw_curves(curves, chosen.run / 'eval' / 'curve.png')}")
+    (first, (way, *_)), *_ = asked.items()
+    if len(all_scores) > 1 and way.branch == "speech" and drawn:
+        print(f"curve: {draw_curves(curves, first / 'eval' / 'curve.png')}")
     return all_scores
-
-
-def _of_run(way: Evaluation, run: Path) -> Evaluation:
-    return replace(way, run=run)
 
 
 def open_asked(each: Sequence[Evaluation]) -> Run:
@@ -187,9 +187,8 @@ def table(run: Path, each: Sequence[Evaluation], scores: Sequence[Mapping[str, A
     aware = any("computation_aware" in one for one in scores)
     names = [*SHOWN, *(["AL_CA"] if aware else [])]
     wide = max(len(one.folder.name) for one in each) + 2
-    how = next(iter(scores))["profile"]
     lines = [
-        f"{run} (as SimulEval {how})",
+        f"{run} (as SimulEval {scores[0]['profile']})",
         f"{'':{wide}}" + "".join(f"{name:>9}" for name in names),
     ]
     for one, found in zip(each, scores, strict=True):

@@ -13,14 +13,12 @@ from data_pipelines.utterance import CorpusError
 from experiments.alignment_picture import draw_alignment, has_alignment, look
 from experiments.choosing import ChoiceError
 from simuljax import document
-from simuljax.audio.statistics import FeatureError
 from simuljax.document import DocumentError
 from simuljax.eval import read_records
 from simuljax.eval.report import Evaluated, find_logs
 from simuljax.eval.reporting import Report, write_report
-from simuljax.run import CONFIG_FILE, RunError, open_run
-from simuljax.text import VocabularyError
-from simuljax.train.checkpoint import CheckpointError
+from simuljax.run import CONFIG_FILE, open_run
+from simuljax.train.checkpoint import CHECKPOINTS
 
 ALIGNMENT = "alignment.png"  # beside a log
 
@@ -66,25 +64,28 @@ def draw_alignments(chosen: Report) -> None:
         if run in drawn or not (log.parent / "config.json").exists():
             continue
         told = document.read(log.parent / "config.json")
-        split_is_asked = chosen.split in (None, told.get("split"))
-        if told.get("mode") == "streamed" and told.get("branch") == "speech" and split_is_asked:
+        if chosen.split in (None, told["split"]) and hears_as_trained(told):
             drawn.add(run)
             if not (log.parent / ALIGNMENT).exists():
                 draw_alignment_of(run, told, log)
 
 
+def hears_as_trained(told: Mapping[str, Any]) -> bool:
+    """Whether an evaluation streamed speech, its own, with the steps of training."""
+    usual = {"mode": "streamed", "branch": "speech", "predecision_ms": None, "audio": "own"}
+    return all(told.get(name, value) == value for name, value in usual.items())
+
+
 def draw_alignment_of(run: Path, told: Mapping[str, Any], log: Path) -> None:
     """Beside the log; of what was published, which has no weights, or no corpus, there is none."""
     corpus = opened(told.get("corpus"), run)
-    try:
-        whole = open_run(run)
-        if corpus is None or not has_alignment(whole.model):
-            return
-        index = read_records(log)[0].index or 0
-        looked = look(whole, corpus[told["split"]], index, told.get("checkpoint", "best"))
-    except (RunError, VocabularyError, FeatureError, CheckpointError):
+    if corpus is None or not (run / CHECKPOINTS).exists():
         return
-    draw_alignment(looked, log.parent / ALIGNMENT)
+    whole = open_run(run)
+    if has_alignment(whole.model) and whole.told["corpus"]["task"] == "translation":
+        index = read_records(log)[0].index or 0
+        looked = look(whole, corpus[told["split"]], index, told["checkpoint"])
+        draw_alignment(looked, log.parent / ALIGNMENT)
 
 
 def sound_of(evaluated: Evaluated, index: int) -> np.ndarray | None:

@@ -13,8 +13,8 @@ from simuljax.losses.joint import (
     TermSum,
     combine,
     joint_terms,
+    matching_perplexity,
     sum_terms,
-    watched_terms,
 )
 from simuljax.losses.latency import head_variance, latency
 from simuljax.losses.transducer import transducer
@@ -33,8 +33,8 @@ __all__ = [
     "joint_terms",
     "label_smoothed_cross_entropy",
     "latency",
+    "matching_perplexity",
     "online_distillation",
     "sum_terms",
     "transducer",
-    "watched_terms",
 ]

@@ -184,13 +184,17 @@ def joint_terms(
     return terms
 
 
-def watched_terms(
-    speech: Branch | None, text: Branch | None, objective: JointObjective
-) -> dict[str, PerExample]:
-    """What no loss counts and everyone should know: how sharply DAR matches, if it is computed."""
-    if speech is None or text is None or not objective.decision_attentive:
-        return {}
-    return {"dar_perplexity": _perplexity_of_layers(speech, text, objective)}
+def matching_perplexity(speech: Branch, text: Branch, objective: JointObjective) -> PerExample:
+    """How many columns of speech DAR takes for one of text: no loss, but nobody sees it otherwise.
+
+    Mean over layers, one after the other: it need not be fast.
+    """
+    paired = _paired(speech, text)
+    of_layer = _of_layer(decision_perplexity, speech, text, paired, objective)
+    values = jax.lax.map(lambda pair: of_layer(*pair), (speech.energies, text.energies))
+    lengths = paired, speech.decision_length, text.decision_length
+    exists = jnp.stack(lengths).min(0) > 0
+    return jnp.where(exists, values.mean(0), 0), exists.astype(values.dtype)
 
 
 def sum_terms(terms: Mapping[str, PerExample]) -> dict[str, TermSum]:
@@ -287,8 +291,7 @@ def _lattice_terms(speech):
 
 def _paired_terms(speech, text, objective, weights):
     """Terms of examples that have both speech and text."""
-    paired = jnp.where(text.target_length > 0, speech.target_length, 0)
-    terms = {}
+    paired, terms = _paired(speech, text), {}
     if weights["kd"]:
         terms["kd"] = online_distillation(speech.logits, text.logits, paired)
     if weights["car"]:
@@ -304,22 +307,17 @@ def _paired_terms(speech, text, objective, weights):
     return terms
 
 
+def _paired(speech, text):
+    """Lengths of targets, 0 for an example that lacks either."""
+    return jnp.where(text.target_length > 0, speech.target_length, 0)
+
+
 @jax.named_scope("decision_attentive")
 def _decision_attentive_of_layers(speech, text, target_length, objective):
     """Mean over layers."""
     of_layer = _of_layer(decision_attentive, speech, text, target_length, objective)
     value, weight = jax.vmap(of_layer)(speech.energies, text.energies)
     return value.mean(0), weight[0]
-
-
-def _perplexity_of_layers(speech, text, objective):
-    """Mean over layers, one after the other: it need not be fast."""
-    paired = jnp.where(text.target_length > 0, speech.target_length, 0)
-    of_layer = _of_layer(decision_perplexity, speech, text, paired, objective)
-    values = jax.lax.map(lambda pair: of_layer(*pair), (speech.energies, text.energies))
-    lengths = paired, speech.decision_length, text.decision_length
-    exists = jnp.stack(lengths).min(0) > 0
-    return jnp.where(exists, values.mean(0), 0), exists.astype(values.dtype)
 
 
 def _of_layer(function, speech, text, target_length, objective):

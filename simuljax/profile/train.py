@@ -100,7 +100,7 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     memory = compiled.memory_analysis()
     state = named_call.state
     say("counting the operations of a forward pass")
-    forward = forward_flops(replicas.wrap(update.validate), state, batch)
+    forward = forward_flops(replicas.wrap(update.terms), state, batch)
     flops, device = (1 + BACKWARD) * forward, jax.devices()[0].device_kind
     peak = peak_flops(device)
     return {

@@ -172,7 +172,7 @@ class Driver:
             lambda x: jax.ShapeDtypeStruct((len(x) * jax.process_count(), *x.shape[1:]), x.dtype),
             batch,
         )
-        forward = forward_flops(spread.wrap(self.model.validate), self.template(), rows)
+        forward = forward_flops(spread.wrap(self.model.terms), self.template(), rows)
         return forward * (1 + BACKWARD) * self.replicas.count * self.members
 
 

@@ -65,10 +65,13 @@ def forward(
     objective: Objective,
     key: jax.Array | None,
     words: Words | None = None,
+    *,
+    watch: bool = False,
 ) -> Forward:
     """Sums of every term over the batch; with a key as in training, without as in validation.
 
-    `words` serve models that decide at words heard, or count those that they write.
+    `words` serve models that decide at words heard, or count those that they write. With `watch`
+    also of what no loss counts: how DAR matches.
     """
     keys: dict[str, jax.Array] = {}
     if key is not None:
@@ -84,8 +87,8 @@ def forward(
     )
     with jax.named_scope("losses"):
         terms = losses.joint_terms(speech, text, batch.target, objective.joint)
-        if not train:
-            terms |= losses.watched_terms(speech, text, objective.joint)
+        if watch and objective.joint.decision_attentive and speech is not None and text is not None:
+            terms["dar_perplexity"] = losses.matching_perplexity(speech, text, objective.joint)
     right = {
         name: accuracy(b, batch.target)
         for name, b in (("st", speech), ("mt", text))

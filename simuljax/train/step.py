@@ -137,16 +137,29 @@ class Update:
         return dataclasses.replace(kept, step=state.step + 1), report
 
     def validate(self, state: TrainState, batch: Batch) -> Validation:
-        """The terms of a batch without dropout, noise or augmentation."""
-        passed = self._forward(state.params, state.statistics, batch, None)
+        """The terms of a batch without dropout, noise or augmentation, and what else is watched."""
+        return self._seen(state, batch, watch=True)
+
+    def terms(self, state: TrainState, batch: Batch) -> Validation:
+        """The terms alone: the forward pass of an update, as its operations are counted."""
+        return self._seen(state, batch, watch=False)
+
+    def _seen(self, state: TrainState, batch: Batch, *, watch: bool) -> Validation:
+        passed = self._forward(state.params, state.statistics, batch, None, watch=watch)
         return jax.lax.psum(Validation(sums=passed.sums, right=passed.right), AXIS)
 
     def _forward(
-        self, params: Any, statistics: Any, batch: Batch, key: jax.Array | None
+        self,
+        params: Any,
+        statistics: Any,
+        batch: Batch,
+        key: jax.Array | None,
+        *,
+        watch: bool = False,
     ) -> Forward:
         variables = Variables(params=params, statistics=statistics)
         given = (batch, self.statistics, self.objective, key, self.words)
-        return forward(self.model, variables, *given)
+        return forward(self.model, variables, *given, watch=watch)
 
     def first_key(self, seed: jax.Array | int) -> jax.Array:
         """Of a run."""

@@ -37,7 +37,9 @@ def test_columns_are_correlated_one_by_one():
 
 def test_heads_are_summarised_by_layer():
     speech = np.tile([[1.0, 3.0, 5.0, 9.0]], (6, 1)) + np.arange(6)[:, None] / 10
-    found = summarise((8,), [seen(speech[:4], speech[:4] / 5), seen(speech[4:], speech[4:] / 5)], 2)
+    found = summarise(
+        (8,), [seen(speech[:4], speech[:4] / 5), seen(speech[4:], speech[4:] / 5)], 2, 2
+    )
     assert np.array(found.read_share) == pytest.approx(
         np.array([[0.125, 0.325], [0.525, 0.925]]), rel=1e-6
     )
@@ -48,7 +50,7 @@ def test_heads_are_summarised_by_layer():
 
 
 def test_without_text_nothing_is_said_about_it():
-    found = summarise((8,), [seen(np.ones((3, 4)), None)], 2)
+    found = summarise((8,), [seen(np.ones((3, 4)), None)], 2, 2)
     assert found.speech_text_correlation is None and found.matching_perplexity is None
 
 
@@ -64,7 +66,7 @@ def test_no_number_is_written_and_read_as_none(tmp_path, targets):
         decisions=lost[:, 0],
         mass_lost=lost[:, 0],
     )
-    found = summarise((8,), [nothing], 2)
+    found = summarise((8,), [nothing], 2, 2)
     assert found == Diagnosis(
         steps=(8,),
         read_share=((None, None), (None, None)),
@@ -81,7 +83,7 @@ def test_no_number_is_written_and_read_as_none(tmp_path, targets):
 def test_one_head_that_has_diverged_leaves_the_others(tmp_path):
     speech = np.ones((3, 4))
     speech[0, 3] = np.nan
-    found = summarise((8,), [seen(speech, speech / 10)], 2)
+    found = summarise((8,), [seen(speech, speech / 10)], 2, 2)
     assert found.read_share == ((pytest.approx(0.1),) * 2, (pytest.approx(0.1), None))
     assert found.head_spread_ms is None and found.speech_text_correlation is None
     assert found.columns == 10

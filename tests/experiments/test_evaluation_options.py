@@ -9,7 +9,7 @@ import pytest
 
 from experiments import ablation_demo, ablation_policies
 from experiments.asking import check, check_effects
-from experiments.evaluating import evaluate, evaluate_all
+from experiments.evaluating import all_asked, evaluate
 from experiments.evaluation import SWEPT, Evaluation
 from experiments.experiment import ExperimentError
 from simuljax import cli
@@ -121,7 +121,7 @@ def test_refused_before_anything_is_made(tmp_path):
     with pytest.raises(ExperimentError, match="--inside 3 would change nothing: it is of CAAT"):
         evaluate(replace(chosen, inside=3))
     with pytest.raises(ExperimentError, match=r"--threshold 0\.3 would change nothing"):
-        evaluate_all(chosen, ("threshold=0.5,0.3",))
+        all_asked(chosen, ("threshold=0.5,0.3",))
     with pytest.raises(ExperimentError, match="threshold is 2"):
         evaluate(replace(chosen, threshold=2.0))
     assert not (run / "eval").exists()

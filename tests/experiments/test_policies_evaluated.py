@@ -8,7 +8,7 @@ import pytest
 
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
-from experiments.evaluating import evaluate, evaluate_all
+from experiments.evaluating import all_asked, evaluate
 from experiments.evaluation import Evaluation
 from experiments.experiment import ExperimentError
 from experiments.training import train
@@ -92,6 +92,6 @@ def test_on_the_command_line(trained, capsys):
 
 def test_refused_before_anything_is_translated(trained):
     with pytest.raises(ExperimentError, match="layer is 3"):
-        evaluate_all(asked(trained, "align-att", layer=3))
+        all_asked(asked(trained, "align-att", layer=3))
     with pytest.raises(ExperimentError, match="a text has none"):
-        evaluate_all(asked(trained, "fixed-steps", branch="text"))
+        all_asked(asked(trained, "fixed-steps", branch="text"))

@@ -14,7 +14,7 @@ from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
 from experiments import translating
 from experiments.ablation import load_ablation
-from experiments.evaluating import evaluate, evaluate_all
+from experiments.evaluating import all_asked, evaluate, evaluate_each
 from experiments.evaluation import Evaluation
 from experiments.experiment import Begin, ExperimentError, load_experiments
 from experiments.training import check_latency, record, train
@@ -140,13 +140,13 @@ def test_a_live_evaluation_has_a_clock(trained):
 @pytest.mark.slow
 def test_a_sweep_has_a_curve(trained, capsys):
     chosen = Evaluation(run=trained, split="test", frames=8_000)
-    scores = evaluate_all(chosen, ("threshold=0.3,0.5", "gather=any,majority"))
+    scores = evaluate_each(all_asked(chosen, ("threshold=0.3,0.5", "gather=any,majority")))
     assert len(scores) == 4
     assert (trained / "eval" / "test-speech-streamed-p0.3-majority" / "instances.log").exists()
     assert (trained / "eval" / "curve.png").exists()
     assert "test-speech-streamed-p0.3" in capsys.readouterr().out
     with pytest.raises(ExperimentError, match="SETTING=VALUE"):
-        evaluate_all(chosen, ("treshold=0.3",))
+        all_asked(chosen, ("treshold=0.3",))
 
 
 @pytest.mark.slow

@@ -177,17 +177,16 @@ def test_an_empty_batch_is_0_and_finite():
     assert value == 0 and all(np.isfinite(g).all() for g in gradients)
 
 
-def test_how_dar_matches_is_watched_if_it_counts():
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.1, "across_heads": False}])
+def test_how_dar_matches_is_the_mean_over_layers(options):
     speech, text, _ = ragged_batch()
     text = replace(text, target_length=text.target_length.at[1].set(0))  # it has no transcript
-    ((value, weight),) = losses.watched_terms(speech, text, ALL_ON).values()
+    objective = replace(ALL_ON, **{f"decision_{name}": value for name, value in options.items()})
+    value, weight = losses.matching_perplexity(speech, text, objective)
     lengths = speech.decision_length, text.decision_length, speech.target_length
     layers = [
-        losses.decision_perplexity(*energies, *lengths)
+        losses.decision_perplexity(*energies, *lengths, **options)
         for energies in zip(speech.energies, text.energies, strict=True)
     ]
-    expected = np.mean(layers, axis=0) * [1, 0, 1, 1]
-    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    np.testing.assert_allclose(value, np.mean(layers, axis=0) * [1, 0, 1, 1], rtol=1e-5)
     assert weight.tolist() == [1, 0, 1, 1]
-    assert losses.watched_terms(speech, text, JointObjective(decision_attentive=0.0)) == {}
-    assert losses.watched_terms(speech, None, ALL_ON) == {}

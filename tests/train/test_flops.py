@@ -6,6 +6,8 @@ import pytest
 
 from simuljax.train.drive import Driver
 from simuljax.train.flops import forward_flops, peak_flops
+from simuljax.train.loop import drive
+from simuljax.train.parallel import Replicas
 from tests.train import runs, small
 
 
@@ -36,6 +38,18 @@ def test_an_update_counts_all_devices_and_all_batches(driver: Driver) -> None:
     width, tokens = runs.MODEL.width, 4 * 7
     layer = 4 * width.model**2 + 2 * width.model * width.hidden  # at the least, of the decoder
     assert driver.flops([few]) > 6 * layer * tokens
+
+
+def test_what_is_only_watched_does_not_count() -> None:
+    """DAR's perplexity has products of its own, which no update makes."""
+    driver = drive(small.translator(), [runs.training()], small.HEARD)
+    spread, few = Replicas(mesh=driver.replicas.mesh, way="shard_map"), small.batch()
+    terms, watched = (
+        forward_flops(spread.wrap(each), driver.template(), few)
+        for each in (driver.model.terms, driver.model.validate)
+    )
+    assert watched > terms
+    assert driver.flops([few]) == 3 * terms * driver.replicas.count
 
 
 @pytest.mark.parametrize(
