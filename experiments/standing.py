@@ -64,21 +64,29 @@ def next_tasks(
     """What free workers do now; `left` is what `to_evaluate` says of each run.
 
     Evaluations first, so that rows are finished; but of several workers one is left to training.
+    Runs that are trained together end one after the other, and what begins with them waits for the
+    last of them, or it would be begun in pieces.
     Whoever would be idle helps with a run that is evaluated in more ways than it has processes.
     The clock runs when nothing else does.
     """
     busy = {run.name for task in working for run in task.runs}
     idle = [run for run in runs if run.name not in busy]
     trained = [run for run in idle if states[run.name] == "trained"]
-    ready = [r for r in idle if states[r.name] == "waiting" and all(map(is_trained, r.needs))]
+    training = {run.name for task in working if task.stage == "train" for run in task.runs}
+    ready = [
+        run
+        for run in idle
+        if states[run.name] == "waiting"
+        and all(is_trained(need) and need.name not in training for need in run.needs)
+    ]
     ready.sort(key=generation, reverse=True)  # whole rows first, not all beginnings
     free, reserved = workers - len(working), int(bool(ready) and workers > 1)
     evaluating = sum(task.stage == "evaluate" for task in working)
     room = min(free, workers - reserved - evaluating)
     tasks = [Task(runs=some, stage="evaluate") for some in evenly(trained, room)]
-    training = groups(ready, together)[: max(0, free - len(tasks))]
+    begun = groups(ready, together)[: max(0, free - len(tasks))]
     stage = "train" if workers > 1 else "both"  # nobody else could go on meanwhile
-    tasks += [Task(runs=group, stage=stage) for group in training]
+    tasks += [Task(runs=group, stage=stage) for group in begun]
     evaluated = [task for task in [*working, *tasks] if task.stage == "evaluate"]
     tasks += [Task(runs=[run], stage="evaluate") for run in helped(evaluated, left)][
         : free - len(tasks)

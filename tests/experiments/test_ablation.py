@@ -193,6 +193,9 @@ def test_evaluations_and_trainings_take_turns(corpus, tmp_path):
     busy = Task(runs=[run for run in runs if run.row == "other"], stage="evaluate")
     assert tasks(2, [busy]) == [later]
     assert tasks(1, [busy]) == []
+    ending = Task(runs=busy.runs, stage="train")
+    (busy.runs[1].experiment.run / ENDED).unlink()
+    assert tasks(2, [ending]) == [one], "what begins with one of them waits for the other"
 
 
 def test_runs_that_differ_in_seeds_and_weights_are_worked_on_together(corpus, tmp_path):
