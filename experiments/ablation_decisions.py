@@ -3,14 +3,15 @@
     simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
     simuljax ablate experiments/ablation_decisions.py --workers 4 --together 4
 
-One H200; not run yet (experiments/BUDGET.md). 18 runs, 6 of which are those of
+One H200: results/ablation-multi30k/decisions. 18 runs, 6 of which are those of
 `experiments/ablation_zaidi.py` if these are there. All rows are `kd`, which decides every 280 ms:
 without DAR, whose matching would change with the number of points. Nothing in the translation loss
 says how many points to learn; in `learnable_counted` they are to be as many as the pieces of the
 transcript.
 
-All are heard in pieces of 40 ms, so that a point is noticed where it is; fixed steps come out as in
-pieces of their own. The words of the test are the synthesiser's: an oracle, and no system.
+All are heard in pieces of 40 ms, so that a point is noticed where it is. Fixed steps are also heard
+in pieces of their own: with smaller ones, heads are asked more often about the same window, as the
+encoder sees more. The words of the test are the synthesiser's: an oracle, and no system.
 """
 
 from dataclasses import replace
