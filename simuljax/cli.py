@@ -6,6 +6,9 @@ error of `REFUSALS`; `main` prints it and exits.
 
 import contextlib
 import json
+import os
+import select
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -147,8 +150,24 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.exit(2)
     try:
         command()
+        sys.stdout.flush()
     except (OSError, *REFUSALS) as error:
-        sys.exit(_refusal(error))
+        unread = isinstance(error, BrokenPipeError) and _nobody_reads()
+        sys.exit(128 + signal.SIGPIPE if unread else _refusal(error))
+
+
+def _nobody_reads() -> bool:
+    """Whether who took our output has seen enough of it, as in `| head`; the rest goes nowhere."""
+    try:
+        out = sys.stdout.fileno()
+    except OSError:  # not a file: somebody has put something else in its place
+        return False
+    poll = select.poll()
+    poll.register(out, 0)
+    broken = bool(poll.poll(0))
+    if broken:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out)
+    return broken
 
 
 def _refusal(error: Exception) -> str:

@@ -1,6 +1,9 @@
 """One program: what it is called with, what it says, and the status that it ends with."""
 
 import importlib.metadata
+import os
+import signal
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -125,6 +128,24 @@ def test_alone_it_shows_the_help(capsys):
     assert (code, out) == (2, "")
     assert err == helped + "simuljax: say which command\n"
     assert all(name in err for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_who_has_read_enough_is_not_told_of_it(monkeypatch, capfd, lines):
+    """As with `| head`, whether the pipe breaks while there is more to say or at the end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
+    monkeypatch.setattr(cli, "COMMANDS", {"say": lambda: lambda: print("word\n" * lines)})
+    with pytest.raises(SystemExit, match=str(128 + signal.SIGPIPE)):
+        cli.main(["say"])
+    sys.stdout.close()  # and nothing is left that could not be written
+    assert capfd.readouterr().err == ""
+
+
+def test_another_pipe_that_breaks_is_a_failure(monkeypatch, capsys):
+    both(monkeypatch, BrokenPipeError("the server has gone"))
+    assert ended(capsys, "late") == (1, "", "simuljax: the server has gone\n")
 
 
 def test_what_is_right_ends_with_0(here, capsys):
