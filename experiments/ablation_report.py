@@ -134,12 +134,16 @@ def row_of(ablation: Ablation, runs: list[Planned], name: str) -> Row:
 
 
 def evaluated(run: Planned, ablation: Ablation) -> dict[str, Evaluated]:
-    """What this grid asks for, by the names of folders; none, if the run has not come so far."""
+    """What this grid asks for, by what it calls it; none, if the run has not come so far.
+
+    These are the names of folders, but for cascades: there, a folder also says which run follows.
+    """
     directory = run.experiment.run
     if not list(directory.glob(f"eval/*/{SCORES}")):
         return {}
-    asked = {way.folder.name for way in evaluations_of(run, ablation)}
-    return {each.name: each for each in gather([directory]) if each.name in asked}
+    placed, ways = evaluations_of(run, ablation), ablation.ways(run.row)
+    asked = {here.folder.name: way.folder.name for here, way in zip(placed, ways, strict=True)}
+    return {asked[each.name]: each for each in gather([directory]) if each.name in asked}
 
 
 def spent_of(run: Planned) -> list[dict[str, Any]]:

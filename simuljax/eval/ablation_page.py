@@ -122,7 +122,8 @@ def runs_table(rows: Sequence[Row]) -> Table:
         heads=("row", "evaluation", "runs"),
         rows=tuple(body),
         note="A run is a directory beside this page or its folder. `simuljax score "
-        "RUN/eval/EVALUATION` gives the scores of each again.",
+        "RUN/eval/EVALUATION` gives the scores of each again; of a cascade, the folder also has "
+        "the address of the run that follows.",
     )
 
 

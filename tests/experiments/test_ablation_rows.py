@@ -7,12 +7,14 @@ import pytest
 
 from data_pipelines.prepared import SUMMARY
 from experiments.ablation import Ablation, evaluations_of, plan
-from experiments.ablation_report import evaluated
+from experiments.ablation_report import evaluated, row_of
 from experiments.evaluation import Evaluation
 from experiments.experiment import ExperimentError
 from experiments.standing import state_of
 from simuljax import document
 from simuljax.train.member import ENDED
+from tests.eval.logs import made_up
+from tests.eval.runs import evaluation
 from tests.experiments.small_run import experiment
 
 ANY = Path()
@@ -62,6 +64,20 @@ def test_a_row_is_done_when_its_own_evaluations_are(grid):
     document.write(way.folder / "scores.json", {})
     assert state_of(run, grid) == "done"
     assert evaluated(plan(grid)[0], grid) == {}
+
+
+def test_the_seeds_of_a_cascade_are_one_setting(grid):
+    """Each is followed by the run of its own seed."""
+    both = dataclasses.replace(grid, table=(*grid.table, "mt"), own={**grid.own, "mt": ()})
+    runs, folders = plan(both), set()
+    for run in [run for run in runs if run.row == "asr"]:
+        (way,) = evaluations_of(run, both)
+        folders.add(way.folder.name)
+        evaluation(run.experiment.run, way.folder.name, made_up(run.seed or 0))
+    assert len(folders) == 2
+    (setting,) = row_of(both, runs, "asr").settings.values()
+    assert setting.name == "test-speech-streamed-then-mt-k3"
+    assert list(setting.by_seed) == [0, 1]
 
 
 def test_ways_of_a_row_that_is_not_there_are_refused(grid):
