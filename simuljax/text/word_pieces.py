@@ -1,10 +1,11 @@
 """The pieces of a text that comes word by word: what has been read is never cut anew.
 
 For unigram, bpe and characters no piece reaches over a space, so the pieces of the words one by one
-are the pieces of the whole text. The Moses tokens of subword_nmt depend on what follows in a few
-places (quotation marks, "dogs'"; 7 of 100 sentences of TED talks): a word by itself is cut as at
-the end of a sentence. The phonemes of a word depend on its neighbours throughout, and such a text
-cannot be read word by word.
+are the pieces of the whole text; but where a unigram model finds two cuts just as likely ("." ".."
+and ".." "."), rounding decides, and not always alike. The Moses tokens of subword_nmt depend on
+what follows in a few places (quotation marks, "dogs'"; 7 of 100 sentences of TED talks): a word by
+itself is cut as at the end of a sentence. The phonemes of a word depend on its neighbours
+throughout, and such a text cannot be read word by word.
 """
 
 from collections.abc import Sequence
