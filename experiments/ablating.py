@@ -15,6 +15,7 @@ Runs that differ in seeds and weights of losses alone can share a process and a 
 (`--together`): small models leave most of a device idle.
 """
 
+import fnmatch
 import os
 import signal
 import subprocess
@@ -63,6 +64,10 @@ class Grid:
     """Runs at a time on this machine; they share its devices."""
     together: int = 1
     """Runs to a process, where they differ in seeds and weights of losses alone."""
+    rows: tuple[str, ...] = ()
+    """Of the grid these rows alone ('dar_*' for several), and what they begin with."""
+    seeds: tuple[int, ...] = ()
+    """Of the grid these seeds alone."""
     jobs: Jobs = field(default_factory=Jobs)
     only: tuple[str, ...] = ()
     """Train and evaluate this run, or these together, in this process."""
@@ -84,9 +89,13 @@ def ablate_command(chosen: Grid) -> Callable[[], None]:
     ablation = load_ablation(chosen.file, chosen.grid)
     if chosen.stage != "both" and not chosen.only:
         raise ChoiceError(f"--stage {chosen.stage} is for runs that are named: say --only, too")
-    runs = plan(ablation) if chosen.only else []
-    for name in chosen.only:
-        the_one(runs, name)
+    if chosen.only and (chosen.rows or chosen.seeds):
+        raise ChoiceError("--only names runs: leave --rows and --seeds")
+    if chosen.only or chosen.rows or chosen.seeds:
+        runs = plan(ablation)
+        part_of(runs, chosen.rows, chosen.seeds)
+        for name in chosen.only:
+            the_one(runs, name)
     return lambda: ablate(chosen, ablation)
 
 
@@ -98,19 +107,50 @@ def check_counts(chosen: Grid) -> None:
 
 
 def ablate(chosen: Grid, ablation: Ablation) -> None:
-    """The whole grid, one run of it, or a list."""
+    """The whole grid, a part of it, or a list; the answer is always of all that is there."""
     runs = plan(ablation)
+    part = part_of(runs, chosen.rows, chosen.seeds)
     if chosen.list:
-        print("\n".join(f"{state_of(run, ablation):8} {run.name}" for run in runs))
+        print("\n".join(f"{state_of(run, ablation):8} {run.name}" for run in part))
     elif chosen.only:
         work([the_one(runs, name) for name in chosen.only], ablation, chosen.stage)
     else:
         if not chosen.report:
-            work_all(chosen, ablation, runs)
+            work_all(chosen, ablation, part)
         answer(chosen, ablation, runs)
         if chosen.publish:
             where = Path("experiments") / "results", Path("docs") / "results"
             print(f"published: {publish(ablation, runs, *where)}")
+
+
+def part_of(
+    runs: Sequence[Planned], rows: Sequence[str], seeds: Sequence[int]
+) -> Sequence[Planned]:
+    """The runs of these rows and seeds, and what they begin with; all, where none are named."""
+    known = [*dict.fromkeys(run.row for run in runs)]
+    for row in rows:
+        if not fnmatch.filter(known, row):
+            raise ChoiceError(
+                f"the grid has the rows {', '.join(known)}: {absent(row, known)} (--rows)"
+            )
+    drawn = [*dict.fromkeys(run.seed for run in runs if run.seed is not None)]
+    for seed in seeds:
+        if seed not in drawn:
+            told = ", ".join(map(str, drawn))
+            raise ChoiceError(f"the grid has the seeds {told}: there is no {seed} (--seeds)")
+    asked = {name for row in rows or known for name in fnmatch.filter(known, row)}
+    part = {
+        each.name
+        for run in runs
+        if run.row in asked and (not seeds or run.seed in (None, *seeds))
+        for each in with_needs(run)
+    }
+    return [run for run in runs if run.name in part]
+
+
+def with_needs(run: Planned) -> list[Planned]:
+    """The run and all that must be there before it."""
+    return [run, *(each for need in run.needs for each in with_needs(need))]
 
 
 def the_one(runs: Sequence[Planned], name: str) -> Planned:

@@ -2,7 +2,7 @@
 
     simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
     simuljax ablate experiments/ablation_dar.py --list
-    simuljax ablate experiments/ablation_dar.py --workers 4 --together 4
+    simuljax ablate experiments/ablation_dar.py --workers 4 --together 4 [--seeds 0]
 
 One H200: results/ablation-multi30k/dar has one seed of weights and lambdas; temperatures and
 matching were not run. 48 runs, 10 of which are those of `experiments/ablation_zaidi.py` if these

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -28,13 +29,21 @@ def run(
         try:
             return process.wait(limit_s)
         except BaseException as why:
-            process.terminate()
-            try:
-                process.wait(SAVING_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
             if limit_s is not None and isinstance(why, subprocess.TimeoutExpired):
                 said.write(f"ended after {limit_s / 60:g} minutes (--minutes)\n")
                 return 1
             raise
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Tells it to stop and waits while it saves, however often we are told to stop meanwhile."""
+    process.terminate()
+    until = time.monotonic() + SAVING_S
+    while process.poll() is None:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except KeyboardInterrupt:
+            continue
+        except subprocess.TimeoutExpired:
+            process.kill()

@@ -15,6 +15,7 @@ from typing import Any
 from experiments import commands
 from experiments.experiment import ExperimentError
 
+HEARD_S = 5.0  # after which a cancelled task that is not over is told again
 # What the command sees of the environment here; all else is the node's.
 CARRIED = ("SIMULJAX_", "XLA_", "JAX_", "TF_", "HF_")
 
@@ -25,6 +26,7 @@ class Task:
     def __init__(self, reference: Any, name: str):
         self.reference, self.name = reference, name
         self.returncode: int | None = None
+        self.cancelled = False
 
     def poll(self) -> int | None:
         """Its exit status, once it has ended."""
@@ -32,12 +34,13 @@ class Task:
 
     def terminate(self) -> None:
         """Waiting or running."""
+        self.cancelled = True
         ray().cancel(self.reference)
 
     def wait(self) -> int:
-        """A cancelled task has its command save its state first."""
-        code = self._ended(timeout=None)
-        assert code is not None
+        """A cancelled task has its command save its state first; once in a while, none hears it."""
+        while (code := self._ended(timeout=HEARD_S if self.cancelled else None)) is None:
+            ray().cancel(self.reference)
         return code
 
     def _ended(self, timeout: float | None) -> int | None:

@@ -42,6 +42,14 @@ def files(tmp_path: Path) -> dict[str, Path]:
         ("several", ["--grid", "zzz"], "has the grids figure_1, table: there is no 'zzz' (--grid)"),
         ("several", [], "has the grids figure_1, table: say which one"),
         ("one", ["--only", "othr-seed1"], "do you mean 'other-seed1-"),
+        (
+            "one",
+            ["--rows", "othr"],
+            "donor, one, other, later: there is no 'othr', do you mean 'other'",
+        ),
+        ("one", ["--rows", "one", "z*"], "there is no 'z*' (--rows)"),
+        ("one", ["--seeds", "7"], "the grid has the seeds 0, 1: there is no 7 (--seeds)"),
+        ("one", ["--seeds", "0", "--only", "x"], "--only names runs: leave --rows and --seeds"),
         ("one", ["--workers", "0"], "--workers 0: say 1 or more"),
         ("one", ["--together", "-1"], "--together -1: say 1 or more"),
     ],
@@ -60,6 +68,21 @@ def test_what_there_is_is_listed(files, tmp_path, capsys):
         listed = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
         ablation = grid(tmp_path / "corpus", tmp_path / "runs")
         assert listed == [run.name for run in plan(ablation)]
+
+
+@pytest.mark.parametrize(
+    ("args", "rows"),
+    [
+        (["--rows", "later", "--seeds", "1"], ["donor", "other-seed1", "later-seed1"]),
+        (["--rows", "o*"], ["donor", "one-seed0", "one-seed1", "other-seed0", "other-seed1"]),
+        (["--rows", "donor", "--seeds", "0"], ["donor"]),
+        (["--seeds", "0"], ["donor", "one-seed0", "other-seed0", "later-seed0"]),
+    ],
+)
+def test_a_part_has_what_it_begins_with(files, capsys, args, rows):
+    cli.main(["ablate", str(files["one"]), "--list", *args])
+    listed = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
+    assert sorted(name.rsplit("-", 1)[0] for name in listed) == sorted(rows)
 
 
 def test_a_row_of_training_is_suggested_before_the_list(files, capsys):
