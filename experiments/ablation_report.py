@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,13 +137,17 @@ def row_of(ablation: Ablation, runs: list[Planned], name: str) -> Row:
 def evaluated(run: Planned, ablation: Ablation) -> dict[str, Evaluated]:
     """What this grid asks for, by what it calls it; none, if the run has not come so far.
 
-    These are the names of folders, but for cascades: there, a folder also says which run follows.
+    These are the names of folders, but for cascades: there a folder names the run that follows, and
+    the grid its row.
     """
     directory = run.experiment.run
     if not list(directory.glob(f"eval/*/{SCORES}")):
         return {}
-    placed, ways = evaluations_of(run, ablation), ablation.ways(run.row)
-    asked = {here.folder.name: way.folder.name for here, way in zip(placed, ways, strict=True)}
+    rows = {need.experiment.run: Path(need.row) for need in run.needs}
+    asked = {
+        way.folder.name: replace(way, then=way.then and rows.get(way.then, way.then)).folder.name
+        for way in evaluations_of(run, ablation)
+    }
     return {asked[each.name]: each for each in gather([directory]) if each.name in asked}
 
 

@@ -38,7 +38,7 @@ class Task:
         ray().cancel(self.reference)
 
     def wait(self) -> int:
-        """A cancelled task has its command save its state first; once in a while, none hears it."""
+        """A cancelled task, which does not always hear it, has its command save its state first."""
         while (code := self._ended(timeout=HEARD_S if self.cancelled else None)) is None:
             ray().cancel(self.reference)
         return code

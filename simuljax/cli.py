@@ -10,7 +10,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -143,17 +143,25 @@ COMMANDS: dict[str, Callable[..., Command]] = {
 def main(args: Sequence[str] | None = None) -> None:
     """Read the command (what is wrong with it exits 2), then run it (what goes wrong exits 1)."""
     args = _json_alone(sys.argv[1:] if args is None else args)
-    try:
+    with _refusing(2):
         command = _read(args)
-    except (OSError, *REFUSALS) as error:
-        print(_refusal(error), file=sys.stderr)
-        sys.exit(2)
-    try:
+    with _refusing(1):
         command()
-        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _refusing(status: int) -> Iterator[None]:
+    """Says what is wrong and exits; that nobody reads it any more is not said."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
     except (OSError, *REFUSALS) as error:
-        unread = isinstance(error, BrokenPipeError) and _nobody_reads()
-        sys.exit(128 + signal.SIGPIPE if unread else _refusal(error))
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            sys.exit(128 + signal.SIGPIPE)
+        print(_refusal(error), file=sys.stderr)
+        sys.exit(status)
 
 
 def _nobody_reads() -> bool:

@@ -1,5 +1,6 @@
 """`simuljax translate` with a small model of random numbers: the words of its stream, printed."""
 
+import functools
 import re
 
 import numpy as np
@@ -25,11 +26,8 @@ def translator(monkeypatch):
     made = spoken.translator(seed=13, speech=SPEECH, monotonic=waiting)
     monkeypatch.setattr(terminal, "load", lambda *_: made)
     monkeypatch.setattr(terminal, "enable_compilation_cache", lambda: None)
-    monkeypatch.setattr(
-        terminal,
-        "_stream",
-        lambda translator, _: translator.stream(states=60, tokens=30, decoding=TALKATIVE),
-    )
+    short = functools.partial(made.stream, states=60, tokens=30)
+    monkeypatch.setattr(type(made), "stream", lambda _, **how: short(decoding=TALKATIVE))
     return made
 
 
@@ -37,15 +35,14 @@ def translator(monkeypatch):
 def test_a_file_is_translated_as_it_is_heard(translator, tmp_path, capsys):
     samples = np.random.default_rng(3).integers(-3000, 3000, RATE).astype(np.int16)
     soundfile.write(tmp_path / "a.wav", samples, RATE)
-    stream = translator.stream(states=60, tokens=30, decoding=TALKATIVE)
+    stream = translator.stream()
     words = [*stream.push(samples), *stream.finish()]
     assert words
-    command = translate_command(Listening(run=tmp_path, audio=str(tmp_path / "a.wav")))
-    command()
+    terminal.translate(Listening(run=tmp_path, audio=str(tmp_path / "a.wav")))
     assert capsys.readouterr().out == " ".join(word.text for word in words) + " \n"
-    translate_command(
+    terminal.translate(
         Listening(run=tmp_path, audio=str(tmp_path / "a.wav"), timeline=True, pace="real")
-    )()
+    )
     lines = capsys.readouterr().out.splitlines()
     assert [re.split(r" ms  ", line)[-1] for line in lines] == [word.text for word in words]
 

@@ -80,6 +80,19 @@ def test_the_seeds_of_a_cascade_are_one_setting(grid):
     assert list(setting.by_seed) == [0, 1]
 
 
+def test_cascades_of_two_rows_whose_runs_have_one_name_are_two_settings(grid, tmp_path):
+    other = experiment(tmp_path, tmp_path / "another" / "mt")
+    after = [Evaluation(run=ANY, then=then) for then in (grid.rows["mt"].run, other.run)]
+    both = dataclasses.replace(
+        grid, rows={**grid.rows, "other_mt": other}, own={"asr": tuple(after)}, seeds=(0,)
+    )
+    (run,) = [run for run in plan(both) if run.row == "asr"]
+    for way in evaluations_of(run, both):
+        evaluation(run.experiment.run, way.folder.name, made_up(0))
+    named = {"test-speech-streamed-then-mt", "test-speech-streamed-then-other_mt"}
+    assert set(evaluated(run, both)) == named
+
+
 def test_ways_of_a_row_that_is_not_there_are_refused(grid):
     with pytest.raises(ExperimentError, match="there is no row 'asrr'"):
         dataclasses.replace(grid, own={"asrr": ()})
