@@ -13,8 +13,8 @@ from experiments.evaluating import SCORES
 from experiments.experiment import ExperimentError
 from experiments.standing import state_of
 from simuljax import document
-from simuljax.eval.ablation import Row, Setting, Spread, compare, same_test
-from simuljax.eval.ablation_page import Table, markdown, page, tables
+from simuljax.eval.ablation import Row, Setting, Spread, compare, same_test, share_of_text
+from simuljax.eval.ablation_page import ENOUGH, Table, markdown, page, tables
 from simuljax.eval.curves import frontier
 from simuljax.eval.pictures import draw_curves
 from simuljax.eval.report import Evaluated, Latency, gather
@@ -36,7 +36,8 @@ LOOKED = (
 )
 HELD = (
     "Differences in BLEU. A claim held, or its opposite did, if the interval of the paired "
-    "bootstrap over seeds and utterances leaves out 0; otherwise this experiment leaves it open."
+    "bootstrap over seeds and utterances leaves out 0; otherwise this experiment leaves it open. "
+    "Without a baseline that translates (speech and text, below) there is no base for a verdict."
 )
 SERVED = (
     "Latencies are the points of a row's curve. An offline model serves all of them with one "
@@ -56,7 +57,7 @@ def write_answer(ablation: Ablation, runs: list[Planned], command: str) -> Path:
     (baseline,) = [row for row in rows if row.name == ablation.baseline] or [rows[0]]
     latency = ablation.latency
     made = [
-        *claims_table(ablation, rows),
+        *claims_table(ablation, rows, baseline),
         *absent_table(ablation, runs),
         *tables(rows, baseline, latency),
         *heads_table(ablation, runs),
@@ -84,13 +85,15 @@ def draw(rows: Sequence[Row], latency: Latency, path: Path) -> Path | None:
     )
 
 
-def claims_table(ablation: Ablation, rows: list[Row]) -> list[Table]:
+def claims_table(ablation: Ablation, rows: list[Row], baseline: Row) -> list[Table]:
     """What papers say, and whether it held."""
     known, body = {row.name: row for row in rows}, []
+    founded = not share_of_text(baseline, rows) < ENOUGH  # NaN: text was not asked
     for claim in ablation.claims:
         row, over = known.get(claim.row), known.get(claim.over)
         pairs = compare(row, over, settings=(claim.evaluation,)) if row and over else []
         here = _judged(pairs[0].bootstrap.difference) if pairs else ("-", "-", "not run")
+        here = here if founded or not pairs else (*here[:-1], "no base")
         body.append((claim.says, _points(claim.published), *here))
     heads = ("claim", "published", "here", "95 %", "did it hold?")
     return [Table(title="Claims", heads=heads, rows=tuple(body), note=HELD)] if body else []

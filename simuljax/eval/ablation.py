@@ -71,6 +71,12 @@ class Setting:
         """Whether it was played with the clock running."""
         return next(iter(self.by_seed.values())).told.get("mode") == "live"
 
+    def is_whole(self, branch: str) -> bool:
+        """Whether this branch had all of the source before it wrote."""
+        first = next(iter(self.by_seed.values()))
+        heard = first.told.get("branch", "speech") == branch
+        return heard and first.mode == "offline" and not first.is_control
+
     @property
     def utterances(self) -> int:
         """That it was given."""
@@ -147,6 +153,12 @@ class Row:
         most = max((setting.utterances for setting in free), default=0)
         return [setting for setting in free if setting.utterances == most]
 
+    def whole(self, branch: str) -> Spread | None:
+        """BLEU of a branch that has all of the source, at its best; none if nobody asked."""
+        asked = [setting for setting in self.settings.values() if setting.is_whole(branch)]
+        found = [setting.spread("BLEU") for setting in asked]
+        return max(found, key=lambda spread: spread.mean, default=None)
+
     def curve(self, latency: Latency) -> list[Point]:
         """Its streamed settings, those of rows that continue it included."""
         points = [setting.point(latency) for setting in self.streamed("free")]
@@ -178,6 +190,12 @@ class Row:
                 point, took = whole.of_seeds(both).point(latency), setting.of_seeds(both).took_ms
                 return replace(point, latency_ms=point.latency_ms + took(latency))
         return setting.point(latency, computation="counted")
+
+
+def share_of_text(row: Row, rows: Iterable[Row]) -> float:
+    """What it gives from speech, of the best that any row gives from text; NaN if not known."""
+    heard, read = row.whole("speech"), [spread for each in rows if (spread := each.whole("text"))]
+    return heard.mean / max(each.mean for each in read) if heard and read else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)

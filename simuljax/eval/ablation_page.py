@@ -5,16 +5,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simuljax.eval.ablation import Against, AtEqualLatency, Row, at_equal_latency, compare
+from simuljax.eval.ablation import (
+    Against,
+    AtEqualLatency,
+    Row,
+    at_equal_latency,
+    compare,
+    share_of_text,
+)
 from simuljax.eval.page import image, shell
 from simuljax.eval.report import Latency
 from simuljax.eval.timeline import escape
 
 SIGNIFICANT = 0.05
+ENOUGH = 0.6  # of a text branch's BLEU: with less, a baseline is no base for conclusions
 TESTS = (
     "Differences to the baseline in BLEU, means over seeds: interval and p of a bootstrap (Koehn "
     "2004) that draws utterances and seeds, p of Student's test on sentence BLEU, an utterance's "
     "mean over seeds. Of few seeds, such intervals are still too narrow."
+)
+BASE = (
+    "BLEU with the whole source there; the share is of the best from text. Where the baseline's is "
+    f"below {ENOUGH:.0%}, it does not translate well enough to conclude anything from its rows."
+)
+CLOCKED = (
+    "Milliseconds, on the utterances that were played, one after the other with the clock running: "
+    "by the time that had been heard, and with what was computed meanwhile."
 )
 EQUAL = (
     "No later: for each point of the baseline, the best point of the row whose latency is not "
@@ -55,8 +71,45 @@ def tables(rows: Sequence[Row], baseline: Row, latency: Latency = "AL") -> list[
     """All that can be said about these rows in numbers."""
     against = [each for row in rows for each in compare(row, baseline)]
     equal = [found for row in rows if (found := at_equal_latency(row, baseline, latency))]
-    made = [scores_table(rows), difference_table(against), equal_table(equal, latency)]
-    return [table for table in [*made, runs_table(rows)] if table.rows]
+    made = [
+        base_table(rows),
+        scores_table(rows),
+        clock_table(rows),
+        difference_table(against),
+        equal_table(equal, latency),
+        runs_table(rows),
+    ]
+    return [table for table in made if table.rows]
+
+
+def base_table(rows: Sequence[Row]) -> Table:
+    """How much of what text gives is left from speech, where both were asked."""
+    body = []
+    for row in rows:
+        share = share_of_text(row, rows)
+        if not math.isnan(share):
+            body.append((row.name, *_whole(row), f"{share:.0%}"))
+    heads = ("row", "from speech", "from text", "share")
+    return Table(title="Speech and text", heads=heads, rows=tuple(body), note=BASE)
+
+
+def _whole(row: Row) -> tuple[str, str]:
+    heard, read = row.whole("speech"), row.whole("text")
+    return str(heard or "-"), str(read or "-")
+
+
+def clock_table(rows: Sequence[Row]) -> Table:
+    """What computation adds, where somebody looked at the clock."""
+    body = []
+    for row in rows:
+        for setting in row.streamed("counted"):
+            for name in ("AL", "LAAL"):
+                free, took = setting.point(name).latency_ms, setting.took_ms(name)
+                if not math.isnan(took):
+                    times = (f"{free:.0f}", f"{free + took:.0f}", f"{took:+.0f}")
+                    body.append((row.name, setting.name, name, *times))
+    heads = ("row", "evaluation", "latency", "heard", "with computation", "difference")
+    return Table(title="With the clock running", heads=heads, rows=tuple(body), note=CLOCKED)
 
 
 def scores_table(rows: Sequence[Row]) -> Table:
@@ -71,7 +124,8 @@ def scores_table(rows: Sequence[Row]) -> Table:
         title="Quality and latency",
         heads=("row", "evaluation", *names, "training"),
         rows=tuple(body),
-        note="Means over seeds ± the standard deviation of a seed. Times are milliseconds.",
+        note="Means over seeds ± the standard deviation of a seed. Latencies are milliseconds, "
+        "of text words.",
     )
 
 

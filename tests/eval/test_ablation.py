@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from simuljax.eval import Record, RecordError, score
-from simuljax.eval.ablation import Row, Setting, Spread, at_equal_latency, compare, same_test
+from simuljax.eval.ablation import (
+    Row,
+    Setting,
+    Spread,
+    at_equal_latency,
+    compare,
+    same_test,
+    share_of_text,
+)
 from simuljax.eval.ablation_page import markdown, page, tables
 from simuljax.eval.report import Evaluated
 
@@ -181,3 +189,39 @@ def test_what_was_given_a_part_of_the_test_is_no_point_of_the_curve():
     assert [point.label for point in part.curve("AL")] == ["600", "1800"]
     (line,) = part.lines("AL").values()
     assert [point.label for point in line] == ["600", "1800"]
+
+
+def whole(right: float, branch: str) -> Setting:
+    """Both seeds of a branch that has all of the source."""
+    given = {seed: evaluated(right, 600.0, seed, mode="offline") for seed in (0, 1)}
+    told = {"mode": "offline", "branch": branch}
+    by_seed = {seed: dataclasses.replace(each, told=told) for seed, each in given.items()}
+    return Setting(name=f"test-{branch}-offline", by_seed=by_seed)
+
+
+def test_speech_is_held_against_the_best_that_any_row_gives_from_text():
+    def heard(name: str, speech: float, text: float | None) -> Row:
+        ways = [whole(speech, "speech"), *([whole(text, "text")] if text else [])]
+        return Row(name=name, settings={way.name: way for way in ways})
+
+    base, joint, better = heard("mma", 0.6, None), heard("kd", 0.9, 0.8), heard("dar", 0.9, 1.0)
+    assert math.isnan(share_of_text(base, [base])), "nobody asked the text"
+    share = share_of_text(base, [base, joint, better])
+    assert share == pytest.approx(base.settings["test-speech-offline"].spread("BLEU").mean / 100)
+    assert share_of_text(base, [base, joint]) > share
+    (table,) = [t for t in tables([base, joint, better], base) if t.title == "Speech and text"]
+    assert [line[0] for line in table.rows] == ["mma", "kd", "dar"]
+    assert table.rows[0][2:] == ("-", f"{share:.0%}")
+    assert "Speech and text" not in [t.title for t in tables([base], base)]
+
+
+def test_what_the_clock_adds_is_a_table_of_its_own(rows):
+    assert "With the clock running" not in [table.title for table in tables(rows, rows[0])]
+    each = evaluated(0.6, 600.0, 0)
+    late = {name: each.latency(name) + added for name, added in (("AL", 84.0), ("LAAL", 82.0))}
+    scores = {**each.scores, "computation_aware": late}
+    live = dataclasses.replace(each, told={"mode": "live"}, scores=scores)
+    played = Row(name="mma", settings={"live": Setting(name="live", by_seed={0: live})})
+    (table,) = [t for t in tables([played], played) if t.title == "With the clock running"]
+    assert [(line[2], line[-1]) for line in table.rows] == [("AL", "+84"), ("LAAL", "+82")]
+    assert int(table.rows[0][4]) - int(table.rows[0][3]) == 84

@@ -23,7 +23,7 @@ GRIDS = {
     "alignment": ablation_alignment.ABLATION,
     "dar": ablation_dar.ABLATION,
     "decisions": ablation_decisions.ABLATION,
-    "mboshi": ablation_mboshi.ABLATION,
+    **ablation_mboshi.ABLATIONS,
     **ablation_ma.ABLATIONS,
 }
 
@@ -50,7 +50,7 @@ def rows_of(runs: set[str]) -> set[str]:
 
 @pytest.mark.parametrize(
     ("grid", "count"),
-    {"dar": 48, "decisions": 18, "figures": 26, "clock": 18, "mboshi": 32}.items(),
+    {"dar": 48, "decisions": 18, "figures": 26, "clock": 18, "alone": 32, "helped": 33}.items(),
 )
 def test_the_number_of_runs_is_that_of_the_docstring(names, grid, count):
     assert len(names[grid]) == count
@@ -96,7 +96,7 @@ def test_weights_go_together_and_what_is_compiled_in_does_not(tmp_path):
     learnt = {"learnable", "learnable_counted"}
     assert together(GRIDS["decisions"], 99, tmp_path) == [{"kd"}, {"words"}, learnt]
     assert len(together(GRIDS["figures"], 99, tmp_path)) == 12
-    assert len(together(GRIDS["mboshi"], 99, tmp_path)) == 1
+    assert len(together(GRIDS["alone"], 99, tmp_path)) == 1
 
 
 def test_oracles_are_heard_as_they_end_and_never_live():

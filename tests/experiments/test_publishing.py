@@ -57,35 +57,54 @@ def grid(tmp_path) -> tuple[Ablation, list[Planned]]:
     return ablation, planned
 
 
-def pretend(run: Planned, number: int) -> None:
+def pretend(run: Planned, number: int, branch: str = "speech", right: float = 0.0) -> None:
     """The files of a run that was evaluated."""
-    folder = run.experiment.run / "eval" / "test-speech-offline"
+    folder = run.experiment.run / "eval" / f"test-{branch}-offline"
     folder.mkdir(parents=True)
-    records = evaluated(GOOD[run.row], 600.0, number, mode="offline").records
+    records = evaluated(right or GOOD[run.row], 600.0, number, mode="offline").records
     write_records(folder / "instances.log", records)
     document.write(folder / "scores.json", score(records))
-    document.write(folder / "config.json", {"mode": "offline", "split": "test"})
+    document.write(folder / "config.json", {"mode": "offline", "split": "test", "branch": branch})
     document.write(run.experiment.run / "config.json", run.experiment)
     (run.experiment.run / "metrics.jsonl").write_text('{"step": 1}\n')
-    (run.experiment.run / "checkpoints").mkdir()
+    (run.experiment.run / "checkpoints").mkdir(exist_ok=True)
 
 
-def test_claims_are_judged(grid, tmp_path):
-    ablation, runs = grid
+def answer_to(ablation: Ablation, runs: list[Planned]) -> str:
+    """The Markdown of it."""
     write_answer(ablation, runs, "simuljax ablate question.py")
-    told = (tmp_path / "runs" / "question" / "answer" / "README.md").read_text()
-    verdicts = {
+    return (ablation.runs / "answer" / "README.md").read_text()
+
+
+def verdicts_in(told: str) -> dict[str, str]:
+    """By claim."""
+    return {
         line.split(" | ")[0].removeprefix("| "): line.split(" | ")[-1].removesuffix(" |")
         for line in told.splitlines()
         if "is better" in line
     }
-    assert verdicts == {
+
+
+def test_claims_are_judged(grid, tmp_path):
+    told = answer_to(*grid)
+    assert verdicts_in(told) == {
         "better is better": "held",
         "worse is better": "the opposite",
         "the same is better": "open",
     }
     assert "| +1.50 |" in told
     assert str(tmp_path) not in told, "directories of this machine say nothing to others"
+
+
+@pytest.mark.parametrize(("from_text", "founded"), [(0.55, True), (1.0, False)])
+def test_a_baseline_far_behind_its_text_is_no_base_for_a_verdict(grid, from_text, founded):
+    ablation, runs = grid
+    read = Evaluation(run=Path(), branch="text", mode="offline")
+    ablation = dataclasses.replace(ablation, evaluations=(*ablation.evaluations, read))
+    for number, run in enumerate(runs):
+        pretend(run, number, "text", from_text)
+    verdicts = set(verdicts_in(answer_to(ablation, runs)).values())
+    assert verdicts == ({"held", "the opposite", "open"} if founded else {"no base"})
 
 
 def test_what_is_published_can_be_scored_and_holds_no_weights(grid, tmp_path):
