@@ -130,9 +130,13 @@ class Member:
             print(message, file=sys.stderr)
 
     def see(self, step: int, seen: Validation) -> float:
-        """The loss that decides which checkpoint is best: of the speech branch, if there is one."""
+        """What decides which checkpoint is best, the less the better: of speech, if it is heard."""
         values = self.record.validation(step, seen)
-        loss = values.get("st_nll", values.get("mt_nll", math.nan))
+        branch = "st" if "st_nll" in values else "mt"
+        if self.training.best_by == "accuracy":
+            loss = 1.0 - values.get(f"{branch}_accuracy", math.nan)
+        else:
+            loss = values.get(f"{branch}_nll", math.nan)
         self.watch.see(loss)
         return loss
 

@@ -27,7 +27,8 @@ class Training:
     way: Way = "pmap"
     log_every: int = 50  # updates
     validate_every: int = 1_000
-    patience: int | None = None  # validations without a better loss before the run (or phase) ends
+    patience: int | None = None  # validations without a better one before the run (or phase) ends
+    best_by: Literal["loss", "accuracy"] = "loss"  # of a validation; accuracy: of tokens
     keep_last: int = 3
     keep_best: int = 5
     keep_every: int | None = None  # updates; saved and kept beside those of validations

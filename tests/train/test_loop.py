@@ -154,6 +154,19 @@ def test_the_best_is_that_of_the_phase(go, tmp_path):
     assert set(checkpoints.steps()) & {2, 4}  # the best of the phase before stays
 
 
+@pytest.mark.parametrize("by", ["loss", "accuracy"])
+def test_the_best_is_by_the_loss_or_by_the_tokens_that_are_right(go, tmp_path, by):
+    go(tmp_path, updates=8, validate_every=2, keep_last=4, best_by=by)
+    seen = values(tmp_path, "valid")
+    scores = {
+        step: -value["mt_nll"] if by == "loss" else value["mt_accuracy"] - 1.0
+        for step, value in seen.items()
+    }
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    assert {step: checkpoints.seal(step).score for step in scores} == pytest.approx(scores)
+    assert checkpoints.best() == max(scores, key=lambda step: (scores[step], -step))
+
+
 def test_one_every_so_often_is_kept(go, tmp_path):
     go(tmp_path, updates=8, keep_every=3, keep_last=1, keep_best=0)
     assert Checkpoints(tmp_path / "checkpoints").steps() == [3, 6, 8]
