@@ -3,6 +3,9 @@
     simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
     simuljax ablate experiments/ablation_zaidi.py --list
     simuljax ablate experiments/ablation_zaidi.py --workers 4 --together 12
+    simuljax speak TEXT --to data/multi30k-speech-augmented --augment effects \\
+        --distil runs/ablation-multi30k/mt-ADDRESS --distil-mode join
+    simuljax ablate experiments/ablation_zaidi.py --rows 'mma_aug*' 'mma_dar*' --together 9
 
 One H200: results/ablation-multi30k/zaidi. The rows of `zaidi_multi30k.py` with equal schedules,
 each trained on with a latency weight and then evaluated at steps of 120 to 520 ms. The rows with
@@ -14,9 +17,9 @@ from pathlib import Path
 from experiments.ablation import Ablation, Claim
 from experiments.evaluation import Evaluation
 from experiments.experiment import RUNS
+from experiments.zaidi import AUGMENTED
 from experiments.zaidi_multi30k import EXPERIMENTS, RECIPE
 
-AUGMENTED = ("mma_aug", "mma_aug_mt", "mma_dar")
 TABLE = ("mma", "multitask", "kd", "mma_mt", "dar")
 TABLE += AUGMENTED if (RECIPE.augmented / "summary.json").exists() else ()
 LAMBDAS = (0.1,)

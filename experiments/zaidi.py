@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from data_pipelines.feeding import Corpus
 from experiments.experiment import ENCODER, OFFLINE_TEXT, Begin, Experiment
@@ -29,6 +30,8 @@ KD = replace(MULTITASK, distillation=0.2)
 CAR = replace(KD, cross_attentive=0.02)
 DAR = replace(CAR, decision_attentive=0.01)
 LAMBDAS = (0.01, 0.05, 0.1)
+AUGMENTED = ("mma_aug", "mma_aug_mt", "mma_dar")
+COPIES = 3  # of an utterance: as it is, augmented, and with the teacher's translation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,23 +46,25 @@ class Recipe:
     mt: Training
     first: Training  # lambda = 0
     second: Training  # lambda > 0
+    # What rows with augmented speech share with the others; an epoch is three times as long.
+    equal: Literal["epochs", "updates"] = "updates"
 
 
 def rows(recipe: Recipe) -> Mapping[str, Experiment]:
     """The experiments of the paper by name."""
     one = {
-        "mma": (ALONE, False),
-        "mma_aug": (ALONE, True),
-        "multitask": (MULTITASK, False),
-        "kd": (KD, False),
-        "mma_mt": (CAR, False),
-        "mma_aug_mt": (CAR, True),
-        "dar": (DAR, False),
-        "mma_dar": (DAR, True),
+        "mma": ALONE,
+        "mma_aug": ALONE,
+        "multitask": MULTITASK,
+        "kd": KD,
+        "mma_mt": CAR,
+        "mma_aug_mt": CAR,
+        "dar": DAR,
+        "mma_dar": DAR,
     }
-    first = {name: _first(recipe, name, *row) for name, row in one.items()}
+    first = {name: _first(recipe, name, joint) for name, joint in one.items()}
     second = {
-        f"{name}_lambda_{weight:g}": at_lambda(base, recipe.second, weight)
+        f"{name}_lambda_{weight:g}": at_lambda(base, as_long(recipe, recipe.second, name), weight)
         for name, base in first.items()
         for weight in LAMBDAS
     }
@@ -92,15 +97,22 @@ def mt(recipe: Recipe) -> Experiment:
     return Experiment(run=recipe.runs / "mt", corpus=recipe.corpus, model=model, training=training)
 
 
-def _first(recipe: Recipe, name: str, joint: JointObjective, augmented: bool) -> Experiment:
+def as_long(recipe: Recipe, training: Training, name: str) -> Training:
+    """The schedule of a row, as long as that of others on a smaller corpus."""
+    if name not in AUGMENTED or recipe.equal == "epochs" or training.epochs is None:
+        return training
+    return replace(training, epochs=training.epochs / COPIES)
+
+
+def _first(recipe: Recipe, name: str, joint: JointObjective) -> Experiment:
     corpus = replace(recipe.corpus, vocabularies_of=recipe.runs / "mt")
-    if augmented:
+    if name in AUGMENTED:
         corpus = replace(corpus, directory=recipe.augmented)
     return Experiment(
         run=recipe.runs / name,
         corpus=corpus,
         model=recipe.model,
-        training=with_objective(recipe.first, joint),
+        training=with_objective(as_long(recipe, recipe.first, name), joint),
         begin=(
             Begin(run=recipe.runs / "asr", rules=ENCODER),
             Begin(run=recipe.runs / "mt", rules=OFFLINE_TEXT),

@@ -44,5 +44,6 @@ EXPERIMENTS = rows(
             optimiser=PAPER, objective=HEARD, epochs=150, accumulate=4, distil_after=5_000
         ),
         second=Training(optimiser=PAPER, objective=HEARD, epochs=50, accumulate=4),
+        equal="epochs",
     )
 )

@@ -14,6 +14,7 @@ from experiments import (
     ablation_mboshi,
     ablation_zaidi,
     zaidi_multi30k,
+    zaidi_must_c,
 )
 from experiments.ablation import Ablation, plan
 from experiments.standing import generation, groups
@@ -97,6 +98,18 @@ def test_weights_go_together_and_what_is_compiled_in_does_not(tmp_path):
     assert together(GRIDS["decisions"], 99, tmp_path) == [{"kd"}, {"words"}, learnt]
     assert len(together(GRIDS["figures"], 99, tmp_path)) == 12
     assert len(together(GRIDS["alone"], 99, tmp_path)) == 1
+
+
+def test_rows_with_augmented_speech_make_as_many_updates():
+    rows = zaidi_multi30k.EXPERIMENTS
+    for plain, augmented in (("mma", "mma_aug"), ("dar", "mma_dar")):
+        for later in ("", "_lambda_0.1"):
+            one, other = rows[plain + later], rows[augmented + later]
+            assert one.training.epochs == 3 * (other.training.epochs or 0)
+            assert dataclasses.replace(other.training, epochs=one.training.epochs) == one.training
+            assert other.corpus.directory == zaidi_multi30k.RECIPE.augmented
+    paper = zaidi_must_c.EXPERIMENTS
+    assert paper["mma_dar"].training.epochs == paper["dar"].training.epochs == 150
 
 
 def test_oracles_are_heard_as_they_end_and_never_live():
