@@ -31,7 +31,9 @@ CAR = replace(KD, cross_attentive=0.02)
 DAR = replace(CAR, decision_attentive=0.01)
 LAMBDAS = (0.01, 0.05, 0.1)
 AUGMENTED = ("mma_aug", "mma_aug_mt", "mma_dar")
-COPIES = 3  # of an utterance: as it is, augmented, and with the teacher's translation
+# Of an utterance, with `--augment effects --distil-mode join`: as it is, augmented, and with the
+# teacher's translation.
+COPIES = 3
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@
         ORIGINAL/manifest.tsv > data/mboshi/manifest.tsv
     simuljax prepare mboshi --from data/mboshi --to data/mboshi-fr
     simuljax prepare mboshi --from data/mboshi --to data/mboshi-fr-speed --augment speed
+    simuljax speak TEXT --to data/multi30k-speech               for HELPED, as in zaidi_multi30k.py
     simuljax train experiments/zaidi_mboshi.py asr
     simuljax train experiments/zaidi_mboshi.py mt
     simuljax train experiments/zaidi_mboshi.py dar
@@ -20,9 +21,10 @@ An utterance lasts 3.1 s (9.8 at most), with 6.0 words of Mboshi and 7.7 of Fren
 words 4,254 occur once: hence small vocabularies, much dropout, and many epochs.
 
 EXPERIMENTS has nothing but these hours: 3.3 to 3.8 BLEU from speech, 7.4 to 8.2 from text
-(results/ablation-mboshi). Bansal et al. 2019 have 3.5 from speech, and 7.1 once the model has
-learnt to recognise English and French. HELPED hears each utterance at three speeds, and its
-recogniser begins with that of Multi30k-speech, synthetic English: not run yet.
+(results/ablation-mboshi). Bansal et al. 2019 have 3.5 without transcripts of Mboshi, and 7.1
+once the model has learnt to recognise English and French. HELPED hears each utterance at three
+speeds, its recogniser begins with that of Multi30k-speech, synthetic English, and its checkpoints
+are chosen by tokens: not run yet.
 """
 
 from dataclasses import replace
@@ -58,7 +60,7 @@ RECIPE = Recipe(
 
 
 def at_three_speeds(training: Training, epochs: int) -> Training:
-    """Three times the batches: a third of the epochs. Losses are overfitted long before tokens."""
+    """Three times the batches, so fewer epochs. Losses are overfitted long before tokens."""
     return replace(training, epochs=epochs, best_by="accuracy")
 
 

@@ -155,8 +155,10 @@ def _refusing(status: int) -> Iterator[None]:
     try:
         try:
             yield
-        finally:
+        except SystemExit:  # of --help
             sys.stdout.flush()
+            raise
+        sys.stdout.flush()
     except (OSError, *REFUSALS) as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             sys.exit(128 + signal.SIGPIPE)

@@ -1,5 +1,6 @@
 """One program: what it is called with, what it says, and the status that it ends with."""
 
+import contextlib
 import importlib.metadata
 import os
 import signal
@@ -150,6 +151,21 @@ def test_who_has_read_enough_is_not_told_of_it(monkeypatch, capfd, command, line
         cli.main([command])
     sys.stdout.close()  # and nothing is left that could not be written
     assert capfd.readouterr().err == ""
+
+
+def test_a_mistake_of_ours_is_not_hidden_by_who_has_read_enough(monkeypatch):
+    def fail() -> None:
+        print("word")
+        raise KeyError("ours")
+
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
+    monkeypatch.setattr(cli, "COMMANDS", {"fail": lambda: fail})
+    with pytest.raises(KeyError, match="ours"):
+        cli.main(["fail"])
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.close()
 
 
 def test_another_pipe_that_breaks_is_a_failure(monkeypatch, capsys):

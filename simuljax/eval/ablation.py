@@ -154,9 +154,14 @@ class Row:
         return [setting for setting in free if setting.utterances == most]
 
     def whole(self, branch: str) -> Spread | None:
-        """BLEU of a branch that has all of the source, at its best; none if nobody asked."""
-        asked = [setting for setting in self.settings.values() if setting.is_whole(branch)]
-        found = [setting.spread("BLEU") for setting in asked]
+        """BLEU of a branch that has all of the source, at its best; none if nobody asked.
+
+        Rows that continue this one do not count, nor does what was given less than others were.
+        """
+        own = [setting for name, setting in self.settings.items() if "/" not in name]
+        asked = [setting for setting in own if setting.is_whole(branch)]
+        most = max((setting.utterances for setting in asked), default=0)
+        found = [setting.spread("BLEU") for setting in asked if setting.utterances == most]
         return max(found, key=lambda spread: spread.mean, default=None)
 
     def curve(self, latency: Latency) -> list[Point]:

@@ -30,7 +30,7 @@ BASE = (
 )
 CLOCKED = (
     "Milliseconds, on the utterances that were played, one after the other with the clock running: "
-    "by the time that had been heard, and with what was computed meanwhile."
+    "by what had been heard, and with everything that was computed until then (SimulEval's count)."
 )
 EQUAL = (
     "No later: for each point of the baseline, the best point of the row whose latency is not "
@@ -124,8 +124,8 @@ def scores_table(rows: Sequence[Row]) -> Table:
         title="Quality and latency",
         heads=("row", "evaluation", *names, "training"),
         rows=tuple(body),
-        note="Means over seeds ± the standard deviation of a seed. Latencies are milliseconds, "
-        "of text words.",
+        note="Means over seeds ± the standard deviation of a seed. Latencies are in "
+        "milliseconds, those of text in words.",
     )
 
 

@@ -213,6 +213,12 @@ def test_speech_is_held_against_the_best_that_any_row_gives_from_text():
     assert [line[0] for line in table.rows] == ["mma", "kd", "dar"]
     assert table.rows[0][2:] == ("-", f"{share:.0%}")
     assert "Speech and text" not in [t.title for t in tables([base], base)]
+    more = {"lambda_0.1/test-speech-offline": whole(1.0, "speech")}  # of a row that continues it
+    few = whole(1.0, "speech").by_seed[0]
+    few = dataclasses.replace(few, records=few.records[:5])
+    more["part"] = Setting(name="part", by_seed={0: few})
+    later = dataclasses.replace(base, settings={**base.settings, **more})
+    assert later.whole("speech") == base.whole("speech")
 
 
 def test_what_the_clock_adds_is_a_table_of_its_own(rows):
