@@ -68,7 +68,7 @@ AT_THREE_SPEEDS = replace(
     RECIPE,
     runs=RUNS / "zaidi-mboshi-helped",
     corpus=replace(RECIPE.corpus, directory=DATA / "mboshi-fr-speed"),
-    asr=at_three_speeds(RECIPE.asr, 30),
+    asr=at_three_speeds(RECIPE.asr, 40),
     mt=at_three_speeds(RECIPE.mt, 33),
     first=at_three_speeds(RECIPE.first, 14),
     second=at_three_speeds(RECIPE.second, 5),
