@@ -90,15 +90,15 @@ def draw(rows: Sequence[Row], latency: Latency, path: Path) -> Path | None:
 def claims_table(ablation: Ablation, rows: list[Row], baseline: Row) -> list[Table]:
     """What papers say, and whether it held."""
     known, body = {row.name: row for row in rows}, []
-    founded = not share_of_text(baseline, rows) < ENOUGH  # NaN: text was not asked
+    baseless = share_of_text(baseline, rows) < ENOUGH  # not if text was not asked
     for claim in ablation.claims:
         row, over = known.get(claim.row), known.get(claim.over)
         pairs = compare(row, over, settings=(claim.evaluation,)) if row and over else []
         here = _judged(pairs[0].bootstrap.difference) if pairs else ("-", "-", "not run")
-        here = here if founded or not pairs else (*here[:-1], "no base")
+        here = (*here[:-1], "no base") if pairs and baseless else here
         body.append((claim.says, _points(claim.published), *here))
     heads = ("claim", "published", "here", "95 %", "did it hold?")
-    note = HELD if founded else HELD + NO_BASE
+    note = HELD + NO_BASE if baseless else HELD
     return [Table(title="Claims", heads=heads, rows=tuple(body), note=note)] if body else []
 
 

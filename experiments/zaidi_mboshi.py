@@ -93,5 +93,5 @@ def after_english(asr: Experiment) -> Experiment:
 
 
 EXPERIMENTS = rows(RECIPE)
-HELPED = rows(AT_THREE_SPEEDS)
-HELPED = {**HELPED, "english": ENGLISH, "asr": after_english(HELPED["asr"])}
+SPED = rows(AT_THREE_SPEEDS)
+HELPED = {**SPED, "english": ENGLISH, "asr": after_english(SPED["asr"])}
