@@ -4,9 +4,8 @@
     simuljax ablate experiments/ablation_ma.py --grid figures --workers 6 --together 2
     simuljax ablate experiments/ablation_ma.py --grid clock
 
-One H200: results/ablation-multi30k/ma and ma-clock, but for `streaming_280`, which was not run
-(experiments/BUDGET.md). `figures`, 26 runs: steps of 120, 280 and 520 ms,
-words and phonemes, each with MMA (lambda 0, then 0.01 and 0.1) and with wait-k, one multi-path
+One H200: results/ablation-multi30k/ma and ma-clock. `figures`, 26 runs: steps of 120, 280 and 520
+ms, words and phonemes, each with MMA (lambda 0, then 0.01 and 0.1) and with wait-k, one multi-path
 model for every k. Words and phonemes of the test are the synthesiser's, and speech comes in pieces
 of 40 ms there, so that the end of one is noticed when it is heard.
 
