@@ -1,6 +1,6 @@
 """The commands `simuljax prepare` and `simuljax speak`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +34,8 @@ from data_pipelines.summary import describe
 from data_pipelines.transform import Transform
 from data_pipelines.utterance import CorpusError
 from simuljax.text import SPECIALS, VocabularyConfig, learn
+
+PREVIEWED = 20_000  # sentences that a preview's vocabularies are learnt from, at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +145,7 @@ def show(corpus: PreparedCorpus, preview: Preview) -> None:
     config = VocabularyConfig(size=preview.vocabulary)
     source = table.transcript if any(table.transcript) else table.translation
     vocabularies = Vocabularies(
-        source=learn(source, config), target=learn(table.translation, config)
+        source=learn(_some(source), config), target=learn(_some(table.translation), config)
     )
     lengths = tokenised(corpus["train"], vocabularies).lengths
     print(f"train in batches of {preview.frames_per_batch:,} frames:")
@@ -152,3 +154,9 @@ def show(corpus: PreparedCorpus, preview: Preview) -> None:
         print(plan.describe(plan.make_plan(lengths, budget)))
     except ValueError as error:
         raise CorpusError(f"the corpus is ready, but fits no batch: {error}") from error
+
+
+def _some(texts: Sequence[str]) -> Sequence[str]:
+    """Enough of them to say how long the others would be in pieces."""
+    said = [text for text in texts if text]
+    return said[:: max(1, -(-len(said) // PREVIEWED))]
