@@ -61,6 +61,7 @@ def prepare(
     if (to / SUMMARY).exists():
         _refuse_another(wanted, to)
         shutil.rmtree(to / WORK, ignore_errors=True)
+        print(f"{to} is there already, and left as it is: to build it anew, remove it")
         return open_corpus(to)
     listing = wanted.corpus.read(root or Path())
     if not any(listing.splits.values()):

@@ -121,6 +121,11 @@ def ablate(chosen: Grid, ablation: Ablation) -> None:
         if chosen.publish:
             where = Path("experiments") / "results", Path("docs") / "results"
             print(f"published: {publish(ablation, runs, *where)}")
+        failed = [] if chosen.report else [r for r in part if state_of(r, ablation) == "failed"]
+        if failed:
+            raise ExperimentError(
+                f"{len(failed)} of {len(part)} runs failed: {FAILED} in their directories says why"
+            )
 
 
 def part_of(
@@ -273,6 +278,9 @@ def collect(working: list[Working]) -> None:
             output = each.task.runs[0].experiment.run / OUTPUT
             said = output.read_text(errors="replace")[-SHOWN:] if output.exists() else ""
             said = said.strip() or "nothing was said: was the job begun?"
+            if each.process.returncode < 0:
+                said += f"\nkilled by signal {-each.process.returncode}"
+                said += " (for want of memory?)" if each.process.returncode == -9 else ""
             for run in [run for run in each.task.runs if not is_locked(run.experiment.run)]:
                 why = f"exit {each.process.returncode}\n{said}"
                 (run.experiment.run / FAILED).write_text(why)

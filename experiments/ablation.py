@@ -78,6 +78,8 @@ class Ablation:
         unknown = [name for name in named if name not in self.rows]
         if unknown:
             raise ExperimentError(f"there is no row {unknown[0]!r}; there are {list(self.rows)}")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ExperimentError(f"seeds are {self.seeds}: each one once")
         if self.baseline not in self.table:
             raise ExperimentError(f"the baseline {self.baseline!r} is no row of the table")
         for row in self.seeded:
@@ -131,7 +133,17 @@ def load_ablation(path: Path, name: str | None = None) -> Ablation:
     ablation = several[name] if several else getattr(module, "ABLATION", None)
     if not isinstance(ablation, Ablation):
         raise ExperimentError(f"{path} defines no ABLATION: see experiments/ablation.py")
+    check_values(ablation)
     return ablation
+
+
+def check_values(ablation: Ablation) -> None:
+    """Refuses a value of another type, or none of those that there are, before anything runs."""
+    for row, experiment in ablation.rows.items():
+        document.from_json(Experiment, document.to_json(experiment), f"rows[{row!r}]")
+    for place, ways in {"evaluations": ablation.evaluations, **ablation.own}.items():
+        for number, way in enumerate(ways):
+            document.from_json(Evaluation, document.to_json(way), f"{place}[{number}]")
 
 
 def plan(ablation: Ablation) -> list[Planned]:

@@ -7,6 +7,7 @@ line may change any field: `simuljax train FILE [ROW] --training.seed 2`.
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +78,18 @@ def load_module(path: Path) -> ModuleType:
     except SyntaxError as error:  # of the file, or of one that it imports
         where = f"{error.filename or path}, line {error.lineno or 1}"
         raise ExperimentError(f"{where}: {error.msg}: correct the file") from None
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # a field, a module or a name that there is not
+        lines = [frame for frame in traceback.extract_tb(error.__traceback__) if own(frame, path)]
+        where = f"{path}, line {lines[-1].lineno}" if lines else str(path)
+        raise ExperimentError(f"{where}: {type(error).__name__}: {error}: correct it") from error
     return module
+
+
+def own(frame: traceback.FrameSummary, path: Path) -> bool:
+    """Whether a line that was being executed is one of the file."""
+    return Path(frame.filename).resolve() == path.resolve()
 
 
 def load_experiments(path: Path) -> Mapping[str, Experiment]:

@@ -37,6 +37,8 @@ def work(runs: Sequence[Planned], ablation: Ablation, stage: Stage = "both") -> 
                 train_all(left)
             elif left:
                 compile_together([run.experiment for run in left])
+        if stage == "both":  # one that was told to stop has not ended, and has nothing to show yet
+            runs = [run for run in runs if (run.experiment.run / ENDED).exists()]
     if stage in ("both", "evaluate", "clock"):
         failed = [run for run in runs if not try_to_evaluate(run, ablation, stage)]
         if failed:

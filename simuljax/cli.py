@@ -164,6 +164,9 @@ def _refusing(status: int) -> Iterator[None]:
             sys.exit(128 + signal.SIGPIPE)
         print(_refusal(error), file=sys.stderr)
         sys.exit(status)
+    except KeyboardInterrupt:
+        print("simuljax: interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
 
 
 def _nobody_reads() -> bool:

@@ -111,3 +111,28 @@ def test_a_figure_without_its_corpus_says_how_to_build_it(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ExperimentError, match=r"holds no prepared corpus: .*--distil"):
         plan(figures["figure_5"])
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        ("replace(ABLATION, evaluations=(Evaluation(run=Path(), mode='ofline'),))", "'ofline'"),
+        ("replace(ABLATION, seed=(0,))", "line 8: TypeError"),
+        ("replace(ABLATION, seeds=(1, 1))", "seeds are (1, 1)"),
+        ("replace(ABLATION, rows={**ABLATION.rows, 'one': wrong})", "rows['one'].training.updates"),
+        ("Evaluations", "line 8: NameError: name 'Evaluations' is not defined"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_before_anything_runs(
+    files, tmp_path, capsys, mistake, said
+):
+    text = files["one"].read_text()
+    more = "from dataclasses import replace\nfrom experiments.evaluation import Evaluation\n"
+    more += "first = ABLATION.rows['one']\n"
+    more += "wrong = replace(first, training=replace(first.training, updates='many'))\n"
+    file = tmp_path / "mistaken.py"
+    file.write_text(f"{text.strip()}\n{more}ABLATION = {mistake}\n")
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["ablate", str(file), "--list"])
+    assert exit_.value.code == 2
+    assert said in " ".join(capsys.readouterr().err.split())

@@ -23,7 +23,14 @@ from simuljax.eval import Record
 from simuljax.eval.records import record_line
 from simuljax.train.member import ENDED
 from simuljax.train.metrics import read_metrics
-from tests.experiments.small_ablation import FILE, all_trained, as_addressed, spoken, write_scores
+from tests.experiments.small_ablation import (
+    FILE,
+    all_trained,
+    as_addressed,
+    grid,
+    spoken,
+    write_scores,
+)
 
 
 @pytest.fixture
@@ -106,7 +113,8 @@ def test_a_run_that_fails_does_not_stop_the_rest(tmp_path, capsys):
     corpus, runs, file = spoken(tmp_path)
     broken = "ABLATION = with_training(ABLATION, 'other', accumulate=-1)\n"
     file.write_text(FILE.format(corpus=str(corpus), runs=str(runs)) + broken)
-    ablate(Grid(file=file), load_ablation(file))
+    with pytest.raises(ExperimentError, match="1 of 3 runs failed"):
+        ablate(Grid(file=file), load_ablation(file))
     said = capsys.readouterr().out
     assert "2 of 3 runs are done" in said
     assert "failed: " in said and "other-seed0" in said
@@ -181,3 +189,25 @@ def test_what_another_works_on_is_left_to_it(corpus, tmp_path, monkeypatch, caps
         assert "one-seed0" in capsys.readouterr().out
         with pytest.raises(ExperimentError, match="another process"):
             working.work([one], ablation, "train")
+
+
+def test_what_was_told_to_stop_is_not_evaluated(corpus, tmp_path, monkeypatch):
+    ablation = grid(corpus, tmp_path / "runs")
+    one, seen = plan(ablation)[1], []
+    monkeypatch.setattr(working, "evaluate_all", lambda run, *_: seen.append(run.name))
+    monkeypatch.setattr(working, "train_all", lambda runs: None)  # SIGTERM, and it saved its state
+    working.work([one], ablation)
+    assert not seen
+    (one.experiment.run / ENDED).write_text("{}")
+    working.work([one], ablation)
+    assert seen == [one.name]
+
+
+def test_a_run_that_was_killed_says_so(corpus, tmp_path):
+    _, (one, *_) = all_trained(corpus, tmp_path / "runs")
+    (one.experiment.run / "output.log").write_text("step 10/30 | loss 10.5\n")
+    process = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
+    process.wait()
+    collect([Working(task=Task(runs=[one], stage="train"), process=process)])
+    said = (one.experiment.run / FAILED).read_text().splitlines()
+    assert said[-1] == "killed by signal 9 (for want of memory?)" and "step 10/30" in said[1]
