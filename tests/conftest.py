@@ -7,6 +7,7 @@ import atexit
 import importlib.metadata
 import os
 import shutil
+import signal
 import tempfile
 
 FLAGS = os.environ.get("XLA_FLAGS", "").split()
@@ -29,6 +30,10 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     atexit.register(shutil.rmtree, COMPILED, ignore_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+
+# Who starts us in the background (nohup, a CI) may have interrupts ignored, and what we start, too.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from collections.abc import Iterator
 from pathlib import Path
