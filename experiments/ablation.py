@@ -141,7 +141,8 @@ def check_values(ablation: Ablation) -> None:
     """Refuses a value of another type, or none of those that there are, before anything runs."""
     for row, experiment in ablation.rows.items():
         document.from_json(Experiment, document.to_json(experiment), f"rows[{row!r}]")
-    for place, ways in {"evaluations": ablation.evaluations, **ablation.own}.items():
+    own = {f"own[{row!r}]": ways for row, ways in ablation.own.items()}
+    for place, ways in {"evaluations": ablation.evaluations, **own}.items():
         for number, way in enumerate(ways):
             document.from_json(Evaluation, document.to_json(way), f"{place}[{number}]")
 

@@ -81,15 +81,18 @@ def load_module(path: Path) -> ModuleType:
     except (OSError, ValueError):
         raise
     except Exception as error:  # a field, a module or a name that there is not
-        lines = [frame for frame in traceback.extract_tb(error.__traceback__) if own(frame, path)]
-        where = f"{path}, line {lines[-1].lineno}" if lines else str(path)
-        raise ExperimentError(f"{where}: {type(error).__name__}: {error}: correct it") from error
+        said = f"{type(error).__name__}: {error}"
+        raise ExperimentError(f"{said}, at {place_of(error, path)}: correct it") from error
     return module
 
 
-def own(frame: traceback.FrameSummary, path: Path) -> bool:
-    """Whether a line that was being executed is one of the file."""
-    return Path(frame.filename).resolve() == path.resolve()
+def place_of(error: Exception, path: Path) -> str:
+    """The line of the file that went wrong and, where it called others, theirs."""
+    steps = traceback.extract_tb(error.__traceback__)
+    steps = [step for step in steps if not step.filename.startswith("<")]  # Python's own
+    inside = [i for i, step in enumerate(steps) if Path(step.filename).resolve() == path.resolve()]
+    told = [steps[i] for i in dict.fromkeys([inside[-1] if inside else -1, len(steps) - 1])]
+    return ", in ".join(f"{Path(step.filename).name}, line {step.lineno}" for step in told)
 
 
 def load_experiments(path: Path) -> Mapping[str, Experiment]:

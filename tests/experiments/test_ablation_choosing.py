@@ -117,10 +117,14 @@ def test_a_figure_without_its_corpus_says_how_to_build_it(tmp_path, monkeypatch)
     ("mistake", "said"),
     [
         ("replace(ABLATION, evaluations=(Evaluation(run=Path(), mode='ofline'),))", "'ofline'"),
-        ("replace(ABLATION, seed=(0,))", "line 8: TypeError"),
+        ("replace(ABLATION, seed=(0,))", "argument 'seed', at mistaken.py, line 8"),
         ("replace(ABLATION, seeds=(1, 1))", "seeds are (1, 1)"),
+        ("replace(ABLATION, seeds=0)", "mistaken.py, line 8, in ablation.py, line"),
         ("replace(ABLATION, rows={**ABLATION.rows, 'one': wrong})", "rows['one'].training.updates"),
-        ("Evaluations", "line 8: NameError: name 'Evaluations' is not defined"),
+        (
+            "Evaluations",
+            "NameError: name 'Evaluations' is not defined, at mistaken.py, line 8: correct it",
+        ),
     ],
 )
 def test_a_mistake_in_the_file_is_named_before_anything_runs(
