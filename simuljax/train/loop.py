@@ -215,7 +215,7 @@ class _Loop:
         self.step += 1
         if self.step == self.started + 1:
             self._look_back()  # a first sign of life
-        validates = self.step % self.training.validate_every == 0
+        validates = self.step % self.training.validate_every == 0 or self.step == self.last
         losses = self._validate() if validates else [None] * len(self.members)
         for member in self.members:
             member.advance(self.step)

@@ -26,7 +26,7 @@ class Training:
     random: Random = "rbg"  # threefry: slower, and the same for a run alone and among others
     way: Way = "pmap"
     log_every: int = 50  # updates
-    validate_every: int = 1_000
+    validate_every: int = 1_000  # and after the last update
     patience: int | None = None  # validations without a better one before the run (or phase) ends
     best_by: Literal["loss", "accuracy"] = "loss"  # of a validation; accuracy: of tokens
     keep_last: int = 3

@@ -61,6 +61,12 @@ def test_it_learns_and_records(whole):
     assert valid[12]["mt_nll"] < valid[4]["mt_nll"]
 
 
+def test_the_last_update_is_validated(go, tmp_path):
+    go(tmp_path, updates=6)
+    assert list(values(tmp_path, "valid")) == [4, 6]
+    assert Checkpoints(tmp_path / "checkpoints").scored() == [4, 6]
+
+
 def test_the_first_line_comes_after_the_first_update(go, tmp_path, capsys):
     go(tmp_path, updates=3)
     first, second = capsys.readouterr().err.splitlines()
