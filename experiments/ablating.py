@@ -281,6 +281,8 @@ def collect(working: list[Working]) -> None:
             if each.process.returncode < 0:
                 said += f"\nkilled by signal {-each.process.returncode}"
                 said += " (for want of memory?)" if each.process.returncode == -9 else ""
+            elif "RESOURCE_EXHAUSTED" in said:
+                said += "\nthe device's memory ran out: ask for fewer --together or --workers"
             for run in [run for run in each.task.runs if not is_locked(run.experiment.run)]:
                 why = f"exit {each.process.returncode}\n{said}"
                 (run.experiment.run / FAILED).write_text(why)

@@ -211,3 +211,13 @@ def test_a_run_that_was_killed_says_so(corpus, tmp_path):
     collect([Working(task=Task(runs=[one], stage="train"), process=process)])
     said = (one.experiment.run / FAILED).read_text().splitlines()
     assert said[-1] == "killed by signal 9 (for want of memory?)" and "step 10/30" in said[1]
+
+
+def test_a_run_that_did_not_fit_says_what_to_ask_for(corpus, tmp_path):
+    _, (one, *_) = all_trained(corpus, tmp_path / "runs")
+    (one.experiment.run / "output.log").write_text("JaxRuntimeError: RESOURCE_EXHAUSTED: 24 GiB\n")
+    process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"])
+    process.wait()
+    collect([Working(task=Task(runs=[one], stage="train"), process=process)])
+    said = (one.experiment.run / FAILED).read_text().splitlines()
+    assert said[-1] == "the device's memory ran out: ask for fewer --together or --workers"
