@@ -1,0 +1,52 @@
+"""MMA for three times as many updates, with and without augmented speech.
+
+    simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
+    simuljax speak TEXT --to data/multi30k-speech-augmented --augment effects \\
+        --distil runs/ablation-multi30k/mt-ADDRESS --distil-mode join
+    simuljax ablate experiments/ablation_longer.py --workers 4 --together 3
+
+In `experiments/ablation_zaidi.py` rows with augmented speech have as many updates as the others, so
+they hear a third as many epochs of it; in the paper they have as many epochs, three times the
+updates. Here both rows have three times the updates: 24 epochs of speech, 8 of augmented speech.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.ablation import Ablation, Claim
+from experiments.ablation_zaidi import STEPS
+from experiments.evaluation import Evaluation
+from experiments.experiment import RUNS
+from experiments.zaidi import COPIES, as_long, at_lambda, rows
+from experiments.zaidi_multi30k import RECIPE
+
+ANY = Path()
+LONG = replace(RECIPE, first=replace(RECIPE.first, epochs=8 * COPIES))
+OF = rows(LONG)
+FIRST = {f"{name}_long": OF[name] for name in ("mma", "mma_aug")}
+FIRST = {name: replace(first, run=first.run.with_name(name)) for name, first in FIRST.items()}
+LATER = {
+    name: at_lambda(first, as_long(LONG, LONG.second, name.removesuffix("_long")), 0.1)
+    for name, first in FIRST.items()
+}
+
+ABLATION = Ablation(
+    title="MMA for three times as many updates, on Multi30k-speech",
+    runs=RUNS / "ablation-multi30k",
+    answer="longer",
+    rows={
+        "asr": OF["asr"],
+        "mt": OF["mt"],
+        **FIRST,
+        **{later.run.name: later for later in LATER.values()},
+    },
+    table=tuple(FIRST),
+    baseline="mma_long",
+    seeds=(0, 1, 2),
+    claims=(
+        Claim(says="augmented speech helps", row="mma_aug_long", over="mma_long", published=2.58),
+    ),
+    curves={name: (later.run.name,) for name, later in LATER.items()},
+    evaluations=(Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY)),
+    own={later.run.name: STEPS for later in LATER.values()},
+)
