@@ -5,9 +5,10 @@ A piece that begins a word begins with `▁`, so a word is known to be over when
 
 import base64
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, pairwise
 from typing import Any, Self
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
@@ -69,7 +70,7 @@ def _train(lines: Sequence[str], config: VocabularyConfig) -> bytes:
         )
     model = io.BytesIO()
     SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
+        sentence_iterator=_once(lines),
         model_writer=model,
         model_type=config.kind,
         vocab_size=config.size,
@@ -85,6 +86,18 @@ def _train(lines: Sequence[str], config: VocabularyConfig) -> bytes:
         unk_id=UNK,
     )
     return model.getvalue()
+
+
+def _once(lines: Iterable[str]) -> Iterator[str]:
+    """Without passages that were there before, line for line, as in an augmented corpus.
+
+    SentencePiece looks for repeats across lines and takes the square of their length.
+    """
+    known: set[tuple[str, str]] = set()
+    for pair in pairwise(chain([""], lines)):
+        if pair not in known:
+            known.add(pair)
+            yield pair[1]
 
 
 def _pieces(processor: SentencePieceProcessor) -> tuple[str, ...]:

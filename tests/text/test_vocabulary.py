@@ -122,6 +122,14 @@ def test_the_same_lines_give_the_same_bytes(tmp_path):
     assert (tmp_path / "1/bpe.json").read_bytes() != (tmp_path / "1/unigram.json").read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_a_passage_that_is_there_twice_is_read_once(kind):
+    config = VocabularyConfig(kind=kind, size=120)
+    twice = learn([*ENGLISH, *ENGLISH, *GERMAN], config)
+    assert twice == learn([*ENGLISH, ENGLISH[0], *GERMAN], config)
+    assert twice != learn([*ENGLISH, *ENGLISH[::-1], *GERMAN], config)  # other neighbours count
+
+
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "subword_nmt"])
 def test_the_size_is_met_where_the_text_carries_it(kind):
     lines = real_lines("multi30k/train.de.gz", 1500)
