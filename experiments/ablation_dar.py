@@ -4,11 +4,10 @@
     simuljax ablate experiments/ablation_dar.py --list
     simuljax ablate experiments/ablation_dar.py --workers 4 --together 4 [--seeds 0]
 
-One H200: results/ablation-multi30k/dar has one seed of what is not in
-`experiments/ablation_zaidi.py` too. 48 runs, 10 of which are in that grid. Every variant of DAR is
-trained at lambda 0, then with 0.1. With 0.1 the rows of that grid without DAR came out at an AL of
-330 to 1,100 ms, and `dar` at 1,290 to 2,220: the curves scarcely overlap. Hence larger lambdas for
-`dar`, and smaller ones for `kd`.
+One H200: results/ablation-multi30k/dar. 48 runs, 10 of which are in `experiments/ablation_zaidi.py`
+too. Every variant of DAR is trained at lambda 0, then with 0.1. With 0.1 the rows of that grid
+without DAR came out at an AL of 330 to 1,100 ms, and `dar` at 1,290 to 2,220: the curves scarcely
+overlap. Hence larger lambdas for `dar`, and smaller ones for `kd`.
 
 The weight is 0.01 in the paper's table; the paper also names a grid of 0.05 to 0.5. Rows that
 differ in the weights of losses are trained together; temperature and matching are compiled in.
