@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from data_pipelines import contents
 from data_pipelines import plan as plans
 from data_pipelines.batches import (
     Batches,
@@ -53,6 +54,11 @@ class Corpus:
     text: Path | None = None  # a corpus of text, for the text branch
     text_per_speech: float = 1.0  # batches
     held: Literal["disk", "device"] = "disk"  # where examples wait; device: one device only
+
+    def tables(self) -> dict[str, tuple[Path, str]]:
+        """What is learnt from: corpora and their splits."""
+        told = {"train": (self.directory, self.train), "valid": (self.directory, self.valid)}
+        return told if self.text is None else told | {"text": (self.text, self.train)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +117,7 @@ def feed(
 
 def settle(corpus: Corpus, run: Path) -> None:
     """Writes the run's vocabularies and feature statistics, unless they are there."""
+    contents.check(run, corpus.tables())
     if all((run / name).exists() for name in (SOURCE_FILE, TARGET_FILE, FEATURES_FILE)):
         return
     split = open_corpus(corpus.directory)[corpus.train]
@@ -118,6 +125,7 @@ def settle(corpus: Corpus, run: Path) -> None:
         raise CorpusError(f"{corpus.directory} has no example in its split {corpus.train!r}")
     vocabularies = _vocabularies(corpus, split)
     run.mkdir(parents=True, exist_ok=True)
+    contents.keep(run, corpus.tables())
     save_features(run / FEATURES_FILE, _heard(corpus, split))
     vocabularies.source.save(run / SOURCE_FILE)
     vocabularies.target.save(run / TARGET_FILE)

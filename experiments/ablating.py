@@ -45,7 +45,7 @@ from experiments.standing import (
     to_evaluate,
 )
 from experiments.submitting import Jobs, Process
-from experiments.working import FAILED, Stage, is_locked, work
+from experiments.working import FAILED, Stage, check_all_data, is_locked, work
 from simuljax.train.console import duration
 
 OUTPUT = "output.log"
@@ -115,6 +115,7 @@ def ablate(chosen: Grid, ablation: Ablation) -> None:
     elif chosen.only:
         work([the_one(runs, name) for name in chosen.only], ablation, chosen.stage)
     else:
+        check_all_data(runs, ablation)
         if not chosen.report:
             work_all(chosen, ablation, part)
         answer(chosen, ablation, runs)

@@ -7,7 +7,7 @@
 
 In `experiments/ablation_zaidi.py` rows with augmented speech have as many updates as the others, so
 they hear a third as many epochs of it; the paper names one number of epochs, which would be three
-times the updates. Here both rows have three times the updates: 24 epochs of speech, 8 of augmented speech.
+times the updates. Here both rows have that: 24 epochs of speech, 8 of augmented speech.
 """
 
 from dataclasses import replace

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import tyro
 from tqdm import tqdm
 
+from data_pipelines.contents import digest
 from experiments.asking import check, check_effects
 from experiments.cascading import Cascading, cascading
 from experiments.evaluation import Evaluation, points
@@ -29,8 +30,8 @@ from simuljax.eval.records import record_line
 from simuljax.eval.scores import average_runs
 from simuljax.run import Run, learnt, open_run
 
-FREE = ("run", "name", "frames", "repeats", "steps")
-SCORES = "scores.json"
+FREE = ("run", "name", "frames", "repeats", "steps", "data")
+SCORES, CONFIG = "scores.json", "config.json"
 DIGITS = {"BLEU": 2, "AP": 3}
 SHOWN = ("BLEU", "AL", "LAAL", "AP", "DAL", "ATD")
 
@@ -104,7 +105,7 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
     alone = Translating(run=run, trained=trained, examples=spoken(run, chosen), chosen=chosen)
     translating = cascading(alone) if chosen.then else alone
     steps = translating.steps if isinstance(translating, Cascading) else list(trained.steps)
-    begin(chosen, steps)
+    begin(chosen, steps, Path(run.told["corpus"]["directory"]))
     passes = chosen.repeats if chosen.mode == "live" else 1
     logs = [LOG, *(f"instances-{i}.log" for i in range(2, passes + 1))]
     runs = [translated(translating, chosen.folder / log) for log in logs]
@@ -116,11 +117,24 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
     return scores
 
 
-def begin(chosen: Evaluation, steps: list[int]) -> None:
+def check_data(chosen: Evaluation, corpus: Path) -> str | None:
+    """A digest of the split, if what is in the folder already, if anything, is of the same."""
+    path, there = chosen.folder / CONFIG, digest(chosen.corpus or corpus, chosen.split)
+    kept = document.read(path).get("data") if path.exists() else None  # old ones do not say
+    if None not in (kept, there) and kept != there:
+        raise ExperimentError(
+            f"{chosen.folder} is of another {chosen.split} than {chosen.corpus or corpus} holds "
+            "now: give this one a --name, or remove that directory"
+        )
+    return there
+
+
+def begin(chosen: Evaluation, steps: list[int], corpus: Path) -> None:
     """Makes sure that what is in the folder already is of this evaluation, or makes the folder."""
-    folder, what = chosen.folder, document.to_json(chosen) | {"steps": steps}
+    data = check_data(chosen, corpus)
+    folder, what = chosen.folder, document.to_json(chosen) | {"steps": steps, "data": data}
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "config.json"
+    path = folder / CONFIG
     if path.exists():
         usual: Any = document.to_json(Evaluation(run=chosen.run))  # settings younger than the log
         old = usual | document.read(path)

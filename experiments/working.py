@@ -13,10 +13,11 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
+from data_pipelines import contents
 from experiments.ablation import Ablation, Planned, evaluations_of
 from experiments.diagnosing import diagnose
 from experiments.energy import SPENT, measured
-from experiments.evaluating import SCORES, evaluate
+from experiments.evaluating import SCORES, check_data, evaluate
 from experiments.evaluation import Evaluation
 from experiments.experiment import ExperimentError
 from experiments.training import compile_together, train, train_together
@@ -115,6 +116,15 @@ def decides_by_itself(run: Planned, way: Evaluation) -> bool:
 def lacking(run: Planned, ablation: Ablation) -> list[Evaluation]:
     """The evaluations of a run that have no result yet."""
     return [way for way in evaluations_of(run, ablation) if not is_evaluated(way)]
+
+
+def check_all_data(runs: Sequence[Planned], ablation: Ablation) -> None:
+    """Refuses a grid whose runs were trained or evaluated on what its corpora no longer hold."""
+    for run in runs:
+        corpus = run.experiment.corpus
+        contents.check(run.experiment.run, corpus.tables())
+        for way in evaluations_of(run, ablation):
+            check_data(way, corpus.directory)
 
 
 def is_evaluated(way: Evaluation) -> bool:

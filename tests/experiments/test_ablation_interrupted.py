@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from data_pipelines import contents
+from data_pipelines.utterance import CorpusError
 from experiments import evaluating, working
 from experiments.ablating import Grid, Working, ablate, collect
-from experiments.ablation import Planned, load_ablation, plan
+from experiments.ablation import Planned, evaluations_of, load_ablation, plan
 from experiments.ablation_report import spent_of, write_answer
 from experiments.energy import SPENT
 from experiments.evaluation import Evaluation
@@ -161,10 +163,10 @@ def test_what_was_killed_before_it_noted_its_time_has_a_page(corpus, tmp_path):
 
 def test_what_is_evaluated_anew_is_not_done_yet(tmp_path):
     way = Evaluation(run=tmp_path / "run", mode="offline")
-    evaluating.begin(way, [100])
+    evaluating.begin(way, [100], tmp_path)
     write_scores(way)
     (way.folder / "instances.log").write_text("")
-    evaluating.begin(way, [200])
+    evaluating.begin(way, [200], tmp_path)
     assert [path.name for path in way.folder.iterdir()] == ["config.json"]
 
 
@@ -221,3 +223,27 @@ def test_a_run_that_did_not_fit_says_what_to_ask_for(corpus, tmp_path):
     collect([Working(task=Task(runs=[one], stage="train"), process=process)])
     said = (one.experiment.run / FAILED).read_text().splitlines()
     assert said[-1] == "the device's memory ran out: ask for fewer --together or --workers"
+
+
+def test_a_corpus_that_was_built_anew_from_other_texts_is_refused(corpus, tmp_path):
+    ablation, runs = all_trained(corpus, tmp_path / "runs")
+    one = next(run for run in runs if run.row in ablation.table)
+    (corpus / "train.tsv").write_text("as it was")
+    contents.keep(one.experiment.run, one.experiment.corpus.tables())
+    working.check_all_data(runs, ablation)
+    (corpus / "train.tsv").write_text("of other texts")
+    with pytest.raises(CorpusError, match=f"{one.name} has learnt from another train"):
+        working.check_all_data(runs, ablation)
+
+
+def test_scores_of_another_split_are_refused(corpus, tmp_path):
+    ablation, runs = all_trained(corpus, tmp_path / "runs")
+    way = evaluations_of(next(run for run in runs if run.row in ablation.table), ablation)[0]
+    (corpus / "test.tsv").write_text("as it was")
+    evaluating.begin(way, [4], corpus)
+    working.check_all_data(runs, ablation)
+    (corpus / "test.tsv").write_text("of other texts")
+    with pytest.raises(ExperimentError, match=r"is of another test than .* holds now"):
+        working.check_all_data(runs, ablation)
+    with pytest.raises(ExperimentError, match="--name"):
+        evaluating.begin(way, [4], corpus)
