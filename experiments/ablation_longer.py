@@ -7,12 +7,14 @@
 
 In `experiments/ablation_zaidi.py` rows with augmented speech have as many updates as the others, so
 they hear a third as many epochs of it; the paper names one number of epochs, which would be three
-times the updates. Here both rows have that: 24 epochs of speech, 8 of augmented speech.
+times the updates. Here both rows have that: 24 epochs of speech, 8 of augmented speech. Heard in
+natural voices too, where data/multi30k-kokoro is there (`experiments/ablation_voices.py`).
 """
 
 from dataclasses import replace
 from pathlib import Path
 
+from experiments import ablation_voices
 from experiments.ablation import Ablation, Claim
 from experiments.ablation_zaidi import STEPS
 from experiments.evaluation import Evaluation
@@ -21,6 +23,8 @@ from experiments.zaidi import COPIES, as_long, at_lambda, rows
 from experiments.zaidi_multi30k import RECIPE
 
 ANY = Path()
+THERE = (ablation_voices.NATURAL / "summary.json").exists()
+NATURAL = ablation_voices.ABLATION.evaluations if THERE else ()
 LONG = replace(RECIPE, first=replace(RECIPE.first, epochs=8 * COPIES))
 OF = rows(LONG)
 FIRST = {f"{name}_long": OF[name] for name in ("mma", "mma_aug")}
@@ -47,6 +51,6 @@ ABLATION = Ablation(
         Claim(says="augmented speech helps", row="mma_aug_long", over="mma_long", published=2.58),
     ),
     curves={name: (later.run.name,) for name, later in LATER.items()},
-    evaluations=(Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY)),
+    evaluations=(Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY), *NATURAL),
     own={later.run.name: STEPS for later in LATER.values()},
 )
