@@ -137,6 +137,9 @@ class Member:
             loss = 1.0 - values.get(f"{branch}_accuracy", math.nan)
         else:
             loss = values.get(f"{branch}_nll", math.nan)
+        if self.training.best_by == "loss_and_latency":
+            weights, terms = self.weights(step), (f"{branch}_latency", f"{branch}_variance")
+            loss += sum(weights[term] * values[term] for term in terms if term in values)
         self.watch.see(loss)
         return loss
 

@@ -28,7 +28,7 @@ class Training:
     log_every: int = 50  # updates
     validate_every: int = 1_000  # and after the last update
     patience: int | None = None  # validations without a better one before the run (or phase) ends
-    best_by: Literal["loss", "accuracy"] = "loss"  # of a validation; accuracy: of tokens
+    best_by: Literal["loss", "accuracy", "loss_and_latency"] = "loss"  # of a validation
     keep_last: int = 3
     keep_best: int = 5
     keep_every: int | None = None  # updates; saved and kept beside those of validations

@@ -160,14 +160,21 @@ def test_the_best_is_that_of_the_phase(go, tmp_path):
     assert set(checkpoints.steps()) & {2, 4}  # the best of the phase before stays
 
 
-@pytest.mark.parametrize("by", ["loss", "accuracy"])
-def test_the_best_is_by_the_loss_or_by_the_tokens_that_are_right(go, tmp_path, by):
+@pytest.mark.parametrize("by", ["loss", "accuracy", "loss_and_latency"])
+def test_the_best_is_by_the_loss_the_tokens_that_are_right_or_latency_too(go, tmp_path, by):
     go(tmp_path, updates=8, validate_every=2, keep_last=4, best_by=by)
-    seen = values(tmp_path, "valid")
-    scores = {
-        step: -value["mt_nll"] if by == "loss" else value["mt_accuracy"] - 1.0
-        for step, value in seen.items()
-    }
+    measure = {
+        "loss": lambda value: -value["mt_nll"],
+        "accuracy": lambda value: value["mt_accuracy"] - 1.0,
+        "loss_and_latency": lambda value: (
+            -value["mt_nll"]
+            - weights["mt_latency"] * value["mt_latency"]
+            - weights["mt_variance"] * value["mt_variance"]
+        ),
+    }[by]
+    weights = runs.training().objective.joint.weights()
+    assert weights["mt_latency"]
+    scores = {step: measure(value) for step, value in values(tmp_path, "valid").items()}
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     assert {step: checkpoints.seal(step).score for step in scores} == pytest.approx(scores)
     assert checkpoints.best() == max(scores, key=lambda step: (scores[step], -step))
