@@ -58,7 +58,11 @@ class Setting:
 
     def spread(self, score: str) -> Spread:
         """Of a score over the seeds."""
-        return Spread.of(float(each.scores[score]) for each in self.by_seed.values())
+        return Spread.of(self.values(score))
+
+    def values(self, score: str) -> list[float]:
+        """Of a score, one a seed."""
+        return [float(each.scores[score]) for each in self.by_seed.values()]
 
     @property
     def is_streamed(self) -> bool:
@@ -93,6 +97,7 @@ class Setting:
             latency_ms=Spread.of(times).mean,
             quality=self.spread("BLEU").mean,
             label=self.label,
+            seeds=tuple(zip(times, self.values("BLEU"), strict=True)),
         )
 
     def took_ms(self, latency: Latency) -> float:

@@ -28,6 +28,10 @@ BASE = (
     "BLEU with the whole source there; the share is of the best from text. Where the baseline's is "
     f"below {ENOUGH:.0%}, it does not translate well enough to conclude anything from its rows."
 )
+CAPTION = (
+    "A line a row, through what no sooner point beats, and from each of its points, a mean, thin "
+    "ones to the seeds; up and to the left is better."
+)
 CLOCKED = (
     "Milliseconds, on the utterances that were played, one after the other with the clock running: "
     "by what had been heard, and with everything that was computed until then (SimulEval's count)."
@@ -184,7 +188,8 @@ def runs_table(rows: Sequence[Row]) -> Table:
 def markdown(title: str, made: Sequence[Table], command: str, figure: Path | None) -> str:
     """The whole as Markdown, the figure beside it."""
     parts = [f"# {title}", f"    {command}"]
-    parts += [f"![Quality against latency, a line a row]({figure.name})"] if figure else []
+    if figure is not None:
+        parts += [f"![Quality against latency, a line a row]({figure.name})", CAPTION]
     return "\n\n".join([*parts, *(table.markdown() for table in made)])
 
 
@@ -192,8 +197,8 @@ def page(title: str, made: Sequence[Table], command: str, figure: Path | None) -
     """The whole as one HTML file."""
     parts = [f'<p class="note"><code>{escape(command)}</code></p>']
     if figure is not None:
-        told = "A line a row, through what no sooner point beats; up and to the left is better."
-        parts.append(f"<figure>{image(figure, told)}<figcaption>{told}</figcaption></figure>")
+        drawn = image(figure, CAPTION)
+        parts.append(f"<figure>{drawn}<figcaption>{CAPTION}</figcaption></figure>")
     return shell(title, "".join([*parts, *(table.html() for table in made)]))
 
 

@@ -5,7 +5,7 @@ Latency is milliseconds and less is better; quality is BLEU or the like and more
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
@@ -19,6 +19,7 @@ class Point:
     latency_ms: float
     quality: float
     label: str = ""  # of the setting: "k=3", "lambda=0.1"
+    seeds: tuple[tuple[float, float], ...] = field(default=(), compare=False)  # of a mean
 
 
 def regime(latency_ms: float) -> Regime:

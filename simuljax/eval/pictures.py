@@ -56,6 +56,8 @@ def draw_curves(
 ) -> Path:
     """Quality against latency, with the regimes; settings are written beside few points.
 
+    From a point that is a mean over seeds a thin line goes to each of them.
+
     Args:
         systems: The points of every line.
         path: The picture to write.
@@ -81,7 +83,7 @@ def draw_curves(
     for i, (name, curve) in enumerate(systems.items()):
         _draw_curve(axes, name, curve, i, labelled=labelled, through=through)
         _draw_aware(axes, aware.get(name, ()), i, through)
-    x = [point.latency_ms for point in points]
+    x = [at for p in points for at in (p.latency_ms, *(seed[0] for seed in p.seeds))]
     margin = 0.08 * (max(x) - min(x)) or 0.1 * max(abs(x[0]), 1)
     axes.set_xlim(min(x) - margin, max(x) + margin)
     for i, name in enumerate(systems):
@@ -200,6 +202,10 @@ def _draw_curve(
         curve = through(curve)
     x, y = _coordinates(curve)
     axes.plot(x, y, color=colour, marker=marker, markersize=6, linewidth=1.8, label=name)
+    for point in curve:
+        for seed in point.seeds:
+            ends = zip((point.latency_ms, point.quality), seed, strict=True)
+            axes.plot(*ends, color=colour, linewidth=0.8, alpha=0.6, label="_seed")
     for point in curve if labelled else []:
         axes.annotate(
             point.label,

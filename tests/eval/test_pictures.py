@@ -51,6 +51,16 @@ def test_curves(tmp_path, figures):
         pictures.draw_curves({"a": []}, tmp_path / "none.png")
 
 
+def test_the_seeds_of_a_mean_are_shown(tmp_path, figures):
+    mean = Point(latency_ms=1000, quality=20, seeds=((400, 15), (1600, 25)))
+    pictures.draw_curves({"a": [mean]}, tmp_path / "curves.png")
+    (axes,) = figures[0].axes
+    thin = [line.get_xydata().tolist() for line in axes.lines if line.get_label() == "_seed"]
+    assert thin == [[[1000, 20], [400, 15]], [[1000, 20], [1600, 25]]]
+    left, right = axes.get_xlim()
+    assert left < 400 and right > 1600
+
+
 def test_curves_with_computation_and_offline(tmp_path, figures):
     aware = [Point(latency_ms=p.latency_ms + 900, quality=p.quality) for p in POINTS]
     path = tmp_path / "curves.png"
