@@ -1,6 +1,6 @@
 """The rows of `ablation_zaidi` on natural voices: nobody they were trained on sounds like these.
 
-    simuljax prepare manifest --from multi30k_kokoro --to data/multi30k-kokoro
+    simuljax prepare multi30k-speech --from SPEECH --translations TEXT --to data/multi30k-kokoro
     simuljax ablate experiments/ablation_voices.py
 
 After `experiments/ablation_zaidi.py`, whose runs these are: nothing is trained here, and the first
