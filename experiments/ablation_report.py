@@ -11,7 +11,8 @@ from experiments.diagnosing import Diagnosis, diagnosed
 from experiments.energy import GRAMS_PER_KWH, SPENT
 from experiments.evaluating import SCORES
 from experiments.experiment import ExperimentError
-from experiments.standing import state_of
+from experiments.standing import is_trained, state_of
+from experiments.working import lacking
 from simuljax import document
 from simuljax.eval.ablation import Row, Setting, Spread, compare, same_test, share_of_text
 from simuljax.eval.ablation_page import ENOUGH, Table, markdown, page, tables
@@ -109,12 +110,20 @@ def _judged(found: Interval) -> tuple[str, str, str]:
 
 def absent_table(ablation: Ablation, runs: list[Planned]) -> list[Table]:
     """What the grid asks for and nobody has run, or not to its end."""
-    lacking: dict[str, list[str]] = {}
+    absent: dict[tuple[str, str], list[str]] = {}
     for run in runs:
         if run.seed is not None and state_of(run, ablation) != "done":
-            lacking.setdefault(run.row, []).append(str(run.seed))
-    body = tuple((row, ", ".join(seeds)) for row, seeds in lacking.items())
-    return [Table(title="Not run", heads=("row", "seeds"), rows=body)] if body else []
+            absent.setdefault((run.row, _lacking(run, ablation)), []).append(str(run.seed))
+    body = tuple((row, ", ".join(seeds), ways) for (row, ways), seeds in absent.items())
+    heads = ("row", "seeds", "evaluations")
+    return [Table(title="Not run", heads=heads, rows=body)] if body else []
+
+
+def _lacking(run: Planned, ablation: Ablation) -> str:
+    """Which evaluations have no result."""
+    left = lacking(run, ablation)
+    partly = is_trained(run) and len(left) < len(evaluations_of(run, ablation))
+    return ", ".join(way.folder.name for way in left) if partly else "all"
 
 
 def _points(difference: float | None) -> str:

@@ -1,7 +1,7 @@
 """An ablation as a page and as Markdown: the same tables, each number with where it comes from."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from simuljax.eval.ablation import (
     Against,
     AtEqualLatency,
     Row,
+    Setting,
     at_equal_latency,
     compare,
     share_of_text,
@@ -120,17 +121,21 @@ def scores_table(rows: Sequence[Row]) -> Table:
     """Quality and latency of every setting of every row."""
     names = ("BLEU", "AL", "LAAL", "DAL")
     body = [
-        (row.name, name, *(str(setting.spread(score)) for score in names), _cost(row))
+        (row.name, name, str(len(setting.by_seed)), *_spreads(setting, names), _cost(row))
         for row in rows
         for name, setting in row.settings.items()
     ]
     return Table(
         title="Quality and latency",
-        heads=("row", "evaluation", *names, "training"),
+        heads=("row", "evaluation", "seeds", *names, "training"),
         rows=tuple(body),
         note="Means over seeds ± the standard deviation of a seed. Latencies are in "
         "milliseconds, those of text in words.",
     )
+
+
+def _spreads(setting: Setting, names: Sequence[str]) -> Iterator[str]:
+    return (str(setting.spread(name)) for name in names)
 
 
 def difference_table(against: Sequence[Against]) -> Table:

@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -132,19 +133,30 @@ def test_rows_that_were_not_run_leave_claims_open(grid, tmp_path):
     assert "| the same is better | - | - | - | not run |" in told
 
 
-def test_what_was_not_run_is_listed(grid, tmp_path):
+def test_what_was_not_run_is_listed(grid):
     ablation, runs = grid
-    scores = runs[-1].experiment.run / "eval" / "test-speech-offline" / "scores.json"
+    last = runs[-1]
     for run in runs:
         (run.experiment.run / ENDED).touch()
-    write_answer(ablation, runs, "simuljax ablate question.py")
-    readme = tmp_path / "runs" / "question" / "answer" / "README.md"
-    assert "Not run" not in readme.read_text()
-    scores.unlink()
-    write_answer(ablation, runs, "simuljax ablate question.py")
-    assert (
-        f"### Not run\n\n| row | seeds |\n| --- | --- |\n| {runs[-1].row} |" in readme.read_text()
-    )
+    assert "Not run" not in answer_to(ablation, runs)
+    (last.experiment.run / "eval" / "test-speech-offline" / "scores.json").unlink()
+    heads = "### Not run\n\n| row | seeds | evaluations |\n| --- | --- | --- |\n"
+    assert f"{heads}| {last.row} | {last.seed} | all |" in answer_to(ablation, runs)
+
+
+def test_what_was_evaluated_in_part_is_a_mean_of_fewer_seeds(grid):
+    ablation, runs = grid
+    last = runs[-1]
+    read = Evaluation(run=Path(), branch="text", mode="offline")
+    ablation = dataclasses.replace(ablation, evaluations=(*ablation.evaluations, read))
+    for number, run in enumerate(runs):
+        pretend(run, number, "text")
+        (run.experiment.run / ENDED).touch()
+    shutil.rmtree(last.experiment.run / "eval" / "test-text-offline")
+    told = answer_to(ablation, runs)
+    assert f"| {last.row} | {last.seed} | test-text-offline |" in told
+    assert f"| {last.row} | test-speech-offline | 2 | " in told
+    assert f"| {last.row} | test-text-offline | 1 | " in told
 
 
 def test_a_curve_of_one_training_serves_many_latencies():
