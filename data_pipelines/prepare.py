@@ -18,6 +18,7 @@ from data_pipelines.builder import CorpusBuilder, plan_shards, reports, write_sh
 from data_pipelines.corpora import Corpus
 from data_pipelines.moments import feature_record
 from data_pipelines.prepared import (
+    SKIPPED,
     STATISTICS,
     SUMMARY,
     PreparedCorpus,
@@ -131,7 +132,7 @@ def _finish(
         *listing.skipped,
         *(s for parts in results.values() for p in parts for s in p.skipped),
     ]
-    (to / "skipped.tsv").write_text(skip_table(skipped), encoding="utf-8")
+    (to / SKIPPED).write_text(skip_table(skipped), encoding="utf-8")
     for stray in (path for path in to.glob(".*") if path.is_file()):
         stray.unlink()
     summary = summarise(results, skipped, wanted.described())

@@ -15,6 +15,7 @@ COUNTS = ("samples", "words", "phonemes")
 COLUMNS = (*COUNTS, "id", "speaker", "transcript", "translation")
 METADATA = ("dataset_info.json", "features.json")  # of TFDS
 SUMMARY, STATISTICS = "summary.json", "statistics.json"  # the summary comes last: it means done
+SKIPPED = "skipped.tsv"
 
 
 @dataclass(frozen=True, kw_only=True)

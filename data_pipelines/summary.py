@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from data_pipelines.prepared import COLUMNS
+from data_pipelines.prepared import COLUMNS, SKIPPED
 from data_pipelines.shard import ShardReport
 from data_pipelines.utterance import Skip
 from simuljax.audio import RATE
@@ -49,13 +49,14 @@ def skip_table(skips: Iterable[Skip]) -> str:
 
 def describe(summary: Mapping[str, Any]) -> str:
     """The summary for people."""
-    lines = ["  split            sentences     hours  speakers  timed words   skipped"]
+    lines = ["  split            sentences     hours  speakers  timed words"]
     for split, numbers in summary["splits"].items():
         lines.append(
             f"  {split:15s} {numbers['sentences']:10,d} {numbers['hours']:9.2f} "
-            f"{numbers['speakers']:9,d} {numbers['timed_words']:12,d} {numbers['skipped']:9,d}"
+            f"{numbers['speakers']:9,d} {numbers['timed_words']:12,d}"
         )
-    for what, counts in (("left out", summary["skipped"]), ("changed", summary["changed"])):
+    left_out, changed = summary["skipped"], summary["changed"]
+    for what, counts in ((f"left out ({SKIPPED})", left_out), ("changed", changed)):
         if counts:
             lines.append(f"  {what}: " + ", ".join(f"{n:,} {why}" for why, n in counts.items()))
     return "\n".join(lines)
