@@ -201,7 +201,8 @@ def _draw_curve(
         axes.plot(x, y, marker, color=colour, markersize=4, alpha=0.35, label="_all")
         curve = through(curve)
     x, y = _coordinates(curve)
-    axes.plot(x, y, color=colour, marker=marker, markersize=6, linewidth=1.8, label=name)
+    line = "-" if place < len(COLOURS) else "-."
+    axes.plot(x, y, line, color=colour, marker=marker, markersize=6, linewidth=1.8, label=name)
     for point in curve:
         for seed in point.seeds:
             ends = zip((point.latency_ms, point.quality), seed, strict=True)
