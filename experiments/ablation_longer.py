@@ -9,13 +9,11 @@ One H200, in part: results/ablation-multi30k/longer. Rows of `experiments/ablati
 gain when their 8 epochs are over, and those with augmented speech hear a third as many epochs of
 it; the paper names one number of epochs, which would be three times the updates. Here all rows have
 that: 24 epochs of speech, 8 of augmented speech (once data/multi30k-speech-augmented is there).
-Heard in natural voices too, where data/multi30k-kokoro is there (`experiments/ablation_voices.py`).
 """
 
 from dataclasses import replace
 from pathlib import Path
 
-from experiments import ablation_voices
 from experiments.ablation import Ablation, Claim
 from experiments.ablation_zaidi import IS_AUGMENTED, STEPS
 from experiments.evaluation import Evaluation
@@ -24,13 +22,12 @@ from experiments.zaidi import COPIES, as_long, at_lambda, rows
 from experiments.zaidi_multi30k import RECIPE
 
 ANY = Path()
-THERE = (ablation_voices.NATURAL / "summary.json").exists()
-NATURAL = ablation_voices.ABLATION.evaluations if THERE else ()
 LONG = replace(RECIPE, first=replace(RECIPE.first, epochs=8 * COPIES))
 OF = rows(LONG)
 LONGER = ("mma", "dar") + (("mma_aug",) if IS_AUGMENTED else ())
-FIRST = {f"{name}_long": OF[name] for name in LONGER}
-FIRST = {name: replace(first, run=first.run.with_name(name)) for name, first in FIRST.items()}
+FIRST = {
+    f"{name}_long": replace(OF[name], run=OF[name].run.with_name(f"{name}_long")) for name in LONGER
+}
 LATER = {
     name: at_lambda(first, as_long(LONG, LONG.second, name.removesuffix("_long")), 0.1)
     for name, first in FIRST.items()
@@ -60,6 +57,6 @@ ABLATION = Ablation(
     seeds=(0, 1, 2),
     claims=(HELP, AUGMENTED) if IS_AUGMENTED else (HELP,),
     curves={name: (later.run.name,) for name, later in LATER.items()},
-    evaluations=(Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY), *NATURAL),
+    evaluations=(Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY)),
     own={later.run.name: STEPS for later in LATER.values()},
 )

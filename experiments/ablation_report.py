@@ -156,12 +156,14 @@ def evaluated(run: Planned, ablation: Ablation) -> dict[str, Evaluated]:
     the grid its row.
     """
     directory = run.experiment.run
-    if not list(directory.glob(f"eval/*/{SCORES}")):
+    done = {scores.parent.name for scores in directory.glob(f"eval/*/{SCORES}")}
+    if not done:
         return {}
     rows = {need.experiment.run: Path(need.row) for need in run.needs}
     asked = {
         way.folder.name: replace(way, then=way.then and rows.get(way.then, way.then)).folder.name
         for way in evaluations_of(run, ablation)
+        if way.folder.name in done
     }
     return {asked[each.name]: each for each in gather([directory]) if each.name in asked}
 

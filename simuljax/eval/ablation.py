@@ -144,6 +144,20 @@ class Row:
     minutes: Spread | None = None  # of training
     kilojoules: Spread | None = None
 
+    @property
+    def seeds(self) -> list[int]:
+        """Of any of its settings."""
+        return sorted({seed for setting in self.settings.values() for seed in setting.by_seed})
+
+    def of_seed(self, seed: int) -> "Row":
+        """What one seed says."""
+        own = {
+            name: Setting(name=name, by_seed={seed: setting.by_seed[seed]})
+            for name, setting in self.settings.items()
+            if seed in setting.by_seed
+        }
+        return Row(name=self.name, settings=own)
+
     def streamed(self, computation: Computation) -> list[Setting]:
         """Settings with a latency; what was played for the clock is there for that, if others are.
 

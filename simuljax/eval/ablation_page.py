@@ -33,6 +33,7 @@ CAPTION = (
     "A line a row, through what no sooner point beats, and from each of its points, a mean, thin "
     "ones to the seeds; up and to the left is better."
 )
+BY_SEED = "As above, of a seed's own points: a mean of seeds can be where none of them is."
 CLOCKED = (
     "Milliseconds, on the utterances that were played, one after the other with the clock running: "
     "by what had been heard, and with everything that was computed until then (SimulEval's count)."
@@ -82,6 +83,7 @@ def tables(rows: Sequence[Row], baseline: Row, latency: Latency = "AL") -> list[
         clock_table(rows),
         difference_table(against),
         equal_table(equal, latency),
+        seeds_table(rows, baseline, latency),
         runs_table(rows),
     ]
     return [table for table in made if table.rows]
@@ -158,19 +160,40 @@ def equal_table(equal: Sequence[AtEqualLatency], latency: Latency) -> Table:
     body = []
     for found in equal:
         gains = [
-            f"{new.quality - old.quality:+.1f} at {old.latency_ms:.0f} ms"
+            (old.latency_ms, new.quality - old.quality)
             for old, new in found.no_later
             if new is not None
         ]
-        between = [f"{difference:+.1f} at {place:.0f} ms" for place, difference in found.between]
         area = "-" if math.isnan(found.area) else f"{found.area:.3f}"
-        body.append((found.row, "; ".join(gains) or "-", "; ".join(between) or "-", area))
+        body.append((found.row, _differences(gains), _differences(found.between), area))
     return Table(
         title=f"At equal {latency}",
         heads=("row", "no later", "between", "area"),
         rows=tuple(body),
         note=EQUAL,
     )
+
+
+def seeds_table(rows: Sequence[Row], baseline: Row, latency: Latency) -> Table:
+    """Each seed's curve against that of the same seed of the baseline, where there are several."""
+    body = []
+    for row in rows:
+        seeds = sorted({*row.seeds} & {*baseline.seeds})
+        for seed in seeds if len(seeds) > 1 else []:
+            found = at_equal_latency(row.of_seed(seed), baseline.of_seed(seed), latency)
+            if found and found.between:
+                body.append((row.name, str(seed), _differences(found.between)))
+    return Table(
+        title=f"At equal {latency}, seed by seed",
+        heads=("row", "seed", "between"),
+        rows=tuple(body),
+        note=BY_SEED,
+    )
+
+
+def _differences(found: Sequence[tuple[float, float]]) -> str:
+    """(Latency, difference in quality), as a cell has them."""
+    return "; ".join(f"{points:+.1f} at {place:.0f} ms" for place, points in found) or "-"
 
 
 def runs_table(rows: Sequence[Row]) -> Table:

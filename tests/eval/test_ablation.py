@@ -111,6 +111,22 @@ def test_curves_are_compared_at_equal_latency(rows):
     assert [new for _, new in late.no_later] == [None, None], "nothing of it is early enough"
 
 
+def test_seeds_are_compared_each_with_its_own():
+    early, late = row("a", 0.5, seeds=(0,)), row("a", 0.5, delays=(800.0, 1400.0), seeds=(1,))
+    both = {**early.settings, **late.settings}  # no setting has both seeds
+    base, better = Row(name="a", settings=both), row("b", 0.8)
+    (table,) = [each for each in tables([base, better], base) if each.title.endswith("by seed")]
+    assert [cells[:2] for cells in table.rows] == [("b", "0"), ("b", "1")]
+    for seed, (_, _, between) in enumerate(table.rows):
+        alone = at_equal_latency(better.of_seed(seed), base.of_seed(seed), "AL")
+        assert alone is not None
+        told = [f"{points:+.1f} at {place:.0f} ms" for place, points in alone.between]
+        assert between == "; ".join(told) and len(told) == 5
+    assert base.of_seed(0).settings.keys() == early.settings.keys()
+    one = tables([base.of_seed(0), better.of_seed(0)], base.of_seed(0))
+    assert not [each for each in one if each.title.endswith("by seed")]
+
+
 def test_rows_of_other_tests_are_refused(rows):
     base = rows[0]
     same_test(rows)

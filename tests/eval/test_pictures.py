@@ -51,6 +51,16 @@ def test_curves(tmp_path, figures):
         pictures.draw_curves({"a": []}, tmp_path / "none.png")
 
 
+def test_when_colours_come_again_lines_are_others(tmp_path, figures):
+    many = {f"row {i}": POINTS for i in range(len(pictures.COLOURS) + 1)}
+    pictures.draw_curves(many, tmp_path / "curves.png")
+    lines = {line.get_label(): line for line in figures[0].axes[0].lines}
+    first, again = lines["row 0"], lines[f"row {len(pictures.COLOURS)}"]
+    assert first.get_color() == again.get_color()
+    assert first.get_linestyle() == lines["row 1"].get_linestyle() != again.get_linestyle()
+    assert first.get_marker() != again.get_marker()
+
+
 def test_the_seeds_of_a_mean_are_shown(tmp_path, figures):
     mean = Point(latency_ms=1000, quality=20, seeds=((400, 15), (1600, 25)))
     pictures.draw_curves({"a": [mean]}, tmp_path / "curves.png")

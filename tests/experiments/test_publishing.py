@@ -3,7 +3,6 @@
 import dataclasses
 import gzip
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -152,7 +151,7 @@ def test_what_was_evaluated_in_part_is_a_mean_of_fewer_seeds(grid):
     for number, run in enumerate(runs):
         pretend(run, number, "text")
         (run.experiment.run / ENDED).touch()
-    shutil.rmtree(last.experiment.run / "eval" / "test-text-offline")
+    (last.experiment.run / "eval" / "test-text-offline" / "scores.json").unlink()
     told = answer_to(ablation, runs)
     assert f"| {last.row} | {last.seed} | test-text-offline |" in told
     assert f"| {last.row} | test-speech-offline | 2 | " in told
