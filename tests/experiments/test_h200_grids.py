@@ -10,6 +10,7 @@ from experiments import (
     ablation_alignment,
     ablation_dar,
     ablation_decisions,
+    ablation_longer,
     ablation_ma,
     ablation_mboshi,
     ablation_zaidi,
@@ -24,6 +25,7 @@ GRIDS = {
     "alignment": ablation_alignment.ABLATION,
     "dar": ablation_dar.ABLATION,
     "decisions": ablation_decisions.ABLATION,
+    "longer": ablation_longer.ABLATION,
     **ablation_mboshi.ABLATIONS,
     **ablation_ma.ABLATIONS,
 }
@@ -51,7 +53,15 @@ def rows_of(runs: set[str]) -> set[str]:
 
 @pytest.mark.parametrize(
     ("grid", "count"),
-    {"dar": 48, "decisions": 18, "figures": 26, "clock": 18, "alone": 32, "helped": 33}.items(),
+    {
+        "dar": 48,
+        "decisions": 18,
+        "longer": 32,
+        "figures": 26,
+        "clock": 18,
+        "alone": 32,
+        "helped": 33,
+    }.items(),
 )
 def test_the_number_of_runs_is_that_of_the_docstring(names, grid, count):
     assert len(names[grid]) == count
@@ -64,6 +74,7 @@ def test_what_another_grid_has_trained_is_not_trained_again(names):
     assert rows_of(names["dar"] & names["zaidi"]) == donors | common | kd
     assert rows_of(names["dar"] & names["alignment"]) == donors | common
     assert rows_of(names["decisions"] & names["zaidi"]) == donors | kd
+    assert rows_of(names["longer"] & names["zaidi"]) == donors
     assert names["clock"] < names["figures"]
     assert not names["figures"] & names["zaidi"], "without a text branch there is another encoder"
 
@@ -110,6 +121,19 @@ def test_rows_with_augmented_speech_make_as_many_updates():
             assert other.corpus.directory == zaidi_multi30k.RECIPE.augmented
     paper = zaidi_must_c.EXPERIMENTS
     assert paper["mma_dar"].training.epochs == paper["dar"].training.epochs == 150
+
+
+def test_longer_rows_differ_from_short_ones_in_how_long_and_in_what_is_best(tmp_path):
+    (tmp_path / SUMMARY).write_text("{}")
+    short, long = zaidi_multi30k.EXPERIMENTS, ablation_longer.ABLATION
+    for row in long.table:
+        first, later = long.rows[row].training, long.rows[long.curves[row][0]].training
+        base = short[row.removesuffix("_long")].training
+        assert dataclasses.replace(first, epochs=base.epochs) == base
+        assert first.epochs == 3 * (base.epochs or 0)
+        assert later.best_by == "loss_and_latency"
+        assert later.objective.joint.latency > 0
+    assert together(long, 9, tmp_path) == [{"mma_long", "kd_long", "dar_long"}]
 
 
 def test_oracles_are_heard_as_they_end_and_never_live():
