@@ -23,7 +23,8 @@ ENOUGH = 0.6  # of a text branch's BLEU: with less, a baseline is no base for co
 TESTS = (
     "Differences to the baseline in BLEU, means over seeds: interval and p of a bootstrap (Koehn "
     "2004) that draws utterances and seeds, p of Student's test on sentence BLEU, an utterance's "
-    "mean over seeds. Of few seeds, such intervals are still too narrow."
+    "mean over seeds. Of few seeds, such intervals are still too narrow. The evaluation is the "
+    "same, the latency need not be: at equal latency, see below."
 )
 BASE = (
     "BLEU with the whole source there; the share is of the best from text. Where the baseline's is "
