@@ -81,7 +81,7 @@ class CommandTeacher:
 
 @dataclass(frozen=True, kw_only=True)
 class RunTeacher:
-    """A text translator that was trained here: `simuljax.teach`, in a process of its own.
+    """A text translator that was trained here: `simuljax.serve.teacher`, in a process of its own.
 
     The device is free again when it has answered, and is loaded and compiled once for all parts.
     """
@@ -124,7 +124,7 @@ class RunTeacher:
 
 
 def _teach(run: Path) -> list[str]:
-    return [sys.executable, "-m", "simuljax.teach", str(run)]
+    return [sys.executable, "-m", "simuljax.serve.teacher", str(run)]
 
 
 def teacher_of(given: str) -> Teacher:

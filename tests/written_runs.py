@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from simuljax import document
 from simuljax.audio import FeatureRecord, Features, Filterbank, Statistics, save_features
+from simuljax.config import document
 from simuljax.nn.monotonic import Monotonic
 from simuljax.text import Vocabulary, VocabularyConfig, learn
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE

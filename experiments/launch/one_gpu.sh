@@ -1,7 +1,7 @@
 #!/bin/bash
 # Grids beside each other on one GPU:
 #
-#     experiments/launch/one_gpu.sh TEXT experiments/ablation_zaidi.py experiments/ablation_dar.py
+#     experiments/launch/one_gpu.sh TEXT experiments/zaidi2022/table_3.py experiments/zaidi2022/dar.py
 #
 # TEXT holds Multi30k as its authors call it: train, val, test_2016_flickr, test_2017_flickr,
 # test_2017_mscoco and test_2018_flickr, each .en and .de. The names matter: they choose the voices,

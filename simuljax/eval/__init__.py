@@ -21,7 +21,7 @@ from simuljax.eval.latency import (
     length_adaptive_average_lagging,
     yaal,
 )
-from simuljax.eval.records import Record, RecordError, read_records, record_line, write_records
+from simuljax.eval.logs import Record, RecordError, read_records, record_line, write_records
 from simuljax.eval.scores import average_runs, score
 from simuljax.eval.token_delay import average_token_delay
 

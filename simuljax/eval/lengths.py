@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from simuljax.eval.records import Record
+from simuljax.eval.logs import Record
 
 
 def word_difference(records: Sequence[Record]) -> float:

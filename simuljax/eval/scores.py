@@ -26,7 +26,7 @@ from simuljax.eval.latency import (
     length_adaptive_average_lagging,
     yaal,
 )
-from simuljax.eval.records import Record, RecordError, Unit, as_records, find_unit
+from simuljax.eval.logs import Record, RecordError, Unit, as_records, find_unit
 from simuljax.eval.token_delay import average_token_delay
 
 LATENCIES = ("AL", "LAAL", "AP", "DAL", "ATD", "YAAL", "RTF")
@@ -77,6 +77,17 @@ def score(
     counts = {"n": len(checked), "skipped": len(checked) - len(spoken)}
     signature = {"profile": profile, "signature": quality.signature}
     return {"BLEU": quality.bleu} | means | counts | signature
+
+
+def build_report(
+    records: Sequence[Record], profile: Profile = DEFAULT, *, computation_aware: bool = False
+) -> dict[str, Any]:
+    """Return the scores of a log, with the computation-aware ones beside them if it has a clock."""
+    report = score(records, profile=profile, computation_aware=computation_aware)
+    clock = any(any(record.elapsed) for record in records)
+    if clock and not computation_aware and not any(r.has_text_source for r in records):
+        report["computation_aware"] = score(records, profile=profile, computation_aware=True)
+    return report
 
 
 def latencies(

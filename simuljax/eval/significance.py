@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from simuljax.eval.latency import DEFAULT, Profile
-from simuljax.eval.records import Record, RecordError, as_records, find_unit
+from simuljax.eval.logs import Record, RecordError, as_records, find_unit
 from simuljax.eval.scores import Entries, default_tokenizer, latencies
 
 Metric = Literal["BLEU", "AL", "LAAL", "AP", "DAL", "ATD", "YAAL", "RTF"]

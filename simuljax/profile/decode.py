@@ -16,7 +16,6 @@ import jax
 import numpy as np
 
 from simuljax.audio import RATE, Statistics
-from simuljax.decode.listener import MS, STATE
 from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.stream import Chunk, Learnt, StreamingDecoder, StreamLimits
 from simuljax.models.casting import weight_bytes
@@ -27,6 +26,7 @@ from simuljax.profile import live, parts
 from simuljax.profile.measure import copy_gb_per_s, cost_of, say
 from simuljax.profile.positive import check_vocabulary, positive
 from simuljax.profile.train import ONE_BY_ONE, PRESETS, on_gpu
+from simuljax.serve.session import MS, STATE
 
 AT_ONCE = 24  # tokens of a step that has much to write
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from simuljax.decode.engine import Behind, Engine, Seat
-from simuljax.decode.listener import MS, STATE, Listener
 from simuljax.decode.stream import Learnt, StreamingDecoder
 from simuljax.profile.measure import say
+from simuljax.serve.engine import Behind, Engine, Seat
+from simuljax.serve.session import MS, STATE, Listener
 from simuljax.text import Vocabulary, VocabularyConfig, WordStream, learn
 
 

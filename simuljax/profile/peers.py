@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from simuljax.whisper.bound import Model
-from simuljax.whisper.config import RATE
-from simuljax.whisper.rules import make_forbidden
-from simuljax.whisper.tokenizer import Tokenizer
+from simuljax.models.whisper.bound import Model
+from simuljax.models.whisper.config import RATE
+from simuljax.models.whisper.rules import make_forbidden
+from simuljax.models.whisper.tokenizer import Tokenizer
 
 PeerName = Literal["transformers", "transformers-compiled", "faster-whisper"]
 

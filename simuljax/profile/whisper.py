@@ -19,14 +19,14 @@ import numpy as np
 from flax import traverse_util
 
 from simuljax.audio import read_audio
+from simuljax.models.whisper.bound import Heard, Model
+from simuljax.models.whisper.config import PUBLISHED, RATE, Config
+from simuljax.models.whisper.decoding import Context, Decoding, decode, hear
+from simuljax.models.whisper.model import Network
+from simuljax.models.whisper.tokenizer import Tokenizer, make_tokenizer
+from simuljax.models.whisper.whisper import load
 from simuljax.profile.peers import Job, PeerName, Runner, make_peer
 from simuljax.profile.positive import positive
-from simuljax.whisper.bound import Heard, Model
-from simuljax.whisper.config import PUBLISHED, RATE, Config
-from simuljax.whisper.decoding import Context, Decoding, decode, hear
-from simuljax.whisper.model import Network
-from simuljax.whisper.tokenizer import Tokenizer, make_tokenizer
-from simuljax.whisper.whisper import load
 
 Size = Literal[
     "tiny", "base", "small", "medium", "large-v1", "large-v2", "large-v3", "large-v3-turbo"

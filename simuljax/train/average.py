@@ -54,7 +54,7 @@ def average_around_best(run: str | Path, n: int) -> tuple[int, ...]:
 def load(run: str | Path, which: Which = "best") -> Loaded:
     """The parameters of a run: of its last checkpoint, its best, the average, or those of a step.
 
-    Those that were kept as bfloat16 (`simuljax.export`) are float32 again. Nothing of the model has
+    Those that were kept as bfloat16 (`simuljax.serve.export`) are float32 again. Nothing of the model has
     to be known. A damaged checkpoint is named in a warning and the next one taken; the one of a
     step is refused, and others are named.
     """

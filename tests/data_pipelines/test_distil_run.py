@@ -14,7 +14,8 @@ from data_pipelines.distil import CommandTeacher, RunTeacher, teacher_of
 from data_pipelines.prepared import open_corpus
 from data_pipelines.transform import Transform
 from data_pipelines.utterance import CorpusError, Listing
-from simuljax import cli, live
+from simuljax.cli import main as cli
+from simuljax.serve import translator as live
 from simuljax.train.checkpoint import CHECKPOINTS
 from tests.data_pipelines.hums import write_hums
 from tests.written_runs import UPDATES, write_run
@@ -105,7 +106,7 @@ def test_what_a_teacher_is(run, tmp_path):
 @pytest.mark.slow
 def test_a_run_is_an_outside_command_too(root, run, tmp_path):
     """With other settings than `--distil RUN` has."""
-    command = shlex.join([sys.executable, "-m", "simuljax.teach", str(run), "--beam", "1"])
+    command = shlex.join([sys.executable, "-m", "simuljax.serve.teacher", str(run), "--beam", "1"])
     train = transformed(root, tmp_path, command).splits["train"]
     translator = live.load(run)
     assert [u.translation for u in train] == [

@@ -16,9 +16,9 @@ import numpy as np
 
 from simuljax.audio import FeatureRecord, extract, frame_count, normalise
 from simuljax.decode.options import Decoding
-from simuljax.live import Stream, Translator
 from simuljax.nn.subsampling import state_count
-from simuljax.run import Run
+from simuljax.serve.run import Run
+from simuljax.serve.translator import Stream, Translator
 from simuljax.text import EOS, VocabularyConfig, learn
 from simuljax.train.average import Loaded
 from tests.decode import small

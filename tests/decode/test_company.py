@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from simuljax.decode.engine import Behind, Engine, EngineFull, Seat
-from simuljax.live import Translator
+from simuljax.serve.engine import Behind, Engine, EngineFull, Seat
+from simuljax.serve.translator import Translator
 from tests.decode import spoken
 from tests.decode.small import compilations
 from tests.decode.streams import DECODING, SPEECH, sound

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.live import Incremental, Stream, Translator
+from simuljax.serve.translator import Incremental, Stream, Translator
 from tests.decode import spoken
 from tests.decode.small import compilations
 from tests.decode.streams import DECODING, SPEECH, sound

@@ -1,6 +1,6 @@
 """Hours of speech in one stream: one compilation, no memory that grows, no READ that gets slower.
 
-For what is quick to run see `test_speech_may_go_on_for_many_sentences` of `tests/test_live.py`.
+For what is quick to run see `test_speech_may_go_on_for_many_sentences` of `tests/serve/test_live.py`.
 """
 
 import gc
@@ -11,10 +11,10 @@ import jax
 import numpy as np
 import pytest
 
-from simuljax.decode.listener import STATE
 from simuljax.decode.options import Decoding, LengthLimit, Repetition
-from simuljax.live import Incremental, Stream, Translator
 from simuljax.nn.monotonic import Monotonic
+from simuljax.serve.session import STATE
+from simuljax.serve.translator import Incremental, Stream, Translator
 from tests.decode import spoken
 from tests.decode.small import compilations
 from tests.decode.streams import SPEECH, sound

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax import live
 from simuljax.audio import Filterbank, frame_count
 from simuljax.decode import simulate
 from simuljax.decode.beam import Beam
@@ -23,6 +22,7 @@ from simuljax.models.encoders import Encoded
 from simuljax.models.translator import Translator
 from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.subsampling import STRIDE, state_count
+from simuljax.serve import translator as live
 from simuljax.text import EOS, Words
 from simuljax.text.word_pieces import read_by_words
 from simuljax.train.average import Loaded

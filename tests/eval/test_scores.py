@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from simuljax.eval import RecordError, average_runs, read_records, score
-from simuljax.eval.records import as_records
+from simuljax.eval.logs import as_records
 from simuljax.eval.scores import LATENCIES, latencies
 from tests.eval.logs import ACL, made_up, needs_published_log, published
 from tests.oracles import evaluation_metrics as oracle
@@ -206,5 +206,5 @@ def test_records_and_dicts_are_the_same():
 
 
 def test_scoring_imports_no_jax():
-    code = "import sys, simuljax.eval, simuljax.eval.scoring; assert 'jax' not in sys.modules"
+    code = "import sys, simuljax.eval, simuljax.cli.score; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -90,7 +90,7 @@ def test_chance_is_not_significant_too_often():
 
 
 def test_the_t_test_is_that_of_scipy(first, worse):
-    from simuljax.eval.records import as_records
+    from simuljax.eval.logs import as_records
     from simuljax.eval.scores import latencies
 
     a, b = ([v["AL"] for v in latencies(as_records(log)) if v] for log in (first, worse))
@@ -114,7 +114,7 @@ def test_the_order_of_a_log_does_not_matter(first, worse):
 
 
 def test_a_mean_is_as_uncertain_as_its_standard_error(first):
-    from simuljax.eval.records import as_records
+    from simuljax.eval.logs import as_records
     from simuljax.eval.scores import latencies
 
     values = [v["AL"] for v in latencies(as_records(first)) if v]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.dugan import PUBLISHED, ROWS, Table, plan
-from experiments.experiment import ExperimentError
-from experiments.recordings import Recording
+from experiments.dugan2023.recordings import Recording
+from experiments.dugan2023.table_1 import PUBLISHED, ROWS, Table, plan
+from simuljax.config.experiment import ExperimentError
 from simuljax.eval import read_records
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def test_the_published_table_is_whole():
 
 
 def command(*words):
-    line = [sys.executable, "-m", "experiments.dugan", *map(str, words)]
+    line = [sys.executable, "-m", "experiments.dugan2023.table_1", *map(str, words)]
     return subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import intelligibility
-from experiments.intelligibility import Chosen, Understood, edits, main, read, report
+from experiments.dugan2023 import intelligibility
+from experiments.dugan2023.intelligibility import Chosen, Understood, edits, main, read, report
 
 ROOT = Path(__file__).parents[2]
 WEIGHTS = ROOT / ".." / "shared" / "data" / "weights" / "whisper-tiny" / "ggml-tiny.bin"

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import soundfile
 
-from experiments import interpreting
-from experiments.experiment import ExperimentError
-from experiments.interpreted import scores_of, speak
-from experiments.interpreting import Cell, begin, interpret, play
-from experiments.interpreting_table import Scored, draw, write_table
-from experiments.recordings import read_recordings
-from simuljax.decode.listener import Word
+from experiments.dugan2023 import interpreting
+from experiments.dugan2023.interpreting import Cell, begin, interpret, play
+from experiments.dugan2023.recordings import read_recordings
+from experiments.dugan2023.scores import scores_of, speak
+from experiments.dugan2023.table import Scored, draw, write_table
+from simuljax.config.experiment import ExperimentError
 from simuljax.eval import Record, read_records, write_records
-from simuljax.interpret import Confidence, Greedy, Guards, Interpreter, Interpreting
-from simuljax.interpret.hypothesis import Hypothesis, Segment, Token
+from simuljax.models.whisper import Whisper
+from simuljax.serve.interpret import Confidence, Greedy, Guards, Interpreter, Interpreting
+from simuljax.serve.interpret.hypothesis import Hypothesis, Segment, Token
+from simuljax.serve.session import Word
 from simuljax.voice import Espeak
-from simuljax.whisper import Whisper
-from tests.whisper.small import TOKENIZER, small_model
+from tests.models.whisper.small import TOKENIZER, small_model
 
 OPEN = Guards(
     quiet_db=None,

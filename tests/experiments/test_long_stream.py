@@ -14,9 +14,15 @@ import numpy as np
 import pytest
 import soundfile
 
-from experiments.experiment import ExperimentError
-from experiments.long_listening import Minute, Played, listen, nobody, playlist, resident_mb
-from experiments.long_stream import (
+from experiments.dugan2023.long_listening import (
+    Minute,
+    Played,
+    listen,
+    nobody,
+    playlist,
+    resident_mb,
+)
+from experiments.dugan2023.long_stream import (
     Chosen,
     growths_mb,
     lags_s,
@@ -28,15 +34,16 @@ from experiments.long_stream import (
     write,
     written,
 )
-from experiments.recordings import read_recordings
+from experiments.dugan2023.recordings import read_recordings
 from simuljax.audio import RATE, AudioError
-from simuljax.decode.listener import Word
-from simuljax.interpret import Greedy, Guards, Interpreting, Offline
-from simuljax.interpret.guards import levels, silent_samples
-from simuljax.interpret.interpreter import Stream
-from tests.interpret.made import hypothesis
-from tests.interpret.pretended import Model
-from tests.interpret.test_guards import syllables
+from simuljax.config.experiment import ExperimentError
+from simuljax.serve.interpret import Greedy, Guards, Interpreting, Offline
+from simuljax.serve.interpret.guards import levels, silent_samples
+from simuljax.serve.interpret.interpreter import Stream
+from simuljax.serve.session import Word
+from tests.serve.interpret.made import hypothesis
+from tests.serve.interpret.pretended import Model
+from tests.serve.interpret.test_guards import syllables
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / ".." / "shared" / "data" / "weights" / "whisper-tiny"
@@ -237,7 +244,7 @@ def test_results_are_written(folder):
     played = [Played(recording=r, start_ms=0, length_ms=0) for r in read_recordings(folder)]
     lines = write(chosen, played, {"speech": speech, "silence": [MINUTE]})
     text = (folder / "made" / "hour.txt").read_text()
-    assert text.startswith("$ python -m experiments.long_stream") and lines[-1] in text
+    assert text.startswith("$ python -m experiments.dugan2023.long_stream") and lines[-1] in text
     assert str(folder) not in text
     made = json.loads((folder / "made" / "hour.json").read_text())
     assert [row["text"] for row in made["minutes"]["speech"]] == ["one two three"] * 3
@@ -267,7 +274,14 @@ def test_the_command_on_real_speech(tmp_path):
         "ask what you can do for your country"
     )
     (tmp_path / "manifest.tsv").write_text(f"file\tlanguage\treference\njfk.flac\ten\t{said}\n")
-    line = [sys.executable, "-m", "experiments.long_stream", tmp_path, "--to", tmp_path / "hour"]
+    line = [
+        sys.executable,
+        "-m",
+        "experiments.dugan2023.long_stream",
+        tmp_path,
+        "--to",
+        tmp_path / "hour",
+    ]
     line += ["--model", TINY / "ggml-tiny.bin", "--minutes", "0.35", "--nobody", "0.1"]
     done = subprocess.run(
         [*map(str, line), "--padding", "short"], cwd=ROOT, capture_output=True, text=True

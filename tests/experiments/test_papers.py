@@ -10,11 +10,15 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments import nguyen_how2, nguyen_multi30k, nguyen_must_c, papi, papi_multi30k
-from experiments.ablation import load_ablation
-from experiments.experiment import Experiment, ExperimentError
+from experiments.nguyen2021 import how2 as nguyen_how2
+from experiments.nguyen2021 import multi30k as nguyen_multi30k
+from experiments.nguyen2021 import must_c as nguyen_must_c
+from experiments.papi2022 import multi30k as papi_multi30k
+from experiments.papi2022 import recipe as papi
+from simuljax.ablate.grid import load_ablation
 from simuljax.audio import Statistics
 from simuljax.batch import Batch
+from simuljax.config.experiment import Experiment, ExperimentError
 from simuljax.decode.beam import Beam
 from simuljax.decode.policies import WaitK
 from simuljax.models.initialise import initialise
@@ -26,14 +30,14 @@ from tests.written_runs import PIECES
 pytestmark = pytest.mark.slow  # compiles much
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-FILES = sorted(EXPERIMENTS.glob("papi_*.py")) + sorted(EXPERIMENTS.glob("nguyen_*.py"))
+FILES = sorted(EXPERIMENTS.glob("papi2022/[mp][uh]*.py")) + sorted(EXPERIMENTS.glob("nguyen2021/[!r]*.py"))
 
 # Where there are corpora, as far as a plan looks at them, all grids of all files are listed.
 LIST = """
 import sys
 from pathlib import Path
-from experiments.experiment import load_module
-from simuljax import cli
+from simuljax.config.experiment import load_module
+from simuljax.cli import main as cli
 
 files = [Path(name) for name in sys.argv[1:]]
 for file in files:
@@ -43,7 +47,7 @@ for file in files:
             (place / "summary.json").write_text(str(place))
 for file in files:
     for grid in load_module(file).ABLATIONS:
-        print(f"[{file.stem} {grid}]", flush=True)
+        print(f"[{file.parent.name}_{file.stem} {grid}]", flush=True)
         cli.main(["ablate", str(file), "--grid", grid, "--list"])
 """
 
@@ -78,7 +82,7 @@ def names(runs: list[str]) -> set[str]:
 
 @pytest.mark.parametrize("corpus", ["must_c", "multi30k", "phrasebook"])
 def test_the_figures_of_papi(listed, corpus):
-    figures = {g.split()[1]: runs for g, runs in listed.items() if g.startswith(f"papi_{corpus} ")}
+    figures = {g.split()[1]: runs for g, runs in listed.items() if g.startswith(f"papi2022_{corpus} ")}
     assert len(figures) == 7
     wanted = {"transformer-seed0", *(f"transformer_fixed_k{k}-seed0" for k in papi.K)}
     assert names(figures["figure_1"]) == wanted
@@ -92,7 +96,7 @@ def test_the_figures_of_papi(listed, corpus):
 
 @pytest.mark.parametrize("corpus", ["must_c", "how2", "multi30k", "phrasebook"])
 def test_the_tables_of_nguyen(listed, corpus):
-    grids = {g.split()[1]: runs for g, runs in listed.items() if g.startswith(f"nguyen_{corpus} ")}
+    grids = {g.split()[1]: runs for g, runs in listed.items() if g.startswith(f"nguyen2021_{corpus} ")}
     assert names(grids["table"]) == {"characters-seed0"}
     assert names(grids["figure_2"]) == {"characters-seed0", "bpe400-seed0", "bpe2k-seed0"}
     assert names(grids["figure_3"]) == {"characters-seed0", "asr-seed0", "mt", "mt_offline"}
@@ -130,7 +134,7 @@ def test_the_flags_of_papi():
 
 
 def test_one_of_several_grids_is_to_be_named():
-    file = EXPERIMENTS / "nguyen_multi30k.py"
+    file = EXPERIMENTS / "nguyen2021" / "multi30k.py"
     with pytest.raises(ExperimentError, match="table, figure_2, figure_3: say which one"):
         load_ablation(file)
     with pytest.raises(ExperimentError, match="there is no 'figure_9'"):

@@ -1,6 +1,6 @@
 """The table of results/policies is what the logs that lie there give."""
 
-from experiments.policies_picture import POLICIES, SYSTEMS, row, table
+from experiments.papi2022.policies_figure import POLICIES, SYSTEMS, row, table
 
 
 def test_the_table_is_that_of_the_logs():

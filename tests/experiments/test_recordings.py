@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from experiments.experiment import ExperimentError
-from experiments.recordings import read_recordings
+from experiments.dugan2023.recordings import read_recordings
+from simuljax.config.experiment import ExperimentError
 
 HEAD = "file\tlanguage\treference"
 

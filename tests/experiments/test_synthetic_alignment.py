@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import synthetic_alignment as demo
-from experiments.synthetic_alignment import Decision, DemoConfig, Translator
+from experiments.ma2020 import synthetic_alignment as demo
+from experiments.ma2020.synthetic_alignment import Decision, DemoConfig, Translator
 from simuljax import losses, ops
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from simuljax.models import config, presets
 from simuljax.models.blstm import VGGBLSTMEncoder
 from simuljax.nn.layers import Width
 from simuljax.nn.subsampling import state_count
-from simuljax.run import parameter_count
+from simuljax.serve.run import parameter_count
 from tests.decode import small
 from tests.random_parameters import random_parameters
 

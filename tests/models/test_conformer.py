@@ -13,7 +13,7 @@ from simuljax.models.conformer import ConformerEncoder
 from simuljax.models.translator import Translator
 from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.subsampling import state_count
-from simuljax.run import shapes
+from simuljax.serve.run import shapes
 from simuljax.train.objective import shift
 from tests.models.encoding import (
     AXIS,

@@ -6,7 +6,7 @@ import pytest
 
 from simuljax.models import presets
 from simuljax.models.config import Translator
-from simuljax.run import parameter_count
+from simuljax.serve.run import parameter_count
 
 SOURCE, TARGET = 5_000, 8_000  # pieces
 SIZES = {"papi_transformer": 32_357_513, "papi_conformer": 35_631_753}

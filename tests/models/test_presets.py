@@ -7,7 +7,7 @@ import pytest
 
 from simuljax.models import presets
 from simuljax.models.config import Translator
-from simuljax.run import parameter_count
+from simuljax.serve.run import parameter_count
 
 DOCS = Path(__file__).parents[2] / "docs" / "models.md"
 # With 10,000 source and 10,000 target pieces.

@@ -27,7 +27,7 @@ def test_the_command(tmp_path):
     path = tmp_path / "decode.json"
     small = ["--preset", "tiny", "--vocabulary", "200", "--dtype", "float32", "--seconds", "3"]
     live = ["--batches", "1", "4", "--live", "3", "--live-s", "3", "--json", str(path)]
-    command = [sys.executable, "-m", "simuljax.cli", "profile", "decode", *small, *live]
+    command = [sys.executable, "-m", "simuljax.cli.main", "profile", "decode", *small, *live]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     report = json.loads(path.read_text())
     one, four = report["batches"]

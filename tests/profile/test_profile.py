@@ -5,7 +5,7 @@ import json
 import jax.numpy as jnp
 import pytest
 
-from simuljax.cli import main
+from simuljax.cli.main import main
 from simuljax.profile import parts
 from simuljax.profile.measure import count_kernels, measure
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from simuljax.cli import main
+from simuljax.cli.main import main
 
 pytestmark = pytest.mark.slow  # compiles much
 

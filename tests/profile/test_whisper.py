@@ -16,7 +16,7 @@ from simuljax.profile.peers import (
     their_name,
 )
 from simuljax.profile.whisper import Ours, WhisperProfile, agreement, meaningless, random_model
-from tests.whisper.small import TOKENIZER, hugging_face_name, random_tensors, small_config
+from tests.models.whisper.small import TOKENIZER, hugging_face_name, random_tensors, small_config
 
 CONFIG = small_config(positions=100)  # 2 s
 

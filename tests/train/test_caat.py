@@ -15,7 +15,7 @@ from simuljax.models import config
 from simuljax.models.translator import Translator
 from simuljax.nn.layers import Width
 from simuljax.nn.monotonic import Monotonic
-from simuljax.run import shapes
+from simuljax.serve.run import shapes
 from simuljax.train.objective import Objective, Variables, forward
 from tests.train import small, tones
 from tests.train.overfitting import SPEECH_ALONE, compiling_quickly, driver_of, weights_of

@@ -1,0 +1,41 @@
+"""Ma et al. 2020 on MuST-C en-de, as the paper describes it.
+
+    simuljax prepare must-c --from MUSTC_ROOT --to data/must-c
+    simuljax train experiments/ma2020/must_c.py asr
+    simuljax train experiments/ma2020/must_c.py fixed_280            and any other row of ma.py
+    simuljax train experiments/ma2020/must_c.py fixed_280_lambda_0.04
+
+Oracle rows (words, phonemes) need alignments. The paper's text names the S-Transformer
+(`--model` fields of presets.ma_s_transformer_base), its public code the 12 + 6 layers used here.
+Not run by this project: MuST-C is not free to carry.
+"""
+
+from data_pipelines.feeding import Corpus
+from data_pipelines.shapes import Budget
+from experiments.ma2020.recipe import Recipe, rows
+from simuljax.audio import SpecAugment
+from simuljax.config.experiment import DATA, RUNS
+from simuljax.models import presets
+from simuljax.text import VocabularyConfig
+from simuljax.train.objective import Objective
+from simuljax.train.optimiser import Optimiser
+from simuljax.train.training import Training
+
+ADAM = Optimiser(learning_rate=2e-3, warmup=10_000, betas=(0.9, 0.98), clip=10.0)
+HEARD = Objective(augment=SpecAugment())
+
+EXPERIMENTS = rows(
+    Recipe(
+        runs=RUNS / "ma-must-c",
+        corpus=Corpus(
+            directory=DATA / "must-c",
+            source=VocabularyConfig(kind="unigram", size=10_000),
+            target=VocabularyConfig(kind="unigram", size=10_000),
+            budget=Budget(frames=40_000, tokens=40_000, row_multiple=8),
+        ),
+        model=presets.ma_conv_transformer(),
+        asr=Training(optimiser=ADAM, objective=HEARD, epochs=100, accumulate=4, patience=10),
+        first=Training(optimiser=ADAM, objective=HEARD, epochs=100, accumulate=4, patience=10),
+        second=Training(optimiser=ADAM, objective=HEARD, epochs=50, accumulate=4, patience=10),
+    )
+)

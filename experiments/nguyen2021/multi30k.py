@@ -1,0 +1,49 @@
+"""Nguyen et al. 2021 on Multi30k-speech: 29,000 captions, spoken here at three speeds, one GPU.
+
+    simuljax speak TEXT --to data/multi30k-speech-speed --augment speed
+    simuljax ablate experiments/nguyen2021/multi30k.py --grid table      and figure_2, figure_3
+    simuljax train experiments/nguyen2021/multi30k.py characters         a single row
+    simuljax evaluate runs/nguyen-multi30k/asr --then runs/nguyen-multi30k/mt --then-k 3 \
+        --policy align-att --last-frames 4 --force-finish
+
+One H200; not run yet. Captions take 3 s, and the paper's sentences 6: k is half of the paper's.
+"""
+
+from dataclasses import replace
+
+from experiments.nguyen2021.must_c import WRITTEN
+from experiments.nguyen2021.recipe import Recipe, grids, rows
+from experiments.papi2022 import multi30k as papi_multi30k
+from experiments.zaidi2022 import multi30k as zaidi_multi30k
+from experiments.zaidi2022.recipe import adam
+from simuljax.config.experiment import DATA, RUNS
+from simuljax.models import presets
+from simuljax.text import VocabularyConfig
+from simuljax.train.training import Training
+
+BASE = zaidi_multi30k.RECIPE
+HEARD = zaidi_multi30k.HEARD
+
+RECIPE = Recipe(
+    name="Multi30k-speech",
+    runs=RUNS / "nguyen-multi30k",
+    corpus=replace(
+        BASE.corpus,
+        directory=DATA / "multi30k-speech-speed",
+        source=VocabularyConfig(kind="bpe", size=4_000, lowercase=True),
+    ),
+    model=presets.small_blstm(),
+    recogniser=papi_multi30k.CONFORMER,
+    translator=presets.offline(presets.text_only(BASE.model)),
+    training=Training(
+        optimiser=adam(1e-3, 1_000), objective=HEARD, epochs=30, validate_every=1_000
+    ),
+    asr=Training(optimiser=adam(2e-3, 2_000), objective=HEARD, epochs=20, validate_every=1_000),
+    mt=replace(BASE.mt, epochs=20),
+    written=WRITTEN,
+    length_ratio=1.5,
+    scale=0.5,
+)
+
+EXPERIMENTS = rows(RECIPE)
+ABLATIONS = grids(RECIPE)

@@ -1,0 +1,190 @@
+"""Nguyen et al. 2021: an offline model that writes N tokens every s frames, after k of them.
+
+A recipe says where the data are, how large the models are and how long they train. `rows` makes the
+paper's systems of it, and `grids` its tables and figures:
+
+    characters, bpe400, bpe2k   VGG-BLSTM, by what it writes
+    asr                         a recogniser for the cascade, a Conformer; AlignAtt has it stream
+    mt, mt_offline              its translators: multi-path wait-k, and trained on whole texts
+
+    table                       the 12 (k, s, N) rows of table 1 (en-de, two test sets) or 2 (en-pt)
+    figure_2                    what to write: characters, BPE400 or BPE2k
+    figure_3                    characters against both cascades
+
+k and s count frames of 10 ms here, as in the paper. Offline results are greedy, and with a beam of
+10. The grids share their runs: none is trained twice.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from data_pipelines.feeding import Corpus
+from experiments.zaidi2022.recipe import ALONE, with_objective
+from simuljax.ablate.grid import Ablation
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import Experiment
+from simuljax.models import config, presets
+from simuljax.models.config import TextEncoder
+from simuljax.nn.monotonic import Monotonic
+from simuljax.text import VocabularyConfig
+from simuljax.train.training import Training
+
+Steps = tuple[int, int, int]  # k, s, N
+
+# Tables 1 and 2, in the order of their rows.
+TABLE: tuple[Steps, ...] = (
+    (100, 10, 3),
+    (100, 10, 2),
+    (100, 20, 3),
+    (200, 10, 3),
+    (200, 10, 2),
+    (100, 20, 2),
+    (100, 10, 1),
+    (200, 20, 3),
+    (200, 20, 2),
+    (200, 10, 1),
+    (100, 20, 1),
+    (200, 20, 1),
+)
+FIGURE_2: tuple[Steps, ...] = ((100, 10, 2), (200, 10, 2), (200, 20, 2), (200, 20, 1))
+WAIT = (1, 3, 5, 7, 9)  # words that the translator of a cascade is behind
+PATHS = (1, 10)  # of multi-path training
+LAST_FRAMES = 4  # of AlignAtt: states that a recogniser does not trust
+ANY = Path()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All that the rows have in common."""
+
+    name: str  # of the corpus
+    runs: Path
+    corpus: Corpus  # with speech at .9 and 1.1 of its speed beside the original
+    model: config.Translator  # VGG-BLSTM
+    recogniser: config.Translator  # of the cascade
+    translator: config.Translator  # of its text
+    training: Training  # schedules; the rows set the objective
+    asr: Training
+    mt: Training
+    written: Mapping[str, VocabularyConfig]  # by the name of a row
+    tests: tuple[str, ...] = ("test",)
+    length_ratio: float = 1.0  # tokens to a state of the encoder, at most; 1.6 for en-pt
+    scale: float = 1.0  # of k: sentences that take 3 s have no use for 2 s
+
+
+def rows(recipe: Recipe) -> Mapping[str, Experiment]:
+    """The systems of the paper by name."""
+    direct = {
+        name: Experiment(
+            run=recipe.runs / name,
+            corpus=replace(recipe.corpus, target=vocabulary),
+            model=recipe.model,
+            training=with_objective(recipe.training, ALONE),
+        )
+        for name, vocabulary in recipe.written.items()
+    }
+    return {**direct, "asr": recogniser(recipe), **translators(recipe)}
+
+
+def recogniser(recipe: Recipe) -> Experiment:
+    """Of pieces of words in lower case, since its words are waited for."""
+    spoken = replace(recipe.corpus.source, lowercase=True)
+    return Experiment(
+        run=recipe.runs / "asr",
+        corpus=replace(recipe.corpus, task="transcription", source=spoken, target=spoken),
+        model=recipe.recogniser,
+        training=with_objective(recipe.asr, replace(ALONE, ctc=0.5)),
+    )
+
+
+def translators(recipe: Recipe) -> dict[str, Experiment]:
+    """Of transcripts in lower case; the first sees no more of a text than it has read."""
+    text = TextEncoder(
+        layers=recipe.translator.text.layers if recipe.translator.text else 6,
+        direction="unidirectional",
+    )
+    paths = Monotonic(policy="wait_k", wait_k=PATHS)
+    models = {
+        "mt": replace(recipe.translator, text=text, monotonic=paths),
+        "mt_offline": presets.offline(recipe.translator),
+    }
+    pieces = replace(recipe.corpus.source, lowercase=True)
+    corpus = replace(recipe.corpus, source=pieces, target=replace(pieces, lowercase=False))
+    return {
+        name: Experiment(
+            run=recipe.runs / name,
+            corpus=corpus,
+            model=model,
+            training=with_objective(recipe.mt, replace(ALONE, translation=1.0)),
+        )
+        for name, model in models.items()
+    }
+
+
+def stepped(recipe: Recipe, steps: tuple[Steps, ...], split: str) -> tuple[Evaluation, ...]:
+    """Offline, and by each (k, s, N); the limit of length is that of the paper."""
+    one = Evaluation(run=ANY, split=split, length_ratio=recipe.length_ratio, length_constant=0)
+    whole = replace(one, mode="offline")
+    return (
+        whole,
+        replace(whole, beam=10),
+        *(
+            replace(
+                one,
+                policy="fixed-steps",
+                first_ms=round(10 * k * recipe.scale),
+                step_ms=10 * s,
+                tokens=n,
+            )
+            for k, s, n in steps
+        ),
+    )
+
+
+def grids(recipe: Recipe) -> Mapping[str, Ablation]:
+    """Tables and figures by name."""
+    base = Ablation(
+        runs=recipe.runs,
+        rows=rows(recipe),
+        table=("characters",),
+        baseline="characters",
+        evaluations=stepped(recipe, TABLE, recipe.tests[0]),
+    )
+    titled = f"Nguyen et al. 2021 on {recipe.name}"
+    tables = {
+        f"table{'' if split == recipe.tests[0] else f'_{split}'}": replace(
+            base,
+            title=f"{titled}: (k, s, N) on {split}",
+            answer=f"answer_table_{split}",
+            evaluations=stepped(recipe, TABLE, split),
+        )
+        for split in recipe.tests
+    }
+    granular = replace(
+        base,
+        title=f"{titled}: characters, BPE400 and BPE2k",
+        answer="answer_granularity",
+        table=tuple(recipe.written),
+        evaluations=stepped(recipe, FIGURE_2, recipe.tests[0]),
+    )
+    return {**tables, "figure_2": granular, "figure_3": cascades(recipe, base, titled)}
+
+
+def cascades(recipe: Recipe, base: Ablation, titled: str) -> Ablation:
+    """Both translators after the same recogniser, each at several k."""
+    heard = Evaluation(
+        run=ANY,
+        split=recipe.tests[0],
+        policy="align-att",
+        last_frames=LAST_FRAMES,
+        force_finish=True,
+    )
+    ways = [replace(heard, then=recipe.runs / name) for name in ("mt", "mt_offline")]
+    return replace(
+        base,
+        title=f"{titled}: cascades",
+        answer="answer_cascades",
+        table=("characters", "asr"),
+        own={"asr": tuple(replace(way, then_k=k) for way in ways for k in WAIT)},
+    )

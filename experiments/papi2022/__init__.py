@@ -1,0 +1,1 @@
+"""Papi et al. 2022: offline models used simultaneously."""

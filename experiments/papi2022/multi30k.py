@@ -1,0 +1,64 @@
+"""Papi et al. 2022 on Multi30k-speech: 29,000 captions, spoken here, 25 hours, one GPU.
+
+    simuljax speak TEXT --to data/multi30k-speech        TEXT holds train.en, train.de, val.en ...
+    simuljax train experiments/papi2022/multi30k.py teacher
+    simuljax speak TEXT --to data/multi30k-speech-distilled \
+        --distil runs/papi-multi30k/teacher --distil-mode join
+    simuljax ablate experiments/papi2022/multi30k.py --grid figure_1        and 2, 3, 4, 5
+    simuljax train experiments/papi2022/multi30k.py conformer_kd            a single row
+
+One H200; not run yet. Rows and grids are those of papi.py.
+"""
+
+from dataclasses import replace
+
+from experiments.papi2022.recipe import Recipe, grids, rows
+from experiments.zaidi2022 import multi30k as zaidi_multi30k
+from experiments.zaidi2022.recipe import adam
+from simuljax.config.experiment import DATA, RUNS
+from simuljax.models import config, presets
+from simuljax.models.config import SpeechEncoder
+from simuljax.text import VocabularyConfig
+from simuljax.train.training import Training
+
+BASE = zaidi_multi30k.RECIPE
+CORPUS = replace(
+    BASE.corpus, source=VocabularyConfig(kind="subword_nmt", size=4_000, lowercase=True)
+)
+
+
+def sized(model: config.Translator) -> config.Translator:
+    """As the other rows on this corpus compute."""
+    return replace(model, width=replace(model.width, dtype="bfloat16", dropout=0.2))
+
+
+CONFORMER = sized(presets.small_conformer())
+TRANSFORMER = replace(
+    CONFORMER, speech=SpeechEncoder(layers=8, shared=0, channels=512, ctc_after=6)
+)
+TRAINING = Training(
+    optimiser=adam(2e-3, 2_000),
+    objective=zaidi_multi30k.HEARD,
+    epochs=60,
+    validate_every=500,
+    average=7,
+)
+
+RECIPE = Recipe(
+    name="Multi30k-speech",
+    runs=RUNS / "papi-multi30k",
+    corpus=CORPUS,
+    distilled=DATA / "multi30k-speech-distilled",
+    taught=BASE.corpus,
+    teacher=presets.offline(presets.text_only(BASE.model)),
+    transformer=TRANSFORMER,
+    conformer=CONFORMER,
+    teaching=BASE.mt,
+    training=TRAINING,
+    conformer_training=TRAINING,
+    caat_training=TRAINING,
+    live=200,
+)
+
+EXPERIMENTS = rows(RECIPE)
+ABLATIONS = grids(RECIPE)

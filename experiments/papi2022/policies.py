@@ -1,0 +1,123 @@
+"""One figure: an offline Conformer under every policy, CAAT, a cascade, and the joint MMA.
+
+    simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
+    simuljax ablate experiments/papi2022/policies.py --workers 8
+
+One H200; run in parts (results/policies; docs/policies.md says what came out). Papi et al. 2022
+ask whether simultaneous translation needs simultaneous models; here one model that was trained
+offline stands for every latency, beside rivals that were trained for it. The MMA is that of
+`experiments/zaidi2022/table_3.py`, and its run. Schedules are shorter than those of
+`papi_multi30k.py` and `nguyen_multi30k.py`.
+"""
+
+from dataclasses import replace
+
+from experiments.nguyen2021 import recipe as nguyen
+from experiments.nguyen2021.multi30k import RECIPE as CASCADE
+from experiments.papi2022 import recipe as papi
+from experiments.papi2022.multi30k import RECIPE as OFFLINE
+from experiments.zaidi2022 import multi30k as zaidi_multi30k
+from experiments.zaidi2022.recipe import adam, with_objective
+from experiments.zaidi2022.table_3 import ABLATION as MMA
+from experiments.zaidi2022.table_3 import STEPS
+from simuljax.ablate.grid import Ablation
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import RUNS, Experiment
+from simuljax.train.training import Training
+
+TRAINING = Training(
+    optimiser=adam(2e-3, 1_500),
+    objective=zaidi_multi30k.HEARD,
+    epochs=30,
+    validate_every=855,
+    average=5,
+)
+CORPUS = replace(CASCADE.corpus, directory=OFFLINE.corpus.directory)
+RECIPE = replace(
+    OFFLINE,
+    runs=RUNS / "policies",
+    training=TRAINING,
+    conformer_training=TRAINING,
+    caat_training=TRAINING,
+)
+HEARING = replace(
+    CASCADE,
+    runs=RUNS / "policies",
+    corpus=CORPUS,
+    asr=replace(TRAINING, epochs=20),
+    mt=replace(zaidi_multi30k.RECIPE.mt, average=5),
+)
+
+
+def caat(size: int) -> Experiment:
+    """CAAT with groups of `size` states, and CTC on the transcript as the Conformer has it."""
+    row = papi.caat(RECIPE, RECIPE.corpus, size)
+    heard, rival = row.model.speech, RECIPE.conformer.speech
+    assert heard is not None and rival is not None
+    return replace(
+        row,
+        model=replace(row.model, speech=replace(heard, ctc_after=rival.ctc_after)),
+        training=with_objective(row.training, replace(papi.TRANSDUCER, ctc=papi.LISTENED.ctc)),
+    )
+
+
+BEST = "dar_lambda_0.1"  # of the rows of MMA
+GROUPS = (16, 32)  # states: 640 and 1,280 ms
+LIVE = 50  # utterances that are played with the clock running
+ONE = Evaluation(run=papi.ANY, checkpoint="averaged")
+CAREFUL = replace(ONE, force_finish=True, avoid_eos_while_reading=True)
+POLICIES = (
+    *(replace(CAREFUL, policy="wait-k", units="ctc", k=k) for k in (3, 5, 7)),
+    *(replace(CAREFUL, policy="wait-k", units="fixed", k=k) for k in (3, 5, 7)),
+    *(
+        replace(ONE, policy="fixed-steps", first_ms=k, step_ms=s, tokens=n)
+        for k, s, n in ((1_000, 200, 2), (1_500, 200, 2), (2_000, 400, 2))
+    ),
+    *(replace(ONE, policy="local-agreement", read_ms=ms) for ms in (280, 560, 1_120)),
+    *(replace(ONE, policy="align-att", last_frames=f) for f in (2, 6, 12, 20)),
+    *(replace(ONE, policy="ed-att", last_frames=4, alpha=a) for a in (0.1, 0.2, 0.4)),
+)
+CLOCKED = tuple(POLICIES[i] for i in (1, 4, 7, 10, 13, 17))  # live takes its time: one of a kind
+
+
+def clock(way: Evaluation) -> Evaluation:
+    """The same, played."""
+    return replace(way, mode="live", first=LIVE, repeats=1)
+
+
+CASCADED = tuple(
+    Evaluation(
+        run=papi.ANY,
+        checkpoint="averaged",
+        policy="align-att",
+        last_frames=nguyen.LAST_FRAMES,
+        force_finish=True,
+        then=HEARING.runs / "cascade_mt",
+        then_k=k,
+    )
+    for k in (1, 3, 5)
+)
+
+ROWS = {
+    **MMA.rows,
+    "conformer": papi.rows(RECIPE)["conformer"],
+    **{f"caat_{size}": caat(size) for size in GROUPS},
+    "cascade": replace(nguyen.recogniser(HEARING), run=HEARING.runs / "cascade"),
+    "cascade_mt": replace(nguyen.translators(HEARING)["mt"], run=HEARING.runs / "cascade_mt"),
+}
+
+ABLATION = Ablation(
+    title="Offline models made simultaneous, and their rivals, on Multi30k-speech",
+    runs=MMA.runs,
+    answer="policies",
+    rows=ROWS,
+    table=("conformer", *(f"caat_{size}" for size in GROUPS), "cascade", BEST),
+    baseline="conformer",
+    latency="LAAL",
+    evaluations=(ONE, clock(ONE)),
+    own={
+        "conformer": (*papi.OFFLINE, *POLICIES, *map(clock, CLOCKED)),
+        "cascade": (*CASCADED, clock(CASCADED[1])),
+        BEST: (*STEPS, clock(STEPS[1])),
+    },
+)

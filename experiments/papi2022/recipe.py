@@ -1,0 +1,228 @@
+"""Papi et al. 2022: does simultaneous speech translation need simultaneous models?
+
+A recipe says where the data are, how large the models are and how long they train. `rows` makes the
+paper's systems of it, and `grids` its tables and figures:
+
+    teacher                         translates the transcripts for those that are distilled
+    transformer, conformer          trained offline, with CTC on the transcript
+    transformer_fixed_k3 ... k11    trained with wait-k masks; a word is 280 ms
+    transformer_adaptive_k3 ...     the same; a word is one that the CTC head hears
+    conformer_kd, conformer_*_kd    on references and the teacher's translations
+    caat_16_kd, _32_kd, _64_kd      the native rival; groups of so many states of 40 ms
+
+    figure_1, figure_2              k_train against offline training, fixed and adaptive words
+    figure_3, figure_3_adaptive     Transformer and Conformer; table 1 is their offline part
+    figure_4, figure_4_fixed        the same question for the distilled Conformer
+    figure_5                        Conformer and CAAT, with the clock; AL is figure 6, and
+                                    word_difference in scores.json table 2
+
+The grids share their runs: none is trained twice.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from data_pipelines.feeding import Corpus
+from experiments.zaidi2022.recipe import ALONE, with_objective
+from simuljax.ablate.grid import Ablation
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import Experiment
+from simuljax.models import config
+from simuljax.models.config import PreDecision, SpeechEncoder
+from simuljax.nn.monotonic import Monotonic
+from simuljax.train.training import Training
+
+Units = Literal["fixed", "adaptive"]
+
+K = (3, 5, 7, 9, 11)  # of training, and of testing
+GROUPS = (16, 32, 64)
+UNITS: tuple[Units, ...] = ("fixed", "adaptive")
+LISTENED = replace(ALONE, ctc=0.5)
+TRANSDUCER = replace(ALONE, transducer=1.0, transducer_delay=1.0)
+TEXT = replace(ALONE, translation=1.0)
+ANY = Path()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All that the rows have in common."""
+
+    name: str  # of the corpus
+    runs: Path
+    corpus: Corpus
+    distilled: Path  # the corpus with the teacher's translations beside the references
+    taught: Corpus  # what the teacher is trained on
+    teacher: config.Translator
+    transformer: config.Translator
+    conformer: config.Translator
+    teaching: Training  # schedules; the rows set the objective
+    training: Training  # of the Transformer
+    conformer_training: Training
+    caat_training: Training
+    live: int | None = None  # utterances that are played with the clock running; None: all
+
+
+def rows(recipe: Recipe) -> Mapping[str, Experiment]:
+    """The systems of the paper by name."""
+    small, large = (
+        (recipe.transformer, recipe.training),
+        (
+            recipe.conformer,
+            recipe.conformer_training,
+        ),
+    )
+    plain = {"transformer": small, "conformer": large}
+    plain |= {
+        f"transformer_{units}_k{k}": (waiting(recipe.transformer, units, k), recipe.training)
+        for units in UNITS
+        for k in K
+    }
+    distilled = {"conformer_kd": large} | {
+        f"conformer_{units}_k{k}_kd": (waiting(recipe.conformer, units, k), large[1])
+        for units in UNITS
+        for k in K
+    }
+    kd = replace(recipe.corpus, directory=recipe.distilled)
+    return {
+        "teacher": teacher(recipe),
+        **{name: _row(recipe, name, recipe.corpus, *row) for name, row in plain.items()},
+        **{name: _row(recipe, name, kd, *row) for name, row in distilled.items()},
+        **{f"caat_{size}_kd": caat(recipe, kd, size) for size in GROUPS},
+    }
+
+
+def teacher(recipe: Recipe) -> Experiment:
+    """An offline translator of text."""
+    return Experiment(
+        run=recipe.runs / "teacher",
+        corpus=recipe.taught,
+        model=recipe.teacher,
+        training=with_objective(recipe.teaching, TEXT),
+    )
+
+
+def waiting(model: config.Translator, units: Units, k: int) -> config.Translator:
+    """The model with the mask of wait-k in training: a word more for each word heard, k behind."""
+    kind = "fixed" if units == "fixed" else "ctc_words"
+    return replace(
+        model,
+        predecision=PreDecision(kind=kind, step_ms=280),
+        monotonic=Monotonic(policy="wait_k", wait_k=(k, k), convention="papi", counts="words"),
+    )
+
+
+def caat(recipe: Recipe, corpus: Corpus, size: int) -> Experiment:
+    """Liu et al. 2021 in the size of the Transformer: blocks of 8 + 4 states, groups of `size`."""
+    of = recipe.transformer.speech
+    assert of is not None
+    speech = SpeechEncoder(
+        kind="streaming", layers=of.layers, shared=0, channels=of.channels, chunk=8, right=4
+    )
+    model = replace(
+        recipe.transformer,
+        speech=speech,
+        decoder="caat",
+        joiner_layers=recipe.transformer.decoder_layers,
+        predecision=PreDecision(kind="fixed", step_ms=40 * size),
+    )
+    return Experiment(
+        run=recipe.runs / f"caat_{size}_kd",
+        corpus=corpus,
+        model=model,
+        training=with_objective(recipe.caat_training, TRANSDUCER),
+    )
+
+
+def _row(
+    recipe: Recipe, name: str, corpus: Corpus, model: config.Translator, training: Training
+) -> Experiment:
+    return Experiment(
+        run=recipe.runs / name,
+        corpus=corpus,
+        model=model,
+        training=with_objective(training, LISTENED),
+    )
+
+
+def tested(units: Units, architecture: str, **changes: object) -> tuple[Evaluation, ...]:
+    """At every k_test. The fixed Transformer is spared `avoid_eos_while_reading` (appendix A)."""
+    spared = units == "fixed" and architecture == "transformer"
+    one = Evaluation(
+        run=ANY,
+        checkpoint="averaged",
+        policy="wait-k",
+        units="fixed" if units == "fixed" else "ctc",
+        force_finish=True,
+        avoid_eos_while_reading=not spared,
+    )
+    return tuple(replace(one, k=k, **changes) for k in K)
+
+
+OFFLINE = (
+    Evaluation(run=ANY, checkpoint="averaged", mode="offline"),
+    Evaluation(run=ANY, checkpoint="averaged", mode="offline", beam=5),
+)
+
+
+def grids(recipe: Recipe) -> Mapping[str, Ablation]:
+    """Figures by name; figures 4 and 5 can be planned once there is a distilled corpus."""
+    return {
+        "figure_1": _training(recipe, "fixed", "transformer", ""),
+        "figure_2": _training(recipe, "adaptive", "transformer", ""),
+        "figure_3": _architectures(recipe, "fixed"),
+        "figure_3_adaptive": _architectures(recipe, "adaptive"),
+        "figure_4": _training(recipe, "adaptive", "conformer", "_kd"),
+        "figure_4_fixed": _training(recipe, "fixed", "conformer", "_kd"),
+        "figure_5": _rivals(recipe),
+    }
+
+
+def _training(recipe: Recipe, units: Units, architecture: str, kd: str) -> Ablation:
+    """Offline training against k_train, all tested at every k_test."""
+    offline = f"{architecture}{kd}"
+    return Ablation(
+        title=f"Papi et al. 2022 on {recipe.name}: k_train, {architecture}{kd}, {units} words",
+        runs=recipe.runs,
+        answer=f"answer_{architecture}{kd}_{units}",
+        rows=rows(recipe),
+        table=(offline, *(f"{architecture}_{units}_k{k}{kd}" for k in K)),
+        baseline=offline,
+        evaluations=tested(units, architecture),
+        own={offline: (*OFFLINE, *tested(units, architecture))},
+    )
+
+
+def _architectures(recipe: Recipe, units: Units) -> Ablation:
+    return Ablation(
+        title=f"Papi et al. 2022 on {recipe.name}: architectures, {units} words",
+        runs=recipe.runs,
+        answer=f"answer_architectures_{units}",
+        rows=rows(recipe),
+        table=("transformer", "conformer"),
+        baseline="transformer",
+        evaluations=OFFLINE,
+        own={name: (*OFFLINE, *tested(units, name)) for name in ("transformer", "conformer")},
+    )
+
+
+def _rivals(recipe: Recipe) -> Ablation:
+    """Simulated on the whole test set, and live for the clock."""
+    native = Evaluation(run=ANY, checkpoint="averaged")
+    clock: dict[str, object] = {"mode": "live", "first": recipe.live}
+    return Ablation(
+        title=f"Papi et al. 2022 on {recipe.name}: an offline Conformer and CAAT",
+        runs=recipe.runs,
+        answer="answer_caat",
+        rows=rows(recipe),
+        table=("conformer_kd", *(f"caat_{size}_kd" for size in GROUPS)),
+        baseline="conformer_kd",
+        evaluations=(native, replace(native, mode="live", first=recipe.live)),
+        own={
+            "conformer_kd": (
+                *tested("adaptive", "conformer"),
+                *tested("adaptive", "conformer", **clock),
+            )
+        },
+    )

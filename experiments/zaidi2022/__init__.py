@@ -1,0 +1,1 @@
+"""Zaidi et al. 2022: decision attentive regularisation."""

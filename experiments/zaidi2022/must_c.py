@@ -1,0 +1,49 @@
+"""Zaidi et al. 2022 on MuST-C en-de, as the paper describes it.
+
+    simuljax prepare must-c --from MUSTC_ROOT --to data/must-c
+    simuljax prepare must-c --from MUSTC_ROOT --to data/must-c-augmented \
+        --augment effects --distil TEACHER_COMMAND --distil-mode join
+    simuljax train experiments/zaidi2022/must_c.py asr
+    simuljax train experiments/zaidi2022/must_c.py mt
+    simuljax train experiments/zaidi2022/must_c.py dar               and any other row of zaidi.py
+    simuljax train experiments/zaidi2022/must_c.py dar_lambda_0.05
+
+Hardware: the paper used 8 A100 for 110 + 40 hours a row. Expected (paper, lambda = 0): MMA 17.23
+BLEU, mma_mt 20.10, dar 20.67, mma_dar 22.35. Not run by this project: MuST-C is not free to carry.
+"""
+
+from data_pipelines.feeding import Corpus
+from data_pipelines.shapes import Budget
+from experiments.zaidi2022.recipe import Recipe, rows
+from simuljax.audio import SpecAugment
+from simuljax.config.experiment import DATA, RUNS
+from simuljax.models import presets
+from simuljax.text import VocabularyConfig
+from simuljax.train.objective import Objective
+from simuljax.train.optimiser import Optimiser
+from simuljax.train.training import Training
+
+PAPER = Optimiser(learning_rate=2e-3, warmup=20_000, betas=(0.9, 0.999), clip=10.0)
+HEARD = Objective(augment=SpecAugment())
+
+EXPERIMENTS = rows(
+    Recipe(
+        runs=RUNS / "zaidi-must-c",
+        corpus=Corpus(
+            directory=DATA / "must-c",
+            source=VocabularyConfig(kind="unigram", size=10_000),
+            target=VocabularyConfig(kind="unigram", size=10_000),
+            # 5000 frames and tokens on each of 8 devices.
+            budget=Budget(frames=40_000, tokens=40_000, row_multiple=8),
+        ),
+        augmented=DATA / "must-c-augmented",
+        model=presets.dar(),
+        asr=Training(optimiser=PAPER, objective=HEARD, epochs=100, accumulate=4, patience=10),
+        mt=Training(optimiser=PAPER, epochs=100, accumulate=4, patience=10),
+        first=Training(
+            optimiser=PAPER, objective=HEARD, epochs=150, accumulate=4, distil_after=5_000
+        ),
+        second=Training(optimiser=PAPER, objective=HEARD, epochs=50, accumulate=4),
+        equal="epochs",
+    )
+)

@@ -1,0 +1,145 @@
+"""Zaidi et al. 2022, tables 3 and 4: what each part of the joint objective adds to MMA.
+
+A recipe says where the data are, how large the model is and how long it trains; `rows` makes the
+paper's rows of it, all with the same schedule:
+
+    asr, mt          the recogniser and the offline translator that every row begins with
+    mma ... mma_dar  table 3, at lambda = 0
+    *_lambda_*       each of them trained on with the latency loss, for the curves
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from data_pipelines.feeding import Corpus
+from simuljax.config.experiment import ENCODER, OFFLINE_TEXT, Begin, Experiment
+from simuljax.losses import JointObjective
+from simuljax.models import config, presets
+from simuljax.text import VocabularyConfig
+from simuljax.train.optimiser import Optimiser
+from simuljax.train.training import Training
+
+ALONE = JointObjective(
+    distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=0.0
+)
+MULTITASK = replace(ALONE, translation=0.5)
+KD = replace(MULTITASK, distillation=0.2)
+CAR = replace(KD, cross_attentive=0.02)
+DAR = replace(CAR, decision_attentive=0.01)
+LAMBDAS = (0.01, 0.05, 0.1)
+AUGMENTED = ("mma_aug", "mma_aug_mt", "mma_dar")
+# Of an utterance, with `--augment effects --distil-mode join`: as it is, augmented, and with the
+# teacher's translation.
+COPIES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All that the rows have in common."""
+
+    runs: Path
+    corpus: Corpus
+    augmented: Path  # the corpus with augmented speech and translations beside the originals
+    model: config.Translator  # joint
+    asr: Training  # schedules; the rows set the objective
+    mt: Training
+    first: Training  # lambda = 0
+    second: Training  # lambda > 0
+    # What rows with augmented speech share with the others; an epoch is three times as long.
+    equal: Literal["epochs", "updates"] = "updates"
+
+
+def rows(recipe: Recipe) -> Mapping[str, Experiment]:
+    """The experiments of the paper by name."""
+    one = {
+        "mma": ALONE,
+        "mma_aug": ALONE,
+        "multitask": MULTITASK,
+        "kd": KD,
+        "mma_mt": CAR,
+        "mma_aug_mt": CAR,
+        "dar": DAR,
+        "mma_dar": DAR,
+    }
+    first = {name: _first(recipe, name, joint) for name, joint in one.items()}
+    second = {
+        f"{name}_lambda_{weight:g}": at_lambda(base, as_long(recipe, recipe.second, name), weight)
+        for name, base in first.items()
+        for weight in LAMBDAS
+    }
+    asr = recogniser(recipe.runs / "asr", recipe.corpus, recipe.model, recipe.asr)
+    return {"asr": asr, "mt": mt(recipe), **first, **second}
+
+
+def recogniser(
+    run: Path, corpus: Corpus, model: config.Translator, training: Training
+) -> Experiment:
+    """A recogniser of characters, whose encoder a speech branch begins with."""
+    corpus = replace(
+        corpus,
+        task="transcription",
+        source=VocabularyConfig(kind="characters", size=200, lowercase=True),
+        target=VocabularyConfig(kind="characters", size=200, lowercase=True),
+    )
+    return Experiment(
+        run=run,
+        corpus=corpus,
+        model=presets.recogniser(model),
+        training=with_objective(training, replace(ALONE, ctc=0.3)),
+    )
+
+
+def mt(recipe: Recipe) -> Experiment:
+    """An offline translator of text; the vocabularies of all rows are its."""
+    model = presets.offline(presets.text_only(recipe.model))
+    training = with_objective(recipe.mt, replace(ALONE, translation=1.0))
+    return Experiment(run=recipe.runs / "mt", corpus=recipe.corpus, model=model, training=training)
+
+
+def as_long(recipe: Recipe, training: Training, name: str) -> Training:
+    """The schedule of a row, as long as that of others on a smaller corpus."""
+    if name not in AUGMENTED or recipe.equal == "epochs" or training.epochs is None:
+        return training
+    return replace(training, epochs=training.epochs / COPIES)
+
+
+def _first(recipe: Recipe, name: str, joint: JointObjective) -> Experiment:
+    corpus = replace(recipe.corpus, vocabularies_of=recipe.runs / "mt")
+    if name in AUGMENTED:
+        corpus = replace(corpus, directory=recipe.augmented)
+    return Experiment(
+        run=recipe.runs / name,
+        corpus=corpus,
+        model=recipe.model,
+        training=with_objective(as_long(recipe, recipe.first, name), joint),
+        begin=(
+            Begin(run=recipe.runs / "asr", rules=ENCODER),
+            Begin(run=recipe.runs / "mt", rules=OFFLINE_TEXT),
+        ),
+    )
+
+
+def at_lambda(base: Experiment, second: Training, weight: float) -> Experiment:
+    """A row trained on with a latency weight, by the schedule of the second phase."""
+    joint = replace(base.training.objective.joint, latency=weight)
+    return replace(
+        base,
+        run=base.run.with_name(f"{base.run.name}_lambda_{weight:g}"),
+        training=with_objective(second, joint),
+        begin=(Begin(run=base.run),),
+    )
+
+
+def adam(peak: float, warmup: int) -> Optimiser:
+    """Inverse square root decay, as in the paper, for fewer updates."""
+    return Optimiser(learning_rate=peak, warmup=warmup, betas=(0.9, 0.98), clip=10.0)
+
+
+def with_objective(training: Training, joint: JointObjective) -> Training:
+    """The schedule with another objective."""
+    return dataclasses.replace(
+        training, objective=dataclasses.replace(training.objective, joint=joint)
+    )

@@ -1,0 +1,56 @@
+"""Zaidi et al. 2022, tables 3 and 4 and figures 2 to 4, on Multi30k-speech: what does DAR buy?
+
+    simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
+    simuljax ablate experiments/zaidi2022/table_3.py --list
+    simuljax ablate experiments/zaidi2022/table_3.py --workers 4 --together 12
+    simuljax speak TEXT --to data/multi30k-speech-augmented --augment effects \\
+        --distil runs/ablation-multi30k/mt-ADDRESS --distil-mode join
+    simuljax ablate experiments/zaidi2022/table_3.py --rows 'mma_aug*' 'mma_dar*' --together 9
+
+One H200: results/ablation-multi30k/zaidi. The rows of `zaidi_multi30k.py` with equal schedules,
+each trained on with a latency weight and then evaluated at steps of 120 to 520 ms. The rows with
+augmented speech join when data/multi30k-speech-augmented is there.
+"""
+
+from pathlib import Path
+
+from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
+from experiments.zaidi2022.recipe import AUGMENTED
+from simuljax.ablate.grid import Ablation, Claim
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import RUNS
+
+IS_AUGMENTED = (RECIPE.augmented / "summary.json").exists()
+TABLE = ("mma", "multitask", "kd", "mma_mt", "dar") + (AUGMENTED if IS_AUGMENTED else ())
+LAMBDAS = (0.1,)
+STEPS_MS = (120, 280, 520)
+ANY = Path()
+LATER = {row: tuple(f"{row}_lambda_{weight:g}" for weight in LAMBDAS) for row in TABLE}
+STEPS = tuple(Evaluation(run=ANY, predecision_ms=step) for step in STEPS_MS)
+CLAIMS = (
+    Claim(says="multitask learning helps", row="multitask", over="mma", published=1.67),
+    Claim(says="online distillation helps", row="kd", over="multitask", published=0.95),
+    Claim(says="CAR helps", row="mma_mt", over="kd", published=0.25),
+    Claim(says="DAR helps", row="dar", over="mma_mt", published=0.57),
+    Claim(says="these four help together", row="dar", over="mma", published=3.44),
+)
+OF_AUGMENTED = (
+    Claim(says="augmented speech helps", row="mma_aug", over="mma", published=2.58),
+    Claim(says="it helps beside text", row="mma_aug_mt", over="mma_mt", published=1.39),
+    Claim(says="DAR helps beside it", row="mma_dar", over="mma_aug_mt", published=0.86),
+    Claim(says="all of them help", row="mma_dar", over="mma", published=5.12),
+)
+
+ABLATION = Ablation(
+    title="Zaidi et al. 2022 on Multi30k-speech",
+    runs=RUNS / "ablation-multi30k",
+    answer="zaidi",
+    rows=EXPERIMENTS,
+    table=TABLE,
+    baseline="mma",
+    seeds=(0, 1, 2),
+    claims=CLAIMS + (OF_AUGMENTED if IS_AUGMENTED else ()),
+    curves={row: LATER[row] for row in TABLE},
+    evaluations=(Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY)),
+    own={later: STEPS for row in TABLE for later in LATER[row]},
+)

@@ -1,0 +1,1 @@
+"""Grids of runs: plan, train, evaluate, summarise."""

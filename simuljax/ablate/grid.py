@@ -1,0 +1,236 @@
+"""A grid of runs that answers one question, declared as data and addressed by content.
+
+A file under experiments/ defines `ABLATION`, or several that share their runs by name in
+`ABLATIONS`. Its rows are experiments that may begin with one
+another; every row of the table is trained for every seed. The directory of a run carries a hash of
+all that can change its result, its corpus and the runs it begins with included: a finished run is
+never repeated, one that changed is another run.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from data_pipelines.prepared import SUMMARY
+from simuljax.config import document
+from simuljax.config.choices import ChoiceError, absent
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import Experiment, ExperimentError, load_module
+from simuljax.report.collect import Latency
+from simuljax.train.training import Training
+
+# What cannot change a result.
+WITHOUT_INFLUENCE = (
+    ("run",),
+    ("cluster",),
+    ("corpus", "directory"),  # its contents count
+    ("corpus", "held"),
+    ("training", "way"),
+    ("training", "log_every"),
+    ("training", "keep_last"),
+    ("training", "keep_best"),
+    ("training", "keep_every"),
+    ("training", "tensorboard"),
+)
+HASHED = 10  # digits that a directory shows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a paper says of two rows: `row` is better than `over`, by so many points of BLEU."""
+
+    says: str
+    row: str
+    over: str
+    evaluation: str = "test-speech-offline"  # the setting that the claim is about, by its folder
+    published: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation:
+    """What is compared, with what, and how it is measured."""
+
+    runs: Path
+    rows: Mapping[str, Experiment]  # all that are needed, by name
+    table: tuple[str, ...]  # the rows that are compared
+    baseline: str  # the row that the others are compared with
+    evaluations: tuple[Evaluation, ...]  # of every run of the table; their `run` is filled in
+    seeds: tuple[int, ...] = (0,)
+    # Seeds differ in first values, dropout, noise and augmentation; the order of batches is that of
+    # this seed for all, so that runs can be trained together. None: each has its own.
+    order: int | None = 0
+    # Rows that continue a row of the table at other latencies: more points of its curve.
+    curves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Of single rows in place of `evaluations`. The run that follows in a cascade may be a row's.
+    own: Mapping[str, tuple[Evaluation, ...]] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()  # which held here?
+    latency: Latency = "AL"  # of curves
+    title: str = ""
+    answer: str = "answer"  # the folder of it, beside the runs
+
+    def __post_init__(self) -> None:
+        named = [*self.table, self.baseline, *self.curves, *sum(self.curves.values(), ())]
+        named += [row for claim in self.claims for row in (claim.row, claim.over)]
+        named += self.own
+        unknown = [name for name in named if name not in self.rows]
+        if unknown:
+            raise ExperimentError(f"there is no row {unknown[0]!r}; there are {list(self.rows)}")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ExperimentError(f"seeds are {self.seeds}: each one once")
+        if self.baseline not in self.table:
+            raise ExperimentError(f"the baseline {self.baseline!r} is no row of the table")
+        for row in self.seeded:
+            self._check_averages(row)
+
+    def _check_averages(self, row: str) -> None:
+        """Refuses evaluations of an average that no training will have written."""
+        for way in [way for way in self.ways(row) if way.checkpoint == "averaged"]:
+            asked = [self.rows[row], *(e for e in self.rows.values() if e.run == way.then)]
+            for experiment in [each for each in asked if not each.training.average]:
+                raise ExperimentError(
+                    f"an evaluation of {row!r} asks for averaged parameters of {experiment.run}, "
+                    "whose training keeps none: set training.average there"
+                )
+
+    @property
+    def seeded(self) -> tuple[str, ...]:
+        """The rows that are trained once for every seed, and evaluated."""
+        return tuple(dict.fromkeys([*self.table, *sum(self.curves.values(), ())]))
+
+    def ways(self, row: str) -> tuple[Evaluation, ...]:
+        """How a row is evaluated, with the runs of rows where these say."""
+        return self.own.get(row, self.evaluations) if row in self.seeded else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One run of the grid."""
+
+    row: str
+    seed: int | None  # None: the row's own; such runs are only begun with
+    address: str  # the hash of all that can change its result
+    experiment: Experiment
+    needs: tuple["Planned", ...]  # runs that it begins with
+
+    @property
+    def name(self) -> str:
+        """Of its directory."""
+        return self.experiment.run.name
+
+
+def load_ablation(path: Path, name: str | None = None) -> Ablation:
+    """The ablation that a file declares; of several, one by name."""
+    module = load_module(path)
+    several = getattr(module, "ABLATIONS", {})
+    if several and name not in several:
+        what = "say which one" if name is None else absent(name, several)
+        raise ChoiceError(f"{path} has the grids {', '.join(several)}: {what} (--grid)")
+    if not several and name is not None:
+        raise ChoiceError(f"{path} has one grid, and that has no name: leave --grid {name} out")
+    ablation = several[name] if several else getattr(module, "ABLATION", None)
+    if not isinstance(ablation, Ablation):
+        raise ExperimentError(f"{path} defines no ABLATION: see simuljax/ablate/grid.py")
+    check_values(ablation)
+    return ablation
+
+
+def check_values(ablation: Ablation) -> None:
+    """Refuses a value of another type, or none of those that there are, before anything runs."""
+    for row, experiment in ablation.rows.items():
+        document.from_json(Experiment, document.to_json(experiment), f"rows[{row!r}]")
+    own = {f"own[{row!r}]": ways for row, ways in ablation.own.items()}
+    for place, ways in {"evaluations": ablation.evaluations, **own}.items():
+        for number, way in enumerate(ways):
+            document.from_json(Evaluation, document.to_json(way), f"{place}[{number}]")
+
+
+def plan(ablation: Ablation) -> list[Planned]:
+    """Every run of the grid, each after those that it begins with."""
+    planned: dict[str, Planned] = {}
+    for row in ablation.seeded:
+        for seed in ablation.seeds:
+            _plan(ablation, row, seed, planned)
+    return list(planned.values())
+
+
+def _plan(ablation: Ablation, row: str, seed: int, planned: dict[str, Planned]) -> Planned:
+    """The run of a row, planned after its donors."""
+    experiment, own = ablation.rows[row], seed if row in ablation.seeded else None
+    if own is not None:
+        experiment = replace(experiment, training=_seeded(experiment.training, own, ablation.order))
+    by_run = {str(each.run): name for name, each in ablation.rows.items()}
+    named = [begin.run for begin in experiment.begin]
+    named += [v for v in [experiment.corpus.vocabularies_of] if v is not None]
+    named += [way.then for way in ablation.ways(row) if way.then is not None]
+    needs = {
+        str(run): _plan(ablation, by_run[str(run)], seed, planned)
+        for run in named
+        if str(run) in by_run
+    }
+    moved = _moved(experiment, {run: need.experiment.run for run, need in needs.items()})
+    address = _address(experiment, {run: need.address for run, need in needs.items()})
+    name = "-".join([row, *([] if own is None else [f"seed{own}"]), address[:HASHED]])
+    moved = replace(moved, run=ablation.runs / name)
+    each = Planned(
+        row=row, seed=own, address=address, experiment=moved, needs=tuple(needs.values())
+    )
+    return planned.setdefault(name, each)
+
+
+def evaluations_of(run: Planned, ablation: Ablation) -> list[Evaluation]:
+    """How a run of the grid is evaluated, all runs being where the grid has them."""
+    place = {str(ablation.rows[need.row].run): need.experiment.run for need in run.needs}
+    return [
+        replace(way, run=run.experiment.run, then=place.get(str(way.then), way.then))
+        for way in ablation.ways(run.row)
+    ]
+
+
+def _seeded(training: Training, seed: int, order: int | None) -> Training:
+    """With a seed; where runs may be trained together, with random numbers that do not show it."""
+    random = training.random if order is None else "threefry"
+    return replace(training, seed=seed, order=order, random=random)
+
+
+def _moved(experiment: Experiment, runs: Mapping[str, Path]) -> Experiment:
+    """The experiment with donors where the grid has them."""
+    begin = tuple(replace(b, run=runs.get(str(b.run), b.run)) for b in experiment.begin)
+    given = experiment.corpus.vocabularies_of
+    corpus = replace(experiment.corpus, vocabularies_of=runs.get(str(given), given))
+    return replace(experiment, begin=begin, corpus=corpus)
+
+
+def _address(experiment: Experiment, addresses: Mapping[str, str]) -> str:
+    """A hash of the experiment with its donors and its corpora in place of their paths.
+
+    Defaults do not count, so that a release that can do more does not forget what was done.
+    """
+    told: Any = document.chosen(experiment)
+    for path in WITHOUT_INFLUENCE:
+        parent = told
+        for name in path[:-1]:
+            parent = parent.get(name, {})
+        parent.pop(path[-1], None)
+    for begin in told.get("begin", []):
+        begin["run"] = addresses.get(begin["run"], begin["run"])
+    told.setdefault("corpus", {})
+    given = told["corpus"].get("vocabularies_of")
+    told["corpus"]["vocabularies_of"] = addresses.get(str(given), given)
+    told["corpus"]["contents"] = contents(experiment.corpus.directory)
+    if experiment.corpus.text is not None:
+        told["corpus"]["text"] = contents(experiment.corpus.text)
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def contents(corpus: Path) -> str:
+    """What a prepared corpus holds: its summary says how it was made, and how much there is."""
+    path = corpus / SUMMARY
+    if not path.exists():
+        raise ExperimentError(
+            f"{corpus} holds no prepared corpus: build it first (simuljax prepare or speak, with "
+            "--distil for one of a teacher's translations; the head of the file has the commands)"
+        )
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,123 @@
+"""The command `simuljax score`."""
+
+import json as json_format
+import math
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from simuljax.eval.latency import DEFAULT, Profile
+from simuljax.eval.logs import NAME, RecordError, log_in, read_records
+from simuljax.eval.long_form import read_segments, score_longform
+from simuljax.eval.scores import LATENCIES, build_report
+
+RATIOS = ("BLEU", "AP", "RTF")  # the others are times
+NO_REFERENCES = "no references: no BLEU, and latencies count the words of the output in their place"
+
+
+def score_command(
+    log: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="INSTANCES.LOG")],
+    profile: Profile = DEFAULT,
+    computation_aware: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    json: str | None = None,
+    segments: Path | None = None,
+    references: Path | None = None,
+) -> Callable[[], object]:
+    """Score a log in SimulEval's format, ours or another tool's.
+
+    Args:
+        log: The log, gzipped or not, or the directory that has it.
+        profile: Whose definitions: words alone (1.1), or end-of-sentence too (1.0, up to 2022).
+        computation_aware: Only the computation-aware scores; otherwise both where there is a clock.
+        json: Write the scores as JSON to this file, or to standard output (`--json` alone).
+        segments: For whole talks: the times of the reference's segments, a YAML list of
+            {wav, offset, duration} in seconds.
+        references: For whole talks: the reference, one segment a line.
+    """
+    if (segments is None) != (references is None):
+        raise RecordError("--segments and --references go together")
+    _check_log(log)
+    for option, file in (("--segments", segments), ("--references", references)):
+        if file is not None and not file.exists():
+            raise RecordError(f"{option}: there is no file {file}")
+
+    def command() -> None:
+        records = read_records(log)
+        report = build_report(records, profile, computation_aware=computation_aware)
+        if segments and references:
+            report["long_form"] = score_longform(records, read_segments(segments, references))
+        text = all(record.has_text_source for record in records)
+        _show(report, json, "words" if text else "ms")
+
+    return command
+
+
+def _check_log(log: Path) -> None:
+    """Refuses a place without a log, before anything is read."""
+    if log.is_dir():
+        found = None if log_in(log) else f"{log} has no {NAME}"
+    else:
+        found = None if log.exists() else f"there is no log {log}"
+    if found:
+        raise RecordError(
+            f"{found}: give a log in SimulEval's format (a JSON object a line, gzipped or not), or "
+            f"the directory that has it as {NAME}"
+        )
+
+
+def table(report: Mapping[str, Any], unit: str = "ms") -> str:
+    """The report for people: a row a metric, a column a clock."""
+    columns = [report, *_parts(report, "computation_aware")]
+    lines = [f"{'':14s}{'by the source':>17s}{'with computation':>20s}"] * (len(columns) == 2)
+    for metric in ("BLEU", *LATENCIES):
+        cells = "".join(_cell(metric, column[metric], unit) for column in columns)
+        lines.append(f"{metric:14s}{cells}")
+    lines.append(_counted(report, "utterances"))
+    for part in _parts(report, "long_form"):
+        lines += ["", "cut at the reference's segments"]
+        names = ("BLEU", "StreamLAAL", "StreamLAAL_CA", "LongYAAL", "LongYAAL_CA")
+        lines += [f"{name:14s}{_cell(name, part[name], unit)}" for name in names]
+        lines.append(_counted(part, "segments"))
+    quality = f"BLEU {report['signature']}" if report["signature"] else NO_REFERENCES
+    return "\n".join([*lines, "", f"profile {report['profile']}", quality])
+
+
+def _parts(report: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    part = report.get(name)
+    return [part] if isinstance(part, Mapping) else []
+
+
+def _counted(scores: Mapping[str, Any], things: str) -> str:
+    without = f", {scores['skipped']} of them without a word, which have no latency"
+    return f"{scores['n']} {things}{without * bool(scores['skipped'])}"
+
+
+def _cell(metric: str, value: object, unit: str) -> str:
+    if not isinstance(value, float) or math.isnan(value):
+        return f"{'-':>14s}{'':6s}"
+    if metric in RATIOS:
+        return f"{value:14.3f}{'':6s}"
+    return f"{value:14.1f} {unit:5s}"
+
+
+def _show(report: Mapping[str, Any], path: str | None, unit: str) -> None:
+    if path != "-":
+        print(table(report, unit))
+    text = json_format.dumps(_plain(report), indent=1)
+    if path == "-":
+        print(text)
+        if not report["signature"]:
+            print(f"simuljax: {NO_REFERENCES}", file=sys.stderr)
+    elif path:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(text + "\n")
+
+
+def _plain(value: object) -> object:
+    """JSON has no NaN: null says that there is no value."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value

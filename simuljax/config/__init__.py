@@ -1,0 +1,1 @@
+"""Configuration: experiments, decoding, evaluations and grids as frozen dataclasses."""

@@ -1,0 +1,41 @@
+"""Whisper (Radford et al. 2022) in Flax: published weights, transcripts, English translations.
+
+    whisper = load("ggml-tiny.bin")
+    said = whisper.transcribe("talk.flac", task="translate", words="timed")
+
+    samples -> log-mel        mel
+    log-mel -> states         model: encoder
+    states -> tokens          generate, beam: one compiled loop; rules: which tokens may come
+    tokens -> text            tokenizer, bpe
+    windows -> segments       decoding, transcribe
+    tokens -> times of words  timing
+
+Weights are read from `.pt`, safetensors and ggml files without running anything that is in them.
+"""
+
+from simuljax.models.whisper.checkpoint import WeightsError
+from simuljax.models.whisper.config import PUBLISHED, Config, Dimensions
+from simuljax.models.whisper.decoding import Context, Decoded, Decoding
+from simuljax.models.whisper.languages import LANGUAGES
+from simuljax.models.whisper.timing import TimedWord
+from simuljax.models.whisper.tokenizer import Tokenizer
+from simuljax.models.whisper.transcribe import Request, Segment, Transcription
+from simuljax.models.whisper.whisper import Whisper, load
+
+__all__ = [
+    "LANGUAGES",
+    "PUBLISHED",
+    "Config",
+    "Context",
+    "Decoded",
+    "Decoding",
+    "Dimensions",
+    "Request",
+    "Segment",
+    "TimedWord",
+    "Tokenizer",
+    "Transcription",
+    "WeightsError",
+    "Whisper",
+    "load",
+]

@@ -1,0 +1,235 @@
+"""A window of sound to tokens: prompts, tries at rising temperatures, and when one will do."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simuljax.models.whisper.beam import beam_search
+from simuljax.models.whisper.bound import Heard, Model, no_padding, rows_of
+from simuljax.models.whisper.generate import Generated, Prompt, generate
+from simuljax.models.whisper.mel import log_mel
+from simuljax.models.whisper.model import nothing_written
+from simuljax.models.whisper.rules import Forbidden, Marks, make_forbidden, make_marks, seen_of
+from simuljax.models.whisper.tokenizer import Task, Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """How a window is written. Limits that are None do not hold."""
+
+    beams: int = 1  # at temperature 0; above, tokens are sampled
+    temperatures: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # tried until one will do
+    timestamps: Literal["predict", "none"] = "predict"
+    max_tokens: int = 224
+    max_initial_timestamp_s: float = 1.0
+    length_penalty: float | None = None  # None: a sum is divided by the length
+    suppress: Literal["unspoken", "nothing"] | tuple[int, ...] = "unspoken"
+    compression_ratio_limit: float | None = 2.4  # above it the text repeats itself
+    avg_logprob_limit: float | None = -1.0  # below it the text is a guess
+    no_speech_limit: float | None = 0.6  # above it, with a guess for a text, nobody speaks
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.beams < 1 or self.max_tokens < 1 or not self.temperatures:
+            raise ValueError(f"{self}: beams and max_tokens are from 1, temperatures at least one.")
+        if min(self.temperatures) < 0:
+            raise ValueError(f"temperatures are {self.temperatures}; they are from 0")
+        if self.length_penalty is not None and not 0 <= self.length_penalty <= 1:
+            raise ValueError(f"length_penalty is {self.length_penalty}; it lies in [0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a window is to be written as, and after which tokens."""
+
+    task: Task = "transcribe"
+    language: str = "en"
+    prompt: tuple[int, ...] = ()  # text that was said before the window
+    prefix: tuple[int, ...] = ()  # the beginning of its own text, timestamps and all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoded:
+    """What was written for a window, after its prefix."""
+
+    tokens: tuple[int, ...]
+    log_probs: tuple[float, ...]  # of the tokens, and of the end if it came
+    text: str
+    temperature: float
+    no_speech_prob: float
+    avg_logprob: float
+    compression_ratio: float
+
+
+@jax.jit
+def hear(model: Model, samples: jax.Array) -> Heard:
+    """Windows of samples [B, N] to what the decoder attends to."""
+    mel = log_mel(samples, model.config.dimensions.mels)
+    return model.remember(model.encode(mel))
+
+
+@partial(jax.jit, static_argnames=("start", "first", "count"))
+def language_probs(model: Model, heard: Heard, *, start: int, first: int, count: int) -> jax.Array:
+    """P(language) [B, count] of the languages with the ids from `first` on."""
+    rows = rows_of(heard)
+    written = nothing_written(model.config, no_padding(rows), 1)
+    states, *_ = model.write(jnp.full((rows, 1), start, jnp.int32), written, heard)
+    return jax.nn.softmax(model.logits(states[:, 0])[:, first : first + count])
+
+
+def decode(
+    model: Model,
+    tokenizer: Tokenizer,
+    heard: Heard,
+    contexts: Sequence[Context],
+    options: Decoding,
+) -> list[Decoded]:
+    """The text of windows, one for each context; rows of what is heard beyond them are idle."""
+    rows = rows_of(heard)
+    marks = make_marks(tokenizer, options.timestamps, options.max_initial_timestamp_s)
+    longest = model.config.dimensions.text_positions
+    prompt = make_prompt(tokenizer, contexts, options, marks, rows=rows, longest=longest)
+    attempt = _Attempt(
+        known=(model, heard, prompt, _forbidden(tokenizer, options.suppress)),
+        marks=marks,
+        options=options,
+    )
+    results: list[Decoded | None] = [None] * len(contexts)
+    for number, temperature in enumerate(options.temperatures):
+        wanted = [k for k, r in enumerate(results) if r is None or _is_bad(r, options)]
+        if not wanted:
+            break
+        active = np.isin(np.arange(rows), wanted)
+        written = jax.device_get(attempt(temperature, active, number))
+        for k in wanted:
+            results[k] = _result(written, k, temperature, tokenizer)
+    return [result for result in results if result is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attempt:
+    """All rows that are active at one temperature."""
+
+    known: tuple[Model, Heard, Prompt, Forbidden]
+    marks: Marks
+    options: Decoding
+
+    def __call__(self, temperature: float, active: np.ndarray, number: int) -> Generated:
+        options = self.options
+        shared = {"limit": options.max_tokens, "marks": self.marks}
+        if temperature == 0 and options.beams > 1:
+            penalty = jnp.float32(-1 if options.length_penalty is None else options.length_penalty)
+            return beam_search(*self.known, active, penalty, **shared, beams=options.beams)
+        temperatures = np.full(len(active), temperature, np.float32)
+        key = _key(options.seed, number)
+        return generate(*self.known, temperatures, active, key, **shared)
+
+
+# A window takes some milliseconds on a GPU: what is the same for all is put there once.
+@lru_cache(maxsize=64)
+def _key(seed: int, attempt: int) -> jax.Array:
+    return jax.random.fold_in(jax.random.key(seed), attempt)
+
+
+@lru_cache(maxsize=16)
+def _forbidden(
+    tokenizer: Tokenizer, suppress: Literal["unspoken", "nothing"] | tuple[int, ...]
+) -> Forbidden:
+    match suppress:
+        case "unspoken":
+            return make_forbidden(tokenizer, tokenizer.unspoken)
+        case "nothing":
+            return make_forbidden(tokenizer, ())
+        case ids:
+            return make_forbidden(tokenizer, ids)
+
+
+def make_prompt(
+    tokenizer: Tokenizer,
+    contexts: Sequence[Context],
+    options: Decoding,
+    marks: Marks,
+    *,
+    rows: int,
+    longest: int,
+) -> Prompt:
+    """The tokens before the text, in a width out of few, so that few programs are compiled."""
+    openings, starts = zip(
+        *(_opening(tokenizer, context, options, longest) for context in contexts), strict=True
+    )
+    width = _width(max(map(len, openings)))
+    tokens = np.full((rows, width), tokenizer.start, np.int32)
+    padding, start = np.full(rows, width - 1, np.int32), np.full(rows, width - 1, np.int32)
+    for row, (opening, place) in enumerate(zip(openings, starts, strict=True)):
+        tokens[row, width - len(opening) :] = opening
+        padding[row] = width - len(opening)
+        start[row] = padding[row] + place
+    prefixes = [context.prefix for context in contexts] + [()] * (rows - len(contexts))
+    tokens, padding, start = jax.device_put((tokens, padding, start))
+    return Prompt(tokens=tokens, padding=padding, start=start, seen=seen_of(prefixes, marks))
+
+
+def _opening(
+    tokenizer: Tokenizer, context: Context, options: Decoding, longest: int
+) -> tuple[list[int], int]:
+    """Tokens before the text, and where <|startoftranscript|> is among them."""
+    ids = tokenizer.opening(context.task, context.language, options.timestamps)
+    ids += context.prefix
+    if len(ids) >= longest:
+        raise ValueError(
+            f"a prefix of {len(context.prefix)} tokens leaves no room among {longest}; shorten it"
+        )
+    room = min(longest // 2 - 1, longest - len(ids) - 2)
+    if not context.prompt or room < 1:
+        return ids, 0
+    before = [tokenizer.previous, *context.prompt[-room:]]
+    return before + ids, len(before)
+
+
+def _width(length: int) -> int:
+    """The least out of four that will do."""
+    return next(width for width in (8, 64, 256, 512) if width >= length)
+
+
+def _result(written: Generated, row: int, temperature: float, tokenizer: Tokenizer) -> Decoded:
+    count = int(written.count[row])
+    tokens = tuple(int(i) for i in written.tokens[row, :count])
+    log_probs = written.log_probs[row]
+    text = tokenizer.decode(tokens).strip()
+    return Decoded(
+        tokens=tokens,
+        log_probs=tuple(float(p) for p in log_probs[: count + 1]),
+        text=text,
+        temperature=temperature,
+        no_speech_prob=float(written.no_speech[row]),
+        avg_logprob=float(log_probs.sum()) / (count + 1),
+        compression_ratio=compression_ratio(text),
+    )
+
+
+def compression_ratio(text: str) -> float:
+    """How many times smaller zlib makes a text; 0 of none. Repetition makes it large."""
+    data = text.encode("utf-8")
+    return len(data) / len(zlib.compress(data))
+
+
+def is_silent(result: Decoded, options: Decoding) -> bool:
+    """Whether a window is one in which nobody speaks: likely so, and its text a guess."""
+    silence, guess = options.no_speech_limit, options.avg_logprob_limit
+    if silence is None or result.no_speech_prob <= silence:
+        return False
+    return guess is None or result.avg_logprob < guess
+
+
+def _is_bad(result: Decoded, options: Decoding) -> bool:
+    """Whether a text repeats itself or is a guess, though somebody speaks."""
+    most, least = options.compression_ratio_limit, options.avg_logprob_limit
+    repeats = most is not None and result.compression_ratio > most
+    guess = least is not None and result.avg_logprob < least
+    return (repeats or guess) and not is_silent(result, options)

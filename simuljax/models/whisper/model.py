@@ -1,0 +1,312 @@
+"""Whisper's network: what it hears, once for a window; what it writes, token by token.
+
+The decoder keeps the keys and values of what it has written in arrays of fixed size (`Written`),
+and those of what it has heard are projected once (`Decoder.remember`), so that one compiled step
+serves every token. Rows of a batch may have prompts of different lengths: a shorter one stands to
+the right, after `padding` columns that nothing attends to, and all rows write into the same column.
+
+Keys and values that are kept lie as [B, H, d, N], the positions last: as a step for one token
+multiplies them, so that nothing is turned round in the loop.
+"""
+
+from dataclasses import replace
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from simuljax.models.whisper.config import Config, Heads
+from simuljax.nn.attention import Past, View, attend_view
+from simuljax.nn.layers import scan_layers
+
+
+def _dense(config: Config, size: int, *, bias: bool = True) -> nn.Dense:
+    return nn.Dense(size, use_bias=bias, dtype=config.dtype)
+
+
+def _norm(config: Config) -> nn.LayerNorm:
+    return nn.LayerNorm(epsilon=1e-5, dtype=config.dtype, use_fast_variance=False)
+
+
+class Attention(nn.Module):
+    """Four linear maps; the one for keys has no bias."""
+
+    config: Config
+
+    def setup(self) -> None:
+        width = self.config.dimensions.width
+        self.query, self.value, self.out = (_dense(self.config, width) for _ in range(3))
+        self.key = _dense(self.config, width, bias=False)
+
+    def look(self, x: jax.Array) -> jax.Array:
+        """Queries [B, T, H, d]."""
+        return self._split(self.query(x))
+
+    def remember(self, x: jax.Array) -> Past:
+        """Keys and values [B, S, H, d]."""
+        return Past(key=self._split(self.key(x)), value=self._split(self.value(x)))
+
+    def merge(self, x: jax.Array) -> jax.Array:
+        """[B, T, H, d] -> [B, T, D]."""
+        return self.out(x.reshape(*x.shape[:-2], -1))
+
+    def _split(self, x: jax.Array) -> jax.Array:
+        return x.reshape(*x.shape[:-1], self.config.dimensions.head_count, -1)
+
+
+class FeedForward(nn.Module):
+    """x -> W2 gelu(W1 x)."""
+
+    config: Config
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        width = self.config.dimensions.width
+        inner = nn.Dense(4 * width, dtype=self.config.dtype, name="inner")(x)
+        return nn.Dense(width, dtype=self.config.dtype, name="outer")(gelu(inner))
+
+
+def gelu(x: jax.Array) -> jax.Array:
+    """x (1 + erf(x / sqrt 2)) / 2; JAX's own has the complement of erf, of three times the cost."""
+    return 0.5 * x * (1 + jax.lax.erf(x * 0.5**0.5))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each after a norm and around a residual."""
+
+    config: Config
+
+    def setup(self) -> None:
+        self.self_norm, self.forward_norm = _norm(self.config), _norm(self.config)
+        self.attention, self.forward = Attention(self.config), FeedForward(self.config)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        normal = self.self_norm(x)
+        past = self.attention.remember(normal)
+        given = (self.attention.look(normal), past.key, past.value)
+        attended = jax.lax.platform_dependent(*given, cpu=_attend_by_head, default=_attend_all)
+        x = x + self.attention.merge(attended)
+        return x + self.forward(self.forward_norm(x))
+
+
+def _attend_all(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+    return attend_view(query, key, value, View())
+
+
+def _attend_by_head(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+    """One head after the other: on a CPU this takes three fifths of the time, and little memory."""
+
+    def one(given: tuple[jax.Array, ...]) -> jax.Array:
+        query, key, value = given  # [S, d]
+        scaled = query * query.shape[-1] ** -0.5
+        energy = jnp.matmul(scaled, key.T, preferred_element_type=jnp.float32)
+        return jax.nn.softmax(energy).astype(value.dtype) @ value
+
+    batch, size, heads, width = query.shape
+    rows = (x.swapaxes(1, 2).reshape(batch * heads, size, width) for x in (query, key, value))
+    attended = jax.lax.map(one, tuple(rows))
+    return attended.reshape(batch, heads, size, width).swapaxes(1, 2)
+
+
+class Encoder(nn.Module):
+    """Two convolutions (100 frames a second to 50 states), positions, and a Transformer."""
+
+    config: Config
+
+    def setup(self) -> None:
+        sizes = self.config.dimensions
+        self.conv1, self.conv2 = (
+            nn.Conv(sizes.width, (3,), stride, padding=[(1, 1)], dtype=self.config.dtype)
+            for stride in (1, 2)
+        )
+        shape = (sizes.audio_positions, sizes.width)
+        self.positions = self.param("positions", nn.initializers.normal(0.02), shape)
+        self.layers, self.norm = EncoderLayer(self.config), _norm(self.config)
+
+    def __call__(self, mel: jax.Array) -> jax.Array:
+        """[B, F, mels] -> [B, F / 2, D]; F is even, and up to twice the positions (30 s).
+
+        A window shorter than 30 s takes the first positions, and is what it would be in 30 s but
+        for attention to the silence after it. In training that silence was always there, and some
+        of it should be left: cut close to its last word, a recording is more often continued by
+        words that nobody said.
+        """
+        longest = 2 * self.config.dimensions.audio_positions
+        if mel.shape[1] % 2 or mel.shape[1] > longest:
+            raise ValueError(f"{mel.shape[1]} frames; Whisper hears an even number, to {longest}")
+        x = gelu(self.conv1(mel.astype(self.config.dtype)))
+        x = gelu(self.conv2(x))
+        x = x + self.positions[: x.shape[1]].astype(x.dtype)
+        count = self.config.dimensions.audio_layers
+        x, _ = scan_layers(self.layers, count, lambda layer, y, _: (layer(y), None), x)
+        return self.norm(x)
+
+
+@flax.struct.dataclass
+class Written:
+    """What the decoder has written: columns before `column`, less a row's padding at the left."""
+
+    layers: tuple[Past, ...]  # [R, H, d, N] each
+    column: jax.Array  # int32 []
+    padding: jax.Array  # int32 [R]
+
+
+def nothing_written(config: Config, padding: jax.Array, columns: int) -> Written:
+    """Room for `columns` tokens in each row."""
+    sizes = config.dimensions
+    heads = sizes.head_count
+    empty = jnp.zeros((len(padding), heads, sizes.width // heads, columns), config.dtype)
+    return Written(
+        layers=tuple(Past(key=empty, value=empty) for _ in range(sizes.text_layers)),
+        column=jnp.zeros((), jnp.int32),
+        padding=padding,
+    )
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention to what is written, attention to what is heard, feed-forward."""
+
+    config: Config
+
+    def setup(self) -> None:
+        self.self_norm, self.cross_norm, self.forward_norm = (_norm(self.config) for _ in range(3))
+        self.attention, self.cross = Attention(self.config), Attention(self.config)
+        self.forward = FeedForward(self.config)
+
+    def __call__(
+        self, x: jax.Array, past: Past, heard: Past, column: jax.Array, visible: jax.Array
+    ) -> tuple[jax.Array, Past, jax.Array]:
+        """T more positions from `column` on, the past with them, and the queries to the heard."""
+        normal = self.self_norm(x)
+        past = jax.tree.map(
+            lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, column, axis=3),
+            past,
+            positions_last(self.attention.remember(normal)),
+        )
+        x = x + self.attention.merge(_attend(self.attention.look(normal), past, visible))
+        query = self.cross.look(self.cross_norm(x))
+        x = x + self.cross.merge(_attend_heard(query, heard))
+        return x + self.forward(self.forward_norm(x)), past, query
+
+
+def positions_last(past: Past) -> Past:
+    """[B, N, H, d] -> [B, H, d, N]."""
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 3), past)
+
+
+def _attend(query: jax.Array, past: Past, visible: jax.Array | None = None) -> jax.Array:
+    """softmax(q k^T / sqrt(d)) v, with q [B, T, H, d], k and v [B, H, d, N], visible [B, T, N]."""
+    scaled = query * query.shape[-1] ** -0.5
+    energy = jnp.einsum("bthd,bhdn->bhtn", scaled, past.key, preferred_element_type=jnp.float32)
+    if visible is not None:
+        energy = jnp.where(visible[:, None], energy, -jnp.inf)
+    weight = jax.nn.softmax(energy).astype(query.dtype)
+    return jnp.einsum("bhtn,bhdn->bthd", weight, past.value)
+
+
+def _attend_heard(query: jax.Array, heard: Past) -> jax.Array:
+    """Several rows may have heard the same: query [n B, T, H, d], heard [B, H, d, S]."""
+    shared = query.reshape(heard.key.shape[0], -1, *query.shape[2:])
+    return _attend(shared, heard).reshape(query.shape)
+
+
+class Decoder(nn.Module):
+    """Tokens to the states that logits are made of."""
+
+    config: Config
+
+    def setup(self) -> None:
+        sizes = self.config.dimensions
+        self.embedding = nn.Embed(sizes.vocabulary, sizes.width, dtype=self.config.dtype)
+        shape = (sizes.text_positions, sizes.width)
+        self.positions = self.param("positions", nn.initializers.normal(0.02), shape)
+        # One module a layer, not one scanned: a step reads its weights where they lie.
+        self.layers = [DecoderLayer(self.config) for _ in range(sizes.text_layers)]
+        self.norm = _norm(self.config)
+
+    def remember(self, states: jax.Array) -> tuple[Past, ...]:
+        """Keys and values of what was heard [B, S, D], for every layer."""
+        return tuple(positions_last(layer.cross.remember(states)) for layer in self.layers)
+
+    def __call__(
+        self, tokens: jax.Array, written: Written, heard: tuple[Past, ...], heads: Heads = ()
+    ) -> tuple[jax.Array, Written, jax.Array | None]:
+        """States of T more tokens [R, T], and the energies [R, n, T, S] of n heads if asked for.
+
+        The energies are those of the attention to what was heard, before its softmax.
+        """
+        columns = written.column + jnp.arange(tokens.shape[1])
+        position = jnp.maximum(columns - written.padding[:, None], 0)
+        x = self.embedding(tokens) + self.positions[position].astype(self.config.dtype)
+        visible = _visible(columns, written)
+        pasts, queries = [], []
+        for layer, past, memory in zip(self.layers, written.layers, heard, strict=True):
+            x, past, query = layer(x, past, memory, written.column, visible)
+            pasts.append(past)
+            queries.append(query)
+        energies = _energies(queries, heard, heads) if heads else None
+        after = replace(written, layers=tuple(pasts), column=written.column + tokens.shape[1])
+        return self.norm(x), after, energies
+
+    def logits(self, states: jax.Array) -> jax.Array:
+        """[..., D] -> float32 [..., V]."""
+        weights = self.embedding.embedding.astype(states.dtype)
+        return jnp.matmul(states, weights.T, preferred_element_type=jnp.float32)
+
+
+def _visible(columns: jax.Array, written: Written) -> jax.Array:
+    """[R, T, N]: what a column may attend to; one of the padding to itself, lest it be 0 / 0."""
+    keys = jnp.arange(written.layers[0].key.shape[-1])
+    real = keys >= written.padding[:, None]
+    itself = keys == columns[:, None]
+    return (keys <= columns[:, None]) & (real[:, None] | itself)
+
+
+def _energies(queries: list[jax.Array], heard: tuple[Past, ...], heads: Heads) -> jax.Array:
+    """q k^T / sqrt(d) of the heads [R, n, T, S], in float32."""
+
+    def energy(layer: int, head: int) -> jax.Array:
+        query, key = queries[layer][:, :, head], heard[layer].key[:, head]
+        scale = query.shape[-1] ** -0.5
+        return scale * jnp.einsum("btd,bds->bts", query, key, preferred_element_type=jnp.float32)
+
+    return jnp.stack([energy(layer, head) for layer, head in heads], 1)
+
+
+class Network(nn.Module):
+    """Encoder and decoder."""
+
+    config: Config
+
+    def setup(self) -> None:
+        self.encoder, self.decoder = Encoder(self.config), Decoder(self.config)
+
+    def encode(self, mel: jax.Array) -> jax.Array:
+        """[B, F, mels] -> [B, F / 2, D]."""
+        return self.encoder(mel)
+
+    def remember(self, states: jax.Array) -> tuple[Past, ...]:
+        """What the decoder attends to."""
+        return self.decoder.remember(states)
+
+    def write(
+        self, tokens: jax.Array, written: Written, heard: tuple[Past, ...], heads: Heads = ()
+    ) -> tuple[jax.Array, Written, jax.Array | None]:
+        """See `Decoder.__call__`."""
+        return self.decoder(tokens, written, heard, heads)
+
+    def logits(self, states: jax.Array) -> jax.Array:
+        """[..., D] -> float32 [..., V]."""
+        return self.decoder.logits(states)
+
+    def __call__(
+        self, mel: jax.Array, tokens: jax.Array, heads: Heads = ()
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Logits [B, T, V] after each of the tokens [B, T], and the energies of heads."""
+        written = nothing_written(
+            self.config, jnp.zeros(tokens.shape[0], jnp.int32), tokens.shape[1]
+        )
+        heard = self.remember(self.encode(mel))
+        states, _, energies = self.write(tokens, written, heard, heads)
+        return self.logits(states), energies

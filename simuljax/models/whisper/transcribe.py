@@ -1,0 +1,296 @@
+"""Recordings of any length, a window after the other; many side by side, a window each at a time.
+
+A window begins where the last whole segment of the one before it ended. It is heard as one sound of
+30 s, its loudness measured on itself alone (the original measures on the whole recording, which a
+live one does not have).
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from simuljax.models.whisper.bound import Heard, Model
+from simuljax.models.whisper.config import HOP, RATE, WINDOW_S
+from simuljax.models.whisper.decoding import (
+    Context,
+    Decoded,
+    Decoding,
+    decode,
+    hear,
+    is_silent,
+    language_probs,
+)
+from simuljax.models.whisper.timing import TimedWord, time_words
+from simuljax.models.whisper.tokenizer import Task, Tokenizer
+
+_SHORT_STEP_S, _SILENCE_S = 5, 1.0  # windows of few lengths, with some silence at the end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """Some words between two timestamps, in seconds of the recording."""
+
+    start: float
+    end: float
+    text: str
+    tokens: tuple[int, ...]
+    log_probs: tuple[float, ...]  # of the tokens
+    words: tuple[TimedWord, ...] = ()  # where times of words were asked for
+    # What is known of the window that the segment is of:
+    temperature: float
+    no_speech_prob: float
+    avg_logprob: float
+    compression_ratio: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcription:
+    """What was said, or its translation into English."""
+
+    text: str
+    segments: tuple[Segment, ...]
+    language: str  # that was spoken
+
+    @property
+    def words(self) -> tuple[TimedWord, ...]:
+        """Of all segments."""
+        return tuple(word for segment in self.segments for word in segment.words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is wanted of recordings, beyond how windows are decoded."""
+
+    task: Task = "transcribe"
+    language: str | None = None  # None: the likeliest in the first window
+    prompt: tuple[int, ...] = ()  # tokens of what was said before
+    prefix: tuple[int, ...] = ()  # tokens that the first window begins with
+    condition: Literal["previous", "nothing"] = "previous"  # what later windows follow on
+    words: Literal["none", "timed"] = "none"
+    window: Literal["full", "short"] = "full"  # short: only as much silence as 5 s steps need
+
+
+@dataclass(kw_only=True)
+class _Course:
+    """A recording on its way through the model."""
+
+    samples: np.ndarray
+    language: str | None
+    prompt: list[int]
+    prefix: tuple[int, ...]
+    seek: int = 0  # samples
+    segments: list[Segment] = field(default_factory=list)
+
+    @property
+    def left(self) -> np.ndarray:
+        """Samples of the window to come."""
+        return self.samples[self.seek : self.seek + WINDOW_S * RATE]
+
+
+@dataclass(frozen=True)
+class Transcriber:
+    """A model with its tokenizer, for whole recordings."""
+
+    model: Model
+    tokenizer: Tokenizer
+
+    def __call__(
+        self, recordings: Sequence[np.ndarray], request: Request, options: Decoding, batch: int
+    ) -> list[Transcription]:
+        """Int16 samples at 16 kHz each, at most `batch` of them at a time."""
+        courses = [
+            _Course(
+                samples=samples,
+                language=request.language if self.tokenizer.multilingual else "en",
+                prompt=list(request.prompt),
+                prefix=request.prefix,
+            )
+            for samples in recordings
+        ]
+        rows = min(batch, len(courses))
+        while waiting := [course for course in courses if len(course.left) >= HOP]:
+            self._round(waiting[:rows], rows, request, options)
+        return [self._transcription(course) for course in courses]
+
+    def _round(
+        self, courses: list[_Course], rows: int, request: Request, options: Decoding
+    ) -> None:
+        """One window of each."""
+        heard = hear(self.model, stack([c.left for c in courses], rows, request))
+        self._guess_languages(courses, heard)
+        contexts = [
+            Context(
+                task=request.task,
+                language=course.language or "en",
+                prompt=tuple(course.prompt),
+                prefix=course.prefix,
+            )
+            for course in courses
+        ]
+        decoded = decode(self.model, self.tokenizer, heard, contexts, options)
+        cut = [
+            cut_window(self.tokenizer, with_prefix(d, c.prefix), len(c.left), options)
+            for d, c in zip(decoded, courses, strict=True)
+        ]
+        if request.words == "timed":
+            cut = self._timed(cut, courses, contexts, heard)
+        for course, result, window in zip(courses, decoded, cut, strict=True):
+            _go_on(course, result, window, request)
+
+    def _guess_languages(self, courses: list[_Course], heard: Heard) -> None:
+        if all(course.language for course in courses):
+            return
+        probs = self.languages(heard)
+        for course, row in zip(courses, probs, strict=False):
+            if course.language is None:
+                course.language = self.tokenizer.language_codes[int(row.argmax())]
+
+    def languages(self, heard: Heard) -> np.ndarray:
+        """P(language) [B, languages]."""
+        ids = self.tokenizer.language_ids
+        shared = {"start": self.tokenizer.start, "first": ids.start, "count": len(ids)}
+        return np.asarray(language_probs(self.model, heard, **shared))
+
+    def _timed(
+        self,
+        cut: list["Window"],
+        courses: list[_Course],
+        contexts: list[Context],
+        heard: Heard,
+    ) -> list["Window"]:
+        texts = [[i for segment in window.segments for i in segment.tokens] for window in cut]
+        frames = [len(course.left) // HOP for course in courses]
+        words = time_words(self.model, self.tokenizer, heard, texts, contexts, frames)
+        return [
+            replace(window, segments=_share_words(window.segments, found, self.tokenizer))
+            for window, found in zip(cut, words, strict=True)
+        ]
+
+    def _transcription(self, course: _Course) -> Transcription:
+        text = "".join(segment.text for segment in course.segments).strip()
+        return Transcription(
+            text=text, segments=tuple(course.segments), language=course.language or "en"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Segments in seconds of their window, and how many samples of it are done with."""
+
+    segments: tuple[Segment, ...]
+    used: int
+
+
+def stack(windows: Sequence[np.ndarray], rows: int, request: Request) -> np.ndarray:
+    """[rows, N] with silence after each."""
+    seconds = padded_s(max(map(len, windows)), request.window)
+    stacked = np.zeros((rows, seconds * RATE), np.int16)
+    for row, window in enumerate(windows):
+        stacked[row, : len(window)] = window
+    return stacked
+
+
+def padded_s(samples: int, window: Literal["full", "short"]) -> int:
+    """Seconds of the window that so many samples are heard in."""
+    if window == "full":
+        return WINDOW_S
+    longest = samples / RATE + _SILENCE_S
+    return min(WINDOW_S, _SHORT_STEP_S * math.ceil(longest / _SHORT_STEP_S))
+
+
+def with_prefix(decoded: Decoded, prefix: Sequence[int]) -> Decoded:
+    """With the prefix before the tokens, certain as it is."""
+    return replace(
+        decoded,
+        tokens=(*prefix, *decoded.tokens),
+        log_probs=(*(0.0 for _ in prefix), *decoded.log_probs),
+    )
+
+
+def cut_window(tokenizer: Tokenizer, decoded: Decoded, samples: int, options: Decoding) -> Window:
+    """The segments of a window of so many samples.
+
+    Each pair of timestamps ends a segment. Text after the last pair is left to the next window,
+    which begins at that time; without a pair, and with a single timestamp at the end, all of the
+    window is done with.
+    """
+    if is_silent(decoded, options):
+        return Window(segments=(), used=samples)
+    tokens, first = decoded.tokens, tokenizer.timestamps.start
+    is_stamp = [token >= first for token in tokens]
+    pairs = [k for k in range(1, len(tokens)) if is_stamp[k - 1] and is_stamp[k]]
+    if not pairs:
+        stamps = [token for token in tokens if token > first]
+        end = tokenizer.seconds(stamps[-1]) if stamps else samples / RATE
+        whole = _segment(tokenizer, decoded, slice(None), 0.0, end)
+        return Window(segments=_said([whole]), used=samples)
+    single = is_stamp[-2:] == [False, True]
+    bounds = [0, *pairs, *([len(tokens)] if single else [])]
+    segments = []
+    for a, b in itertools.pairwise(bounds):
+        start = tokenizer.seconds(tokens[a]) if is_stamp[a] else 0.0
+        segments.append(
+            _segment(tokenizer, decoded, slice(a, b), start, tokenizer.seconds(tokens[b - 1]))
+        )
+    end = round(tokenizer.seconds(tokens[bounds[-1] - 1]) * RATE)
+    done = single or not 0 < end < samples  # never stand still
+    return Window(segments=_said(segments), used=samples if done else end)
+
+
+def _segment(
+    tokenizer: Tokenizer, decoded: Decoded, part: slice, start: float, end: float
+) -> Segment:
+    tokens = decoded.tokens[part]
+    return Segment(
+        start=start,
+        end=end,
+        text=tokenizer.decode(tokens),
+        tokens=tokens,
+        log_probs=decoded.log_probs[part][: len(tokens)],
+        temperature=decoded.temperature,
+        no_speech_prob=decoded.no_speech_prob,
+        avg_logprob=decoded.avg_logprob,
+        compression_ratio=decoded.compression_ratio,
+    )
+
+
+def _said(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Those that take time and have text."""
+    return tuple(s for s in segments if s.end > s.start and s.text.strip())
+
+
+def _share_words(
+    segments: Sequence[Segment], words: Sequence[TimedWord], tokenizer: Tokenizer
+) -> tuple[Segment, ...]:
+    """Each word with the segment that its first token is of."""
+    shared, place, end = [], 0, 0
+    for segment in segments:
+        end += sum(token < tokenizer.end for token in segment.tokens)
+        own: list[TimedWord] = []
+        while words and place < end:
+            own.append(words[0])
+            place, words = place + len(words[0].tokens), words[1:]
+        shared.append(replace(segment, words=tuple(own)))
+    return tuple(shared)
+
+
+def _go_on(course: _Course, decoded: Decoded, window: Window, request: Request) -> None:
+    """The recording after a window."""
+    offset = course.seek / RATE
+    segments = [_moved(segment, offset) for segment in window.segments]
+    course.segments += segments
+    course.prompt += [token for segment in segments for token in segment.tokens]
+    # After a text drawn at a high temperature, the next window had better start afresh.
+    if request.condition == "nothing" or decoded.temperature > 0.5:
+        course.prompt = []
+    course.prefix = ()
+    course.seek += window.used
+
+
+def _moved(segment: Segment, offset: float) -> Segment:
+    words = tuple(replace(w, start=w.start + offset, end=w.end + offset) for w in segment.words)
+    return replace(segment, start=segment.start + offset, end=segment.end + offset, words=words)

@@ -1,0 +1,187 @@
+"""Whisper for users: load it from a file, and let it write down what it hears."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from simuljax.audio import RATE, as_int16, read_audio
+from simuljax.models.whisper import bpe
+from simuljax.models.whisper.bound import Model
+from simuljax.models.whisper.checkpoint import Checkpoint, WeightsError
+from simuljax.models.whisper.config import (
+    PUBLISHED,
+    WINDOW_S,
+    Config,
+    Dimensions,
+    Heads,
+    later_half,
+    published_name,
+)
+from simuljax.models.whisper.decoding import Decoding, hear
+from simuljax.models.whisper.languages import language_code
+from simuljax.models.whisper.tokenizer import Task, Tokenizer, make_tokenizer
+from simuljax.models.whisper.transcribe import Request, Transcriber, Transcription, stack
+from simuljax.models.whisper.weights import dimensions_of, parameters, read_checkpoint
+
+Audio = str | Path | np.ndarray
+
+_VOCABULARIES = ("*.tiktoken", "tokenizer.json", "vocab.json")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Whisper:
+    """A model with its weights and its tokenizer."""
+
+    model: Model
+    tokenizer: Tokenizer
+
+    @property
+    def config(self) -> Config:
+        """Sizes, type, and the heads that tell times."""
+        return self.model.config
+
+    def transcribe(
+        self,
+        audio: Audio,
+        *,
+        rate: int = RATE,
+        task: Task = "transcribe",
+        language: str | None = None,
+        prompt: str | Sequence[int] = "",
+        prefix: str | Sequence[int] = "",
+        words: Literal["none", "timed"] = "none",
+        condition: Literal["previous", "nothing"] = "previous",
+        window: Literal["full", "short"] = "full",
+        decoding: Decoding | None = None,
+    ) -> Transcription:
+        """The text of a recording: a file, or mono samples (int16, or float in [-1, 1]) at `rate`.
+
+        `task="translate"` writes English whatever is spoken. `prompt` was said before the
+        recording; `prefix` is how the text of its first window begins. Both are text or tokens;
+        among tokens of a prefix, timestamps are as the model would have written them. `condition`
+        says whether a later window follows on the text before it. With `window="short"` a recording
+        of less than 30 s is padded to the next 5 s only, which is faster and may change words.
+        """
+        decoding = decoding or Decoding()
+        request = Request(
+            task=task,
+            language=language_code(language) if language else None,
+            prompt=self._tokens(prompt),
+            prefix=self._prefix(prefix, decoding),
+            condition=condition,
+            words=words,
+            window=window,
+        )
+        return self.transcribe_all([audio], request=request, decoding=decoding, rate=rate)[0]
+
+    def transcribe_all(
+        self,
+        recordings: Sequence[Audio],
+        *,
+        request: Request | None = None,
+        decoding: Decoding | None = None,
+        rate: int = RATE,
+        batch: int = 16,
+    ) -> list[Transcription]:
+        """Many recordings, up to `batch` of them at a time, a window of each."""
+        request, decoding = request or Request(), decoding or Decoding()
+        self._check_task(request)
+        samples = [_samples(audio, rate) for audio in recordings]
+        return self._transcriber(samples, request, decoding, batch)
+
+    def detect_language(self, audio: Audio, *, rate: int = RATE) -> dict[str, float]:
+        """The probability of each language in the first 30 s, likeliest first."""
+        if not self.tokenizer.multilingual:
+            raise ValueError(f"{self.config.name} knows English alone; load a multilingual model")
+        window = stack([_samples(audio, rate)[: WINDOW_S * RATE]], 1, Request())
+        probs = self._transcriber.languages(hear(self.model, window))[0]
+        pairs = zip(self.tokenizer.language_codes, map(float, probs), strict=True)
+        return dict(sorted(pairs, key=lambda pair: -pair[1]))
+
+    @property
+    def _transcriber(self) -> Transcriber:
+        return Transcriber(self.model, self.tokenizer)
+
+    def _tokens(self, text: str | Sequence[int]) -> tuple[int, ...]:
+        """Text as it stands after other text: with a space before it."""
+        if isinstance(text, str):
+            return tuple(self.tokenizer.encode(f" {text.strip()}")) if text.strip() else ()
+        return tuple(text)
+
+    def _prefix(self, prefix: str | Sequence[int], decoding: Decoding) -> tuple[int, ...]:
+        """A prefix of text begins at 0.00 s where timestamps are written."""
+        tokens = self._tokens(prefix)
+        if isinstance(prefix, str) and tokens and decoding.timestamps == "predict":
+            return (self.tokenizer.timestamps.start, *tokens)
+        return tokens
+
+    def _check_task(self, request: Request) -> None:
+        if self.tokenizer.multilingual:
+            return
+        if request.task == "translate" or request.language not in (None, "en"):
+            raise ValueError(
+                f"{self.config.name} transcribes English alone; load a multilingual model "
+                f"for {request.task!r} of {request.language or 'other languages'}"
+            )
+
+
+def _samples(audio: Audio, rate: int) -> np.ndarray:
+    if isinstance(audio, np.ndarray):
+        return as_int16(audio, rate)
+    return read_audio(audio).samples
+
+
+def load(
+    path: str | Path,
+    *,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    name: str | None = None,
+    vocabulary: str | Path | None = None,
+) -> Whisper:
+    """A model from OpenAI's `.pt`, Hugging Face's safetensors (or their directory), or ggml.
+
+    The sizes are those of the tensors. `name` (such as "large-v2") says which heads tell the times
+    of words where sizes do not; else the file's name does, a `generation_config.json` beside it, or
+    all heads of the later half of the decoder serve. The vocabulary is the one in the file (ggml),
+    the one given, or a `.tiktoken`, `tokenizer.json` or `vocab.json` beside the weights.
+    """
+    checkpoint = read_checkpoint(path)
+    sizes = dimensions_of(checkpoint)
+    known = name or published_name(sizes, str(checkpoint.path))
+    if known is not None and known not in PUBLISHED:
+        raise ValueError(
+            f"{known!r} is not a published Whisper; name one of {', '.join(PUBLISHED)}"
+        )
+    heads = PUBLISHED[known].alignment_heads if known else _heads_beside(checkpoint.path, sizes)
+    config = Config(
+        dimensions=sizes, alignment_heads=heads, dtype=dtype, name=known or checkpoint.path.stem
+    )
+    return Whisper(
+        model=Model(params=parameters(checkpoint, config), config=config),
+        tokenizer=make_tokenizer(_vocabulary(checkpoint, vocabulary), sizes.vocabulary),
+    )
+
+
+def _heads_beside(path: Path, sizes: Dimensions) -> Heads:
+    file = path.with_name("generation_config.json")
+    if file.is_file():
+        heads = json.loads(file.read_bytes()).get("alignment_heads")
+        if heads:
+            return tuple((int(layer), int(head)) for layer, head in heads)
+    return later_half(sizes)
+
+
+def _vocabulary(checkpoint: Checkpoint, given: str | Path | None) -> Sequence[bytes]:
+    if given is None and checkpoint.vocabulary:
+        return checkpoint.vocabulary
+    beside = [f for p in _VOCABULARIES for f in sorted(checkpoint.path.parent.glob(p))]
+    files = [Path(given)] if given else beside
+    if not files:
+        problem = f"no vocabulary in the file, and none of {', '.join(_VOCABULARIES)} beside it"
+        raise WeightsError(checkpoint.path, 0, f"{problem}; give one with vocabulary=")
+    read = bpe.read_tiktoken if files[0].suffix == ".tiktoken" else bpe.read_tokenizer_json
+    return read(files[0])

@@ -1,0 +1,196 @@
+"""A split through a cascade: a recogniser, and a text model that reads its words as they come.
+
+In batches, the words of the simulated recogniser are the READs of the simulated text model, and a
+word of the translation has the delay of the recognised word that allowed it. Live, the utterances
+go through `simuljax.serve.cascade`. Both give the same words and delays.
+"""
+
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+
+import jax
+import numpy as np
+
+from simuljax.audio import RATE
+from simuljax.batch import Batch
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import ExperimentError
+from simuljax.eval import Record
+from simuljax.runs.translate import Translating, decode_batch, reference, word_delays
+from simuljax.models import config
+from simuljax.models.translator import Translator as Network
+from simuljax.serve.cascade import Cascade, CascadeStream
+from simuljax.serve.run import Run, learnt, open_run
+from simuljax.serve.translator import Translator, Word, with_step
+from simuljax.text import EOS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    """A recognised sentence, and how much speech each of its words and its end took."""
+
+    words: tuple[str, ...]
+    delays: tuple[float, ...]  # ms
+    end: float
+
+    def at(self, reads: int) -> float:
+        """When the text model had so many READs; its last one is the end."""
+        return self.delays[reads - 1] if reads <= len(self.words) else self.end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cascading:
+    """A recogniser on its split, and the translator of its transcripts."""
+
+    first: Translating
+    cascade: Cascade
+
+    @property
+    def chosen(self) -> Evaluation:
+        """How both listen and write."""
+        return self.first.chosen
+
+    @property
+    def steps(self) -> list[int]:
+        """Updates of both."""
+        return [*self.cascade.recogniser.steps, *self.cascade.translator.steps]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def records(self, done: Set[int], note: Callable[[int], object]) -> Iterator[list[Record]]:
+        """Of all utterances that are not done, some at a time; `note` hears how many."""
+        for some in self._live(done) if self.chosen.mode == "live" else self._in_batches(done):
+            note(len(some))
+            yield some
+
+    def _in_batches(self, done: Set[int]) -> Iterator[list[Record]]:
+        for rows, batch in self.first.batches(done):
+            heard = recognise(self.cascade.recogniser, batch, self.chosen)
+            words = translate(self.cascade.translator, batch, heard, self.chosen)
+            yield [
+                self._record(int(row), words[i], float(batch.audio_length[i]) * 1000 / RATE)
+                for i, row in enumerate(rows)
+                if row >= 0 and row not in done
+            ]
+
+    def _live(self, done: Set[int]) -> Iterator[list[Record]]:
+        heard = self.first.heard(done)
+        if heard:  # unrecorded: compiles every shape before the clock runs
+            listen(begin(self.cascade, self.chosen), self.first.longest(heard.values()))
+        for row, other in heard.items():
+            sound = self.first.sound(other)
+            words = listen(begin(self.cascade, self.chosen), sound)
+            elapsed = tuple(word.elapsed_ms for word in words)
+            record = self._record(row, words, len(sound) * 1000 / RATE)
+            yield [replace(record, elapsed=elapsed)]
+
+    def _record(self, row: int, words: Sequence[Word], duration: float) -> Record:
+        table = self.first.examples.split.table
+        return Record(
+            index=row,
+            prediction=" ".join(word.text for word in words),
+            delays=tuple(word.delay_ms for word in words),
+            reference=reference(self.cascade.translator.run, table, row),
+            source=table.id[row],
+            source_length=duration,
+        )
+
+
+def cascading(first: Translating) -> Cascading:
+    """The recogniser with the translator that its evaluation names."""
+    chosen = first.chosen
+    assert chosen.then is not None
+    if chosen.branch != "speech":
+        raise ExperimentError("a cascade begins with speech: --then needs --branch speech")
+    run = open_run(chosen.then)
+    translator = Translator(run, learnt(run, chosen.checkpoint))
+    return Cascading(first=first, cascade=Cascade(Translator(first.run, first.trained), translator))
+
+
+def of_text(chosen: Evaluation, model: config.Translator) -> Evaluation:
+    """How the second model of a cascade writes; the flags are those of both.
+
+    One that was trained offline waits for k words more than it has written, if k is given.
+    """
+    assert chosen.then is not None
+    search = {"beam": chosen.beam, "length_penalty": chosen.length_penalty}
+    waits = model.monotonic.policy == "offline" and chosen.then_k is not None
+    return Evaluation(
+        run=chosen.then,
+        branch="text",
+        mode="offline" if chosen.mode == "offline" else "streamed",
+        k=chosen.then_k,
+        threshold=chosen.then_threshold,
+        gather=chosen.gather,
+        force_finish=chosen.force_finish,
+        avoid_eos_while_reading=chosen.avoid_eos_while_reading,
+        policy="wait-k" if waits else None,
+        convention="stacl" if waits else None,
+        **search if chosen.mode == "offline" else {},
+    )
+
+
+def recognise(recogniser: Translator, batch: Batch, chosen: Evaluation) -> list[Heard]:
+    """Every row of a batch as the recogniser hears it."""
+    run, model = recogniser.run, Network(with_step(recogniser.run.model, chosen.predecision_ms))
+    decoded = decode_batch(run, model, recogniser.variables, batch, [], chosen)
+    tokens, lengths, delays = jax.device_get(decoded)
+    durations = np.asarray(batch.audio_length) * 1000 / RATE
+    return [
+        _heard(run, tokens[i, :n], delays[i, :n], float(durations[i]))
+        for i, n in enumerate(lengths)
+    ]
+
+
+def _heard(run: Run, tokens: np.ndarray, delays: np.ndarray, duration: float) -> Heard:
+    """A transcript ends where its end-of-sentence was written, or where the speech ends."""
+    words, heard = word_delays(run, tokens, delays, duration)
+    end = float(delays[-1]) if len(tokens) and tokens[-1] == EOS else duration
+    return Heard(words=tuple(words), delays=tuple(heard), end=end)
+
+
+def translate(
+    translator: Translator, batch: Batch, heard: Sequence[Heard], chosen: Evaluation
+) -> list[list[Word]]:
+    """What the text model writes of transcripts that come word by word."""
+    run, texts = translator.run, [" ".join(each.words) for each in heard]
+    how = of_text(chosen, run.model)
+    decoded = decode_batch(run, translator.network, translator.variables, batch, texts, how)
+    tokens, lengths, reads = jax.device_get(decoded)
+    return [
+        _timed(each, *word_delays(run, tokens[i, :n], reads[i, :n], len(each.words) + 1))
+        if each.words
+        else []
+        for i, (each, n) in enumerate(zip(heard, lengths, strict=True))
+    ]
+
+
+def _timed(heard: Heard, words: list[str], reads: list[float]) -> list[Word]:
+    delays = [heard.at(round(count)) for count in reads]
+    return [
+        Word(text=text, delay_ms=delay, elapsed_ms=delay)
+        for text, delay in zip(words, delays, strict=True)
+    ]
+
+
+def begin(cascade: Cascade, chosen: Evaluation) -> CascadeStream:
+    """A live stream with the settings of an evaluation."""
+    return cascade.stream(
+        recognising={
+            "read_ms": chosen.read_ms,
+            "predecision_ms": chosen.predecision_ms,
+            "decoding": chosen.decoding(),
+        },
+        translating={"decoding": of_text(chosen, cascade.translator.run.model).decoding()},
+    )
+
+
+def listen(stream: CascadeStream, sound: np.ndarray) -> list[Word]:
+    """An utterance to a live stream, READ by READ."""
+    words, heard = [], 0
+    while heard < len(sound):
+        size = stream.read
+        words += stream.push(sound[heard : heard + size])
+        heard += size
+    return words + stream.finish()

@@ -1,0 +1,259 @@
+"""`simuljax train`: from an experiment to a trained run. What is wrong is said before compiling."""
+
+import dataclasses
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import tyro
+from jax.experimental import multihost_utils
+
+from data_pipelines.batches import Host
+from data_pipelines.feeding import Fed, feed, settle
+from simuljax import __version__
+from simuljax.cache import enable_compilation_cache
+from simuljax.config import document
+from simuljax.config.choices import ChoiceError, absent
+from simuljax.config.experiment import Begin, Experiment, ExperimentError, load_experiments
+from simuljax.serve.run import CONFIG_FILE, Run, learnt, open_run, parameter_count, shapes
+from simuljax.text import Words
+from simuljax.train import cluster
+from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
+from simuljax.train.loop import Data, alike, compile_ahead, fit, fit_together
+from simuljax.train.member import Member
+from simuljax.train.step import TrainState
+from simuljax.train.transfer import Rule, by_path, check_rules, source_of, transfer
+
+# What may change when a run goes on; everything else makes it another run.
+FREE = (
+    "run",
+    "cluster",
+    "corpus.directory",
+    "corpus.held",
+    "training.updates",
+    "training.epochs",
+    "training.way",
+    "training.log_every",
+    "training.validate_every",
+    "training.patience",
+    "training.keep_last",
+    "training.keep_best",
+    "training.keep_every",
+    "training.average",
+    "training.tensorboard",
+    "software",
+)
+EMBEDDINGS = {
+    "source": ("text/embedding/", "speech/ctc/"),
+    "target": ("decoder/embedding/", "decoder/output/"),
+}
+
+
+def train_command(file: Path, args: Sequence[str]) -> Callable[[], object]:
+    """Reads the experiment and the changes to it; a name it does not know is refused."""
+    named, prog = load_experiments(file), f"simuljax train {file}"
+    flat = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
+    if "" in named:
+        experiment = tyro.cli(
+            Experiment, default=named[""], args=args, prog=prog, config=flat, description=""
+        )
+        return lambda: train(experiment)
+    if not args or args[0] not in (*named, "-h", "--help"):
+        problem = absent(args[0], named) if args else "say which row"
+        raise ChoiceError(f"{problem} ({file} has {', '.join(named)})")
+    if args[0] not in named:
+        usage = f"usage: {prog} ROW [--field value]\n\nrows: {', '.join(named)}"
+        return lambda: print(usage)
+    experiment = tyro.cli(
+        Experiment, default=named[args[0]], args=args[1:], prog=f"{prog} {args[0]}", config=flat
+    )
+    return lambda: train(experiment)
+
+
+def train(experiment: Experiment) -> TrainState:
+    """Trains, or goes on training, in the experiment's run directory."""
+    fed = opened([experiment])
+    experiment, begin = recorded(experiment, fed)
+    return fit(experiment.run, experiment.model, experiment.training, data_of(fed), begin=begin)
+
+
+def train_together(experiments: Sequence[Experiment]) -> None:
+    """Trains runs of one corpus and one model, which differ in seeds and weights of losses."""
+    fed = opened(experiments)
+    ready = [recorded(experiment, fed) for experiment in experiments]
+    members = [Member(experiment.run, experiment.training, begin) for experiment, begin in ready]
+    fit_together(members, ready[0][0].model, data_of(fed))
+
+
+def compile_together(experiments: Sequence[Experiment]) -> None:
+    """What training them will compile, for the cache on disk; donors need only have begun."""
+    fed = opened(experiments)
+    ready = [filled(experiment, fed) for experiment in experiments]
+    compile_ahead(ready[0].model, [each.training for each in ready], data_of(fed))
+
+
+def can_be_together(one: Experiment, other: Experiment) -> bool:
+    """Whether one compiled update serves both, and the same batches do."""
+    same = replace(other, run=one.run, begin=one.begin, training=one.training)
+    return same == one and alike(one.training) == alike(other.training)
+
+
+def opened(experiments: Sequence[Experiment]) -> Fed:
+    """The corpus that all of them are fed, with the files that each run keeps of it in place."""
+    for experiment in experiments:
+        check_latency(experiment)
+    enable_compilation_cache()
+    first = experiments[0]
+    cluster.join(first.cluster)
+    if cluster.is_primary():
+        for experiment in experiments:
+            settle(experiment.corpus, experiment.run)
+    wait_for_all("settled")
+    training = first.training
+    return feed(
+        first.corpus,
+        first.run,
+        seed=training.seed if training.order is None else training.order,
+        host=Host(index=jax.process_index(), count=jax.process_count()),
+        devices=jax.device_count(),
+        mute=first.model.speech is None,
+    )
+
+
+def check_latency(experiment: Experiment) -> None:
+    """Refuses a weight on delays that no parameter has an influence on."""
+    joint, model = experiment.training.objective.joint, experiment.model
+    if not joint.latency or (model.decoder == "monotonic" and model.monotonic.policy == "learnt"):
+        return
+    instead = "use transducer_delay" if model.decoder == "caat" else "leave it at 0"
+    decides = "CAAT" if model.decoder == "caat" else f"policy {model.monotonic.policy!r}"
+    raise ExperimentError(
+        f"{experiment.run}: latency is {joint.latency:g}, and with {decides} no parameter changes "
+        f"the delays that it would shorten: {instead}"
+    )
+
+
+def recorded(experiment: Experiment, fed: Fed) -> tuple[Experiment, Callable[[Any], Any] | None]:
+    """The experiment with all its sizes, written down, and how its first parameters are made."""
+    experiment = filled(experiment, fed)
+    begin = beginning(experiment, fed)
+    if cluster.is_primary():
+        record(experiment)
+        print(describe(experiment, fed), flush=True)
+    wait_for_all("recorded")
+    return experiment, begin
+
+
+def data_of(fed: Fed) -> Data:
+    """What the loop needs of it."""
+    return Data(
+        train=fed.train,
+        valid=fed.valid,
+        steps_per_epoch=fed.steps_per_epoch,
+        heard=fed.heard,
+        words=Words.of(fed.vocabularies.source, fed.vocabularies.target),
+        shapes=fed.shapes,
+    )
+
+
+def wait_for_all(name: str) -> None:
+    """Returns when every process has come here."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(name)
+
+
+def filled(experiment: Experiment, fed: Fed) -> Experiment:
+    """The experiment with the sizes that only its corpus knows."""
+    model = dataclasses.replace(
+        experiment.model,
+        source_vocabulary=fed.vocabularies.source.size,
+        target_vocabulary=fed.vocabularies.target.size,
+        features=fed.heard.features.dims,
+    )
+    objective = dataclasses.replace(experiment.training.objective, features=fed.heard.features)
+    training = dataclasses.replace(experiment.training, objective=objective)
+    return dataclasses.replace(experiment, model=model, training=training)
+
+
+def record(experiment: Experiment) -> None:
+    """Writes config.json; what is there already must be the same experiment."""
+    path = experiment.run / CONFIG_FILE
+    new = document.to_json(experiment) | {
+        "software": {
+            "simuljax": __version__,
+            "jax": jax.__version__,
+            "python": platform.python_version(),
+        }
+    }
+    if path.exists():
+        before = {n: v for n, v in document.read(path).items() if n != "software"}
+        old = document.to_json(document.from_json(Experiment, before))  # with younger fields
+        changed = [
+            line
+            for line in document.differences(old, new)
+            if not any(line.startswith((f"{name} ", f"{name}.")) for name in FREE)
+        ]
+        if changed:
+            raise ExperimentError(
+                f"{experiment.run} is another run: {'; '.join(changed)}. Choose another --run, "
+                "or take the change back to go on with this one"
+            )
+    document.write(path, new)
+
+
+def describe(experiment: Experiment, fed: Fed) -> str:
+    """What is about to be trained on what."""
+    devices = jax.devices()
+    return "\n".join(
+        [
+            f"run {experiment.run}: {parameter_count(experiment.model) / 1e6:.1f} M parameters on "
+            f"{len(devices)} x {devices[0].device_kind}",
+            f"corpus {experiment.corpus.directory}, vocabularies of "
+            f"{fed.vocabularies.source.size} and {fed.vocabularies.target.size} pieces",
+            fed.description,
+        ]
+    )
+
+
+def beginning(experiment: Experiment, fed: Fed) -> Callable[[Any], Any] | None:
+    """How the first parameters are made from other runs', checked before anything is compiled."""
+    if not experiment.begin or Checkpoints(experiment.run / CHECKPOINTS).steps():
+        return None  # or it goes on from its own
+    donors = [(begin, open_run(begin.run)) for begin in experiment.begin]
+    own = by_path(shapes(experiment.model)[0])
+    for begin, donor in donors:
+        check_vocabularies(begin, donor, fed, own)
+        try:
+            check_rules([Rule.parse(r) for r in begin.rules], own, by_path(shapes(donor.model)[0]))
+        except ValueError as error:
+            raise ExperimentError(f"the rules for {begin.run}: {error}") from error
+
+    def take(params: Any) -> Any:
+        for begin, donor in donors:
+            given = learnt(donor, begin.checkpoint).params
+            rules = [Rule.parse(rule) for rule in begin.rules]
+            params, report = transfer(params, given, rules)
+            if cluster.is_primary():
+                print(f"parameters from {begin.run}:\n{report}", flush=True)
+        return params
+
+    return take
+
+
+def check_vocabularies(begin: Begin, donor: Run, fed: Fed, own: Iterable[str]) -> None:
+    """Refuses to take embeddings, among the parameters `own`, that belong to other pieces."""
+    rules = [Rule.parse(rule) for rule in begin.rules]
+    for side, parts in EMBEDDINGS.items():
+        taken = [
+            path for path in own if source_of(path, rules) is not None and path.startswith(parts)
+        ]
+        theirs, ours = getattr(donor, side), getattr(fed.vocabularies, side)
+        if taken and theirs.pieces != ours.pieces:
+            raise ExperimentError(
+                f"{taken[0]} would come from {begin.run}, whose {side} vocabulary is another one "
+                f"({theirs.size} pieces, here {ours.size}): set --corpus.vocabularies-of "
+                f"{begin.run} in a new run, or leave {taken[0]} out of its rules"
+            )

@@ -1,0 +1,1 @@
+"""The host side of a trained model: load, translate, stream, many sessions on one device."""

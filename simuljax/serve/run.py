@@ -1,0 +1,119 @@
+"""The directory of a training run: all that is needed to use the model again.
+
+RUN/config.json      what the run was told; "model" is its network
+RUN/vocab.*.json     the vocabularies
+RUN/features.json    what it hears, with the statistics
+RUN/checkpoints/     parameters
+"""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from simuljax.audio import FeatureRecord, Features, load_features
+from simuljax.audio.statistics import FILE_NAME as FEATURES_FILE
+from simuljax.config import document
+from simuljax.config.document import DocumentError
+from simuljax.models import config
+from simuljax.models.initialise import initialise
+from simuljax.models.translator import Translator
+from simuljax.text import Vocabulary, load
+from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
+from simuljax.train import average
+from simuljax.train.average import Loaded, Which
+
+CONFIG_FILE = "config.json"
+
+
+class RunError(ValueError):
+    """A directory that is no whole run, or not the run that is wanted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run as its files describe it."""
+
+    directory: Path
+    model: config.Translator
+    heard: FeatureRecord
+    source: Vocabulary
+    target: Vocabulary
+    told: dict[str, Any]  # config.json
+
+
+def open_run(directory: Path | str) -> Run:
+    """Reads all but the parameters, and checks that the files belong together."""
+    directory = Path(directory)
+    if not (directory / CONFIG_FILE).exists():
+        raise RunError(
+            f"{directory} is no run (there is no {CONFIG_FILE}): give the directory that "
+            "`simuljax train` wrote"
+        )
+    told = document.read(directory / CONFIG_FILE)
+    try:
+        model = document.from_json(config.Translator, told["model"], "model")
+    except (DocumentError, KeyError, TypeError) as error:
+        raise RunError(f"{directory / CONFIG_FILE} cannot be used: {error}") from error
+    source, target = load(directory / SOURCE_FILE), load(directory / TARGET_FILE)
+    heard = load_features(directory / FEATURES_FILE)
+    run = Run(
+        directory=directory, model=model, heard=heard, source=source, target=target, told=told
+    )
+    check_belongs(run)
+    return run
+
+
+def check_belongs(run: Run) -> None:
+    """Refuses vocabularies and features that are not those of the model."""
+    pairs = (
+        (SOURCE_FILE, "pieces", run.source.size, run.model.source_vocabulary),
+        (TARGET_FILE, "pieces", run.target.size, run.model.target_vocabulary),
+        (FEATURES_FILE, "dimensions", run.heard.features.dims, run.model.features),
+    )
+    for name, what, found, wanted in pairs:
+        if found != wanted:
+            raise RunError(
+                f"{run.directory / name} has {found} {what} and the model was trained with "
+                f"{wanted}: it is from another run; put the right one back"
+            )
+    trained_on = run.told.get("training", {}).get("objective", {}).get("features")
+    if trained_on is not None:
+        features = document.from_json(Features, trained_on, "features")
+        other = document.differences(*map(document.to_json, (features, run.heard.features)))
+        if other:
+            raise RunError(
+                f"{run.directory / FEATURES_FILE} is of other features than the model was trained "
+                f"on ({'; '.join(other)}): it is from another run; put the right one back"
+            )
+
+
+def learnt(run: Run, which: Which = "best") -> Loaded:
+    """The parameters of a checkpoint, which must be those of the model."""
+    loaded = average.load(run.directory, which)
+    wanted = shapes(run.model)
+    for name, held, shape in zip(
+        average.PARTS, (loaded.params, loaded.statistics), wanted, strict=True
+    ):
+        found, own = (jax.tree.map(lambda leaf: tuple(leaf.shape), tree) for tree in (held, shape))
+        if found != own:
+            raise RunError(
+                f"the {name} in {run.directory} are not those of the model in its {CONFIG_FILE}: "
+                "one of them is from another run"
+            )
+    return loaded
+
+
+@functools.lru_cache(maxsize=8)
+def shapes(model: config.Translator) -> tuple[Any, Any]:
+    """Parameters and BatchNorm's statistics without values."""
+    key = jax.eval_shape(lambda: jax.random.key(0, impl="rbg"))
+    return jax.eval_shape(functools.partial(initialise, Translator(model)), key)
+
+
+def parameter_count(model: config.Translator) -> int:
+    """How many numbers a model learns."""
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes(model)[0]))

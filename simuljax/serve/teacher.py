@@ -1,0 +1,133 @@
+"""Lines in, translations out: a trained run that teaches others what to say.
+
+    python -m simuljax.serve.teacher runs/mt < sentences > translations
+
+`simuljax prepare ... --distil runs/mt` calls it so. Sentences of about the same length go through
+the beam together; a part is written as soon as it is translated.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import tyro
+
+from simuljax.cache import enable_compilation_cache
+from simuljax.config.document import DocumentError
+from simuljax.decode.beam import Beam
+from simuljax.decode.offline import translate_text
+from simuljax.serve.run import RunError
+from simuljax.serve.translator import Translator, load
+from simuljax.text import EOS, VocabularyError
+from simuljax.train.checkpoint import CheckpointError
+
+REFUSALS = (RunError, CheckpointError, DocumentError, VocabularyError, ValueError, OSError)
+SHORTEST = 16  # tokens that a batch has room for at least
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teaching:
+    """Translate lines of standard input into lines of standard output."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The directory of a trained run with a text branch."""
+    beam: int = 5
+    """Hypotheses that are followed at once."""
+    checkpoint: Literal["best", "last", "averaged"] = "best"
+    lines: int = 2_000
+    """That are sorted by length, translated and written together."""
+    tokens: int = 4_096
+    """Of the source in a batch, padding included."""
+    who: bool = False
+    """Say who would translate, and translate nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together:
+    """Lines of one batch; its array has room for `rows` of `tokens`."""
+
+    indices: tuple[int, ...]
+    rows: int
+    tokens: int
+
+
+def main(chosen: Teaching) -> None:
+    """Translates all that comes, or says what is wrong with the run."""
+    enable_compilation_cache()
+    translator = load(chosen.run, chosen.checkpoint)
+    check_teacher(translator)
+    if chosen.who:
+        print(who(translator, chosen))
+        return
+    for stream in (sys.stdin, sys.stdout):
+        stream.reconfigure(encoding="utf-8", newline="\n")  # pyright: ignore
+    while some := list(islice(sys.stdin, chosen.lines)):
+        for line in translate_lines(translator, some, beam=chosen.beam, tokens=chosen.tokens):
+            print(line)
+        sys.stdout.flush()
+
+
+def check_teacher(translator: Translator) -> None:
+    """Refuses what does not translate text."""
+    run = translator.run
+    if run.model.text is None:
+        raise RunError(
+            f"{run.directory} translates speech, and a teacher translates transcripts: give a run "
+            "with a text branch"
+        )
+    if run.told.get("corpus", {}).get("task") == "transcription":
+        raise RunError(f"{run.directory} was trained to transcribe: it translates nothing")
+
+
+def who(translator: Translator, chosen: Teaching) -> str:
+    """The run, which of its updates, and how it searches: all that its translations depend on."""
+    steps = "+".join(map(str, translator.steps))
+    return f"{translator.run.directory} (updates {steps}, beam {chosen.beam})"
+
+
+def translate_lines(
+    translator: Translator, sentences: Sequence[str], *, beam: int = 5, tokens: int = 4_096
+) -> list[str]:
+    """The translation of every sentence; that of an empty one is empty."""
+    source, target = translator.run.source, translator.run.target
+    pieces = [source.encode(sentence) for sentence in sentences]
+    said = [""] * len(sentences)
+    for part in batches([len(ids) + 1 if ids else 0 for ids in pieces], tokens):
+        room, lengths = np.zeros((part.rows, part.tokens), np.int32), np.ones(part.rows, np.int32)
+        room[:, 0] = EOS  # of rows that nobody asks for
+        for row, index in enumerate(part.indices):
+            ids = [*pieces[index], EOS]
+            room[row, : len(ids)], lengths[row] = ids, len(ids)
+        search = Beam(size=beam) if beam > 1 else None
+        whole = translate_text(translator.network, translator.variables, room, lengths, beam=search)
+        written, counts = np.asarray(whole.tokens), np.asarray(whole.lengths)
+        for row, index in enumerate(part.indices):
+            said[index] = target.decode(written[row, : counts[row]].tolist())
+    return said
+
+
+def batches(lengths: Sequence[int], tokens: int) -> Iterator[Together]:
+    """The longest first, empty ones not at all; sizes are powers of 2, so that few compile."""
+    waiting = sorted((i for i, n in enumerate(lengths) if n), key=lambda i: -lengths[i])
+    most = power_of_2(len(waiting))
+    while waiting:
+        size = max(SHORTEST, power_of_2(lengths[waiting[0]]))
+        rows = min(most, max(1, tokens // size))
+        yield Together(indices=tuple(waiting[:rows]), rows=rows, tokens=size)
+        waiting = waiting[rows:]
+
+
+def power_of_2(number: int) -> int:
+    """The least that is not below the number."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+if __name__ == "__main__":
+    try:
+        main(tyro.cli(Teaching))
+    except REFUSALS as error:
+        sys.exit(f"simuljax: {error}")

@@ -1,0 +1,179 @@
+"""One program: what it is called with, what it says, and the status that it ends with."""
+
+import contextlib
+import importlib.metadata
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import pytest
+
+from simuljax.cli import main as cli
+from tests.eval.logs import made_up
+from tests.report.runs import evaluation
+
+
+def ended(capsys, *args: str) -> tuple[int, str, str]:
+    """The status of a command, and what it says on standard output and on standard error."""
+    code: Any = 0
+    try:
+        cli.main(args)
+    except SystemExit as exit:
+        code = exit.code or 0
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A place with an empty directory and a bad log."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad.log").write_text("{}\n")
+    return tmp_path
+
+
+READ = [
+    ("score missing.log", "there is no log missing.log"),
+    ("train missing.py", "missing.py is not there: give the path of an experiment file"),
+    ("train bad.log", "bad.log is not a Python file"),
+    ("ablate missing.py", "missing.py is not there"),
+    ("evaluate empty --sweep nonsense", "--sweep nonsense: write SETTING=VALUE"),
+    ("translate empty", "give a sound file, -, or --mic"),
+    ("translate empty a.wav --threshold 3", "threshold is 3.0; it lies between 0 and 1"),
+    ("interpret missing.wav", "there is no sound file missing.wav"),
+    ("interpret bad.log --model bad.log", "corrupt audio: bad.log"),
+    ("prepare must-c --to new", "must_c needs --from"),
+    ("prepare must-c --from missing --to new", "--from missing: that is not there"),
+    ("evaluate empty", "empty is no run"),
+    ("translate empty a.wav", "empty is no run"),
+    ("speak missing --to new", "missing does not exist; give a text corpus"),
+    ("report missing", "missing is not there"),
+]
+RUN = [
+    ("score bad.log", "bad.log, line 1: delays must be"),
+    ("prepare must-c --from empty --to new", "MuST-C: no directory"),
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "line", "sentence"), [(2, *case) for case in READ] + [(1, *case) for case in RUN]
+)
+def test_every_command_refuses_in_the_same_way(here, capsys, status, line, sentence):
+    code, out, err = ended(capsys, *line.split())
+    assert (code, out) == (status, "")
+    assert err.startswith("simuljax: ") and sentence in err
+    assert "Traceback" not in err and "Errno" not in err
+    assert not (here / "new").exists()
+
+
+def raising(error: Exception) -> Callable[[], NoReturn]:
+    def raises() -> NoReturn:
+        raise error
+
+    return raises
+
+
+def both(monkeypatch, error: Exception) -> None:
+    """A command that goes wrong when it is read, and one when it is run."""
+    raises = raising(error)
+    monkeypatch.setattr(cli, "COMMANDS", {"early": raises, "late": lambda: raises})
+
+
+@pytest.mark.parametrize("kind", [OSError, *cli.REFUSALS], ids=lambda kind: kind.__name__)
+def test_the_same_error_is_bad_use_or_a_failure(monkeypatch, capsys, kind):
+    both(monkeypatch, kind.__new__(kind, "not so"))  # some are made of more than a sentence
+    assert ended(capsys, "early") == (2, "", "simuljax: not so\n")
+    assert ended(capsys, "late") == (1, "", "simuljax: not so\n")
+
+
+def test_a_file_of_the_system_is_named_without_a_number(monkeypatch, capsys):
+    both(monkeypatch, PermissionError(13, "Permission denied", "a.log"))
+    assert ended(capsys, "early") == (2, "", "simuljax: a.log: Permission denied\n")
+    assert ended(capsys, "late") == (1, "", "simuljax: a.log: Permission denied\n")
+
+
+@pytest.mark.parametrize("name", ["early", "late"])
+def test_a_mistake_of_ours_is_not_hidden(monkeypatch, name):
+    both(monkeypatch, KeyError("ours"))
+    with pytest.raises(KeyError, match="ours"):
+        cli.main([name])
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("trian", "train"), ("scores", "score"), ("evalute", "evaluate")]
+)
+def test_a_command_that_is_misspelt_is_suggested(capsys, typed, meant):
+    code, out, err = ended(capsys, typed, "x", "--json", "y")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"simuljax: there is no '{typed}', do you mean '{meant}'? (")
+
+
+def test_a_command_that_is_like_none_gets_the_list(capsys):
+    code, _, err = ended(capsys, "xyzzy")
+    assert code == 2 and "do you mean" not in err
+    assert f"(the commands are {', '.join(cli.COMMANDS)})" in err
+
+
+def test_the_version(capsys):
+    version = importlib.metadata.version("simuljax")
+    assert ended(capsys, "--version") == (0, f"simuljax {version}\n", "")
+
+
+def test_alone_it_shows_the_help(capsys):
+    code, helped, err = ended(capsys, "--help")
+    assert (code, err) == (0, "") and "--version" in helped
+    code, out, err = ended(capsys)
+    assert (code, out) == (2, "")
+    assert err == helped + "simuljax: say which command\n"
+    assert all(name in err for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+@pytest.mark.parametrize("command", ["say", "help"])
+def test_who_has_read_enough_is_not_told_of_it(monkeypatch, capfd, command, lines):
+    """As with `| head`, whether the pipe breaks while there is more to say or at the end."""
+
+    def say() -> None:
+        print("word\n" * lines)
+
+    def explain() -> NoReturn:
+        say()
+        sys.exit(0)
+
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
+    monkeypatch.setattr(cli, "COMMANDS", {"say": lambda: say, "help": explain})
+    with pytest.raises(SystemExit, match=str(128 + signal.SIGPIPE)):
+        cli.main([command])
+    sys.stdout.close()  # and nothing is left that could not be written
+    assert capfd.readouterr().err == ""
+
+
+def test_a_mistake_of_ours_is_not_hidden_by_who_has_read_enough(monkeypatch):
+    def fail() -> None:
+        print("word")
+        raise KeyError("ours")
+
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
+    monkeypatch.setattr(cli, "COMMANDS", {"fail": lambda: fail})
+    with pytest.raises(KeyError, match="ours"):
+        cli.main(["fail"])
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.close()
+
+
+def test_another_pipe_that_breaks_is_a_failure(monkeypatch, capsys):
+    both(monkeypatch, BrokenPipeError("the server has gone"))
+    assert ended(capsys, "late") == (1, "", "simuljax: the server has gone\n")
+
+
+def test_what_is_right_ends_with_0(here, capsys):
+    evaluation(here / "run", "e", made_up(0))
+    code, out, err = ended(capsys, "score", "run/eval/e")
+    assert (code, err) == (0, "") and "profile simuleval-1.1" in out

@@ -1,0 +1,170 @@
+"""The demo in small, on a corpus of a few sentences; whether it learns is for the demo to show."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from data_pipelines.feeding import read_settled, settle
+from data_pipelines.prepared import PreparedCorpus
+from data_pipelines.utterance import Voice
+from experiments.zaidi2022 import phrasebook
+from simuljax.cli import demo
+from simuljax.cli import demo_figure as demo_pictures
+from simuljax.cli.demo import DemoConfig
+from simuljax.cli.demo_corpus import LittlePhrasebook, frequent_words
+from simuljax.config import document
+from simuljax.config.experiment import Experiment
+from simuljax.eval.logs import NAME as LOG
+from simuljax.eval.logs import read_records
+from simuljax.runs import alignment as alignment_picture
+from simuljax.serve.run import CONFIG_FILE, open_run, shapes
+from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
+from simuljax.train.metrics import MetricsWriter, read_metrics
+
+SMALL = DemoConfig(sentences=16, held_out=8, updates=2, rows=8)
+TERMS = {term for _, _, terms in demo_pictures.PANELS for term in terms}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> DemoConfig:
+    return dataclasses.replace(SMALL, out=tmp_path_factory.mktemp("demo") / "not" / "there")
+
+
+@pytest.fixture(scope="module")
+def corpus(config) -> PreparedCorpus:
+    return demo.build(config)
+
+
+@pytest.fixture(scope="module")
+def guess(config, corpus) -> Experiment:
+    """A run that has learnt nothing: all its files, and random numbers for parameters."""
+    made = phrasebook.demo(config.out / "guess", corpus.directory, updates=100)
+    settle(made.corpus, made.run)
+    vocabularies, _ = read_settled(made.run)
+    model = dataclasses.replace(
+        made.model,
+        source_vocabulary=vocabularies.source.size,
+        target_vocabulary=vocabularies.target.size,
+    )
+    made = dataclasses.replace(made, model=model)
+    document.write(made.run / CONFIG_FILE, document.to_json(made))
+    draw = np.random.default_rng(0).normal
+    params = jax.tree.map(lambda x: draw(0, 0.1, x.shape).astype(x.dtype), shapes(model)[0])
+    checkpoints = Checkpoints(made.run / CHECKPOINTS)
+    checkpoints.save(1, {"params": params, "statistics": {}}, {}, score=0.0)
+    checkpoints.close()
+    return made
+
+
+@pytest.fixture(scope="module")
+def numbers(config, corpus) -> Mapping[str, float]:
+    return demo.run(config)
+
+
+def assert_is_a_picture(path: Path) -> None:
+    from matplotlib.image import imread
+
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    pixels = imread(path)
+    assert min(pixels.shape[:2]) > 300
+    assert pixels[..., :3].std() > 0.03, "a blank sheet"
+
+
+def test_the_alignment_is_of_the_utterance(guess, corpus):
+    held_out = corpus["test"]
+    looked = alignment_picture.look(open_run(guess.run), held_out, 1)
+    np.testing.assert_allclose(looked.alpha.sum(-1), 1, atol=1e-4)
+    assert looked.alpha.shape == (4, len(looked.pieces), len(looked.edges) - 1)
+    assert "".join(looked.pieces[:-1]).startswith(held_out.table.translation[1].split()[0][:1])
+    seconds = held_out.table.samples[1] / 16_000
+    assert (np.diff(looked.edges) > 0).all()
+    assert abs(looked.edges[-1] - seconds) < 0.1
+    assert len(looked.words) == len(looked.times)
+    assert (looked.times >= 0).all() and (looked.times <= seconds).all()
+    assert_is_a_picture(alignment_picture.draw_alignment(looked, guess.run / "alignment.png"))
+
+
+def test_every_term_is_drawn(guess, tmp_path):
+    writer = MetricsWriter(guess.run)
+    for step in range(0, 100, 10):
+        writer.write(step, dict.fromkeys(TERMS, 5 / (step + 1)))
+        writer.write(step, dict.fromkeys(TERMS, 1.0), split="valid")
+    writer.close()
+    assert_is_a_picture(demo_pictures.draw_losses(guess, tmp_path / "losses.png"))
+
+
+def test_pieces_are_shown_as_words():
+    shown = [alignment_picture.legible(piece) for piece in ("▁Haus", "tür", ".", "▁")]
+    assert shown == ["Haus", "-tür", ".", "_"]
+
+
+def test_the_table_shows_every_score():
+    scores = {"offline": (31.2, 1500), "streamed": (24.8, 812), "other": (1.5, 799)}
+    told = {name: {"BLEU": bleu, "LAAL": laal} for name, (bleu, laal) in scores.items()}
+    text = demo.table(told, similar=8.5, count=200)
+    for number in ("31.2", "24.8", "1.5", "8.5", "1500 ms", "812 ms", "200 held-out"):
+        assert number in text
+
+
+def test_the_memoriser_answers_with_its_nearest_sentence(corpus):
+    train, test = corpus["train"].table, corpus["test"].table
+    assert demo.most_similar_bleu(train, train) == pytest.approx(100)
+    assert demo.most_similar_bleu(train, test) < 50
+
+
+def test_splits_of_the_little_phrasebook_share_no_sentence():
+    splits = LittlePhrasebook(train=60, valid=20, test=20).read().splits
+    train, valid, test = ({u.transcript for u in splits[p]} for p in ("train", "valid", "test"))
+    assert (len(train), len(valid), len(test)) == (60, 20, 20)
+    assert not train & valid | train & test | valid & test
+
+
+def test_the_little_phrasebook_is_little_and_a_larger_one_begins_with_it():
+    few, more = (LittlePhrasebook(train=n, valid=0, test=0).read().splits["train"] for n in (9, 30))
+    assert list(more[:9]) == list(few)
+    assert len({u.audio for u in more}) == 1 and isinstance(few[0].audio, Voice)
+    known = frequent_words(200)
+    for utterance in more:
+        assert len(utterance.transcript.split()) <= 8
+        assert known.issuperset(demo.bag(utterance.transcript))
+
+
+def test_the_demo_trains_with_every_loss_and_latency_last():
+    training = phrasebook.EXPERIMENTS["demo"].training
+    weights = training.objective.joint.weights()
+    for term in ("st_nll", "kd", "car", "dar", "mt_nll", "ctc", "st_latency"):
+        assert weights[term] > 0
+    assert isinstance(training.latency_after, int)
+    assert training.updates / 2 < training.latency_after < training.updates
+
+
+def test_the_rows_of_the_paper_are_there():
+    assert {"asr", "mt", "mma", "dar", "mma_dar_lambda_0.1"} <= set(phrasebook.EXPERIMENTS)
+
+
+@pytest.mark.slow
+def test_the_whole_demo(numbers, config, corpus):
+    for name in ("offline_bleu", "streamed_bleu", "other_bleu", "similar_bleu", "seconds"):
+        assert math.isfinite(numbers[name]), name
+    log = config.out / "run" / "eval" / "test-speech-streamed" / LOG
+    wrote = any(record.prediction for record in read_records(log))
+    assert math.isfinite(numbers["streamed_laal"]) == wrote, "no words, no lagging"
+    for picture in ("losses.png", "alignment.png"):
+        assert_is_a_picture(log.parent / picture)
+    lines = read_metrics(config.out / "run")
+    for split in ("train", "valid"):
+        recorded = next(line["values"] for line in lines if line["split"] == split)
+        assert set(recorded) >= TERMS
+
+
+@pytest.mark.slow
+def test_a_second_demo_takes_what_the_first_left(numbers, config, capsys):
+    again = demo.run(config)
+    for name in numbers.keys() - {"seconds"}:
+        np.testing.assert_equal(again[name], numbers[name], name)
+    assert "test:" not in capsys.readouterr().err, "something was translated anew"

@@ -1,0 +1,152 @@
+"""Numbers and files that cannot be: said while the command is read, before anything is made."""
+
+import re
+
+import pytest
+
+from simuljax.cli import main as cli
+from simuljax.cli.demo import DemoConfig
+from simuljax.cli.report import check
+from simuljax.eval.logs import as_records, write_records
+from simuljax.profile.alignment import AlignmentProfile
+from simuljax.profile.dar import DarProfile
+from simuljax.profile.decode import DecodeProfile
+from simuljax.profile.positive import positive
+from simuljax.profile.train import TrainProfile
+from simuljax.profile.transducer import TransducerProfile
+from simuljax.report.write import Report
+from tests.eval.logs import made_up
+from tests.report.runs import evaluation
+
+EXPERIMENT = """
+from pathlib import Path
+from data_pipelines.feeding import Corpus
+from simuljax.config.experiment import Experiment
+from simuljax.models.config import DecoderWidth, Translator
+from simuljax.train.training import Training
+EXPERIMENT = Experiment(
+    run=Path("run"), corpus=Corpus(directory=Path("corpus")), training=Training(updates=1),
+    model=Translator(decoder_width=DecoderWidth()),
+)
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A place with a good experiment, bad ones, a log and a run that was evaluated."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "good.py").write_text(EXPERIMENT)
+    (tmp_path / "bad.py").write_text("x = 1\ny = = 2\n")
+    (tmp_path / "indirect.py").write_text("import bad\n")
+    (tmp_path / "binary.py").write_bytes(b"x = 1\n\0\xff")
+    (tmp_path / "latin.py").write_bytes(b"x = '\xe4'\n")
+    write_records(tmp_path / "a.log", as_records(made_up(0)))
+    evaluation(tmp_path / "run", "e", made_up(0), split="test")
+    return tmp_path
+
+
+def refused(capsys, line: str) -> str:
+    """What is said of a command when it is read, without the frame that it may be shown in."""
+    with pytest.raises(SystemExit) as end:
+        cli.main(line.split())
+    said = capsys.readouterr()
+    assert (end.value.code, said.out) == (2, "")
+    return " ".join(re.sub(r"[│─╭╮╰╯]", " ", said.err).split())
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("prepare phrasebook --to new --train -3", "train is -3 sentences: it must not be neg"),
+        ("prepare phrasebook --to new --train 1 --test -1", "test is -1 sentences"),
+        ("prepare phrasebook --to new --train 0 --valid 0 --test 0", "no sentence is asked for"),
+        ("prepare phrasebook --to new --workers -2", "workers is -2: it must be 1 or more"),
+        ("prepare phrasebook --to new --max-seconds nan", "max_seconds is nan: nothing would be"),
+        ("prepare phrasebook --to new --frames-per-batch 0", "frames_per_batch is 0"),
+        ("prepare phrasebook --to new --vocabulary 4", "vocabulary is 4: the special pieces"),
+        ("speak text --to new --workers 0", "workers is 0: it must be 1 or more"),
+        ("train bad.py", "bad.py, line 2: invalid syntax"),
+        ("ablate bad.py", "bad.py, line 2: invalid syntax"),
+        ("train indirect.py", "bad.py, line 2: invalid syntax"),
+        ("train binary.py", "binary.py is not a Python file"),
+        ("train latin.py", "latin.py, line 1: "),
+        ("train good.py --model.width.heads 0", "heads is 0; it must be at least 1"),
+        ("train good.py --model.width.heads -8", "heads is -8; it must be at least 1"),
+        ("train good.py --model.width.heads 7", "a width of 512 does not divide among 7 heads"),
+        ("train good.py --model.width.model 0", "a width of 0 does not divide among 8 heads"),
+        ("train good.py --model.decoder-width.heads 0", "decoder_width.heads is 0; it must be"),
+        ("train good.py --model.decoder-width.heads 7", "among 7 decoder_width.heads; choose"),
+        ("report", "a report needs a run, or a log"),
+        ("report a.log --bucket-ms 0", "bucket_ms is 0.0; a bucket is wider than 0 ms"),
+        ("report a.log --bucket-ms nan", "bucket_ms is nan"),
+        ("report a.log --utterances -1", "utterances is -1; draw 0 or more"),
+        ("report a.log --split nothing", "--split nothing chooses among the evaluations of runs"),
+        ("profile train --utterances 0 --preset tiny", "utterances is 0; it must be more than 0"),
+        ("profile dar --heads 0", "heads is 0; it must be more than 0"),
+        ("profile decode --live 0", "live is 0; it must be more than 0"),
+        ("profile transducer --groups -1", "groups is -1; it must be more than 0"),
+        ("profile alignment --problems -1", "problems is -1; it must not be negative"),
+        ("demo --updates 0 --out new", "updates is 0; it must be more than 0"),
+    ],
+)
+def test_bad_numbers_and_files_are_bad_use(here, capsys, line, sentence):
+    before = sorted(here.rglob("*"))
+    assert sentence in refused(capsys, line)
+    assert [each for each in sorted(here.rglob("*")) if "__pycache__" not in each.parts] == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        *((DarProfile, name) for name in ("batch", "decisions", "tokens", "targets", "layers")),
+        *((TrainProfile, name) for name in ("frames", "targets", "sources", "updates")),
+        *((DecodeProfile, name) for name in ("read_ms", "seconds", "tokens_per_s", "live_s")),
+        *((TransducerProfile, name) for name in ("batch", "labels", "width")),
+        *((DemoConfig, name) for name in ("sentences", "held_out", "rows")),
+    ],
+)
+@pytest.mark.parametrize("number", [0, -8])
+def test_every_number_is_positive(kind, field, number):
+    with pytest.raises(ValueError, match=rf"^{field} is {number}; it must be more than 0"):
+        kind(**{field: number})
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "sentence"),
+    [
+        (TrainProfile, {"vocabulary": 4}, "vocabulary is 4; the special pieces alone take 4"),
+        (DecodeProfile, {"vocabulary": 1}, "vocabulary is 1"),
+        (DecodeProfile, {"batches": ()}, "batches is empty"),
+        (DecodeProfile, {"batches": (1, -4)}, "batches is -4"),
+        (DecodeProfile, {"read_ms": 50}, "read_ms is 50; choose a multiple of 40"),
+        (DecodeProfile, {"seconds": 0.2}, "seconds is 0.2 and live_s 30.0"),
+        (DecodeProfile, {"live_s": float("inf")}, "live_s is inf"),
+        (TransducerProfile, {"vocabulary": 2}, "vocabulary is 2; with a label it has 3"),
+        (DemoConfig, {"rows": 12}, "rows is 12; choose a multiple of 8"),
+        (DemoConfig, {"held_out": 8, "drawn": 8}, "drawn is 8; held-out sentences are 0 to 7"),
+        (DemoConfig, {"drawn": -1}, "drawn is -1"),
+    ],
+)
+def test_other_numbers_that_cannot_be(kind, asked, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        kind(**asked)
+
+
+def test_what_can_be_is_let_through():
+    DarProfile(seed=-1, batch=1)
+    TransducerProfile(seed=0, vocabulary=3)
+    TrainProfile(unroll=False, vocabulary=5)
+    DecodeProfile(unroll=False, seconds=0.28, live_s=0.28, batches=(1,), live=())
+    AlignmentProfile(problems=0)
+    DemoConfig(held_out=1, drawn=0, rows=8)
+    with pytest.raises(ValueError, match="seed is 0"):
+        positive(DarProfile())  # the field that is let through is let through by name
+
+
+def test_a_split_is_chosen_where_there_is_a_run(here):
+    run, log = here / "run", here / "a.log"
+    for runs in ((run,), (log, run)):
+        check(Report(runs=runs, split="test", bucket_ms=0.5, utterances=0))
+    check(Report(runs=(log,)))

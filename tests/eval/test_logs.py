@@ -1,0 +1,132 @@
+"""Reading and writing instances.log."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from simuljax.eval import Record, RecordError, read_records, record_line, write_records
+from simuljax.eval.logs import as_records, find_unit, parse_record
+from tests.eval.logs import made_up
+
+
+def test_what_is_written_is_read(tmp_path):
+    log = tmp_path / "instances.log"
+    records = as_records(made_up(0))
+    write_records(log, records)
+    assert read_records(log) == records
+    assert read_records(tmp_path) == records
+    entry = json.loads(log.read_text().splitlines()[3])
+    assert entry == made_up(0)[3]
+
+
+def test_lines_may_be_added_one_by_one_and_gzipped(tmp_path):
+    records = as_records(made_up(1, 3))
+    packed = tmp_path / "log.gz"
+    with gzip.open(packed, "wt", encoding="utf-8") as file:
+        file.writelines(record_line(record) + "\n" for record in records)
+    assert read_records(packed) == records
+
+
+def test_line_separators_of_unicode_do_not_end_a_record(tmp_path):
+    record = Record(prediction="a\u2028b\x85c", delays=(1.0,), source_length=2.0)
+    write_records(tmp_path / "log", [record])
+    assert read_records(tmp_path / "log") == [record]
+
+
+def test_the_end_of_sentence_of_simuleval_1_0_is_kept_apart():
+    entry = {
+        "prediction": "ja nein </s>",
+        "delays": [300, 600, 900],
+        "elapsed": [310, 620, 930],
+        "source_length": 900,
+    }
+    record = parse_record(entry)
+    assert record.prediction == "ja nein"
+    assert record.delays == (300, 600) and record.elapsed == (310, 620)
+    assert (record.end_delay, record.end_elapsed) == (900, 930)
+    assert {k: v for k, v in record.as_dict().items() if k in entry} == entry
+
+
+def test_an_end_of_sentence_without_an_entry():
+    record = parse_record({"prediction": "ja </s>", "delays": [300], "source_length": 900})
+    assert record.delays == (300,) and record.end_delay is None
+
+
+def test_nothing_but_an_end_of_sentence():
+    record = parse_record({"prediction": "</s>", "delays": [900], "source_length": 900})
+    assert record.delays == () and record.end_delay == 900
+
+
+def test_references_are_counted_as_simuleval_does():
+    record = Record(prediction="", delays=(), source_length=1.0, reference="ein  Haus ")
+    assert record.reference_length("word") == 4
+    assert record.reference_length("char") == 9
+    without = Record(prediction="a b", delays=(1.0, 2.0), source_length=3.0)
+    assert without.reference_length("word") == 2
+
+
+def test_characters_are_recognised():
+    chinese = [Record(prediction="你好吗", delays=(1.0, 2.0, 3.0), source_length=3.0)]
+    german = [Record(prediction="ja nein", delays=(1.0, 2.0), source_length=3.0)]
+    single = [Record(prediction="I", delays=(1.0,), source_length=3.0)]
+    empty = [Record(prediction="", delays=(), source_length=3.0)]
+    assert find_unit(chinese + empty) == "char"
+    assert find_unit(german) == find_unit(single) == find_unit(empty) == "word"
+
+
+def test_text_sources_are_recognised():
+    text = Record(prediction="a", delays=(1,), source="ein Haus", source_length=2)
+    path = Record(prediction="a", delays=(1,), source="talk.wav", source_length=2000.0)
+    sound = Record(prediction="a", delays=(1,), source=["talk.wav"], source_length=1)
+    assert [r.has_text_source for r in (text, path, sound)] == [True, False, False]
+
+
+def test_of_one_index_the_last_counts():
+    first, second = made_up(0, 2)
+    again = first | {"prediction": "besser", "delays": [1.0], "elapsed": [1.0]}
+    assert [r.prediction for r in as_records([first, second, again])] == [
+        "besser",
+        second["prediction"],
+    ]
+    bare = {k: v for k, v in first.items() if k != "index"}
+    assert len(as_records([bare, bare])) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('{"prediction": "a", "delays": [1.0], "sou', "line 2: not JSON"),
+        ("[1, 2]", "line 2: not a JSON object"),
+        ('{"prediction": "a", "source_length": 3}', "line 2: delays must be a list of numbers"),
+        ('{"delays": [NaN], "source_length": 3}', "line 2: delays must be a list of numbers"),
+        ('{"delays": [true], "source_length": 3}', "line 2: delays must be a list of numbers"),
+        ('{"prediction": 3, "delays": [], "source_length": 3}', "line 2: prediction must be"),
+        ('{"prediction": "a", "delays": [1]}', "line 2: source_length must be a number"),
+        ('{"index": "x", "delays": [], "source_length": 3}', "line 2: index must be a whole"),
+    ],
+)
+def test_errors_name_file_and_line(tmp_path, line, complaint):
+    log = tmp_path / "bad.log"
+    log.write_text(json.dumps(made_up(0, 1)[0]) + "\n" + line + "\n")
+    with pytest.raises(RecordError, match=f"bad.log, {complaint}"):
+        read_records(log)
+
+
+def test_files_that_are_no_logs(tmp_path):
+    empty, binary, cut = tmp_path / "empty", tmp_path / "binary", tmp_path / "cut"
+    empty.write_text("\n\n")
+    binary.write_bytes(b"\xff\xfe\x00")
+    cut.write_bytes(gzip.compress(b"{}" * 100)[:-9])
+    for path, complaint in ((empty, "no records"), (binary, "UTF-8"), (cut, "damaged")):
+        with pytest.raises(RecordError, match=complaint):
+            read_records(path)
+    with pytest.raises(FileNotFoundError):
+        read_records(tmp_path / "nowhere")
+
+
+def test_arrays_are_lists_too():
+    entry = {"prediction": "ja nein", "delays": np.array([300, 600]), "elapsed": np.ones(2)}
+    record = parse_record(entry | {"source_length": np.float32(900)})
+    assert record.delays == (300, 600) and json.loads(record_line(record))["elapsed"] == [1, 1]

@@ -1,0 +1,243 @@
+"""The real tiny model against values of the original implementation in float32."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from simuljax.models.whisper import Decoding, Request, load
+from simuljax.models.whisper.bound import no_padding
+from simuljax.models.whisper.bpe import read_tiktoken
+from simuljax.models.whisper.decoding import Context, decode, language_probs
+from simuljax.models.whisper.mel import log_mel, mel_filters
+from simuljax.models.whisper.model import nothing_written
+from simuljax.models.whisper.timing import attend_text, time_words
+from simuljax.models.whisper.weights import read_checkpoint
+from tests.models.whisper.small import safetensors_bytes, torch_bytes
+
+TINY = Path(__file__).parents[3] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
+GGML = TINY / "ggml-tiny.bin"
+pytestmark = pytest.mark.skipif(
+    not GGML.exists(), reason="Whisper tiny is not among the shared data (weights/whisper-tiny)"
+)
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return dict(np.load(TINY / "golden_jfk_openai_torch_fp32.npz"))
+
+
+@pytest.fixture(scope="module")
+def told():
+    return json.loads((TINY / "golden_jfk.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def whisper():
+    return load(GGML)
+
+
+@pytest.fixture(scope="module")
+def mel(golden):
+    samples = np.zeros((1, 480_000), np.int16)
+    samples[0, :176_000] = golden["audio16k"]
+    return jax.jit(log_mel, static_argnums=1)(samples, 80)
+
+
+@jax.jit
+def encode(model, mel):
+    return model.encode(mel)
+
+
+@jax.jit
+def remember(model, states):
+    return model.remember(states)
+
+
+@pytest.fixture(scope="module")
+def states(whisper, mel):
+    return encode(whisper.model, mel)
+
+
+@pytest.fixture(scope="module")
+def heard(whisper, states):
+    return remember(whisper.model, states)
+
+
+@pytest.fixture(scope="module")
+def energies(whisper, heard, golden):
+    """[6, 28, 1500]; the tokens filled up to the length at which words are timed."""
+    tokens = np.full((1, 32), whisper.tokenizer.end, np.int32)
+    tokens[0, :28] = golden["tokens"]
+    energies, _ = attend_text(whisper.model, heard, tokens, texts=whisper.tokenizer.end)
+    return np.asarray(energies)[0, :, :28]
+
+
+def assert_close(found, stored, tolerance):
+    """Values stored in half precision are known to half a step of it."""
+    step = np.spacing(np.abs(stored)).astype(np.float64) if stored.dtype == np.float16 else 0
+    error = np.abs(np.asarray(found, np.float64) - stored.astype(np.float64)) - step / 2
+    assert error.max() < tolerance
+
+
+@pytest.mark.parametrize("mels", [80, 128])
+def test_filters(mels):
+    expected = np.load(TINY / "mel_filters.npz")[f"mel_{mels}"]
+    np.testing.assert_allclose(mel_filters(mels), expected, atol=1e-8)
+
+
+def test_log_mel(mel, golden):
+    assert_close(mel[0].T, golden["mel"], 1e-4)
+
+
+def test_encoder_states(states, golden):
+    assert_close(states[0, :600], golden["enc"], 1e-3)
+    assert_close(states[0, -4:], golden["enc_last"], 1e-3)
+
+
+def test_logits_of_every_step(whisper, heard, golden):
+    """The first 24 tokens at once, then one by one, into the cache."""
+
+    @jax.jit
+    def step(model, heard, written, tokens):
+        states, written, _ = model.write(tokens, written, heard)
+        return written, model.logits(states)
+
+    written, logits = nothing_written(whisper.config, no_padding(1), 64), []
+    for tokens in np.split(golden["tokens"].astype(np.int32), range(24, 28)):
+        written, more = step(whisper.model, heard, written, tokens[None])
+        logits.append(np.asarray(more[0]))
+    found = np.concatenate(logits)
+    top = np.take_along_axis(found, golden["logits_topk_idx"], 1)
+    assert_close(top, golden["logits_topk"], 1e-3)
+    total = np.logaddexp.reduce(found.astype(np.float64), axis=-1)
+    assert_close(total, golden["logits_lse"], 1e-3)
+
+
+def test_attention_of_the_alignment_heads(whisper, energies, golden):
+    assert whisper.config.name == "tiny"
+    assert [list(head) for head in whisper.config.alignment_heads] == golden["xattn_heads"].tolist()
+    weights = jax.nn.softmax(energies)[:, :, :600]
+    assert_close(weights, golden["xattn"], 1e-4)
+
+
+def test_text(whisper, heard, told):
+    options = Decoding(timestamps="none", max_tokens=32)
+    (result,) = decode(whisper.model, whisper.tokenizer, heard, [Context(language="en")], options)
+    assert result.text == told["text"]
+    assert list(result.tokens) == told["tokens"]
+    assert result.avg_logprob == pytest.approx(told["avg_logprob"], abs=1e-3)
+    assert result.no_speech_prob == pytest.approx(told["no_speech_prob"], abs=1e-3)
+    assert result.temperature == 0
+
+
+def assert_timed(whisper, heard, told, tolerance):
+    known = (whisper.model, whisper.tokenizer, heard)
+    (words,) = time_words(*known, [told["tokens"]], [Context(language="en")], [1100])
+    assert [word.text for word in words] == [text for text, _, _ in told["words"]]
+    found = np.array([(word.start, word.end) for word in words])
+    np.testing.assert_allclose(found, [word[1:] for word in told["words"]], atol=tolerance)
+    assert all(0 < word.probability <= 1 for word in words)
+
+
+def test_times_of_words(whisper, heard, told):
+    assert_timed(whisper, heard, told, 0.0401)
+
+
+@pytest.mark.slow
+def test_times_of_words_exactly(whisper, mel, told):
+    """The original timed the words in a spectrogram padded with zeros, where ours has silence."""
+    padded = remember(whisper.model, encode(whisper.model, mel.at[:, 1100:].set(0)))
+    assert_timed(whisper, padded, told, 1e-6)
+
+
+@pytest.mark.slow
+def test_other_heads_tell_other_times(whisper, heard, told):
+    """The negative control: with heads that do not follow the speech, the times are wrong."""
+    wrong = replace(
+        whisper.config, alignment_heads=((0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 5))
+    )
+    other = replace(whisper, model=replace(whisper.model, config=wrong))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_timed(other, heard, told, 0.0401)
+
+
+def test_language(whisper, heard):
+    ids = whisper.tokenizer.language_ids
+    shared = {"start": whisper.tokenizer.start, "first": ids.start, "count": len(ids)}
+    probs = np.asarray(language_probs(whisper.model, heard, **shared))
+    assert whisper.tokenizer.language_codes[int(probs[0].argmax())] == "en"
+    np.testing.assert_allclose(probs.sum(-1), 1, atol=1e-5)
+
+
+def test_the_vocabulary_in_the_file_is_the_published_one(whisper):
+    assert list(whisper.tokenizer.tokens) == read_tiktoken(TINY / "multilingual.tiktoken")
+
+
+def test_special_tokens(whisper):
+    published = json.loads((TINY / "generation_config.json").read_text())
+    t = whisper.tokenizer
+    languages = {f"<|{c}|>": i for c, i in zip(t.language_codes, t.language_ids, strict=True)}
+    assert languages == published["lang_to_id"]
+    assert published["task_to_id"] == {"transcribe": t.transcribe, "translate": t.translate}
+    assert published["no_timestamps_token_id"] == t.no_timestamps
+    assert published["eos_token_id"] == t.end and published["decoder_start_token_id"] == t.start
+    special = {t.start, t.translate, t.transcribe, t.start_lm, t.previous, t.no_speech}
+    assert published["suppress_tokens"] == sorted({*t.unspoken} | special)
+    assert published["begin_suppress_tokens"] == [*t.encode(" "), t.end]
+
+
+def test_text_is_spelt_as_the_model_spells_it(whisper, told):
+    assert whisper.tokenizer.encode(f" {told['text']}") == told["tokens"]
+    assert whisper.tokenizer.decode(told["tokens"]) == f" {told['text']}"
+
+
+WRITERS = {"a.pt": torch_bytes, "a.safetensors": safetensors_bytes}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_other_formats_of_the_same_model_are_the_same(tmp_path, whisper, name):
+    path = tmp_path / name
+    path.write_bytes(WRITERS[name](read_checkpoint(GGML).tensors))
+    other = load(path, vocabulary=TINY / "multilingual.tiktoken")
+    assert other.config == whisper.config
+    jax.tree.map(np.testing.assert_array_equal, other.model.params, whisper.model.params)
+
+
+@pytest.mark.slow
+def test_a_recording_from_its_file(whisper, told):
+    whole = whisper.transcribe(TINY / "jfk.flac", language="en", words="timed")
+    assert whole.text.replace(",", "") == told["text"]
+    assert whole.segments[0].start == 0 and 10 < whole.segments[-1].end <= 11
+    assert [w.text.strip(" ,") for w in whole.words] == [w[0].strip() for w in told["words"]]
+    short = whisper.transcribe(TINY / "jfk.flac", window="short", words="timed")
+    assert short.text.replace(",", "") == told["text"] and short.language == "en"
+    times = [[w.start for w in result.words] for result in (whole, short)]
+    np.testing.assert_allclose(times[0], times[1], atol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beams", [1, 5])
+def test_a_minute_in_windows(whisper, golden, told, beams):
+    """Five times the same words, with a pause between them: nothing lost, nothing said twice."""
+    sound = np.concatenate([golden["audio16k"], np.zeros(24_000, np.int16)] * 5)
+    result = whisper.transcribe_all(
+        [sound, sound[:200_000]],
+        request=Request(language="en", condition="nothing"),
+        decoding=Decoding(beams=beams),
+    )
+    assert result[0].text.count("fellow Americans") == 5
+    assert result[0].text.count("for your country") == 5
+    assert result[1].text.count("for your country") == 1
+    starts = [segment.start for segment in result[0].segments]
+    assert starts == sorted(starts) and 45 < result[0].segments[-1].end < 63
+
+
+@pytest.mark.slow
+def test_bfloat16_hears_the_same(golden, told):
+    half = load(GGML, dtype="bfloat16")
+    said = half.transcribe(golden["audio16k"], language="en", decoding=Decoding(timestamps="none"))
+    assert said.text.replace(",", "") == told["text"]

@@ -1,0 +1,150 @@
+"""From the tokens of windows to segments of recordings, and recordings side by side."""
+
+import numpy as np
+import pytest
+
+from simuljax.audio import AudioError
+from simuljax.models.whisper import Decoding, Request, Whisper
+from simuljax.models.whisper.decoding import Decoded
+from simuljax.models.whisper.timing import TimedWord
+from simuljax.models.whisper.tokenizer import Tokenizer
+from simuljax.models.whisper.transcribe import Segment, _share_words, cut_window, stack
+from tests.models.whisper.small import TOKENIZER as T
+from tests.models.whisper.small import TOKENS, small_model
+
+SECOND = 16_000
+
+
+def stamp(seconds):
+    return T.timestamps[round(seconds * 50)]
+
+
+def decoded(*parts, **known):
+    tokens = [i for p in parts for i in ([stamp(p)] if isinstance(p, float) else T.encode(p))]
+    plain = {"temperature": 0.0, "no_speech_prob": 0.1, "avg_logprob": -0.2}
+    text = T.decode(tokens)
+    scores = tuple(-0.01 * k for k in range(len(tokens) + 1))
+    return Decoded(
+        tokens=tuple(tokens), log_probs=scores, text=text, compression_ratio=1.0, **(plain | known)
+    )
+
+
+def cut(*parts, samples=20 * SECOND, **known):
+    window = cut_window(T, decoded(*parts, **known), samples, Decoding())
+    told = [(round(s.start, 2), round(s.end, 2), s.text) for s in window.segments]
+    return told, window.used / SECOND
+
+
+def test_text_after_the_last_pair_is_left_to_the_next_window():
+    assert cut(0.0, " a", 3.0, 3.0, " the", 5.5, 5.5, " in") == (
+        [(0.0, 3.0, " a"), (3.0, 5.5, " the")],
+        5.5,
+    )
+
+
+def test_a_single_timestamp_at_the_end_is_the_end_of_speech():
+    told, used = cut(0.5, " a", 3.0, 3.2, " the", 5.5)
+    assert told == [(0.5, 3.0, " a"), (3.2, 5.5, " the")]
+    assert used == 20
+
+
+def test_without_a_pair_the_window_is_one_segment():
+    assert cut(0.0, " a", 4.0) == ([(0.0, 4.0, " a")], 20)
+    assert cut(0.0, " a") == ([(0.0, 20.0, " a")], 20)
+    assert cut(" a") == ([(0.0, 20.0, " a")], 20)
+    assert cut() == ([], 20)
+
+
+def test_what_takes_no_time_or_says_nothing_is_left_out():
+    assert cut(0.0, " ", 1.0, 1.0, " a", 2.0, 2.0) == ([(1.0, 2.0, " a")], 2)
+    assert cut(0.0, 0.0, " a")[1] == 20  # never stand still
+
+
+def test_silence():
+    assert cut(0.0, " a", 1.0, no_speech_prob=0.9, avg_logprob=-1.5) == ([], 20)
+    assert cut(0.0, " a", 1.0, no_speech_prob=0.9, avg_logprob=-0.5) != ([], 20)
+
+
+def test_each_token_keeps_its_probability():
+    window = cut_window(T, decoded(0.0, " a", 3.0, 3.0, " the", 5.0), SECOND * 9, Decoding())
+    assert [s.log_probs for s in window.segments] == [(0.0, -0.01, -0.02), (-0.03, -0.04, -0.05)]
+
+
+def test_words_go_to_the_segment_they_begin_in():
+    plain = {"temperature": 0.0, "no_speech_prob": 0.0, "avg_logprob": 0.0, "log_probs": ()}
+    segments = [
+        Segment(start=0, end=1, text="", tokens=tokens, compression_ratio=1, **plain)
+        for tokens in ((stamp(0), 1, 2, 3, stamp(1)), (stamp(1), 4, 5))
+    ]
+    words = [
+        TimedWord(text=str(ids), tokens=ids, start=0, end=1, probability=1)
+        for ids in ((1, 2), (3, 4), (5,))
+    ]
+    shared = _share_words(segments, words, T)
+    assert [[w.tokens for w in s.words] for s in shared] == [[(1, 2), (3, 4)], [(5,)]]
+
+
+def test_windows_of_few_lengths():
+    sounds = [np.ones(11 * SECOND, np.int16), np.ones(3 * SECOND, np.int16)]
+    assert stack(sounds, 3, Request()).shape == (3, 30 * SECOND)
+    short = stack(sounds, 3, Request(window="short"))
+    assert short.shape == (3, 15 * SECOND)
+    assert short.sum() == 14 * SECOND
+    assert stack([np.ones(30 * SECOND, np.int16)], 1, Request(window="short")).shape[1] == 480_000
+
+
+@pytest.fixture(scope="module")
+def whisper():
+    return Whisper(model=small_model(positions=1500, seed=5, layers=1), tokenizer=T)
+
+
+FEW = Decoding(
+    max_tokens=6,
+    temperatures=(0.0,),
+    timestamps="none",
+    suppress=tuple(range(T.end + 1, T.size)),  # a random model writes anything else than text
+    avg_logprob_limit=None,
+    no_speech_limit=None,
+)
+NOISE = np.random.default_rng(0).normal(size=4 * SECOND) * 3000
+
+
+def test_recordings_side_by_side_are_as_alone(whisper):
+    """Three in batches of two, the last one beside a row of silence."""
+    sounds = [NOISE[: n * SECOND // 2].astype(np.int16) for n in (8, 3, 5)]
+    request = Request(window="short", words="timed")
+    together = whisper.transcribe_all(sounds, request=request, decoding=FEW, batch=2)
+    for sound, result in zip(sounds, together, strict=True):
+        other = np.zeros(SECOND, np.int16)
+        alone, _ = whisper.transcribe_all([sound, other], request=request, decoding=FEW, batch=2)
+        assert alone.text == result.text and alone.text
+        assert alone.language == result.language
+        assert [w.tokens for w in alone.words] == [w.tokens for w in result.words]
+        times = [t for w in result.words for t in (w.start, w.end)]
+        assert times == sorted(times) and times[-1] <= len(sound) / SECOND
+    assert len({result.text for result in together}) == 3
+
+
+def test_tasks_that_a_model_does_not_have(whisper):
+    english = Whisper(model=whisper.model, tokenizer=Tokenizer(tokens=TOKENS, multilingual=False))
+    with pytest.raises(ValueError, match="transcribes English alone"):
+        english.transcribe(NOISE[:SECOND].astype(np.int16), task="translate")
+    with pytest.raises(ValueError, match="transcribes English alone"):
+        english.transcribe(NOISE[:SECOND].astype(np.int16), language="de")
+    with pytest.raises(ValueError, match="English alone"):
+        english.detect_language(NOISE[:SECOND].astype(np.int16))
+
+
+def test_less_than_a_frame_says_nothing(whisper):
+    result = whisper.transcribe(np.zeros(100, np.int16))
+    assert (result.text, result.segments, result.words) == ("", (), ())
+    with pytest.raises(AudioError, match="no samples"):
+        whisper.transcribe(np.zeros(0, np.int16))
+
+
+def test_prompts_are_text_or_tokens(whisper):
+    assert whisper._tokens(" the ") == tuple(T.encode(" the"))
+    assert whisper._tokens("") == ()
+    assert whisper._tokens([5, 6]) == (5, 6)
+    assert whisper._prefix("the", Decoding()) == (T.timestamps.start, *T.encode(" the"))
+    assert whisper._prefix("the", FEW) == tuple(T.encode(" the"))

@@ -1,0 +1,108 @@
+"""Which utterances are shown, and when two systems are tested against each other."""
+
+import math
+
+import pytest
+
+from simuljax.eval import Record, RecordError
+from simuljax.report.collect import gather, group
+from simuljax.report.highlights import Utterance, choose, compare, representative, utterances_of
+from tests.eval.logs import made_up
+from tests.report.runs import evaluation, slower, text_entries, without_clock, worse
+
+
+def utterance(index, chrf, late, length=1000.0):
+    record = Record(index=index, prediction="x", delays=(late,), source_length=length)
+    known = not math.isnan(late)
+    return Utterance(record=record, chrf=chrf, latencies={"AL": late} if known else {})
+
+
+def test_best_worst_latest_and_middle():
+    many = {i: utterance(i, chrf=10.0 * i, late=500.0) for i in range(9)}
+    many[5] = utterance(5, chrf=50.0, late=2000.0)
+    chosen = {h.key: h.reason for h in choose(many, 4, "AL")}
+    assert chosen == {8: "best", 0: "worst", 5: "latest", 4: "middle"}
+    assert len(choose(many, 100, "AL")) == 9
+    assert [h.reason for h in choose(many, 1, "AL")] == ["middle"]
+    assert choose(many, 0, "AL") == []
+
+
+def test_of_equals_the_longest_and_none_twice():
+    many = {i: utterance(i, chrf=100.0, late=500.0, length=100.0 * i) for i in range(1, 9)}
+    chosen = choose(many, 8, "AL")
+    assert [h.key for h in chosen[:2]] == [8, 7]
+    assert len({h.key for h in chosen}) == 8
+
+
+def test_without_references_or_words():
+    many = {i: utterance(i, chrf=math.nan, late=math.nan if i else 700.0) for i in range(5)}
+    reasons = {h.key: h.reason for h in choose(many, 4, "AL")}
+    assert reasons[0] == "latest" and set(reasons.values()) == {"latest", "middle"}
+    assert len(reasons) == 4
+
+
+def test_an_utterance_has_scores_of_its_own(tmp_path):
+    entries = without_clock(made_up(0))
+    right = str(entries[3]["reference"])
+    entries[3] |= {"prediction": right, "delays": [100.0] * len(right.split())}
+    entries[4] |= {"prediction": "", "delays": []}
+    evaluation(tmp_path / "run", "e", entries)
+    (each,) = gather([tmp_path / "run"])
+    found = utterances_of(each)
+    assert found[3].chrf == pytest.approx(100) and found[3].latencies["AL"] < 100
+    assert found[4].chrf == 0 and found[4].latencies == {}
+    mean = sum(u.latencies["AL"] for u in found.values() if u.latencies) / 19
+    assert mean == pytest.approx(each.scores["AL"])
+
+
+def two(tmp_path, first, second, **told):
+    evaluation(tmp_path / "one", "e", first, **told)
+    evaluation(tmp_path / "two", "e", second, **told)
+    (comparable,) = group(gather([tmp_path / "one", tmp_path / "two"]))
+    return comparable
+
+
+def test_two_systems_are_tested_in_the_regimes_that_both_have(tmp_path):
+    good = without_clock(made_up(0, 40))
+    comparable = two(tmp_path, good, worse(good))
+    (versus,) = compare(comparable, "AL")
+    quality, latency = versus.comparisons
+    assert (versus.first.system, versus.second.system) == ("one", "two")
+    assert versus.where == "low latency"
+    assert quality.difference.high < 0 and quality.p_value < 0.05
+    assert latency.difference.value == 0 and latency.p_value == 1
+    assert (quality.first, latency.metric) == (pytest.approx(versus.first.scores["BLEU"]), "AL")
+
+
+def test_regimes_and_offline_are_apart(tmp_path):
+    quick = without_clock(made_up(0))
+    late = without_clock(slower(made_up(0), 900))
+    comparable = two(tmp_path, quick, late)
+    assert compare(comparable, "AL") == ()
+    evaluation(tmp_path / "one", "offline", late, mode="offline")
+    evaluation(tmp_path / "two", "offline", late, mode="offline")
+    (comparable,) = group(gather([tmp_path / "one", tmp_path / "two"]))
+    (versus,) = compare(comparable, "AL")
+    assert versus.where == "offline" and [c.metric for c in versus.comparisons] == ["BLEU"]
+
+
+def test_text_has_no_regimes(tmp_path):
+    (versus,) = compare(two(tmp_path, text_entries(), text_entries(), branch="text"), "AL")
+    assert versus.where == "streamed"
+
+
+def test_one_or_three_systems_are_refused(tmp_path):
+    for name in ("one", "two", "three"):
+        evaluation(tmp_path / name, "e")
+    for names in (("one",), ("one", "two", "three")):
+        (comparable,) = group(gather([tmp_path / name for name in names]))
+        with pytest.raises(
+            RecordError, match=f"two systems can be compared here, not {len(names)}"
+        ):
+            compare(comparable, "AL")
+
+
+def test_the_best_setting_stands_for_a_system(tmp_path):
+    evaluation(tmp_path / "run", "good")
+    evaluation(tmp_path / "run", "bad", worse(without_clock(made_up(0))))
+    assert representative(gather([tmp_path / "run"])).name == "good"

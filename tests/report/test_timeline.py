@@ -1,0 +1,168 @@
+"""Timelines: that they are well-formed, that words stand at their times and over no other."""
+
+from itertools import combinations
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from simuljax.eval import Record
+from simuljax.eval.logs import as_records
+from simuljax.report.timeline import (
+    LANE,
+    MARGIN,
+    ROWS,
+    TAIL,
+    WIDTH,
+    _width,
+    bursts_of,
+    draw_timeline,
+    escape,
+    rows_of,
+    tokens_of,
+)
+from tests.eval.logs import made_up
+from tests.report.runs import attribute
+
+CHINESE = Record(prediction="你好 吗", delays=(300.0, 300.0, 900.0), source_length=900.0)
+
+
+def parsed(drawn):
+    """The drawing as XML."""
+    return ElementTree.fromstring(f"<div>{drawn}</div>")
+
+
+def named(tree, kind):
+    return [each for each in tree.iter() if each.get("class") == kind]
+
+
+def words_of(tree):
+    """(x, text) of every text outside the scale."""
+    svgs = list(tree.iter("svg"))
+    found = [(float(attribute(t, "x")), t) for svg in svgs for t in svg.findall("text")]
+    return [(x, "".join(child.tail or "" for child in text)) for x, text in found]
+
+
+def test_words_stand_at_their_delays():
+    record = Record(
+        prediction="Ja das ist gut", delays=(500.0, 1000.0, 1000.0, 2000.0), source_length=2000.0
+    )
+    tree = parsed(draw_timeline(record))
+    room = WIDTH - MARGIN - TAIL
+    at = [MARGIN + room * d / 2000 + 4 for d in (500, 1000, 2000)]
+    assert [text for _, text in words_of(tree)] == ["Ja", "das ist", "gut"]
+    np.testing.assert_allclose([x for x, _ in words_of(tree)], at, atol=0.06)
+    (heard,) = named(tree, "heard")
+    assert float(attribute(heard, "width")) == pytest.approx(room)
+    assert named(tree, "clock") == [] and named(tree, "wave") == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_word_stands_on_another(seed):
+    for record in as_records(made_up(seed)):
+        (row,) = rows_of(record)
+        bursts = bursts_of(row, record, tokens_of(record, "word"))
+        assert [word for burst in bursts for word in burst.words] == record.prediction.split()
+        for a, b in combinations(bursts, 2):
+            if a.lane == b.lane:
+                assert a.x + _width(a.text) < b.x
+            elif a.x + _width(a.text) > b.x:
+                assert a.lane > b.lane, "what is written later stands lower"
+
+
+def test_the_clock_leads_to_the_time_of_each_word():
+    record = Record(
+        prediction="a b", delays=(500.0, 500.0), elapsed=(800.0, 900.0), source_length=2000.0
+    )
+    (clock,) = named(parsed(draw_timeline(record)), "clock")
+    (row,) = rows_of(record)
+    for time in record.elapsed:
+        assert f"L{row.x(time)} " in attribute(clock, "d")
+    assert attribute(clock, "d").count(f"M{row.x(500.0)} ") == 2
+    titles = [title.text for title in parsed(draw_timeline(record)).iter("title")]
+    assert titles == ["0.50 s heard, there at 0.90 s: a b"]
+
+
+def test_a_clock_that_is_far_behind_draws_nothing_outside():
+    record = Record(prediction="a", delays=(500.0,), elapsed=(40_000.0,), source_length=2000.0)
+    tree = parsed(draw_timeline(record))
+    assert len(list(tree.iter("svg"))) == 3 and named(tree, "clock") == []
+
+
+def test_talks_are_cut_into_rows():
+    count = 400
+    delays = tuple(float(d) for d in np.linspace(1000, 300_000, count))
+    words = [f"w{i}" for i in range(count)]
+    talk = Record(prediction=" ".join(words), delays=delays, source_length=300_000.0)
+    rows = rows_of(talk)
+    assert len(rows) == 20 and rows[0].end == pytest.approx(15_000)
+    every = [word for row in rows for burst in bursts_of(row, talk, words) for word in burst.words]
+    assert every == words
+    tree = parsed(draw_timeline(talk))
+    assert len(list(tree.iter("svg"))) == ROWS
+    assert [p.text for p in tree.iter("p")] == ["The first 120 of 300 seconds."]
+
+
+def test_timelines_side_by_side_share_an_axis():
+    record = Record(prediction="ja so", delays=(500.0, 1000.0), source_length=1000.0)
+    (row,) = rows_of(record, until=2000.0)
+    assert row.end == 2000.0 and row.x(1000.0) == pytest.approx((row.x(0) + row.x(2000.0)) / 2)
+    tree = parsed(draw_timeline(record, until=30_000.0))
+    assert [text for _, text in words_of(tree)] == ["ja", "so"]
+    assert len(list(tree.iter("svg"))) == 2 and len(named(tree, "heard")) == 1
+
+
+def test_a_word_at_the_edge_of_rows_is_written_once():
+    record = Record(prediction="ja", delays=(15_000.0,), source_length=15_000.0)
+    assert [text for _, text in words_of(parsed(draw_timeline(record, until=30_000.0)))] == ["ja"]
+
+
+def test_a_flood_of_words_at_once_is_counted():
+    record = Record(prediction="weiter " * 80, delays=(900.0,) * 80, source_length=900.0)
+    tree = parsed(draw_timeline(record))
+    shown = [text for _, text in words_of(tree)]
+    kept = sum(text.count("weiter") for text in shown)
+    assert shown[-1] == f"… and {80 - kept} more"
+    assert int(attribute(next(tree.iter("svg")), "viewBox").split()[3]) < 10 * LANE
+
+
+def test_characters_and_words_of_a_text_source():
+    assert tokens_of(CHINESE, "char") == ["你", "好", "吗"]
+    assert [text for _, text in words_of(parsed(draw_timeline(CHINESE, "char")))] == ["你好", "吗"]
+    text = Record(prediction="das Haus", delays=(2, 3), source_length=3, source="the house stands")
+    tree = parsed(draw_timeline(text))
+    scale = {t.text for group in named(tree, "scale") for t in group.iter("text")}
+    assert scale == {"the", "house", "stands"}
+    assert next(tree.iter("title")).text == "2 words heard: das"
+
+
+def test_the_waveform_is_as_long_as_the_sound():
+    record = Record(prediction="ja", delays=(1000.0,), source_length=1000.0)
+    sound = np.sin(np.arange(8000) / 9)
+    for samples in (sound, (sound * 20_000).astype(np.int16)):
+        (wave,) = named(parsed(draw_timeline(record, samples=samples)), "wave")
+        numbers = np.array(attribute(wave, "points").split(), float).reshape(-1, 2)
+        (row,) = rows_of(record)
+        assert numbers[:, 0].max() == pytest.approx(row.x(500.0), abs=3)
+        assert np.ptp(numbers[:, 1]) == pytest.approx(40, abs=1)
+    with pytest.raises(ValueError, match="samples must be mono"):
+        draw_timeline(record, samples=np.zeros((2, 9)))
+
+
+def test_nothing_to_draw():
+    silent = Record(prediction="", delays=(), source_length=900.0)
+    assert "Nothing was written." in draw_timeline(silent)
+    odd = Record(prediction="ja nein", delays=(1.0, 2.0, 3.0), source_length=900.0)
+    assert "2 words and 3 delays" in draw_timeline(odd)
+
+
+def test_everything_is_escaped():
+    nasty = '<script>alert(1)</script> & "it\'s" \x00\x1b \ud800 ]]>'
+    assert "<" not in escape(nasty) and '"' not in escape(nasty)
+    delays = tuple(100.0 * i for i in range(len(nasty.split())))
+    record = Record(prediction=nasty, delays=delays, source_length=900.0)
+    drawn = draw_timeline(record)
+    drawn.encode("utf-8")
+    text = " ".join(text for _, text in words_of(parsed(drawn)))
+    assert "<script>alert(1)</script> &" in text
+    assert "\x00" not in drawn and "<script" not in drawn

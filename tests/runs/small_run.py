@@ -1,0 +1,51 @@
+"""An experiment on a corpus of a few sentences that a test can train in seconds."""
+
+from pathlib import Path
+
+from data_pipelines.feeding import Corpus
+from data_pipelines.shapes import Budget
+from simuljax.config.experiment import Experiment
+from simuljax.losses import JointObjective
+from simuljax.models import config
+from simuljax.nn.layers import Width
+from simuljax.text import VocabularyConfig
+from simuljax.train.objective import Objective
+from simuljax.train.optimiser import Optimiser
+from simuljax.train.training import Training
+
+# Whatever else there is takes long to compile, and is tested elsewhere.
+FEW_TERMS = JointObjective(distillation=0.0, cross_attentive=0.0, decision_attentive=0.0)
+
+
+def experiment(corpus: Path, run: Path) -> Experiment:
+    """A joint translator with one layer of everything."""
+    return Experiment(
+        run=run,
+        corpus=Corpus(
+            directory=corpus,
+            source=VocabularyConfig(kind="characters", size=60, lowercase=True),
+            target=VocabularyConfig(kind="characters", size=60),
+            budget=Budget(frames=4_000, tokens=4_000, row_multiple=4, shapes=1),
+        ),
+        model=config.Translator(
+            width=Width(model=16, hidden=32, heads=2, dropout=0.0),
+            speech=config.SpeechEncoder(layers=2, shared=1, channels=16),
+            text=config.TextEncoder(layers=1),
+            decoder_layers=1,
+        ),
+        training=Training(
+            optimiser=Optimiser(learning_rate=1e-3, warmup=4),
+            objective=Objective(joint=FEW_TERMS),
+            updates=4,
+            log_every=2,
+            validate_every=2,
+        ),
+    )
+
+
+FILE = """
+import sys
+from pathlib import Path
+from tests.runs.small_run import experiment
+EXPERIMENT = experiment(Path({corpus!r}), Path({run!r}))
+"""

@@ -1,0 +1,156 @@
+"""A split through a cascade: in batches, live and by hand it says the same at the same time."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_pipelines.corpora import Manifest
+from data_pipelines.prepared import open_corpus
+from simuljax.config.evaluation import Evaluation, points
+from simuljax.config.experiment import ExperimentError
+from simuljax.decode.options import LengthLimit
+from simuljax.eval import Record, read_records
+from simuljax.runs.cascade import Heard, of_text
+from simuljax.runs.evaluate import evaluate
+from simuljax.runs.translate import word_delays
+from simuljax.models.presets import offline, tiny
+from simuljax.nn.monotonic import Monotonic
+from simuljax.serve import cascade
+from simuljax.serve.run import RunError, open_run
+from simuljax.text import EOS
+from tests.data_pipelines.hums import build, stored, write_hums
+from tests.written_runs import PIECES, write_run
+
+pytestmark = pytest.mark.slow  # compiles much
+
+READ = 120 * 16
+FEW = LengthLimit(ratio=0.3, constant=2)
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory) -> Evaluation:
+    """Of two runs that nobody trained, on sounds that nobody said."""
+    place = tmp_path_factory.mktemp("cascade")
+    root = write_hums(place / "hums", {"train": 4, "test": 5})
+    corpus = build(Manifest(), root, place / "prepared").directory
+    asr = write_run(place / "asr", task="transcription", corpus=corpus, seed=6)
+    mt = write_run(place / "mt", corpus=corpus, seed=2)
+    return Evaluation(
+        run=asr,
+        then=mt,
+        then_k=2,
+        length_ratio=FEW.ratio,
+        length_constant=FEW.constant,
+        frames=2_000,
+    )
+
+
+def by_hand(chosen: Evaluation) -> list[list[tuple[str, float]]]:
+    corpus = open_corpus(Path(open_run(chosen.run).told["corpus"]["directory"]))
+    both, said = cascade.load(chosen.run, chosen.then or ""), []
+    for record in stored(corpus["test"]):
+        sound = record["audio"]
+        stream = both.stream(recognising={"limit": FEW}, translating={"k": chosen.then_k})
+        words = [w for i in range(0, len(sound), READ) for w in stream.push(sound[i : i + READ])]
+        words += stream.finish()
+        said.append([(word.text, word.delay_ms) for word in words])
+    return said
+
+
+def plain(records: list[Record]) -> list[list[tuple[str, float]]]:
+    return [list(zip(r.prediction.split(), r.delays, strict=True)) for r in records]
+
+
+@pytest.fixture(scope="module")
+def streamed(chosen) -> dict[str, Any]:
+    return evaluate(chosen)
+
+
+@pytest.mark.slow
+def test_in_batches_it_is_what_a_live_cascade_says(chosen, streamed):
+    records = read_records(chosen.folder)
+    assert plain(records) == by_hand(chosen)
+    early = [d < r.source_length for r in records for d in r.delays]
+    assert sum(early) > 5 and not all(early), "this shows little"
+    assert (records[3].reference or "").startswith('Satz "3"')
+    assert streamed["steps"] == [7, 7] and streamed["n"] == 5
+
+
+def test_the_folder_says_what_follows_what(chosen):
+    assert chosen.folder.name == "test-speech-streamed-ratio0.3-plus2-then-mt-k2"
+    names = {each.folder.name for each in points(chosen, ("then_k=1,3",))}
+    assert len(names) == 2
+
+
+@pytest.mark.slow
+def test_live_it_has_a_clock(chosen, streamed):
+    live = dataclasses.replace(chosen, mode="live", first=2, repeats=1)
+    scores = evaluate(live)
+    records = read_records(live.folder)
+    assert plain(records) == plain(read_records(chosen.folder))[:2]
+    for record in records:
+        spent = [e - d for e, d in zip(record.elapsed, record.delays, strict=True)]
+        assert min(spent) > 0 and spent == sorted(spent)
+    assert scores["computation_aware"]["AL"] > scores["AL"]
+
+
+@pytest.mark.slow
+def test_two_offline_models_with_policies(chosen):
+    """Figure 3 of Nguyen et al. 2021, nothing being trained to stream: both wait for words."""
+    place, corpus = chosen.run.parent, open_run(chosen.run).told["corpus"]["directory"]
+    whole = Monotonic(policy="offline")
+    asr = write_run(
+        place / "asr_offline", task="transcription", corpus=corpus, seed=6, monotonic=whole
+    )
+    mt = write_run(place / "mt_offline", corpus=corpus, seed=2, monotonic=whole)
+    heard = dataclasses.replace(
+        chosen, run=asr, then=mt, policy="wait-k", k=1, step_ms=120, force_finish=True
+    )
+    evaluate(heard)
+    live = dataclasses.replace(heard, mode="live", repeats=1)
+    evaluate(live)
+    records = read_records(heard.folder)
+    assert plain(read_records(live.folder)) == plain(records)
+    assert sum(d < r.source_length for r in records for d in r.delays) > 5, "this shows little"
+
+
+@pytest.mark.slow
+def test_whole_recordings_with_a_beam(chosen):
+    whole = dataclasses.replace(chosen, mode="offline", beam=2, first=2)
+    evaluate(whole)
+    for record in read_records(whole.folder):
+        assert set(record.delays) == {record.source_length}
+
+
+def test_a_word_that_nothing_completes_is_known_at_the_end(chosen):
+    run, ids = open_run(chosen.run), PIECES.encode("abc bcd")
+    delays = np.arange(1.0, len(ids) + 2)
+    words, heard = word_delays(run, np.array(ids), delays[:-1], 99.0)
+    assert words == ["abc", "bcd"] and heard[-1] == 99.0 > heard[0]
+    assert word_delays(run, np.array([*ids, EOS]), delays, 99.0)[1] == [heard[0], len(ids) + 1]
+
+
+def test_when_a_read_was_possible():
+    heard = Heard(words=("a", "b"), delays=(300.0, 700.0), end=900.0)
+    assert [heard.at(reads) for reads in (1, 2, 3)] == [300.0, 700.0, 900.0]
+
+
+def test_an_offline_translator_waits_for_words(chosen):
+    waits = of_text(chosen, tiny())
+    assert (waits.k, waits.policy) == (2, None)
+    made = of_text(chosen, offline(tiny()))
+    assert (made.k, made.policy, made.convention) == (2, "wait-k", "stacl")
+    free = of_text(dataclasses.replace(chosen, then_k=None), offline(tiny()))
+    assert free.policy is None  # the whole text, then
+
+
+def test_what_is_no_cascade_is_refused(chosen):
+    with pytest.raises(RunError, match="mt was trained to translate, not to transcribe"):
+        evaluate(dataclasses.replace(chosen, run=chosen.then, then=chosen.run))
+    with pytest.raises(ExperimentError, match="begins with speech"):
+        evaluate(dataclasses.replace(chosen, branch="text"))
+    with pytest.raises(RunError, match="is no run"):
+        evaluate(dataclasses.replace(chosen, then=chosen.run / "no"))

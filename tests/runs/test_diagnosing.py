@@ -1,0 +1,106 @@
+"""What is said about heads is what was put there."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.config import document
+from simuljax.runs.heads import (
+    FILE,
+    Diagnosis,
+    Seen,
+    correlations,
+    diagnosed,
+    mass_lost,
+    summarise,
+)
+from simuljax.losses import Branch
+
+
+def seen(speech: np.ndarray, text: np.ndarray | None) -> Seen:
+    """Of sources with 10 states."""
+    return Seen(
+        speech=speech,
+        share=speech / 10,
+        text_share=text,
+        perplexity=np.full(3, 7.0) if text is not None else np.zeros(0),
+        decisions=np.array([4, 6, 5]),
+        mass_lost=np.full(2, 0.25),
+    )
+
+
+def test_columns_are_correlated_one_by_one():
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    y = np.stack([2 * x[:, 0] + 1, -x[:, 1], np.ones(200)], 1)
+    np.testing.assert_allclose([*correlations(x, y)], [1, -1, 0], atol=1e-9)
+
+
+def test_heads_are_summarised_by_layer():
+    speech = np.tile([[1.0, 3.0, 5.0, 9.0]], (6, 1)) + np.arange(6)[:, None] / 10
+    found = summarise(
+        (8,), [seen(speech[:4], speech[:4] / 5), seen(speech[4:], speech[4:] / 5)], 2, 2
+    )
+    assert np.array(found.read_share) == pytest.approx(
+        np.array([[0.125, 0.325], [0.525, 0.925]]), rel=1e-6
+    )
+    assert found.head_spread_ms == pytest.approx(8 * 40)
+    assert found.speech_text_correlation == pytest.approx(1)
+    assert found.matching_perplexity == 7 and found.columns == 10
+    assert found.mass_lost == 0.25
+
+
+def test_without_text_nothing_is_said_about_it():
+    found = summarise((8,), [seen(np.ones((3, 4)), None)], 2, 2)
+    assert found.speech_text_correlation is None and found.matching_perplexity is None
+
+
+@pytest.mark.parametrize("targets", [0, 3], ids=["no target", "a model that has diverged"])
+def test_no_number_is_written_and_read_as_none(tmp_path, targets):
+    """JSON has no NaN: what was found and what is read later are the same."""
+    lost = np.full((targets, 4), np.nan)
+    nothing = Seen(
+        speech=lost,
+        share=lost,
+        text_share=lost,
+        perplexity=lost[:, 0],
+        decisions=lost[:, 0],
+        mass_lost=lost[:, 0],
+    )
+    found = summarise((8,), [nothing], 2, 2)
+    assert found == Diagnosis(
+        steps=(8,),
+        read_share=((None, None), (None, None)),
+        head_spread_ms=None,
+        speech_text_correlation=None,
+        matching_perplexity=None,
+        columns=None,
+    )
+    assert found.mean_share is None
+    document.write(tmp_path / FILE, found)
+    assert diagnosed(tmp_path) == found
+
+
+def test_one_head_that_has_diverged_leaves_the_others(tmp_path):
+    speech = np.ones((3, 4))
+    speech[0, 3] = np.nan
+    found = summarise((8,), [seen(speech, speech / 10)], 2, 2)
+    assert found.read_share == ((pytest.approx(0.1),) * 2, (pytest.approx(0.1), None))
+    assert found.head_spread_ms is None and found.speech_text_correlation is None
+    assert found.columns == 10
+    document.write(tmp_path / FILE, found)
+    assert diagnosed(tmp_path) == found
+
+
+def test_the_closed_form_alone_loses_mass():
+    energy = np.random.default_rng(0).normal(2.0, 1.0, (1, 2, 2, 24, 200)).astype(np.float32)
+    speech = Branch(
+        logits=jnp.zeros((2, 24, 1)),
+        target_length=jnp.array([24, 24]),
+        state_length=jnp.array([200, 200]),
+        delays=jnp.zeros((2, 2, 24)),
+        energies=jnp.asarray(energy),
+        decision_length=jnp.array([200, 150]),
+    )
+    assert np.max(mass_lost(speech, "auto")) < 1e-5
+    lost = np.asarray(mass_lost(speech, "closed_form"))
+    assert lost.shape == (2, 24) and lost[:, -1].min() > 0.1 and lost[:, 0].max() < 1e-3

@@ -1,0 +1,143 @@
+"""Evaluations that are refused before anything is opened, made or translated; nothing compiles."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.papi2022 import policies as ablation_policies
+from experiments.zaidi2022 import demo_grid as ablation_demo
+from simuljax.cli import main as cli
+from simuljax.config.evaluation import SWEPT, Evaluation
+from simuljax.config.experiment import ExperimentError
+from simuljax.runs.check import check, check_effects
+from simuljax.runs.evaluate import all_asked, evaluate
+from simuljax.models import config
+from simuljax.nn.monotonic import Monotonic
+from tests.written_runs import write_run
+
+ROOT = Path(__file__).parents[2]
+PLAIN = Evaluation(run=Path("run"))
+LEARNT = config.Translator(monotonic=Monotonic(policy="learnt"))
+WAITING = config.Translator(monotonic=Monotonic(policy="wait_k"))
+COUNTING = config.Translator(monotonic=Monotonic(policy="wait_k", counts="words"))
+OFFLINE = config.Translator(monotonic=Monotonic(policy="offline"))
+CAAT = replace(OFFLINE, decoder="caat", speech=config.SpeechEncoder(kind="streaming"))
+
+BAD_USE = [
+    (["--threshold", "2"], "threshold is 2.0; it lies between 0 and 1"),
+    (["--then", "mt", "--then-threshold", "0"], "--then-threshold 0.0: threshold is 0.0"),
+    (["--predecision-ms", "50"], "--predecision-ms 50: .* multiple of 40 ms"),
+    (["--read-ms", "0"], "--read-ms 0: it counts from 1"),
+    (["--first", "0"], "--first 0: it counts from 1"),
+    (["--inside", "0"], "1 <= across <= inside"),
+    (["--length-ratio", "-1"], "from 0"),
+    (["--policy", "wait-k"], "wait-k needs k"),
+    (["--sweep", "treshold=.1"], r"do you mean threshold\?"),
+    (["--sweep", "read-ms=280"], r"do you mean read_ms\?"),
+    (["--sweep", "threshold=.1,2"], "threshold is 2.0"),
+    (["--sweep", "checkpoint=first"], "choose one of best, last, averaged"),
+    (["--sweep", "k=1", "--sweep", "k=2"], "twice"),
+    (["--mode", "offline", "--policy", "wait-k", "--k", "3"], "--policy wait-k would change noth"),
+    (["--mode", "offline", "--force-finish"], "--force-finish would change nothing"),
+    (["--branch", "text", "--audio", "other"], "--audio other would change nothing"),
+    (["--then-k", "3"], "give --then"),
+    (["--policy", "wait-k", "--k", "3", "--trailing", "leave"], "--units ctc"),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), BAD_USE)
+def test_bad_use_exits_2_without_a_run(tmp_path, capsys, given, said):
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["evaluate", str(tmp_path / "run"), *given])
+    assert exit.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("simuljax: ") and re.search(said, told)
+    assert not (tmp_path / "run").exists()
+
+
+def refused(model: config.Translator, then: config.Translator | None = None, **given: Any) -> str:
+    """The sentence, or nothing."""
+    chosen = replace(PLAIN, then=Path("mt") if then else None, **given)
+    check(chosen)
+    try:
+        check_effects(chosen, model, then)
+    except ExperimentError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("given", "works", "idle"),
+    [
+        ({"k": 5}, [WAITING], [LEARNT, COUNTING, OFFLINE, CAAT]),
+        ({"k": 5, "policy": "wait-k"}, [WAITING, COUNTING, OFFLINE, CAAT], []),
+        ({"k": 5, "mode": "offline"}, [WAITING], [LEARNT, OFFLINE]),
+        ({"threshold": 0.3}, [LEARNT], [WAITING, COUNTING, OFFLINE, CAAT]),
+        ({"threshold": 0.3, "mode": "offline"}, [LEARNT], [OFFLINE]),
+        ({"threshold": 0.3, "policy": "wait-k", "k": 1}, [], [WAITING, OFFLINE, CAAT]),
+        ({"gather": "mean"}, [LEARNT], [WAITING, OFFLINE, CAAT]),
+        ({"inside": 3}, [CAAT], [LEARNT, WAITING, OFFLINE]),
+        ({"inside": 3, "policy": "wait-k", "k": 1}, [], [CAAT]),
+        ({"force_finish": True}, [LEARNT, WAITING], [OFFLINE, COUNTING, CAAT]),
+        ({"read_ms": 400}, [LEARNT, WAITING, CAAT], [OFFLINE, COUNTING]),
+        ({"read_ms": 400, "policy": "align-att", "last_frames": 2}, [OFFLINE], []),
+        ({"predecision_ms": 400}, [LEARNT, WAITING, CAAT], [OFFLINE]),
+        ({"predecision_ms": 400, "mode": "offline"}, [LEARNT, WAITING], [OFFLINE, CAAT]),
+        ({"predecision_ms": 400, "policy": "wait-k", "k": 1}, [], [OFFLINE]),
+        ({"predecision_ms": 400, "policy": "local-agreement"}, [OFFLINE], []),
+    ],
+)
+def test_what_would_change_nothing(given, works, idle):
+    assert [refused(model, **given) for model in works] == [""] * len(works)
+    assert all("would change nothing" in refused(model, **given) for model in idle)
+
+
+def test_of_the_second_model_of_a_cascade():
+    assert "--then-k 3 would change nothing" in refused(LEARNT, LEARNT, then_k=3)
+    assert "--then-threshold 0.3" in refused(LEARNT, WAITING, then_threshold=0.3)
+    assert not refused(LEARNT, WAITING, then_k=3)
+    assert not refused(LEARNT, OFFLINE, then_k=3)
+    assert "--then-k 3" in refused(LEARNT, OFFLINE, then_k=3, mode="offline")
+    assert not refused(OFFLINE, LEARNT, gather="mean")  # is of both
+    assert "--gather mean" in refused(OFFLINE, WAITING, gather="mean")
+
+
+def test_a_policy_that_the_model_cannot_have_is_told_first():
+    assert "decides by itself" in refused(LEARNT, policy="wait-k", k=3, threshold=0.3)
+
+
+def test_milliseconds_of_a_text():
+    steps: Any = {"policy": "fixed-steps", "first_ms": 500, "step_ms": 150, "tokens": 1}
+    assert "a text has none" in refused(OFFLINE, branch="text", **steps)
+    with pytest.raises(ExperimentError, match="--step-ms 200 would change nothing"):
+        refused(OFFLINE, branch="text", policy="wait-k", k=3, step_ms=200)
+
+
+def test_refused_before_anything_is_made(tmp_path):
+    run = write_run(tmp_path / "run")  # by wait-k
+    chosen = Evaluation(run=run)
+    with pytest.raises(ExperimentError, match="--inside 3 would change nothing: it is of CAAT"):
+        evaluate(replace(chosen, inside=3))
+    with pytest.raises(ExperimentError, match=r"--threshold 0\.3 would change nothing"):
+        all_asked(chosen, ("threshold=0.5,0.3",))
+    with pytest.raises(ExperimentError, match="threshold is 2"):
+        evaluate(replace(chosen, threshold=2.0))
+    assert not (run / "eval").exists()
+
+
+@pytest.mark.parametrize("ablation", [ablation_demo.ABLATION, ablation_policies.ABLATION])
+def test_what_our_own_ablations_ask_has_an_effect(ablation):
+    for row in ablation.table:
+        for way in ablation.own.get(row, ablation.evaluations):
+            check(way)
+            if way.then is None:
+                check_effects(way, ablation.rows[row].model)
+
+
+def test_the_guide_names_all_that_can_be_swept():
+    guide = (ROOT / "docs" / "evaluation.md").read_text()
+    (line,) = [line for line in guide.splitlines() if line.startswith("| `--sweep")]
+    assert [name for name in SWEPT if f"`{name}`" not in line] == []

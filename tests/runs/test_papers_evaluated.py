@@ -1,0 +1,106 @@
+"""Every kind of system of the papers, small and untrained, evaluated as its grids ask for."""
+
+import dataclasses
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from data_pipelines.corpora import Manifest
+from experiments.nguyen2021 import multi30k as nguyen_multi30k
+from experiments.nguyen2021 import recipe as nguyen
+from experiments.papi2022 import multi30k as papi_multi30k
+from experiments.papi2022 import recipe as papi
+from simuljax.ablate.grid import Ablation
+from simuljax.config.experiment import Experiment
+from simuljax.eval import Record, read_records
+from simuljax.runs.evaluate import evaluate
+from simuljax.models import config
+from simuljax.models.initialise import initialise
+from simuljax.models.translator import Translator
+from tests.data_pipelines.hums import build, write_hums
+from tests.written_runs import PIECES, write_files
+
+pytestmark = pytest.mark.slow
+
+
+def shrunk(model: config.Translator) -> config.Translator:
+    """The same kinds of layers, one or two of each, and narrow."""
+    width = replace(model.width, model=16, hidden=24, heads=1, dropout=0.0, dtype="float32")
+    changes: dict[str, Any] = {"decoder_layers": 1, "joiner_layers": 1, "decoder_width": None}
+    if model.speech is not None:
+        ctc = 1 if model.speech.ctc_after else None
+        changes["speech"] = replace(model.speech, layers=2, channels=8, ctc_after=ctc)
+    if model.text is not None:
+        changes["text"] = replace(model.text, layers=1)
+    sizes = {"source_vocabulary": PIECES.size, "target_vocabulary": PIECES.size}
+    return replace(model, width=width, features=80, **sizes, **changes)
+
+
+def write_row(directory: Path, row: Experiment, corpus: Path) -> Path:
+    model = shrunk(row.model)
+    params, statistics = initialise(Translator(model), jax.random.key(0, impl="rbg"))
+    loud = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 1 else leaf, params)
+    told = {"model": model, "corpus": {"task": row.corpus.task, "directory": corpus}}
+    return write_files(directory, told, loud, statistics)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("papers")
+    root = write_hums(place / "hums", {"train": 4, "test": 3})
+    build(Manifest(), root, place / "prepared")
+    return place
+
+
+def evaluated(place: Path, grid: Ablation, row: str, index: int) -> list[Record]:
+    """The records of one of the ways in which a grid evaluates a row."""
+    way = grid.ways(row)[index]
+    for name in filter(None, (row, way.then and way.then.name)):
+        if not (place / name).exists():
+            write_row(place / name, grid.rows[name], place / "prepared")
+    then = place / way.then.name if way.then else None
+    way = dataclasses.replace(way, run=place / row, then=then, repeats=1, frames=2_000)
+    assert evaluate(way)["n"] == (way.first or 3)
+    return read_records(way.folder)
+
+
+def is_early(records: list[Record]) -> bool:
+    return any(delay < record.source_length for record in records for delay in record.delays)
+
+
+PAPI = [
+    ("figure_1", "transformer", 1),  # beam 5
+    ("figure_1", "transformer", 2),
+    ("figure_1", "transformer_fixed_k3", 0),
+    ("figure_2", "transformer_adaptive_k3", 0),
+    ("figure_4", "conformer_adaptive_k5_kd", 0),
+    ("figure_5", "conformer_kd", 0),
+    ("figure_5", "conformer_kd", 5),  # with the clock
+    ("figure_5", "caat_16_kd", 0),
+    ("figure_5", "caat_16_kd", 1),
+]
+
+
+@pytest.mark.parametrize(("grid", "row", "index"), PAPI)
+def test_systems_of_papi(place, grid, row, index):
+    recipe = replace(papi_multi30k.RECIPE, distilled=place / "prepared", live=2)
+    records = evaluated(place, papi.grids(recipe)[grid], row, index)
+    if "caat" not in row and index != 1:
+        assert is_early(records)
+
+
+NGUYEN = [
+    ("table", "characters", 1),  # beam 10
+    ("table", "characters", 2),
+    ("figure_3", "asr", 1),  # multi-path wait-3
+    ("figure_3", "asr", 6),  # trained on whole texts
+]
+
+
+@pytest.mark.parametrize(("grid", "row", "index"), NGUYEN)
+def test_systems_of_nguyen(place, grid, row, index):
+    records = evaluated(place, nguyen.grids(nguyen_multi30k.RECIPE)[grid], row, index)
+    assert is_early(records) == (index != 1 or row == "asr")

@@ -1,0 +1,97 @@
+"""`simuljax evaluate` of an offline run under every policy: in batches and live, the same words."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_pipelines.corpora import Phrasebook
+from data_pipelines.prepare import Preparation, prepare
+from simuljax.cli import main as cli
+from simuljax.runs.train import train
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import ExperimentError
+from simuljax.eval import read_records
+from simuljax.runs.evaluate import all_asked, evaluate
+from simuljax.models import config
+from simuljax.models.translator import Translator
+from simuljax.nn.monotonic import Monotonic
+from simuljax.serve.run import open_run
+from simuljax.text import VocabularyConfig
+from simuljax.train.checkpoint import Checkpoints
+from tests.decode import small
+from tests.runs.small_run import experiment
+
+pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+pytestmark = pytest.mark.slow
+
+LIMIT = {"length_ratio": 0.4, "length_constant": 4}
+POLICIES = {
+    "wait-k": {"k": 2, "force_finish": True, "step_ms": 200},
+    "wait-k ctc": {"k": 1, "units": "ctc", "convention": "stacl", "avoid_eos_while_reading": True},
+    "fixed-steps": {"first_ms": 500, "step_ms": 150, "tokens": 1},
+    "local-agreement": {"agree": 2, "read_ms": 400},
+    "local-agreement beam": {"beam": 2, "read_ms": 400},
+    "align-att": {"last_frames": 4, "read_ms": 200},
+    "ed-att": {"last_frames": 4, "alpha": 0.2, "read_ms": 200},
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("corpus") / "phrasebook"
+    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, directory, 1)
+    run = tmp_path_factory.mktemp("runs") / "offline"
+    joint = experiment(directory, run)
+    speech = config.SpeechEncoder(layers=2, shared=1, channels=16, ctc_after=1)
+    monotonic = Monotonic(policy="offline")
+    model = dataclasses.replace(joint.model, speech=speech, monotonic=monotonic, output="own")
+    pieces = VocabularyConfig(kind="unigram", size=90)
+    corpus = dataclasses.replace(joint.corpus, target=pieces)
+    train(dataclasses.replace(joint, model=model, corpus=corpus))
+    talk(run)
+    return run
+
+
+def talk(run: Path) -> None:
+    """What little it has learnt in place of which it writes many different words."""
+    params = small.parameters(Translator(open_run(run).model), seed=6)["params"]
+    checkpoints = Checkpoints(run / "checkpoints")
+    checkpoints.save(9, {"params": params, "statistics": {}}, {})
+    checkpoints.close()
+
+
+def asked(run: Path, name: str, **changes) -> Evaluation:
+    given: dict[str, Any] = (
+        {"checkpoint": "last", "policy": name.split()[0]} | POLICIES[name] | LIMIT | changes
+    )
+    return Evaluation(run=run, frames=8_000, **given)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_in_batches_and_live(trained, name):
+    evaluate(streamed := asked(trained, name))
+    evaluate(live := asked(trained, name, mode="live", repeats=1, first=4))
+    whole, early = read_records(streamed.folder), 0
+    for held, heard in zip(whole, read_records(live.folder), strict=False):
+        assert (held.prediction, held.delays) == (heard.prediction, heard.delays)
+        early += sum(delay < held.source_length - 1 for delay in held.delays)
+    assert early > 3, "nothing was written before the end: this shows little"
+
+
+def test_on_the_command_line(trained, capsys):
+    given = ["--policy", "align-att", "--branch", "text", "--sweep", "last_frames=1,3"]
+    cli.main(["evaluate", str(trained), *given, "--force-finish"])
+    assert "finish-align-att-f3" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as refused:
+        cli.main(["evaluate", str(trained), "--policy", "fixed-steps"])
+    assert refused.value.code == 2
+    assert "fixed-steps needs first_ms and step_ms and tokens" in capsys.readouterr().err
+
+
+def test_refused_before_anything_is_translated(trained):
+    with pytest.raises(ExperimentError, match="layer is 3"):
+        all_asked(asked(trained, "align-att", layer=3))
+    with pytest.raises(ExperimentError, match="a text has none"):
+        all_asked(asked(trained, "fixed-steps", branch="text"))

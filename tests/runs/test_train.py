@@ -1,0 +1,310 @@
+"""`simuljax train` and `simuljax evaluate` from files to files, and what they refuse."""
+
+import dataclasses
+import json
+import math
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from data_pipelines.corpora import Phrasebook
+from data_pipelines.prepare import Preparation, prepare
+from experiments.zaidi2022.recipe import with_objective
+from simuljax.ablate.grid import load_ablation
+from simuljax.cli import main as cli
+from simuljax.runs.train import check_latency, record, train
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import Begin, ExperimentError, load_experiments
+from simuljax.eval import read_records
+from simuljax.runs import translate as translating
+from simuljax.runs.evaluate import all_asked, evaluate, evaluate_each
+from simuljax.models import presets
+from simuljax.serve.run import RunError, learnt, open_run
+from tests.runs.small_run import FILE, experiment
+
+pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("corpus") / "phrasebook"
+    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, directory, 1)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "joint"
+    train(experiment(corpus, run))
+    return run
+
+
+def test_a_run_has_all_that_is_needed_to_use_it(trained):
+    run = open_run(trained)
+    assert run.model.target_vocabulary == run.target.size > 10
+    assert run.heard.features.dims == 80
+    params = learnt(run, "last").params
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert {line["split"] for line in lines} == {"train", "valid"}
+    assert {"st_nll", "mt_nll"} <= lines[0]["values"].keys()
+
+
+def test_evaluation_writes_a_log_that_can_be_scored(trained):
+    scores = evaluate(Evaluation(run=trained, split="test", frames=8_000))
+    folder = trained / "eval" / "test-speech-streamed"
+    records = read_records(folder)
+    assert scores["n"] == len(records) == 6
+    assert [record.index for record in records] == list(range(6))
+    for held in records:
+        assert all(0 < delay <= held.source_length + 1e-3 for delay in held.delays)
+        assert len(held.delays) == len(held.prediction.split())
+    assert json.loads((folder / "scores.json").read_text())["n"] == 6
+    assert math.isfinite(scores["BLEU"])
+
+
+def test_a_report_shows_where_the_heads_write(trained, tmp_path):
+    evaluate(Evaluation(run=trained, split="test", frames=8_000))
+    picture = trained / "eval" / "test-speech-streamed" / "alignment.png"
+    for _ in range(2):  # the second time it is there
+        cli.main(["report", str(trained), "--out", str(tmp_path)])
+        assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "alignment" in (tmp_path / "index.html").read_text()
+
+
+def test_text_and_speech_are_told_apart(trained):
+    text = evaluate(Evaluation(run=trained, split="test", branch="text", mode="offline"))
+    assert text["n"] == 6
+
+
+def test_an_evaluation_goes_on_where_it_was_interrupted(trained, monkeypatch):
+    """Two utterances and half a line are there; they stay, and the rest is the same as before."""
+    chosen = Evaluation(run=trained, split="test", frames=8_000)
+    evaluate(chosen)
+    log = chosen.folder / "instances.log"
+    whole = log.read_text()
+    lines = whole.splitlines(keepends=True)
+    kept = [line.replace('"prediction": "', '"prediction": "kept ') for line in lines[:2]]
+    log.unlink()
+    (chosen.folder / "instances.log.part").write_text("".join(kept) + lines[2][:30])
+    evaluate(chosen)
+    assert log.read_text().splitlines(keepends=True)[2:] == lines[2:]
+    assert "kept" in log.read_text()
+    log.unlink()
+    evaluate(chosen)
+    assert log.read_text() == whole
+    before = log.stat().st_mtime_ns
+    evaluate(chosen)
+    assert log.stat().st_mtime_ns == before
+    named = dataclasses.replace(chosen, name=chosen.folder.name, threshold=0.4)
+    with pytest.raises(ExperimentError, match=r"threshold was 0\.5 and is 0\.4"):
+        evaluate(named)
+
+
+@pytest.mark.slow
+def test_the_clock_runs_when_all_is_compiled(trained, monkeypatch):
+    live = Evaluation(run=trained, split="test", mode="live", repeats=1, first=3, name="compiled")
+    listen, heard = translating.listen, []
+
+    def listening(translator, sound, chosen):
+        heard.append(len(sound))
+        return listen(translator, sound, chosen)
+
+    monkeypatch.setattr(translating, "listen", listening)
+    evaluate(live)
+    assert heard[0] == max(heard[1:]) and len(heard) == 4
+    assert len(read_records(live.folder)) == 3
+
+
+@pytest.mark.slow
+def test_a_live_evaluation_has_a_clock(trained):
+    streamed = Evaluation(run=trained, split="test", frames=8_000, first=3)
+    live = dataclasses.replace(streamed, mode="live", repeats=2)
+    scores = evaluate(live)
+    evaluate(streamed)
+    one, other = read_records(live.folder), read_records(streamed.folder)
+    assert len(one) == 3
+    for a, b in zip(one, other, strict=True):
+        assert (a.prediction, a.reference) == (b.prediction, b.reference)
+        assert a.delays == pytest.approx(b.delays)
+        assert all(e > d for e, d in zip(a.elapsed, a.delays, strict=True))
+    assert (live.folder / "instances-2.log").exists()
+    assert scores["computation_aware"]["AL"] > scores["AL"]
+    with pytest.raises(ExperimentError, match="no clock"):
+        evaluate(dataclasses.replace(live, branch="text"))
+
+
+@pytest.mark.slow
+def test_a_sweep_has_a_curve(trained, capsys):
+    chosen = Evaluation(run=trained, split="test", frames=8_000)
+    scores = evaluate_each(all_asked(chosen, ("threshold=0.3,0.5", "gather=any,majority")))
+    assert len(scores) == 4
+    assert (trained / "eval" / "test-speech-streamed-p0.3-majority" / "instances.log").exists()
+    assert (trained / "eval" / "curve.png").exists()
+    assert "test-speech-streamed-p0.3" in capsys.readouterr().out
+    with pytest.raises(ExperimentError, match="SETTING=VALUE"):
+        all_asked(chosen, ("treshold=0.3",))
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_does_not_begin_anew(corpus, trained):
+    longer = experiment(corpus, trained)
+    longer = dataclasses.replace(longer, training=dataclasses.replace(longer.training, updates=6))
+    assert int(train(longer).step) == 6
+
+
+def test_another_experiment_is_refused_in_the_same_directory(corpus, trained):
+    other = experiment(corpus, trained)
+    wider = dataclasses.replace(other.model, decoder_layers=2)
+    with pytest.raises(ExperimentError, match="decoder_layers was 1 and is 2"):
+        train(dataclasses.replace(other, model=wider))
+
+
+def test_parameters_come_from_another_run(corpus, trained, tmp_path, capsys):
+    base = experiment(corpus, tmp_path / "second")
+    begun = dataclasses.replace(
+        base,
+        corpus=dataclasses.replace(base.corpus, vocabularies_of=trained),
+        begin=(Begin(run=trained, checkpoint="last"),),
+        training=dataclasses.replace(base.training, updates=0),
+    )
+    state = train(begun)
+    wanted = learnt(open_run(trained), "last").params
+    for own, given in zip(jax.tree.leaves(state.params), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(np.asarray(own), np.asarray(given))
+    assert "left: no rule          0" in capsys.readouterr().out
+
+
+def test_embeddings_of_another_vocabulary_are_refused(corpus, trained, tmp_path):
+    base = experiment(corpus, tmp_path / "third")
+    other = dataclasses.replace(base.corpus.target, lowercase=True)
+    begun = dataclasses.replace(
+        base,
+        corpus=dataclasses.replace(base.corpus, target=other),
+        begin=(Begin(run=trained),),
+    )
+    with pytest.raises(ExperimentError, match=r"decoder/embedding.*vocabularies-of"):
+        train(begun)
+
+
+def test_a_vocabulary_of_another_run_is_refused(trained, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("config.json", "features.json", "vocab.source.json"):
+        (copy / name).write_bytes((trained / name).read_bytes())
+    told = json.loads((copy / "config.json").read_text())
+    told["model"]["target_vocabulary"] += 1
+    (copy / "config.json").write_text(json.dumps(told))
+    (copy / "vocab.target.json").write_bytes((trained / "vocab.target.json").read_bytes())
+    with pytest.raises(RunError, match=r"vocab\.target\.json has .* pieces .* another run"):
+        open_run(copy)
+
+
+def refused(capsys, *args: str) -> tuple[int, str]:
+    """The exit status of a command that must fail, and what it says."""
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(args)
+    said = capsys.readouterr().err
+    code = exit_.value.code
+    return (code, said) if isinstance(code, int) else (1, str(code))
+
+
+@pytest.fixture
+def file(corpus, tmp_path) -> Path:
+    path = tmp_path / "experiment.py"
+    path.write_text(FILE.format(corpus=str(corpus), run=str(tmp_path / "run")))
+    return path
+
+
+def test_a_typo_exits_2_with_a_suggestion(file, capsys):
+    code, said = refused(capsys, "train", str(file), "--training.updtes", "3")
+    assert code == 2
+    assert "--training.updates" in said
+
+
+def test_a_missing_corpus_is_named_with_the_command_that_builds_it(file, capsys):
+    code, said = refused(capsys, "train", str(file), "--corpus.directory", "/nowhere")
+    assert code == 1
+    assert "/nowhere holds no prepared corpus" in said
+    assert "simuljax prepare" in said
+
+
+def test_rows_that_do_not_divide_among_devices_are_refused(file, capsys):
+    assert jax.device_count() == 4
+    code, said = refused(capsys, "train", str(file), "--corpus.budget.row-multiple", "2")
+    assert code == 1
+    assert "multiple of 4" in said
+
+
+def test_a_batch_too_small_for_the_longest_example_is_refused(file, capsys):
+    code, said = refused(capsys, "train", str(file), "--corpus.budget.frames", "300")
+    assert code == 1
+    assert "raise the budget" in said
+
+
+def test_a_file_that_is_no_experiment_is_refused(tmp_path, capsys):
+    (tmp_path / "no.py").write_text("x = 1\n")
+    code, said = refused(capsys, "train", str(tmp_path / "no.py"))
+    assert code == 2
+    assert "EXPERIMENT" in said
+    code, said = refused(capsys, "train", str(tmp_path / "nowhere.py"))
+    assert code == 2
+    assert "nowhere.py is not there: give the path of an experiment file" in said
+
+
+def test_what_may_change_when_a_run_goes_on(corpus, tmp_path):
+    first = experiment(corpus, tmp_path)
+    record(first)
+    longer = dataclasses.replace(first.training, updates=9, patience=2)
+    record(dataclasses.replace(first, training=longer))
+    with pytest.raises(ExperimentError, match=r"training\.seed was 0 and is 1"):
+        record(dataclasses.replace(first, training=dataclasses.replace(first.training, seed=1)))
+
+
+EXPERIMENT_FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*/*.py"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in EXPERIMENT_FILES if re.search("^EXPERIMENTS? ", p.read_text(), re.M)],
+    ids=lambda path: path.stem,
+)
+def test_every_experiment_file_builds(path):
+    for name, built in load_experiments(path).items():
+        assert built.run.name == (name or built.run.name)
+        for begin in built.begin:
+            assert begin.run != built.run
+        check_latency(built)
+
+
+@pytest.mark.parametrize(
+    ("model", "instead"),
+    [
+        (presets.small_caat(), "use transducer_delay"),
+        (presets.offline(presets.small()), "leave it at 0"),
+    ],
+)
+def test_a_weight_on_delays_that_nothing_changes_is_refused(model, instead, tmp_path):
+    built = experiment(tmp_path, tmp_path / "run")
+    joint = dataclasses.replace(built.training.objective.joint, latency=0.1)
+    built = dataclasses.replace(built, training=with_objective(built.training, joint))
+    check_latency(built)
+    with pytest.raises(ExperimentError, match=f"latency is 0.1.*{instead}"):
+        train(dataclasses.replace(built, model=model))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in EXPERIMENT_FILES if re.search("^ABLATION ", p.read_text(), re.M)],
+    ids=lambda path: path.stem,
+)
+def test_every_grid_builds(path):
+    ablation = load_ablation(path)
+    runs = {str(each.run) for each in ablation.rows.values()}
+    assert len(runs) == len(ablation.rows)
+    for row in ablation.seeded:
+        for begin in ablation.rows[row].begin:
+            assert str(begin.run) in runs, "a row begins with one of another grid"

@@ -1,0 +1,264 @@
+"""Streams and batches: with a model of random numbers, and with Whisper tiny."""
+
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simuljax.audio import RATE, read_audio
+from simuljax.models.whisper import Decoding, Tokenizer, Whisper, load
+from simuljax.serve.interpret import (
+    AlignAtt,
+    Confidence,
+    Consensus,
+    Greedy,
+    Guards,
+    Interpreter,
+    InterpretError,
+    Interpreting,
+    LocalAgreement,
+    Offline,
+)
+from simuljax.serve.interpret.hypothesis import Hypothesis, Segment, Token
+from simuljax.serve.interpret.writing import split_segments, words_of
+from tests.models.whisper.small import TOKENIZER as T
+from tests.models.whisper.small import TOKENS, small_model
+from tests.models.whisper.test_transcribe import decoded
+from tests.serve.interpret.test_guards import noise
+
+TINY = Path(__file__).parents[3] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
+needs_tiny = pytest.mark.skipif(
+    not (TINY / "ggml-tiny.bin").exists(),
+    reason="Whisper tiny is not among the shared data (weights/whisper-tiny)",
+)
+OPEN = Guards(
+    quiet_db=None,
+    steady_db=None,
+    no_speech=None,
+    surely_no_speech=None,
+    compression=None,
+    echo_words=None,
+)
+UNSPOKEN = [i for i in range(T.timestamps.start) if not T.decode([i]).strip().isalpha()]
+SMALL = Interpreting(
+    policy=Greedy(),
+    task="transcribe",
+    language="en",
+    decoding=Decoding(max_tokens=6, temperatures=(0.0,), suppress=tuple(UNSPOKEN)),
+    prompt_tokens=4,
+    padding="short",
+    guards=OPEN,
+)
+SOUND = noise(3.3, -20)
+
+
+def split(*parts, seconds):
+    found = split_segments(T, decoded(*parts), seconds)
+    return [(T.decode(ids), round(a, 2), round(b, 2)) for ids, _, a, b in found]
+
+
+def test_segments_are_between_timestamps():
+    said = split(0.0, " the", 1.2, 1.2, " a", 2.0, seconds=3.0)
+    assert said == [(" the", 0.0, 1.2), (" a", 1.2, 2.0)]
+
+
+def test_text_after_the_last_timestamp_goes_to_the_end():
+    assert split(0.0, " the", 1.2, 1.2, " a", seconds=3.0)[1] == (" a", 1.2, 3.0)
+    assert split(" the", seconds=3.0) == [(" the", 0.0, 3.0)]
+
+
+def test_no_segment_ends_after_the_sound():
+    assert split(0.0, " the", 5.0, 5.0, " a", 6.0, seconds=3.0) == [
+        (" the", 0.0, 3.0),
+        (" a", 3.0, 3.0),
+    ]
+
+
+def test_words_have_the_marks_after_them_and_not_their_attention():
+    ids = T.encode(" 3.5 the, a?")
+    states = range(len(ids))
+    words = words_of(T, ids, states, "en")
+    assert [word.text for word in words] == ["3.5", "the,", "a?"]
+    assert [i for word in words for i in word.ids] == ids
+    assert words[1].state == ids.index(T.encode(",")[0]) - 1
+    assert words[2].state == len(ids) - 2
+
+
+def test_words_of_a_language_without_spaces_are_characters():
+    ids = T.encode("ああ。")
+    assert [word.text for word in words_of(T, ids, [0] * len(ids), "ja")][:2] == ["あ", "あ"]
+
+
+@pytest.fixture(scope="module")
+def small():
+    return Whisper(model=small_model(positions=1500, seed=5, layers=1), tokenizer=T)
+
+
+def push_all(interpreter, sound, chunk):
+    stream = interpreter.stream()
+    words = [w for k in range(0, len(sound), chunk) for w in stream.push(sound[k : k + chunk])]
+    return words + stream.finish()
+
+
+def texts(words):
+    return [word.text for word in words]
+
+
+class Told(Interpreter):
+    """Writes what a hash of the window says, so that no two windows are alike."""
+
+    def write(self, windows, interpreting, *, rows=1):
+        assert len(windows) <= rows
+        return [self._told(window) for window in windows]
+
+    def _told(self, window):
+        sound = window.samples.tobytes()
+        digits = str(zlib.crc32(sound + str((window.prompt, window.begun)).encode()))
+        words = (*map(str, window.begun), *digits[:4])
+        tokens = [Token(text=w, ids=(int(w),), state=5 * k) for k, w in enumerate(words)]
+        half = len(tokens) // 2
+        seconds = len(window.samples) / RATE
+        segments = (
+            Segment(words=tuple(tokens[:half]), start=0.0, end=seconds / 2),
+            Segment(words=tuple(tokens[half:]), start=seconds / 2, end=seconds),
+        )
+        return Hypothesis(segments=segments, states=len(window.samples) // 320)
+
+
+@pytest.mark.parametrize("policy", [Greedy(), AlignAtt(), LocalAgreement(), Offline()])
+@pytest.mark.parametrize("padding", ["full", "short"])
+def test_words_depend_neither_on_chunks_nor_on_company(small, policy, padding):
+    told = Told(small, replace(SMALL, policy=policy, padding=padding, most_s=9.0))
+    long = noise(40.0, -20)
+    sounds = [long[-round(s * RATE) :] if s else long[:0] for s in (33.3, 1.0, 20.2, 0.0, 0.05, 12)]
+    together = told.all(sounds, batch=3)
+    assert [len(words) > 3 for words in together] == [True, True, True, False, False, True]
+    for sound, words in zip(sounds, together, strict=True):
+        alone = push_all(told, sound, RATE)
+        assert texts(words) == texts(alone)
+        assert [w.delay_ms for w in words] == [w.delay_ms for w in alone]
+    for chunk in (777, 20_000, 10**6):
+        assert texts(push_all(told, sounds[0], chunk)) == texts(together[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", [Greedy(), AlignAtt(frames=3)])
+def test_a_model_writes_for_many_as_for_one(small, policy):
+    interpreter = Interpreter(small, replace(SMALL, policy=policy))
+    sounds = [SOUND[: int(s * RATE)] for s in (3.3, 1.0, 2.2)]
+    together = interpreter.all(sounds, batch=2)
+    assert all(together)
+    assert [texts(w) for w in together] == [texts(push_all(interpreter, s, RATE)) for s in sounds]
+    assert interpreter.all([]) == []
+    with pytest.raises(InterpretError, match="float64"):
+        interpreter.all([SOUND / 32768])
+
+
+def test_delays_are_of_what_was_pushed(small):
+    words = push_all(Interpreter(small, SMALL), SOUND, 20_000)
+    assert {w.delay_ms for w in words} <= {1250.0, 2500.0, 3300.0}
+    assert words[-1].delay_ms == 3300.0
+    elapsed = [w.elapsed_ms for w in words]
+    assert elapsed == sorted(elapsed)
+    assert all(w.elapsed_ms > w.delay_ms for w in words)
+
+
+def test_other_rates(small):
+    stream = Interpreter(small, SMALL).stream()
+    doubled = np.repeat(SOUND / 32768, 2).astype(np.float32)
+    words = stream.push(doubled, rate=32_000)
+    assert words[0].delay_ms == 3300.0
+    with pytest.raises(InterpretError, match="16000 Hz after others at 32000"):
+        stream.push(SOUND)
+
+
+def test_a_finished_stream(small):
+    stream = Interpreter(small, SMALL).stream()
+    assert stream.push([]) == [] and stream.finish() == [] and stream.finish() == []
+    with pytest.raises(InterpretError, match="finished"):
+        stream.push(SOUND)
+
+
+def test_a_change_of_policy(small):
+    stream = Interpreter(small, replace(SMALL, policy=Offline())).stream()
+    assert stream.push(SOUND[: 2 * RATE]) == []
+    assert stream.hypothesis
+    stream.change(SMALL)
+    assert stream.push(SOUND[2 * RATE :])
+
+
+def test_what_a_model_cannot_do_is_refused(small):
+    english = Whisper(model=small.model, tokenizer=Tokenizer(tokens=TOKENS, multilingual=False))
+    for asked in (Interpreting(), Interpreting(task="transcribe", language="de")):
+        with pytest.raises(InterpretError, match="English alone"):
+            Interpreter(english, asked)
+    Interpreter(english, Interpreting(task="transcribe"))
+    Interpreter(english, Interpreting(task="transcribe", language="English"))
+    with pytest.raises(InterpretError, match="Cantonese"):
+        Interpreter(small, Interpreting(language="yue"))
+    stream = Interpreter(small, SMALL).stream()
+    with pytest.raises(InterpretError, match="Cantonese"):
+        stream.change(Interpreting(language="yue"))
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return load(TINY / "ggml-tiny.bin")
+
+
+@pytest.fixture(scope="module")
+def jfk():
+    return read_audio(TINY / "jfk.flac").samples
+
+
+POLICIES = {
+    "greedy": Greedy(),
+    "confidence": Confidence(),
+    "consensus": Consensus(),
+    "alignatt": AlignAtt(),
+    "agreement": LocalAgreement(),
+    "offline": Offline(),
+}
+
+
+@needs_tiny
+@pytest.mark.slow
+def test_real_speech_with_every_policy(tiny, jfk):
+    english = Interpreting(task="transcribe", language="en", window_s=2.0)
+    said = {}
+    for name, policy in POLICIES.items():
+        interpreter = Interpreter(tiny, replace(english, policy=policy))
+        (said[name],) = interpreter.all([jfk])
+    mean = {name: np.mean([w.delay_ms for w in words]) for name, words in said.items()}
+    assert all(mean["greedy"] <= mean[name] <= mean["offline"] for name in mean), mean
+    assert {w.delay_ms for w in said["offline"]} == {11_000.0}
+    country = "ask not what your country can do for you ask what you can do for your country"
+    for name in ("offline", "agreement"):
+        plain = " ".join(w.text.strip(",.!?").lower() for w in said[name])
+        assert plain == f"and so my fellow americans {country}", name
+
+
+@needs_tiny
+@pytest.mark.slow
+def test_real_speech_beside_other_speech(tiny, jfk):
+    english = Interpreting(task="transcribe", language="en", window_s=3.0, padding="short")
+    interpreter = Interpreter(tiny, replace(english, policy=LocalAgreement()))
+    sounds = [jfk, jfk[4 * RATE :]]
+    alone = [push_all(interpreter, sound, 10_000) for sound in sounds]
+    assert [texts(w) for w in interpreter.all(sounds)] == [texts(w) for w in alone]
+    assert len(alone[0]) > len(alone[1]) > 8
+
+
+@needs_tiny
+@pytest.mark.slow
+@pytest.mark.parametrize("colour", [None, 0.0, 1.0])
+def test_ten_minutes_of_silence_or_noise(tiny, colour):
+    """The guards before the model take it; without them, those after it leave next to nothing."""
+    sound = np.zeros(600 * RATE, np.int16) if colour is None else noise(600, -30, colour=colour)
+    english = Interpreting(task="transcribe", language="en", window_s=2.0, policy=Greedy())
+    assert Interpreter(tiny, english).all([sound]) == [[]]
+    model_alone = Guards(quiet_db=None, steady_db=None)
+    (words,) = Interpreter(tiny, replace(english, guards=model_alone)).all([sound[: 20 * RATE]])
+    assert len(words) <= 4, texts(words)

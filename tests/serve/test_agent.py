@@ -1,0 +1,160 @@
+"""SimulEval itself drives the agents; without it there is a clear word about that."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import soundfile
+
+import simuljax
+from simuljax.audio import as_int16, extract, normalise
+from simuljax.decode.options import Decoding
+from simuljax.decode.policies import WaitK
+from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
+from simuljax.nn.monotonic import Monotonic
+from simuljax.text import EOS, WordStream
+from simuljax.text.word_pieces import read_by_words
+from tests.serve.test_live import noise, write_run
+
+ROOT = Path(__file__).parents[2]
+HERE = importlib.util.find_spec("simuleval") is not None
+needs_simuleval = pytest.mark.skipif(not HERE, reason="needs simuleval==1.1.4")
+READ_MS = 240
+TEXTS = ["a b c d e f g", "k", "b a d", "e f g h i j k a b c d e"]
+
+
+@pytest.mark.skipif(HERE, reason="SimulEval is installed")
+def test_without_simuleval_the_import_says_what_to_install():
+    with pytest.raises(ImportError, match=r"pip install simuleval==1\.1\.4"):
+        importlib.import_module("simuljax.serve.agent")
+
+
+def test_sound_survives_the_way_through_simuleval(tmp_path):
+    """Which reads floats and hands them on as a Python list."""
+    every = np.arange(-32768, 32768).astype(np.int16)
+    soundfile.write(tmp_path / "every.wav", every, 16_000, subtype="PCM_16")
+    samples, _ = soundfile.read(tmp_path / "every.wav", dtype="float32")
+    np.testing.assert_array_equal(as_int16(np.asarray(samples.tolist()), 16_000), every)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+def words_of(translator, tokens, delays):
+    """Words and delays, as `simuljax evaluate` notes them."""
+    stream, words, heard = WordStream.begin(translator.run.target), [], []
+    for token, delay in zip(tokens, delays, strict=True):
+        stream, new = stream.push([int(token)] if token != EOS else [])
+        words, heard = words + new, heard + [float(delay)] * len(new)
+    rest = stream.finish()
+    return " ".join(words + rest), heard + [float(d) for d in delays[-1:] for _ in rest]
+
+
+def driven(folder: Path, sources: list[str], *args: str) -> list[dict]:
+    """The log of SimulEval's own command."""
+    (folder / "sources.txt").write_text("\n".join(sources) + "\n")
+    (folder / "targets.txt").write_text("a b c\n" * len(sources))
+    command = ["-m", "simuleval.cli", *args, "--output", str(folder / "out")]
+    files = ["--source", str(folder / "sources.txt"), "--target", str(folder / "targets.txt")]
+    given = [sys.executable, *command, *files, "--no-progress-bar"]
+    done = subprocess.run(given, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = (folder / "out" / "instances.log").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def pairs(log: list[dict]) -> list[tuple[str, list[float]]]:
+    return [(entry["prediction"], entry["delays"]) for entry in log]
+
+
+@needs_simuleval
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["module", "file"])
+def test_simuleval_gets_what_is_simulated_of_speech(run, tmp_path, way):
+    translator, seconds = simuljax.load(run), (1.9, 0.1, 1.0, 0.5, 3.1)
+    sounds = [(noise(s, i) * 32767).astype(np.int16) for i, s in enumerate(seconds)]
+    heard, wanted, names = translator.run.heard, [], []
+    for i, sound in enumerate(sounds):
+        names.append(str(tmp_path / f"{i}.wav"))
+        soundfile.write(names[-1], sound, 16_000, subtype="PCM_16")
+        features = normalise(extract(sound[None], heard.features), heard.statistics)
+        done = simulate_speech(
+            translator.network, translator.variables, features, jnp.array([len(sound)]),
+            decoding=Decoding(k=3),
+            listening=Listening(read_ms=READ_MS, filterbank=heard.features.filterbank),
+        )  # fmt: skip
+        count = int(done.lengths[0])
+        wanted.append(words_of(translator, done.tokens[0, :count], done.delays[0, :count]))
+    agent = ["--agent-class", "simuljax.serve.agent.SpeechAgent"]
+    if way == "file":
+        agent = ["--agent", "simuljax/serve/agent.py", "--agent-class", "agents.SpeechAgent"]
+    settings = ["--run", str(run), "--k", "3", "--read-ms", str(READ_MS)]
+    log = driven(tmp_path, names, *agent, *settings, "--source-segment-size", str(READ_MS))
+    assert pairs(log) == wanted
+    early = [d for entry in log for d in entry["delays"] if d < entry["source_length"]]
+    assert len(set(early)) > 2, "nothing was written before the end: this shows little"
+    for entry in log:
+        assert all(np.array(entry["elapsed"]) > entry["delays"])
+
+
+@needs_simuleval
+@pytest.mark.slow
+def test_simuleval_gets_what_is_simulated_under_a_policy(tmp_path):
+    run = write_run(tmp_path / "run", monotonic=Monotonic(policy="offline"))
+    translator = simuljax.load(run)
+    source = read_by_words(translator.run.source, TEXTS)
+    decoding = Decoding(policy=WaitK(k=2, convention="stacl"), force_finish=True)
+    given = (source.tokens, source.lengths, source.units)
+    how = {"decoding": decoding, "words": translator.words}
+    done = simulate_text(translator.network, translator.variables, *given, **how)
+    wanted = []
+    for row, words in enumerate(source.words):
+        count = int(done.lengths[row])
+        delays = np.minimum(done.delays[row, :count], words)
+        wanted.append(words_of(translator, done.tokens[row, :count], delays))
+    agent = ["--agent-class", "simuljax.serve.agent.TextAgent", "--run", str(run), "--force-finish"]
+    policy = ["--policy", "wait-k", "--k", "2", "--convention", "stacl"]
+    log = driven(tmp_path, TEXTS, *agent, *policy)
+    assert pairs(log) == wanted
+    early = [d for entry in log for d in entry["delays"] if d < entry["source_length"]]
+    assert early, "nothing was written before the end: this shows little"
+
+
+@needs_simuleval
+@pytest.mark.slow
+def test_simuleval_gets_what_is_simulated_of_text(run, tmp_path):
+    translator = simuljax.load(run)
+    source = read_by_words(translator.run.source, TEXTS)
+    given = (source.tokens, source.lengths, source.units)
+    done = simulate_text(translator.network, translator.variables, *given, decoding=Decoding(k=4))
+    wanted = []
+    for row, words in enumerate(source.words):
+        count = int(done.lengths[row])
+        delays = np.minimum(done.delays[row, :count], words)
+        wanted.append(words_of(translator, done.tokens[row, :count], delays))
+    agent = ["--agent-class", "simuljax.serve.agent.TextAgent", "--run", str(run), "--k", "4"]
+    log = driven(tmp_path, TEXTS, *agent)
+    assert pairs(log) == wanted
+    assert len({d for entry in log for d in entry["delays"] if d < entry["source_length"]}) > 2
+
+
+@needs_simuleval
+@pytest.mark.slow
+def test_a_setting_that_an_agent_does_not_know_is_refused(run, tmp_path):
+    agent = [
+        "--agent-class",
+        "simuljax.serve.agent.TextAgent",
+        "--run",
+        str(run),
+        "--read-ms",
+        "280",
+    ]
+    with pytest.raises(AssertionError, match="unrecognized arguments: --read-ms"):
+        driven(tmp_path, TEXTS, *agent)

@@ -1,0 +1,159 @@
+"""Streams in company write what they write alone, whoever comes, goes, pauses or hurries."""
+
+import itertools
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from simuljax.audio import AudioError
+from simuljax.serve.engine import Behind, Engine, EngineFull
+from simuljax.serve.session import Listener, Sentences
+from simuljax.text import VocabularyConfig, WordStream, learn
+from tests.decode.streams import Streams
+
+ROWS = 4
+READ = 1600
+WORDS = [" ".join(pair) for pair in itertools.permutations("abcdefghijk", 2)]
+VOCABULARY = learn(WORDS, VocabularyConfig(kind="unigram", size=30))
+BLANK = WordStream.begin(VOCABULARY)
+
+
+def books(sentences: Sentences = "one") -> Listener:
+    return Listener(BLANK, read=READ, most=60 * 640, sentences=sentences)
+
+
+@pytest.fixture(scope="module")
+def streams():
+    return Streams(batch=ROWS, samples=READ, target_vocabulary=VOCABULARY.size)
+
+
+@pytest.fixture(scope="module")
+def engine(streams):
+    return Engine(streams.decoder, streams.learnt, books, streams=ROWS, waiting_ms=1000)
+
+
+def sound(seed: int, seconds: float | None = None) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    count = int((seconds or random.uniform(0.2, 2.0)) * 16_000)
+    loud = np.repeat(random.uniform(0.0, 0.3, count // 800 + 1), 800)[:count]
+    return (random.normal(size=count) * loud).clip(-1, 1).astype(np.float32)
+
+
+def alone(engine: Engine, recording: np.ndarray) -> list[tuple[str, float]]:
+    """READ for READ, with nobody else there."""
+    seat, words = engine.open(), []
+    for first in range(0, len(recording), READ):
+        seat.push(recording[first : first + READ])
+        while engine.step():
+            pass
+    seat.finish()
+    while engine.step():
+        pass
+    words += seat.words()
+    assert seat.done
+    return [(word.text, word.delay_ms) for word in words]
+
+
+def test_company_comes_and_goes(engine):
+    """More streams than rows, each at its own pace; a row is taken over when it is free."""
+    random = np.random.default_rng(1)
+    recordings = [sound(seed) for seed in range(14)]
+    expected = [alone(engine, recording) for recording in recordings]
+    assert sum(len(words) for words in expected) > 20
+    assert len({delay for words in expected for _, delay in words}) > 10
+    waiting, seated, said = list(range(len(recordings))), {}, {}
+    while waiting or seated:
+        while waiting and len(seated) < ROWS and random.random() < 0.5:
+            seated[waiting[0]] = (engine.open(), 0)
+            waiting.pop(0)
+        for name, (seat, place) in list(seated.items()):
+            if random.random() < 0.3:
+                continue  # pauses
+            piece = recordings[name][place : place + READ]
+            seat.push(piece) if len(piece) else seat.finish()
+            seated[name] = (seat, place + len(piece))
+        engine.step()
+        for name, (seat, _) in list(seated.items()):
+            said.setdefault(name, []).extend((word.text, word.delay_ms) for word in seat.words())
+            if seat.done:
+                del seated[name]
+    assert [said[name] for name in range(len(recordings))] == expected
+    assert engine.advance._cache_size() == 1
+
+
+def test_one_that_stands_still_holds_nobody_up(engine):
+    recording = sound(3, 1.0)
+    expected = alone(engine, recording)
+    still = engine.open()
+    still.push(sound(4, 0.05))  # half a READ, and no more for now
+    assert alone(engine, recording) == expected
+    still.leave()
+    assert alone(engine, recording) == expected
+
+
+def test_a_full_engine_refuses_and_a_slow_one_holds_back(engine):
+    seats = [engine.open() for _ in range(ROWS)]
+    with pytest.raises(EngineFull, match=f"all {ROWS}"):
+        engine.open()
+    seats[0].push(sound(1, 0.9))
+    with pytest.raises(Behind, match="900 ms of sound wait"):
+        seats[0].push(sound(2, 0.2))
+    engine.step()
+    seats[0].push(sound(2, 0.2))
+    with pytest.raises(ValueError, match="push less at a time"):
+        seats[1].push(sound(2, 1.2))
+    with pytest.raises(AudioError, match="not finite"):
+        seats[1].push(np.array([np.nan]))
+    for seat in seats:
+        seat.leave()
+    assert len(engine.free) == ROWS
+
+
+def test_threads_push_and_wait_for_words(engine):
+    recordings = [sound(seed, 1.5) for seed in range(30, 30 + ROWS)]
+    expected = [[text for text, _ in alone(engine, recording)] for recording in recordings]
+    said: dict[int, list[str]] = {}
+
+    def speak(name: int) -> None:
+        seat = engine.open()
+        for piece in np.array_split(recordings[name], 23):
+            seat.push(piece, timeout=60)
+        seat.finish()
+        said[name] = [word.text for word in seat]
+
+    with engine:
+        threads = [threading.Thread(target=speak, args=(name,)) for name in range(ROWS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert [said[name] for name in range(ROWS)] == expected
+    assert all(late >= 0 for late in engine.latencies_ms)
+
+
+def test_a_failure_reaches_those_who_wait(streams, monkeypatch):
+    engine = Engine(streams.decoder, streams.learnt, books, streams=ROWS)
+    monkeypatch.setattr(engine, "_advance", lambda reads: 1 / 0)
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)  # it is raised there too
+    with engine:
+        seat = engine.open()
+        seat.push(sound(1, 0.3))
+        with pytest.raises(RuntimeError, match="has stopped"):
+            list(seat)
+
+
+def test_a_word_says_when_it_was_there(engine):
+    early = 0
+    for seed in range(4):
+        seat = engine.open()
+        seat.push(sound(seed, 0.8))
+        time.sleep(0.05)
+        while engine.step():
+            pass
+        before = seat.words()
+        early += len(before)
+        assert all(word.delay_ms == 800 and word.elapsed_ms >= 850 for word in before)
+        seat.leave()
+    assert early

@@ -1,0 +1,264 @@
+"""A run directory from disk to words: whole recordings and live streams agree with each other."""
+
+import dataclasses
+import itertools
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import soundfile
+
+import simuljax
+from simuljax.audio import (
+    AudioError,
+    FeatureRecord,
+    Features,
+    Filterbank,
+    Statistics,
+    as_int16,
+    extract,
+    normalise,
+    save_features,
+)
+from simuljax.config import document
+from simuljax.decode.options import Decoding
+from simuljax.decode.simulate import Listening, simulate_speech
+from simuljax.models import config
+from simuljax.nn.monotonic import Monotonic
+from simuljax.serve.run import RunError, open_run
+from simuljax.serve.translator import Incremental
+from simuljax.text import EOS, VocabularyConfig, learn
+from simuljax.train.checkpoint import Checkpoints
+from tests.decode.small import parameters, translator
+
+READ = 120 * 16  # samples
+TEXT = [" ".join(pair) for pair in itertools.permutations("abcdefghijk", 2)]
+
+
+def write_run(directory: Path, **changes: Any) -> Path:
+    """A run of a random translator, whose words mean nothing."""
+    directory.mkdir()
+    vocabulary = learn(TEXT, VocabularyConfig(kind="unigram", size=30))
+    sizes: dict[str, Any] = {
+        "source_vocabulary": vocabulary.size,
+        "target_vocabulary": vocabulary.size,
+        "features": 10,
+    }
+    waiting = Monotonic(policy="wait_k", wait_k=(2, 2))  # so that something comes at every READ
+    given: dict[str, Any] = {"monotonic": waiting} | sizes | changes
+    model = translator(**given)
+    features = Features(filterbank=Filterbank(bins=10))
+    mean, std = np.full(10, 9.0, np.float32), np.full(10, 3.0, np.float32)
+    statistics = Statistics(mean=mean, std=std, frames=1)
+    document.write(directory / "config.json", {"model": model.config})
+    save_features(
+        directory / "features.json", FeatureRecord(features=features, statistics=statistics)
+    )
+    vocabulary.save(directory / "vocab.source.json")
+    vocabulary.save(directory / "vocab.target.json")
+    checkpoints = Checkpoints(directory / "checkpoints")
+    params = parameters(model)["params"]
+    checkpoints.save(7, {"params": params, "statistics": {}}, {})
+    checkpoints.close()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "whole")
+
+
+@pytest.fixture(scope="module")
+def streaming_run(tmp_path_factory) -> Path:
+    speech = config.SpeechEncoder(
+        kind="streaming", layers=2, shared=1, channels=12, chunk=3, left=6, right=1
+    )
+    return write_run(tmp_path_factory.mktemp("runs") / "streaming", speech=speech)
+
+
+@pytest.fixture(scope="module")
+def whole(run) -> simuljax.Translator:
+    return simuljax.load(run)
+
+
+@pytest.fixture(scope="module")
+def streaming(streaming_run) -> simuljax.Translator:
+    return simuljax.load(streaming_run)
+
+
+@pytest.fixture(params=["whole", "streaming"])
+def either(request) -> simuljax.Translator:
+    return request.getfixturevalue(request.param)
+
+
+def noise(seconds: float, seed: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    loud = np.repeat(random.uniform(0.0, 0.5, int(seconds * 20) + 1), 800)[: int(seconds * 16_000)]
+    return (random.normal(size=len(loud)) * loud).clip(-1, 1).astype(np.float32)
+
+
+def listened(translator: simuljax.Translator, sound: np.ndarray, cuts: list[int]):
+    stream, words = translator.stream(), []
+    for piece in np.split(sound, cuts):
+        words += stream.push(piece)
+    return words + stream.finish()
+
+
+def test_a_file_and_its_samples_say_the_same(whole, tmp_path):
+    sound = noise(0.9, 1)
+    soundfile.write(tmp_path / "sound.wav", sound, 16_000, subtype="FLOAT")
+    assert whole.translate(sound) == whole.translate(tmp_path / "sound.wav") != ""
+    with pytest.raises(AudioError, match="no such file"):
+        whole.translate(tmp_path / "nothing.wav")
+
+
+def test_words_do_not_depend_on_how_sound_is_cut(either):
+    random, early = np.random.default_rng(0), 0
+    for seed in range(6):
+        sound = noise(random.uniform(0.3, 1.6), seed)
+        even = listened(either, sound, list(range(READ, len(sound), READ)))
+        cuts = np.sort(random.integers(0, len(sound), random.integers(0, 40))).tolist()
+        assert [w.text for w in listened(either, sound, cuts)] == [w.text for w in even]
+        early += sum(w.delay_ms < len(sound) / 16 for w in even)
+        for word in even:  # committed with a READ, or at the end
+            assert word.delay_ms % 120 == 0 or word.delay_ms == len(sound) / 16
+            assert word.elapsed_ms > word.delay_ms
+    assert early > 3, "nothing was written before the end: this shows little"
+
+
+def test_a_live_stream_is_what_the_simulation_of_it_is(whole, run):
+    heard, read = open_run(run).heard, []
+    for seed in range(4):
+        sound = (noise(1.1, 20 + seed) * 32767).astype(np.int16)
+        features = normalise(extract(sound[None], heard.features), heard.statistics)
+        listening = Listening(read_ms=120, filterbank=heard.features.filterbank)
+        done = simulate_speech(
+            whole.network, whole.variables, features, jnp.array([len(sound)]),
+            decoding=Decoding(), listening=listening,
+        )  # fmt: skip
+        tokens = np.asarray(done.tokens)[0, : int(done.lengths[0])].tolist()
+        words = listened(whole, sound, list(range(READ, len(sound), READ)))
+        said = " ".join(word.text for word in words)
+        assert said == whole.run.target.decode([t for t in tokens if t != EOS])
+        read += [word.delay_ms for word in words]
+    assert len(set(read)) > 2
+
+
+def test_every_stream_starts_from_nothing(whole):
+    sound = noise(1.0, 5)
+    alone = [word.text for word in listened(whole, sound, [])]
+    first, second = whole.stream(), whole.stream()
+    words = {0: [], 1: []}
+    for piece in np.array_split(sound, 7):
+        words[0] += first.push(piece)
+        words[1] += second.push(piece[::-1])
+    words[0] += first.finish()
+    assert [word.text for word in words[0]] == alone
+
+
+def test_one_compilation_for_a_stream(streaming):
+    stream = streaming.stream()
+    for seed in range(5):
+        stream.push(noise(0.7, seed))
+    stream.finish()
+    assert stream.ear.step._cache_size() == 1
+    assert streaming.stream().ear is stream.ear
+
+
+def test_speech_may_go_on_for_many_sentences(either):
+    stream = either.stream(sentences="many", states=30, tokens=12)  # at most 1.2 s
+    sound, words, held = noise(12.0, 9), [], []
+    for piece in np.array_split(sound, 31):
+        words += stream.push(piece)
+        books = stream.listener
+        held.append(len(books.sentence) + len(books.again) + len(books.waiting))
+    words += stream.finish()
+    assert max(held) < 30 * 640 + READ
+    assert max(word.delay_ms for word in words) > 11_000, "it fell silent after a sentence"
+    assert [w.delay_ms for w in words] == sorted(w.delay_ms for w in words)
+    if isinstance(stream.ear, Incremental):
+        step: Any = stream.ear.step
+        assert step._cache_size() == 1
+    again = either.stream(sentences="many", states=30, tokens=12)
+    cuts = np.sort(np.random.default_rng(1).integers(0, len(sound), 25)).tolist()
+    other = [w for piece in np.split(sound, cuts) for w in again.push(piece)] + again.finish()
+    assert [w.text for w in other] == [w.text for w in words]
+
+
+def test_silence_and_nothing_at_all_are_heard(whole):
+    stream = whole.stream()
+    assert stream.push(np.zeros(0, np.float32)) == []
+    assert stream.finish() == []
+    quiet = whole.stream()
+    quiet.push(np.zeros(8_000, np.float32))
+    for word in quiet.finish():
+        assert word.delay_ms == 500
+
+
+def test_bad_sound_is_refused_and_the_stream_lives_on(whole):
+    stream = whole.stream()
+    with pytest.raises(AudioError, match="not finite"):
+        stream.push(np.array([0.0, np.nan], np.float32))
+    with pytest.raises(AudioError, match="one channel"):
+        stream.push(np.zeros((2, 100), np.float32))
+    stream.push(noise(0.5, 3))
+    stream.finish()
+    assert stream.finish() == []
+    with pytest.raises(ValueError, match="begin another"):
+        stream.push(noise(0.1, 3))
+
+
+def test_settings_are_named_and_typos_refused(whole):
+    assert whole.stream(read_ms=240).listener.read == 240 * 16
+    assert whole.stream(threshold=0.3).ear is not whole.stream().ear
+    with pytest.raises(TypeError, match="'threshold'"):
+        whole.stream(treshold=0.3)
+
+
+def test_an_encoder_that_rereads_has_a_limit(whole):
+    stream = whole.stream(states=10)
+    stream.push(noise(0.36, 1))
+    with pytest.raises(AudioError, match=r"more than 0 s|streaming encoder"):
+        stream.push(noise(0.36, 1))
+
+
+def test_a_text_model_refuses_speech(tmp_path, run):
+    model = dataclasses.replace(open_run(run).model, speech=None)
+    assert model.text is not None
+    alone = simuljax.load(run)
+    alone.run = dataclasses.replace(alone.run, model=model)
+    with pytest.raises(RunError, match="translate_text"):
+        alone.translate(noise(0.2, 1))
+    assert isinstance(simuljax.load(run).translate_text("a b c"), str)
+
+
+def test_a_directory_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(RunError, match="is no run"):
+        simuljax.load(tmp_path)
+
+
+def test_another_rate_is_heard_as_the_file_is(whole):
+    random = np.random.default_rng(3)
+    sound = random.uniform(-0.3, 0.3, 30_000).astype(np.float32)
+    stream, cuts = whole.stream(rate=44_100), np.unique(random.integers(1, len(sound), 20))
+    words = [w for piece in np.split(sound, cuts) for w in stream.push(piece)] + stream.finish()
+    even = listened(whole, as_int16(sound, 44_100), [])
+    assert [word.text for word in words] == [word.text for word in even]
+    assert words[-1].delay_ms == pytest.approx(30_000 / 44.1)
+
+
+@pytest.mark.slow
+def test_many_streams_at_once(streaming, whole):
+    sounds = [noise(1.0, seed) for seed in range(40, 43)]
+    with streaming.engine(streams=2, states=50) as engine:
+        for sound in sounds:
+            seat = engine.open()
+            seat.push(sound)
+            seat.finish()
+            stream = streaming.stream(states=50)
+            alone = stream.push(sound) + stream.finish()
+            assert [word.text for word in seat] == [word.text for word in alone] != []
+    with pytest.raises(RunError, match="reads all sound anew"):
+        whole.engine()

@@ -1,0 +1,109 @@
+"""Policies as users meet them: streams of speech and of text, and many streams at once."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from simuljax.decode.options import Decoding, LengthLimit
+from simuljax.decode.policies import AlignAtt, FixedSteps, LocalAgreement, WaitK
+from simuljax.decode.simulate import simulate_text
+from simuljax.nn.monotonic import Monotonic
+from simuljax.serve.run import RunError
+from simuljax.serve.text_stream import TextReader
+from simuljax.serve.translator import Incremental, Streaming, Translator
+from simuljax.text import Words
+from simuljax.text.word_pieces import read_by_words
+from tests.decode import small, spoken
+from tests.decode.streams import DECODING, SPEECH, sound
+from tests.serve.test_live_text import timed
+
+pytestmark = pytest.mark.slow  # compiles much
+
+OFFLINE = Monotonic(policy="offline")
+LIMITS = {"states": 60, "tokens": 30, "events": 4}
+
+
+@pytest.fixture(scope="module")
+def streaming() -> Translator:
+    return spoken.translator(seed=6, monotonic=OFFLINE, speech=SPEECH)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Translator:
+    return spoken.translator(seed=6, monotonic=OFFLINE)
+
+
+def told(words) -> list[tuple[str, float]]:
+    return [(word.text, word.delay_ms) for word in words]
+
+
+@pytest.mark.slow
+def test_many_streams_under_a_policy_say_what_each_says_alone(streaming):
+    random = np.random.default_rng(2)
+    sounds = [sound(random, 20_000) for _ in range(3)]
+    options = LIMITS | {"decoding": dataclasses.replace(DECODING, policy=AlignAtt(frames=3))}
+    engine, alone = streaming.engine(streams=2, **options), []
+    for each in sounds:
+        stream = streaming.stream(**options)
+        alone.append(told(stream.push(each) + stream.finish()))
+    seats = [engine.open() for _ in range(2)]
+    for seat, each in zip(seats, sounds, strict=False):
+        seat.push(each)
+        seat.finish()
+    while engine.step():
+        pass
+    assert [told(seat.words()) for seat in seats] == alone[:2]
+    assert sum(map(len, alone)) > 5
+    compiled = streaming.ear(Streaming.of(options))
+    assert isinstance(compiled, Incremental) and small.compilations(compiled.step) == 1
+
+
+def test_fixed_steps_read_first_k_and_then_s(whole):
+    """However little is pushed at a time; a word comes with the READ that completed it."""
+    policy = FixedSteps(first_ms=250, step_ms=90, tokens=1)
+    limit, random, delays = LengthLimit(ratio=0.5, constant=4), np.random.default_rng(5), set()
+    for _ in range(4):
+        stream = whole.stream(policy=policy, limit=limit, repetition=DECODING.repetition)
+        words, played = [], sound(random, 25_000)
+        for first in range(0, len(played), 160):
+            words += stream.push(played[first : first + 160])
+        words += stream.finish()
+        delays |= {word.delay_ms for word in words}
+    steps = {min(250 + 90 * t, 25_000 / 16) for t in range(30)}
+    assert delays <= steps and len(delays) > 4
+
+
+def test_what_a_stream_cannot_do_is_said(whole, streaming):
+    own = spoken.translator()
+    with pytest.raises(RunError, match="WaitK is for models that were trained offline"):
+        own.stream(policy=WaitK(k=3))
+    with pytest.raises(RunError, match="counts the words that a CTC head hears"):
+        whole.stream(policy=WaitK(k=3, units="ctc"))
+    with pytest.raises(RunError, match="reads all sound anew at every READ"):
+        streaming.engine(policy=LocalAgreement(), **LIMITS)
+    with pytest.raises(RunError, match="a text has none"):
+        TextReader(whole, policy=FixedSteps(first_ms=100, step_ms=100, tokens=1))
+    with pytest.raises(TypeError, match="do you mean 'policy'"):
+        whole.stream(polcy=WaitK(k=3))
+
+
+@pytest.mark.slow
+def test_wait_k_of_a_text_counts_its_words(whole):
+    """And writes what is simulated; the first word is begun after the second."""
+    texts = ["a b c d e f", "k", "", "d e a h"]
+    policy, limit = WaitK(k=2, convention="stacl"), LengthLimit(ratio=1.0, constant=3)
+    reader = TextReader(whole, policy=policy, limit=limit, tokens=60)
+    read = read_by_words(whole.run.source, texts)
+    decoding = Decoding(policy=policy, limit=limit)
+    given = (whole.network, whole.variables, read.tokens, read.lengths, read.units)
+    words = Words.of(whole.run.source, whole.run.target)
+    done = jax.device_get(simulate_text(*given, decoding=decoding, words=words))
+    for row, text in enumerate(texts):
+        stream = reader.stream()
+        found = [word for part in text.split() for word in stream.push(part)] + stream.finish()
+        count = int(done.lengths[row])
+        delays = np.minimum(done.delays[row, :count], read.words[row])
+        assert found == timed(whole, done.tokens[row, :count], delays)
+        assert not count or done.delays[row, 0] == min(2, read.words[row] + 1)

@@ -1,0 +1,168 @@
+"""Words in, words out: a live text is what the simulation of it is."""
+
+import dataclasses
+import itertools
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simuljax.audio import FeatureRecord, Features, Filterbank, Statistics
+from simuljax.decode.options import Decoding, LengthLimit
+from simuljax.decode.simulate import simulate_text
+from simuljax.eval import average_lagging
+from simuljax.nn.monotonic import Monotonic
+from simuljax.serve.run import Run, RunError
+from simuljax.serve.text_stream import TextReader, TextWord
+from simuljax.serve.translator import Translator
+from simuljax.text import (
+    EOS,
+    Vocabulary,
+    VocabularyConfig,
+    VocabularyError,
+    WordStream,
+    learn,
+)
+from simuljax.text.word_pieces import read_by_words
+from simuljax.train.average import Loaded
+from tests.decode.small import FEATURES, compilations, parameters, translator
+from tests.text.samples import vocabulary as sampled
+
+WORDS = ["".join(letters) for letters in itertools.permutations("abcd", 3)]
+TEXTS = [" ".join(np.random.default_rng(i).choice(WORDS, 3 + 2 * i)) for i in range(5)] + ["", "a"]
+
+
+def make_translator(vocabulary: Vocabulary, monotonic: Monotonic | None = None) -> Translator:
+    """Random, with the same vocabulary on both sides; from no directory."""
+    sizes: dict[str, Any] = dict.fromkeys(
+        ("source_vocabulary", "target_vocabulary"), vocabulary.size
+    )
+    model = translator(monotonic, **sizes)
+    zeros = np.zeros(FEATURES, np.float32)
+    heard = FeatureRecord(
+        features=Features(filterbank=Filterbank(bins=FEATURES)),
+        statistics=Statistics(mean=zeros, std=zeros + 1, frames=1),
+    )
+    run = Run(
+        directory=Path("nowhere"), model=model.config, heard=heard, source=vocabulary,
+        target=vocabulary, told={},
+    )  # fmt: skip
+    params = parameters(model, eager=1.5, seed=5)["params"]
+    return Translator(run, Loaded(params=params, statistics={}, steps=(1,)))
+
+
+@pytest.fixture(scope="module")
+def made() -> Translator:
+    return make_translator(learn(TEXTS, VocabularyConfig(kind="unigram", size=30)))
+
+
+@pytest.fixture(scope="module")
+def reader(made) -> TextReader:
+    return TextReader(made)
+
+
+def streamed(reader: TextReader, text: str) -> list[TextWord]:
+    stream = reader.stream()
+    return [word for part in text.split() for word in stream.push(part)] + stream.finish()
+
+
+def simulated(made: Translator, texts: list[str], decoding: Decoding) -> list[list[TextWord]]:
+    """As `simuljax evaluate` does it, in one batch."""
+    source = read_by_words(made.run.source, texts)
+    given = (source.tokens, source.lengths, source.units)
+    done = jax.device_get(simulate_text(made.network, made.variables, *given, decoding=decoding))
+    return [
+        timed(made, done.tokens[row, :n], np.minimum(done.delays[row, :n], source.words[row]))
+        for row, n in enumerate(done.lengths)
+    ]
+
+
+def timed(made: Translator, tokens: np.ndarray, delays: np.ndarray) -> list[TextWord]:
+    stream, words = WordStream.begin(made.run.target), []
+    for token, delay in zip(tokens, delays, strict=True):
+        stream, new = stream.push([int(token)] if token != EOS else [])
+        new += stream.finish() if token == EOS else []
+        words += [TextWord(text=text, delay=int(delay)) for text in new]
+    if len(tokens) and tokens[-1] != EOS:
+        words += [TextWord(text=text, delay=int(delays[-1])) for text in stream.finish()]
+    return words
+
+
+def test_a_live_text_is_what_the_simulation_of_it_is(made, reader):
+    wanted = simulated(made, TEXTS, Decoding())
+    assert [streamed(reader, text) for text in TEXTS] == wanted
+    early = sum(
+        word.delay < len(text.split())
+        for text, words in zip(TEXTS, wanted, strict=True)
+        for word in words
+    )
+    assert early > 3, "nothing was written before the end: this shows little"
+    assert compilations(reader.compiled) == 1  # up to 32 pieces
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "overrides",
+    [{"gather": "majority", "force_finish": True}, {"threshold": 0.2, "gather": "mean"}],
+)
+def test_settings_mean_the_same_live(made, overrides):
+    wanted = simulated(made, TEXTS, Decoding(**overrides))
+    assert [streamed(TextReader(made, **overrides), text) for text in TEXTS] == wanted
+
+
+@pytest.mark.parametrize(("kind", "lag"), [("subword_nmt", 3), ("bpe", 4)])
+def test_wait_3_lags_three_words_behind(kind, lag):
+    """Where a word is a piece. One that ends only where the next begins comes a word later."""
+    vocabulary = learn(WORDS * 3, VocabularyConfig(kind=kind, size=80))
+    whole = {vocabulary.encode(word)[0] for word in WORDS}
+    assert all(len(vocabulary.encode(word)) == 1 for word in WORDS)
+    made = make_translator(vocabulary, Monotonic(policy="wait_k", wait_k=(3, 3)))
+    made.variables = only_writes(made.variables, whole)
+    reader = TextReader(made, limit=LengthLimit(ratio=1.0, constant=-1))  # as many words as read
+    for count in (4, 7, 11):
+        words = streamed(reader, " ".join(WORDS[:count]))
+        delays = [word.delay for word in words]
+        assert delays == [min(lag + i, count) for i in range(count)]
+        assert average_lagging(delays, count, count) == pytest.approx(lag)
+    assert len({word.text for word in words}) > 1
+
+
+def only_writes(variables: Any, allowed: set[int]) -> Any:
+    """A decoder whose last states are all positive on average, and whose other tokens hate that."""
+    decoder = dict(variables["params"]["decoder"])
+    norm, kernel = decoder["norm"], decoder["output"]["kernel"]
+    other = jnp.array([i not in allowed for i in range(kernel.shape[1])])
+    decoder["norm"] = {"scale": jnp.ones_like(norm["scale"]), "bias": jnp.ones_like(norm["bias"])}
+    decoder["output"] = {"kernel": jnp.where(other, -20.0, kernel)}
+    return variables | {"params": variables["params"] | {"decoder": decoder}}
+
+
+def test_a_push_may_hold_several_words_or_none(reader):
+    stream, text = reader.stream(), TEXTS[2]
+    assert stream.push("") == stream.push(" ") == []
+    words = stream.push(text) + stream.finish()
+    assert words == streamed(reader, text)
+    assert stream.finish() == []
+    with pytest.raises(ValueError, match="begin another"):
+        stream.push("abc")
+
+
+def test_what_is_not_for_text_is_refused(made):
+    with pytest.raises(TypeError, match="'read_ms': it is about sound"):
+        TextReader(made, read_ms=280)
+    with pytest.raises(TypeError, match="'threshold'"):
+        TextReader(made, treshold=0.3)
+    stream = TextReader(made, states=4).stream()
+    with pytest.raises(ValueError, match="more than 4 pieces"):
+        stream.push(TEXTS[1])
+    speech = dataclasses.replace(made.run.model.speech, shared=0)
+    deaf = dataclasses.replace(made.run.model, speech=speech, text=None)
+    run = dataclasses.replace(made.run, model=deaf)
+    with pytest.raises(RunError, match="no text branch"):
+        TextReader(Translator(run, Loaded(params={}, statistics={}, steps=())))
+    phonemes = dataclasses.replace(made.run, source=sampled("phonemes"))
+    with pytest.raises(VocabularyError, match="not read word by word"):
+        TextReader(Translator(phonemes, Loaded(params={}, statistics={}, steps=())))

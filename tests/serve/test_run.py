@@ -1,0 +1,44 @@
+"""What does not belong to a run is noticed when it is opened."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simuljax.audio import Features, Filterbank
+from simuljax.config import document
+from simuljax.serve.run import RunError, open_run
+from simuljax.text import VocabularyConfig, learn
+from simuljax.text.vocabulary import TARGET_FILE
+from tests.written_runs import BINS, WORDS, write_run
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """A run that also says what it was trained on."""
+    directory = write_run(tmp_path / "run")
+    told = document.read(directory / "config.json")
+    heard = Features(filterbank=Filterbank(bins=BINS))
+    told["training"] = {"objective": {"features": document.to_json(heard)}}
+    document.write(directory / "config.json", told)
+    return directory
+
+
+def change_features(run: Path, **changes: float) -> None:
+    path = run / "features.json"
+    record = json.loads(path.read_text())
+    record["features"]["filterbank"] |= changes
+    path.write_text(json.dumps(record))
+
+
+def test_features_that_it_was_not_trained_on_are_refused(run):
+    assert open_run(run).heard.features.dims == BINS
+    change_features(run, preemphasis=0.5, high_hz=4000.0)
+    with pytest.raises(RunError, match=r"features\.json .*preemphasis was 0\.97 and is 0\.5"):
+        open_run(run)
+
+
+def test_a_vocabulary_of_another_run_is_refused(run):
+    learn(WORDS, VocabularyConfig(kind="characters", size=30)).save(run / TARGET_FILE)
+    with pytest.raises(RunError, match=r"vocab\.target\.json has \d+ pieces .* trained with"):
+        open_run(run)

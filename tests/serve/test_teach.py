@@ -1,0 +1,56 @@
+"""A run as a teacher: every line is translated as if it were alone, whatever its company."""
+
+import numpy as np
+import pytest
+
+from simuljax.serve import teacher as teach
+from simuljax.serve import translator as live
+from simuljax.serve.run import RunError
+from simuljax.serve.teacher import Teaching, batches, check_teacher, translate_lines, who
+from tests.written_runs import WORDS, write_run
+
+LINES = [
+    *(" ".join(np.random.default_rng(i).choice(WORDS, 1 + 3 * i)) for i in range(6)),
+    "",
+    "abc \n",  # as it is read from a file
+    " ",
+]
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory) -> live.Translator:
+    return live.load(write_run(tmp_path_factory.mktemp("runs") / "mt"))
+
+
+def test_company_does_not_matter(translator):
+    together = translate_lines(translator, LINES, tokens=32)
+    alone = [translator.translate_text(line, beam=5) if line.strip() else "" for line in LINES]
+    assert together == alone
+    assert len(set(together)) > 4, "they are all alike: this shows little"
+    greedy = translate_lines(translator, LINES, beam=1)
+    assert greedy != together
+    assert greedy[3] == translator.translate_text(LINES[3])
+
+
+def test_every_line_is_in_one_batch_that_holds_it():
+    lengths = np.random.default_rng(0).integers(0, 200, 500).tolist()
+    parts = list(batches(lengths, 512))
+    held = [i for part in parts for i in part.indices]
+    assert sorted(held) == [i for i, n in enumerate(lengths) if n]
+    for part in parts:
+        assert len(part.indices) <= part.rows <= max(1, 512 // part.tokens)
+        longest = max(lengths[i] for i in part.indices)
+        assert longest <= part.tokens < max(2 * longest, teach.SHORTEST + 1)
+    assert len({(part.rows, part.tokens) for part in parts}) <= 5
+    assert list(batches([0, 0], 512)) == list(batches([], 512)) == []
+
+
+def test_it_says_who_it_is(translator):
+    said = who(translator, Teaching(run=translator.run.directory, beam=3))
+    assert said == f"{translator.run.directory} (updates 7, beam 3)"
+
+
+def test_who_does_not_translate_does_not_teach(tmp_path):
+    recogniser = live.load(write_run(tmp_path / "asr", task="transcription"))
+    with pytest.raises(RunError, match="trained to transcribe"):
+        check_teacher(recogniser)
