@@ -99,13 +99,13 @@ def test_wait_k_at_words_writes_nothing_before_the_word_it_waits_for(corpus, tmp
 
 
 def test_phonemes(corpus, runs):
-    work(corpus, runs, "ma2020.figures_2_to_4", "figures", "phonemes")
+    work(corpus, runs, "ma2020/figures_2_to_4", "figures", "phonemes")
     assert [len(records) for records in said(runs, "phonemes").values()] == [TEST] * 2
 
 
 def test_a_streaming_encoder_says_live_what_it_says_in_batches(corpus, runs):
     row, k = "streaming_280_wait_k", ablation_ma.CLOCKED_K
-    work(corpus, runs, "ma2020.figures_2_to_4", "clock", row)
+    work(corpus, runs, "ma2020/figures_2_to_4", "clock", row)
     found, words = said(runs, row), 0
     played = found[f"test-speech-live-k{k}-first100"]
     for one, other in zip(found[f"test-speech-streamed-k{k}"][:CLOCKED], played, strict=True):
@@ -118,6 +118,6 @@ def test_a_streaming_encoder_says_live_what_it_says_in_batches(corpus, runs):
 
 def test_decision_points_that_are_learnt(corpus, runs):
     row = "learnable_counted"
-    work(corpus, runs, "zaidi2022.decisions", "", row)
+    work(corpus, runs, "zaidi2022/decisions", "", row)
     assert min(values_of(runs, row, "quantity")) > 0
     assert [len(records) for records in said(runs, row).values()] == [TEST] * 2
