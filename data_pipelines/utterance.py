@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simuljax.errors import SimuljaxError
+
 if TYPE_CHECKING:
     from data_pipelines.augment import Augmented
 
@@ -78,5 +80,5 @@ class Listing:
     skipped: Sequence[Skip] = ()
 
 
-class CorpusError(ValueError):
+class CorpusError(SimuljaxError):
     """The corpus is not where, or not as, its reader expects; the message says what to do."""

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 # Each part of the project, and the parts it stands on. What those stand on is within its reach too.
 STANDS_ON = {
     "simuljax": (),  # the bare package: a version, and nothing that costs time to import
+    "simuljax.errors": (),
     "simuljax.ops": (),
     "simuljax.audio": (),
     "simuljax.text": (),
@@ -42,9 +43,9 @@ STANDS_ON = {
 
 
 def within_reach(part: str) -> set[str]:
-    """The part itself, the bare package, and everything the part stands on, however deep."""
+    """The part itself, the bare package, its errors, and everything the part stands on, however deep."""
     below = (within_reach(lower) for lower in STANDS_ON[part])
-    return {part, "simuljax"}.union(*below)
+    return {part, "simuljax", "simuljax.errors"}.union(*below)
 
 
 def part_of(module: str) -> str | None:

@@ -44,8 +44,8 @@ from simuljax.ablate.scheduler import (
 )
 from simuljax.ablate.summary import write_answer
 from simuljax.ablate.worker import FAILED, Stage, check_all_data, is_locked, work
-from simuljax.config.choices import ChoiceError, absent
 from simuljax.config.experiment import ExperimentError
+from simuljax.errors import ChoiceError, unknown
 from simuljax.train.console import duration
 
 OUTPUT = "output.log"
@@ -137,7 +137,7 @@ def part_of(
     for row in rows:
         if not fnmatch.filter(known, row):
             raise ChoiceError(
-                f"the grid has the rows {', '.join(known)}: {absent(row, known)} (--rows)"
+                f"the grid has the rows {', '.join(known)}: {unknown(row, known)} (--rows)"
             )
     drawn = [*dict.fromkeys(run.seed for run in runs if run.seed is not None)]
     for seed in seeds:
@@ -165,7 +165,7 @@ def the_one(runs: Sequence[Planned], name: str) -> Planned:
     if not found:
         names = [run.name for run in runs]
         raise ChoiceError(
-            f"the grid has the runs {', '.join(names)}: {absent(name, names)} (--only)"
+            f"the grid has the runs {', '.join(names)}: {unknown(name, names)} (--only)"
         )
     return found[0]
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from data_pipelines.prepared import SUMMARY
 from simuljax.config import document
-from simuljax.config.choices import ChoiceError, absent
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment, ExperimentError, load_module
+from simuljax.errors import ChoiceError, unknown
 from simuljax.report.collect import Latency
 from simuljax.train.training import Training
 
@@ -126,7 +126,7 @@ def load_ablation(path: Path, name: str | None = None) -> Ablation:
     module = load_module(path)
     several = getattr(module, "ABLATIONS", {})
     if several and name not in several:
-        what = "say which one" if name is None else absent(name, several)
+        what = "say which one" if name is None else unknown(name, several)
         raise ChoiceError(f"{path} has the grids {', '.join(several)}: {what} (--grid)")
     if not several and name is not None:
         raise ChoiceError(f"{path} has one grid, and that has no name: leave --grid {name} out")

@@ -18,12 +18,13 @@ from flax import struct
 from jaxtyping import Array, ArrayLike, Float, Real
 
 from simuljax.audio.features import Features, extract
+from simuljax.errors import SimuljaxError
 
 FILE_NAME = "features.json"
 _CONSTANT = 1e-5  # a dimension that varies less, for its size, does not vary: it is rounding
 
 
-class FeatureError(ValueError):
+class FeatureError(SimuljaxError):
     """A file of statistics that cannot be used, or not for these features."""
 
 

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int16, Real
 from simuljax.audio import containers
 from simuljax.audio.containers import Stream
 from simuljax.audio.resampling import Resampler, resample
+from simuljax.errors import SimuljaxError
 
 RATE = 16_000
 Reason = Literal[
@@ -47,7 +48,7 @@ class Readable(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
-class AudioError(ValueError):
+class AudioError(SimuljaxError):
     """Audio that cannot be used: `reason` is one of `REASONS`, `detail` says what was found."""
 
     def __init__(self, reason: Reason, detail: str):

@@ -18,58 +18,25 @@ import jax
 import tyro
 
 from data_pipelines import building, throughput
-from data_pipelines.utterance import CorpusError
 from simuljax import __version__
 from simuljax.ablate import ablate as ablating
-from simuljax.audio import AudioError
-from simuljax.audio.statistics import FeatureError
 from simuljax.cli import demo as demonstration
 from simuljax.cli import report as reporting
 from simuljax.cli import score as scoring
 from simuljax.cli import translate as terminal
 from simuljax.cli.demo import DemoConfig
-from simuljax.config.choices import ChoiceError, absent
-from simuljax.config.document import DocumentError
-from simuljax.config.experiment import ExperimentError
-from simuljax.eval import RecordError
-from simuljax.models.whisper import WeightsError
+from simuljax.errors import ChoiceError, SimuljaxError, unknown
 from simuljax.profile import alignment, dar, transducer
 from simuljax.profile import decode as decode_profile
 from simuljax.profile import train as train_profile
 from simuljax.profile import whisper as whisper_profile
-from simuljax.profile.peers import PeerError
 from simuljax.runs import evaluate as evaluating
 from simuljax.runs import train as training
 from simuljax.serve import export
-from simuljax.serve.interpret import InterpretError
 from simuljax.serve.interpret.command import interpret_command
-from simuljax.serve.run import RunError
-from simuljax.text import VocabularyError
-from simuljax.train.checkpoint import CheckpointError
-from simuljax.train.cluster import ClusterError
-from simuljax.train.seal import MismatchError
-from simuljax.voice import VoiceError
 
 Command = Callable[[], object]
-REFUSALS = (
-    CorpusError,
-    ExperimentError,
-    RunError,
-    RecordError,
-    AudioError,
-    FeatureError,
-    DocumentError,
-    VocabularyError,
-    CheckpointError,
-    MismatchError,
-    ClusterError,
-    InterpretError,
-    VoiceError,
-    WeightsError,
-    terminal.ListeningError,
-    PeerError,
-    FloatingPointError,
-)
+REFUSALS = (SimuljaxError, FloatingPointError)  # the latter from a training that diverged
 What = (
     Annotated[alignment.AlignmentProfile, tyro.conf.subcommand("alignment", prefix_name=False)]
     | Annotated[dar.DarProfile, tyro.conf.subcommand("dar", prefix_name=False)]
@@ -205,7 +172,7 @@ def _read(args: list[str]) -> Command:
     if args[0] == "--version":
         return lambda: print(f"simuljax {__version__}")
     if not args[0].startswith("-") and args[0] not in COMMANDS:
-        raise ChoiceError(f"{absent(args[0], COMMANDS)} (the commands are {', '.join(COMMANDS)})")
+        raise ChoiceError(f"{unknown(args[0], COMMANDS)} (the commands are {', '.join(COMMANDS)})")
     if args[0] == "train" and len(args) > 1 and not args[1].startswith("-"):
         return training.train_command(Path(args[1]), args[2:])  # its fields are in the file
     return _parse(args)

@@ -11,8 +11,8 @@ import numpy as np
 from data_pipelines.prepared import PreparedCorpus, open_corpus
 from data_pipelines.utterance import CorpusError
 from simuljax.config import document
-from simuljax.config.choices import ChoiceError
 from simuljax.config.document import DocumentError
+from simuljax.errors import ChoiceError
 from simuljax.eval import read_records
 from simuljax.report.collect import Evaluated, find_logs
 from simuljax.report.write import Report, write_report

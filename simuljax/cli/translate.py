@@ -13,6 +13,7 @@ from simuljax.cache import enable_compilation_cache
 from simuljax.decode.choosing import PolicyOptions, check_policy
 from simuljax.decode.options import Decoding, without_effect
 from simuljax.decode.policies import PolicyError
+from simuljax.errors import SimuljaxError
 from simuljax.models.config import PreDecision
 from simuljax.models.config import Translator as Model
 from simuljax.serve.run import RunError, open_run
@@ -33,7 +34,7 @@ OF_STREAMS = (
 )
 
 
-class ListeningError(ValueError):
+class ListeningError(SimuljaxError):
     """What is asked for does not go together."""
 
 

@@ -15,10 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
+from simuljax.errors import SimuljaxError
+
 T = TypeVar("T")
 
 
-class DocumentError(ValueError):
+class DocumentError(SimuljaxError):
     """A document that cannot be read as what it should be."""
 
 

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Literal
 
 from data_pipelines.feeding import Corpus
+from simuljax.errors import SimuljaxError
 from simuljax.models import config
 from simuljax.train.cluster import Cluster
 from simuljax.train.training import Training
@@ -36,7 +37,7 @@ OFFLINE_TEXT = (
 )
 
 
-class ExperimentError(ValueError):
+class ExperimentError(SimuljaxError):
     """An experiment that cannot be run as it stands."""
 
 

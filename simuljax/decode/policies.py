@@ -18,13 +18,14 @@ from typing import Any, ClassVar, Literal, get_args
 import jax.numpy as jnp
 
 from simuljax.audio import RATE
+from simuljax.errors import SimuljaxError
 
 History = Literal["recomputed", "kept"]
 Scores = Literal["paper", "release"]
 Convention = Literal["papi", "stacl"]
 
 
-class PolicyError(ValueError):
+class PolicyError(SimuljaxError):
     """A policy that cannot be had, or not with this model."""
 
 

@@ -18,13 +18,15 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Literal
 
+from simuljax.errors import SimuljaxError
+
 END = "</s>"
 NAME = "instances.log"
 LOGS = (NAME, f"{NAME}.gz")  # what a log is called in the directory of an evaluation
 Unit = Literal["word", "char"]
 
 
-class RecordError(ValueError):
+class RecordError(SimuljaxError):
     """A log, or a line of it, that cannot be scored; says where and why."""
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
+from simuljax.errors import SimuljaxError
 from simuljax.models.whisper.bound import Model
 from simuljax.models.whisper.config import RATE
 from simuljax.models.whisper.rules import make_forbidden
@@ -23,7 +24,7 @@ from simuljax.models.whisper.tokenizer import Tokenizer
 PeerName = Literal["transformers", "transformers-compiled", "faster-whisper"]
 
 
-class PeerError(ValueError):
+class PeerError(SimuljaxError):
     """A peer that cannot be measured here, and why."""
 
 

@@ -16,7 +16,7 @@ from data_pipelines.feeding import Fed, feed, settle
 from simuljax import __version__
 from simuljax.cache import enable_compilation_cache
 from simuljax.config import document
-from simuljax.config.choices import ChoiceError, absent
+from simuljax.errors import ChoiceError, unknown
 from simuljax.config.experiment import Begin, Experiment, ExperimentError, load_experiments
 from simuljax.serve.run import CONFIG_FILE, Run, learnt, open_run, parameter_count, shapes
 from simuljax.text import Words
@@ -62,7 +62,7 @@ def train_command(file: Path, args: Sequence[str]) -> Callable[[], object]:
         )
         return lambda: train(experiment)
     if not args or args[0] not in (*named, "-h", "--help"):
-        problem = absent(args[0], named) if args else "say which row"
+        problem = unknown(args[0], named) if args else "say which row"
         raise ChoiceError(f"{problem} ({file} has {', '.join(named)})")
     if args[0] not in named:
         usage = f"usage: {prog} ROW [--field value]\n\nrows: {', '.join(named)}"

@@ -18,6 +18,7 @@ from simuljax.audio import FeatureRecord, Features, load_features
 from simuljax.audio.statistics import FILE_NAME as FEATURES_FILE
 from simuljax.config import document
 from simuljax.config.document import DocumentError
+from simuljax.errors import SimuljaxError
 from simuljax.models import config
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
@@ -29,7 +30,7 @@ from simuljax.train.average import Loaded, Which
 CONFIG_FILE = "config.json"
 
 
-class RunError(ValueError):
+class RunError(SimuljaxError):
     """A directory that is no whole run, or not the run that is wanted."""
 
 

@@ -1,5 +1,7 @@
 """The one error of this package."""
 
+from simuljax.errors import SimuljaxError
 
-class VocabularyError(ValueError):
+
+class VocabularyError(SimuljaxError):
     """A vocabulary cannot be learnt, read or used as asked; the message says what to do."""

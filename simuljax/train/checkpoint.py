@@ -19,6 +19,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jax.sharding import SingleDeviceSharding
 
+from simuljax.errors import SimuljaxError
 from simuljax.train.retention import Retention, ranked
 from simuljax.train.seal import (
     SEAL,
@@ -35,7 +36,7 @@ from simuljax.train.seal import (
 CHECKPOINTS = "checkpoints"  # the directory of a run that they are in
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(SimuljaxError):
     """There are checkpoints, and none that can be used."""
 
 

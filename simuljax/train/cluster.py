@@ -18,8 +18,10 @@ from pathlib import Path
 
 import jax
 
+from simuljax.errors import SimuljaxError
 
-class ClusterError(RuntimeError):
+
+class ClusterError(SimuljaxError):
     """The processes of a run cannot find each other."""
 
 

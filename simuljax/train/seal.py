@@ -14,6 +14,8 @@ from typing import Any
 
 import jax
 
+from simuljax.errors import SimuljaxError
+
 SEAL = "seal.json"
 ITEMS = ("state", "extra")
 SHOWN = 5  # differences that an error names
@@ -21,7 +23,7 @@ SHOWN = 5  # differences that an error names
 Kind = tuple[tuple[int, ...], str]  # of an array: shape and dtype
 
 
-class MismatchError(ValueError):
+class MismatchError(SimuljaxError):
     """A checkpoint holds other arrays than the ones asked for."""
 
 

@@ -5,10 +5,12 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Int16
 
+from simuljax.errors import SimuljaxError
+
 SHOWN = 60  # characters of a text in a message
 
 
-class VoiceError(ValueError):
+class VoiceError(SimuljaxError):
     """This voice cannot say this text; the message says why and what to change."""
 
 

@@ -8,7 +8,7 @@ from experiments.papi2022 import phrasebook as papi_phrasebook
 from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import plan
 from simuljax.cli import main as cli
-from simuljax.config.choices import absent
+from simuljax.errors import unknown
 from simuljax.config.experiment import ExperimentError
 from tests.ablate.small_ablation import grid
 
@@ -39,14 +39,14 @@ def files(tmp_path: Path) -> dict[str, Path]:
     ("file", "args", "said"),
     [
         ("one", ["--grid", "figure_9"], "one.py has one grid, and that has no name: leave --grid"),
-        ("several", ["--grid", "figur_1"], "there is no 'figur_1', do you mean 'figure_1'?"),
+        ("several", ["--grid", "figur_1"], "there is no 'figur_1'; do you mean 'figure_1'?"),
         ("several", ["--grid", "zzz"], "has the grids figure_1, table: there is no 'zzz' (--grid)"),
         ("several", [], "has the grids figure_1, table: say which one"),
         ("one", ["--only", "othr-seed1"], "do you mean 'other-seed1-"),
         (
             "one",
             ["--rows", "othr"],
-            "donor, one, other, later: there is no 'othr', do you mean 'other'",
+            "donor, one, other, later: there is no 'othr'; do you mean 'other'",
         ),
         ("one", ["--rows", "one", "z*"], "there is no 'z*' (--rows)"),
         ("one", ["--seeds", "7"], "the grid has the seeds 0, 1: there is no 7 (--seeds)"),
@@ -91,7 +91,7 @@ def test_a_row_of_training_is_suggested_before_the_list(files, capsys):
         cli.main(["train", str(files["several"]), "doner"])
     assert stopped.value.code == 2
     said = capsys.readouterr().err
-    assert "there is no 'doner', do you mean 'donor'? (" in said
+    assert "there is no 'doner'; do you mean 'donor'? (" in said
     assert said.index("do you mean") < said.index("donor, one, other, later")
 
 
@@ -102,8 +102,8 @@ def test_rows_are_listed_by_help(files, capsys):
 
 
 def test_nothing_is_suggested_that_is_not_like_it():
-    assert absent("dra", ["asr", "dar", "mma"]) == "there is no 'dra', do you mean 'dar'?"
-    assert absent("dra", ["conformer", "teacher"]) == "there is no 'dra'"
+    assert unknown("dra", ["asr", "dar", "mma"]) == "there is no 'dra'; do you mean 'dar'?"
+    assert unknown("dra", ["conformer", "teacher"]) == "there is no 'dra'"
 
 
 def test_a_figure_without_its_corpus_says_how_to_build_it(tmp_path, monkeypatch):
@@ -120,7 +120,7 @@ def test_a_figure_without_its_corpus_says_how_to_build_it(tmp_path, monkeypatch)
         ("replace(ABLATION, evaluations=(Evaluation(run=Path(), mode='ofline'),))", "'ofline'"),
         ("replace(ABLATION, seed=(0,))", "argument 'seed', at mistaken.py, line 8"),
         ("replace(ABLATION, seeds=(1, 1))", "seeds are (1, 1)"),
-        ("replace(ABLATION, seeds=0)", "mistaken.py, line 8, in ablation.py, line"),
+        ("replace(ABLATION, seeds=0)", "mistaken.py, line 8, in grid.py, line"),
         ("replace(ABLATION, rows={**ABLATION.rows, 'one': wrong})", "rows['one'].training.updates"),
         (
             "Evaluations",

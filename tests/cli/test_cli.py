@@ -108,7 +108,7 @@ def test_a_mistake_of_ours_is_not_hidden(monkeypatch, name):
 def test_a_command_that_is_misspelt_is_suggested(capsys, typed, meant):
     code, out, err = ended(capsys, typed, "x", "--json", "y")
     assert (code, out) == (2, "")
-    assert err.startswith(f"simuljax: there is no '{typed}', do you mean '{meant}'? (")
+    assert err.startswith(f"simuljax: there is no '{typed}'; do you mean '{meant}'? (")
 
 
 def test_a_command_that_is_like_none_gets_the_list(capsys):

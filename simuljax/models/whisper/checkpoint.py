@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from simuljax.errors import SimuljaxError
 
-class WeightsError(ValueError):
+
+class WeightsError(SimuljaxError):
     """A file cannot be used as weights of Whisper: which, at which byte, and what is wrong."""
 
     def __init__(self, path: Path, byte: int, problem: str):

@@ -3,8 +3,10 @@
 import itertools
 from dataclasses import dataclass, replace
 
+from simuljax.errors import SimuljaxError
 
-class InterpretError(ValueError):
+
+class InterpretError(SimuljaxError):
     """A setting, or a use of a stream, that cannot be; says what to do instead."""
 
 
