@@ -2,12 +2,12 @@
 
     simuljax prepare must-c --from MUSTC_ROOT --to data/must-c
     simuljax train experiments/ma2020/must_c.py asr
-    simuljax train experiments/ma2020/must_c.py fixed_280            and any other row of ma.py
+    simuljax train experiments/ma2020/must_c.py fixed_280            or any other row of recipe.py
     simuljax train experiments/ma2020/must_c.py fixed_280_lambda_0.04
 
-Oracle rows (words, phonemes) need alignments. The paper's text names the S-Transformer
-(`--model` fields of presets.ma_s_transformer_base), its public code the 12 + 6 layers used here.
-Not run by this project: MuST-C is not free to carry.
+Not run by this project, because MuST-C may not be redistributed. Oracle rows (words, phonemes) need
+forced alignments. The paper names the S-Transformer (`presets.ma_s_transformer_base`), its public
+code the 12 + 6 layers used here.
 """
 
 from data_pipelines.feeding import Corpus

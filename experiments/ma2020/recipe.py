@@ -1,12 +1,12 @@
-"""Ma et al. 2020, figures 2-4: where to decide (steps, words, phonemes), and how (wait-k, MMA).
+"""Ma et al. 2020, figures 2 to 4: decide at steps, words or phonemes, by wait-k or MMA.
 
-`rows` makes the paper's four settings of a recipe, and its own encoder from a character recogniser:
+`rows` makes the paper's experiments from a recipe:
 
-    asr                         the recogniser that every row begins with
+    asr                         the character recogniser that initialises every encoder
     fixed_120 ... fixed_520     MMA at steps of that many milliseconds, lambda = 0
     words, phonemes             MMA at oracle boundaries
     *_wait_k                    the same with wait-k, one multi-path model for every k
-    *_lambda_*                  MMA trained on with the latency loss
+    *_lambda_*                  MMA trained further with the latency loss
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ LATENCY = replace(ALONE, latency_metric="AL", latency_clip=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All that the rows have in common."""
+    """Hold what all rows have in common."""
 
     runs: Path
     corpus: Corpus
@@ -41,10 +41,10 @@ class Recipe:
 
 
 def rows(recipe: Recipe) -> Mapping[str, Experiment]:
-    """The experiments of the paper by name."""
+    """Return the experiments of the paper by name."""
     points = {f"fixed_{step}": PreDecision(kind="fixed", step_ms=step) for step in STEPS_MS}
     points |= {"words": PreDecision(kind="words"), "phonemes": PreDecision(kind="phonemes")}
-    learnt = {name: _first(recipe, name, point, Monotonic()) for name, point in points.items()}
+    mma = {name: _first(recipe, name, point, Monotonic()) for name, point in points.items()}
     waiting = Monotonic(policy="wait_k", wait_k=recipe.wait_k)
     fixed = {
         f"{name}_wait_k": _first(recipe, f"{name}_wait_k", point, waiting)
@@ -52,11 +52,11 @@ def rows(recipe: Recipe) -> Mapping[str, Experiment]:
     }
     second = {
         f"{name}_lambda_{weight:g}": _second(recipe, f"{name}_lambda_{weight:g}", base, weight)
-        for name, base in learnt.items()
+        for name, base in mma.items()
         for weight in LAMBDAS
     }
     asr = recogniser(recipe.runs / "asr", recipe.corpus, recipe.model, recipe.asr)
-    return {"asr": asr, **learnt, **fixed, **second}
+    return {"asr": asr, **mma, **fixed, **second}
 
 
 def _first(recipe: Recipe, name: str, point: PreDecision, how: Monotonic) -> Experiment:

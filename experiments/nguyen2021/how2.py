@@ -6,7 +6,7 @@
 
 The paper trains on How2 and MuST-C en-pt together and tests on MuST-C (offline, greedily: 25.07
 BLEU; 26.91 with a beam of 10), where `--corpus data/must-c-pt` has `simuljax evaluate` test a run.
-Not run by this project: neither corpus is free to carry.
+Not run by this project, because neither corpus may be redistributed.
 """
 
 from dataclasses import replace

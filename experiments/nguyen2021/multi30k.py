@@ -1,4 +1,4 @@
-"""Nguyen et al. 2021 on Multi30k-speech: 29,000 captions, spoken here at three speeds, one GPU.
+"""Nguyen et al. 2021 on Multi30k-speech: 29,000 captions, synthesised at three speeds.
 
     simuljax speak TEXT --to data/multi30k-speech-speed --augment speed
     simuljax ablate experiments/nguyen2021/multi30k.py --grid table      and figure_2, figure_3
@@ -6,7 +6,7 @@
     simuljax evaluate runs/nguyen-multi30k/asr --then runs/nguyen-multi30k/mt --then-k 3 \
         --policy align-att --last-frames 4 --force-finish
 
-One H200; not run yet. Captions take 3 s, and the paper's sentences 6: k is half of the paper's.
+Hardware: one H200. Not run. Captions take 3 s and the paper's sentences 6, so k is halved.
 """
 
 from dataclasses import replace

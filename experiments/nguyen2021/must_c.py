@@ -8,7 +8,7 @@
 Expected (paper, tst-COMMON): 21.38 BLEU offline, greedily, 23.55 with a beam of 10; (200, 20, 1)
 17.94 at AL 3610 ms, (100, 10, 1) 12.85 at 2157. The paper trains on Europarl and on How2 with
 synthetic translations too, and its optimiser is not said: Adam here. Its recogniser is a hybrid
-one. Not run by this project: MuST-C is not free to carry.
+one. Not run by this project, because MuST-C may not be redistributed.
 """
 
 from data_pipelines.feeding import Corpus

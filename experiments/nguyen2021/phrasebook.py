@@ -1,9 +1,9 @@
-"""Nguyen et al. 2021 on the phrasebook: 10,000 sentences that need no data of anybody's, one GPU.
+"""Nguyen et al. 2021 on the phrasebook: 10,000 sentences, built from nothing.
 
     simuljax prepare phrasebook --to data/phrasebook-speed --augment speed
     simuljax ablate experiments/nguyen2021/phrasebook.py --grid table    and figure_2, figure_3
 
-Not run yet. Rows and grids are those of nguyen.py; k is half of the paper's.
+Hardware: one GPU. Not run. Rows and grids are those of recipe.py; k is half of the paper's.
 """
 
 from dataclasses import replace

@@ -1,18 +1,17 @@
-"""Nguyen et al. 2021: an offline model that writes N tokens every s frames, after k of them.
+"""Nguyen et al. 2021: an offline model writes N tokens every s frames, after k frames.
 
-A recipe says where the data are, how large the models are and how long they train. `rows` makes the
-paper's systems of it, and `grids` its tables and figures:
+A recipe holds corpora, model sizes and schedules. `rows` makes the paper's systems from it, and
+`grids` its tables and figures, which share their runs:
 
-    characters, bpe400, bpe2k   VGG-BLSTM, by what it writes
-    asr                         a recogniser for the cascade, a Conformer; AlignAtt has it stream
+    characters, bpe400, bpe2k   VGG-BLSTM, by target units
+    asr                         the cascade's recogniser, a Conformer that streams with AlignAtt
     mt, mt_offline              its translators: multi-path wait-k, and trained on whole texts
 
     table                       the 12 (k, s, N) rows of table 1 (en-de, two test sets) or 2 (en-pt)
     figure_2                    what to write: characters, BPE400 or BPE2k
     figure_3                    characters against both cascades
 
-k and s count frames of 10 ms here, as in the paper. Offline results are greedy, and with a beam of
-10. The grids share their runs: none is trained twice.
+k and s count frames of 10 ms, as in the paper. Offline results are greedy, and with a beam of 10.
 """
 
 from collections.abc import Mapping
@@ -56,7 +55,7 @@ ANY = Path()
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All that the rows have in common."""
+    """Hold what all rows have in common."""
 
     name: str  # of the corpus
     runs: Path
@@ -74,7 +73,7 @@ class Recipe:
 
 
 def rows(recipe: Recipe) -> Mapping[str, Experiment]:
-    """The systems of the paper by name."""
+    """Return the systems of the paper by name."""
     direct = {
         name: Experiment(
             run=recipe.runs / name,
@@ -88,7 +87,7 @@ def rows(recipe: Recipe) -> Mapping[str, Experiment]:
 
 
 def recogniser(recipe: Recipe) -> Experiment:
-    """Of pieces of words in lower case, since its words are waited for."""
+    """Return a recogniser of lower-case word pieces."""
     spoken = replace(recipe.corpus.source, lowercase=True)
     return Experiment(
         run=recipe.runs / "asr",
@@ -99,7 +98,7 @@ def recogniser(recipe: Recipe) -> Experiment:
 
 
 def translators(recipe: Recipe) -> dict[str, Experiment]:
-    """Of transcripts in lower case; the first sees no more of a text than it has read."""
+    """Return translators of lower-case transcripts. The first has a causal encoder."""
     text = TextEncoder(
         layers=recipe.translator.text.layers if recipe.translator.text else 6,
         direction="unidirectional",
@@ -123,7 +122,7 @@ def translators(recipe: Recipe) -> dict[str, Experiment]:
 
 
 def stepped(recipe: Recipe, steps: tuple[Steps, ...], split: str) -> tuple[Evaluation, ...]:
-    """Offline, and by each (k, s, N); the limit of length is that of the paper."""
+    """Evaluate offline and with each (k, s, N), with the paper's length limit."""
     one = Evaluation(run=ANY, split=split, length_ratio=recipe.length_ratio, length_constant=0)
     whole = replace(one, mode="offline")
     return (
@@ -143,7 +142,7 @@ def stepped(recipe: Recipe, steps: tuple[Steps, ...], split: str) -> tuple[Evalu
 
 
 def grids(recipe: Recipe) -> Mapping[str, Ablation]:
-    """Tables and figures by name."""
+    """Return tables and figures by name."""
     base = Ablation(
         runs=recipe.runs,
         rows=rows(recipe),
@@ -172,7 +171,7 @@ def grids(recipe: Recipe) -> Mapping[str, Ablation]:
 
 
 def cascades(recipe: Recipe, base: Ablation, titled: str) -> Ablation:
-    """Both translators after the same recogniser, each at several k."""
+    """Compare both translators after the same recogniser, each at several k."""
     heard = Evaluation(
         run=ANY,
         split=recipe.tests[0],

@@ -1,4 +1,4 @@
-"""Papi et al. 2022 on Multi30k-speech: 29,000 captions, spoken here, 25 hours, one GPU.
+"""Papi et al. 2022 on Multi30k-speech: 29,000 captions, synthesised here, 25 hours.
 
     simuljax speak TEXT --to data/multi30k-speech        TEXT holds train.en, train.de, val.en ...
     simuljax train experiments/papi2022/multi30k.py teacher
@@ -7,7 +7,8 @@
     simuljax ablate experiments/papi2022/multi30k.py --grid figure_1        and 2, 3, 4, 5
     simuljax train experiments/papi2022/multi30k.py conformer_kd            a single row
 
-One H200; not run yet. Rows and grids are those of papi.py.
+Hardware: one H200. Not run; `policies.py` trains its Conformer, with a shorter schedule. Rows and
+grids are those of recipe.py.
 """
 
 from dataclasses import replace
@@ -28,7 +29,7 @@ CORPUS = replace(
 
 
 def sized(model: config.Translator) -> config.Translator:
-    """As the other rows on this corpus compute."""
+    """Set the precision and dropout of the other experiments on this corpus."""
     return replace(model, width=replace(model.width, dtype="bfloat16", dropout=0.2))
 
 

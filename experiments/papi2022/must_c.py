@@ -11,11 +11,11 @@
 
 Hardware: the paper used 4 K80 for 116 hours a row. Expected (paper, tst-COMMON, greedy and beam 5):
 Transformer 20.6 and 22.2 BLEU in German, 26.1 and 27.2 in Spanish; Conformer 23.3 and 24.8, 28.5
-and 29.6. Not run by this project: MuST-C is not free to carry.
+and 29.6. Not run by this project, because MuST-C may not be redistributed.
 
-The paper takes its schedule from Ma et al. 2020 and says nothing of the weight of CTC: .5, and the
-Conformer's warm-up, are those of the recipes that its authors have published. Vocabularies are
-learnt from what a row is trained on.
+The paper takes its schedule from Ma et al. 2020 and does not state the CTC weight: 0.5 and the
+Conformer's warm-up are those of its authors' published recipes. Each row builds its vocabularies
+from its own training data.
 """
 
 import os
@@ -45,7 +45,7 @@ CORPUS = Corpus(
 
 
 def training(optimiser: Optimiser) -> Training:
-    """At most 100 epochs, 10 without a better loss, 7 checkpoints averaged."""
+    """Return at most 100 epochs, stopped after 10 without a better loss, 7 checkpoints averaged."""
     return Training(
         optimiser=optimiser, objective=HEARD, epochs=100, accumulate=4, patience=10, average=7
     )

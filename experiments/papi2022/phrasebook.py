@@ -1,4 +1,4 @@
-"""Papi et al. 2022 on the phrasebook: 10,000 sentences that need no data of anybody's, one GPU.
+"""Papi et al. 2022 on the phrasebook: 10,000 sentences, built from nothing.
 
     simuljax prepare phrasebook --to data/phrasebook
     simuljax train experiments/papi2022/phrasebook.py teacher
@@ -6,7 +6,7 @@
         --distil runs/papi-phrasebook/teacher --distil-mode join
     simuljax ablate experiments/papi2022/phrasebook.py --grid figure_1      and 2, 3, 4, 5
 
-Not run yet. Rows and grids are those of papi.py.
+Hardware: one GPU. Not run. Rows and grids are those of recipe.py.
 """
 
 from dataclasses import replace

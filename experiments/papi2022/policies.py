@@ -1,13 +1,12 @@
-"""One figure: an offline Conformer under every policy, CAAT, a cascade, and the joint MMA.
+"""An offline Conformer under every policy, against CAAT, a cascade, and the joint MMA.
 
     simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
     simuljax ablate experiments/papi2022/policies.py --workers 8
 
-One H200; run in parts (results/policies; docs/policies.md says what came out). Papi et al. 2022
-ask whether simultaneous translation needs simultaneous models; here one model that was trained
-offline stands for every latency, beside rivals that were trained for it. The MMA is that of
-`experiments/zaidi2022/table_3.py`, and its run. Schedules are shorter than those of
-`papi_multi30k.py` and `nguyen_multi30k.py`.
+Hardware: one H200, run in parts. Results: results/policies, docs/policies.md. One model that was
+trained offline serves every latency; its rivals were trained for theirs. The MMA is a run of
+`zaidi2022/table_3.py`. Schedules are shorter than those of `papi2022/multi30k.py` and
+`nguyen2021/multi30k.py`.
 """
 
 from dataclasses import replace
@@ -17,9 +16,8 @@ from experiments.nguyen2021.multi30k import RECIPE as CASCADE
 from experiments.papi2022 import recipe as papi
 from experiments.papi2022.multi30k import RECIPE as OFFLINE
 from experiments.zaidi2022 import multi30k as zaidi_multi30k
-from experiments.zaidi2022.recipe import adam, with_objective
+from experiments.zaidi2022.recipe import STEPS, adam, with_objective
 from experiments.zaidi2022.table_3 import ABLATION as MMA
-from experiments.zaidi2022.table_3 import STEPS
 from simuljax.ablate.grid import Ablation
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS, Experiment
@@ -50,7 +48,7 @@ HEARING = replace(
 
 
 def caat(size: int) -> Experiment:
-    """CAAT with groups of `size` states, and CTC on the transcript as the Conformer has it."""
+    """Return CAAT with groups of `size` states, and CTC on the transcript as in the Conformer."""
     row = papi.caat(RECIPE, RECIPE.corpus, size)
     heard, rival = row.model.speech, RECIPE.conformer.speech
     assert heard is not None and rival is not None
@@ -81,7 +79,7 @@ CLOCKED = tuple(POLICIES[i] for i in (1, 4, 7, 10, 13, 17))  # live takes its ti
 
 
 def clock(way: Evaluation) -> Evaluation:
-    """The same, played."""
+    """Return the same evaluation in real time."""
     return replace(way, mode="live", first=LIVE, repeats=1)
 
 

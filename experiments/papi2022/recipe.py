@@ -1,22 +1,20 @@
 """Papi et al. 2022: does simultaneous speech translation need simultaneous models?
 
-A recipe says where the data are, how large the models are and how long they train. `rows` makes the
-paper's systems of it, and `grids` its tables and figures:
+A recipe holds corpora, model sizes and schedules. `rows` makes the paper's systems from it, and
+`grids` its tables and figures, which share their runs:
 
-    teacher                         translates the transcripts for those that are distilled
+    teacher                         translates the transcripts for distillation
     transformer, conformer          trained offline, with CTC on the transcript
     transformer_fixed_k3 ... k11    trained with wait-k masks; a word is 280 ms
-    transformer_adaptive_k3 ...     the same; a word is one that the CTC head hears
+    transformer_adaptive_k3 ...     the same; a word is one that the CTC head detects
     conformer_kd, conformer_*_kd    on references and the teacher's translations
-    caat_16_kd, _32_kd, _64_kd      the native rival; groups of so many states of 40 ms
+    caat_16_kd, _32_kd, _64_kd      CAAT; groups of so many states of 40 ms
 
     figure_1, figure_2              k_train against offline training, fixed and adaptive words
     figure_3, figure_3_adaptive     Transformer and Conformer; table 1 is their offline part
     figure_4, figure_4_fixed        the same question for the distilled Conformer
     figure_5                        Conformer and CAAT, with the clock; AL is figure 6, and
                                     word_difference in scores.json table 2
-
-The grids share their runs: none is trained twice.
 """
 
 from collections.abc import Mapping
@@ -47,7 +45,7 @@ ANY = Path()
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All that the rows have in common."""
+    """Hold what all rows have in common."""
 
     name: str  # of the corpus
     runs: Path
@@ -65,7 +63,7 @@ class Recipe:
 
 
 def rows(recipe: Recipe) -> Mapping[str, Experiment]:
-    """The systems of the paper by name."""
+    """Return the systems of the paper by name."""
     small, large = (
         (recipe.transformer, recipe.training),
         (
@@ -94,7 +92,7 @@ def rows(recipe: Recipe) -> Mapping[str, Experiment]:
 
 
 def teacher(recipe: Recipe) -> Experiment:
-    """An offline translator of text."""
+    """Return an offline text translator."""
     return Experiment(
         run=recipe.runs / "teacher",
         corpus=recipe.taught,
@@ -104,7 +102,7 @@ def teacher(recipe: Recipe) -> Experiment:
 
 
 def waiting(model: config.Translator, units: Units, k: int) -> config.Translator:
-    """The model with the mask of wait-k in training: a word more for each word heard, k behind."""
+    """Train with a wait-k mask: one more target word for each source word, k words behind."""
     kind = "fixed" if units == "fixed" else "ctc_words"
     return replace(
         model,
@@ -114,7 +112,7 @@ def waiting(model: config.Translator, units: Units, k: int) -> config.Translator
 
 
 def caat(recipe: Recipe, corpus: Corpus, size: int) -> Experiment:
-    """Liu et al. 2021 in the size of the Transformer: blocks of 8 + 4 states, groups of `size`."""
+    """Return CAAT in the size of the Transformer: blocks of 8 + 4 states, groups of `size`."""
     of = recipe.transformer.speech
     assert of is not None
     speech = SpeechEncoder(
@@ -147,7 +145,7 @@ def _row(
 
 
 def tested(units: Units, architecture: str, **changes: object) -> tuple[Evaluation, ...]:
-    """At every k_test. The fixed Transformer is spared `avoid_eos_while_reading` (appendix A)."""
+    """Evaluate at every k_test, as in appendix A: no `avoid_eos` for the fixed Transformer."""
     spared = units == "fixed" and architecture == "transformer"
     one = Evaluation(
         run=ANY,
@@ -167,7 +165,7 @@ OFFLINE = (
 
 
 def grids(recipe: Recipe) -> Mapping[str, Ablation]:
-    """Figures by name; figures 4 and 5 can be planned once there is a distilled corpus."""
+    """Return the figures by name. Figures 4 and 5 need the distilled corpus."""
     return {
         "figure_1": _training(recipe, "fixed", "transformer", ""),
         "figure_2": _training(recipe, "adaptive", "transformer", ""),
@@ -180,7 +178,7 @@ def grids(recipe: Recipe) -> Mapping[str, Ablation]:
 
 
 def _training(recipe: Recipe, units: Units, architecture: str, kd: str) -> Ablation:
-    """Offline training against k_train, all tested at every k_test."""
+    """Compare offline training with every k_train, at every k_test."""
     offline = f"{architecture}{kd}"
     return Ablation(
         title=f"Papi et al. 2022 on {recipe.name}: k_train, {architecture}{kd}, {units} words",
@@ -208,7 +206,7 @@ def _architectures(recipe: Recipe, units: Units) -> Ablation:
 
 
 def _rivals(recipe: Recipe) -> Ablation:
-    """Simulated on the whole test set, and live for the clock."""
+    """Compare with CAAT, simulated on the whole test set and in real time."""
     native = Evaluation(run=ANY, checkpoint="averaged")
     clock: dict[str, object] = {"mode": "live", "first": recipe.live}
     return Ablation(

@@ -1,13 +1,14 @@
-"""Zaidi et al. 2022 on Multi30k-speech: 29,000 captions, spoken here, 25 hours, one H200.
+"""Zaidi et al. 2022 on Multi30k-speech: 29,000 captions, synthesised here, 25 hours.
 
-simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
-simuljax train experiments/zaidi2022/multi30k.py asr
-simuljax train experiments/zaidi2022/multi30k.py mt
-simuljax train experiments/zaidi2022/multi30k.py dar
-simuljax train experiments/zaidi2022/multi30k.py dar_lambda_0.05
+    simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
+    simuljax train experiments/zaidi2022/multi30k.py asr
+    simuljax train experiments/zaidi2022/multi30k.py mt
+    simuljax train experiments/zaidi2022/multi30k.py dar             or any other row of recipe.py
+    simuljax train experiments/zaidi2022/multi30k.py dar_lambda_0.05
 
-Test 2016 after 8 epochs of `dar` (results/multi30k/side_by_side.txt): 39.1 BLEU from text, 33.0
-from speech; 10 more with lambda 0.1 (results/multi30k/latency.txt): 34.5 streamed, 1.4 s LAAL.
+Hardware: one H200; times in ../BUDGET.md. Expected on test 2016: `dar` after 8 epochs 39.1 BLEU
+from text and 33.0 from speech (results/multi30k/side_by_side.txt); after 10 more with lambda 0.1,
+34.5 streamed at 1.4 s LAAL (results/multi30k/latency.txt).
 """
 
 from dataclasses import replace

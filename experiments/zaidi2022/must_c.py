@@ -5,11 +5,12 @@
         --augment effects --distil TEACHER_COMMAND --distil-mode join
     simuljax train experiments/zaidi2022/must_c.py asr
     simuljax train experiments/zaidi2022/must_c.py mt
-    simuljax train experiments/zaidi2022/must_c.py dar               and any other row of zaidi.py
+    simuljax train experiments/zaidi2022/must_c.py dar               or any other row of recipe.py
     simuljax train experiments/zaidi2022/must_c.py dar_lambda_0.05
 
 Hardware: the paper used 8 A100 for 110 + 40 hours a row. Expected (paper, lambda = 0): MMA 17.23
-BLEU, mma_mt 20.10, dar 20.67, mma_dar 22.35. Not run by this project: MuST-C is not free to carry.
+BLEU, mma_mt 20.10, dar 20.67, mma_dar 22.35. Not run by this project,
+because MuST-C may not be redistributed.
 """
 
 from data_pipelines.feeding import Corpus

@@ -1,20 +1,20 @@
-"""Zaidi et al. 2022, tables 3 and 4: what each part of the joint objective adds to MMA.
+"""Zaidi et al. 2022, tables 3 and 4: measure what each part of the joint objective adds to MMA.
 
-A recipe says where the data are, how large the model is and how long it trains; `rows` makes the
-paper's rows of it, all with the same schedule:
+A recipe holds corpus, model size and schedules. `rows` makes the paper's experiments from it, all
+with the same schedule:
 
-    asr, mt          the recogniser and the offline translator that every row begins with
+    asr, mt          the recogniser and the offline text translator that every row starts from
     mma ... mma_dar  table 3, at lambda = 0
-    *_lambda_*       each of them trained on with the latency loss, for the curves
+    *_lambda_*       each of them trained further with the latency loss, for the curves
 """
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from data_pipelines.feeding import Corpus
+from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import ENCODER, OFFLINE_TEXT, Begin, Experiment
 from simuljax.losses import JointObjective
 from simuljax.models import config, presets
@@ -30,15 +30,16 @@ KD = replace(MULTITASK, distillation=0.2)
 CAR = replace(KD, cross_attentive=0.02)
 DAR = replace(CAR, decision_attentive=0.01)
 LAMBDAS = (0.01, 0.05, 0.1)
+ANY = Path()  # an evaluation's run, which the grid fills in
+# Steps between decisions, for a curve. The model is trained with 280 ms.
+STEPS = tuple(Evaluation(run=ANY, predecision_ms=step) for step in (120, 280, 520))
 AUGMENTED = ("mma_aug", "mma_aug_mt", "mma_dar")
-# Of an utterance, with `--augment effects --distil-mode join`: as it is, augmented, and with the
-# teacher's translation.
-COPIES = 3
+COPIES = 3  # of an utterance: original, augmented, with the teacher's translation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All that the rows have in common."""
+    """Hold what all rows have in common."""
 
     runs: Path
     corpus: Corpus
@@ -48,12 +49,12 @@ class Recipe:
     mt: Training
     first: Training  # lambda = 0
     second: Training  # lambda > 0
-    # What rows with augmented speech share with the others; an epoch is three times as long.
+    # Rows with augmented speech have the same number of these. Their epochs are 3 times as long.
     equal: Literal["epochs", "updates"] = "updates"
 
 
 def rows(recipe: Recipe) -> Mapping[str, Experiment]:
-    """The experiments of the paper by name."""
+    """Return the experiments of the paper by name."""
     one = {
         "mma": ALONE,
         "mma_aug": ALONE,
@@ -77,7 +78,7 @@ def rows(recipe: Recipe) -> Mapping[str, Experiment]:
 def recogniser(
     run: Path, corpus: Corpus, model: config.Translator, training: Training
 ) -> Experiment:
-    """A recogniser of characters, whose encoder a speech branch begins with."""
+    """Return a character recogniser. Its encoder initialises the speech branch."""
     corpus = replace(
         corpus,
         task="transcription",
@@ -93,14 +94,14 @@ def recogniser(
 
 
 def mt(recipe: Recipe) -> Experiment:
-    """An offline translator of text; the vocabularies of all rows are its."""
+    """Return an offline text translator. All rows use its vocabularies."""
     model = presets.offline(presets.text_only(recipe.model))
     training = with_objective(recipe.mt, replace(ALONE, translation=1.0))
     return Experiment(run=recipe.runs / "mt", corpus=recipe.corpus, model=model, training=training)
 
 
 def as_long(recipe: Recipe, training: Training, name: str) -> Training:
-    """The schedule of a row, as long as that of others on a smaller corpus."""
+    """Shorten a schedule on the augmented corpus to as many updates as on the plain one."""
     if name not in AUGMENTED or recipe.equal == "epochs" or training.epochs is None:
         return training
     return replace(training, epochs=training.epochs / COPIES)
@@ -122,8 +123,29 @@ def _first(recipe: Recipe, name: str, joint: JointObjective) -> Experiment:
     )
 
 
+def phases(
+    first: Mapping[str, Experiment],
+    second: Training,
+    lambdas: Mapping[str, tuple[float, ...]],
+    evaluations: tuple[Evaluation, ...],
+) -> dict[str, Any]:
+    """Return the part of a grid that trains each variant further with its latency weights."""
+    later = {
+        name: [at_lambda(experiment, second, weight) for weight in lambdas[name]]
+        for name, experiment in first.items()
+    }
+    continued = [experiment for each in later.values() for experiment in each]
+    return {
+        "rows": {**first, **{each.run.name: each for each in continued}},
+        "table": tuple(first),
+        "curves": {name: tuple(each.run.name for each in some) for name, some in later.items()},
+        "evaluations": (Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY)),
+        "own": {each.run.name: evaluations for each in continued},
+    }
+
+
 def at_lambda(base: Experiment, second: Training, weight: float) -> Experiment:
-    """A row trained on with a latency weight, by the schedule of the second phase."""
+    """Train an experiment further with a latency weight, by the schedule of the second phase."""
     joint = replace(base.training.objective.joint, latency=weight)
     return replace(
         base,
@@ -134,12 +156,10 @@ def at_lambda(base: Experiment, second: Training, weight: float) -> Experiment:
 
 
 def adam(peak: float, warmup: int) -> Optimiser:
-    """Inverse square root decay, as in the paper, for fewer updates."""
+    """Return Adam with inverse square root decay, as in the paper, for fewer updates."""
     return Optimiser(learning_rate=peak, warmup=warmup, betas=(0.9, 0.98), clip=10.0)
 
 
 def with_objective(training: Training, joint: JointObjective) -> Training:
-    """The schedule with another objective."""
-    return dataclasses.replace(
-        training, objective=dataclasses.replace(training.objective, joint=joint)
-    )
+    """Replace the objective of a schedule."""
+    return replace(training, objective=replace(training.objective, joint=joint))

@@ -3,7 +3,7 @@
     make demo        2 CPU cores, under six minutes
 
 builds the little phrasebook (`simuljax.cli.demo_corpus`), trains the joint model on it
-(`demo` in `experiments.zaidi2022.phrasebook`), translates sentences that it was not trained on, and draws
+(`simuljax.cli.demo_experiment`), translates sentences that it was not trained on, and draws
 the loss terms, what the heads of the decoder look at, and quality against latency, on one page:
 demo_out/report/index.html. Another `make demo` goes on with what is there. Expected, give or take
 a few points:
@@ -34,9 +34,9 @@ from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.prepared import PreparedCorpus, Table
 from data_pipelines.shard import Limits
 from data_pipelines.summary import describe
-from experiments.zaidi2022 import phrasebook
 from simuljax.cli import demo_figure as demo_pictures
 from simuljax.cli.demo_corpus import LittlePhrasebook
+from simuljax.cli.demo_experiment import demo_experiment
 from simuljax.cli.report import sound_of
 from simuljax.config.evaluation import Evaluation
 from simuljax.eval.logs import NAME as LOG
@@ -85,7 +85,7 @@ def run(config: DemoConfig) -> dict[str, float]:
     """Builds, trains, translates, draws; gives the numbers of the table."""
     began = time.perf_counter()
     corpus = build(config)
-    experiment = phrasebook.demo(
+    experiment = demo_experiment(
         config.out / "run",
         config.out / "corpus",
         updates=config.updates,

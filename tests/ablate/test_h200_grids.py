@@ -11,7 +11,7 @@ from experiments.ma2020 import figures_2_to_4 as ablation_ma
 from experiments.zaidi2022 import dar as ablation_dar
 from experiments.zaidi2022 import decisions as ablation_decisions
 from experiments.zaidi2022 import longer as ablation_longer
-from experiments.zaidi2022 import mboshi_grid as ablation_mboshi
+from experiments.zaidi2022 import mboshi as ablation_mboshi
 from experiments.zaidi2022 import multi30k as zaidi_multi30k
 from experiments.zaidi2022 import must_c as zaidi_must_c
 from experiments.zaidi2022 import table_3 as ablation_zaidi

@@ -12,11 +12,11 @@ import pytest
 from data_pipelines.feeding import read_settled, settle
 from data_pipelines.prepared import PreparedCorpus
 from data_pipelines.utterance import Voice
-from experiments.zaidi2022 import phrasebook
 from simuljax.cli import demo
 from simuljax.cli import demo_figure as demo_pictures
 from simuljax.cli.demo import DemoConfig
 from simuljax.cli.demo_corpus import LittlePhrasebook, frequent_words
+from simuljax.cli.demo_experiment import EXPERIMENT, demo_experiment
 from simuljax.config import document
 from simuljax.config.experiment import Experiment
 from simuljax.eval.logs import NAME as LOG
@@ -43,7 +43,7 @@ def corpus(config) -> PreparedCorpus:
 @pytest.fixture(scope="module")
 def guess(config, corpus) -> Experiment:
     """A run that has learnt nothing: all its files, and random numbers for parameters."""
-    made = phrasebook.demo(config.out / "guess", corpus.directory, updates=100)
+    made = demo_experiment(config.out / "guess", corpus.directory, updates=100)
     settle(made.corpus, made.run)
     vocabularies, _ = read_settled(made.run)
     model = dataclasses.replace(
@@ -135,16 +135,12 @@ def test_the_little_phrasebook_is_little_and_a_larger_one_begins_with_it():
 
 
 def test_the_demo_trains_with_every_loss_and_latency_last():
-    training = phrasebook.EXPERIMENTS["demo"].training
+    training = EXPERIMENT.training
     weights = training.objective.joint.weights()
     for term in ("st_nll", "kd", "car", "dar", "mt_nll", "ctc", "st_latency"):
         assert weights[term] > 0
     assert isinstance(training.latency_after, int)
     assert training.updates / 2 < training.latency_after < training.updates
-
-
-def test_the_rows_of_the_paper_are_there():
-    assert {"asr", "mt", "mma", "dar", "mma_dar_lambda_0.1"} <= set(phrasebook.EXPERIMENTS)
 
 
 @pytest.mark.slow
