@@ -1,4 +1,4 @@
-"""What a training step receives: the one contract between the data and everything that learns."""
+"""The batch of a training step: the contract between data and training."""
 
 from typing import Any, TypeAlias
 

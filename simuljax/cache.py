@@ -1,4 +1,4 @@
-"""Compiled programs that outlive the process: a restarted run begins in seconds."""
+"""The on-disk cache of compiled programs."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import jax
 
 
 def enable_compilation_cache() -> Path:
-    """Keeps what XLA compiles on disk, and gives the directory.
+    """Keep compiled programs on disk, and return the directory.
 
     A directory that is already set, by JAX_COMPILATION_CACHE_DIR or in JAX's configuration, stays;
     otherwise it is ~/.cache/simuljax/xla, or the like below XDG_CACHE_HOME.

@@ -1,4 +1,4 @@
-"""From recordings to what a model hears.
+"""Audio: from recordings to the features of a model.
 
     audio -> samples               waveform: any file, int16 mono at 16 kHz, or a counted refusal
     samples -> features            features: 80 log-mel filterbanks, pitch where asked for

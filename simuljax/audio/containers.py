@@ -1,4 +1,4 @@
-"""Whether an audio file is whole, as its container tells.
+"""Completeness checks of audio files, by their containers.
 
 The decoder plays a WAV or Ogg file that was cut off (a download that broke, a full disk) as a
 shorter recording and says nothing. The containers themselves know better: a RIFF or AIFF header
@@ -16,7 +16,7 @@ _LAST_PAGE = 4  # the flag of the page that ends a stream
 
 
 def cut_off(stream: Stream) -> str:
-    """What is missing at the end of the file, in words; empty if nothing is, or none can tell."""
+    """Describe what is missing at the end of the file; "" if nothing is, or none can tell."""
     stream.seek(0)
     magic = stream.read(4)
     if magic == b"RIFF":
@@ -27,7 +27,7 @@ def cut_off(stream: Stream) -> str:
 
 
 def _missing_chunk(stream: Stream, order: str, samples: bytes) -> str:
-    """The chunk of samples against the bytes that are there."""
+    """Compare the size of the data chunk with the bytes in the file."""
     end, at = stream.seek(0, io.SEEK_END), 12
     while at + 8 <= end:
         stream.seek(at)
@@ -42,7 +42,7 @@ def _missing_chunk(stream: Stream, order: str, samples: bytes) -> str:
 
 
 def _missing_page(stream: Stream) -> str:
-    """The last page of an Ogg stream: marked as such, and all there."""
+    """Check the last page of an Ogg stream: marked as last, and complete."""
     end = stream.seek(0, io.SEEK_END)
     stream.seek(max(0, end - 2 * _LARGEST_PAGE))
     tail = stream.read()

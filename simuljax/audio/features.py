@@ -1,4 +1,4 @@
-"""What a model hears: filterbanks, and pitch after them where it is asked for."""
+"""Features of a model: filterbanks, with optional pitch."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,29 +17,29 @@ from simuljax.audio.pitch_track import Pitch
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """The 80 filterbanks of most work on speech translation, or the 83 of Nguyen et al. 2021."""
+    """80 filterbanks, or these with pitch: the 83 dimensions of Nguyen et al. 2021."""
 
     filterbank: Filterbank = field(default_factory=Filterbank)
     pitch: bool = False
 
     @property
     def dims(self) -> int:
-        """Numbers per frame."""
+        """Return the dimensions of a frame."""
         return self.filterbank.bins + (pitch.DIMS if self.pitch else 0)
 
     @property
     def pitch_config(self) -> Pitch:
-        """Pitch in the filterbank's frames."""
+        """Return the pitch settings that match the filterbank's frames."""
         bank = self.filterbank
         return Pitch(rate=bank.rate, frame_ms=bank.frame_ms, shift_ms=bank.shift_ms)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return the settings as JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Features":
-        """The inverse of `to_json`. All fields must be there and no others."""
+        """Build settings from `to_json`'s output. All fields must be there and no others."""
         _same_fields("features", values, cls)
         bank: Mapping[str, Any] = values["filterbank"]
         _same_fields("filterbank", bank, Filterbank)
@@ -53,14 +53,14 @@ class Features:
 
 @struct.dataclass
 class FeatureState:
-    """The streams of both kinds of feature."""
+    """The stream states of both kinds of feature."""
 
     filterbank: FilterbankState
     pitch: PitchState | None
 
 
 def extract(samples: Real[ArrayLike, "*batch N"], config: Features) -> Float[Array, "*batch F D"]:
-    """Features of whole recordings: int16 samples, or float in [-1, 1]."""
+    """Extract features of whole recordings: int16 samples, or float in [-1, 1]."""
     bank = filterbank.filterbank(samples, config.filterbank)
     if not config.pitch:
         return bank
@@ -68,7 +68,7 @@ def extract(samples: Real[ArrayLike, "*batch N"], config: Features) -> Float[Arr
 
 
 def init_stream(config: Features, batch_shape: tuple[int, ...] = ()) -> FeatureState:
-    """The state before the first sample."""
+    """Return the state before the first sample."""
     return FeatureState(
         filterbank=filterbank.init_stream(config.filterbank, batch_shape),
         pitch=pitch.init_stream(config.pitch_config, batch_shape) if config.pitch else None,
@@ -82,7 +82,7 @@ def stream_step(
     *,
     config: Features,
 ) -> tuple[FeatureState, Float[Array, "*batch F D"], Int[Array, "*batch"]]:
-    """State, features and how many of them are real, after C more samples of which `length` are.
+    """Return state, features and their real count, after C more samples of which `length` are real.
 
     F depends on C alone; features beyond the real ones are zeros. Whatever the chunks, the real
     features together are those that `extract` gives for the whole recording.

@@ -1,4 +1,4 @@
-"""Log-mel filterbanks as Kaldi computes them, of a whole recording or as it arrives.
+"""Log-mel filterbanks as Kaldi computes them, for whole recordings and streams.
 
 Per frame x of 25 ms, on the scale of int16, without dither:
 
@@ -26,7 +26,7 @@ FilterbankState = FrameState
 
 @dataclass(frozen=True, kw_only=True)
 class Filterbank:
-    """What decides the value of a filterbank feature; `high_hz` 0 stands for half the rate."""
+    """Filterbank settings; `high_hz` 0 stands for half the rate."""
 
     rate: int = 16_000
     bins: int = 80
@@ -37,7 +37,7 @@ class Filterbank:
     preemphasis: float = 0.97
 
     def __post_init__(self) -> None:
-        """Frames that overlap, and filters within what the rate can hold."""
+        """Check that frames overlap and that filters lie below half the rate."""
         if min(self.rate, self.bins) < 1 or not 0 < self.shift_ms <= self.frame_ms:
             raise ValueError(f"{self}: rate and bins are from 1, and 0 < shift_ms <= frame_ms.")
         if not 0 <= self.low_hz < self.top_hz <= self.rate / 2:
@@ -45,36 +45,36 @@ class Filterbank:
 
     @property
     def top_hz(self) -> float:
-        """The highest frequency of the highest filter."""
+        """Return the highest frequency of the highest filter."""
         return self.high_hz or self.rate / 2
 
     @property
     def framing(self) -> Framing:
-        """Frame and shift in samples."""
+        """Return frame and shift in samples."""
         length, shift = (int(self.rate * ms / 1000) for ms in (self.frame_ms, self.shift_ms))
         return Framing(length=length, shift=shift)
 
     @property
     def fft_size(self) -> int:
-        """The power of two that holds a frame."""
+        """Return the power of two that holds a frame."""
         return 1 << (self.framing.length - 1).bit_length()
 
 
 def frame_count(samples: Count, config: Filterbank) -> Count:
-    """1 + (samples - 400) // 160, never below 0 (with the defaults); of an int or an array."""
+    """Return 1 + (samples - 400) // 160, never below 0 (with the defaults); int or array."""
     return framing.complete_frames(samples, config.framing)
 
 
 def filterbank(
     samples: Real[ArrayLike, "*batch N"], config: Filterbank
 ) -> Float[Array, "*batch F bins"]:
-    """Features of whole recordings: int16 samples, or float in [-1, 1]."""
+    """Extract filterbanks of whole recordings: int16 samples, or float in [-1, 1]."""
     frames = framing.split(framing.to_int16_scale(samples), config.framing)
     return _log_mel(frames, config)
 
 
 def init_stream(config: Filterbank, batch_shape: tuple[int, ...] = ()) -> FilterbankState:
-    """The state before the first sample."""
+    """Return the state before the first sample."""
     return framing.init_frames(config.framing, batch_shape)
 
 
@@ -85,7 +85,7 @@ def stream_step(
     *,
     config: Filterbank,
 ) -> tuple[FilterbankState, Float[Array, "*batch F bins"], Int[Array, "*batch"]]:
-    """State, features and how many of them are real, after C more samples of which `length` are.
+    """Return state, features and their real count, after C more samples of which `length` are real.
 
     F depends on C alone; features beyond the real ones are zeros. Whatever the chunks, the real
     features together are those of the whole recording.
@@ -106,7 +106,7 @@ def _log_mel(frames: jax.Array, config: Filterbank) -> jax.Array:
 
 
 def _emphasised(x: jax.Array, factor: np.float32) -> jax.Array:
-    """No DC, then pre-emphasis, with the mean taken out once and last.
+    """Remove DC, then apply pre-emphasis, with the mean subtracted once and last.
 
     Removing it first reads better, but compilers compute it once for x[i] and once for x[i-1], and
     round the two differently: up to .04 in the lowest bins of a recording with a large offset.
@@ -118,13 +118,13 @@ def _emphasised(x: jax.Array, factor: np.float32) -> jax.Array:
 
 
 def povey_window(length: int) -> Float[np.ndarray, " length"]:
-    """A Hann window to the power of .85, which does not fall to zero quite so fast."""
+    """Return a Hann window to the power of .85."""
     phase = 2 * np.pi * np.arange(length) / (length - 1)
     return ((0.5 - 0.5 * np.cos(phase)) ** 0.85).astype(np.float32)
 
 
 def mel_weights(config: Filterbank) -> Float[np.ndarray, "bins K"]:
-    """Triangles whose corners are equally spaced in mel(f) = 1127 log(1 + f / 700)."""
+    """Return triangles whose corners are equally spaced in mel(f) = 1127 log(1 + f / 700)."""
     corners = np.linspace(_mel(config.low_hz), _mel(config.top_hz), config.bins + 2)
     left, centre, right = (corners[k : k + config.bins, None] for k in range(3))
     points = _mel(np.arange(config.fft_size // 2) * (config.rate / config.fft_size))

@@ -1,4 +1,4 @@
-"""Overlapping frames of samples, all at once or as the samples arrive.
+"""Overlapping frames of samples, for whole recordings and streams.
 
 Frame f holds the samples [f * shift, f * shift + length); one that would run past the end does not
 exist. `history` zeros before the first sample let a frame look further back than the recording
@@ -29,33 +29,33 @@ class Framing:
 
     @property
     def pending(self) -> int:
-        """The most samples that can wait for the rest of their frame."""
+        """Return the most samples that can wait for the rest of their frame."""
         return max(self.length, self.shift) - 1
 
 
 @struct.dataclass
 class FrameState:
-    """Samples heard that later frames need, at the start of a buffer of fixed size."""
+    """Past samples that later frames need, at the start of a buffer of fixed size."""
 
     pending: jax.Array  # [..., framing.pending] float32
     count: jax.Array  # [...] int32: how many of them are real
 
 
 def complete_frames(samples: Count, framing: Framing) -> Count:
-    """How many frames these many samples fill (the history not counted in)."""
+    """Count the frames that these samples fill (history not included)."""
     count = 1 + (samples + framing.history - framing.length) // framing.shift
     return max(0, count) if isinstance(count, int) else jnp.maximum(count, 0)  # pyright: ignore[reportReturnType]
 
 
 def to_int16_scale(samples: Real[ArrayLike, "*batch N"]) -> Float[Array, "*batch N"]:
-    """float32 on the scale of int16, whichever of the two scales it comes on."""
+    """Return float32 on the scale of int16, from either scale."""
     samples = jnp.asarray(samples)
     scale = 32768 if jnp.issubdtype(samples.dtype, jnp.floating) else 1
     return samples.astype(jnp.float32) * scale
 
 
 def split(samples: Float[Array, "*batch N"], framing: Framing) -> Float[Array, "*batch F length"]:
-    """Every frame of a whole recording.
+    """Return every frame of a whole recording.
 
     Put together from pieces as long as the greatest common divisor of length and shift: slices,
     where a gather would be slow.
@@ -65,7 +65,7 @@ def split(samples: Float[Array, "*batch N"], framing: Framing) -> Float[Array, "
 
 
 def init_frames(framing: Framing, batch_shape: tuple[int, ...] = ()) -> FrameState:
-    """Nothing heard yet but the history."""
+    """Return the state with nothing but the history."""
     return FrameState(
         pending=jnp.zeros((*batch_shape, framing.pending)),
         count=jnp.full(batch_shape, framing.history, jnp.int32),
@@ -78,7 +78,7 @@ def frames_step(
     length: Int[ArrayLike, "*batch"] | None,
     framing: Framing,
 ) -> tuple[FrameState, Float[Array, "*batch F length"], Int[Array, "*batch"]]:
-    """The frames that the first `length` of these samples complete, and how many are real."""
+    """Return the frames that the first `length` of these samples complete, and their real count."""
     samples = to_int16_scale(samples)
     length = _checked(length, samples.shape, state)
     position = jnp.arange(framing.pending + samples.shape[-1])
@@ -108,7 +108,7 @@ def _split(samples: jax.Array, framing: Framing) -> jax.Array:
 
 
 def _shifted(x: jax.Array, index: jax.Array) -> jax.Array:
-    """x at the indices along its last axis; those outside are never looked at."""
+    """Return x at the indices along its last axis; indices outside are never read."""
     return jnp.take_along_axis(x, jnp.clip(index, 0, x.shape[-1] - 1), axis=-1)
 
 
@@ -117,7 +117,7 @@ def _padded(x: jax.Array, size: int) -> jax.Array:
 
 
 def _checked(length, shape: tuple[int, ...], state: FrameState) -> jax.Array:
-    """Lengths for every stream: within the chunk, where that is known."""
+    """Check lengths of every stream against the chunk, where they are known."""
     if shape[:-1] != state.count.shape:
         raise ValueError(f"samples has shape {shape}; the state is of {state.count.shape} streams.")
     if shape[-1] < 1:

@@ -1,4 +1,4 @@
-"""The three pitch features that follow 80 filterbanks in 83 dimensions, without look-ahead.
+"""Three causal pitch features that follow 80 filterbanks in 83 dimensions.
 
     voicing   2 ((1.0001 - n)^.15 - 1)           n the correlation at the pitch's lag: about 0 for
                                                  noise, towards -1.5 for a clear tone
@@ -36,7 +36,7 @@ _SLOPE = (-0.2, -0.1, 0.0, 0.1, 0.2)  # least squares over five frames
 
 @struct.dataclass
 class PitchState:
-    """Samples that wait for their frame, the track, and the stretch whose mean is subtracted."""
+    """Samples that wait for their frame, the track, and the window whose mean is subtracted."""
 
     frames: FrameState
     track: TrackState
@@ -45,7 +45,7 @@ class PitchState:
 
 
 def pitch(samples: Real[ArrayLike, "*batch N"], config: Pitch) -> Float[Array, "*batch F 3"]:
-    """Voicing, pitch and delta of whole recordings, as many frames as the filterbank has."""
+    """Return voicing, pitch and delta of whole recordings, one per filterbank frame."""
     samples = framing.to_int16_scale(samples)
     state = init_stream(config, samples.shape[:-1])
     frames = framing.split(samples, config.framing)
@@ -53,7 +53,7 @@ def pitch(samples: Real[ArrayLike, "*batch N"], config: Pitch) -> Float[Array, "
 
 
 def track(samples: Real[ArrayLike, "*batch N"], config: Pitch) -> Track:
-    """The pitch itself, and how well it fits."""
+    """Return the pitch, and how well it fits."""
     samples = framing.to_int16_scale(samples)
     frames = framing.split(samples, config.framing)
     count = jnp.full(samples.shape[:-1], frames.shape[-2])
@@ -61,14 +61,14 @@ def track(samples: Real[ArrayLike, "*batch N"], config: Pitch) -> Track:
 
 
 def voicing_probability(correlation: Float[Array, "*any"]) -> Float[Array, "*any"]:
-    """Ghahremani et al.'s fit of how likely a frame is voiced, given its correlation."""
+    """Return the probability that a frame is voiced, by Ghahremani et al.'s fit."""
     n = jnp.abs(correlation)
     odds = -5.2 + 5.4 * jnp.exp(7.5 * (n - 1)) + 4.8 * n - 2 * jnp.exp(-10 * n)
     return jax.nn.sigmoid(odds + 4.2 * jnp.exp(20 * (n - 1)))
 
 
 def init_stream(config: Pitch, batch_shape: tuple[int, ...] = ()) -> PitchState:
-    """The state before the first sample."""
+    """Return the state before the first sample."""
     past = jnp.zeros((*batch_shape, _mean_frames(config) - 1))
     return PitchState(
         frames=framing.init_frames(config.framing, batch_shape),
@@ -85,7 +85,7 @@ def stream_step(
     *,
     config: Pitch,
 ) -> tuple[PitchState, Float[Array, "*batch F 3"], Int[Array, "*batch"]]:
-    """State, features and how many of them are real, as the filterbank's `stream_step`."""
+    """Return state, features and their real count, as the filterbank's `stream_step`."""
     waiting, frames, count = framing.frames_step(state.frames, samples, length, config.framing)
     state, features = _features(dataclasses.replace(state, frames=waiting), frames, count, config)
     real = jnp.arange(frames.shape[-2]) < count[..., None]
@@ -95,7 +95,7 @@ def stream_step(
 def _features(
     state: PitchState, frames: jax.Array, count: jax.Array, config: Pitch
 ) -> tuple[PitchState, jax.Array]:
-    """The same for a whole recording and for a chunk."""
+    """Compute the features of a whole recording or of a chunk."""
     first = (state.track.seen == 0)[..., None]
     tracked, found = track_step(state.track, frames, count, config)
     past = jnp.where(first, found.log_hz[..., :1], state.log_hz) if frames.size else state.log_hz
@@ -116,7 +116,7 @@ def _features(
 
 
 def _trailing_sum(x: jax.Array, config: Pitch) -> jax.Array:
-    """Sums over the last W values, each from scratch: differences of running sums would drift."""
+    """Sum the last W values, each time from scratch: differences of running sums would drift."""
     window = (1,) * (x.ndim - 1) + (_mean_frames(config),)
     return jax.lax.reduce_window(x, 0.0, jax.lax.add, window, (1,) * x.ndim, "valid")
 

@@ -1,4 +1,4 @@
-"""The pitch of every frame by normalised cross-correlation, from what has been heard so far.
+"""The pitch of every frame by normalised cross-correlation, from past samples only.
 
 The correlation of frame f at lag l compares its last 25 ms, v, with those l earlier, v_l:
 
@@ -37,7 +37,7 @@ _HIGHEST = jax.lax.Precision.HIGHEST
 
 @dataclass(frozen=True, kw_only=True)
 class Pitch:
-    """Which pitches are looked for, in frames that are the filterbank's own."""
+    """The range of pitches, in the filterbank's frames."""
 
     rate: int = 16_000
     frame_ms: float = 25.0
@@ -48,7 +48,7 @@ class Pitch:
     mean_s: float = 1.5  # the stretch whose mean is subtracted
 
     def __post_init__(self) -> None:
-        """Whole factors of decimation only; lags that the low rate can tell apart."""
+        """Check that decimation factors are whole and lags are distinct at the low rate."""
         if self.rate % _LOW_RATE:
             raise ValueError(f"rate is {self.rate}; pitch needs a multiple of {_LOW_RATE}.")
         if not _LOW_RATE / 200 <= self.low_hz < self.high_hz <= _LOW_RATE / 8:
@@ -56,24 +56,24 @@ class Pitch:
 
     @cached_property
     def log_lags(self) -> Float[np.ndarray, " S"]:
-        """The lags that are told apart, as logarithms of seconds."""
+        """Return the fine lags, as logarithms of seconds."""
         count = int(np.log(self.high_hz / self.low_hz) / _STEP) + 1
         return -np.log(self.high_hz) + _STEP * np.arange(count)
 
     @property
     def whole_lags(self) -> range:
-        """The lags that are computed, in samples at the low rate."""
+        """Return the whole lags that are computed, in samples at the low rate."""
         shortest, longest = _LOW_RATE / self.high_hz, _LOW_RATE / self.low_hz
         return range(int(shortest) - _MARGIN, int(np.ceil(longest)) + _MARGIN + 1)
 
     @property
     def window(self) -> int:
-        """What is compared, in samples at the low rate."""
+        """Return the size of the correlation window, in samples at the low rate."""
         return int(_LOW_RATE * self.frame_ms / 1000)
 
     @property
     def framing(self) -> Framing:
-        """As the filterbank's, and as far back as the longest lag and the filter reach."""
+        """Return the filterbank's framing, with history for the longest lag and the filter."""
         length, shift = (int(self.rate * ms / 1000) for ms in (self.frame_ms, self.shift_ms))
         low, size = self.window + self.whole_lags[-1], int(np.gcd(length, shift))
         needed = (low - 1) * (self.rate // _LOW_RATE) + len(_low_pass(self.rate))
@@ -83,7 +83,7 @@ class Pitch:
 
 @struct.dataclass
 class TrackState:
-    """The best paths so far, and the energy that has passed."""
+    """The best paths so far, and the energy so far."""
 
     scores: jax.Array  # [..., S] of the best path that ends in each lag, the best of all 0
     energy: jax.Array  # [...] summed over the frames seen
@@ -92,14 +92,14 @@ class TrackState:
 
 @struct.dataclass
 class Track:
-    """One pitch for every frame, voiced or not, and how well it fits."""
+    """One pitch per frame, voiced or not, and how well it fits."""
 
     log_hz: jax.Array  # [..., F]
     correlation: jax.Array  # [..., F] in [-1, 1], without ballast
 
 
 def init_track(config: Pitch, batch_shape: tuple[int, ...] = ()) -> TrackState:
-    """Every lag is as good as another."""
+    """Return a state in which all lags are equal."""
     return TrackState(
         scores=jnp.zeros((*batch_shape, len(config.log_lags))),
         energy=jnp.zeros(batch_shape),
@@ -113,7 +113,7 @@ def track_step(
     count: Int[Array, "*batch"],
     config: Pitch,
 ) -> tuple[TrackState, Track]:
-    """The pitch of more frames, of which the first `count` are real and move the state."""
+    """Return the pitch of more frames, of which the first `count` are real and update the state."""
     real = jnp.arange(frames.shape[-2]) < count[..., None]
     products, energies, own = _correlations(frames, config)
     energy = state.energy[..., None] + jnp.cumsum(jnp.where(real, own, 0), -1)
@@ -129,7 +129,7 @@ def track_step(
 
 
 def _correlations(frames: jax.Array, config: Pitch) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """v . v_l and |v_l|^2 for each whole lag [..., F, lags], and |v|^2 [..., F]."""
+    """Return v . v_l and |v_l|^2 for each whole lag [..., F, lags], and |v|^2 [..., F]."""
     low = jnp.matmul(frames, _decimation(config), precision=_HIGHEST)
     low = low - low.mean(-1, keepdims=True)
     window, lags = low[..., -config.window :], np.array(config.whole_lags)
@@ -149,7 +149,7 @@ def _correlations(frames: jax.Array, config: Pitch) -> tuple[jax.Array, jax.Arra
 def _at_lags(
     products: jax.Array, squares: jax.Array, ballast: jax.Array, config: Pitch
 ) -> jax.Array:
-    """The correlation at the fine lags [..., F, S]."""
+    """Interpolate the correlation at the fine lags [..., F, S]."""
     whole = products * jax.lax.rsqrt(squares + jnp.square(ballast)[..., None])
     return jnp.matmul(whole, _interpolation(config), precision=_HIGHEST)
 
@@ -157,7 +157,7 @@ def _at_lags(
 def _follow(
     scores: jax.Array, correlation: jax.Array, real: jax.Array, config: Pitch
 ) -> tuple[jax.Array, jax.Array]:
-    """The forward half of Viterbi's algorithm: final scores, and the best lag at every frame."""
+    """Run Viterbi's forward pass: final scores, and the best lag at every frame."""
     lags = config.log_lags
     cost = np.square(lags[:, None] - lags) * config.penalty
     local = correlation * (1 - 10 * np.exp(lags))
@@ -174,7 +174,7 @@ def _follow(
 
 
 def _log_hz(correlation: jax.Array, best: jax.Array, config: Pitch) -> jax.Array:
-    """Between the lags: the top of the parabola through the best one and its neighbours."""
+    """Refine the lag by the maximum of the parabola through the best lag and its neighbours."""
     inner = jnp.clip(best, 1, len(config.log_lags) - 2)
     near = [
         jnp.take_along_axis(correlation, (inner + k)[..., None], -1)[..., 0] for k in (-1, 0, 1)
@@ -186,7 +186,7 @@ def _log_hz(correlation: jax.Array, best: jax.Array, config: Pitch) -> jax.Array
 
 
 def _low_pass(rate: int) -> Float[np.ndarray, " taps"]:
-    """A sinc in a Hann window, of sum 1."""
+    """Return a sinc in a Hann window, of sum 1."""
     half = round(_CROSSINGS * rate / (2 * _CUTOFF_HZ))
     position = np.arange(-half + 1, half)
     taps = np.sinc(2 * _CUTOFF_HZ * position / rate) * (1 + np.cos(np.pi * position / half))
@@ -194,7 +194,7 @@ def _low_pass(rate: int) -> Float[np.ndarray, " taps"]:
 
 
 def _decimation(config: Pitch) -> Float[np.ndarray, "L D"]:
-    """Low-pass and decimate as one matrix; the last output rests on the last sample."""
+    """Return low-pass and decimation as one matrix; the last output uses the last sample."""
     taps, factor = _low_pass(config.rate), config.rate // _LOW_RATE
     length, outputs = config.framing.length, config.window + config.whole_lags[-1]
     matrix = np.zeros((length, outputs), np.float32)
@@ -205,7 +205,7 @@ def _decimation(config: Pitch) -> Float[np.ndarray, "L D"]:
 
 
 def _interpolation(config: Pitch) -> Float[np.ndarray, "lags S"]:
-    """From whole to fine lags, by a sinc in a Hann window."""
+    """Return the interpolation from whole to fine lags, by a sinc in a Hann window."""
     distance = _LOW_RATE * np.exp(config.log_lags) - np.array(config.whole_lags)[:, None]
     window = np.where(np.abs(distance) < _MARGIN, 1 + np.cos(np.pi * distance / _MARGIN), 0) / 2
     return (np.sinc(distance) * window).astype(np.float32)

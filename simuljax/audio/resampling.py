@@ -1,4 +1,4 @@
-"""Another rate: of a whole recording, and of sound that is still coming.
+"""Resampling of whole recordings and of streams.
 
 A polyphase low-pass filter at the exact ratio of the rates. A sample of the output depends on a
 few samples of the input around it, so a stream needs those alone; what comes out of it is what
@@ -13,7 +13,7 @@ from scipy import signal
 
 
 def resample(samples: Float[np.ndarray, " N"], source: int, rate: int) -> Float[np.ndarray, " M"]:
-    """A whole recording."""
+    """Resample a whole recording."""
     if source == rate:
         return samples
     common = math.gcd(source, rate)
@@ -21,7 +21,7 @@ def resample(samples: Float[np.ndarray, " N"], source: int, rate: int) -> Float[
 
 
 class Resampler:
-    """Sound as it comes: `push` gives what is certain of the output, `finish` the rest."""
+    """A resampling stream: `push` returns the output that is final, `finish` the rest."""
 
     def __init__(self, source: int, rate: int):
         self.source, self.rate = source, rate
@@ -33,16 +33,16 @@ class Resampler:
         self.given = 0  # samples of the output that `held` would give again
 
     def push(self, samples: Float[np.ndarray, " N"]) -> Float[np.ndarray, " M"]:
-        """Those samples that nothing to come can change."""
+        """Return the samples that no later input can change."""
         self.held = np.concatenate([self.held, samples])
         return self._give(len(self.held) - self.reach)
 
     def finish(self) -> Float[np.ndarray, " M"]:
-        """The rest; nothing comes after it."""
+        """Return the remaining samples."""
         return self._give(len(self.held))
 
     def _give(self, known: int) -> Float[np.ndarray, " M"]:
-        """The output up to `known` samples of `held`, without what was given before."""
+        """Return the output up to `known` samples of `held`, without earlier output."""
         end = max(-(-known * self.up // self.down), self.given)
         out = resample(self.held, self.source, self.rate)[self.given : end]
         # Whole periods of the filter, of which the output needs nothing any more, are forgotten.

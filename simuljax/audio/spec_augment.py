@@ -1,4 +1,4 @@
-"""SpecAugment (Park et al. 2019): stripes of time and of frequency are blotted out.
+"""SpecAugment (Park et al. 2019): random masks over time and frequency.
 
 Per example of n real frames and D dimensions, for each mask:
 
@@ -18,7 +18,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, UInt32
 
 @dataclass(frozen=True, kw_only=True)
 class SpecAugment:
-    """How many masks of each kind, and how wide they may be."""
+    """Number and width of the masks."""
 
     frequency_masks: int = 2
     frequency_width: int = 27  # F
@@ -28,7 +28,7 @@ class SpecAugment:
     fill: Literal["mean", "zero"] = "mean"  # of each dimension over the example; or 0
 
     def __post_init__(self) -> None:
-        """Refuses what would silently mask nothing, or everything."""
+        """Refuse settings that would silently mask nothing, or everything."""
         counts = (
             self.frequency_masks, self.frequency_width, self.time_masks, self.time_width
         )  # fmt: skip
@@ -48,7 +48,7 @@ def spec_augment(
     lengths: Int[ArrayLike, " B"],
     config: SpecAugment = LIBRISPEECH_DOUBLE,
 ) -> Float[Array, "B F D"]:
-    """Features with masks that differ from example to example; padding stays as it is.
+    """Mask features differently in each example; padding stays as it is.
 
     An example's masks depend on the key, its place in the batch and its length: neither on what
     else is in the batch nor on how far it is padded.
@@ -73,7 +73,7 @@ def _augment(key: jax.Array, features: jax.Array, length: jax.Array, config: Spe
 def _stripes(
     draws: Float[Array, "masks 2"], widest: jax.Array, length: jax.Array, size: int
 ) -> Bool[Array, " size"]:
-    """True inside any of the stripes, all of which lie before `length`."""
+    """Return True inside any of the masks, all of which lie before `length`."""
     width = _up_to(widest, draws[:, 0])
     start = _up_to(length - width, draws[:, 1])
     position = jnp.arange(size)[:, None]
@@ -81,7 +81,7 @@ def _stripes(
 
 
 def _up_to(most: jax.Array, draws: Float[Array, " masks"]) -> Float[Array, " masks"]:
-    """Whole numbers from 0 to `most`, which is reached too, out of draws from [0, 1)."""
+    """Map draws from [0, 1) to integers from 0 to `most`, inclusive."""
     return jnp.minimum(jnp.floor(draws * (most + 1)), most)
 
 

@@ -1,4 +1,4 @@
-"""Mean and variance over a training set, kept in one file with the features they are of.
+"""Mean and variance of features over a training set, stored with the feature settings.
 
 Features at decoding that differ from those at training (another normalisation, another filterbank)
 do not fail: they translate badly. So the configuration and the statistics travel together, as
@@ -25,12 +25,12 @@ _CONSTANT = 1e-5  # a dimension that varies less, for its size, does not vary: i
 
 
 class FeatureError(SimuljaxError):
-    """A file of statistics that cannot be used, or not for these features."""
+    """A statistics file that cannot be used, or not for these features."""
 
 
 @struct.dataclass
 class Statistics:
-    """Of every dimension over all frames of a training set."""
+    """Mean and standard deviation of every dimension over a training set."""
 
     mean: jax.Array | np.ndarray  # [D] float32
     std: jax.Array | np.ndarray  # [D] float32, 1 for a dimension that does not vary
@@ -39,7 +39,7 @@ class Statistics:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureRecord:
-    """What a model was trained on."""
+    """The features that a model was trained on."""
 
     features: Features
     statistics: Statistics
@@ -47,7 +47,7 @@ class FeatureRecord:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moments:
-    """Sums in float64 over frames, to be added to and merged in any order, on any worker."""
+    """Sums in float64 over frames; add and merge them in any order, on any worker."""
 
     count: int
     total: Float[np.ndarray, " D"]
@@ -55,11 +55,11 @@ class Moments:
 
     @classmethod
     def empty(cls, dims: int) -> "Moments":
-        """Of no frame."""
+        """Return the sums over no frames."""
         return cls(count=0, total=np.zeros(dims), squares=np.zeros(dims))
 
     def add(self, features: Float[ArrayLike, "*frames D"]) -> "Moments":
-        """With these frames, all of which must be real: cut padding off first."""
+        """Add these frames, all of which must be real: cut padding off first."""
         values = np.asarray(features, np.float64)
         if values.shape[-1:] != self.total.shape:
             raise ValueError(f"features has shape {values.shape}; needs [..., {len(self.total)}].")
@@ -70,7 +70,7 @@ class Moments:
         return self.merge(more)
 
     def merge(self, other: "Moments") -> "Moments":
-        """Both together."""
+        """Return the sums of both."""
         if other.total.shape != self.total.shape:
             raise ValueError(f"{len(other.total)} dimensions do not go with {len(self.total)}.")
         return Moments(
@@ -80,7 +80,7 @@ class Moments:
         )
 
     def statistics(self) -> Statistics:
-        """Mean and standard deviation; 1 for a dimension that does not vary."""
+        """Return mean and standard deviation; 1 for a dimension that does not vary."""
         if self.count == 0:
             raise ValueError("there are no frames to take statistics of.")
         mean = self.total / self.count
@@ -94,7 +94,7 @@ class Moments:
 def normalise(
     features: Float[ArrayLike, "*batch D"], statistics: Statistics
 ) -> Float[Array, "*batch D"]:
-    """Each dimension with mean 0 and variance 1 over the training set. Padding changes too."""
+    """Scale each dimension to mean 0 and variance 1 over the training set. Padding changes too."""
     features = jnp.asarray(features)
     if features.shape[-1:] != statistics.mean.shape:
         raise ValueError(
@@ -107,12 +107,12 @@ def normalise(
 def features_of(
     samples: Real[ArrayLike, "*batch N"], features: Features, statistics: Statistics
 ) -> Float[Array, "*batch F D"]:
-    """What a model hears of whole recordings: the one way from samples to its input."""
+    """Extract and normalise features of whole recordings: the one way from samples to a model."""
     return normalise(extract(samples, features), statistics)
 
 
 def save_features(path: str | Path, record: FeatureRecord) -> None:
-    """Writes the file whole or not at all: a run that dies leaves no half of it behind."""
+    """Write the file atomically."""
     path, statistics = Path(path), record.statistics
     if np.shape(statistics.mean) != (record.features.dims,):
         raise FeatureError(
@@ -133,7 +133,7 @@ def save_features(path: str | Path, record: FeatureRecord) -> None:
 
 
 def load_features(path: str | Path) -> FeatureRecord:
-    """The record in the file."""
+    """Read the record from the file."""
     try:
         values = json.loads(Path(path).read_text())
         record = FeatureRecord(

@@ -1,4 +1,4 @@
-"""From a file, or from what a user holds, to 16-bit mono samples at one rate.
+"""From an audio file or an array to 16-bit mono samples at one rate.
 
 A corpus of a thousand talks has a few files that are not what they should be. Each is refused with
 a reason out of `REASONS`, so that the reasons can be counted, and a detail of what was found.
@@ -73,7 +73,7 @@ def read_audio(
     duration_s: float | None = None,
     rate: int = RATE,
 ) -> Recording:
-    """The stretch of a file from `offset_s`, channels averaged, at `rate`; or an `AudioError`.
+    """Read a file from `offset_s`, average its channels, resample to `rate`; or raise `AudioError`.
 
     Only the stretch is decoded, by seeking (Opus decodes the first 80 ms after a seek not bit for
     bit as in one pass). A stretch that ends up to 0.1 s after the file does is shortened. Silence
@@ -93,31 +93,31 @@ def read_audio(
 
 
 def as_int16(samples: Real[np.ndarray, "..."], rate: int) -> Int16[np.ndarray, " N"]:
-    """Samples that a user holds, at `rate`: int16, or float in [-1, 1]; mono. At 16 kHz after."""
+    """Convert mono samples at `rate`, int16 or float in [-1, 1], to int16 at 16 kHz."""
     return _to_int16(resample(_checked(samples, rate), rate, RATE))
 
 
 class Incoming:
-    """Samples that come to a user bit by bit, at `rate`; in all the same as with `as_int16`."""
+    """Mono samples that arrive in pieces at `rate`; in all the same as `as_int16`."""
 
     def __init__(self, rate: int = RATE):
         _check_rate(rate)
         self.resampler = Resampler(rate, RATE)
 
     def push(self, samples: Real[np.ndarray, "..."]) -> Int16[np.ndarray, " N"]:
-        """What is certain of them at 16 kHz."""
+        """Return the samples at 16 kHz that are final."""
         samples = np.asarray(samples)
         if samples.dtype == np.int16 and samples.ndim == 1 and self.resampler.source == RATE:
             return samples.copy()
         return _to_int16(self.resampler.push(_checked(samples, self.resampler.source)))
 
     def finish(self) -> Int16[np.ndarray, " N"]:
-        """The rest."""
+        """Return the remaining samples."""
         return _to_int16(self.resampler.finish())
 
 
 def _checked(samples: Real[np.ndarray, "..."], rate: int) -> Float[np.ndarray, " N"]:
-    """Mono samples as float in [-1, 1], or an error that says what they are."""
+    """Return mono samples as float in [-1, 1], or raise an error that describes them."""
     samples = np.asarray(samples)
     if samples.ndim != 1:
         raise AudioError("not samples", f"shape {samples.shape}; give one channel, [N].")
@@ -137,7 +137,7 @@ def _check_rate(rate: int) -> None:
 
 
 def _binary(file: str | Path | Readable, name: str) -> Stream:
-    """A seekable stream of bytes. An open file, perhaps a member of an archive, is read whole."""
+    """Return a seekable byte stream. An open file, perhaps in an archive, is read whole."""
     if isinstance(file, str | Path):
         try:
             return open(file, "rb")
@@ -151,7 +151,7 @@ def _binary(file: str | Path | Readable, name: str) -> Stream:
 
 @contextlib.contextmanager
 def _decoder(stream: Stream, name: str) -> Iterator[soundfile.SoundFile]:
-    """The decoder for what the bytes are, which must be what the suffix says they are."""
+    """Return the decoder for these bytes, which must match the suffix."""
     suffix = Path(name).suffix.lower()
     try:
         sound = soundfile.SoundFile(stream)
@@ -172,7 +172,7 @@ def _decoder(stream: Stream, name: str) -> Iterator[soundfile.SoundFile]:
 def _stretch(
     sound: soundfile.SoundFile, name: str, offset_s: float, duration_s: float | None
 ) -> tuple[int, int]:
-    """First frame and number of frames; those that are asked for must be there."""
+    """Return first frame and number of frames, which must be in the file."""
     if sound.frames >= 2**62:  # the decoder's way to say that it does not know
         detail = f"{name} does not say how long it is; write it again, for example as WAV."
         raise AudioError("corrupt audio", detail)
@@ -193,7 +193,7 @@ def _stretch(
 def _decode(
     sound: soundfile.SoundFile, name: str, start: int, count: int
 ) -> Float[np.ndarray, "N channels"]:
-    """float32 holds 16 and 24 bit samples exactly."""
+    """Decode to float32, which holds 16 and 24 bit samples exactly."""
     try:
         sound.seek(start)
         samples = sound.read(count, dtype="float32", always_2d=True)

@@ -49,10 +49,10 @@ class Lattice:
 
 
 class Predictor(Stack):
-    """Causal layers; all targets at once, or some more of them."""
+    """Causal layers, over all targets or step by step."""
 
     def step(self, x: jax.Array, past: Past, count: jax.Array) -> tuple[jax.Array, Past]:
-        """T more targets [B, T, D] after the first `count` [B] of the past, which is not changed.
+        """Run T more targets [B, T, D] after the first `count` [B] of the unchanged past.
 
         Gives their keys and values too; those of the layers have an axis of their own, the first.
         """
@@ -81,12 +81,12 @@ class TransducerDecoder(nn.Module):
     def __call__(
         self, prefix: jax.Array, sources: Sequence[Source], *, train: bool
     ) -> list[Decoded]:
-        """With all of the source in sight, as an offline model: for cross-entropy."""
+        """Decode with the whole source visible, as an offline model: for cross-entropy."""
         x = self._predict_all(prefix, train=train)
         return [self._with_everything(x, source, train=train) for source in sources]
 
     def lattice(self, targets: jax.Array, source: Source, *, train: bool) -> Lattice:
-        """Scores of the targets [B, U] and of the blank, group by group."""
+        """Return scores of the targets [B, U] and of the blank, group by group."""
         x = self._predict_all(
             jnp.pad(targets, [(0, 0), (1, 0)], constant_values=BLANK), train=train
         )
@@ -108,7 +108,7 @@ class TransducerDecoder(nn.Module):
         return Lattice(blank=blank, label=label, groups=points.count)
 
     def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
-        """States [B, K, D] projected by every layer of the joiner, layers first."""
+        """Project states [B, K, D] by every joiner layer, layers first."""
         del keys  # of decisions, which are the joiner's own
 
         def body(layer: JoinerLayer, _: None, __: None) -> tuple[None, Memory]:
@@ -117,7 +117,7 @@ class TransducerDecoder(nn.Module):
         return scan_layers(self.joiner, self.config.joiner_layers, body, None)[1]
 
     def predict(self, tokens: jax.Array, position: jax.Array, past: Past) -> tuple[jax.Array, Past]:
-        """What the predictor makes of tokens [B, T] from `position` [B] on; keys and values."""
+        """Run the predictor on tokens [B, T] from `position` [B] on; return keys and values too."""
         target = position[:, None] + jnp.arange(tokens.shape[1])
         x = self.embedding(tokens)
         x = x * x.shape[-1] ** 0.5 + sinusoids(target, x.shape[-1]).astype(x.dtype)
@@ -126,7 +126,7 @@ class TransducerDecoder(nn.Module):
     def join(
         self, x: jax.Array, memory: Memory, reach: jax.Array, *, train: bool = False
     ) -> jax.Array:
-        """Logits [B, T, V] for predictions [B, T, D] with the first `reach` [B] states in sight."""
+        """Return logits [B, T, V] for predictions [B, T, D], with `reach` [B] states visible."""
 
         def body(layer: JoinerLayer, x: jax.Array, memory: Memory) -> tuple[jax.Array, None]:
             return layer(x, memory, reach, train=train), None
@@ -137,7 +137,7 @@ class TransducerDecoder(nn.Module):
     def attempt(
         self, tokens: jax.Array, position: jax.Array, state: LayerState, heard: Heard, rule: Rule
     ) -> Attempt:
-        """T more targets as an offline model writes them: what is heard is all, and no blank."""
+        """Decode T more targets as an offline model: all received states visible, no blank."""
         if rule.asks_for_weights:
             raise ValueError("the policy looks at attention, of which a CAAT's joiner tells none")
         x, added = self.predict(tokens, position, state.past)
@@ -170,7 +170,7 @@ class TransducerDecoder(nn.Module):
 
 
 def pick(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Log-probabilities of the blank [B, U + 1] and the targets [B, U], by logits [B, U + 1, V]."""
+    """Return log-probabilities of blank [B, U + 1] and targets [B, U] from logits [B, U + 1, V]."""
     logits = logits.astype(jnp.float32)
     normaliser = jax.nn.logsumexp(logits, axis=-1)
     label = jnp.take_along_axis(logits[:, :-1], targets[..., None], axis=-1)[..., 0]

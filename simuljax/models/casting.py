@@ -1,4 +1,4 @@
-"""Parameters in the type that they are computed with, once rather than at every step.
+"""Cast parameters to the compute dtype once instead of at every step.
 
 Training keeps float32; a layer of a bfloat16 model casts its weights whenever it is called. For
 decoding, where reading the weights is most of the work, the cast is done beforehand. Results are
@@ -14,7 +14,7 @@ FLOAT32 = ("trigger",)  # layers that compute in float32
 
 
 def cast_weights(params: Mapping[str, Any], dtype: str) -> dict[str, Any]:
-    """The parameters with weights and biases of linear layers, and embeddings, in `dtype`."""
+    """Cast weights and biases of linear layers, and embeddings, to `dtype`."""
     weights = ("kernel", "embedding", *(["bias"] if "kernel" in params else []))
 
     def cast(name: str, part: Any) -> Any:
@@ -26,5 +26,5 @@ def cast_weights(params: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 
 
 def weight_bytes(params: Any) -> int:
-    """The memory of parameters."""
+    """Return the memory of parameters in bytes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))

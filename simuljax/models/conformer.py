@@ -34,7 +34,7 @@ class ConformerStack(nn.Module):
 
 
 class ConformerEncoder(nn.Module):
-    """Convolutions, then layers of its own; layers shared with the text encoder are given.
+    """Convolutions, then Conformer layers; layers shared with the text encoder are passed in.
 
     A Conformer layer ends with a normalisation, so that only shared layers need another. Its batch
     normalisation has running statistics: see `simuljax.nn.batch_norm`.

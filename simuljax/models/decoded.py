@@ -1,4 +1,4 @@
-"""What every kind of decoder gives: a struct for a whole pass, and one for a step."""
+"""Decoder outputs: a struct for a whole pass, and one for a step."""
 
 import flax.struct
 import jax
@@ -9,7 +9,7 @@ from simuljax.nn.transformer import LayerStep
 
 @flax.struct.dataclass
 class Decoded:
-    """What the decoder says of every target position, and where each layer read for it."""
+    """Logits of every target position, and the alignment of each layer."""
 
     logits: jax.Array  # [B, T, V]
     reading: Reading  # a leading axis over layers
@@ -17,7 +17,7 @@ class Decoded:
 
 @flax.struct.dataclass
 class Attempt:
-    """What the decoder would write after T more targets, and what has to be kept if it does."""
+    """The output of T more targets, and the state to keep if they are written."""
 
     logits: jax.Array  # [B, T, V]
     layers: LayerStep  # a leading axis over layers

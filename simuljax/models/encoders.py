@@ -1,4 +1,4 @@
-"""Speech and text encoders, and the layers that they may have in common."""
+"""Speech and text encoders, and the layers they share."""
 
 import flax.linen as nn
 import flax.struct
@@ -52,7 +52,7 @@ class Stack(nn.Module):
     def chunked(
         self, x: jax.Array, left: Left, view: ChunkView, chunking: Chunking, *, train: bool
     ) -> tuple[jax.Array, Left]:
-        """The same layers over chunks [B, n, chunk + right, D], given what stands left of them."""
+        """Run the same layers over chunks [B, n, chunk + right, D], given their left context."""
         if self.layers == 0:
             return x, left
 
@@ -66,7 +66,7 @@ class Stack(nn.Module):
 
 
 class SpeechEncoder(nn.Module):
-    """Convolutions, then layers of its own; layers shared with the text encoder are given."""
+    """Convolutions, then layers of its own; layers shared with the text encoder are passed in."""
 
     speech: config.SpeechEncoder
     width: Width
@@ -98,7 +98,7 @@ class SpeechEncoder(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """Embeddings, then layers of its own, then those it shares with the speech encoder."""
+    """Embeddings, then layers of its own, then those shared with the speech encoder."""
 
     text: config.TextEncoder
     own: int

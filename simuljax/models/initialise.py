@@ -1,4 +1,4 @@
-"""The first parameters of a translator."""
+"""Initial parameters of a translator."""
 
 import dataclasses
 from typing import Any
@@ -14,7 +14,7 @@ FRAMES, TOKENS = 64, 4  # parameters do not depend on them
 
 
 def initialise(model: Translator, key: jax.Array) -> tuple[Any, Any]:
-    """Parameters of every part of the model, and BatchNorm's statistics ({} without one)."""
+    """Return the parameters of the whole model, and BatchNorm statistics ({} without one)."""
     width = dataclasses.replace(model.config.width, unroll=False)  # the same, sooner compiled
     model = Translator(dataclasses.replace(model.config, width=width))
 

@@ -1,4 +1,4 @@
-"""The papers' models by name, and small ones for small corpora. docs/models.md lists their sizes.
+"""The papers' models by name, and small ones for small corpora (sizes: docs/models.md).
 
 Vocabulary sizes are left open (0): a run fills them in from its own vocabularies.
 """
@@ -17,7 +17,7 @@ from simuljax.nn.monotonic import Monotonic
 
 
 def dar() -> Translator:
-    """Zaidi et al. 2022: 12 speech layers, the upper 6 tied to the text encoder's, 6 to decode."""
+    """Return Zaidi et al. 2022: 12 speech layers, the upper 6 tied to text; 6 decoder layers."""
     return Translator(
         width=Width(model=512, hidden=2048, heads=8, dropout=0.1),
         speech=SpeechEncoder(layers=12, shared=6),
@@ -29,19 +29,19 @@ def dar() -> Translator:
 
 
 def mma() -> Translator:
-    """Zaidi's baseline: the same speech branch and no text."""
+    """Return Zaidi's baseline: the same speech branch without text."""
     return speech_only(dar())
 
 
 def simul_mt() -> Translator:
-    """The text branch alone: simultaneous translation of text, read token by token."""
+    """Return the text branch alone: simultaneous text translation, token by token."""
     joint = dar()
     text = TextEncoder(layers=6, direction="unidirectional")
     return dataclasses.replace(joint, speech=None, text=text)
 
 
 def ma_conv_transformer() -> Translator:
-    """The public code behind Ma et al. 2020: 12 + 6 layers of width 256."""
+    """Return the public code behind Ma et al. 2020: 12 + 6 layers of width 256."""
     return Translator(
         width=Width(model=256, hidden=2048, heads=4, dropout=0.1),
         speech=SpeechEncoder(layers=12, shared=0),
@@ -52,18 +52,18 @@ def ma_conv_transformer() -> Translator:
 
 
 def ma_s_transformer_base() -> Translator:
-    """The architecture that Ma et al. 2020 name (Di Gangi et al. 2019), base: 6 + 6 layers."""
+    """Return the S-Transformer of Ma et al. 2020 (Di Gangi et al. 2019), base: 6 + 6 layers."""
     width = Width(model=256, hidden=768, heads=4, dropout=0.1)
     return _s_transformer(width)
 
 
 def ma_s_transformer_big() -> Translator:
-    """The same in big."""
+    """Return the S-Transformer, big."""
     return _s_transformer(Width(model=512, hidden=1024, heads=8, dropout=0.1))
 
 
 def papi_transformer() -> Translator:
-    """Papi et al. 2022: offline, 12 + 6 layers, CTC after the 8th; 5,000 and 8,000 pieces."""
+    """Return Papi et al. 2022: offline, 12 + 6 layers, CTC after the 8th."""
     return Translator(
         width=Width(model=256, hidden=2048, heads=4, dropout=0.1),
         speech=SpeechEncoder(layers=12, shared=0, ctc_after=8),
@@ -75,7 +75,7 @@ def papi_transformer() -> Translator:
 
 
 def papi_conformer() -> Translator:
-    """The same with Conformer layers, which convolve 31 states; the decoder has 8 heads."""
+    """Return the same with Conformer layers (kernel 31); the decoder has 8 heads."""
     return Translator(
         width=Width(model=256, hidden=1024, heads=4, dropout=0.1),
         speech=SpeechEncoder(kind="conformer", layers=12, shared=0, ctc_after=8, kernel=31),
@@ -88,7 +88,7 @@ def papi_conformer() -> Translator:
 
 
 def papi_teacher() -> Translator:
-    """The text Transformer whose translations these models may learn from, 6 + 6 layers."""
+    """Return the text Transformer used as distillation teacher, 6 + 6 layers."""
     return Translator(
         width=Width(model=1024, hidden=4096, heads=16, dropout=0.1),
         speech=None,
@@ -99,7 +99,7 @@ def papi_teacher() -> Translator:
 
 
 def small_conformer() -> Translator:
-    """`papi_conformer` for a corpus of tens of hours: 8 + 3 layers, CTC after the 6th."""
+    """Return `papi_conformer` for tens of hours of speech: 8 + 3 layers, CTC after the 6th."""
     return dataclasses.replace(
         papi_conformer(),
         speech=SpeechEncoder(kind="conformer", layers=8, shared=0, channels=512, ctc_after=6),
@@ -110,7 +110,7 @@ def small_conformer() -> Translator:
 
 
 def nguyen() -> Translator:
-    """Nguyen et al. 2021: VGG, 5 x 1024 BLSTM, 2 x 1024 LSTM; what a recipe of ESPnet's has.
+    """Return Nguyen et al. 2021: VGG, 5 x 1024 BLSTM, 2 x 1024 LSTM, as in ESPnet's recipe.
 
     Filterbanks with pitch are heard; characters, BPE400 and BPE2k are choices of a vocabulary.
     """
@@ -128,7 +128,7 @@ def nguyen() -> Translator:
 
 
 def small_blstm() -> Translator:
-    """`nguyen` for a corpus of tens of hours: 3 x 256 BLSTM, 1 x 256 LSTM; without pitch."""
+    """Return `nguyen` for tens of hours: 3 x 256 BLSTM, 1 x 256 LSTM; without pitch."""
     return dataclasses.replace(
         nguyen(),
         features=80,
@@ -140,7 +140,7 @@ def small_blstm() -> Translator:
 
 
 def caat() -> Translator:
-    """CAAT (Liu et al. 2021) in Papi's sizes: 12 streaming layers, 6 to predict, 6 to join."""
+    """Return CAAT (Liu et al. 2021) in Papi's sizes: 12 streaming, 6 predictor, 6 joiner layers."""
     return Translator(
         width=Width(model=256, hidden=2048, heads=4, dropout=0.1),
         speech=SpeechEncoder(kind="streaming", layers=12, shared=0, chunk=8, right=4),
@@ -154,7 +154,7 @@ def caat() -> Translator:
 
 
 def small_caat() -> Translator:
-    """`caat` for a corpus of tens of hours: 6 streaming layers, 3 to predict, 3 to join."""
+    """Return `caat` for tens of hours: 6 streaming, 3 predictor, 3 joiner layers."""
     return dataclasses.replace(
         caat(),
         width=Width(model=256, hidden=1024, heads=4, dropout=0.1),
@@ -166,7 +166,7 @@ def small_caat() -> Translator:
 
 
 def small() -> Translator:
-    """A joint translator for a corpus of tens of hours: 6 speech layers, 3 of them tied."""
+    """Return a joint translator for tens of hours of speech: 6 speech layers, 3 of them tied."""
     return Translator(
         width=Width(model=256, hidden=1024, heads=4, dropout=0.1),
         speech=SpeechEncoder(layers=6, shared=3, channels=512),
@@ -177,7 +177,7 @@ def small() -> Translator:
 
 
 def tiny() -> Translator:
-    """A joint translator that a laptop trains in minutes."""
+    """Return a joint translator that a laptop trains in minutes."""
     return Translator(
         width=Width(model=128, hidden=256, heads=2, dropout=0.1),
         speech=SpeechEncoder(layers=3, shared=1, channels=128),
@@ -188,24 +188,24 @@ def tiny() -> Translator:
 
 
 def speech_only(joint: Translator) -> Translator:
-    """Without the text encoder; what was tied to it is the speech encoder's own."""
+    """Remove the text encoder; tied layers become the speech encoder's own."""
     assert joint.speech is not None
     speech = dataclasses.replace(joint.speech, shared=0)
     return dataclasses.replace(joint, speech=speech, text=None)
 
 
 def text_only(joint: Translator) -> Translator:
-    """Without the speech encoder."""
+    """Remove the speech encoder."""
     return dataclasses.replace(joint, speech=None)
 
 
 def offline(model: Translator) -> Translator:
-    """The same with ordinary attention to the whole source: a teacher, or a recogniser."""
+    """Replace monotonic attention by attention to the whole source: a teacher, or a recogniser."""
     return dataclasses.replace(model, monotonic=Monotonic(policy="offline"))
 
 
 def recogniser(model: Translator) -> Translator:
-    """The offline model with a CTC head on top of the speech encoder's own layers."""
+    """Return the offline model with a CTC head on top of the speech encoder's own layers."""
     assert model.speech is not None
     speech = dataclasses.replace(model.speech, ctc_after=model.speech.layers - model.speech.shared)
     return dataclasses.replace(offline(model), speech=speech)

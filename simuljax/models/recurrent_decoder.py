@@ -30,7 +30,7 @@ from simuljax.nn.transformer import LayerState, LayerStep
 
 @flax.struct.dataclass
 class Passed:
-    """What a pass over T targets leaves behind."""
+    """The states after a pass over T targets."""
 
     logits: jax.Array  # [B, T, V]
     cell: Cell  # [layers, B, T, units]
@@ -66,7 +66,7 @@ class RecurrentDecoder(nn.Module):
         return Decoded(logits=passed.logits, reading=reading)
 
     def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
-        """States [B, K, D] as the one attention sees them; layers and heads are one each."""
+        """Project states [B, K, D] for the attention; layers and heads are one each."""
         del keys  # of decisions, which nothing takes here
         seen = (states, self.attention.key(states))
         value, key = (x[None, :, :, None] for x in seen)
@@ -75,7 +75,7 @@ class RecurrentDecoder(nn.Module):
     def attempt(
         self, tokens: jax.Array, position: jax.Array, state: LayerState, heard: Heard, rule: Rule
     ) -> Attempt:
-        """T more targets, from what was known after the target before `position` [B]."""
+        """Decode T more targets, from the state after target `position` - 1 [B]."""
         (batch, targets), layers = tokens.shape, self.config.decoder_layers
         seen = self._see(state.memory, heard.lengths)
         start = cell_before(state.past, position, self._blank(batch, seen.key))
@@ -88,7 +88,7 @@ class RecurrentDecoder(nn.Module):
         return Attempt(logits=passed.logits, layers=LayerStep(added=added, look=look))
 
     def _run(self, tokens: jax.Array, start: Cell, seen: Seen, *, train: bool) -> Passed:
-        """Target after target; what comes from tokens [B, T] alone is computed for all at once."""
+        """Decode target by target; what depends on tokens [B, T] alone is computed at once."""
         embedded = self.dropout(self.embedding(tokens), deterministic=not train)
 
         def step(
@@ -112,7 +112,7 @@ class RecurrentDecoder(nn.Module):
     def _step(
         self, cell: Cell, given: jax.Array, seen: Seen, *, train: bool
     ) -> tuple[Cell, tuple[Cell, jax.Array, jax.Array]]:
-        """One target: cells [layers, B, units] after it, then context and weights, layers first."""
+        """Decode one target: return cells [layers, B, units], context and weights, layers first."""
         dtype = self.config.width_of_decoder.dtype
         context, weight = self.attention(cell.hidden[0].astype(dtype), seen)
         x, after = context, []
@@ -133,7 +133,7 @@ class RecurrentDecoder(nn.Module):
 
 
 def cell_before(past: Past, position: jax.Array, first: Cell) -> Cell:
-    """[layers, B, units] after target `position` - 1 [B]; `first` where that is none."""
+    """Return the cells [layers, B, units] after target `position` - 1 [B]; `first` before any."""
     if past.key.shape[2] == 0:
         return first
     place = jnp.maximum(position - 1, 0)[None, :, None, None, None]

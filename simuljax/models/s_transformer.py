@@ -44,7 +44,7 @@ class SpectrogramFrontEnd(nn.Module):
 
 
 class STransformerEncoder(nn.Module):
-    """The front end, then layers of its own; layers shared with the text encoder are given.
+    """The front end, then layers of its own; layers shared with the text encoder are passed in.
 
     Energies of self-attention are lowered by the logarithm of the distance. The front end's batch
     normalisation has running statistics: see `simuljax.nn.batch_norm`.

@@ -1,4 +1,4 @@
-"""The streaming speech encoder: what chunks of any size give is what the whole pass gives.
+"""The streaming speech encoder: chunks of any size give the states of the whole pass.
 
     frames -> causal convolutions -> states -> chunks with copies of what follows -> layers
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @flax.struct.dataclass
 class StreamingState:
-    """What streams remember between steps."""
+    """The state of streams between steps."""
 
     subsampling: SubsamplingState
     waiting: Buffer  # states whose chunk is not yet computed
@@ -56,14 +56,14 @@ class _Progress:
 
 
 def chunking_of(speech: config.SpeechEncoder) -> Chunking:
-    """How the configuration cuts states."""
+    """Return the chunk sizes of a configuration."""
     return Chunking(chunk=speech.chunk, left=speech.left, right=speech.right)
 
 
 def init_stream(
     speech: config.SpeechEncoder, width: Width, features: int, batch: int
 ) -> StreamingState:
-    """`batch` streams before their first frame of so many features."""
+    """Return the state of `batch` streams before their first frame."""
     chunking = chunking_of(speech)
     return StreamingState(
         subsampling=init_subsampling(batch, features, speech.channels, width),
@@ -102,7 +102,7 @@ class StreamingSpeechEncoder(SpeechEncoder):
         *,
         ended: jax.Array | bool = False,
     ) -> tuple[StreamingState, jax.Array, jax.Array]:
-        """State, states [B, S, D] and how many are real, after C frames of which `length` are.
+        """Return state, states [B, S, D] and their count, after C frames of which `length` are real.
 
         S depends on C alone; states beyond the real ones are 0. They come a chunk at a time, once
         the states to its right are there. Where `ended`, nothing follows: the rest comes out, and
@@ -128,7 +128,7 @@ class StreamingSpeechEncoder(SpeechEncoder):
         return _choose(ended, new, state), zero_padding(self.norm(progress.states), used), used
 
     def _scaled(self, x: jax.Array) -> jax.Array:
-        """As the other encoders' input is; the positions are in the attention instead."""
+        """Scale the input as the other encoders do; positions are in the attention."""
         return x * self.width.model**0.5
 
     def _stacks(self, shared: Stack | None) -> list[Stack]:
@@ -139,7 +139,7 @@ class StreamingSpeechEncoder(SpeechEncoder):
         return chunk_view(lengths, before, chunks, chunking_of(self.speech), penalty=penalty)
 
     def _layers(self, shared: Stack | None) -> Layers:
-        """All layers over one chunk, as a plain function that a loop of JAX can call."""
+        """Run all layers over one chunk, as a plain function that a JAX loop can call."""
         chunking = chunking_of(self.speech)
         stacks = [stack.unbind() for stack in self._stacks(shared)]
         ends = np.cumsum([stack.layers for stack, _ in stacks])
@@ -161,7 +161,7 @@ class StreamingSpeechEncoder(SpeechEncoder):
 def _run_chunks(
     layers: Layers, state: StreamingState, heard: Buffer, ready: jax.Array, chunking: Chunking
 ) -> _Progress:
-    """The first `ready` [B] chunks of each stream; as many turns as the busiest stream needs."""
+    """Run the first `ready` [B] chunks of each stream, as many turns as the busiest needs."""
     chunks = chunking.count(heard.vectors.shape[1])
     missing = chunks * chunking.chunk + chunking.right - heard.vectors.shape[1]
     vectors = jnp.pad(heard.vectors, [(0, 0), (0, missing), (0, 0)])
@@ -189,14 +189,14 @@ def _run_chunks(
 
 
 def _choose(which: jax.Array, new: T, old: T) -> T:
-    """`new` for the streams where `which` [B], else `old`."""
+    """Select `new` for the streams where `which` [B], else `old`."""
     return jax.tree.map(
         lambda a, b: jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old
     )
 
 
 def _checked(length: jax.Array | None, features: jax.Array, state: StreamingState) -> jax.Array:
-    """Lengths for every stream: within the frames given, where that is known."""
+    """Check lengths of every stream against the frames given, where they are known."""
     batch, most, dims = features.shape
     expected = state.subsampling.frames.vectors.shape
     if (batch, dims) != (expected[0], expected[2]) or most < 1:

@@ -76,13 +76,13 @@ class Translator(nn.Module):
                 return SpeechEncoder(speech, width, classes)
 
     def encode_speech(self, features: jax.Array, lengths: jax.Array, *, train: bool) -> Encoded:
-        """Normalised features [B, F, 80] -> states of 40 ms."""
+        """Encode normalised features [B, F, 80] into states of 40 ms."""
         assert self.config.speech is not None
         shared = self.shared if self.config.speech.shared else None
         return self.speech(features, lengths, shared, train=train)
 
     def init_speech_stream(self, batch: int) -> StreamingState:
-        """The state of the streaming speech encoder before any frame; needs no parameters."""
+        """Return the streaming encoder's state before any frame; needs no parameters."""
         c = self.config
         if c.speech is None or c.speech.kind != "streaming":
             raise ValueError("the speech encoder cannot stream; configure kind='streaming'")
@@ -96,20 +96,20 @@ class Translator(nn.Module):
         *,
         ended: jax.Array | bool = False,
     ) -> tuple[StreamingState, jax.Array, jax.Array]:
-        """`StreamingSpeechEncoder.stream_step`, through the shared layers too."""
+        """Run `StreamingSpeechEncoder.stream_step`, through the shared layers too."""
         assert isinstance(self.speech, StreamingSpeechEncoder)
         shared = self.shared if self.speech.speech.shared else None
         return self.speech.stream_step(state, features, length, shared, ended=ended)
 
     def encode_text(self, tokens: jax.Array, lengths: jax.Array, *, train: bool) -> Encoded:
-        """Transcript tokens [B, L] -> states."""
+        """Encode transcript tokens [B, L] into states."""
         shared = self.shared if self.config.speech and self.config.speech.shared else None
         return self.text(tokens, lengths, shared, train=train)
 
     def speech_decisions(
         self, encoded: Encoded, labels: jax.Array | None = None, *, train: bool = False
     ) -> Decisions:
-        """Where the speech branch decides. `labels` [B, F] of 10 ms frames serve the oracles.
+        """Return the decision points of speech. `labels` [B, F] of 10 ms frames serve the oracles.
 
         `ctc_words` need `encoded.words`: what words are is not the network's to know.
         """
@@ -140,7 +140,7 @@ class Translator(nn.Module):
                 return every_state(states, lengths, gate=jax.nn.sigmoid(energy))
 
     def text_decisions(self, encoded: Encoded) -> Decisions:
-        """The text branch decides at every token."""
+        """Return the decision points of text: every token."""
         return every_state(encoded.states, encoded.lengths)
 
     def decode(
@@ -152,51 +152,51 @@ class Translator(nn.Module):
         *,
         train: bool,
     ) -> Decoded:
-        """Logits for what follows each position of the prefix [B, T]; `k` is wait-k's."""
+        """Return logits after each position of the prefix [B, T]; `k` is wait-k's."""
         return self.decode_each(prefix, [source_of(encoded, decisions, k)], train=train)[0]
 
     def decode_each(
         self, prefix: jax.Array, sources: Sequence[Source], *, train: bool
     ) -> list[Decoded]:
-        """`decode` of the same prefix from several sources, in one pass through the decoder."""
+        """Decode the same prefix from several sources, in one pass through the decoder."""
         return self.decoder(prefix, sources, train=train)
 
     def lattice(self, targets: jax.Array, source: Source, *, train: bool) -> Lattice:
-        """What CAAT's transducer loss needs of the targets [B, T], end-of-sentence included."""
+        """Return CAAT's lattice for the targets [B, T], end-of-sentence included."""
         assert isinstance(self.decoder, TransducerDecoder)
         return self.decoder.lattice(targets, source, train=train)
 
     def predict(self, tokens: jax.Array, position: jax.Array, past: Past) -> tuple[jax.Array, Past]:
-        """CAAT's predictor: see `TransducerDecoder`."""
+        """Run CAAT's predictor: see `TransducerDecoder`."""
         assert isinstance(self.decoder, TransducerDecoder)
         return self.decoder.predict(tokens, position, past)
 
     def join(self, x: jax.Array, memory: Memory, reach: jax.Array) -> jax.Array:
-        """CAAT's joiner: see `TransducerDecoder`."""
+        """Run CAAT's joiner: see `TransducerDecoder`."""
         assert isinstance(self.decoder, TransducerDecoder)
         return self.decoder.join(x, memory, reach)
 
     def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
-        """States [B, K, D] and decision keys [B, W, D] as `attempt` needs them: once per source."""
+        """Project states [B, K, D] and decision keys [B, W, D] for `attempt`, once per source."""
         return self.decoder.remember(states, keys)
 
     def attempt(
         self, tokens: jax.Array, position: jax.Array, state: LayerState, heard: Heard, rule: Rule
     ) -> Attempt:
-        """`decode` with hard decisions for tokens [B, T], which stand from `position` [B] on."""
+        """Decode tokens [B, T] from `position` [B] on, with hard decisions."""
         return self.decoder.attempt(tokens, position, state, heard, rule)
 
 
 def source_of(
     encoded: Encoded, decisions: Decisions, k: jax.Array, written: jax.Array | None = None
 ) -> Source:
-    """What the decoder attends to; `k` is wait-k's, and `written` what it counts (`Source`)."""
+    """Return the decoder's source; `k` is wait-k's, `written` the count it uses (`Source`)."""
     states, lengths = encoded.states, encoded.lengths
     return Source(states=states, lengths=lengths, decisions=decisions, k=k, written=written)
 
 
 def init_past(c: config.Translator, batch: int, room: int) -> Past:
-    """No target, and room for so many, as the decoder keeps them: [layers, B, N, H, d]."""
+    """Return an empty cache with room for this many targets: [layers, B, N, H, d]."""
     width, layers = c.width_of_decoder, c.decoder_layers
     heads, dims, dtype = width.heads, width.model // width.heads, width.dtype
     if c.decoder == "lstm":  # h and c of an LSTM
@@ -234,7 +234,7 @@ class Decoder(nn.Module):
         return [Decoded(logits=own, reading=reading) for own, reading in pairs]
 
     def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
-        """The source projected by every layer, layers first."""
+        """Project the source by every layer, layers first."""
 
         def body(layer: DecoderLayer, _: None, __: None) -> tuple[None, Memory]:
             return None, layer.cross.remember(states, keys)
@@ -244,7 +244,7 @@ class Decoder(nn.Module):
     def attempt(
         self, tokens: jax.Array, position: jax.Array, state: LayerState, heard: Heard, rule: Rule
     ) -> Attempt:
-        """T more targets through every layer; `state` has the layers first."""
+        """Run T more targets through every layer; `state` has the layers first."""
         target = position[:, None] + jnp.arange(tokens.shape[1])
         x = self.embedding(tokens)
         x = x * x.shape[-1] ** 0.5 + sinusoids(target, x.shape[-1]).astype(x.dtype)
@@ -259,5 +259,5 @@ class Decoder(nn.Module):
         return Attempt(logits=self.logits(self.norm(x)), layers=layers)
 
     def logits(self, x: jax.Array) -> jax.Array:
-        """Scores of every token, from the last layer's states."""
+        """Return scores of every token, from the last layer's states."""
         return self.output(x) if self.config.output == "own" else self.embedding.attend(x)

@@ -15,7 +15,7 @@ from simuljax.nn.layers import Width, dense, real
 
 @flax.struct.dataclass
 class Seen:
-    """States, and U h + b of each: once per source."""
+    """Source states, and U h + b of each, computed once per source."""
 
     key: jax.Array  # [B, K, A]
     value: jax.Array  # [B, K, D]
@@ -34,13 +34,13 @@ class AdditiveAttention(nn.Module):
         self.v = self.param("v", nn.initializers.normal(size**-0.5), (size,))
 
     def __call__(self, x: jax.Array, seen: Seen) -> tuple[jax.Array, jax.Array]:
-        """The context [B, D] of x [B, X], and the weights [B, K]."""
+        """Return the context [B, D] of x [B, X], and the weights [B, K]."""
         return attend_additively(self.query(x), self.v, seen)
 
 
 @jax.checkpoint  # in a loop over targets, tanh [B, K, A] of every target would not fit in memory
 def attend_additively(query: jax.Array, v: jax.Array, seen: Seen) -> tuple[jax.Array, jax.Array]:
-    """The context [B, D] and weights float32 [B, K] of queries W s [B, A]; 0 of empty sources."""
+    """Return context [B, D] and float32 weights [B, K] of queries W s [B, A]; 0 if no source."""
     bent = jnp.tanh(query[:, None] + seen.key)
     v = v.astype(bent.dtype)
     energy = jnp.einsum("bka,a->bk", bent, v, preferred_element_type=jnp.float32)

@@ -1,4 +1,4 @@
-"""Multi-head attention over a whole sequence; every padded key is out of reach."""
+"""Multi-head attention over a whole sequence; padded keys are masked."""
 
 import flax.linen as nn
 import flax.struct
@@ -19,21 +19,21 @@ class Heads(nn.Module):
         self.out = dense(size, self.width)
 
     def project(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Queries, keys and values [..., S, H, d] of a sequence for itself."""
+        """Return queries, keys and values [..., S, H, d] of a sequence."""
         return self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
 
     def split(self, x: jax.Array) -> jax.Array:
-        """[..., S, D] -> [..., S, H, d]."""
+        """Reshape [..., S, D] to [..., S, H, d]."""
         return x.reshape(*x.shape[:-1], self.width.heads, -1)
 
     def merge(self, x: jax.Array) -> jax.Array:
-        """[..., S, H, d] -> [..., S, D], through the output map."""
+        """Map [..., S, H, d] to [..., S, D] through the output layer."""
         return self.out(x.reshape(*x.shape[:-2], -1))
 
 
 @flax.struct.dataclass
 class View:
-    """What each position of a sequence may attend to."""
+    """The attention mask of a sequence."""
 
     lengths: jax.Array | None = None  # [B], of the keys; None: all are real
     bias: jax.Array | None = None  # added to the energies, broadcasts to [B, H, T, S]
@@ -41,7 +41,7 @@ class View:
 
 
 def attend_view(query: jax.Array, key: jax.Array, value: jax.Array, view: View) -> jax.Array:
-    """`attend` within a view; in half precision on a GPU by cuDNN's fused kernel."""
+    """Attend within a mask; in half precision on a GPU by cuDNN's fused kernel."""
     lengths = None if view.lengths is None else jnp.maximum(view.lengths, 1)  # or 0 / 0
     half = query.dtype in (jnp.bfloat16, jnp.float16)
     if half and view.bias is None and jax.default_backend() == "gpu":
@@ -56,7 +56,7 @@ def attend_view(query: jax.Array, key: jax.Array, value: jax.Array, view: View) 
 def _attend_fused(
     query: jax.Array, key: jax.Array, value: jax.Array, lengths: jax.Array | None, causal: bool
 ) -> jax.Array:
-    """cuDNN's kernel, which wants even lengths."""
+    """Attend by cuDNN's kernel, which needs even lengths."""
     (batch, targets), sources = query.shape[:2], key.shape[1]
     query = jnp.pad(query, [(0, 0), (0, targets % 2), (0, 0), (0, 0)])
     key, value = (jnp.pad(x, [(0, 0), (0, sources % 2), (0, 0), (0, 0)]) for x in (key, value))
@@ -82,7 +82,7 @@ def attend(
     mask: jax.Array | None = None,
     bias: jax.Array | None = None,
 ) -> jax.Array:
-    """softmax(q k^T / sqrt(d) + bias) v, with q [B, T, H, d], k and v [B, S, H, d].
+    """Return softmax(q k^T / sqrt(d) + bias) v, with q [B, T, H, d], k and v [B, S, H, d].
 
     `mask` is True where key may be seen, `bias` is added to the energies; both broadcast to
     [B, H, T, S].
@@ -99,7 +99,7 @@ class Past:
 
 
 def attend_past(new: tuple[jax.Array, ...], past: Past, count: jax.Array) -> jax.Array:
-    """What T more positions attend to, given their queries, keys and values [B, T, H, d].
+    """Attend from T more positions to the past and themselves, by q, k, v [B, T, H, d].
 
     These are the first `count` [B] of the past, and each other as far as they are not later. The
     past is not copied to put the new ones after it.
@@ -121,7 +121,7 @@ def attend_past(new: tuple[jax.Array, ...], past: Past, count: jax.Array) -> jax
 
 
 def distance_penalty(size: int) -> jax.Array:
-    """-max(0, log|i - j|), [1, 1, size, size]: far states count less (Di Gangi et al. 2019)."""
+    """Return -max(0, log|i - j|), [1, 1, size, size] (Di Gangi et al. 2019)."""
     position = jnp.arange(size)
     distance = jnp.abs(position[:, None] - position[None, :])
     return -jnp.log(jnp.maximum(distance, 1)).astype(jnp.float32)[None, None]

@@ -20,7 +20,7 @@ from simuljax.nn.layers import Width, real, zero_padding
 def convolution(
     size: int, width: Width, *, stride: int = 1, bias: bool = True, name: str | None = None
 ) -> nn.Conv:
-    """3 x 3 over time and frequency; output i is centred on input `stride` * i of both."""
+    """Convolve 3 x 3 over time and frequency; output i is centred on input `stride` * i of both."""
     return nn.Conv(
         size,
         (3, 3),
@@ -36,7 +36,7 @@ def convolution(
 def attend_over_time(
     query: jax.Array, key: jax.Array, value: jax.Array, lengths: jax.Array
 ) -> jax.Array:
-    """[B, T, F, H] each: every time looks at every real time, and compares frequencies."""
+    """Attend from every time to every real time, [B, T, F, H] each; frequencies are compared."""
     heads_first = (jnp.swapaxes(x, -1, -2) for x in (query, key, value))
     mask = real(lengths, key.shape[1])[:, None, None]
     return jnp.swapaxes(attend(*heads_first, mask=mask), -1, -2)
@@ -45,7 +45,7 @@ def attend_over_time(
 def attend_over_frequency(
     query: jax.Array, key: jax.Array, value: jax.Array, lengths: jax.Array
 ) -> jax.Array:
-    """[B, T, F, H] each: every frequency looks at every other, and compares real times."""
+    """Attend from every frequency to every other, [B, T, F, H] each; real times are compared."""
     query = zero_padding(query, lengths)
     energy = jnp.einsum("btfh,btgh->bhfg", query, key, preferred_element_type=jnp.float32)
     scale = jax.lax.rsqrt(jnp.maximum(lengths, 1).astype(energy.dtype))

@@ -1,4 +1,4 @@
-"""Batch normalisation over real positions, whose running statistics are state in the open.
+"""Batch normalisation over real positions, with running statistics as explicit state.
 
 The statistics are a collection of their own, the one part of a network that its forward pass
 changes. It goes in beside the parameters and comes out with the result:
@@ -25,7 +25,7 @@ STATISTICS = "statistics"
 
 @flax.struct.dataclass
 class Moments:
-    """Mean and (biased) variance of every channel, and of how many values each."""
+    """Mean and (biased) variance of every channel, and the number of values."""
 
     mean: jax.Array  # [C]
     variance: jax.Array  # [C]
@@ -33,7 +33,7 @@ class Moments:
 
 
 def masked_moments(x: jax.Array, mask: jax.Array, axis: str | None = None) -> Moments:
-    """Moments of x [..., C] where `mask`, which has the first axes of x, is True.
+    """Return the moments of x [..., C] where `mask`, which has the first axes of x, is True.
 
     Sums and counts are added over the replicas of the named `axis`, so that many devices find what
     one finds. The variance is that of differences from the mean: it cannot be cancelled away.
@@ -53,18 +53,18 @@ def masked_moments(x: jax.Array, mask: jax.Array, axis: str | None = None) -> Mo
 
 
 def normalise(x: jax.Array, moments: Moments, epsilon: float) -> jax.Array:
-    """(x - mean) / sqrt(variance + epsilon)."""
+    """Return (x - mean) / sqrt(variance + epsilon)."""
     return (x - moments.mean) * jax.lax.rsqrt(moments.variance + epsilon)
 
 
 def moved(running: Moments, batch: Moments, decay: float) -> Moments:
-    """`running` towards `batch` by 1 - decay; not at all if the batch has nothing real in it."""
+    """Move `running` towards `batch` by 1 - decay; leave it if the batch has no real position."""
     share = jnp.where(batch.count > 0, 1 - decay, 0)
     return jax.tree.map(lambda old, new: old + share * (new - old), running, batch)
 
 
 class BatchNorm(nn.Module):
-    """scale * normalised x + bias: by the batch's moments in training, else by the running ones.
+    """scale * normalised x + bias: batch moments in training, else running moments.
 
     `axis` names the replicas that a training batch is spread over. Statistics and arithmetic are
     float32; the result is of `dtype`.

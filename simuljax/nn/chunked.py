@@ -1,4 +1,4 @@
-"""Chunk-causal self-attention: the whole sequence and one chunk of a stream are the same code.
+"""Chunk-causal self-attention: one code for the whole sequence and for a chunk of a stream.
 
 States are cut into chunks of c. Chunk i is computed together with copies of the r states that
 follow, and attends to these, to itself and to the l states before it:
@@ -39,26 +39,26 @@ class Chunking:
 
     @property
     def own(self) -> int:
-        """A chunk and its copies."""
+        """Return the size of a chunk with its right-context copies."""
         return self.chunk + self.right
 
     @property
     def seen(self) -> int:
-        """All that a chunk attends to."""
+        """Return the number of states that a chunk attends to."""
         return self.left + self.own
 
     def count(self, states: Count) -> Count:
-        """The chunks of so many states, the last perhaps partial."""
+        """Return the number of chunks of these states, the last perhaps partial."""
         return -(-states // self.chunk)
 
     def complete(self, states: jax.Array) -> jax.Array:
-        """The chunks of so many states that are complete with what follows them."""
+        """Return the number of chunks of these states that have their right context."""
         return jnp.maximum(states - self.right, 0) // self.chunk
 
 
 @flax.struct.dataclass
 class Left:
-    """Keys and values of the states before a chunk, the nearest last, one entry per layer."""
+    """Keys and values of the states left of a chunk, the nearest last, one entry per layer."""
 
     key: jax.Array  # [B, layers, left, H, d]
     value: jax.Array
@@ -66,14 +66,14 @@ class Left:
 
 @flax.struct.dataclass
 class ChunkView:
-    """What the states of each chunk may attend to."""
+    """The attention mask of each chunk."""
 
     mask: jax.Array  # bool [B, n, seen]
     bias: jax.Array | None = None  # [1, 1, own, seen]
 
 
 def init_left(batch: int, layers: int, chunking: Chunking, width: Width) -> Left:
-    """No state yet."""
+    """Return a left context without states."""
     shape = (batch, layers, chunking.left, width.heads, width.model // width.heads)
     return Left(key=jnp.zeros(shape, width.dtype), value=jnp.zeros(shape, width.dtype))
 
@@ -81,7 +81,7 @@ def init_left(batch: int, layers: int, chunking: Chunking, width: Width) -> Left
 def chunk_view(
     lengths: jax.Array, before: jax.Array, chunks: int, chunking: Chunking, *, penalty: bool
 ) -> ChunkView:
-    """`lengths` [B] states are real from the first chunk on, and `before` [B] of those left."""
+    """Return the mask of `lengths` [B] real states, with `before` [B] left of the first chunk."""
     first = jnp.arange(chunks)[:, None] * chunking.chunk - chunking.left
     position = (first + jnp.arange(chunking.seen))[None]
     mask = (position >= -before[:, None, None]) & (position < lengths[:, None, None])
@@ -90,12 +90,12 @@ def chunk_view(
 
 
 def split_chunks(x: jax.Array, chunking: Chunking) -> jax.Array:
-    """[B, K, ...] -> [B, n, chunk + right, ...], with zeros after the last."""
+    """Split [B, K, ...] into [B, n, chunk + right, ...], with zeros after the last."""
     return _windows(x, chunking.count(x.shape[1]), chunking.own, chunking.chunk)
 
 
 def join_chunks(x: jax.Array, chunking: Chunking) -> jax.Array:
-    """[B, n, chunk + right, ...] -> [B, n chunk, ...]: the copies are dropped."""
+    """Join [B, n, chunk + right, ...] to [B, n chunk, ...]; the copies are dropped."""
     main = x[:, :, : chunking.chunk]
     return main.reshape(x.shape[0], -1, *x.shape[3:])
 
@@ -109,7 +109,7 @@ def chunked_layer(
     *,
     train: bool,
 ) -> tuple[jax.Array, Left]:
-    """One layer over chunks [B, n, chunk + right, D], and what is left of the last for the next.
+    """Run a layer over chunks [B, n, chunk + right, D]; return also the left context of the next.
 
     `left` has no axis over layers here.
     """
@@ -131,7 +131,7 @@ def chunked_layer(
 
 
 def rotate(x: jax.Array, positions: jax.Array) -> jax.Array:
-    """Rotary embedding (Su et al. 2021) of [..., S, H, d]: q k depends on distances alone.
+    """Apply rotary embedding (Su et al. 2021) to [..., S, H, d]: q k depends on distances alone.
 
     Component i and component i + d/2 are turned by position * 10^(-4 i / (d/2)).
     """
@@ -149,7 +149,7 @@ def rotate(x: jax.Array, positions: jax.Array) -> jax.Array:
 def _attend_chunks(
     query: jax.Array, key: jax.Array, value: jax.Array, view: ChunkView, chunking: Chunking
 ) -> jax.Array:
-    """Attention inside each chunk: queries [B, n, own, H, d], keys [B, n, seen, H, d]."""
+    """Attend inside each chunk: queries [B, n, own, H, d], keys [B, n, seen, H, d]."""
     position = jnp.arange(chunking.seen)
     query, key = rotate(query, position[chunking.left :]), rotate(key, position)
     flat = [x.reshape(-1, *x.shape[2:]) for x in (query, key, value, view.mask)]
@@ -158,18 +158,18 @@ def _attend_chunks(
 
 
 def _with_main(left: jax.Array, x: jax.Array, chunking: Chunking) -> jax.Array:
-    """[B, left + n chunk, H, d]: the left states, then every chunk without copies."""
+    """Return [B, left + n chunk, H, d]: left states, then every chunk without copies."""
     return jnp.concatenate([left, join_chunks(x, chunking)], 1)
 
 
 def _left_windows(left: jax.Array, x: jax.Array, chunking: Chunking) -> jax.Array:
-    """[B, n, left, H, d]: what stands before each chunk."""
+    """Return [B, n, left, H, d], the states left of each chunk."""
     joined = _with_main(left, x, chunking)
     return _windows(joined, x.shape[1], chunking.left, chunking.chunk)
 
 
 def _windows(x: jax.Array, count: int, size: int, shift: int) -> jax.Array:
-    """[B, count, size, ...]: window i starts at i * shift; zeros stand after the last of x.
+    """Return [B, count, size, ...]: window i starts at i * shift; zeros follow the last of x.
 
     Put together from slices, whose gradient is a sum where that of a gather is a scatter.
     """

@@ -1,4 +1,4 @@
-"""The Conformer's layer (Gulati et al. 2020), in which padding has no influence.
+"""The Conformer's layer (Gulati et al. 2020), with padding masked everywhere.
 
     x + feed-forward / 2, + self-attention, + convolution, + feed-forward / 2, then a normalisation
 
@@ -19,21 +19,21 @@ from simuljax.nn.layers import Dropout, Width, dense, layer_norm, sinusoids, zer
 
 @flax.struct.dataclass
 class Surroundings:
-    """What all layers know about a batch of sequences."""
+    """Masks and position encodings shared by all layers."""
 
     lengths: jax.Array  # int32 [B]
     distances: jax.Array  # [2 S - 1, D]: sinusoids of S - 1 down to 1 - S
 
 
 def surroundings(lengths: jax.Array, size: int, model: int) -> Surroundings:
-    """Of sequences padded to `size`."""
+    """Build them for sequences padded to `size`."""
     return Surroundings(
         lengths=lengths, distances=sinusoids(jnp.arange(size - 1, -size, -1), model)
     )
 
 
 class ConformerLayer(nn.Module):
-    """[B, S, D] -> [B, S, D]; what stands at padded positions is nothing to rely on."""
+    """[B, S, D] -> [B, S, D]; values at padded positions are undefined."""
 
     width: Width
     kernel: int = 31
@@ -92,7 +92,7 @@ class RelativeAttention(nn.Module):
 
 
 def by_key(energy: jax.Array) -> jax.Array:
-    """[..., S, 2 S - 1] by distance, from S - 1 down -> [..., S, S] by the key at that distance.
+    """Shift [..., S, 2 S - 1] by distance, from S - 1 down, to [..., S, S] by key.
 
     Row i of the result is S numbers of row i of the energies, from place S - 1 - i on. With one
     number put before each row, all rows together are read S further on, in rows one shorter.
@@ -122,7 +122,7 @@ class ConvolutionModule(nn.Module):
 
 @jax.checkpoint
 def depthwise(x: jax.Array, taps: jax.Array) -> jax.Array:
-    """y[b,t,c] = sum_k taps[k,c] x[b, t + k - n // 2, c] of n taps, float32; zeros stand around x.
+    """Return y[b,t,c] = sum_k taps[k,c] x[b, t + k - n // 2, c] of n taps, float32; zero-padded.
 
     A sum of shifted products, which a compiler makes one pass of: backwards, a convolution with as
     many groups as channels is many times slower on GPUs. Only x is kept for the way back.

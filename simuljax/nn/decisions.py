@@ -1,4 +1,4 @@
-"""Decision points: what a read/write decision looks at, and the encoder state it stands on.
+"""Decision points: the inputs of read/write decisions, and the encoder states they end at.
 
 The alignment runs over W decision points, not over K states: states without a decision have p = 0
 and pass the probability on, so leaving them out changes nothing but the cost. `place` brings an
@@ -26,20 +26,20 @@ class Decisions:
 
 
 def every_state(states: jax.Array, lengths: jax.Array, gate: jax.Array | None = None) -> Decisions:
-    """A decision at every state: text, or speech whose triggers are learnt (`gate`)."""
+    """Decide at every state: text, or speech whose triggers are learned (`gate`)."""
     ends = jnp.broadcast_to(jnp.arange(states.shape[1]), states.shape[:2])
     return Decisions(keys=states, ends=ends, count=lengths, gate=gate, everywhere=True)
 
 
 def fixed_windows(states: jax.Array, lengths: jax.Array, step: int, pooling: str) -> Decisions:
-    """A decision every `step` states, on the pooled states of its window (Ma et al. 2020)."""
+    """Decide every `step` states, on the pooled states of the window (Ma et al. 2020)."""
     keys = pool_windows(states, lengths, step, kind=pooling)
     ends = window_ends(lengths, states.shape[1], step)
     return Decisions(keys=keys, ends=ends, count=-(-lengths // step), step=step)
 
 
 def at_triggers(states: jax.Array, triggers: jax.Array, pooling: str) -> Decisions:
-    """A decision at every trigger [B, K], on the pooled states since the one before."""
+    """Decide at every trigger [B, K], on the states pooled since the previous one."""
     size = states.shape[1]
     count = triggers.sum(-1)
     ends = jnp.argsort(~triggers, axis=-1, stable=True).astype(jnp.int32)
@@ -64,7 +64,7 @@ def word_points(
     pooling: str,
     ended: jax.Array | None = None,
 ) -> Decisions:
-    """A decision where `words` [B, K] heard become more, and at the last state of what has ended.
+    """Decide where the word count [B, K] grows, and at the last state of a source that has ended.
 
     `ended` [B] None: everything has, as in training.
     """
@@ -75,7 +75,7 @@ def word_points(
 
 
 def place(alpha: jax.Array, decisions: Decisions, size: int) -> jax.Array:
-    """[B, H, T, W] on decision points -> [B, H, T, size] on states."""
+    """Map [B, H, T, W] on decision points to [B, H, T, size] on states."""
     if decisions.everywhere:
         return alpha
     stands = decisions.ends[..., None] == jnp.arange(size)

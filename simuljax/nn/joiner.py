@@ -1,4 +1,4 @@
-"""The joiner's layer (Liu et al. 2021): what has been written asks what has been heard."""
+"""The joiner's layer (Liu et al. 2021): cross-attention from targets to source states."""
 
 import flax.linen as nn
 import jax
@@ -23,12 +23,12 @@ class JoinerLayer(nn.Module):
         self.dropout = Dropout(self.width.dropout)
 
     def remember(self, states: jax.Array) -> Memory:
-        """States [B, K, D], projected once and not once per group."""
+        """Project states [B, K, D] once, not once per group."""
         key, value = (self.heads.split(f(states)) for f in (self.heads.key, self.heads.value))
         return Memory(value=value, key=key, decide=None)
 
     def __call__(self, x: jax.Array, memory: Memory, reach: jax.Array, *, train: bool) -> jax.Array:
-        """Targets [B, T, D] that see the first `reach` [B] states."""
+        """Return targets [B, T, D] that attend to the first `reach` [B] states."""
         assert memory.key is not None
         query = self.heads.split(self.heads.query(self.cross_norm(x)))
         attended = attend_view(query, memory.key, memory.value, View(lengths=reach))

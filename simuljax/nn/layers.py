@@ -1,4 +1,4 @@
-"""Small parts that every network here is made of."""
+"""Basic layers shared by all networks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Width:
 
 
 def check_heads(width: int, heads: int, name: str = "heads") -> None:
-    """Refuses a width that does not divide among its heads."""
+    """Check that the width divides among its heads."""
     if heads < 1:
         raise ValueError(f"{name} is {heads}; it must be at least 1")
     if width < 1 or width % heads:
@@ -40,7 +40,7 @@ def check_heads(width: int, heads: int, name: str = "heads") -> None:
 
 
 def dense(size: int, width: Width, *, name: str | None = None, bias: bool = True) -> nn.Dense:
-    """A linear map with Xavier's initialisation."""
+    """Return a linear layer with Xavier initialisation."""
     return nn.Dense(
         size,
         use_bias=bias,
@@ -51,12 +51,12 @@ def dense(size: int, width: Width, *, name: str | None = None, bias: bool = True
 
 
 def layer_norm(width: Width, name: str | None = None) -> nn.LayerNorm:
-    """Normalisation over the last axis (its mean and variance are float32 whatever the dtype)."""
+    """Return layer normalisation (mean and variance are float32 whatever the dtype)."""
     return nn.LayerNorm(epsilon=1e-5, dtype=width.dtype, name=name)
 
 
 def embedding(vocabulary: int, width: Width) -> nn.Embed:
-    """One vector for each token, so small at first that sqrt(D) of it is about 1 everywhere."""
+    """Return a token embedding with standard deviation 1 / sqrt(D)."""
     return nn.Embed(
         vocabulary,
         width.model,
@@ -66,7 +66,7 @@ def embedding(vocabulary: int, width: Width) -> nn.Embed:
 
 
 class Dropout(nn.Module):
-    """Sets numbers to 0 at random, a share of `rate` in 256ths, and scales the others to make up.
+    """Dropout at a rate in 256ths; the values that are kept are scaled by the share kept.
 
     A byte decides over each number: a quarter of the random words that one to a word would take,
     and random words are a good part of what a small layer costs.
@@ -99,7 +99,7 @@ class FeedForward(nn.Module):
 
 
 def sinusoids(positions: jax.Array, width: int) -> jax.Array:
-    """[..., width]: sines, then cosines, of the positions at wavelengths from 2 pi to 10^4 2 pi."""
+    """Return [..., width]: sines, then cosines, at wavelengths from 2 pi to 10^4 2 pi."""
     half = width // 2
     rate = jnp.exp(-jnp.log(10_000.0) * jnp.arange(half) / (half - 1))
     angle = positions[..., None].astype(jnp.float32) * rate
@@ -107,18 +107,18 @@ def sinusoids(positions: jax.Array, width: int) -> jax.Array:
 
 
 def embed_positions(x: jax.Array) -> jax.Array:
-    """sqrt(D) x plus the position's sinusoids, as every branch enters its first layer."""
+    """Return sqrt(D) x plus sinusoidal positions, the input of every first layer."""
     positions = sinusoids(jnp.arange(x.shape[1]), x.shape[-1])
     return x * x.shape[-1] ** 0.5 + positions.astype(x.dtype)
 
 
 def real(lengths: jax.Array, size: int) -> jax.Array:
-    """[B, size]: which positions are not padding."""
+    """Return [B, size], True at positions that are not padding."""
     return jnp.arange(size) < lengths[:, None]
 
 
 def zero_padding(x: jax.Array, lengths: jax.Array) -> jax.Array:
-    """[B, S, ...] with 0 at padded positions."""
+    """Set padded positions of [B, S, ...] to 0."""
     mask = real(lengths, x.shape[1])
     return jnp.where(mask.reshape(*mask.shape, *(1,) * (x.ndim - 2)), x, 0)
 
@@ -132,7 +132,7 @@ def scan_layers(
     *,
     unroll: bool = False,
 ) -> tuple[Carry, Out]:
-    """`body(layer, carry, x)` through `count` layers, whose variables have a leading layer axis.
+    """Scan `body(layer, carry, x)` over `count` layers, whose variables have a leading layer axis.
 
     One layer is compiled, however many there are, unless they are to be unrolled.
     """

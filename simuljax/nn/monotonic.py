@@ -1,4 +1,4 @@
-"""Monotonic multihead attention (Ma et al. 2020): each head decides by itself how far to read."""
+"""Monotonic multihead attention (Ma et al. 2020): each head decides how far to read."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class Monotonic:
 
 @flax.struct.dataclass
 class Source:
-    """What the decoder attends to."""
+    """The source that the decoder attends to."""
 
     states: jax.Array  # [B, K, D]
     lengths: jax.Array  # int32 [B]
@@ -78,7 +78,7 @@ class Source:
 
 @flax.struct.dataclass
 class Reading:
-    """Where a layer reads: for the losses, and for the eye."""
+    """Alignment, delays and energies of a layer, for losses and figures."""
 
     energy: jax.Array | None  # [B, H, T, W], noise-free; None where nothing is learnt
     delays: jax.Array  # [B, H, T], in states from 1
@@ -86,7 +86,7 @@ class Reading:
 
 
 class MonotonicAttention(nn.Module):
-    """Cross-attention whose reach is an expected alignment."""
+    """Cross-attention with an expected alignment."""
 
     width: Width
     monotonic: Monotonic
@@ -130,7 +130,7 @@ class MonotonicAttention(nn.Module):
             return energy, preserved_alignment(p, points.count, method=self.monotonic.method)
 
     def energy(self, x: jax.Array, keys: jax.Array) -> jax.Array:
-        """Monotonic energies [B, H, T, W] of targets [B, T, D] at decision points [B, W, D]."""
+        """Return energies [B, H, T, W] of targets [B, T, D] at decision points [B, W, D]."""
         split = self.heads.split
         query, key = split(self.decide_query(x)), split(self.decide_key(keys))
         return monotonic_energy(query.swapaxes(1, 2), key.swapaxes(1, 2), self.bias)
@@ -144,7 +144,7 @@ class MonotonicAttention(nn.Module):
         return jnp.broadcast_to(p, shape)
 
     def _soft(self, x: jax.Array, source: Source, alpha: jax.Array) -> jax.Array:
-        """beta [B, H, T, K] on states, of an alignment with decision points."""
+        """Return beta [B, H, T, K] on states, from an alignment with decision points."""
         kind, points = self.monotonic.attention, source.decisions
         if kind == "hard":
             return place(alpha, points, source.states.shape[1])
@@ -158,7 +158,7 @@ class MonotonicAttention(nn.Module):
         return expected_soft_attention(placed, u, source.lengths, chunk=chunk)
 
     def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
-        """States [B, K, D] and what decisions look at [B, W, D], projected for `step`."""
+        """Project states [B, K, D] and decision inputs [B, W, D] for `step`."""
         heads, split = self.heads, self.heads.split
         learnt = self.monotonic.policy == "learnt"
         return Memory(
@@ -177,7 +177,7 @@ class MonotonicAttention(nn.Module):
         target: jax.Array,
         start: jax.Array,
     ) -> tuple[jax.Array, Look]:
-        """T targets [B, T, D] with hard decisions, which go on from where heads stand [B, H].
+        """Decode T targets [B, T, D] with hard decisions, from the heads' positions [B, H].
 
         `target` [B, T] numbers them from 0.
         """
@@ -205,7 +205,7 @@ class MonotonicAttention(nn.Module):
 
     @property
     def _span(self) -> int | None:
-        """How many states a head attends to from where it stands; None: all before it too."""
+        """Return the number of states a head attends to; None: all up to its position."""
         if self.monotonic.policy == "offline":
             return None
         return {"hard": 1, "lookback": None, "chunkwise": self.monotonic.chunk}[

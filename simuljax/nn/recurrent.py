@@ -21,40 +21,40 @@ from simuljax.ops.recurrence import vary_alike
 
 @flax.struct.dataclass
 class Cell:
-    """What an LSTM knows after a step."""
+    """The state of an LSTM."""
 
     hidden: jax.Array  # h, [..., units]
     memory: jax.Array  # c, the same
 
 
 def blank(shape: tuple[int, ...], like: jax.Array) -> Cell:
-    """Cells before the first step; `like` says over which devices they will vary."""
+    """Return the state before the first step; `like` says over which devices it will vary."""
     zeros, _ = vary_alike(jnp.zeros(shape, jnp.float32), like)
     return Cell(hidden=zeros, memory=zeros)
 
 
 def advance(gates: jax.Array, before: Cell) -> Cell:
-    """One step, given W x + U h + b [..., 4 units]."""
+    """Take one step, given W x + U h + b [..., 4 units]."""
     i, f, g, o = jnp.split(gates.astype(jnp.float32), 4, -1)
     memory = jax.nn.sigmoid(f) * before.memory + jax.nn.sigmoid(i) * jnp.tanh(g)
     return Cell(hidden=jax.nn.sigmoid(o) * jnp.tanh(memory), memory=memory)
 
 
 def remembering(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
-    """First biases [4 units]: a cell keeps most of what it has (f = 1), the rest is 0."""
+    """Return initial biases [4 units]: 1 for the forget gate, 0 for the rest."""
     del key
     return jnp.repeat(jnp.array([0, 1, 0, 0], dtype), shape[0] // 4)
 
 
 class LSTMCell(nn.Module):
-    """A step whose input is known only when it is taken; x and h go through one product."""
+    """An LSTM step; x and h go through one matrix product."""
 
     units: int
     dtype: str = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array, before: Cell, given: jax.Array | float = 0.0) -> Cell:
-        """`given` [B, 4 units] is what other inputs, known before, add to the gates."""
+        """Take a step; `given` [B, 4 units] is the precomputed part of the gates."""
         both = jnp.concatenate([x, before.hidden.astype(x.dtype)], -1)
         gates = nn.Dense(4 * self.units, dtype=self.dtype, bias_init=remembering, name="gates")
         return advance(gates(both) + given, before)
@@ -95,10 +95,10 @@ class BidirectionalLSTM(nn.Module):
 
 
 def _turned(x: jax.Array) -> jax.Array:
-    """[S, 2, ...] with the second of the two in reverse order."""
+    """Return [S, 2, ...] with the second direction in reverse order."""
     return jnp.stack([x[:, 0], x[::-1, 1]], 1)
 
 
 def _both(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
-    """`remembering` for two directions [8 units]."""
+    """Return `remembering` for two directions [8 units]."""
     return jnp.tile(remembering(key, (shape[0] // 2,), dtype), 2)

@@ -16,13 +16,13 @@ Reach = Literal["centred", "causal"]
 
 
 def state_count(frames):
-    """How many states so many frames give: ceil(ceil(frames / 2) / 2); of an int or an array."""
+    """Return ceil(ceil(frames / 2) / 2), of an int or an array."""
     return (frames + STRIDE - 1) // STRIDE
 
 
 @flax.struct.dataclass
 class SubsamplingState:
-    """What each convolution needs of its past, the zeros before the first frame included."""
+    """The past inputs of each convolution, zeros before the first frame included."""
 
     frames: Buffer
     hidden: Buffer
@@ -31,7 +31,7 @@ class SubsamplingState:
 def init_subsampling(
     batch: int, features: int, channels: int, width: Width, *, kernel: int = KERNEL
 ) -> SubsamplingState:
-    """Nothing heard: zeros stand before the first frame, as in the whole pass."""
+    """Return the state before the first frame: zeros, as in the whole pass."""
     past, dtype = kernel - 1, width.dtype
     return SubsamplingState(
         frames=init_buffer(batch, past, features, dtype, zeros=past),
@@ -65,7 +65,7 @@ class ConvSubsampling(nn.Module):
     def stream_step(
         self, state: SubsamplingState, features: jax.Array, length: jax.Array
     ) -> tuple[SubsamplingState, jax.Array, jax.Array]:
-        """State, states [B, ceil(C / 4), model] and how many are real, after `length` more frames.
+        """Return state, states [B, ceil(C / 4), model] and their real count, after `length` frames.
 
         State s exists as soon as frame 4 s is heard. Only `causal` convolutions can do this.
         """
@@ -79,7 +79,7 @@ class ConvSubsampling(nn.Module):
     def _convolve(
         self, convolution: nn.Conv, past: Buffer, x: jax.Array, length: jax.Array
     ) -> tuple[Buffer, jax.Array, jax.Array]:
-        """Every output whose last input is now there."""
+        """Return every output whose last input has arrived."""
         joined = extend(past, x, length)
         count = jnp.maximum(0, 1 + (joined.count - self.kernel) // 2)
         y = nn.glu(convolution(joined.vectors))

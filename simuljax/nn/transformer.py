@@ -28,7 +28,7 @@ class EncoderLayer(nn.Module):
         return self.after_attention(x, attended, train=train)
 
     def after_attention(self, x: jax.Array, attended: jax.Array, *, train: bool) -> jax.Array:
-        """The rest of the layer, given what each position attended to [..., S, H, d]."""
+        """Finish the layer, given the attention output [..., S, H, d]."""
         x = x + self.dropout(self.heads.merge(attended), deterministic=not train)
         forward = self.feed_forward(self.forward_norm(x), train=train)
         return x + self.dropout(forward, deterministic=not train)
@@ -36,7 +36,7 @@ class EncoderLayer(nn.Module):
 
 @flax.struct.dataclass
 class LayerState:
-    """What a decoder layer knows before it takes more targets; others have one per layer."""
+    """The state of a decoder layer before more targets."""
 
     past: Past  # of its own targets
     memory: Memory  # of the source
@@ -45,7 +45,7 @@ class LayerState:
 
 @flax.struct.dataclass
 class LayerStep:
-    """What it knows after: nothing is changed in place, so that a step can be taken back."""
+    """The state after them; nothing changes in place, so a step can be undone."""
 
     added: Past  # [B, T, H, d]
     look: Look
@@ -68,7 +68,7 @@ class DecoderLayer(nn.Module):
     def __call__(
         self, x: jax.Array, sources: Sequence[Source], *, train: bool
     ) -> tuple[jax.Array, list[Reading]]:
-        """The rows of x [n B, T, D] belong to the sources of B rows each, in order."""
+        """Decode; rows of x [n B, T, D] belong to n groups of B sources, in order."""
         attended = attend_view(*self.heads.project(self.self_norm(x)), View(causal=True))
         x = x + self.dropout(self.heads.merge(attended), deterministic=not train)
         looking = jnp.split(self.cross_norm(x), len(sources))
@@ -81,7 +81,7 @@ class DecoderLayer(nn.Module):
     def step(
         self, x: jax.Array, state: LayerState, heard: Heard, rule: Rule, *, target: jax.Array
     ) -> tuple[jax.Array, LayerStep]:
-        """The same with hard decisions for T more targets, whose numbers [B, T] are in `target`."""
+        """Decode T more targets with hard decisions; `target` [B, T] has their positions."""
         new = self.heads.project(self.self_norm(x))
         x = x + self.heads.merge(attend_past(new, state.past, target[:, 0]))
         read, look = self.cross.step(

@@ -31,7 +31,7 @@ class VGG(nn.Module):
 
 
 def pool(x: jax.Array) -> jax.Array:
-    """The maximum of every 2 x 2 places of x >= 0 [B, F, D, C]; a row too few counts as zeros.
+    """Return the maximum of every 2 x 2 block of x >= 0 [B, F, D, C]; a missing row is zeros.
 
     Nothing is below 0 after ReLU, so zeros change no maximum, and neither does padding.
     """

@@ -25,7 +25,7 @@ def expected_alignment(
     *,
     method: str = "exact",
 ) -> Float[Array, "*batch T S"]:
-    """The probability alpha[i,j] that target step i is written after reading source position j.
+    """Return the probability alpha[i,j] that step i is written after reading source position j.
 
         q[i,j] = (1 - p[i,j-1]) q[i,j-1] + alpha[i-1,j]      q[i,0] = alpha[i-1,0]
         alpha[i,j] = p[i,j] q[i,j]                           alpha[-1,:] = (1, 0, ..., 0)
@@ -61,7 +61,7 @@ def preserved_alignment(
     *,
     method: str = "exact",
 ) -> Float[Array, "*batch T S"]:
-    """`preserve_mass` of `expected_alignment`, by the same kernel where that is `fused`."""
+    """Return `preserve_mass(expected_alignment(p))`, from one kernel if the method is `fused`."""
     p = arguments.floats("p", p, "TS")
     if explain_method(method, p.shape, p.dtype).method == "fused" and p.size:
         return _fused(p, lengths, preserve=True)
@@ -70,7 +70,7 @@ def preserved_alignment(
 
 @dataclasses.dataclass(frozen=True)
 class MethodChoice:
-    """The method that will run, and why."""
+    """The method that runs, and the reason."""
 
     method: str
     reason: str
@@ -79,7 +79,7 @@ class MethodChoice:
 def explain_method(
     method: str, shape: tuple[int, ...], dtype: jax.typing.DTypeLike = jnp.float32
 ) -> MethodChoice:
-    """What `expected_alignment(p, method=method)` runs for a p of this shape, and why."""
+    """Return the method that `expected_alignment` runs for a p of this shape, and why."""
     arguments.one_of("method", method, METHODS)
     if method != "auto":
         return MethodChoice(method, "asked for")
@@ -92,7 +92,7 @@ def explain_method(
 def preserve_mass(
     alpha: Float[ArrayLike, "*batch T S"], lengths: Int[ArrayLike, "*prefix"] | None = None
 ) -> Float[Array, "*batch T S"]:
-    """alpha with the residual 1 - sum_j alpha[i,j] added at the last real source position.
+    """Add the residual 1 - sum_j alpha[i,j] at the last real source position.
 
     Padded positions are 0 in the result, whatever they held. There is no clamp: a residual that
     rounds to -1e-7 stays, since clamping it would cut the gradient.
@@ -109,7 +109,7 @@ def preserve_mass(
 def expected_delays(
     alpha: Float[ArrayLike, "*batch T S"], positions: ArrayLike | None = None
 ) -> Float[Array, "*batch T"]:
-    """g[i] = sum_j positions[j] alpha[i,j].
+    """Return g[i] = sum_j positions[j] alpha[i,j].
 
     Positions count encoder states from 1. At decision points give the index of the state each
     decision stands on ([S], or [B, S] where it differs), so that a delay keeps its unit whatever
@@ -132,7 +132,7 @@ def expected_delays(
 
 @functools.partial(jax.jit, static_argnums=0)  # or each eager call would compile anew
 def _scan_rows(row, p):
-    """alpha[i] = row(p[i], alpha[i-1]) for every target step."""
+    """Compute alpha[i] = row(p[i], alpha[i-1]) for every target step."""
     p_TS = jnp.moveaxis(p, -2, 0)
     start = jnp.broadcast_to(jnp.arange(p.shape[-1]) == 0, p_TS.shape[1:]).astype(p.dtype)
 
@@ -150,13 +150,13 @@ def _exact_row(p, previous):
 
 
 def _closed_form_row(p, previous):
-    """p cumprod(1-p) cumsum(previous / clamp(cumprod(1-p))): wrong where the product underflows."""
+    """Compute p cumprod(1-p) cumsum(previous / clamp(cumprod(1-p))), wrong after an underflow."""
     survival = jnp.cumprod(_before(1 - p, 1), axis=-1)
     return p * survival * jnp.cumsum(previous / jnp.clip(survival, CLOSED_FORM_EPS, 1), axis=-1)
 
 
 def _before(x, start):
-    """x[j-1] at j, `start` at 0."""
+    """Return x[j-1] at j, and `start` at 0."""
     pad = [(0, 0)] * (x.ndim - 1) + [(1, 0)]
     return jnp.pad(x[..., :-1], pad, constant_values=start)
 
@@ -173,7 +173,7 @@ def _fused(p, lengths, *, preserve):
 
 
 def _device():
-    """Where a computation without placed inputs runs."""
+    """Return the device that runs computations whose inputs have no device of their own."""
     default = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     return default if isinstance(default, jax.Device) else jax.devices(default)[0]
 

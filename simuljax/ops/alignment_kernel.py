@@ -31,7 +31,7 @@ MAX_TARGETS = 1024  # a lane is a row, and this many lanes fit in a program
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def _alignment(p, lengths, interpret, preserve=False):
-    """alpha [N,T,S] of p [N,T,S]; columns at or beyond the length count as p = 0.
+    """Return alpha [N,T,S] of p [N,T,S]; columns at or beyond the length count as p = 0.
 
     lengths is None or [M], M dividing N: each length serves N / M problems in a row. With
     `preserve`, the last real column of a row also gets what the row lacks of 1.
@@ -55,7 +55,7 @@ fused_alignment = jax.jit(_alignment, static_argnums=(2, 3))
 
 
 def _forward_kernel(length_ref, p_ref, alpha_ref, *rest, steps, blocks, interpret, preserve):
-    """q = carry + alpha[i-1,j];  alpha = p q;  carry = q - p q."""
+    """Compute q = carry + alpha[i-1,j];  alpha = p q;  carry = q - p q."""
     *q_ref, handover = rest
     lane = jax.lax.broadcasted_iota(jnp.int32, (handover.shape[-1],), 0)
     length = _length(length_ref)
@@ -87,7 +87,7 @@ def _forward_kernel(length_ref, p_ref, alpha_ref, *rest, steps, blocks, interpre
 def _backward_kernel(
     length_ref, p_ref, q_ref, g_ref, dp_ref, handover, *, steps, blocks, interpret, preserve
 ):
-    """A = g + Q[i+1,j];  d = A - Q[i,j+1];  dp = q d;  Q[i,j] = Q[i,j+1] + p d, right to left.
+    """Compute A = g + Q[i+1,j];  d = A - Q[i,j+1];  dp = q d;  Q[i,j] = Q[i,j+1] + p d.
 
     With `preserve`, whatever a row gains its last real column loses: g - g[last] for g.
     """
@@ -120,7 +120,7 @@ def _backward_kernel(
 
 
 def _cells(ref, row, block):
-    """Index arrays and mask of the WIDTH columns of each lane's block, VECTOR at a time.
+    """Return index arrays and mask of each lane's WIDTH columns, VECTOR at a time.
 
     The mask depends on the static shape alone: a bound known only at run time would keep the
     compiler from loading VECTOR columns at once.
@@ -134,7 +134,7 @@ def _cells(ref, row, block):
 
 
 def _load(ref, row, block):
-    """Each lane's columns as WIDTH vectors over lanes; 0 outside the array."""
+    """Load each lane's columns as WIDTH vectors over lanes; 0 outside the array."""
     columns = []
     for cells, inside in _cells(ref, row, block):
         tile = plt.load(cells, mask=inside, other=0.0)
@@ -152,14 +152,14 @@ def _length(length_ref):
 
 
 def _only_real(columns, block, length):
-    """0 at or beyond the problem's own length."""
+    """Set columns at or beyond the problem's own length to 0."""
     if length is None:
         return columns
     return [jnp.where(block * WIDTH + j < length, x, 0.0) for j, x in enumerate(columns)]
 
 
 def _interleave(columns):
-    """Vectors c0..c3 over lanes -> [lanes, 4]; the kernel language joins two at a time."""
+    """Join vectors c0..c3 over lanes into [lanes, 4]; the kernel language joins two at a time."""
     if len(columns) == 1:
         return columns[0][:, None]
     even, odd = _interleave(columns[0::2]), _interleave(columns[1::2])
@@ -175,7 +175,7 @@ def _hand_over(buffer, s, lane, columns, interpret):
 
 
 def _receive(buffer, s, lane, alive):
-    """What the neighbouring lane handed over one step ago; 0 for lane 0 and before the start."""
+    """Read the value that the previous lane passed on one step ago; 0 for lane 0 and before."""
     neighbour, alive = jnp.maximum(lane - 1, 0), alive & (lane > 0)
     return [
         plt.load(buffer.at[(s + 1) & 1, j, neighbour], mask=alive, other=0.0) for j in range(WIDTH)
@@ -220,7 +220,7 @@ def _call(kernel, interpret, lengths, inputs, n_outputs):
 
 
 def _one_length(n, lengths):
-    """The block that gives problem i its length."""
+    """Return the block spec that gives problem i its length."""
     if lengths is None:
         return None
     serves = np.int32(n // lengths.size)

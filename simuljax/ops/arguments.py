@@ -1,4 +1,4 @@
-"""What the ops ask of their arguments: shapes, lengths and, in debug mode, no NaN.
+"""Argument checks of the ops: shapes, lengths and, in debug mode, NaN.
 
 Shapes are checked at trace time. Values can be checked only where they are known: outside `jit`
 always for lengths, and for NaN while JAX's own `jax_debug_nans` is on (JAX then runs a jitted
@@ -15,7 +15,7 @@ from jax.core import Tracer
 
 
 def floats(name: str, x, axes: str, *, leading: bool = True) -> jax.Array:
-    """x as an array of at least float32 whose last axes are called `axes`."""
+    """Return x as an array of at least float32 whose last axes are called `axes`."""
     if x is None:
         raise ValueError(f"{name} is None; it must be given.")
     _no_nan(name, x)
@@ -25,14 +25,14 @@ def floats(name: str, x, axes: str, *, leading: bool = True) -> jax.Array:
 
 
 def has_axes(name: str, x: jax.Array, axes: str, *, leading: bool = False) -> None:
-    """x has these axes, after any leading ones if allowed."""
+    """Check that x has these axes, after any leading ones if allowed."""
     if x.ndim < len(axes) or (x.ndim > len(axes) and not leading):
         wanted = ", ".join(["...", *axes] if leading else axes)
         raise ValueError(f"{name} has shape {x.shape}, but needs the axes [{wanted}].")
 
 
 def same_shape(name: str, x: jax.Array, other_name: str, other: jax.Array) -> None:
-    """Two arrays that go together element by element."""
+    """Check that two arrays have the same shape."""
     if x.shape != other.shape:
         raise ValueError(
             f"{name} has shape {x.shape} and {other_name} {other.shape}; they must be equal."
@@ -40,14 +40,14 @@ def same_shape(name: str, x: jax.Array, other_name: str, other: jax.Array) -> No
 
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> None:
-    """A word out of a closed list."""
+    """Check that a value is one of a closed list."""
     choices = tuple(choices)
     if value not in choices:
         raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}.")
 
 
 def spread(name: str, lengths, leading: tuple[int, ...], limit: int | None = None) -> jax.Array:
-    """Lengths [B] (any prefix of the leading axes) broadcast to all leading axes.
+    """Broadcast lengths [B] (any prefix of the leading axes) to all leading axes.
 
     None means all of `limit`, the padded size, where there is one.
     """
@@ -71,19 +71,19 @@ def spread(name: str, lengths, leading: tuple[int, ...], limit: int | None = Non
 
 
 def real_positions(name: str, lengths, leading: tuple[int, ...], size: int) -> jax.Array:
-    """bool [*leading, size], true where a position lies before its length (None: everywhere)."""
+    """Return bool [*leading, size], true before each length (None: everywhere)."""
     if lengths is None:
         return jnp.ones((*leading, size), bool)
     return jnp.arange(size) < spread(name, lengths, leading, size)[..., None]
 
 
 def is_known(x) -> bool:
-    """Whether the values of x can be looked at now, that is, x is not being traced."""
+    """Return True if the values of x are known now, that is, x is not traced."""
     return not isinstance(x, Tracer)
 
 
 def _in_range(name: str, lengths: np.ndarray, limit: int | None) -> None:
-    """From 0 to the limit. NumPy, so that known values are seen also while others are traced."""
+    """Check 0 <= length <= limit in NumPy, so that known values are checked inside a trace too."""
     low, high = lengths.min(), lengths.max()
     if limit is not None and high > limit:
         raise ValueError(f"{name} must not exceed {limit}, the padded size; got {high}.")
@@ -92,7 +92,7 @@ def _in_range(name: str, lengths: np.ndarray, limit: int | None) -> None:
 
 
 def _no_nan(name: str, x) -> None:
-    """In debug mode, say which argument brings the NaN (in NumPy: JAX itself would stop first)."""
+    """Name the argument that contains NaN, in debug mode (NumPy: JAX itself would stop first)."""
     debug = jax.config.jax_debug_nans  # pyright: ignore[reportAttributeAccessIssue]
     if debug and is_known(x) and (nan := np.isnan(np.asarray(x, np.float64))).any():
         where = tuple(map(int, np.argwhere(nan)[0]))

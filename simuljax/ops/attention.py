@@ -1,4 +1,4 @@
-"""Expected soft attention over what has been read (Arivazhagan et al. 2019; Chiu & Raffel 2018)."""
+"""Expected soft attention over the source read (Arivazhagan et al. 2019; Chiu & Raffel 2018)."""
 
 import functools
 
@@ -17,7 +17,7 @@ def expected_soft_attention(
     *,
     chunk: int | None = None,
 ) -> Float[Array, "*batch T S"]:
-    """Soft attention in expectation over the alignment.
+    """Return the soft attention in expectation over the alignment.
 
         beta[i,j] = sum_{k >= j} alpha[i,k] exp(u[i,j]) / sum_{l <= k} exp(u[i,l])
 
@@ -53,7 +53,7 @@ def windowed_soft_attention(
     *,
     step: int,
 ) -> Float[Array, "*batch T S"]:
-    """Infinite lookback from decisions at the ends of windows of `step` positions.
+    """Return infinite lookback attention from decisions at the ends of windows of `step` positions.
 
     The same as placing alpha on the windows' last real positions and calling
     `expected_soft_attention`, but the scans run over W = ceil(S / step) windows:
@@ -87,7 +87,7 @@ def windowed_soft_attention(
 
 
 def _lookback(alpha, u):
-    """With m[k] = max_{l<=k} u[l] and decay[k] = exp(m[k-1] - m[k]) <= 1,
+    """Compute lookback attention with m[k] = max_{l<=k} u[l], decay[k] = exp(m[k-1] - m[k]) <= 1,
 
     s[k] = decay[k] s[k-1] + exp(u[k] - m[k])       the softmax's denominator, over exp(m[k])
     w[j] = decay[j+1] w[j+1] + alpha[j] / s[j]
@@ -106,7 +106,7 @@ def _lookback(alpha, u):
 
 @functools.partial(jax.jit, static_argnums=2)  # or each eager call would compile anew
 def _chunkwise(alpha, u, width):
-    """With m[k] the maximum and s[k] = sum_l exp(u[l] - m[k]) over the window l in (k-width, k],
+    """Compute chunkwise attention: m[k] the maximum, s[k] = sum_l exp(u[l] - m[k]) over the window,
 
     beta[j] = sum_{c < width} exp(u[j] - m[j+c]) alpha[j+c] / s[j+c]
     """
@@ -128,7 +128,7 @@ def _windowed_max(x, width):
 
 
 def _sum_over(count, term, like):
-    """sum_{c < count} term(c), one at a time and recomputed in the backward pass."""
+    """Return sum_{c < count} term(c), one at a time and recomputed in the backward pass."""
 
     @jax.checkpoint
     def add(total, c):
@@ -139,7 +139,7 @@ def _sum_over(count, term, like):
 
 
 def _shift(x, c, width, outside):
-    """x[j+c] at j for |c| < width; c may be traced."""
+    """Return x[j+c] at j for |c| < width; c may be traced."""
     pad = [(0, 0)] * (x.ndim - 1) + [(width, width)]
     padded = jnp.pad(x, pad, constant_values=outside)
     return jax.lax.dynamic_slice_in_dim(padded, width + c, x.shape[-1], axis=x.ndim - 1)

@@ -15,7 +15,7 @@ from simuljax.ops import arguments
 def average_lagging(
     delays: Float[ArrayLike, "*batch T"], source_length: ArrayLike, target_length: ArrayLike
 ) -> Float[Array, "*batch"]:
-    """AL = mean_i (g[i] - i S/T), i from 0."""
+    """Return AL = mean_i (g[i] - i S/T), i from 0."""
     delays, source, target, real = _prepare(delays, source_length, target_length)
     return _mean(delays - _ideal(delays, source, target), real, target)
 
@@ -23,7 +23,7 @@ def average_lagging(
 def differentiable_average_lagging(
     delays: Float[ArrayLike, "*batch T"], source_length: ArrayLike, target_length: ArrayLike
 ) -> Float[Array, "*batch"]:
-    """DAL = mean_i (g'[i] - i S/T),  g'[0] = g[0],  g'[i] = max(g[i], g'[i-1] + S/T).
+    """Return DAL = mean_i (g'[i] - i S/T), g'[0] = g[0], g'[i] = max(g[i], g'[i-1] + S/T).
 
     Unrolled, g'[i] - i S/T = max_{l<=i} (g[l] - l S/T): a running maximum of the lags.
     """
@@ -35,7 +35,7 @@ def differentiable_average_lagging(
 def average_proportion(
     delays: Float[ArrayLike, "*batch T"], source_length: ArrayLike, target_length: ArrayLike
 ) -> Float[Array, "*batch"]:
-    """AP = sum_i g[i] / (S T)."""
+    """Return AP = sum_i g[i] / (S T)."""
     delays, source, target, real = _prepare(delays, source_length, target_length)
     return _mean(delays / jnp.maximum(source, 1)[..., None], real, target)
 

@@ -1,4 +1,4 @@
-"""Pre-decision: at which encoder states a decision is taken (Ma et al. 2020)."""
+"""Pre-decision: the encoder states at which a decision is taken (Ma et al. 2020)."""
 
 from numbers import Integral
 
@@ -12,7 +12,7 @@ POOLINGS = ("average", "last")
 
 
 def fixed_triggers(lengths: Int[ArrayLike, " B"], size: int, step: int) -> Bool[Array, "B size"]:
-    """True at every `step`-th state and at the last real one."""
+    """Return True at every `step`-th state and at the last real one."""
     _at_least_one("step", step)
     lengths = _batch_lengths(lengths, size)
     position = jnp.arange(size)
@@ -22,7 +22,7 @@ def fixed_triggers(lengths: Int[ArrayLike, " B"], size: int, step: int) -> Bool[
 def label_triggers(
     labels: Int[ArrayLike, "B S"], lengths: Int[ArrayLike, " B"] | None
 ) -> Bool[Array, "B S"]:
-    """True where the aligned word (or phoneme) changes, and at the last real state.
+    """Return True where the aligned word (or phoneme) changes, and at the last real state.
 
     State j > 0 triggers when label(j) != label(j-1). Label 0 is silence and carries the label
     before it, so a pause belongs to the word it follows; leading silence has none and does not
@@ -40,7 +40,7 @@ def label_triggers(
 
 
 def window_ends(lengths: Int[ArrayLike, " B"], size: int, step: int) -> Int[Array, "B W"]:
-    """Index of the last real state of each window of `step` states (of all, if it has none)."""
+    """Return the index of the last real state of each window of `step` states."""
     _at_least_one("step", step)
     lengths = _batch_lengths(lengths, size)
     ends = (jnp.arange(_windows(size, step)) + 1) * step
@@ -54,7 +54,7 @@ def pool_windows(
     *,
     kind: str = "average",
 ) -> Float[Array, "B W D"]:
-    """One state per window: the mean of its real members, or the last of them."""
+    """Pool each window into one state: the mean of its real states, or the last of them."""
     arguments.one_of("kind", kind, POOLINGS)
     _at_least_one("step", step)
     states = arguments.floats("states", states, "BSD", leading=False)
@@ -72,7 +72,7 @@ def pool_windows(
 def place_on_triggers(
     p: Float[ArrayLike, "B *heads T W"], lengths: Int[ArrayLike, " B"], size: int, step: int
 ) -> Float[Array, "B *heads T size"]:
-    """p of each window on the window's last real state, 0 on the others."""
+    """Put p of each window on the window's last real state, and 0 on the others."""
     p = arguments.floats("p", p, "BTW")
     triggers = fixed_triggers(lengths, size, step)
     if p.shape[0] != triggers.shape[0] or p.shape[-1] != _windows(size, step):
@@ -89,7 +89,7 @@ def _windows(size: int, step: int) -> int:
 
 
 def _batch_lengths(lengths, size: int, batch: int | None = None) -> jax.Array:
-    """Lengths [B] as a column, checked against the padded size (and the batch, where known)."""
+    """Return lengths [B] as a column, checked against the padded size and the known batch."""
     if lengths is not None:
         lengths = jnp.asarray(lengths)
         if lengths.ndim != 1 or batch not in (None, lengths.shape[0]):

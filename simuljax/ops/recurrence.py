@@ -16,7 +16,7 @@ def linear_recurrence(
     *,
     reverse: bool = False,
 ) -> Float[Array, "*batch S"]:
-    """h[j] = decay[j] h[j-1] + value[j] along the last axis (h[j+1] if reverse; h = 0 outside).
+    """Solve h[j] = decay[j] h[j-1] + value[j] along the last axis (h[j+1] if reverse; 0 outside).
 
     Computed by an associative scan over (decay, value) with
     (d1, v1) * (d2, v2) = (d1 d2, d2 v1 + v2): no division, so zero decays are exact.
@@ -51,13 +51,13 @@ def _scan(decay, value, reverse):
 
 
 def _neighbour(x, reverse):
-    """x[j-1] at j (x[j+1] if reverse), 0 at the open end."""
+    """Return x[j-1] at j (x[j+1] if reverse), and 0 at the open end."""
     pad = [(0, 0)] * (x.ndim - 1) + [(0, 1) if reverse else (1, 0)]
     return jnp.pad(x[..., 1:] if reverse else x[..., :-1], pad)
 
 
 def vary_alike(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-    """Inside `shard_map`, mark the arrays as varying over the mesh axes that any varies over."""
+    """Mark arrays inside `shard_map` as varying over all mesh axes that any of them varies over."""
     varying = [jax.typeof(x).manual_axis_type.varying for x in arrays]
     missing = [tuple(frozenset().union(*varying) - own) for own in varying]
     return tuple(

@@ -1,4 +1,4 @@
-"""Selection probabilities: the chance to write now rather than read on."""
+"""Selection probabilities: the probability of a WRITE rather than a READ."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ def monotonic_energy(
     key: Float[ArrayLike, "*batch S D"],
     bias: ArrayLike = 0.0,
 ) -> Float[Array, "*batch T S"]:
-    """e[i,j] = q[i] . k[j] / sqrt(D) + bias, accumulated in float32."""
+    """Return e[i,j] = q[i] . k[j] / sqrt(D) + bias, accumulated in float32."""
     query, key = jnp.asarray(query), jnp.asarray(key)
     arguments.has_axes("query", query, "TD", leading=True)
     if query.shape[:-2] != key.shape[:-2] or query.shape[-1:] != key.shape[-1:]:
@@ -35,7 +35,7 @@ def selection_probability(
     key: PRNGKeyArray | None = None,
     noise: float = 1.0,
 ) -> Float[Array, "*batch T S"]:
-    """p = sigmoid(e + n), n ~ Normal(0, noise^2) if a key is given, 0 at padded positions.
+    """Return p = sigmoid(e + n), n ~ Normal(0, noise^2) with a key, and 0 at padded positions.
 
     The noise of training pushes energies away from 0, so that p is nearly 0 or 1 when decisions
     are taken without it (Raffel et al. 2017).
@@ -51,7 +51,7 @@ def selection_probability(
 def wait_k_probability(
     k: ArrayLike, targets: int, sources: int, *, convention: str = "stacl"
 ) -> Float[Array, "T S"]:
-    """p[i,j] = 1 where j - i >= k - 1, else 0: step i is written after i + k decision points.
+    """Return p[i,j] = 1 where j - i >= k - 1, else 0: step i needs i + k decision points.
 
     Convention `stacl` (Ma et al. 2019): the first write follows k units. `papi` (Papi et al.
     2022): it follows k + 1. k may be traced.

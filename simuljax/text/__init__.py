@@ -1,4 +1,4 @@
-"""Words and pieces of words: vocabularies, where words end, and the cleaning of text.
+"""Text: vocabularies, word boundaries and normalisation.
 
 `learn` and `load` give a `Vocabulary` of any kind; `WordStream` turns the ids it is fed into
 words as soon as they are complete, and `count_words` counts them on the device; `words_heard`

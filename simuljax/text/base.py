@@ -1,4 +1,4 @@
-"""What every vocabulary has in common: its ids, its configuration, its file."""
+"""The base class of all vocabularies: ids, configuration, file."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ UNKNOWN = "⁇"  # how an unknown piece is shown: in its place, and nowhere a wo
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyConfig:
-    """What to learn. `size` counts the four special pieces too.
+    """The vocabulary to learn. `size` includes the four special tokens.
 
     `language` matters to `subword_nmt` (Moses rules) and to `phonemes` (an eSpeak NG voice).
     """
@@ -40,7 +40,7 @@ class VocabularyConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary(ABC):
-    """Text to ids and back. Ids 0 to 3 are padding, begin, end and unknown, in every kind.
+    """A map from text to ids and back. Ids 0 to 3 are padding, begin, end and unknown.
 
     `decode(encode(text))` is `text`, cleaned, and lower case if so configured, as far as the kind
     can say it (each tells in its own docstring). `note` tells in what the vocabulary differs from
@@ -55,60 +55,60 @@ class Vocabulary(ABC):
 
     @property
     def kind(self) -> Kind:
-        """Which of the kinds this is."""
+        """Return the kind of vocabulary."""
         return self.config.kind
 
     @property
     def size(self) -> int:
-        """How many ids there are, the special ones included."""
+        """Return the number of ids, special ones included."""
         return len(self.pieces)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without begin and end."""
+        """Return the ids of a text, without begin and end."""
         return self._encode(prepare(text, self.config))
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """Plain text, single-spaced. Padding, begin and end leave no trace, unknown shows as ⁇."""
+        """Return plain text, single-spaced, without special tokens; unknown shows as ⁇."""
 
     @abstractmethod
     def _encode(self, text: str) -> list[int]: ...
 
     @classmethod
     def restore(cls, content: Mapping[str, Any]) -> Self:
-        """The vocabulary that a file's content describes."""
+        """Build the vocabulary that a file's content describes."""
         return cls(**_fields(content))
 
     def content(self) -> dict[str, Any]:
-        """What the file has to hold."""
+        """Return the content of the vocabulary's file."""
         return {"config": asdict(self.config), "pieces": list(self.pieces), "note": self.note}
 
     def save(self, path_prefix: str | Path) -> Path:
-        """Write `path_prefix.json`, which is all that `load` needs, and say where it is."""
+        """Write `path_prefix.json`, which is all that `load` needs, and return its path."""
         path = files.path_of(path_prefix)
         files.write(path, self.content())
         return path
 
     def spell(self, ids: Iterable[int]) -> Iterator[str]:
-        """The pieces of the ids, unknown shown as ⁇, the other special ones left out."""
+        """Return the tokens of the ids; unknown shows as ⁇, other special tokens are left out."""
         for i in map(int, ids):
             self.check(i)
             if i >= UNK:
                 yield UNKNOWN if i == UNK else self.pieces[i]
 
     def check(self, i: int) -> None:
-        """Refuse an id that is not of this vocabulary."""
+        """Check that an id belongs to this vocabulary."""
         if not 0 <= i < self.size:
             raise VocabularyError(f"id {i} is outside this vocabulary of {self.size} pieces.")
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The id of each ordinary piece (a text may well contain the letters `<s>`)."""
+        """Map each ordinary token to its id (a text may contain the letters `<s>`)."""
         return {self.pieces[i]: i for i in range(len(SPECIALS), self.size)}
 
 
 def prepare(text: str, config: VocabularyConfig) -> str:
-    """The text as this vocabulary reads it."""
+    """Normalise a text as this vocabulary reads it."""
     return clean(text.lower() if config.lowercase else text)
 
 

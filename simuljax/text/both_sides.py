@@ -1,4 +1,4 @@
-"""What words are on both sides of a translator, for models and policies that count them."""
+"""Word boundaries of source and target, for models and policies that count words."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ from simuljax.text.words import word_boundaries
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Words:
-    """What the ids of two vocabularies say about words; arrays."""
+    """Word boundaries of two vocabularies, as arrays."""
 
     source: WordBoundaries
     target: WordBoundaries
 
     @classmethod
     def of(cls, source: Vocabulary, target: Vocabulary) -> "Words":
-        """Those of a run's vocabularies."""
+        """Build the word boundaries of two vocabularies."""
         tables = [jax.tree.map(jnp.asarray, word_boundaries(each)) for each in (source, target)]
         return cls(source=tables[0], target=tables[1])

@@ -1,4 +1,4 @@
-"""Characters, the space among them: for languages without spaces, and for small data."""
+"""Character vocabularies, for languages without spaces and for small data."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ SPACE = " "
 
 @dataclass(frozen=True, kw_only=True)
 class CharacterVocabulary(Vocabulary):
-    """One piece per character; decoding gives back every text whose characters were learnt."""
+    """One token per character; decoding is exact for all characters of the vocabulary."""
 
     @classmethod
     def learn(cls, lines: Sequence[str], config: VocabularyConfig) -> Self:
@@ -24,7 +24,7 @@ class CharacterVocabulary(Vocabulary):
         return cls(config=config, pieces=SPECIALS + symbols, note=note)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The characters in a row, single-spaced."""
+        """Join the characters, single-spaced."""
         return " ".join("".join(self.spell(ids)).split())
 
     def _encode(self, text: str) -> list[int]:
@@ -34,7 +34,7 @@ class CharacterVocabulary(Vocabulary):
 def most_frequent(
     counts: Counter[str], config: VocabularyConfig, what: str
 ) -> tuple[tuple[str, ...], str]:
-    """As many symbols as there is room for, the frequent ones first, and a note on the rest."""
+    """Return the most frequent symbols that fit, and a note on the rest."""
     room = config.size - len(SPECIALS)
     ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
     note = ""

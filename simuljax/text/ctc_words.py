@@ -1,4 +1,4 @@
-"""The words that a CTC head hears, counted inside jit.
+"""Words in the output of a CTC head, counted inside jit.
 
 The collapsed argmax stays in place, a label at the state where it is heard best and padding
 everywhere else: `count_words` passes padding over, so that it counts after every state at once.
@@ -15,7 +15,7 @@ from simuljax.text.word_count import WordBoundaries, count_words
 
 
 def ctc_labels(logits: Float[Array, "B K C"], lengths: Int[Array, " B"]) -> Int[Array, "B K"]:
-    """The best label of each state, repetitions merged and blanks (the last class) dropped.
+    """Return the best label of each state, repetitions merged and blanks (the last class) dropped.
 
     A label stands at its peak: of the neighbouring states that agree on it, the one (the first,
     if several) that finds it most probable. `PAD` stands at all others.
@@ -36,7 +36,7 @@ def words_heard(
     *,
     trailing: Literal["leave", "count"] = "count",
 ) -> Int[Array, "B K"]:
-    """How many words have been heard at each state: one is, from the peak of its last piece on.
+    """Count the words up to each state; a word counts from the peak of its last token on.
 
     The last column is `count_words` of the collapsed labels: with `trailing="leave"`, without a
     word that may still go on (Papi et al. 2022 count it).
@@ -54,7 +54,7 @@ def words_heard(
 
 
 def _peaks(sure: Float[Array, " K"], run: Int[Array, " K"]) -> Array:
-    """bool [K]: the first of the surest states of each run; runs are numbered in order."""
+    """Mark the first of the most probable states of each run (bool [K]); runs are numbered."""
     size = sure.shape[0]
     is_top = sure == jax.ops.segment_max(sure, run, size)[run]
     place = jnp.arange(size)

@@ -1,7 +1,7 @@
-"""The one error of this package."""
+"""The error of this package."""
 
 from simuljax.errors import SimuljaxError
 
 
 class VocabularyError(SimuljaxError):
-    """A vocabulary cannot be learnt, read or used as asked; the message says what to do."""
+    """A vocabulary cannot be learned, read or used as asked; the message says what to do."""

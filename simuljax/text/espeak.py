@@ -1,4 +1,4 @@
-"""eSpeak NG's library, loaded anew for each use.
+"""The eSpeak NG library, loaded anew for each use.
 
 The library keeps everything in globals, and some of it survives even a restart: the phase of one
 utterance's voicing carries over to the next. Unloaded in between, which costs about a millisecond,
@@ -21,13 +21,13 @@ _alone = threading.Lock()
 
 
 def data_path() -> Path:
-    """Where its voices and languages lie."""
+    """Return the directory of eSpeak's voices and languages."""
     return Path(_loader().get_data_path())
 
 
 @contextmanager
 def fresh_library() -> Iterator[ctypes.CDLL]:
-    """The initialised library, for one thread at a time; unloaded at the end."""
+    """Yield the initialised library, for one thread at a time; unload it at the end."""
     loader = _loader()
     with _alone:
         library = ctypes.CDLL(loader.get_library_path())

@@ -17,13 +17,13 @@ VERSION = 1
 
 
 def path_of(path_or_prefix: str | Path) -> Path:
-    """`run/vocab` and `run/vocab.json` both mean the latter."""
+    """Return the path of the file: `run/vocab` and `run/vocab.json` both mean the latter."""
     text = str(path_or_prefix)
     return Path(text if text.endswith(".json") else f"{text}.json")
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write the file, whole or not at all."""
+    """Write the file atomically."""
     header = {"format": FORMAT, "version": VERSION, "sha256": _checksum(content)}
     text = json.dumps(header | {"content": content}, ensure_ascii=False, indent=1) + "\n"
     part = path.with_name(path.name + ".part")
@@ -32,7 +32,7 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The content of a file written by `write`; anything else is refused by name."""
+    """Read the content of a file written by `write`; refuse anything else by name."""
     if not path.is_file():
         raise VocabularyError(f"{path} does not exist.")
     try:

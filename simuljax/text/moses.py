@@ -32,7 +32,7 @@ _ELIDING = ("fr", "it", "ga")
 
 @dataclass(frozen=True, kw_only=True)
 class Spacing:
-    """What the tokens so far say about the space before the next one."""
+    """The state that decides about the space before the next token."""
 
     language: str
     attach_next: Literal["no", "yes", "letter"] = "no"  # letter: if it begins with one ("l'")
@@ -41,7 +41,7 @@ class Spacing:
 
 
 def attaches(spacing: Spacing, token: str) -> bool:
-    """Whether no space comes before this token."""
+    """Return True if no space comes before this token."""
     if _MARKS.fullmatch(token):
         return not (spacing.language == "fr" and _FRENCH_SPACED.fullmatch(token))
     if _QUOTES.fullmatch(token) and _closes(spacing, token):
@@ -56,12 +56,12 @@ def attaches(spacing: Spacing, token: str) -> bool:
 
 
 def attachment_is_open(token: str) -> bool:
-    """Whether a token that begins like this could still turn out either way."""
+    """Return True if a token that begins like this may still attach or not."""
     return token[0] in MARKS + QUOTES
 
 
 def after(spacing: Spacing, token: str) -> Spacing:
-    """The state after a token."""
+    """Return the state after a token."""
     following = replace(spacing, attach_next="no", last=token[-1])
     if _QUOTES.fullmatch(token):
         if _possessive(spacing, token):
@@ -77,17 +77,17 @@ def after(spacing: Spacing, token: str) -> Spacing:
 
 
 def opens(token: str) -> bool:
-    """Opening brackets and currency signs, which the next token is attached to."""
+    """Return True for opening brackets and currency signs, which attach to the next token."""
     return all(c in OPENERS or unicodedata.category(c) == "Sc" for c in token)
 
 
 def is_quote(token: str) -> bool:
-    """Quotation marks, which attach to one side or the other."""
+    """Return True for quotation marks, which attach to one side or the other."""
     return bool(_QUOTES.fullmatch(token))
 
 
 def detokenise(tokens: Iterable[str], language: str) -> str:
-    """Plain text."""
+    """Return plain text from tokens."""
     spacing, text = Spacing(language=language), ""
     for token in tokens:
         text += token if attaches(spacing, token) or not text else f" {token}"
@@ -96,7 +96,7 @@ def detokenise(tokens: Iterable[str], language: str) -> str:
 
 
 def tokenise(text: str, language: str) -> list[str]:
-    """The tokens of clean text. None of them contains `@@`."""
+    """Split clean text into tokens, none of which contains `@@`."""
     text = re.sub("@(?=@)", "@ ", text)
     tokens = list(_moses(language).tokenize(text, escape=False))
     if "".join(tokens) != text.replace(" ", ""):  # Moses' own placeholders, such as DOTMULTI
@@ -105,7 +105,7 @@ def tokenise(text: str, language: str) -> list[str]:
 
 
 def _keep_together(text: str, tokens: list[str], language: str) -> list[str]:
-    """Join again what belongs together in the text and what `detokenise` would leave apart."""
+    """Join tokens that touch in the text but that `detokenise` would separate."""
     kept: list[str] = []
     spacings, joined = [Spacing(language=language)], []
     for token, touches in _touching(text, tokens):
@@ -121,7 +121,7 @@ def _keep_together(text: str, tokens: list[str], language: str) -> list[str]:
 
 
 def _touching(text: str, tokens: list[str]) -> Iterator[tuple[str, bool]]:
-    """Each token, and whether it follows the one before without a space."""
+    """Yield each token, and True if it follows the previous one without a space."""
     at = 0
     for token in tokens:
         start = text.index(token, at)
@@ -134,7 +134,7 @@ def _closes(spacing: Spacing, token: str) -> bool:
 
 
 def _possessive(spacing: Spacing, token: str) -> bool:
-    """The apostrophe of "the dogs' house", as far as no quotation is open."""
+    """Return True for the apostrophe of "the dogs' house" outside a quotation."""
     opened = "'" in spacing.open_quotes
     return spacing.language == "en" and token == "'" and spacing.last == "s" and not opened
 
@@ -144,7 +144,7 @@ def _quote_kind(token: str) -> str:
 
 
 def _is_letter(character: str) -> bool:
-    """A letter to Moses: of an alphabet, that is, not Chinese or Japanese."""
+    """Return True for a letter of an alphabet, as Moses defines it: not Chinese or Japanese."""
     return character.isalpha() and not is_cjk(character)
 
 

@@ -1,4 +1,4 @@
-"""Cleaning of text before anything is learnt from it or counted in it.
+"""Text normalisation before vocabularies are learned and words are counted.
 
 `clean` is applied by every vocabulary to whatever it is given. The other two change what the text
 says and are asked for by name: `remove_annotations` for subtitles, `spoken_form` for what a
@@ -19,13 +19,13 @@ _MUSIC = re.compile("[♩♪♫♬]+")
 
 
 def clean(text: str) -> str:
-    """NFC, single spaces, no control or invisible characters; the words stay as they are."""
+    """Apply NFC, single spaces, and removal of control characters; words stay as they are."""
     visible = "".join(c for c in " ".join(text.split()) if not _invisible(c))
     return " ".join(unicodedata.normalize("NFC", visible).split())
 
 
 def remove_annotations(text: str) -> str:
-    """The text without what nobody says: "(Applause)", "[Music]", "♪" (MuST-C, Papi 2022).
+    """Remove annotations nobody says: "(Applause)", "[Music]", "♪" (MuST-C, Papi 2022).
 
     A parenthesis counts as an annotation when it holds one to three words and begins with a
     capital; German writes every noun so, hence "(Berlin)" goes too. Brackets always go.
@@ -36,7 +36,7 @@ def remove_annotations(text: str) -> str:
 
 
 def spoken_form(text: str) -> str:
-    """Lower case without punctuation: the target of a CTC head on the source side.
+    """Return lower case without punctuation: the target of a CTC head on the source side.
 
     Hyphens and other marks separate words; an apostrophe between letters is part of its word.
     """
@@ -52,6 +52,6 @@ def _said(text: str, i: int) -> bool:
 
 
 def _invisible(character: str) -> bool:
-    """Control, surrogate and format characters (soft hyphens, byte order marks, ...)."""
+    """Return True for control, surrogate and format characters, such as soft hyphens."""
     category = unicodedata.category(character)
     return category in ("Cc", "Cs", "Cf") and character not in JOINERS

@@ -1,4 +1,4 @@
-"""Phonemes as pieces: text goes in, its sound comes out, and there is no way back to spelling."""
+"""Phoneme vocabularies: text is encoded as phonemes; decoding gives phonemes, not spelling."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from simuljax.text.phonemes import WORD_END, phonemize
 
 @dataclass(frozen=True, kw_only=True)
 class PhonemeVocabulary(Vocabulary):
-    """One piece per phoneme, and `|` between words.
+    """One token per phoneme, and `|` between words.
 
     `encode` runs eSpeak NG; `decode` gives the phoneme string, not the text it came from.
     """
@@ -29,11 +29,11 @@ class PhonemeVocabulary(Vocabulary):
         return cls(config=config, pieces=SPECIALS + symbols, note=note)
 
     def encode_phonemes(self, phonemes: str) -> list[int]:
-        """The ids of a phoneme string that `phonemize` has made before."""
+        """Return the ids of a phoneme string made by `phonemize`."""
         return [self.ids.get(phoneme, UNK) for phoneme in phonemes.split()]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Phonemes with spaces between them and `|` between words."""
+        """Return phonemes separated by spaces, and `|` between words."""
         words = " ".join(self.spell(ids)).split(WORD_END)
         return self.word_separator.join(word.strip() for word in words if word.strip())
 

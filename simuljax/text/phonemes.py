@@ -1,4 +1,4 @@
-"""Phonemes of a text by eSpeak NG: the text that Zaidi et al. 2022 and Tang et al. 2021 read."""
+"""Phonemes of a text by eSpeak NG, the text input of Zaidi et al. 2022 and Tang et al. 2021."""
 
 import ctypes
 import re
@@ -18,7 +18,7 @@ _STRESS = re.compile("[ˈˌ]")
 
 
 def phonemize(text: str, language: str, *, stress: Literal["keep", "drop"] = "keep") -> str:
-    """IPA phonemes with spaces between them and `|` between words: `h ə l ˈəʊ | w ˈɜː l d`.
+    """Return IPA phonemes separated by spaces, `|` between words: `h ə l ˈəʊ | w ˈɜː l d`.
 
     `language` is an eSpeak NG voice: en, en-us, de, fr, ... Stress marks stand before their vowel.
     eSpeak NG says some function words as one ("of the"), and leaves punctuation out.
@@ -34,7 +34,7 @@ def _phonemes(word: str) -> list[str]:
 
 
 def _clauses(text: str, language: str) -> list[str]:
-    """The library's answers, clause by clause, until it has moved the pointer to the end."""
+    """Yield the library's answers, one per clause, until it reaches the end of the text."""
     with fresh_library() as library:
         library.espeak_TextToPhonemes.restype = ctypes.c_char_p
         if library.espeak_SetVoiceByName(language.encode()) != 0:

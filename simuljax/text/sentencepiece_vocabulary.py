@@ -1,4 +1,4 @@
-"""Unigram and BPE pieces by SentencePiece (Kudo and Richardson 2018).
+"""Unigram and BPE vocabularies by SentencePiece (Kudo and Richardson 2018).
 
 A piece that begins a word begins with `▁`, so a word is known to be over when the next one begins.
 """
@@ -21,13 +21,13 @@ WORD_START = "▁"
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePieceVocabulary(Vocabulary):
-    """Pieces learnt from raw text; decoding gives back every text whose characters were learnt."""
+    """Tokens learned from raw text; decoding is exact for all characters of the vocabulary."""
 
     model: bytes = field(repr=False)
 
     @classmethod
     def learn(cls, lines: Sequence[str], config: VocabularyConfig) -> Self:
-        """Learn from cleaned lines. A small corpus carries fewer pieces than asked: see `note`."""
+        """Learn from clean lines. A small corpus may give fewer tokens than asked: see `note`."""
         model = _train(lines, config)
         pieces = _pieces(SentencePieceProcessor(model_proto=model))
         note = ""
@@ -37,7 +37,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     @classmethod
     def restore(cls, content: Mapping[str, Any]) -> Self:
-        """The vocabulary that a file's content describes."""
+        """Build the vocabulary that a file's content describes."""
         model = base64.b64decode(content["model"], validate=True)
         vocabulary = super().restore({**content, "model": model})
         if _pieces(vocabulary._processor) != vocabulary.pieces:
@@ -45,11 +45,11 @@ class SentencePieceVocabulary(Vocabulary):
         return vocabulary
 
     def content(self) -> dict[str, Any]:
-        """What the file has to hold: the pieces for the reader, the model for SentencePiece."""
+        """Return the file's content: the tokens to read, the model for SentencePiece."""
         return super().content() | {"model": base64.b64encode(self.model).decode("ascii")}
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The pieces in a row, with spaces for `▁`."""
+        """Join the tokens, with spaces for `▁`."""
         return " ".join("".join(self.spell(ids)).replace(WORD_START, " ").split())
 
     def _encode(self, text: str) -> list[int]:
@@ -61,7 +61,7 @@ class SentencePieceVocabulary(Vocabulary):
 
 
 def _train(lines: Sequence[str], config: VocabularyConfig) -> bytes:
-    """The model's bytes. The text is clean already, so SentencePiece is to normalise nothing."""
+    """Train the model and return its bytes; the text is clean, so nothing is normalised."""
     alphabet = set("".join(lines)) - {" "} | {WORD_START}
     if config.size < len(SPECIALS) + len(alphabet):
         raise VocabularyError(
@@ -89,7 +89,7 @@ def _train(lines: Sequence[str], config: VocabularyConfig) -> bytes:
 
 
 def _once(lines: Iterable[str]) -> Iterator[str]:
-    """Without passages that were there before, line for line, as in an augmented corpus.
+    """Drop passages that occurred before, line for line, as in an augmented corpus.
 
     SentencePiece looks for repeats across lines and takes the square of their length.
     """

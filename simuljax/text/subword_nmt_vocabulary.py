@@ -1,4 +1,4 @@
-"""Moses tokens cut by byte pair encoding with `@@` marks (Sennrich et al. 2016).
+"""Moses tokens split by byte pair encoding with `@@` marks (Sennrich et al. 2016).
 
 A piece carries `@@` unless it ends its token, so the end of a token shows without the next piece
 (Papi et al. 2022, appendix A.1).
@@ -27,7 +27,7 @@ _NEVER = f"{_END} {_END}"  # no merge at all would be refused, this one is never
 
 @dataclass(frozen=True, kw_only=True)
 class SubwordNmtVocabulary(Vocabulary):
-    """Every character learnt, alone and with `@@`, then one piece per merge.
+    """Every learned character, alone and with `@@`, then one token per merge.
 
     Decoding detokenises; what that cannot restore is listed in `simuljax.text.moses`.
     """
@@ -36,7 +36,7 @@ class SubwordNmtVocabulary(Vocabulary):
 
     @classmethod
     def learn(cls, lines: Sequence[str], config: VocabularyConfig) -> Self:
-        """Learn from cleaned lines. A small corpus carries fewer merges than asked: see `note`."""
+        """Learn from clean lines. A small corpus may give fewer merges than asked: see `note`."""
         words = Counter(t for line in lines for t in moses.tokenise(line, config.language))
         alphabet = sorted(set("".join(words)))
         room = config.size - len(SPECIALS) - 2 * len(alphabet)
@@ -54,18 +54,18 @@ class SubwordNmtVocabulary(Vocabulary):
 
     @classmethod
     def restore(cls, content: Mapping[str, Any]) -> Self:
-        """The vocabulary that a file's content describes."""
+        """Build the vocabulary that a file's content describes."""
         merges = tuple(content["merges"])
         if not all(len(merge.split(" ")) == 2 for merge in merges):
             raise ValueError("a merge does not have two parts")
         return super().restore({**content, "merges": merges})
 
     def content(self) -> dict[str, Any]:
-        """What the file has to hold."""
+        """Return the content of the vocabulary's file."""
         return super().content() | {"merges": list(self.merges)}
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Detokenised text; a last token that is not over yet is given as far as it goes."""
+        """Return detokenised text; an unfinished last token is returned as far as it goes."""
         tokens = "".join(read_piece(piece) for piece in self.spell(ids)).split()
         return moses.detokenise(tokens, self.config.language)
 
@@ -80,12 +80,12 @@ class SubwordNmtVocabulary(Vocabulary):
 
 
 def read_piece(piece: str) -> str:
-    """What a piece writes: its text, and a space after it if it ends its token."""
+    """Return a token's text, with a space after it if it ends its word."""
     return piece.removesuffix(CONTINUES) if piece.endswith(CONTINUES) else f"{piece} "
 
 
 def _learn_merges(words: Counter[str], room: int) -> tuple[str, ...]:
-    """The most frequent merges of pairs seen at least twice that make at most `room` pieces.
+    """Learn the most frequent merges of pairs seen at least twice that make at most `room` tokens.
 
     Two merges may make the same piece (ab+c, a+bc), so a few more are learnt than there is room.
     """
@@ -105,12 +105,12 @@ def _learn_merges(words: Counter[str], room: int) -> tuple[str, ...]:
 
 
 def _pieces(alphabet: Iterable[str], merges: Iterable[str]) -> tuple[str, ...]:
-    """All that the merges can leave, each once."""
+    """Return all tokens that the merges can leave, each once."""
     characters = [form for c in alphabet for form in (c, c + CONTINUES)]
     return tuple(dict.fromkeys([*characters, *map(_merged, merges)]))
 
 
 def _merged(merge: str) -> str:
-    """The piece a merge makes. One that reaches the end of its token has no `@@`."""
+    """Return the token that a merge makes. One that reaches the end of its word has no `@@`."""
     piece = merge.replace(" ", "")
     return piece.removesuffix(_END) if piece.endswith(_END) else piece + CONTINUES

@@ -1,4 +1,4 @@
-"""Learning a vocabulary from text, and loading one that was saved."""
+"""Learn a vocabulary from text, or load one from a file."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,7 +31,7 @@ def learn(texts: Iterable[str], config: VocabularyConfig) -> Vocabulary:
 
 
 def load(path: str | Path) -> Vocabulary:
-    """The vocabulary in a file that `save` wrote; `path` with or without `.json`."""
+    """Load the vocabulary from a file that `save` wrote; `path` with or without `.json`."""
     path = files.path_of(path)
     content = files.read(path)
     try:

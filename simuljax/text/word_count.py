@@ -1,4 +1,4 @@
-"""Counting words inside a jitted decode step, from what each id says about words.
+"""Word counts inside a jitted decode step, from the word boundaries of each id.
 
 The count has three numbers of state: words complete, whether one is under way, and whether the
 last piece joins the next. They depend on the ids only through the last one that says anything, so
@@ -19,7 +19,7 @@ Arrays = Array | np.ndarray
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WordBoundaries:
-    """What each id says about words; arrays over the vocabulary, to be used inside jit.
+    """The word boundaries of each id: arrays over the vocabulary, for use inside jit.
 
     An id with none of the four is passed over (padding, begin, end).
     """
@@ -33,7 +33,7 @@ class WordBoundaries:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WordCount:
-    """How many words are complete, and whether one has begun since; arrays of any one shape."""
+    """The number of complete words, and a flag for a word begun since; arrays of one shape."""
 
     completed: Int[Arrays, "..."]
     open: Bool[Arrays, "..."]
@@ -41,12 +41,12 @@ class WordCount:
 
     @classmethod
     def begin(cls, shape: tuple[int, ...] = ()) -> "WordCount":
-        """Nothing written yet."""
+        """Return the count before anything is written."""
         no = jnp.zeros(shape, bool)
         return cls(completed=jnp.zeros(shape, jnp.int32), open=no, joined=no)
 
     def push(self, boundaries: WordBoundaries, ids: Int[Arrays, "..."]) -> "WordCount":
-        """The count after one more id in each place."""
+        """Return the count after one more id in each place."""
         says = _look_up(boundaries, ids)
         completed = self.completed + _completed(says, self.open, self.joined)
         keep = ~_tells(says)
@@ -63,7 +63,7 @@ def count_words(
     *,
     trailing: Literal["leave", "count"] = "leave",
 ) -> Int[Arrays, "... T"]:
-    """How many words are complete after each position; NumPy for NumPy, JAX for JAX.
+    """Count the words that are complete after each position; NumPy for NumPy, JAX for JAX.
 
     `trailing="count"` includes the word under way, as the adaptive wait-k of Papi 2022 does.
     """
@@ -81,7 +81,7 @@ def count_words(
 
 
 def _completed(says: WordBoundaries, is_open, joined):
-    """Words completed by an id: the one before it, the one it ends, both or none."""
+    """Count the words completed by an id: the one before it, the one it ends, both or none."""
     previous = says.starts_word & is_open & ~joined
     own = says.ends_word & (says.has_text | (is_open & ~previous))
     return previous.astype("int32") + own.astype("int32")
@@ -97,6 +97,6 @@ def _tells(says: WordBoundaries):
 
 
 def _at(xp, values, position):
-    """values at positions counted from 1; False at 0."""
+    """Return values at positions counted from 1; False at 0."""
     found = xp.take_along_axis(values, xp.maximum(position - 1, 0), axis=-1)
     return found & (position > 0)

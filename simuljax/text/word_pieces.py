@@ -1,4 +1,4 @@
-"""The pieces of a text that comes word by word: what has been read is never cut anew.
+"""Tokens of a text that arrives word by word; tokens already read never change.
 
 For unigram, bpe and characters no piece reaches over a space, so the pieces of the words one by one
 are the pieces of the whole text; but where a unigram model finds two cuts just as likely ("." ".."
@@ -21,7 +21,7 @@ from simuljax.text.errors import VocabularyError
 
 @dataclass(frozen=True, kw_only=True)
 class WordedTexts:
-    """Texts as they are read word by word; `simulate_text` takes the first three."""
+    """Texts read word by word; `simulate_text` takes the first three fields."""
 
     tokens: np.ndarray  # int32 [B, L], 0 beyond the lengths
     lengths: np.ndarray  # int32 [B]; end-of-sentence counts
@@ -30,7 +30,7 @@ class WordedTexts:
 
 
 def pieces_of_word(vocabulary: Vocabulary, word: str, *, is_first: bool) -> list[int]:
-    """The pieces by which a word makes a text longer; none for a word of invisible characters."""
+    """Return the tokens that a word adds to a text; none for a word of invisible characters."""
     if vocabulary.kind == "phonemes":
         raise VocabularyError(
             "the source is phonemes, and those of a word depend on the next: such a text is not "
@@ -45,7 +45,7 @@ def pieces_of_word(vocabulary: Vocabulary, word: str, *, is_first: bool) -> list
 def read_by_words(
     vocabulary: Vocabulary, texts: Sequence[str], *, multiple: int = 32
 ) -> WordedTexts:
-    """Texts for a batch, each with its end-of-sentence; axes are multiples, so that few compile.
+    """Batch texts, each with its end-of-sentence; sizes are rounded up, so that few shapes compile.
 
     Words are what `str.split` gives, as in SimulEval. A text without words has no end either.
     """
@@ -62,7 +62,7 @@ def read_by_words(
 
 
 def _pieces(vocabulary: Vocabulary, words: Sequence[str]) -> list[list[int]]:
-    """Of every word. Until a word has pieces, nothing stands before the next."""
+    """Return the tokens of every word; leading words without tokens add nothing."""
     pieces: list[list[int]] = []
     for word in words:
         pieces.append(pieces_of_word(vocabulary, word, is_first=not any(pieces)))

@@ -1,4 +1,4 @@
-"""Where words end. Nothing else in simuljax knows.
+"""Word boundaries of every kind of vocabulary; no other module decides where words end.
 
 A word is complete when nothing that may still come can change it: committed words stay.
 
@@ -38,7 +38,7 @@ from simuljax.text.word_count import WordBoundaries
 def word_boundaries(
     vocabulary: Vocabulary, *, convention: Literal["committed", "tokens"] = "committed"
 ) -> WordBoundaries:
-    """What each id says about words, as NumPy arrays.
+    """Return the word boundaries of each id, as NumPy arrays.
 
     "committed" counts what `WordStream` has given out. For subword_nmt it does so save where one
     piece does not tell: quotation marks (the word before an opening one counts a piece late),
@@ -63,7 +63,7 @@ def word_boundaries(
 
 @dataclass(frozen=True, kw_only=True)
 class WordStream:
-    """The words of a growing sequence of ids, each given out once, when it is complete.
+    """The words of a growing sequence of ids, each returned once, when it is complete.
 
     Immutable: `push` and `finish` leave the stream they are called on as it was, so that a search
     may go on from one stream in several ways. However the ids are cut into pushes,
@@ -75,13 +75,13 @@ class WordStream:
 
     @classmethod
     def begin(cls, vocabulary: Vocabulary) -> Self:
-        """A stream that has seen nothing."""
+        """Return a stream that has seen nothing."""
         if vocabulary.kind != "subword_nmt":
             return cls(vocabulary=vocabulary, _word=_PieceWord.begin(vocabulary))
         return cls(vocabulary=vocabulary, _word=_MosesWord.begin(vocabulary))
 
     def push(self, ids: Iterable[int]) -> tuple[Self, list[str]]:
-        """The stream after these ids, and the words they complete."""
+        """Return the stream after these ids, and the words they complete."""
         word, words = self._word, []
         for i in ids:
             word, completed = word.push(self.vocabulary, int(i))
@@ -89,13 +89,13 @@ class WordStream:
         return replace(self, _word=word), words
 
     def finish(self) -> list[str]:
-        """The words that are left when nothing more will come."""
+        """Return the words that remain at the end."""
         return self._word.rest(self.vocabulary)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _PieceWord:
-    """The ids of the word under way, for kinds where single pieces tell where words end."""
+    """The ids of the unfinished word, for kinds where single tokens mark word boundaries."""
 
     boundaries: WordBoundaries = field(repr=False, compare=False)
     ids: tuple[int, ...] = ()
@@ -121,7 +121,7 @@ class _PieceWord:
 
 @dataclass(frozen=True, kw_only=True)
 class _MosesWord:
-    """The word and the token under way, for Moses tokens in `@@` pieces."""
+    """The unfinished word and token, for Moses tokens split with `@@`."""
 
     holds: bool  # whether something in the vocabulary can attach to a word
     spacing: moses.Spacing
@@ -149,13 +149,13 @@ class _MosesWord:
         return words + ([ended.word] if ended.word else [])
 
     def _release(self) -> tuple[Self, list[str]]:
-        """Give the word out if the token under way does not attach to it."""
+        """Return the word if the current token does not attach to it."""
         if not self.word or moses.attaches(self.spacing, self.token):
             return self, []
         return replace(self, word=""), [self.word]
 
     def _end_token(self) -> tuple[Self, list[str]]:
-        """Make the token part of the word it attaches to, or of a new one."""
+        """Append the token to the word it attaches to, or start a new word."""
         released, words = self._release()
         word, spacing = released.word + self.token, moses.after(self.spacing, self.token)
         if not self.holds and spacing.attach_next == "no":
@@ -164,14 +164,14 @@ class _MosesWord:
 
 
 def _can_attach(vocabulary: Vocabulary) -> bool:
-    """Whether some piece could begin a token that attaches to the word before it."""
+    """Return True if some token could begin a word that attaches to the previous one."""
     spacing = moses.Spacing(language=vocabulary.config.language, last="字")
     texts = (piece.removesuffix(CONTINUES) for piece in vocabulary.pieces[len(SPECIALS) :])
     return any(moses.attachment_is_open(text) or moses.attaches(spacing, text) for text in texts)
 
 
 def _moses_boundaries(vocabulary: Vocabulary) -> WordBoundaries:
-    """Quotation marks say nothing here: they never stand alone, and belong to either side."""
+    """Return the boundaries; quotation marks carry none: they never stand alone."""
     holds = _can_attach(vocabulary)
     spacing = moses.Spacing(language=vocabulary.config.language, last="x")
     quotes = [moses.is_quote(piece) for piece in vocabulary.pieces]
@@ -204,7 +204,7 @@ def _boundaries(
     text: Sequence[bool] = (),
     joins: Sequence[bool] = (),
 ) -> WordBoundaries:
-    """Flags as arrays. Left out: no id starts, ends or joins anything, every id has text.
+    """Return flags as arrays. Defaults: no id starts, ends or joins a word, every id has text.
 
     Padding, begin and end say nothing; unknown is text like any other.
     """
