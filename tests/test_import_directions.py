@@ -17,10 +17,12 @@ STANDS_ON = {
     "simuljax.text": (),
     "simuljax.batch": (),
     "simuljax.cache": (),
-    "simuljax.losses": ("simuljax.ops",),
-    "simuljax.nn": ("simuljax.ops",),
+    "simuljax.config.fields": (),
+    "simuljax.config.loading": ("simuljax.config.fields",),
+    "simuljax.losses": ("simuljax.ops", "simuljax.config.loading"),
+    "simuljax.nn": ("simuljax.ops", "simuljax.config.loading"),
     "simuljax.models": ("simuljax.nn", "simuljax.audio"),
-    "simuljax.voice": ("simuljax.audio", "simuljax.text"),
+    "simuljax.voice": ("simuljax.audio", "simuljax.text", "simuljax.config.fields"),
     "simuljax.decode": ("simuljax.models", "simuljax.audio", "simuljax.text"),
     "simuljax.train": (
         "simuljax.losses",
@@ -30,7 +32,7 @@ STANDS_ON = {
         "simuljax.batch",
     ),
     "simuljax.eval": (),
-    "data_pipelines": ("simuljax.batch", "simuljax.voice"),
+    "data_pipelines": ("simuljax.batch", "simuljax.voice", "simuljax.config.loading"),
     "simuljax.config": ("simuljax.train", "simuljax.decode", "data_pipelines"),
     "simuljax.serve": ("simuljax.config", "simuljax.voice", "simuljax.eval", "simuljax.cache"),
     "simuljax.report": ("simuljax.eval", "simuljax.config"),
@@ -53,6 +55,8 @@ def part_of(module: str) -> str | None:
     package, *rest = module.split(".")
     if package not in STANDS_ON:
         return None
+    if module in STANDS_ON:
+        return module
     return ".".join([package, *rest[:1]]) if package == "simuljax" else package
 
 

@@ -17,7 +17,8 @@ from typing import Any
 from data_pipelines.prepared import SUMMARY
 from simuljax.config import document
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import Experiment, ExperimentError, load_module
+from simuljax.config.experiment import Experiment, ExperimentError
+from simuljax.config.loading import load_module
 from simuljax.errors import ChoiceError, unknown
 from simuljax.report.collect import Latency
 from simuljax.train.training import Training

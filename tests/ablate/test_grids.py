@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simuljax.ablate.grid import Ablation
-from simuljax.config.experiment import load_module
+from simuljax.config.loading import load_module
 from simuljax.runs.check import check, check_effects
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

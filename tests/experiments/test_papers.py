@@ -30,13 +30,15 @@ from tests.written_runs import PIECES
 pytestmark = pytest.mark.slow  # compiles much
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-FILES = sorted(EXPERIMENTS.glob("papi2022/[mp][uh]*.py")) + sorted(EXPERIMENTS.glob("nguyen2021/[!r]*.py"))
+FILES = sorted(EXPERIMENTS.glob("papi2022/[mp][uh]*.py")) + sorted(
+    EXPERIMENTS.glob("nguyen2021/[!r]*.py")
+)
 
 # Where there are corpora, as far as a plan looks at them, all grids of all files are listed.
 LIST = """
 import sys
 from pathlib import Path
-from simuljax.config.experiment import load_module
+from simuljax.config.loading import load_module
 from simuljax.cli import main as cli
 
 files = [Path(name) for name in sys.argv[1:]]
@@ -82,7 +84,9 @@ def names(runs: list[str]) -> set[str]:
 
 @pytest.mark.parametrize("corpus", ["must_c", "multi30k", "phrasebook"])
 def test_the_figures_of_papi(listed, corpus):
-    figures = {g.split()[1]: runs for g, runs in listed.items() if g.startswith(f"papi2022_{corpus} ")}
+    figures = {
+        g.split()[1]: runs for g, runs in listed.items() if g.startswith(f"papi2022_{corpus} ")
+    }
     assert len(figures) == 7
     wanted = {"transformer-seed0", *(f"transformer_fixed_k{k}-seed0" for k in papi.K)}
     assert names(figures["figure_1"]) == wanted
@@ -96,7 +100,9 @@ def test_the_figures_of_papi(listed, corpus):
 
 @pytest.mark.parametrize("corpus", ["must_c", "how2", "multi30k", "phrasebook"])
 def test_the_tables_of_nguyen(listed, corpus):
-    grids = {g.split()[1]: runs for g, runs in listed.items() if g.startswith(f"nguyen2021_{corpus} ")}
+    grids = {
+        g.split()[1]: runs for g, runs in listed.items() if g.startswith(f"nguyen2021_{corpus} ")
+    }
     assert names(grids["table"]) == {"characters-seed0"}
     assert names(grids["figure_2"]) == {"characters-seed0", "bpe400-seed0", "bpe2k-seed0"}
     assert names(grids["figure_3"]) == {"characters-seed0", "asr-seed0", "mt", "mt_offline"}

@@ -252,7 +252,7 @@ def test_a_file_that_is_no_experiment_is_refused(tmp_path, capsys):
     assert "EXPERIMENT" in said
     code, said = refused(capsys, "train", str(tmp_path / "nowhere.py"))
     assert code == 2
-    assert "nowhere.py is not there: give the path of an experiment file" in said
+    assert "nowhere.py does not exist" in said
 
 
 def test_what_may_change_when_a_run_goes_on(corpus, tmp_path):

@@ -1,0 +1,104 @@
+"""Load Python files that are not installed: experiments, and a user's own classes and functions.
+
+A name such as "my_policies.py:Patient" stands for the object on the command line, in JSON and in
+experiment files. The folder that a file's imports start from (above its outermost package, or its
+own folder) is on the path while it loads, so it loads from any working directory.
+"""
+
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from simuljax.config.fields import ConfigError
+from simuljax.errors import SimuljaxError, unknown
+
+
+def load_module(path: Path | str) -> ModuleType:
+    """Execute a Python file and return its module; an error names the file and the line."""
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist; give the path of a Python file")
+    root, name = import_root(path)
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None or b"\0" in path.read_bytes():
+        raise ConfigError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses of the file look themselves up there
+    try:
+        with on_path(root):
+            spec.loader.exec_module(module)
+    except SyntaxError as error:  # of the file, or of one that it imports
+        where = f"{error.filename or path}, line {error.lineno or 1}"
+        raise ConfigError(f"{where}: {error.msg}: correct the file") from None
+    except OSError:
+        raise
+    except Exception as error:
+        kind = "" if isinstance(error, SimuljaxError) else f"{type(error).__name__}: "
+        raise ConfigError(f"{place_of(error, path)}: {kind}{error}") from error
+    return module
+
+
+def import_root(path: Path) -> tuple[Path, str]:
+    """Return the folder above the outermost package of a file, and its dotted name from there."""
+    folder, parts = path.resolve().parent, [path.stem]
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(parts) if len(parts) > 1 else f"experiment_{path.stem}"
+
+
+@contextmanager
+def on_path(folder: Path) -> Iterator[None]:
+    """Put a folder first on the import path for a while."""
+    before = list(sys.path)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def place_of(error: Exception, path: Path) -> str:
+    """Return the line of the file that failed and, if it called others, the line that raised."""
+    steps = traceback.extract_tb(error.__traceback__)
+    steps = [step for step in steps if not step.filename.startswith("<")]  # Python's own
+    own = [i for i, step in enumerate(steps) if Path(step.filename).resolve() == path.resolve()]
+    if not own:
+        return str(path)
+    lines = [f"{path}, line {steps[own[-1]].lineno}"]
+    last = steps[-1]
+    if own[-1] < len(steps) - 1 and not inside_check(last.filename):
+        lines.append(f"{Path(last.filename).name}, line {last.lineno}")
+    return ", in ".join(lines)
+
+
+def inside_check(filename: str) -> bool:
+    """Return True for the file that checks configurations: its line explains nothing."""
+    return Path(filename).parent == Path(__file__).parent
+
+
+def is_reference(name: str) -> bool:
+    """Return True for the name of an object in a file: "path/to/file.py:Name"."""
+    return ".py:" in name
+
+
+def load_object(reference: str) -> Any:
+    """Return the object that "path/to/file.py:Name" names."""
+    file, _, name = reference.rpartition(":")
+    module = load_module(file)
+    if not hasattr(module, name):
+        raise ConfigError(f"{reference}: {unknown(name, vars(module))}")
+    return getattr(module, name)
+
+
+def reference_to(held: Any) -> str:
+    """Return the name by which `load_object` finds a class or function of a file."""
+    file = os.path.relpath(inspect.getfile(held))
+    return f"{file}:{held.__qualname__}"

@@ -1,0 +1,97 @@
+"""Fields are declared once: their checks, labels and ranges."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from simuljax.config.fields import (
+    ConfigError,
+    check,
+    label_of,
+    setting,
+    settings,
+    wrong_type,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    size: int = setting(4, help="A size.", low=1)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    rate: float = setting(0.5, help="A rate.", label="r{:g}", above=0, high=1)
+    share: float = setting(0.0, help="A share.", low=0, below=1)
+    count: int | None = setting(None, help="A count.", label="n{}", low=0, applies="counting")
+    kind: Literal["a", "b"] = setting("a", help="A kind.", label="{}")
+    steps: tuple[int, int] = setting((1, 2), help="From, to.", low=1)
+    heads: int | Literal["mean"] = setting("mean", help="Heads.", label="head{}", low=1)
+    flag: bool = setting(False, help="A flag.", label="flag")
+    inner: Inner = setting(Inner(), help="A part.")
+    plain: int = 3
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rate": float("nan")},
+        {"rate": float("inf")},
+        {"rate": 0},
+        {"rate": 1.5},
+        {"rate": "0.5"},
+        {"rate": True},
+        {"share": -0.1},
+        {"share": 1.0},
+        {"count": -1},
+        {"count": 2.0},
+        {"kind": "c"},
+        {"steps": (0, 2)},
+        {"steps": (1,)},
+        {"steps": [1, 2]},
+        {"heads": 0},
+        {"heads": "all"},
+        {"flag": 1},
+        {"plain": "3"},
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_name(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(ConfigError) as refused:
+        Outer(**wrong)
+    assert f"Outer.{name} is {value!r}; it must be " in str(refused.value)
+
+
+def test_right_values_pass():
+    Outer(rate=1, share=0, count=0, kind="b", steps=(1, 5), heads=2, flag=True)
+
+
+def test_an_inner_configuration_checks_itself():
+    with pytest.raises(ConfigError, match=r"Inner\.size is 0; it must be at least 1"):
+        dataclasses.replace(Outer(), inner=Inner(size=0))
+
+
+def test_a_label_has_every_changed_field_that_has_one():
+    assert label_of(Outer()) == ""
+    assert label_of(Outer(rate=0.3, share=0.5, count=2, kind="b", flag=True)) == "r0.3-n2-b-flag"
+
+
+def test_declarations_say_range_and_model():
+    declared = settings(Outer)
+    assert "plain" not in declared
+    assert declared["rate"].range() == "above 0 and at most 1"
+    assert declared["share"].range() == "at least 0 and below 1"
+    assert declared["count"].applies == ("counting",)
+
+
+def test_types_that_are_not_settings_are_left_alone():
+    assert wrong_type(Inner, None) is None
+    assert wrong_type(Inner | None, Inner()) is None
