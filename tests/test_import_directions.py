@@ -13,8 +13,8 @@ STANDS_ON = {
     "simuljax": (),  # the bare package: a version, and nothing that costs time to import
     "simuljax.errors": (),
     "simuljax.ops": (),
-    "simuljax.audio": (),
-    "simuljax.text": (),
+    "simuljax.audio": ("simuljax.config.fields",),
+    "simuljax.text": ("simuljax.config.fields",),
     "simuljax.batch": (),
     "simuljax.cache": (),
     "simuljax.config.fields": (),
