@@ -12,9 +12,9 @@ Tense = Literal[
 Polarity = Literal["yes", "no", "no-kein", "not-yet"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Form:
-    """How the verb is said. A modal knows the tenses `present` and `past` only."""
+    """The form of the verb. A modal has the tenses `present` and `past` only."""
 
     tense: Tense
     modal: Modal | None = None

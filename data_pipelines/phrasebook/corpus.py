@@ -16,8 +16,8 @@ from typing import Literal, get_args
 
 from data_pipelines.utterance import CorpusError
 
-from . import modifiers
 from .constructions import SHARED, TEST_ONLY
+from .lexemes import MEN, SURNAMES, WOMEN
 from .scene import Dice, Scene
 
 PHRASEBOOK_VERSION = 1
@@ -28,7 +28,7 @@ Split = Literal["train", "valid", "test"]
 _SPLITS: tuple[Split, ...] = get_args(Split)
 _BYTES_BELOW = (176, 216)  # the first byte of a text's hash: below 176 train, below 216 valid
 _HELD_OUT_SHARE = 0.5
-_NAMES = frozenset(modifiers.WOMEN + modifiers.MEN + modifiers.SURNAMES)
+_NAMES = frozenset(WOMEN + MEN + SURNAMES)
 _SHARED_LADDER = tuple(accumulate(c.weight for c in SHARED))
 _TEST_ONLY_LADDER = tuple(accumulate(c.weight for c in TEST_ONLY))
 _KNOWN_SAMPLE, _KNOWN_TIMES = 20_000, 3
@@ -44,7 +44,7 @@ class Pair:
 
 
 def sentences(split: Split, count: int, seed: int = 0) -> Iterator[Pair]:
-    """The first `count` pairs of a split.
+    """Return the first `count` pairs of a split.
 
     A larger count continues the same list. Every seed gives another list of the same split. The
     test split holds about as many pairs of the constructions in `HELD_OUT`, which train and valid
@@ -53,20 +53,20 @@ def sentences(split: Split, count: int, seed: int = 0) -> Iterator[Pair]:
     if split not in _SPLITS:
         raise CorpusError(f"split is {split!r}: choose one of {', '.join(_SPLITS)}")
     if count < 0:
-        raise CorpusError(f"{split} is {count} sentences: it must not be negative")
+        raise CorpusError(f"{split} is {count} sentences; it must be 0 or more")
     return _first(split, count, seed)
 
 
 def check_counts(counts: Mapping[Split, int]) -> None:
-    """Refuses splits that cannot be made, and a corpus of nothing."""
+    """Raise CorpusError for a negative count, and for a corpus without sentences."""
     for split, count in counts.items():
         sentences(split, count)
     if not any(counts.values()):
-        raise CorpusError(f"no sentence is asked for: let one of {', '.join(counts)} be 1 or more")
+        raise CorpusError(f"no sentence is asked for: set one of {', '.join(counts)} to 1 or more")
 
 
 def words(text: str) -> list[str]:
-    """The words of a sentence, without punctuation, the first one's capital kept."""
+    """Return the words of a sentence without punctuation; the first one keeps its capital."""
     return [word.strip(".,;:?!") for word in text.split()]
 
 
@@ -85,7 +85,7 @@ def _first(split: Split, count: int, seed: int) -> Iterator[Pair]:
 
 
 def _repeats_a_name(english: str) -> bool:
-    """Lena wants to know whether Lena ...: nobody says that."""
+    """Return True for "Lena wants to know whether Lena ...", which nobody says."""
     names = [w for w in words(english.replace("'s", "")) if w in _NAMES]
     return len(set(names)) < len(names)
 
@@ -99,7 +99,7 @@ def _home(text: str) -> Split:
 
 
 def _draw(dice: Dice, split: Split) -> Pair:
-    """Any sentence the split's constructions can make."""
+    """Draw a sentence that the constructions of the split can make."""
     held_out = split == "test" and dice.chance(_HELD_OUT_SHARE)
     if held_out:
         chosen = dice.stepped(TEST_ONLY, _TEST_ONLY_LADDER)
@@ -115,7 +115,7 @@ def _draw(dice: Dice, split: Split) -> Pair:
 
 @cache
 def _known_words() -> tuple[frozenset[str], frozenset[str]]:
-    """The words of both languages that train shows more than once or twice early on."""
+    """Return the words of both languages that are frequent at the start of train."""
     english: Counter[str] = Counter()
     german: Counter[str] = Counter()
     for pair in _first("train", _KNOWN_SAMPLE, 0):

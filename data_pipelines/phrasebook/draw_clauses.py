@@ -2,27 +2,46 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
-from . import draw_adverbials, draw_nominals, modifiers
+from . import draw_adverbials, draw_nominals
 from .clauses import Clause, Form, Polarity
-from .lexemes import Bilingual, Verb
+from .lexemes import (
+    ADJECTIVES,
+    ALLOWED,
+    CAN,
+    HAVE_TO,
+    MODALS,
+    MUST,
+    PHRASES,
+    SPECIAL,
+    VERBS,
+    WANT,
+    WOULD_LIKE,
+    Bilingual,
+    Verb,
+    nouns_of,
+)
 from .nominals import Nominal
-from .nouns import nouns_of
 from .scene import Scene
-from .verbs import MODALS, MUST, PAST_MODALS, VERBS, WANT, WOULD_LIKE
 
 FormName = Literal["present", "perfect", "future", "modal", "modal-past", "passive"]
 Kind = Literal["plain", "separable"]
-FORMS: tuple[FormName, ...] = ("present", "perfect", "future", "modal", "modal-past", "passive")
-KINDS: tuple[Kind, ...] = ("plain", "separable")
+FORMS: tuple[FormName, ...] = get_args(FormName)
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_PAST_MODALS = (CAN, HAVE_TO, WANT, ALLOWED)
 _DENIABLE_MODALS = tuple(m for m in MODALS if m not in (MUST, WOULD_LIKE))
 _PASSIVE_MODALS = tuple(m for m in MODALS if m not in (WANT, WOULD_LIKE))
+_PERSONAL = tuple(
+    a for a in ADJECTIVES if "person" in a.classes and a.english not in ("old", "young")
+)
+_ANYTHING = tuple(a for a in ADJECTIVES if a.english in ("beautiful", "strange", "old"))
+_STRONG = ("wonderful", "terrible", "delicious")  # nothing is very wonderful
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What a construction asks of a clause.
+    """The clause that a construction asks for.
 
     `subject` None lets the verb choose. `extras` are the time, place and manner that the verb
     does not demand; "timeless" leaves out the time and what implies one.
@@ -39,9 +58,8 @@ class Wish:
 
 
 @cache
-def _verbs(wish_key: tuple[str, str, str, str, bool]) -> tuple[Verb, ...]:
-    kind, form, purpose, objects, by_person = wish_key
-    found = [v for v in VERBS if v.separable == (kind == "separable")]
+def _verbs(kind: str, form: str, purpose: str, objects: str, by_person: bool) -> tuple[Verb, ...]:
+    found = [v for v in VERBS if bool(v.prefix) == (kind == "separable")]
     if form == "passive":
         return tuple(v for v in found if _has_passive(v))
     if by_person:
@@ -51,42 +69,34 @@ def _verbs(wish_key: tuple[str, str, str, str, bool]) -> tuple[Verb, ...]:
     if purpose == "lasting":
         found = [v for v in found if "l" in v.flags]
     if objects != "any":
-        found = [v for v in found if v.object and not v.recipient]
+        found = [v for v in found if v.object_case and not v.recipient]
     if objects == "thing":
-        found = [v for v in found if v.object and v.object.classes != ("person",)]
+        found = [v for v in found if v.things]
     return tuple(found)
 
 
 def _has_passive(verb: Verb) -> bool:
-    government = verb.object
-    plain = government and not (government.english_preposition or government.german_preposition)
-    if not (plain and government) or government.case != "acc" or verb.reflexive:
+    if verb.object_case != "acc" or verb.english_preposition or verb.german_preposition:
         return False
-    return not verb.recipient and "x" not in verb.flags
-
-
-def draw_verb(scene: Scene, wish: Wish) -> Verb:
-    """A verb that can do what is wished."""
-    by_person = wish.subject is not None
-    return scene.dice.pick(_verbs((wish.kind, wish.form, wish.purpose, wish.objects, by_person)))
+    return not (verb.reflexive or verb.recipient or "x" in verb.flags)
 
 
 def object_of(scene: Scene, verb: Verb, actor: Nominal, *, denied: bool = False) -> Nominal | None:
-    """Something the verb can be done to."""
-    if not verb.object:
+    """Draw something the verb can be done to."""
+    if not verb.object_case:
         return None
-    dice, classes = scene.dice, verb.object.classes
+    dice, classes = scene.dice, verb.object_classes
     if "person" in classes and (len(classes) == 1 or dice.chance(0.5)):
         return draw_nominals.other_person(scene, actor)
-    entry = dice.pick(nouns_of(tuple(c for c in classes if c != "person")))
+    entry = dice.pick(nouns_of(*verb.things))
     if denied:
         return draw_nominals.denied(scene, entry)
-    if verb.object.german_preposition:
+    if verb.german_preposition:
         return draw_nominals.definite(scene, entry, actor.owner)
     return draw_nominals.thing(scene, entry, actor.owner)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Timing:
     form: Form
     time: Bilingual | None = None
@@ -94,41 +104,38 @@ class _Timing:
 
 
 def _present(scene: Scene, verb: Verb, extras: str) -> _Timing:
-    """Habits in the simple present, what happens now or is planned in the progressive."""
-    dice, stative = scene.dice, "s" in verb.flags
-    progressive = Form(tense="present" if stative else "progressive")
+    """Put habits into the simple present, what happens now or is planned into the progressive."""
+    dice, stative, simple = scene.dice, "s" in verb.flags, Form("present")
+    progressive = simple if stative else Form("progressive")
     if extras != "all":
-        return _Timing(form=progressive)
+        return _Timing(progressive)
     kind = dice.weighted(("habit", "often", "now", "planned"), (0.25, 0.3, 0.25, 0.2))
     if stative or kind == "often":
-        return _Timing(form=Form(tense="present"), mid=dice.pick(modifiers.FREQUENCIES))
+        return _Timing(simple, mid=dice.pick(PHRASES["frequencies"]))
     if kind == "habit":
-        return _Timing(form=Form(tense="present"), time=dice.pick(modifiers.HABITS))
+        return _Timing(simple, dice.pick(PHRASES["habits"]))
     if kind == "now":
-        return _Timing(form=progressive, time=dice.pick(modifiers.PRESENT_TIMES))
-    return _Timing(form=progressive, time=draw_adverbials.future_time(scene))
+        return _Timing(progressive, dice.pick(PHRASES["present_times"]))
+    return _Timing(progressive, draw_adverbials.future_time(scene))
 
 
-def _perfect(scene: Scene, extras: str, voice: Literal["active", "passive"]) -> _Timing:
-    """German has one spoken past for the two of English."""
-    dice = scene.dice
-    past, perfect = Form(tense="past", voice=voice), Form(tense="perfect", voice=voice)
+def _perfect(scene: Scene, extras: str, voice: Literal["active", "passive"] = "active") -> _Timing:
+    """Draw one of the two English pasts; spoken German has one."""
     if extras != "all":
-        return _Timing(form=past)
-    if dice.chance(0.55):
-        return _Timing(form=past, time=draw_adverbials.past_time(scene))
-    return _Timing(form=perfect, mid=dice.pick(modifiers.PERFECT_ADVERBS))
+        return _Timing(Form("past", voice=voice))
+    if scene.dice.chance(0.55):
+        return _Timing(Form("past", voice=voice), draw_adverbials.past_time(scene))
+    return _Timing(Form("perfect", voice=voice), mid=scene.dice.pick(PHRASES["perfect_adverbs"]))
 
 
 def _modal(scene: Scene, wish: Wish, *, denied: bool) -> _Timing:
     dice = scene.dice
     if wish.form == "modal-past":
-        form = Form(tense="past", modal=dice.pick(PAST_MODALS))
-        time = draw_adverbials.past_time(scene)
+        form, time = Form("past", dice.pick(_PAST_MODALS)), draw_adverbials.past_time(scene)
     else:
-        form = Form(tense="present", modal=dice.pick(_DENIABLE_MODALS if denied else MODALS))
+        form = Form("present", dice.pick(_DENIABLE_MODALS if denied else MODALS))
         time = draw_adverbials.future_time(scene)
-    return _Timing(form=form, time=time if wish.extras == "all" and dice.chance(0.6) else None)
+    return _Timing(form, time if wish.extras == "all" and dice.chance(0.6) else None)
 
 
 def _passive(scene: Scene, extras: str) -> _Timing:
@@ -137,36 +144,30 @@ def _passive(scene: Scene, extras: str) -> _Timing:
     if kind == "past":
         return _perfect(scene, extras, "passive")
     if kind == "now":
-        time = dice.pick(modifiers.PRESENT_TIMES) if extras == "all" else None
-        return _Timing(form=Form(tense="progressive", voice="passive"), time=time)
+        time = dice.pick(PHRASES["present_times"]) if extras == "all" else None
+        return _Timing(Form("progressive", voice="passive"), time)
     time = draw_adverbials.future_time(scene) if extras == "all" and dice.chance(0.7) else None
-    modal = dice.pick(_PASSIVE_MODALS)
-    return _Timing(form=Form(tense="present", modal=modal, voice="passive"), time=time)
+    return _Timing(Form("present", dice.pick(_PASSIVE_MODALS), "passive"), time)
 
 
 def _timing(scene: Scene, wish: Wish, verb: Verb, *, denied: bool) -> _Timing:
     if wish.form == "present":
         return _present(scene, verb, wish.extras)
     if wish.form == "perfect":
-        return _perfect(scene, wish.extras, "active")
+        return _perfect(scene, wish.extras)
     if wish.form == "future":
         timed = wish.extras == "all" and scene.dice.chance(0.75)
-        time = draw_adverbials.future_time(scene) if timed else None
-        return _Timing(form=Form(tense="future"), time=time)
-    if wish.form == "passive":
-        return _passive(scene, wish.extras)
+        return _Timing(Form("future"), draw_adverbials.future_time(scene) if timed else None)
     return _modal(scene, wish, denied=denied)
 
 
 def _passive_clause(scene: Scene, wish: Wish, verb: Verb) -> Clause:
-    """The object becomes the subject; who does it may be said."""
+    """Make the object the subject; the agent may be named."""
     timing = _passive(scene, wish.extras)
-    classes = verb.object.classes if verb.object else ()
-    if classes == ("person",):
-        done_to = wish.subject or draw_nominals.subject(scene)
+    if verb.things:
+        done_to = draw_nominals.definite(scene, scene.dice.pick(nouns_of(*verb.things)))
     else:
-        entry = scene.dice.pick(nouns_of(tuple(c for c in classes if c != "person")))
-        done_to = draw_nominals.definite(scene, entry)
+        done_to = wish.subject or draw_nominals.subject(scene)
     agent = draw_nominals.person(scene) if scene.dice.chance(0.3) else None
     return Clause(
         subject=done_to,
@@ -179,9 +180,9 @@ def _passive_clause(scene: Scene, wish: Wish, verb: Verb) -> Clause:
 
 
 def _extras(scene: Scene, verb: Verb) -> tuple[Bilingual | None, Bilingual | None]:
-    """Maybe a manner, maybe a place."""
+    """Draw a manner or a place, or neither."""
     dice = scene.dice
-    manner = dice.pick(modifiers.MANNERS) if "m" in verb.flags and dice.chance(0.3) else None
+    manner = dice.pick(PHRASES["manners"]) if "m" in verb.flags and dice.chance(0.3) else None
     if manner or "p" not in verb.flags or not dice.chance(0.35):
         return manner, None
     return None, draw_adverbials.location(scene, "stop" if verb.english == "arrive" else "any")
@@ -197,53 +198,93 @@ def _complement(scene: Scene, verb: Verb) -> Bilingual | None:
 
 
 def _polarity(scene: Scene, wish: Wish, verb: Verb) -> Polarity:
-    """Whether to deny it, and how: not, not a, not yet."""
+    """Draw a denial: not, not a, not yet, or none."""
     dice = scene.dice
-    if wish.polarity == "yes" or wish.form == "passive" or not dice.chance(0.14):
+    if wish.polarity == "yes" or not dice.chance(0.14):
         return "yes"
-    thing = verb.object and "person" not in verb.object.classes
-    plain = thing and verb.object and not verb.object.german_preposition
-    if plain and verb.object and verb.object.case == "acc" and dice.chance(0.45):
+    plain = verb.object_case == "acc" and not verb.german_preposition
+    if plain and "person" not in verb.object_classes and dice.chance(0.45):
         return "no-kein"
     if wish.form == "perfect" and wish.extras == "all" and dice.chance(0.4):
         return "not-yet"
     return "no"
 
 
-def draw_clause(scene: Scene, wish: Wish) -> Clause:
-    """A clause as wished, everything else by chance."""
-    verb = draw_verb(scene, wish)
-    if wish.form == "passive":
+def draw_clause(
+    scene: Scene,
+    form: FormName,
+    kind: Kind,
+    subject: Nominal | None = None,
+    *,
+    extras: Literal["all", "timeless"] = "all",
+    polarity: Literal["any", "yes"] = "any",
+    purpose: Literal["any", "wanted", "lasting"] = "any",
+    objects: Literal["any", "thing", "needed"] = "any",
+) -> Clause:
+    """Draw a clause with these properties (see `Wish`), everything else by chance."""
+    wish = Wish(
+        form=form,
+        kind=kind,
+        subject=subject,
+        extras=extras,
+        polarity=polarity,
+        purpose=purpose,
+        objects=objects,
+    )
+    verb = scene.dice.pick(_verbs(kind, form, purpose, objects, subject is not None))
+    if form == "passive":
         return _passive_clause(scene, wish, verb)
-    actor = wish.subject or draw_nominals.subject(scene, verb.subject)
-    polarity = _polarity(scene, wish, verb)
-    timing = _timing(scene, wish, verb, denied=polarity != "yes")
-    manner, place = _extras(scene, verb) if polarity == "yes" else (None, None)
+    actor = subject or draw_nominals.subject(scene, verb.subject)
+    denial = _polarity(scene, wish, verb)
+    timing = _timing(scene, wish, verb, denied=denial != "yes")
+    manner, place = _extras(scene, verb) if denial == "yes" else (None, None)
     receiver = draw_nominals.other_person(scene, actor) if verb.recipient else None
     clause = Clause(
         subject=actor,
         verb=verb,
         form=timing.form,
-        object=object_of(scene, verb, actor, denied=polarity == "no-kein"),
+        object=object_of(scene, verb, actor, denied=denial == "no-kein"),
         recipient=receiver,
         complement=_complement(scene, verb),
         manner=manner,
         place=place,
         time=timing.time,
         mid=timing.mid,
-        polarity=polarity,
+        polarity=denial,
     )
-    return _settled(clause)
+    return _consistent(clause)
 
 
-def _settled(clause: Clause) -> Clause:
-    """Mends what cannot be said together: not yet and yesterday, not and often, not and many."""
+def _consistent(clause: Clause) -> Clause:
+    """Repair what cannot be said together: not yet and yesterday, not and often, not and many."""
     if clause.polarity == "yes":
         return clause
     if clause.polarity == "not-yet":
-        form = replace(clause.form, tense="perfect")
-        return replace(clause, mid=None, time=None, form=form)
-    indefinite = clause.object and clause.object.weight == "indefinite"
-    if clause.polarity == "no" and indefinite:
+        return replace(clause, mid=None, time=None, form=replace(clause.form, tense="perfect"))
+    if clause.polarity == "no" and clause.object and clause.object.weight == "indefinite":
         return replace(clause, polarity="yes")
     return replace(clause, mid=None)
+
+
+def is_so(subject: Nominal, predicate: Bilingual, form: Form | None = None) -> Clause:
+    """Say that the subject is something."""
+    form = form or Form("present")
+    return Clause(subject=subject, verb=SPECIAL["be"], form=form, complement=predicate)
+
+
+def state(scene: Scene, subject: Nominal, *, past: bool, about: Nominal | None = None) -> Clause:
+    """Draw what somebody or something is. `about` is what a pronoun stands for."""
+    options = _PERSONAL
+    if not subject.animate:
+        thing = about or subject
+        said = thing.english.split()
+        fitting = draw_nominals.fitting(thing.noun) if thing.noun else ()
+        options = tuple(a for a in fitting if a.english not in said) or _ANYTHING
+    adjective = scene.dice.pick(options)
+    gradable = adjective.gradable and adjective.english not in _STRONG
+    degree = scene.dice.pick(PHRASES["degrees"][: None if gradable else 1])
+    predicate = Bilingual(
+        f"{degree.english} {adjective.english}".lstrip(),
+        f"{degree.german} {adjective.german}".lstrip(),
+    )
+    return is_so(subject, predicate, Form("past" if past else "present"))

@@ -2,39 +2,42 @@
 
 from functools import cache
 
-from . import modifiers, nominals
-from .lexemes import Adjective, Noun, Number
+from . import nominals
+from .lexemes import (
+    ADJECTIVES,
+    MEN,
+    SURNAMES,
+    WOMEN,
+    Adjective,
+    Noun,
+    Number,
+    noun,
+    nouns_of,
+)
 from .nominals import Determiner, Nominal
-from .nouns import noun, nouns_of
 from .scene import Scene
 
 _EVERYONE = ("I", "you", "he", "she", "we", "they")
-_MEASURES = {
-    "water": ("glass", "bottle"),
-    "coffee": ("cup",),
-    "tea": ("cup",),
-    "milk": ("glass", "bottle"),
-    "beer": ("glass", "bottle"),
-    "wine": ("glass", "bottle"),
-    "juice": ("glass", "bottle"),
-}
+_MEASURES = {"coffee": ("cup",), "tea": ("cup",)} | dict.fromkeys(
+    ("water", "milk", "beer", "wine", "juice"), ("glass", "bottle")
+)
 
 
 def personal(scene: Scene, key: str) -> Nominal:
-    """A pronoun; "you" is du, Sie or ihr as the scene has it."""
+    """Return a pronoun; "you" is du, Sie or ihr as in the scene."""
     return nominals.pronoun(scene.address if key == "you" else key)
 
 
 @cache
 def fitting(entry: Noun) -> tuple[Adjective, ...]:
-    """The adjectives that can describe a noun."""
-    kinds = (entry.english, *entry.classes)
-    found = (a for a in modifiers.ADJECTIVES if any(kind in a.classes for kind in kinds))
-    return tuple(a for a in found if entry.countable or a.english not in ("big", "small"))
+    """Return the adjectives that can describe a noun."""
+    kinds = {entry.english, *entry.classes}
+    found = (a for a in ADJECTIVES if not kinds.isdisjoint(a.classes))
+    return tuple(a for a in found if entry.english_plural or a.english not in ("big", "small"))
 
 
 def adjectives(scene: Scene, entry: Noun, probability: float = 0.38) -> tuple[Adjective, ...]:
-    """No adjective, one, or seldom two, where the second is a color, old or new."""
+    """Draw no adjective, one, or seldom two, where the second is a color, old or new."""
     dice, options = scene.dice, fitting(entry)
     if not options or not dice.chance(probability):
         return ()
@@ -48,14 +51,19 @@ def adjectives(scene: Scene, entry: Noun, probability: float = 0.38) -> tuple[Ad
 
 
 def given_name(scene: Scene) -> Nominal:
-    """A first name."""
+    """Draw a first name."""
     if scene.dice.chance(0.5):
-        return nominals.name(scene.dice.pick(modifiers.WOMEN), "f")
-    return nominals.name(scene.dice.pick(modifiers.MEN), "m")
+        return nominals.name(scene.dice.pick(WOMEN), "f")
+    return nominals.name(scene.dice.pick(MEN), "m")
+
+
+def titled(scene: Scene) -> Nominal:
+    """Draw Mr. or Mrs. somebody."""
+    return nominals.titled(scene.dice.pick(SURNAMES), scene.dice.pick(("m", "f")))
 
 
 def _is_ownable(entry: Noun) -> bool:
-    """My aunt, my doctor, my kitchen; but not my tourist or my museum."""
+    """Return True for my aunt, my doctor, my kitchen; not for my tourist or my museum."""
     if "person" in entry.classes:
         return "kin" in entry.classes or "own" in entry.classes
     if any(kind in entry.classes for kind in ("wild", "cause", "transit")):
@@ -64,24 +72,22 @@ def _is_ownable(entry: Noun) -> bool:
 
 
 def _owned(scene: Scene, entry: Noun, owner: str) -> Determiner:
-    """Somebody's: the owner's if there is one, else a name's or anyone's."""
+    """Draw a possessive: the owner's if there is one, else a name's or anyone's."""
     dice = scene.dice
     if not _is_ownable(entry):
         return nominals.THE
     if owner and not owner.startswith("it") and dice.chance(0.7):
         return nominals.possessive(owner)
     if dice.chance(0.3):
-        return nominals.belonging_to(dice.pick(modifiers.WOMEN + modifiers.MEN))
+        return nominals.belonging_to(dice.pick(WOMEN + MEN))
     key = dice.pick(_EVERYONE)
     return nominals.possessive(scene.address if key == "you" else key)
 
 
 def _singular(scene: Scene, entry: Noun, owner: str) -> Determiner:
-    options = ("the", "a", "own", "this")
-    choice = scene.dice.weighted(options, (0.47, 0.2, 0.23, 0.1))
-    if choice == "own":
-        return _owned(scene, entry, owner)
-    return {"the": nominals.THE, "a": nominals.A, "this": nominals.THIS}[choice]
+    options = (nominals.THE, nominals.A, None, nominals.THIS)
+    drawn = scene.dice.weighted(options, (0.47, 0.2, 0.23, 0.1))
+    return drawn or _owned(scene, entry, owner)
 
 
 def _plural(scene: Scene, entry: Noun, owner: str) -> Determiner:
@@ -102,30 +108,34 @@ def _plural(scene: Scene, entry: Noun, owner: str) -> Determiner:
     }[choice]
 
 
+@cache
+def roles() -> tuple[Noun, ...]:
+    """Return the nouns for persons who are no relatives."""
+    return tuple(n for n in nouns_of("person") if "kin" not in n.classes)
+
+
 def person(scene: Scene, owner: str = "") -> Nominal:
-    """A person who is described: my old aunt, the waiter, Mr. Weber."""
+    """Draw a person who is described: my old aunt, the waiter, Mr. Weber."""
     dice = scene.dice
     kind = dice.weighted(("kin", "role", "titled", "both"), (0.3, 0.55, 0.1, 0.05))
     if kind == "titled":
-        return nominals.titled(dice.pick(modifiers.SURNAMES), dice.pick(("m", "f")))
+        return titled(scene)
     if kind == "both":
         return nominals.both(given_name(scene), given_name(scene))
-    if kind == "kin":
-        entry = dice.pick(nouns_of(("kin",)))
-        number: Number = "pl" if "only" not in entry.classes and dice.chance(0.15) else "sg"
-        described = adjectives(scene, entry, 0.2)
-        return nominals.noun_phrase(
-            entry, _owned(scene, entry, owner), number=number, adjectives=described
-        )
-    entries = tuple(n for n in nouns_of(("person",)) if "kin" not in n.classes)
-    return thing(scene, dice.pick(entries), owner)
+    if kind == "role":
+        return thing(scene, dice.pick(roles()), owner)
+    entry = dice.pick(nouns_of("kin"))
+    number: Number = "pl" if "only" not in entry.classes and dice.chance(0.15) else "sg"
+    described = adjectives(scene, entry, 0.2)
+    determiner = _owned(scene, entry, owner)
+    return nominals.noun_phrase(entry, determiner, number=number, adjectives=described)
 
 
 def subject(scene: Scene, classes: tuple[str, ...] = ("person",)) -> Nominal:
-    """Somebody or something that acts."""
+    """Draw somebody or something that acts."""
     dice = scene.dice
     if classes != ("person",):
-        return definite(scene, dice.pick(nouns_of(classes)))
+        return definite(scene, dice.pick(nouns_of(*classes)))
     choice = dice.weighted(("pronoun", "name", "person"), (0.42, 0.2, 0.38))
     if choice == "pronoun":
         return personal(scene, dice.pick(_EVERYONE))
@@ -133,14 +143,12 @@ def subject(scene: Scene, classes: tuple[str, ...] = ("person",)) -> Nominal:
 
 
 def other_person(scene: Scene, actor: Nominal) -> Nominal:
-    """Somebody else, to whom the actor does something."""
+    """Draw somebody else, to whom the actor does something."""
     dice = scene.dice
     choice = dice.weighted(("pronoun", "name", "person"), (0.4, 0.2, 0.4))
-    clashing = {actor.owner} | ({"I", "we"} if actor.owner in ("I", "we") else set())
     if choice == "pronoun":
-        others = [
-            key for key in _EVERYONE if (scene.address if key == "you" else key) not in clashing
-        ]
+        clashing = {"I", "we"} if actor.owner in ("I", "we") else {actor.owner}
+        others = [k for k in _EVERYONE if (scene.address if k == "you" else k) not in clashing]
         return personal(scene, dice.pick(others))
     if choice == "name":
         found = given_name(scene)
@@ -151,20 +159,20 @@ def other_person(scene: Scene, actor: Nominal) -> Nominal:
 def definite(
     scene: Scene, entry: Noun, owner: str = "", *, plural: float = 0.2, described: float = 0.38
 ) -> Nominal:
-    """A known thing: the, this or somebody's."""
+    """Draw a known thing: the, this or somebody's."""
     dice = scene.dice
-    many = entry.countable and "only" not in entry.classes and dice.chance(plural)
-    number: Number = "pl" if many else "sg"
-    kin = "kin" in entry.classes
-    choice = "own" if kin else dice.weighted(("the", "this", "own"), (0.55, 0.2, 0.25))
+    many = bool(entry.english_plural) and "only" not in entry.classes and dice.chance(plural)
     this = nominals.THESE if many else nominals.THIS
-    determiner = {"the": nominals.THE, "this": this}.get(choice) or _owned(scene, entry, owner)
+    determiner = None
+    if "kin" not in entry.classes:
+        determiner = dice.weighted((nominals.THE, this, None), (0.55, 0.2, 0.25))
+    determiner = determiner or _owned(scene, entry, owner)
     words = adjectives(scene, entry, described)
-    return nominals.noun_phrase(entry, determiner, number=number, adjectives=words)
+    return nominals.noun_phrase(entry, determiner, number="pl" if many else "sg", adjectives=words)
 
 
-def measured(scene: Scene, entry: Noun) -> Nominal:
-    """A cup of tea, two bottles of wine: eine Tasse Tee, zwei Flaschen Wein."""
+def _measured(scene: Scene, entry: Noun) -> Nominal:
+    """Draw a cup of tea, two bottles of wine: eine Tasse Tee, zwei Flaschen Wein."""
     dice = scene.dice
     vessel = noun(dice.pick(_MEASURES[entry.english]))
     if dice.chance(0.6):
@@ -175,12 +183,12 @@ def measured(scene: Scene, entry: Noun) -> Nominal:
 
 
 def thing(scene: Scene, entry: Noun, owner: str = "") -> Nominal:
-    """Something, known or not."""
+    """Draw a noun phrase, known or not."""
     dice = scene.dice
     described = adjectives(scene, entry)
-    if not entry.countable:
+    if not entry.english_plural:
         if entry.english in _MEASURES and dice.chance(0.4):
-            return measured(scene, entry)
+            return _measured(scene, entry)
         determiner = dice.weighted((nominals.BARE, nominals.THE), (0.6, 0.4))
         return nominals.noun_phrase(entry, determiner, adjectives=described)
     if dice.chance(0.25):
@@ -190,9 +198,14 @@ def thing(scene: Scene, entry: Noun, owner: str = "") -> Nominal:
 
 
 def denied(scene: Scene, entry: Noun) -> Nominal:
-    """Something that is not there: not a car, not any apples; kein Auto, keine Äpfel."""
+    """Draw a thing that is denied: not a car, not any apples; kein Auto, keine Äpfel."""
     described = adjectives(scene, entry, 0.25)
-    if entry.countable and scene.dice.chance(0.65):
+    if entry.english_plural and scene.dice.chance(0.65):
         return nominals.noun_phrase(entry, nominals.NOT_A, adjectives=described)
-    number: Number = "pl" if entry.countable else "sg"
+    number: Number = "pl" if entry.english_plural else "sg"
     return nominals.noun_phrase(entry, nominals.NO, number=number, adjectives=described)
+
+
+def pronoun_of(nominal: Nominal) -> Nominal | None:
+    """Return he, she, it or they for what was named before; None where that would be odd."""
+    return nominals.pronoun(nominal.owner) if nominal.owner else None

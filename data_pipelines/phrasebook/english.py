@@ -1,50 +1,23 @@
-"""English morphology: plurals, articles, verb forms and comparison."""
+"""English word forms, and clauses in English."""
 
 import re
+from dataclasses import dataclass
 
-from .lexemes import Adjective, Agreement, Verb
+from .clauses import Clause, Form
+from .lexemes import Agreement, Modal, Verb
 
 _DOUBLED = frozenset(
     ["put", "get", "run", "swim", "sit", "forget", "begin", "plan", "hug", "stop", "cut", "set"]
 )
-_BE: dict[str, str] = {"ich": "am", "er": "is"}
-_WAS: dict[str, str] = {"ich": "was", "er": "was"}
+_BE = {"ich": "am", "er": "is"}
+_WAS = {"ich": "was", "er": "was"}
+_THIRD = {"have": "has", "go": "goes", "do": "does"}
 _NEGATED = {"can": "can't", "will": "won't", "am": "am not", "may": "may not"}
-_COMPARED = {"narrow": ("narrower", "narrowest"), "shy": ("shyer", "shyest")}
-_SIBILANT = re.compile(r"(s|x|z|ch|sh)$")
-_Y_AFTER_CONSONANT = re.compile(r"[^aeiou]y$")
-
-
-def with_s(word: str) -> str:
-    """The ending of plurals and of the third person: dogs, boxes, parties, watches."""
-    if _Y_AFTER_CONSONANT.search(word):
-        return word[:-1] + "ies"
-    return word + ("es" if _SIBILANT.search(word) else "s")
-
-
-def regular_plural(noun: str) -> str:
-    """The plural of a noun that is not listed with one."""
-    return with_s(noun)
-
-
-def article(following: str) -> str:
-    """A or an, before what is said next."""
-    first = following.split()[0]
-    vowel = first[0] in "aeiou" and not first.startswith(("uni", "useful"))
-    return "an" if vowel or first == "honest" else "a"
-
-
-def regular_past(base: str) -> str:
-    """The past and participle of a verb that is not listed with them."""
-    if base in _DOUBLED:
-        return base + base[-1] + "ed"
-    if _Y_AFTER_CONSONANT.search(base):
-        return base[:-1] + "ied"
-    return base + ("d" if base.endswith("e") else "ed")
+_LATE_PARTICLES = ("back", "along")  # bring the book back, but turn off the lamp
 
 
 def gerund(base: str) -> str:
-    """Calling, putting, writing, lying."""
+    """Return the -ing form: calling, putting, writing, lying."""
     if base in _DOUBLED:
         return base + base[-1] + "ing"
     if base.endswith("ie"):
@@ -54,45 +27,151 @@ def gerund(base: str) -> str:
 
 
 def be(agreement: Agreement) -> str:
-    """Am, is, are."""
+    """Return am, is or are."""
     return _BE.get(agreement, "are")
 
 
 def was(agreement: Agreement) -> str:
-    """Was, were."""
+    """Return was or were."""
     return _WAS.get(agreement, "were")
 
 
 def present(base: str, agreement: Agreement) -> str:
-    """The simple present: I call, he calls, he has, he goes."""
+    """Return the simple present: I call, he calls, he has, he goes."""
     if base == "be":
         return be(agreement)
-    if agreement != "er":
-        return base
-    return {"have": "has", "go": "goes", "do": "does"}.get(base) or with_s(base)
+    if agreement != "er" or base in _THIRD:
+        return _THIRD[base] if agreement == "er" else base
+    if re.search(r"[^aeiou]y$", base):
+        return base[:-1] + "ies"
+    return base + ("es" if re.search(r"(s|x|z|ch|sh)$", base) else "s")
 
 
-def past(verb: Verb, agreement: Agreement) -> str:
-    """The simple past."""
-    return was(agreement) if verb.english == "be" else verb.english_past
+@dataclass(frozen=True)
+class _Group:
+    """The words of the verb; `support` is the do, does or did of questions and negation."""
+
+    finite: str
+    rest: tuple[str, ...] = ()
+    support: str = ""
+    base: str = ""
 
 
-def negated(auxiliary: str) -> str:
-    """Doesn't, won't, can't."""
-    return _NEGATED.get(auxiliary, auxiliary + "n't")
+def _nonfinite(verb: Verb, form: Form, shape: str) -> tuple[str, ...]:
+    """Return the verb as a base, an -ing form or a participle; in the passive, be has that form."""
+    if form.voice == "passive":
+        return {"base": "be", "ing": "being", "participle": "been"}[shape], verb.english_participle
+    if shape == "ing":
+        return (gerund(verb.english),)
+    return (verb.english if shape == "base" else verb.english_participle,)
 
 
-def comparison(adjective: Adjective) -> tuple[str, str]:
-    """The comparative and the superlative: older, oldest; more careful, most careful."""
-    word = adjective.english
-    if word in _COMPARED:
-        return _COMPARED[word]
-    if word.endswith("y"):
-        return word[:-1] + "ier", word[:-1] + "iest"
-    syllables = len(re.findall(r"[aeiou]+", word.removesuffix("e")))
-    if syllables > 1:
-        return f"more {word}", f"most {word}"
-    if re.search(r"[^aeiou][aeiou][bdgmnpt]$", word):
-        word += word[-1]
-    stem = word.removesuffix("e")
-    return stem + "er", stem + "est"
+def _modal_group(modal: Modal, form: Form, verb: Verb, agreement: Agreement) -> _Group:
+    first, *more = (modal.english_past if form.tense == "past" else modal.english).split()
+    rest = (*more, *_nonfinite(verb, form, "base"))
+    if first in ("be", "was"):
+        return _Group(be(agreement) if first == "be" else was(agreement), rest)
+    if first in ("have", "want"):
+        return _Group(present(first, agreement), rest, present("do", agreement), first)
+    if first in ("had", "wanted"):
+        return _Group(first, rest, "did", modal.english.split()[0])
+    return _Group(first, rest)
+
+
+def _simple_group(form: Form, verb: Verb, agreement: Agreement) -> _Group:
+    """Return present or past, with do-support for all verbs but be."""
+    is_past = form.tense in ("past", "unreal")
+    if form.voice == "passive":
+        return _Group(was(agreement) if is_past else be(agreement), (verb.english_participle,))
+    if verb.english == "be":
+        if form.tense == "unreal":
+            return _Group("were")
+        return _Group(was(agreement) if is_past else be(agreement))
+    if is_past:
+        return _Group(verb.english_past, (), "did", verb.english)
+    return _Group(present(verb.english, agreement), (), present("do", agreement), verb.english)
+
+
+def _group(form: Form, verb: Verb, agreement: Agreement) -> _Group:
+    if form.modal:
+        return _modal_group(form.modal, form, verb, agreement)
+    if form.tense in ("present", "past", "unreal"):
+        return _simple_group(form, verb, agreement)
+    if form.tense == "progressive":
+        return _Group(be(agreement), _nonfinite(verb, form, "ing"))
+    if form.tense == "since":
+        return _Group(present("have", agreement), ("been", gerund(verb.english)))
+    if form.tense in ("perfect", "pluperfect"):
+        finite = "had" if form.tense == "pluperfect" else present("have", agreement)
+        return _Group(finite, _nonfinite(verb, form, "participle"))
+    return _Group("will" if form.tense == "future" else "would", _nonfinite(verb, form, "base"))
+
+
+def _object_words(clause: Clause) -> list[str]:
+    """Return the object with the verb's particle and preposition in their places."""
+    verb, said = clause.verb, clause.object.english_object if clause.object else ""
+    if verb.english_preposition or not clause.object:
+        return [verb.particle, verb.english_preposition, said]
+    late = verb.particle in _LATE_PARTICLES and len(said.split()) < 5
+    if clause.object.weight == "pronoun" or late:
+        return [said, verb.particle]
+    return [verb.particle, said]
+
+
+def _tail(clause: Clause) -> list[str]:
+    """Return everything behind the verb."""
+    receiver = clause.recipient.english_object if clause.recipient else ""
+    if clause.form.voice == "passive":
+        words = [clause.verb.particle]
+        words += ["by", clause.agent.english_object] if clause.agent else []
+    elif clause.verb.recipient == "bare" and receiver:
+        words = [receiver, *_object_words(clause)]
+    else:
+        words = [*_object_words(clause), *(["to", receiver] if receiver else [])]
+    slots = (clause.complement, clause.manner, clause.place, clause.time)
+    words += [slot.english for slot in slots if slot]
+    return [*words, "yet" if clause.polarity == "not-yet" else ""]
+
+
+def _joined(words: list[str]) -> str:
+    return " ".join(word for word in words if word)
+
+
+def _said(clause: Clause, subject: str, *, inverted: bool) -> str:
+    group = _group(clause.form, clause.verb, clause.subject.agreement)
+    finite, rest = group.finite, list(group.rest)
+    lexical = bool(group.base)
+    if lexical and (inverted or clause.polarity != "yes"):
+        finite, rest, lexical = group.support, [group.base, *rest], False
+    if clause.polarity != "yes":
+        finite = _NEGATED.get(finite, finite + "n't")
+    mid = clause.mid.english if clause.mid else ""
+    if inverted:
+        return _joined([finite, subject, mid, *rest, *_tail(clause)])
+    before = [mid, finite] if lexical else [finite, mid]
+    return _joined([subject, *before, *rest, *_tail(clause)])
+
+
+def statement(clause: Clause) -> str:
+    """Put the subject first; also the order of every subordinate clause."""
+    return _said(clause, clause.subject.english, inverted=False)
+
+
+def without_subject(clause: Clause) -> str:
+    """Return what follows the subject, for relative clauses about it."""
+    return _said(clause, "", inverted=False)
+
+
+def question(clause: Clause) -> str:
+    """Put the finite verb first, with do-support."""
+    return _said(clause, clause.subject.english, inverted=True)
+
+
+def infinitive(clause: Clause) -> str:
+    """Return call me tomorrow: for imperatives and after to."""
+    return _joined([clause.verb.english, *_tail(clause)])
+
+
+def gerund_clause(clause: Clause) -> str:
+    """Return calling me tomorrow."""
+    return _joined([gerund(clause.verb.english), *_tail(clause)])

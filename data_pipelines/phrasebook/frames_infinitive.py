@@ -1,153 +1,108 @@
 """Infinitives: versuchen zu, um zu, ohne zu, anstatt zu, gern."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Literal
 
-from . import draw_nominals, modifiers, say_english, say_german
+from . import draw_nominals
 from .clauses import Clause, Form, Tense
-from .draw_clauses import FormName, Kind, Wish, draw_clause
+from .draw_clauses import FormName, Kind, draw_clause, is_so
 from .english import present
-from .lexemes import Bilingual, Verb
+from .lexemes import ADJECTIVES, CAN, SPECIAL, Bilingual
+from .nominals import Nominal
+from .say import say
 from .scene import Scene
-from .verbs import BE, CAN, matrix
 
-Shape = Literal["to", "ing"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Matrix:
-    """A verb that takes an infinitive, the English shape of it, and the tenses it is used in."""
-
-    verb: Verb
-    shape: Shape
-    tenses: tuple[Tense, ...]
-
-
-def _takes(
-    english: str, german: str, participle: str, tenses: tuple[Tense, ...], shape: Shape = "to"
-) -> _Matrix:
-    return _Matrix(verb=matrix(english, german, participle), shape=shape, tenses=tenses)
-
-
-_MATRICES = (
-    _takes("try", "versuchen", "versucht", ("progressive", "past", "future")),
-    _takes("forget/forgot/forgotten", "vergessen, vergiss", "vergessen", ("past", "perfect")),
-    _takes("hope", "hoffen", "gehofft", ("present", "progressive")),
-    _takes("decide", "beschließen", "beschlossen", ("past", "perfect")),
-    _takes("plan", "vor-haben", "gehabt", ("present", "progressive")),
-    _takes("start", "an-fangen, fäng", "gefangen", ("past", "future")),
-    _takes("stop", "auf-hören", "gehört", ("past", "future", "perfect"), "ing"),
-    _takes("refuse", "sich weigern", "geweigert", ("past", "present")),
-    _takes("promise", "versprechen, versprich", "versprochen", ("past", "perfect")),
-)
+# Verbs that take an infinitive, with the tenses they are used in.
+_TENSES_OF: dict[str, tuple[Tense, ...]] = {
+    "try": ("progressive", "past", "future"),
+    "forget": ("past", "perfect"),
+    "hope": ("present", "progressive"),
+    "decide": ("past", "perfect"),
+    "plan": ("present", "progressive"),
+    "start": ("past", "future"),
+    "stop": ("past", "future", "perfect"),
+    "refuse": ("past", "present"),
+    "promise": ("past", "perfect"),
+}
 _TENSES: dict[str, tuple[Tense, ...]] = {
     "present": ("present", "progressive"),
     "perfect": ("past", "perfect"),
     "future": ("future",),
 }
 _EASY = ("important", "difficult", "dangerous", "boring", "interesting", "expensive")
+_WITHOUT = (Bilingual("without", "ohne"), Bilingual("instead of", "anstatt"))
+_GLADLY = (Bilingual("like", "gern"), Bilingual("prefer", "lieber"))
 
 
 @cache
-def _uses(form: FormName) -> tuple[tuple[_Matrix, Tense], ...]:
-    return tuple((m, tense) for m in _MATRICES for tense in m.tenses if tense in _TENSES[form])
+def _uses(form: FormName) -> tuple[tuple[str, Tense], ...]:
+    return tuple((v, t) for v, tenses in _TENSES_OF.items() for t in tenses if t in _TENSES[form])
 
 
-def _infinitive_clause(scene: Scene, kind: Kind, wish: Wish) -> Clause:
+def _infinitive(
+    scene: Scene,
+    kind: Kind,
+    subject: Nominal,
+    purpose: Literal["wanted", "lasting"] = "wanted",
+) -> Clause:
     return draw_clause(
-        scene,
-        replace(
-            wish,
-            form="present",
-            kind=kind,
-            extras="timeless",
-            polarity="yes",
-            purpose="lasting" if wish.purpose == "lasting" else "wanted",
-        ),
+        scene, "present", kind, subject, extras="timeless", polarity="yes", purpose=purpose
     )
 
 
 def to_infinitive(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """She forgot to call me up: anzurufen."""
-    dice = scene.dice
-    outer, tense = dice.pick(_uses(form))
-    main = Clause(subject=draw_nominals.subject(scene), verb=outer.verb, form=Form(tense=tense))
-    wish = Wish(form="present", kind=kind, subject=main.subject)
-    inner = _infinitive_clause(scene, kind, wish)
-    if outer.shape == "ing":  # one stops doing what lasts
-        inner = _infinitive_clause(scene, kind, replace(wish, purpose="lasting"))
-        english = say_english.gerund(inner)
-    else:
-        english = f"to {say_english.infinitive(inner)}"
-    return Bilingual(
-        english=f"{say_english.statement(main)} {english}.",
-        german=f"{say_german.statement(main)}, {say_german.zu_infinitive(inner)}.",
-    )
+    outer, tense = scene.dice.pick(_uses(form))
+    subject = draw_nominals.subject(scene)
+    main = Clause(subject=subject, verb=SPECIAL[outer], form=Form(tense))
+    inner = _infinitive(scene, kind, subject)
+    if outer != "stop":
+        return say("{0} to {1:to}.", "{0}, {1:zu}.", main, inner)
+    inner = _infinitive(scene, kind, subject, "lasting")  # one stops doing what lasts
+    return say("{0} {1:ing}.", "{0}, {1:zu}.", main, inner)
 
 
 def it_is_to(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """It is important to lock the door: Es ist wichtig, die Tür abzuschließen."""
-    dice = scene.dice
-    adjective = dice.pick([a for a in modifiers.ADJECTIVES if a.english in _EASY])
-    tense: Tense = "present" if form == "present" else "past"
-    wish = Wish(form="present", kind=kind, subject=draw_nominals.personal(scene, "you"))
-    inner = _infinitive_clause(scene, kind, wish)
+    adjective = scene.dice.pick([a for a in ADJECTIVES if a.english in _EASY])
+    inner = _infinitive(scene, kind, draw_nominals.personal(scene, "you"))
     while inner.verb.reflexive:
-        inner = _infinitive_clause(scene, kind, wish)
+        inner = _infinitive(scene, kind, draw_nominals.personal(scene, "you"))
     it = replace(draw_nominals.personal(scene, "it-n"), owner="")
-    predicate = Bilingual(english=adjective.english, german=adjective.german)
-    main = Clause(subject=it, verb=BE, form=Form(tense=tense), complement=predicate)
-    return Bilingual(
-        english=f"{say_english.statement(main)} to {say_english.infinitive(inner)}.",
-        german=f"{say_german.statement(main)}, {say_german.zu_infinitive(inner)}.",
-    )
+    predicate = Bilingual(adjective.english, adjective.german)
+    main = is_so(it, predicate, Form("present" if form == "present" else "past"))
+    return say("{0} to {1:to}.", "{0}, {1:zu}.", main, inner)
 
 
-def _two(scene: Scene, form: FormName, kind: Kind, outer: FormName) -> tuple[Clause, Clause]:
-    """A main clause and an infinitive of the same subject."""
-    main = draw_clause(
-        scene,
-        Wish(form=outer, kind="plain", extras="timeless", polarity="yes", purpose="wanted"),
-    )
-    inner = _infinitive_clause(scene, kind, Wish(form=form, kind=kind, subject=main.subject))
-    return main, inner
+def _two(scene: Scene, kind: Kind, outer: FormName) -> tuple[Clause, Clause]:
+    """Draw a main clause and an infinitive of the same subject."""
+    main = draw_clause(scene, outer, "plain", extras="timeless", polarity="yes", purpose="wanted")
+    return main, _infinitive(scene, kind, main.subject)
 
 
 def in_order_to(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """..., um dich anzurufen; with a modal, um dich anrufen zu können."""
     outer: FormName = scene.dice.pick(("present", "perfect", "modal"))
-    main, inner = _two(scene, form, kind, outer)
-    able = ""
-    if form == "modal":
-        inner = replace(inner, form=Form(tense="present", modal=CAN))
-        able = "be able to "
-    return Bilingual(
-        english=f"{say_english.statement(main)} in order to {able}{say_english.infinitive(inner)}.",
-        german=f"{say_german.statement(main)}, um {say_german.zu_infinitive(inner)}.",
-    )
+    main, inner = _two(scene, kind, outer)
+    if form != "modal":
+        return say("{0} in order to {1:to}.", "{0}, um {1:zu}.", main, inner)
+    inner = replace(inner, form=Form("present", CAN))
+    return say("{0} in order to be able to {1:to}.", "{0}, um {1:zu}.", main, inner)
 
 
 def without(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """..., ohne mich anzurufen; ..., anstatt mich anzurufen."""
-    main, inner = _two(scene, form, kind, form)
-    english, german = scene.dice.pick((("without", "ohne"), ("instead of", "anstatt")))
-    return Bilingual(
-        english=f"{say_english.statement(main)} {english} {say_english.gerund(inner)}.",
-        german=f"{say_german.statement(main)}, {german} {say_german.zu_infinitive(inner)}.",
-    )
+    main, inner = _two(scene, kind, form)
+    return say("{0} {1} {2:ing}.", "{0}, {1} {2:zu}.", main, scene.dice.pick(_WITHOUT), inner)
 
 
 def gladly(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """She likes to read the newspaper: Sie liest gern die Zeitung."""
-    english, german = scene.dice.pick((("like", "gern"), ("prefer", "lieber")))
-    subject = draw_nominals.subject(scene)
-    clause = _infinitive_clause(scene, kind, Wish(form=form, kind=kind, subject=subject))
-    said = say_english.infinitive(clause)
-    gern = Bilingual(english="", german=german)
-    spoken = replace(clause, form=Form(tense="present"), time=gern)
-    likes = present(english, clause.subject.agreement)
-    return Bilingual(
-        english=f"{clause.subject.english} {likes} to {said}.",
-        german=f"{say_german.statement(spoken)}.",
-    )
+    del form  # always the present
+    word = scene.dice.pick(_GLADLY)
+    clause = _infinitive(scene, kind, draw_nominals.subject(scene))
+    spoken = replace(clause, form=Form("present"), time=Bilingual("", word.german))
+    likes = present(word.english, clause.subject.agreement)
+    said = f"{clause.subject.english} {likes} to {{0:to}}."
+    return Bilingual(say(said, "", clause).english, say("", "{0}.", spoken).german)

@@ -1,61 +1,33 @@
-"""German morphology: nouns, determiners, adjectives and verbs, as pure functions."""
+"""German verb forms, and clauses in German.
+
+A German clause is a bracket. In a main clause the finite verb opens it in second place and the
+rest of the verb closes it (Ich *rufe* dich morgen *an*); in a subordinate clause all of the verb
+closes it (weil ich dich morgen *anrufe*).
+"""
 
 import re
 from functools import cache
 from typing import Literal
 
-from .lexemes import Agreement, Case, Gender, Noun, Number, Verb
+from .clauses import Clause, Form
+from .lexemes import Agreement, Verb
+from .nominals import contracted
 
-Declension = Literal["weak", "mixed", "strong"]
-Column = Literal["m", "f", "n", "pl"]
+Slot = Literal["none", "subject", "time"]
 
-_COLUMNS: tuple[Column, ...] = ("m", "f", "n", "pl")
 _PERSONS: tuple[Agreement, ...] = ("ich", "du", "er", "wir", "ihr", "sie")
-
-
-def _table(rows: str) -> dict[tuple[Case, Column], str]:
-    """Four rows (nom, acc, dat, gen) of four endings (m, f, n, pl); `-` is no ending."""
-    cases: tuple[Case, ...] = ("nom", "acc", "dat", "gen")
-    return {
-        (case, column): ending.strip("-")
-        for case, row in zip(cases, rows.split("|"), strict=True)
-        for column, ending in zip(_COLUMNS, row.split(), strict=True)
-    }
-
-
-ADJECTIVE_ENDINGS: dict[Declension, dict[tuple[Case, Column], str]] = {
-    "weak": _table("e e e en | en e e en | en en en en | en en en en"),
-    "mixed": _table("er e es en | en e es en | en en en en | en en en en"),
-    "strong": _table("er e es e | en e es e | em er em en | en er en er"),
-}
-_DER = _table("der die das die | den die das die | dem der dem den | des der des der")
-_RELATIVE = _table(
-    "der die das die | den die das die | dem der dem denen | dessen deren dessen deren"
-)
-_DIESER = _table("er e es e | en e es e | em er em en | es er es er")
-_EIN = _table("- e - e | en e - e | em er em en | es er es er")
-_CONTRACTED = {
-    "in dem": "im",
-    "in das": "ins",
-    "an dem": "am",
-    "zu dem": "zum",
-    "zu der": "zur",
-    "von dem": "vom",
-    "bei dem": "beim",
-}
-
-IRREGULAR: dict[str, tuple[str, ...]] = {
+PRESENT = {
     "sein": ("bin", "bist", "ist", "sind", "seid", "sind"),
     "haben": ("habe", "hast", "hat", "haben", "habt", "haben"),
     "werden": ("werde", "wirst", "wird", "werden", "werdet", "werden"),
     "wissen": ("weiß", "weißt", "weiß", "wissen", "wisst", "wissen"),
 }
-PRETERITE: dict[str, tuple[str, ...]] = {
+PRETERITE = {
     "sein": ("war", "warst", "war", "waren", "wart", "waren"),
     "haben": ("hatte", "hattest", "hatte", "hatten", "hattet", "hatten"),
     "werden": ("wurde", "wurdest", "wurde", "wurden", "wurdet", "wurden"),
 }
-SUBJUNCTIVE: dict[str, tuple[str, ...]] = {
+_SUBJUNCTIVE = {
     "sein": ("wäre", "wärst", "wäre", "wären", "wärt", "wären"),
     "haben": ("hätte", "hättest", "hätte", "hätten", "hättet", "hätten"),
     "werden": ("würde", "würdest", "würde", "würden", "würdet", "würden"),
@@ -66,115 +38,52 @@ _REFLEXIVE = {
     "wir": {"acc": "uns", "dat": "uns"},
     "ihr": {"acc": "euch", "dat": "euch"},
 }
-
-
-def column(gender: Gender, number: Number) -> Column:
-    """The column of a declension table: plurals have no gender."""
-    return "pl" if number == "pl" else gender
-
-
-def definite(case: Case, at: Column) -> str:
-    """Der, die, das."""
-    return _DER[case, at]
-
-
-def relative(case: Case, at: Column) -> str:
-    """The relative pronoun: der, dem, denen."""
-    return _RELATIVE[case, at]
-
-
-def like_dieser(stem: str, case: Case, at: Column) -> str:
-    """Dieser, jeder, welcher, alle."""
-    return stem + _DIESER[case, at]
-
-
-def like_ein(stem: str, case: Case, at: Column) -> str:
-    """Ein, kein and the possessives; euer loses an e: eure."""
-    ending = _EIN[case, at]
-    return ("eur" if stem == "euer" and ending else stem) + ending
-
-
-def adjective(stem: str, declension: Declension, case: Case, at: Column) -> str:
-    """An adjective before its noun."""
-    return stem + ADJECTIVE_ENDINGS[declension][case, at]
-
-
-@cache
-def noun_form(noun: Noun, case: Case, number: Number) -> str:
-    """A noun in its case: den Kindern, des Hauses, den Studenten."""
-    if number == "pl":
-        takes_n = case == "dat" and not noun.german_plural.endswith(("n", "s"))
-        return noun.german_plural + ("n" if takes_n else "")
-    if noun.weak:
-        return noun.german if case == "nom" else noun.german_plural
-    if case == "gen" and noun.gender != "f":
-        return genitive(noun.german)
-    return noun.german
-
-
-def genitive(german: str) -> str:
-    """The genitive of a strong masculine or neuter noun: des Hauses, des Wetters, des Schnees."""
-    if german == "Bus":
-        return "Busses"
-    if german.endswith(("s", "ß", "x", "z", "ch", "sch")):
-        return german + "es"
-    one_syllable = len(re.findall(r"[aeiouäöü]+", german.lower())) == 1
-    return german + ("es" if one_syllable and german[-1] in "bdgktn" else "s")
-
-
-def contracted(preposition: str, phrase: str) -> str:
-    """A preposition before a noun phrase: am Bahnhof, ins Büro."""
-    first, _, rest = phrase.partition(" ")
-    short = _CONTRACTED.get(f"{preposition} {first}")
-    return f"{short} {rest}" if short and rest else f"{preposition} {phrase}"
+# Er hat den Brief schon gelesen, but Er liest oft die Zeitung.
+_AFTER_THE_OBJECT = ("schon", "nie", "noch nie")
+_NOT = {"yes": "", "no": "nicht", "no-kein": "", "not-yet": "noch nicht"}
 
 
 def person(agreement: Agreement) -> int:
-    """The row of a conjugation table; the polite Sie conjugates like they."""
+    """Return the column of a conjugation table; the polite Sie conjugates like they."""
     return 5 if agreement == "Sie" else _PERSONS.index(agreement)
 
 
-def stem_of(infinitive: str) -> str:
-    """Rufen: ruf; füttern: fütter."""
+def _stem(infinitive: str) -> str:
     return infinitive[:-2] if infinitive.endswith("en") else infinitive[:-1]
 
 
 def _needs_e(stem: str) -> bool:
-    """Whether a consonant ending wants an e before it: arbeitet, zeichnet, öffnet."""
+    """Return True if a consonant ending takes an e before it: arbeitet, zeichnet, öffnet."""
     return bool(re.search(r"([td]|chn|ffn|tm)$", stem))
 
 
 @cache
-def present(infinitive: str, changed_stem: str, agreement: Agreement) -> str:
-    """The present tense of a verb without its prefix."""
-    at = person(agreement)
-    if infinitive in IRREGULAR:
-        return IRREGULAR[infinitive][at]
-    stem = stem_of(infinitive)
+def finite(verb: Verb, agreement: Agreement) -> str:
+    """Return the present of a verb, without its prefix."""
+    infinitive, changed, stem = verb.infinitive, verb.changed_stem, _stem(verb.infinitive)
+    if infinitive in PRESENT:
+        return PRESENT[infinitive][person(agreement)]
     if agreement == "ich":
         return (stem[:-2] + "l" if infinitive.endswith("eln") else stem) + "e"
     if agreement == "du":
-        return _second(changed_stem or stem, changed=bool(changed_stem))
-    if agreement == "er" and changed_stem:
-        return changed_stem + ("" if changed_stem.endswith("t") else "t")
+        second = changed or stem
+        if second.endswith(("s", "ß", "z", "x")):
+            return second + "t"
+        return second + ("est" if _needs_e(second) and not changed else "st")
+    if agreement == "er" and changed:
+        return changed + ("" if changed.endswith("t") else "t")
     if agreement in ("er", "ihr"):
         return stem + ("et" if _needs_e(stem) else "t")
     return infinitive
 
 
-def _second(stem: str, *, changed: bool) -> str:
-    if stem.endswith(("s", "ß", "z", "x")):
-        return stem + "t"
-    return stem + ("est" if _needs_e(stem) and not changed else "st")
-
-
-def imperative(verb: Verb, agreement: Agreement) -> str:
-    """Ruf, ruft, rufen (Sie); e changes to i but a does not change to ä: nimm, fahr."""
+def imperative_form(verb: Verb, agreement: Agreement) -> str:
+    """Return ruf, ruft or rufen (Sie); e changes to i but a not to ä: nimm, fahr."""
     if agreement == "Sie":
         return verb.infinitive
     if agreement == "ihr":
-        return present(verb.infinitive, verb.changed_stem, "ihr")
-    changed, stem = verb.changed_stem, stem_of(verb.infinitive)
+        return finite(verb, "ihr")
+    changed, stem = verb.changed_stem, _stem(verb.infinitive)
     if changed and not re.search("[äöü]", changed):
         return changed
     if verb.infinitive.endswith("eln"):
@@ -182,18 +91,158 @@ def imperative(verb: Verb, agreement: Agreement) -> str:
     return stem + ("e" if _needs_e(stem) or re.search("(er|[^e]ig|[^s]s)$", stem) else "")
 
 
-def finite(verb: Verb, agreement: Agreement) -> str:
-    """The present of a verb, without its prefix."""
-    return present(verb.infinitive, verb.changed_stem, agreement)
+def zu_form(verb: Verb) -> str:
+    """Return anzurufen or zu lesen."""
+    return f"{verb.prefix}zu{'' if verb.prefix else ' '}{verb.infinitive}"
 
 
-def zu_infinitive(verb: Verb) -> str:
-    """Anzurufen, zu lesen."""
-    if verb.prefix:
-        return f"{verb.prefix}zu{verb.infinitive}"
-    return f"zu {verb.infinitive}"
-
-
-def reflexive(case: Literal["acc", "dat"], agreement: Agreement) -> str:
-    """Mich, dich, sich."""
+def _reflexive(case: str, agreement: Agreement) -> str:
     return _REFLEXIVE.get(agreement, {}).get(case, "sich")
+
+
+def _infinitives(verb: Verb, form: Form) -> list[str]:
+    if form.voice == "passive":
+        return [verb.participle, "werden"]
+    return [verb.prefix + verb.infinitive]
+
+
+def _past_group(verb: Verb, form: Form, at: int) -> tuple[str, list[str]]:
+    """Return the Perfekt, as it is spoken; but war, hatte, wurde."""
+    forms = PRETERITE if form.tense == "pluperfect" else PRESENT
+    if form.voice == "passive":
+        if form.tense == "past":
+            return PRETERITE["werden"][at], [verb.participle]
+        return forms["sein"][at], [verb.participle, "worden"]
+    if form.tense == "past" and verb.infinitive in PRETERITE:
+        return PRETERITE[verb.infinitive][at], []
+    return forms[verb.auxiliary][at], [verb.participle]
+
+
+def _group(clause: Clause) -> tuple[str, list[str]]:
+    """Return the finite verb, and what closes the bracket of a main clause but a lone prefix."""
+    verb, form, agreement = clause.verb, clause.form, clause.subject.agreement
+    at = person(agreement)
+    if form.modal:
+        forms = form.modal.german_past if form.tense == "past" else form.modal.german
+        return forms[at], _infinitives(verb, form)
+    if form.tense in ("past", "perfect", "pluperfect"):
+        return _past_group(verb, form, at)
+    if form.tense == "future":
+        return PRESENT["werden"][at], _infinitives(verb, form)
+    if form.tense in ("would", "unreal"):
+        if verb.infinitive in ("sein", "haben"):
+            return _SUBJUNCTIVE[verb.infinitive][at], []
+        return _SUBJUNCTIVE["werden"][at], _infinitives(verb, form)
+    if form.voice == "passive":
+        return PRESENT["werden"][at], [verb.participle]
+    return finite(verb, agreement), []
+
+
+def _pronouns(clause: Clause) -> list[str]:
+    """Return the pronouns, which come first, the accusative before the dative: es ihm, sich das."""
+    verb, agreement, words = clause.verb, clause.subject.agreement, []
+    if verb.reflexive == "acc":
+        words.append(_reflexive("acc", agreement))
+    known = clause.object
+    if verb.object_case and not verb.german_preposition and known and known.weight == "pronoun":
+        words.append(known.german[verb.object_case])
+    if verb.reflexive == "dat":
+        words.append(_reflexive("dat", agreement))
+    if clause.recipient and clause.recipient.weight == "pronoun":
+        words.append(clause.recipient.german["dat"])
+    return words
+
+
+def _object(clause: Clause) -> tuple[str, Literal["none", "definite", "indefinite", "oblique"]]:
+    """Return an object that is no plain pronoun, and the region of the clause it belongs to."""
+    verb = clause.verb
+    if not (verb.object_case and clause.object) or clause.gap == "object":
+        return "", "none"
+    said = clause.object.german[verb.object_case]
+    if verb.german_preposition:
+        return contracted(verb.german_preposition, said), "oblique"
+    if clause.object.weight == "pronoun":
+        return "", "none"
+    return said, clause.object.weight
+
+
+def _middle(clause: Clause, fronted: Slot, *, polite: str = "") -> list[str]:
+    """Return everything between the brackets, in its neutral order."""
+    said, region = _object(clause)
+    negation, receiver = _NOT[clause.polarity], clause.recipient
+    full = receiver.german["dat"] if receiver and receiver.weight != "pronoun" else ""
+    definite = [full, said if region == "definite" else ""]
+    time = [clause.time.german if clause.time and fronted != "time" else ""]
+    # Negated, a known object comes before the time: Ich habe den Brief gestern nicht gelesen.
+    core = [*definite, *time] if negation and region == "definite" else [*time, *definite]
+    mid = clause.mid.german if clause.mid else ""
+    late = mid in _AFTER_THE_OBJECT
+    return [
+        clause.subject.german["nom"] if fronted != "subject" else "",
+        *_pronouns(clause),
+        polite,
+        "" if late else mid,
+        *core,
+        mid if late else "",
+        negation,
+        contracted("von", clause.agent.german["dat"]) if clause.agent else "",
+        clause.manner.german if clause.manner else "",
+        clause.place.german if clause.place else "",
+        said if region in ("indefinite", "oblique") else "",
+        clause.complement.german if clause.complement else "",
+    ]
+
+
+def _joined(*words: str) -> str:
+    return " ".join(word for word in words if word)
+
+
+def main(clause: Clause, first: str, fronted: Slot = "none") -> str:
+    """Return a main clause that opens with `first`, which was taken from the slot `fronted`.
+
+    With an empty `first` the finite verb opens: a question, or what follows a fronted clause.
+    """
+    finite, cluster = _group(clause)
+    prefix = "" if cluster else clause.verb.prefix
+    return _joined(first, finite, *_middle(clause, fronted), *cluster, prefix)
+
+
+def statement(clause: Clause) -> str:
+    """Put the subject first."""
+    return main(clause, clause.subject.german["nom"], "subject")
+
+
+def subordinate(clause: Clause, opening: str, fronted: Slot = "none") -> str:
+    """Put the verb last, after a conjunction, a relative pronoun or a question word."""
+    finite, cluster = _group(clause)
+    closing = finite if cluster else clause.verb.prefix + finite
+    return _joined(opening, *_middle(clause, fronted), *cluster, closing)
+
+
+def zu_infinitive(clause: Clause) -> str:
+    """Return dich morgen anzurufen; with a modal, dich anrufen zu können."""
+    if clause.form.modal:
+        closing = [*_infinitives(clause.verb, clause.form), "zu", clause.form.modal.infinitive]
+        return _joined(*_middle(clause, "subject"), *closing)
+    return _joined(*_middle(clause, "subject"), zu_form(clause.verb))
+
+
+def infinitive(clause: Clause) -> str:
+    """Return das Fenster aufmachen: after Lass uns."""
+    return _joined(*_middle(clause, "subject"), *_infinitives(clause.verb, clause.form))
+
+
+def imperative(clause: Clause, polite: str) -> str:
+    """Return ruf mich bitte morgen an; rufen Sie mich bitte morgen an."""
+    agreement = clause.subject.agreement
+    verb = imperative_form(clause.verb, agreement)
+    middle = _middle(clause, "subject", polite=polite)
+    return _joined(verb, "Sie" if agreement == "Sie" else "", *middle, clause.verb.prefix)
+
+
+def conjunct(clause: Clause, *, after: Clause) -> str:
+    """Return the second of two clauses with one subject; an auxiliary is not repeated."""
+    finite, cluster = _group(clause)
+    if cluster and finite == _group(after)[0]:
+        return _joined(*_middle(clause, "subject"), *cluster)
+    return main(clause, "", "subject")

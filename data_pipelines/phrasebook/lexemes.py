@@ -1,10 +1,13 @@
-"""What the lexicon's tables hold: words of both languages that mean the same.
+"""Words and phrases of both languages that mean the same, loaded from the tables in `lexicon/`.
 
-Entries are compared by identity (`eq=False`): each stands in its table once.
+Entries are compared by identity (`eq=False`): each is in its table once.
 """
 
+import csv
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
 
 Gender = Literal["m", "f", "n"]
 Number = Literal["sg", "pl"]
@@ -14,7 +17,7 @@ Agreement = Literal["ich", "du", "er", "wir", "ihr", "sie", "Sie"]
 CASES: tuple[Case, ...] = ("nom", "acc", "dat", "gen")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Bilingual:
     """A stretch of text in both languages."""
 
@@ -24,72 +27,65 @@ class Bilingual:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Noun:
-    """A noun; an empty `english_plural` marks what cannot be counted."""
+    """A noun; an empty `english_plural` marks a noun that cannot be counted."""
 
     english: str
     english_plural: str
     german: str
     german_plural: str
     gender: Gender
-    weak: bool  # der Student, den Studenten
+    declension: Literal["", "weak"]  # weak: der Student, den Studenten
     classes: tuple[str, ...]
-
-    @property
-    def countable(self) -> bool:
-        """Whether there can be two of it."""
-        return bool(self.english_plural)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Place:
-    """A noun with its prepositions: at the station, to the station; am Bahnhof, zum Bahnhof."""
-
-    noun: Noun
+    # Prepositions of a place: at the station, to the station; am Bahnhof, zum Bahnhof.
     english_at: str
     english_to: str
-    german_at: str  # governs the dative
-    german_to: str  # "zu" governs the dative, the others the accusative
+    german_at: str  # takes the dative
+    german_to: str  # "zu" takes the dative, the others the accusative
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Adjective:
-    """An adjective; `stem` takes the endings (teuer, teur-e), `rank` orders it before a noun."""
+    """An adjective; `stem` takes the endings (teuer, teur-e), `rank` orders it before a noun.
+
+    An empty German comparative marks an adjective without degrees.
+    """
 
     english: str
+    english_comparative: str
+    english_superlative: str
     german: str
     stem: str
     comparative: str
     superlative: str
-    rank: int
-    classes: tuple[str, ...]
+    rank: int  # 0 opinion, 1 size, 2 state, 3 color
+    classes: tuple[str, ...]  # of the nouns it describes
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Government:
-    """How a verb takes its object: wait *for* it, warten *auf* plus accusative."""
-
-    english_preposition: str
-    german_preposition: str
-    case: Case
-    classes: tuple[str, ...]
+    @property
+    def gradable(self) -> bool:
+        """Return True if it is compared: older, but not redder or emptier."""
+        return bool(self.comparative) and self.rank < 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Verb:
     """A verb with its principal parts and everything its clause has to know."""
 
+    role: str  # of a verb that only one construction uses; else empty
     english: str
     english_past: str
     english_participle: str
     particle: str  # call *up*, fall *asleep*
-    infinitive: str  # without its prefix: rufen
     prefix: str  # an
+    infinitive: str  # without its prefix: rufen
     changed_stem: str  # fahren: fähr
     participle: str  # with its prefix: angerufen
     auxiliary: Literal["haben", "sein"]
     reflexive: Literal["", "acc", "dat"]
-    subject: tuple[str, ...]
-    object: Government | None
+    subject: tuple[str, ...]  # classes of nouns
+    english_preposition: str  # wait *for*
+    german_preposition: str  # warten *auf*
+    object_case: Case | Literal[""]  # empty: no object
+    object_classes: tuple[str, ...]
     recipient: Literal["", "bare", "to"]  # give *him* it, explain it *to him*
     complement: Literal["", "direction", "location"]
     # s: no progressive; p: happens at a place; m: has a manner; x: no passive; u: not on purpose;
@@ -97,17 +93,83 @@ class Verb:
     flags: str
 
     @property
-    def separable(self) -> bool:
-        """Whether its prefix leaves it: er ruft an."""
-        return bool(self.prefix)
+    def things(self) -> tuple[str, ...]:
+        """The classes of its object that are not persons."""
+        return tuple(kind for kind in self.object_classes if kind != "person")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Modal:
     """A modal verb; `german_past` is empty where the English one has no past of its own."""
 
-    english: str  # what follows it is an infinitive, with "to" if the modal ends in it
+    english: str  # an infinitive follows, with "to" if the modal ends in it
     english_past: str
+    infinitive: str
     german: tuple[str, ...]  # ich, du, er, wir, ihr, sie
     german_past: tuple[str, ...]
-    infinitive: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pronoun:
+    """A personal pronoun, its possessive, and the verb forms it takes."""
+
+    key: str
+    english: str
+    english_object: str
+    english_possessive: str
+    nom: str
+    acc: str
+    dat: str
+    possessive: str
+    agreement: Agreement
+
+
+def _table(name: str, *lists: str) -> list[dict[str, Any]]:
+    """Return the rows of a table; the named columns are lists separated by spaces."""
+    with (Path(__file__).with_name("lexicon") / f"{name}.tsv").open(encoding="utf-8") as file:
+        rows = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+    return [row | {column: tuple(row[column].split()) for column in lists} for row in rows]
+
+
+def _grouped(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    kinds = dict.fromkeys(row["kind"] for row in rows)
+    return {kind: [row for row in rows if row["kind"] == kind] for kind in kinds}
+
+
+NOUNS = tuple(Noun(**row) for row in _table("nouns", "classes"))
+PLACES = tuple(noun for noun in NOUNS if noun.english_at)
+ADJECTIVES = tuple(
+    Adjective(**row | {"rank": int(row["rank"])}) for row in _table("adjectives", "classes")
+)
+_ALL_VERBS = tuple(Verb(**row) for row in _table("verbs", "subject", "object_classes"))
+VERBS = tuple(verb for verb in _ALL_VERBS if not verb.role)
+SPECIAL = {verb.role: verb for verb in _ALL_VERBS if verb.role}
+MODALS = tuple(Modal(**row) for row in _table("modals", "german", "german_past"))
+CAN, MUST, HAVE_TO, WANT, SHOULD, WOULD_LIKE, ALLOWED = MODALS
+PRONOUNS = {row["key"]: Pronoun(**row) for row in _table("pronouns")}
+PHRASES = {
+    kind: tuple(Bilingual(row["english"], row["german"]) for row in rows)
+    for kind, rows in _grouped(_table("phrases")).items()
+}
+WOMEN, MEN, SURNAMES = (
+    tuple(row["name"] for row in rows) for rows in _grouped(_table("names")).values()
+)
+
+
+@cache
+def nouns_of(*classes: str) -> tuple[Noun, ...]:
+    """Return every noun of one of the classes, in the order of the table."""
+    return tuple(noun for noun in NOUNS if any(kind in noun.classes for kind in classes))
+
+
+@cache
+def noun(singular: str) -> Noun:
+    """Return the noun with that English name."""
+    return next(entry for entry in NOUNS if entry.english == singular)
+
+
+@cache
+def verb(english: str, german: str) -> Verb:
+    """Return the verb with that English base and German infinitive, prefix included."""
+    found = (v for v in VERBS if (v.english, v.prefix + v.infinitive) == (english, german))
+    return next(found)

@@ -1,14 +1,49 @@
-"""Noun phrases, names and pronouns, said in both languages and in every case."""
+"""Noun phrases, names and pronouns in both languages and in every German case."""
 
+import re
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
-from . import english, german, numbers
-from .german import Column, Declension
-from .lexemes import CASES, Adjective, Agreement, Case, Gender, Noun, Number
+from . import numbers
+from .lexemes import CASES, PRONOUNS, Adjective, Agreement, Case, Gender, Noun, Number
 
 Weight = Literal["pronoun", "definite", "indefinite"]
-German = dict[Case, str]
+Column = Literal["m", "f", "n", "pl"]  # of a declension table: plurals have no gender
+Declension = Literal["weak", "mixed", "strong"]
+
+
+def _endings(rows: str) -> dict[tuple[Case, str], str]:
+    """Read four rows (nom, acc, dat, gen) of four endings (m, f, n, pl); `-` is no ending."""
+    return {
+        (case, column): ending.strip("-")
+        for case, row in zip(CASES, rows.split("|"), strict=True)
+        for column, ending in zip(("m", "f", "n", "pl"), row.split(), strict=True)
+    }
+
+
+_ADJECTIVES = {
+    "weak": _endings("e e e en | en e e en | en en en en | en en en en"),
+    "mixed": _endings("er e es en | en e es en | en en en en | en en en en"),
+    "strong": _endings("er e es e | en e es e | em er em en | en er en er"),
+}
+_DETERMINERS = {
+    "der": _endings("er ie as ie | en ie as ie | em er em en | es er es er"),
+    "dieser": _endings("er e es e | en e es e | em er em en | es er es er"),
+    "ein": _endings("- e - e | en e - e | em er em en | es er es er"),
+}
+_RELATIVE = _endings(
+    "der die das die | den die das die | dem der dem denen | dessen deren dessen deren"
+)
+_CONTRACTED = {
+    "in dem": "im",
+    "in das": "ins",
+    "an dem": "am",
+    "zu dem": "zum",
+    "zu der": "zur",
+    "von dem": "vom",
+    "bei dem": "beim",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +56,7 @@ class Nominal:
 
     english: str
     english_object: str
-    german: German
+    german: dict[Case, str]
     agreement: Agreement
     column: Column
     weight: Weight
@@ -29,84 +64,19 @@ class Nominal:
     animate: bool = False
     noun: Noun | None = None
 
-    def with_tail(self, english_tail: str, german_tail: str) -> "Nominal":
-        """The same with a relative clause behind it."""
+    def with_tail(self, english: str, german: str) -> "Nominal":
+        """Append a relative clause or a name."""
         return replace(
             self,
-            english=self.english + english_tail,
-            english_object=self.english_object + english_tail,
-            german={case: form + german_tail for case, form in self.german.items()},
+            english=self.english + english,
+            english_object=self.english_object + english,
+            german={case: form + german for case, form in self.german.items()},
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pronoun:
-    """A personal pronoun, its possessive, and the verb forms it takes."""
-
-    english: str
-    english_object: str
-    english_possessive: str
-    german: tuple[str, str, str]  # nom, acc, dat
-    german_possessive: str
-    agreement: Agreement
-
-
-def _pronoun(text: str) -> Pronoun:
-    subject, obj, possessive, nom, acc, dat, mein, agreement = text.split()
-    found: dict[str, Agreement] = {
-        "ich": "ich",
-        "du": "du",
-        "er": "er",
-        "wir": "wir",
-        "ihr": "ihr",
-        "sie": "sie",
-        "Sie": "Sie",
-    }
-    return Pronoun(
-        english=subject,
-        english_object=obj,
-        english_possessive=possessive,
-        german=(nom, acc, dat),
-        german_possessive=mein,
-        agreement=found[agreement],
-    )
-
-
-PRONOUNS = {
-    "I": _pronoun("I me my ich mich mir mein ich"),
-    "du": _pronoun("you you your du dich dir dein du"),
-    "Sie": _pronoun("you you your Sie Sie Ihnen Ihr Sie"),
-    "ihr": _pronoun("you you your ihr euch euch euer ihr"),
-    "he": _pronoun("he him his er ihn ihm sein er"),
-    "she": _pronoun("she her her sie sie ihr ihr er"),
-    "we": _pronoun("we us our wir uns uns unser wir"),
-    "they": _pronoun("they them their sie sie ihnen ihr sie"),
-    "it-m": _pronoun("it it its er ihn ihm sein er"),
-    "it-f": _pronoun("it it its sie sie ihr ihr er"),
-    "it-n": _pronoun("it it its es es ihm sein er"),
-}
-
-
-def pronoun(key: str) -> Nominal:
-    """A personal pronoun; "it-f" stands for a thing that is feminine in German."""
-    entry = PRONOUNS[key]
-    forms = dict(zip(CASES, entry.german, strict=False))
-    columns: dict[str, Column] = {"she": "f", "it-f": "f", "it-n": "n"}
-    return Nominal(
-        english=entry.english,
-        english_object=entry.english_object,
-        german=forms,
-        agreement=entry.agreement,
-        column=columns.get(key, "m" if entry.agreement == "er" else "pl"),
-        weight="pronoun",
-        owner=key,
-        animate=not key.startswith("it"),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Determiner:
-    """What opens a noun phrase; `pattern` says how the German one is inflected."""
+    """The word that opens a noun phrase; `pattern` says how the German one is inflected."""
 
     english: str
     german: str
@@ -115,72 +85,90 @@ class Determiner:
     weight: Weight = "definite"
 
 
-THE = Determiner(english="the", german="der", pattern="der", declension="weak")
-THIS = Determiner(english="this", german="dies", pattern="dieser", declension="weak")
-THESE = Determiner(english="these", german="dies", pattern="dieser", declension="weak")
-EVERY = Determiner(english="every", german="jed", pattern="dieser", declension="weak")
-ALL = Determiner(english="all the", german="all", pattern="dieser", declension="weak")
-WHICH = Determiner(english="which", german="welch", pattern="dieser", declension="weak")
-A = Determiner(english="a", german="ein", pattern="ein", declension="mixed", weight="indefinite")
-NO = Determiner(
-    english="any", german="kein", pattern="ein", declension="mixed", weight="indefinite"
-)
-NOT_A = Determiner(
-    english="a", german="kein", pattern="ein", declension="mixed", weight="indefinite"
-)
-BARE = Determiner(english="", german="", pattern="fixed", declension="strong", weight="indefinite")
-MANY = Determiner(
-    english="many", german="viel", pattern="dieser", declension="strong", weight="indefinite"
-)
-SOME = Determiner(
-    english="some", german="einig", pattern="dieser", declension="strong", weight="indefinite"
-)
+THE = Determiner("the", "d", "der", "weak")
+THIS = Determiner("this", "dies", "dieser", "weak")
+THESE = Determiner("these", "dies", "dieser", "weak")
+EVERY = Determiner("every", "jed", "dieser", "weak")
+ALL = Determiner("all the", "all", "dieser", "weak")
+WHICH = Determiner("which", "welch", "dieser", "weak")
+A = Determiner("a", "ein", "ein", "mixed", "indefinite")
+NO = Determiner("any", "kein", "ein", "mixed", "indefinite")
+NOT_A = Determiner("a", "kein", "ein", "mixed", "indefinite")
+BARE = Determiner("", "", "fixed", "strong", "indefinite")
+MANY = Determiner("many", "viel", "dieser", "strong", "indefinite")
+SOME = Determiner("some", "einig", "dieser", "strong", "indefinite")
 
 
 def possessive(owner: str) -> Determiner:
-    """My, your, his."""
+    """Return my, your or his."""
     entry = PRONOUNS[owner]
-    return Determiner(
-        english=entry.english_possessive,
-        german=entry.german_possessive,
-        pattern="ein",
-        declension="mixed",
-    )
+    return Determiner(entry.english_possessive, entry.possessive, "ein", "mixed")
 
 
 def belonging_to(name: str) -> Determiner:
-    """Anna's, Annas."""
-    return Determiner(english=f"{name}'s", german=f"{name}s", pattern="fixed", declension="strong")
+    """Return Anna's, Annas."""
+    return Determiner(f"{name}'s", f"{name}s", "fixed", "strong")
 
 
 def counted(count: int) -> Determiner:
-    """Two and more of something."""
+    """Return a number from two on."""
     spoken = numbers.number(count)
-    return Determiner(
-        english=spoken.english,
-        german=spoken.german,
-        pattern="fixed",
-        declension="strong",
-        weight="indefinite",
-    )
+    return Determiner(spoken.english, spoken.german, "fixed", "strong", "indefinite")
 
 
-def _determined(determiner: Determiner, case: Case, at: Column) -> str:
-    if determiner.pattern == "der":
-        return german.definite(case, at)
-    if determiner.pattern == "dieser":
-        return german.like_dieser(determiner.german, case, at)
-    if determiner.pattern == "ein":
-        return german.like_ein(determiner.german, case, at)
-    return determiner.german
+def article(following: str) -> str:
+    """Return a or an, before what follows."""
+    first = following.split()[0]
+    vowel = first[0] in "aeiou" and not first.startswith(("uni", "useful"))
+    return "an" if vowel or first == "honest" else "a"
+
+
+def relative(case: Case, column: Column) -> str:
+    """Return the German relative pronoun: der, dem, denen."""
+    return _RELATIVE[case, column]
+
+
+def contracted(preposition: str, phrase: str) -> str:
+    """Join a German preposition and a noun phrase: am Bahnhof, ins Büro."""
+    first, _, rest = phrase.partition(" ")
+    short = _CONTRACTED.get(f"{preposition} {first}")
+    return f"{short} {rest}" if short and rest else f"{preposition} {phrase}"
+
+
+@cache
+def _determined(determiner: Determiner, case: Case, column: Column) -> str:
+    """Inflect a determiner; euer loses an e: eure."""
+    if determiner.pattern == "fixed":
+        return determiner.german
+    ending = _DETERMINERS[determiner.pattern][case, column]
+    return ("eur" if determiner.german == "euer" and ending else determiner.german) + ending
+
+
+@cache
+def _noun_form(noun: Noun, case: Case, number: Number) -> str:
+    """Decline a noun: den Kindern, des Hauses, den Studenten."""
+    if number == "pl":
+        takes_n = case == "dat" and not noun.german_plural.endswith(("n", "s"))
+        return noun.german_plural + ("n" if takes_n else "")
+    if noun.declension == "weak":
+        return noun.german if case == "nom" else noun.german_plural
+    return _genitive(noun.german) if case == "gen" and noun.gender != "f" else noun.german
+
+
+def _genitive(german: str) -> str:
+    """Return the genitive of a strong noun: des Hauses, des Wetters, des Schnees."""
+    if german == "Bus":
+        return "Busses"
+    if german.endswith(("s", "ß", "x", "z", "ch", "sch")):
+        return german + "es"
+    one_syllable = len(re.findall(r"[aeiouäöü]+", german.lower())) == 1
+    return german + ("es" if one_syllable and german[-1] in "bdgktn" else "s")
 
 
 def _english_phrase(noun: Noun, determiner: Determiner, number: Number, words: list[str]) -> str:
-    head = noun.english_plural if number == "pl" else noun.english
-    rest = " ".join([*words, head])
-    if determiner.english == "a":
-        return f"{english.article(rest)} {rest}"
-    return f"{determiner.english} {rest}".lstrip()
+    rest = " ".join([*words, noun.english_plural if number == "pl" else noun.english])
+    first = article(rest) if determiner.english == "a" else determiner.english
+    return f"{first} {rest}".lstrip()
 
 
 def _owner(noun: Noun, number: Number) -> str:
@@ -199,17 +187,16 @@ def noun_phrase(
     adjectives: tuple[Adjective, ...] = (),
     stems: tuple[tuple[str, str], ...] = (),
 ) -> Nominal:
-    """A noun with its determiner and adjectives; `stems` are (English, German stem) pairs, for
-    comparatives and superlatives."""
-    at = german.column(noun.gender, number)
+    """Build a noun phrase; `stems` are comparatives and superlatives: English, German stem."""
+    at: Column = "pl" if number == "pl" else noun.gender
     described = stems + tuple((a.english, a.stem) for a in adjectives)
     said = _english_phrase(noun, determiner, number, [word for word, _ in described])
-    forms: German = {}
+    endings = _ADJECTIVES[determiner.declension]
+    forms: dict[Case, str] = {}
     for case in CASES:
         words = [_determined(determiner, case, at)]
-        words += [german.adjective(s, determiner.declension, case, at) for _, s in described]
-        words.append(german.noun_form(noun, case, number))
-        forms[case] = " ".join(words).lstrip()
+        words += [stem + endings[case, at] for _, stem in described]
+        forms[case] = " ".join([*words, _noun_form(noun, case, number)]).lstrip()
     return Nominal(
         english=said,
         english_object=said,
@@ -223,51 +210,57 @@ def noun_phrase(
     )
 
 
-def name(first: str, gender: Gender) -> Nominal:
-    """A first name: the same in every case, but for the genitive."""
+@cache
+def pronoun(key: str) -> Nominal:
+    """Return a personal pronoun; "it-f" stands for a thing that is feminine in German."""
+    entry = PRONOUNS[key]
+    columns: dict[str, Column] = {"she": "f", "it-f": "f", "it-n": "n"}
     return Nominal(
-        english=first,
-        english_object=first,
-        german={"nom": first, "acc": first, "dat": first, "gen": f"{first}s"},
+        english=entry.english,
+        english_object=entry.english_object,
+        german={"nom": entry.nom, "acc": entry.acc, "dat": entry.dat},
+        agreement=entry.agreement,
+        column=columns.get(key, "m" if entry.agreement == "er" else "pl"),
+        weight="pronoun",
+        owner=key,
+        animate=not key.startswith("it"),
+    )
+
+
+def _person(english: str, nom: str, other: str, gender: Gender) -> Nominal:
+    return Nominal(
+        english=english,
+        english_object=english,
+        german={"nom": nom, "acc": other, "dat": other, "gen": f"{other}s"},
         agreement="er",
         column=gender,
         weight="definite",
         owner="he" if gender == "m" else "she",
         animate=True,
     )
+
+
+def name(first: str, gender: Gender) -> Nominal:
+    """Return a first name: the same in every case but the genitive."""
+    return _person(first, first, first, gender)
 
 
 def titled(surname: str, gender: Gender) -> Nominal:
-    """Mr. Weber is Herr Weber, and Herrn Weber as an object."""
-    title, oblique = ("Herr", "Herrn") if gender == "m" else ("Frau", "Frau")
-    said = f"{'Mr.' if gender == 'm' else 'Mrs.'} {surname}"
-    return Nominal(
-        english=said,
-        english_object=said,
-        german={
-            "nom": f"{title} {surname}",
-            "acc": f"{oblique} {surname}",
-            "dat": f"{oblique} {surname}",
-            "gen": f"{oblique} {surname}s",
-        },
-        agreement="er",
-        column=gender,
-        weight="definite",
-        owner="he" if gender == "m" else "she",
-        animate=True,
-    )
+    """Return Mr. Weber: Herr Weber, and Herrn Weber as an object."""
+    if gender == "m":
+        return _person(f"Mr. {surname}", f"Herr {surname}", f"Herrn {surname}", gender)
+    return _person(f"Mrs. {surname}", f"Frau {surname}", f"Frau {surname}", gender)
 
 
 def both(first: Nominal, second: Nominal) -> Nominal:
-    """Two joined by and; with I among them they are we."""
-    plural: Agreement = "wir" if "ich" in (first.agreement, second.agreement) else "sie"
+    """Join two persons by and."""
     return Nominal(
         english=f"{first.english} and {second.english}",
         english_object=f"{first.english_object} and {second.english_object}",
         german={c: f"{first.german[c]} und {second.german[c]}" for c in CASES if c != "gen"},
-        agreement=plural,
+        agreement="sie",
         column="pl",
         weight="definite",
-        owner="we" if plural == "wir" else "they",
+        owner="they",
         animate=True,
     )

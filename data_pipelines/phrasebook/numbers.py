@@ -23,7 +23,7 @@ def _check(number: int) -> None:
 
 
 def english_number(number: int) -> str:
-    """Twenty-three; four hundred sixty-two."""
+    """Spell a number: twenty-three; four hundred sixty-two."""
     _check(number)
     if number >= 100:
         unit, name = (1000, "thousand") if number >= 1000 else (100, "hundred")
@@ -36,7 +36,7 @@ def english_number(number: int) -> str:
 
 
 def german_number(number: int) -> str:
-    """Dreiundzwanzig; vierhundertzweiundsechzig: one word, the unit before the ten."""
+    """Spell a number as one word, the unit before the ten: vierhundertzweiundsechzig."""
     _check(number)
     if number >= 100:
         unit, name = (1000, "tausend") if number >= 1000 else (100, "hundert")
@@ -49,17 +49,17 @@ def german_number(number: int) -> str:
 
 
 def _bound(digit: int) -> str:
-    """`eins` loses its s where something follows: einundzwanzig, einhundert."""
+    """Drop the s of `eins` where something follows: einundzwanzig, einhundert."""
     return "ein" if digit == 1 else _GERMAN[digit]
 
 
 def number(value: int) -> Bilingual:
-    """The number in both languages."""
-    return Bilingual(english=english_number(value), german=german_number(value))
+    """Spell a number in both languages."""
+    return Bilingual(english_number(value), german_number(value))
 
 
 def year(value: int) -> Bilingual:
-    """A year: nineteen eighty-four, neunzehnhundertvierundachtzig; from 2000 on a number."""
+    """Spell a year: nineteen eighty-four, neunzehnhundertvierundachtzig; from 2000 on a number."""
     century, rest = divmod(value, 100)
     if century == 20 and rest < 10:
         english = english_number(value)
@@ -69,20 +69,20 @@ def year(value: int) -> Bilingual:
     german = german_number(value)
     if century < 20:
         german = f"{german_number(century)}hundert{german_number(rest) if rest else ''}"
-    return Bilingual(english=english, german=german)
+    return Bilingual(english, german)
 
 
 def clock(hour: int, minute: int) -> Bilingual:
-    """A time on a twelve-hour clock, minutes in fives: half past three is halb vier."""
+    """Spell a time on a twelve-hour clock, minutes in fives: half past three is halb vier."""
     following = hour % 12 + 1
     near, word, named = (minute, "past", hour) if minute <= 30 else (60 - minute, "to", following)
     spoken = {15: "a quarter", 30: "half"}.get(near) or english_number(near)
     english = f"{spoken} {word} {_ENGLISH[named]}" if near else f"{_ENGLISH[hour]} o'clock"
-    return Bilingual(english=english, german=_german_clock(hour, minute))
+    return Bilingual(english, _german_clock(hour, minute))
 
 
 def _german_clock(hour: int, minute: int) -> str:
-    """Around the half hour German counts from it: fünf vor halb vier is 3:25."""
+    """Count from the half hour around it, as German does: fünf vor halb vier is 3:25."""
     following = _GERMAN[hour % 12 + 1]
     if minute == 0:
         return f"{_bound(hour)} Uhr"

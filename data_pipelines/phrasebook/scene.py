@@ -1,4 +1,4 @@
-"""Chance, and who is being spoken to."""
+"""Random choices, and the German form of you."""
 
 import hashlib
 import random
@@ -23,23 +23,23 @@ class Dice:
         self._random = random.Random(int.from_bytes(digest[:8], "big")).random
 
     def chance(self, probability: float) -> bool:
-        """True so often."""
+        """Return True with this probability."""
         return self._random() < probability
 
     def below(self, bound: int) -> int:
-        """One of 0 ... bound - 1."""
+        """Draw from 0 ... bound - 1."""
         return int(self._random() * bound)
 
     def between(self, low: int, high: int) -> int:
-        """One of low ... high."""
+        """Draw from low ... high."""
         return low + self.below(high - low + 1)
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of the options, each as likely as the others."""
+        """Draw one of the options, all equally likely."""
         return options[self.below(len(options))]
 
     def weighted(self, options: Sequence[T], weights: Sequence[float]) -> T:
-        """One of the options, as likely as its weight."""
+        """Draw one of the options with probability proportional to its weight."""
         point = self._random() * sum(weights)
         for option, weight in zip(options, weights, strict=True):
             point -= weight
@@ -48,13 +48,13 @@ class Dice:
         return options[-1]
 
     def stepped(self, options: Sequence[T], ladder: Sequence[float]) -> T:
-        """One of many options, whose running total of weights is `ladder`."""
+        """Draw one of many options; `ladder` is the running total of their weights."""
         return options[bisect(ladder, self._random() * ladder[-1], hi=len(options) - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What a sentence is drawn with: `address` is the German for you."""
+    """The state that a sentence is drawn with; `address` is the German for you."""
 
     dice: Dice
     address: Address = "du"

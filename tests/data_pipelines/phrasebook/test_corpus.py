@@ -13,8 +13,7 @@ from scipy.sparse import csr_matrix
 from data_pipelines.phrasebook import HELD_OUT, PHRASEBOOK_VERSION, Pair, german, sentences
 from data_pipelines.phrasebook.constructions import HELD_OUT_COMPOSITIONS, SHARED
 from data_pipelines.phrasebook.corpus import words
-from data_pipelines.phrasebook.lexemes import Agreement
-from data_pipelines.phrasebook.verbs import MODALS, VERBS
+from data_pipelines.phrasebook.lexemes import MODALS, VERBS, Agreement
 
 SPLITS = ("train", "valid", "test")
 FIRST_200 = {
@@ -173,10 +172,10 @@ def closing_words() -> set[str]:
     persons: tuple[Agreement, ...] = ("ich", "du", "er", "wir", "ihr")
     found = set()
     for v in VERBS:
-        found |= {v.participle, v.prefix + v.infinitive, german.zu_infinitive(v).split()[-1]}
+        found |= {v.participle, v.prefix + v.infinitive, german.zu_form(v).split()[-1]}
         if v.prefix:
             found |= {v.prefix} | {v.prefix + german.finite(v, person) for person in persons}
-    auxiliaries = [german.IRREGULAR[a] for a in ("haben", "sein", "werden")]
+    auxiliaries = [german.PRESENT[a] for a in ("haben", "sein", "werden")]
     auxiliaries += [m.german + m.german_past for m in MODALS]
     return found | {form for forms in auxiliaries for form in forms} | {"worden"}
 
