@@ -39,13 +39,14 @@ STANDS_ON = {
     "simuljax.profile": ("simuljax.serve",),
     "simuljax.runs": ("simuljax.serve", "simuljax.report"),
     "simuljax.ablate": ("simuljax.runs",),
-    "simuljax.cli": ("simuljax.ablate", "simuljax.profile"),
-    "experiments": ("simuljax.cli",),
+    "simuljax.demo": ("simuljax.runs", "simuljax.profile"),
+    "simuljax.cli": ("simuljax.ablate", "simuljax.profile", "simuljax.demo"),
+    "experiments": ("simuljax.ablate", "simuljax.profile", "simuljax.demo"),
 }
 
 
 def within_reach(part: str) -> set[str]:
-    """The part itself, the bare package, its errors, and everything the part stands on, however deep."""
+    """The part, the bare package, its errors, and everything the part stands on, however deep."""
     below = (within_reach(lower) for lower in STANDS_ON[part])
     return {part, "simuljax", "simuljax.errors"}.union(*below)
 

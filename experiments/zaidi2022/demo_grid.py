@@ -12,9 +12,9 @@ from pathlib import Path
 
 from experiments.zaidi2022.recipe import ALONE, ANY, DAR, KD, with_objective
 from simuljax.ablate.grid import Ablation
-from simuljax.cli.demo_experiment import demo_experiment
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS
+from simuljax.demo.experiment import demo_experiment
 
 PLACE = RUNS / "ablation-demo"
 BASE = demo_experiment(PLACE / "base", Path("demo_out") / "corpus", updates=150)

@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ import tyro
 from tqdm import tqdm
 
 from simuljax.ablate import launchers as submitting
-from simuljax.ablate.grid import Ablation, Planned, load_ablation, plan
+from simuljax.ablate.grid import Ablation, Planned, plan
 from simuljax.ablate.launchers import Jobs, Process
 from simuljax.ablate.publish import publish
 from simuljax.ablate.scheduler import (
@@ -80,23 +80,6 @@ class Grid:
     """Train and evaluate nothing: write the answer from what is there."""
     publish: bool = False
     """Copy the answer and its evidence, but no weights, to experiments/results and docs/results."""
-
-
-def ablate_command(chosen: Grid) -> Callable[[], None]:
-    """Train and evaluate every run of a grid; what is done is not done again."""
-    check_counts(chosen)
-    submitting.check(chosen.jobs)
-    ablation = load_ablation(chosen.file, chosen.grid)
-    if chosen.stage != "both" and not chosen.only:
-        raise ChoiceError(f"--stage {chosen.stage} is for runs that are named: say --only, too")
-    if chosen.only and (chosen.rows or chosen.seeds):
-        raise ChoiceError("--only names runs: leave --rows and --seeds")
-    if chosen.only or chosen.rows or chosen.seeds:
-        runs = plan(ablation)
-        part_of(runs, chosen.rows, chosen.seeds)
-        for name in chosen.only:
-            the_one(runs, name)
-    return lambda: ablate(chosen, ablation)
 
 
 def check_counts(chosen: Grid) -> None:

@@ -5,16 +5,14 @@ interruption is not translated again: it waits in instances.log.part.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from tqdm import tqdm
 
 from data_pipelines.contents import digest
-from simuljax.cache import enable_compilation_cache
 from simuljax.config import document
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.experiment import ExperimentError
@@ -24,38 +22,16 @@ from simuljax.eval.lengths import word_difference
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import record_line
 from simuljax.eval.scores import average_runs
+from simuljax.report.figures import draw_curves
 from simuljax.runs.cascade import Cascading, cascading
 from simuljax.runs.check import check, check_effects
 from simuljax.runs.translate import Translating, spoken
-from simuljax.report.figures import draw_curves
 from simuljax.serve.run import Run, learnt, open_run
 
 FREE = ("run", "name", "frames", "repeats", "steps", "data")
 SCORES, CONFIG = "scores.json", "config.json"
 DIGITS = {"BLEU": 2, "AP": 3}
 SHOWN = ("BLEU", "AL", "LAAL", "AP", "DAL", "ATD")
-
-
-def evaluate_command(
-    chosen: Evaluation,
-    sweep: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = (),
-    also: tuple[Path, ...] = (),
-) -> Callable[[], None]:
-    """Translate a split with a trained run, streamed or offline; write its log and its scores.
-
-    Args:
-        chosen: What is translated, and how.
-        sweep: SETTING=VALUE,VALUE,...: an evaluation for each value, and a curve through them.
-            Given several times, for each combination.
-        also: More runs, say with other lambdas: the same of each, on the same curve.
-    """
-    asked = all_asked(chosen, sweep, also)
-
-    def command() -> None:
-        enable_compilation_cache()
-        evaluate_each(asked)
-
-    return command
 
 
 def all_asked(

@@ -4,11 +4,9 @@ import dataclasses
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jax
-import tyro
 from jax.experimental import multihost_utils
 
 from data_pipelines.batches import Host
@@ -16,8 +14,7 @@ from data_pipelines.feeding import Fed, feed, settle
 from simuljax import __version__
 from simuljax.cache import enable_compilation_cache
 from simuljax.config import document
-from simuljax.errors import ChoiceError, unknown
-from simuljax.config.experiment import Begin, Experiment, ExperimentError, load_experiments
+from simuljax.config.experiment import Begin, Experiment, ExperimentError
 from simuljax.serve.run import CONFIG_FILE, Run, learnt, open_run, parameter_count, shapes
 from simuljax.text import Words
 from simuljax.train import cluster
@@ -50,27 +47,6 @@ EMBEDDINGS = {
     "source": ("text/embedding/", "speech/ctc/"),
     "target": ("decoder/embedding/", "decoder/output/"),
 }
-
-
-def train_command(file: Path, args: Sequence[str]) -> Callable[[], object]:
-    """Reads the experiment and the changes to it; a name it does not know is refused."""
-    named, prog = load_experiments(file), f"simuljax train {file}"
-    flat = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
-    if "" in named:
-        experiment = tyro.cli(
-            Experiment, default=named[""], args=args, prog=prog, config=flat, description=""
-        )
-        return lambda: train(experiment)
-    if not args or args[0] not in (*named, "-h", "--help"):
-        problem = unknown(args[0], named) if args else "say which row"
-        raise ChoiceError(f"{problem} ({file} has {', '.join(named)})")
-    if args[0] not in named:
-        usage = f"usage: {prog} ROW [--field value]\n\nrows: {', '.join(named)}"
-        return lambda: print(usage)
-    experiment = tyro.cli(
-        Experiment, default=named[args[0]], args=args[1:], prog=f"{prog} {args[0]}", config=flat
-    )
-    return lambda: train(experiment)
 
 
 def train(experiment: Experiment) -> TrainState:

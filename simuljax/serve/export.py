@@ -7,7 +7,6 @@ that begin with it. It cannot be trained on as if nothing had happened.
 """
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,7 +17,7 @@ import numpy as np
 import tyro
 
 from simuljax.audio.statistics import FILE_NAME as FEATURES_FILE
-from simuljax.serve.run import CONFIG_FILE, RunError, learnt, open_run
+from simuljax.serve.run import CONFIG_FILE, learnt, open_run
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train.average import Loaded
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
@@ -38,14 +37,6 @@ class Export:
     checkpoint: Literal["best", "last", "averaged"] = "best"
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the parameters as they are kept; bfloat16 halves them, and they are read as float32."""
-
-
-def export_command(chosen: Export) -> Callable[[], None]:
-    """Copy a run without the state of its optimiser, to give away or to begin with elsewhere."""
-    if chosen.to.exists() and (not chosen.to.is_dir() or any(chosen.to.iterdir())):
-        raise RunError(f"{chosen.to} is there and not empty: name another directory with --to")
-    open_run(chosen.run)
-    return lambda: print(describe(export(chosen)))
 
 
 def export(chosen: Export) -> Path:

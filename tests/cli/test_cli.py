@@ -3,14 +3,17 @@
 import contextlib
 import importlib.metadata
 import os
+import pkgutil
 import signal
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 
 from simuljax.cli import main as cli
+from simuljax.serve.run import RunError
 from tests.eval.logs import made_up
 from tests.report.runs import evaluation
 
@@ -76,15 +79,23 @@ def raising(error: Exception) -> Callable[[], NoReturn]:
     return raises
 
 
+def replace_commands(monkeypatch, **functions: Callable[[], object]) -> None:
+    """Put other functions in the place of all commands."""
+    here = sys.modules[__name__]
+    monkeypatch.setattr(here, "REPLACED", SimpleNamespace(**functions), raising=False)
+    commands = {name: (f"{__name__}:REPLACED.{name}", "") for name in functions}
+    monkeypatch.setattr(cli, "COMMANDS", commands)
+
+
 def both(monkeypatch, error: Exception) -> None:
     """A command that goes wrong when it is read, and one when it is run."""
     raises = raising(error)
-    monkeypatch.setattr(cli, "COMMANDS", {"early": raises, "late": lambda: raises})
+    replace_commands(monkeypatch, early=raises, late=lambda: raises)
 
 
-@pytest.mark.parametrize("kind", [OSError, *cli.REFUSALS], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*cli.EXPECTED, RunError], ids=lambda kind: kind.__name__)
 def test_the_same_error_is_bad_use_or_a_failure(monkeypatch, capsys, kind):
-    both(monkeypatch, kind.__new__(kind, "not so"))  # some are made of more than a sentence
+    both(monkeypatch, kind("not so"))
     assert ended(capsys, "early") == (2, "", "simuljax: not so\n")
     assert ended(capsys, "late") == (1, "", "simuljax: not so\n")
 
@@ -96,10 +107,12 @@ def test_a_file_of_the_system_is_named_without_a_number(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", ["early", "late"])
-def test_a_mistake_of_ours_is_not_hidden(monkeypatch, name):
+def test_an_unexpected_error_is_called_a_bug_and_has_its_traceback(monkeypatch, capsys, name):
     both(monkeypatch, KeyError("ours"))
-    with pytest.raises(KeyError, match="ours"):
-        cli.main([name])
+    code, out, err = ended(capsys, name)
+    assert (code, out) == (1, "")
+    assert "Traceback" in err and "KeyError: 'ours'" in err
+    assert err.splitlines()[-1].startswith("simuljax: ") and "bug" in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -115,6 +128,12 @@ def test_a_command_that_is_like_none_gets_the_list(capsys):
     code, _, err = ended(capsys, "xyzzy")
     assert code == 2 and "do you mean" not in err
     assert f"(the commands are {', '.join(cli.COMMANDS)})" in err
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_list_of_commands_has_the_first_line_of_their_docstrings(name):
+    path, line = cli.COMMANDS[name]
+    assert (pkgutil.resolve_name(path).__doc__ or "").splitlines()[0] == line
 
 
 def test_the_version(capsys):
@@ -146,14 +165,14 @@ def test_who_has_read_enough_is_not_told_of_it(monkeypatch, capfd, command, line
     reader, writer = os.pipe()
     os.close(reader)
     monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
-    monkeypatch.setattr(cli, "COMMANDS", {"say": lambda: say, "help": explain})
+    replace_commands(monkeypatch, say=lambda: say, help=explain)
     with pytest.raises(SystemExit, match=str(128 + signal.SIGPIPE)):
         cli.main([command])
     sys.stdout.close()  # and nothing is left that could not be written
     assert capfd.readouterr().err == ""
 
 
-def test_a_mistake_of_ours_is_not_hidden_by_who_has_read_enough(monkeypatch):
+def test_a_closed_output_does_not_hide_an_unexpected_error(monkeypatch, capfd):
     def fail() -> None:
         print("word")
         raise KeyError("ours")
@@ -161,9 +180,10 @@ def test_a_mistake_of_ours_is_not_hidden_by_who_has_read_enough(monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)
     monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
-    monkeypatch.setattr(cli, "COMMANDS", {"fail": lambda: fail})
-    with pytest.raises(KeyError, match="ours"):
+    replace_commands(monkeypatch, fail=lambda: fail)
+    with pytest.raises(SystemExit, match="1"):
         cli.main(["fail"])
+    assert "KeyError: 'ours'" in capfd.readouterr().err
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.close()
 

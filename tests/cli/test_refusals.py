@@ -5,8 +5,8 @@ import re
 import pytest
 
 from simuljax.cli import main as cli
-from simuljax.cli.demo import DemoConfig
 from simuljax.cli.report import check
+from simuljax.demo.run import DemoConfig
 from simuljax.eval.logs import as_records, write_records
 from simuljax.profile.alignment import AlignmentProfile
 from simuljax.profile.dar import DarProfile

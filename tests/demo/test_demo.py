@@ -12,13 +12,14 @@ import pytest
 from data_pipelines.feeding import read_settled, settle
 from data_pipelines.prepared import PreparedCorpus
 from data_pipelines.utterance import Voice
-from simuljax.cli import demo
-from simuljax.cli import demo_figure as demo_pictures
-from simuljax.cli.demo import DemoConfig
-from simuljax.cli.demo_corpus import LittlePhrasebook, frequent_words
-from simuljax.cli.demo_experiment import EXPERIMENT, demo_experiment
+from simuljax.cli.demo import write_page
 from simuljax.config import document
 from simuljax.config.experiment import Experiment
+from simuljax.demo import figure
+from simuljax.demo import run as demo
+from simuljax.demo.corpus import LittlePhrasebook, frequent_words
+from simuljax.demo.experiment import EXPERIMENT, demo_experiment
+from simuljax.demo.run import DemoConfig
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import read_records
 from simuljax.runs import alignment as alignment_picture
@@ -27,7 +28,7 @@ from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.metrics import MetricsWriter, read_metrics
 
 SMALL = DemoConfig(sentences=16, held_out=8, updates=2, rows=8)
-TERMS = {term for _, _, terms in demo_pictures.PANELS for term in terms}
+TERMS = {term for _, _, terms in figure.PANELS for term in terms}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def guess(config, corpus) -> Experiment:
 
 @pytest.fixture(scope="module")
 def numbers(config, corpus) -> Mapping[str, float]:
-    return demo.run(config)
+    return demo.run(config, write_page)
 
 
 def assert_is_a_picture(path: Path) -> None:
@@ -95,7 +96,7 @@ def test_every_term_is_drawn(guess, tmp_path):
         writer.write(step, dict.fromkeys(TERMS, 5 / (step + 1)))
         writer.write(step, dict.fromkeys(TERMS, 1.0), split="valid")
     writer.close()
-    assert_is_a_picture(demo_pictures.draw_losses(guess, tmp_path / "losses.png"))
+    assert_is_a_picture(figure.draw_losses(guess, tmp_path / "losses.png"))
 
 
 def test_pieces_are_shown_as_words():
@@ -160,7 +161,7 @@ def test_the_whole_demo(numbers, config, corpus):
 
 @pytest.mark.slow
 def test_a_second_demo_takes_what_the_first_left(numbers, config, capsys):
-    again = demo.run(config)
+    again = demo.run(config, write_page)
     for name in numbers.keys() - {"seconds"}:
         np.testing.assert_equal(again[name], numbers[name], name)
     assert "test:" not in capsys.readouterr().err, "something was translated anew"

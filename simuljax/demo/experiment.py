@@ -3,7 +3,7 @@
     simuljax demo                 builds its corpus, trains this run, tests it
 
 Hardware: 2 CPU cores. Expected: 82 BLEU offline and 73 streamed on the little phrasebook
-(`simuljax.cli.demo_corpus`); the most similar training sentence gives 43.
+(`simuljax.demo.corpus`); the most similar training sentence gives 43.
 
 A joint model of under a million parameters: every loss of Zaidi et al. 2022 from the first update,
 CTC on the transcript, and the latency loss in the last 15 % of the updates.

@@ -1,0 +1,1 @@
+"""Build, train, stream and score a small model from nothing: `simuljax demo`."""
