@@ -38,36 +38,36 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-READ = [
-    ("score missing.log", "there is no log missing.log"),
-    ("train missing.py", "missing.py is not there: give the path of an experiment file"),
-    ("train bad.log", "bad.log is not a Python file"),
-    ("ablate missing.py", "missing.py is not there"),
-    ("evaluate empty --sweep nonsense", "--sweep nonsense: write SETTING=VALUE"),
-    ("translate empty", "give a sound file, -, or --mic"),
-    ("translate empty a.wav --threshold 3", "threshold is 3.0; it lies between 0 and 1"),
-    ("interpret missing.wav", "there is no sound file missing.wav"),
-    ("interpret bad.log --model bad.log", "corrupt audio: bad.log"),
-    ("prepare must-c --to new", "must_c needs --from"),
-    ("prepare must-c --from missing --to new", "--from missing: that is not there"),
-    ("evaluate empty", "empty is no run"),
-    ("translate empty a.wav", "empty is no run"),
-    ("speak missing --to new", "missing does not exist; give a text corpus"),
-    ("report missing", "missing is not there"),
+READ = [  # a command, and a fact that its refusal names
+    ("score missing.log", "missing.log"),
+    ("train missing.py", "missing.py"),
+    ("train bad.log", "bad.log"),
+    ("ablate missing.py", "missing.py"),
+    ("evaluate empty --sweep nonsense", "--sweep nonsense"),
+    ("translate empty", "--mic"),
+    ("translate empty a.wav --threshold 3", "threshold"),
+    ("interpret missing.wav", "missing.wav"),
+    ("interpret bad.log --model bad.log", "bad.log"),
+    ("prepare must-c --to new", "--from"),
+    ("prepare must-c --from missing --to new", "--from missing"),
+    ("evaluate empty", "empty"),
+    ("translate empty a.wav", "empty"),
+    ("speak missing --to new", "missing"),
+    ("report missing", "missing"),
 ]
 RUN = [
-    ("score bad.log", "bad.log, line 1: delays must be"),
-    ("prepare must-c --from empty --to new", "MuST-C: no directory"),
+    ("score bad.log", "bad.log, line 1: delays"),
+    ("prepare must-c --from empty --to new", "MuST-C"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("status", "line", "sentence"), [(2, *case) for case in READ] + [(1, *case) for case in RUN]
+    ("status", "line", "fact"), [(2, *case) for case in READ] + [(1, *case) for case in RUN]
 )
-def test_every_command_refuses_in_the_same_way(here, capsys, status, line, sentence):
+def test_every_command_refuses_in_the_same_way(here, capsys, status, line, fact):
     code, out, err = ended(capsys, *line.split())
     assert (code, out) == (status, "")
-    assert err.startswith("simuljax: ") and sentence in err
+    assert err.startswith("simuljax: ") and fact in err
     assert "Traceback" not in err and "Errno" not in err
     assert not (here / "new").exists()
 
