@@ -59,7 +59,7 @@ def refused(capsys, line: str) -> str:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("prepare phrasebook --to new --train -3", "train is -3 sentences: it must not be neg"),
+        ("prepare phrasebook --to new --train -3", "train is -3 sentences"),
         ("prepare phrasebook --to new --train 1 --test -1", "test is -1 sentences"),
         ("prepare phrasebook --to new --train 0 --valid 0 --test 0", "no sentence is asked for"),
         ("prepare phrasebook --to new --workers -2", "workers is -2: it must be 1 or more"),
