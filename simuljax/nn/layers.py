@@ -1,42 +1,16 @@
 """Basic layers shared by all networks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from simuljax.config.model import Width
+
 Carry = TypeVar("Carry")
 Out = TypeVar("Out")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Width:
-    """The sizes of a Transformer layer, and what it computes in. Parameters are float32."""
-
-    model: int = 512
-    hidden: int = 2048
-    heads: int = 8
-    dropout: float = 0.1
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    unroll: bool = False  # layers: twice the compile time, two thirds of the time on a GPU
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout}; it must lie in [0, 1)")
-        check_heads(self.model, self.heads)
-
-
-def check_heads(width: int, heads: int, name: str = "heads") -> None:
-    """Check that the width divides among its heads."""
-    if heads < 1:
-        raise ValueError(f"{name} is {heads}; it must be at least 1")
-    if width < 1 or width % heads:
-        raise ValueError(
-            f"a width of {width} does not divide among {heads} {name}; choose a multiple"
-        )
 
 
 def dense(size: int, width: Width, *, name: str | None = None, bias: bool = True) -> nn.Dense:

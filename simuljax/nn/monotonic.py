@@ -1,17 +1,16 @@
 """Monotonic multihead attention (Ma et al. 2020): each head decides how far to read."""
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Literal, get_args
 
 import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
 
+from simuljax.config.model import Monotonic, Width
 from simuljax.nn.attention import Heads, View, attend_view
 from simuljax.nn.decisions import Decisions, place
-from simuljax.nn.layers import Width, dense
+from simuljax.nn.layers import dense
 from simuljax.nn.pointers import (
     Heard,
     Look,
@@ -31,38 +30,6 @@ from simuljax.ops import (
     wait_k_probability,
     windowed_soft_attention,
 )
-
-Attention = Literal["hard", "lookback", "chunkwise"]
-Policy = Literal["learnt", "wait_k", "offline"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Monotonic:
-    """How a head decides (`policy`) and what it then attends to (`attention`).
-
-    wait-k writes the first token after k decision points; k is drawn per batch from
-    `wait_k[0] .. wait_k[1]` (multi-path training when these differ). `offline` attends to
-    everything, as an ordinary decoder does.
-    """
-
-    attention: Attention = "lookback"
-    policy: Policy = "learnt"
-    chunk: int = 8  # states, of chunkwise attention
-    wait_k: tuple[int, int] = (3, 3)
-    convention: Literal["stacl", "papi"] = "stacl"
-    noise: float = 1.0  # standard deviation, in training
-    bias: float = -2.0  # of the energies, at the start
-    method: Literal["auto", "exact", "fused", "closed_form"] = "auto"
-    counts: Literal["tokens", "words"] = "tokens"  # what wait-k writes one of per decision
-
-    def __post_init__(self) -> None:
-        for field, choices in (("attention", Attention), ("policy", Policy)):
-            if getattr(self, field) not in get_args(choices):
-                raise ValueError(
-                    f"{field} is {getattr(self, field)!r}; choose one of {get_args(choices)}"
-                )
-        if not 1 <= self.wait_k[0] <= self.wait_k[1]:
-            raise ValueError(f"wait_k is {self.wait_k}; needs 1 <= first <= last")
 
 
 @flax.struct.dataclass

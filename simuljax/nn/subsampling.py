@@ -7,10 +7,10 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from simuljax.config.model import STRIDE
 from simuljax.nn.buffer import Buffer, drop, extend, init_buffer
 from simuljax.nn.layers import Width, zero_padding
 
-STRIDE = 4  # frames to a state
 KERNEL = 5  # of each convolution
 Reach = Literal["centred", "causal"]
 
