@@ -5,6 +5,7 @@ score. Orbax notices a missing file but not a flipped bit; the seal notices both
 checkpoints are whole without reading them, and knows the arrays before any of them is restored.
 """
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -39,13 +40,21 @@ class Seal:
 
 
 def digests(path: Path) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of every file of the items, by path."""
+    """Return size and SHA-256 of every file of the items, by path."""
     found = {}
     for file in sorted(f for item in ITEMS for f in (path / item).rglob("*") if f.is_file()):
-        with file.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        found[file.relative_to(path).as_posix()] = (file.stat().st_size, digest)
+        stat = file.stat()
+        digest = _sha256(file, stat.st_size, stat.st_mtime_ns)
+        found[file.relative_to(path).as_posix()] = (stat.st_size, digest)
     return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _sha256(file: Path, size: int, modified_ns: int) -> str:
+    """Read a file once per process, unless its size or time of change differs."""
+    del size, modified_ns
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def write_seal(path: Path, seal: Seal) -> None:

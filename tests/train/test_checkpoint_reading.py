@@ -1,5 +1,6 @@
 """What a damaged checkpoint does to whoever only reads the run: it is named, or all of them are."""
 
+import hashlib
 import shutil
 import warnings
 from pathlib import Path
@@ -87,3 +88,18 @@ def test_an_average_is_of_the_others_and_its_lack_says_what_to_set(run: Path) ->
     with pytest.warns(UserWarning, match="2 is damaged"):
         assert average_around_best(run, 2) == (1, 3)
     assert (run / AVERAGED).is_dir() and float(load(run, "averaged").params["w"][0]) == 2.0
+
+
+def test_loading_hashes_every_file_once(run: Path, monkeypatch) -> None:
+    hashed: list[str] = []
+    digest = hashlib.file_digest
+
+    def counted(file, kind):
+        hashed.append(file.name)
+        return digest(file, kind)
+
+    monkeypatch.setattr("hashlib.file_digest", counted)
+    load(run, "best")
+    load(run, "last")  # the same step
+    assert hashed and len(hashed) == len(set(hashed))
+    assert all(f"{CHECKPOINTS}/3/" in name for name in hashed)
