@@ -1,36 +1,31 @@
-"""The demo in small: it learns, it hurries, it draws, and its hard decisions look at no future."""
-
-import dataclasses
+"""Train the synthetic alignment experiment in small; hard decisions see no future frame."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.ma2020 import synthetic_alignment as demo
-from experiments.ma2020.synthetic_alignment import Decision, DemoConfig, Translator
+from experiments.ma2020 import synthetic_alignment as experiment
+from experiments.ma2020.synthetic_alignment import Config, Decision, Translator
 from simuljax import losses, ops
 
 pytestmark = pytest.mark.slow
-SMALL = DemoConfig(
+SMALL = Config(
     steps=120, latency_weight=0.5, batch=16, words=4, shortest=1, longest=2, features=8, noise=1.0,
     width=16, report_every=50,
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory) -> DemoConfig:
-    return dataclasses.replace(SMALL, out=tmp_path_factory.mktemp("demo") / "not" / "there")
+def numbers() -> dict[str, float]:
+    return experiment.run(SMALL)
 
 
 @pytest.fixture(scope="module")
-def numbers(config) -> dict[str, float]:
-    return demo.run(config)
-
-
-@pytest.fixture(scope="module")
-def batch() -> demo.Batch:
-    return jax.jit(lambda key: demo.draw_batch(key, 8, SMALL))(demo.random_key("train", SMALL))
+def batch() -> experiment.Batch:
+    return jax.jit(lambda key: experiment.draw_batch(key, 8, SMALL))(
+        experiment.random_key("train", SMALL)
+    )
 
 
 def test_every_number_is_finite(numbers):
@@ -50,13 +45,10 @@ def test_the_latency_phase_lowers_the_delay(numbers):
     assert numbers["hard_delay_2"] < numbers["hard_delay_1"]
 
 
-def test_the_picture_is_drawn(numbers, config):
-    assert (config.out / demo.PICTURE).read_bytes().startswith(b"\x89PNG")
-
-
 def test_a_word_is_settled_by_its_last_frame(batch):
-    for frames, heard, length in zip(batch.frames, batch.heard, batch.target_length, strict=True):
-        *words, padding = np.split(np.asarray(frames), heard[: length - 1])
+    ends = zip(batch.frames, batch.ideal_delay, batch.target_length, strict=True)
+    for frames, end, length in ends:
+        *words, padding = np.split(np.asarray(frames), end[: length - 1])
         for word in words:
             assert 2 <= len(word) <= 5
             np.testing.assert_allclose(np.abs(word[:, :-1].mean(0)), 1, atol=1e-5)
@@ -66,7 +58,7 @@ def test_a_word_is_settled_by_its_last_frame(batch):
 
 def test_latency_moves_the_monotonic_energies_and_nothing_behind_them():
     query, states = np.random.default_rng(0).normal(size=(2, 4, 9, SMALL.width))
-    attention, lengths = demo.MonotonicAttention(SMALL.heads), jnp.array([9, 7, 5, 2])
+    attention, lengths = experiment.MonotonicAttention(SMALL.heads), jnp.array([9, 7, 5, 2])
     arguments = query[:, :3], states, lengths, Decision.EXPECTED
     params = random_params(attention, *arguments)
 
@@ -90,19 +82,18 @@ def test_hard_decisions_see_nothing_after_the_slowest_head(batch):
 
     @jax.jit
     def forward(params, batch):
-        return Translator(SMALL).bind(params)(batch, batch.targets, Decision.HARD)[0]
+        return Translator(SMALL).bind(params)(batch, batch.targets, Decision.HARD)
 
-    before, frame = forward(params, batch), np.arange(batch.frames.shape[1])
-    read = np.asarray(before.delays).max(1)
+    (logits, delays), frame = forward(params, batch), np.arange(batch.frames.shape[1])
+    read = np.asarray(delays).max(1)
     assert (read < batch.frame_length[:, None]).any(0).all(), "the test needs heads that stop early"
     for step in range(read.shape[1]):
         unread = (frame >= read[:, step : step + 1])[..., None]
-        after = forward(params, batch.replace(frames=jnp.where(unread, 9.0, batch.frames)))
-        np.testing.assert_array_equal(after.delays[..., : step + 1], before.delays[..., : step + 1])
-        now, then = after.logits[:, : step + 1], before.logits[:, : step + 1]
-        np.testing.assert_allclose(now, then, atol=1e-5)
-    changed = forward(params, batch.replace(frames=batch.frames + 9.0))
-    assert np.abs(changed.logits - before.logits).max() > 0.1
+        now, late = forward(params, batch.replace(frames=jnp.where(unread, 9.0, batch.frames)))
+        np.testing.assert_array_equal(late[..., : step + 1], delays[..., : step + 1])
+        np.testing.assert_allclose(now[:, : step + 1], logits[:, : step + 1], atol=1e-5)
+    changed, _ = forward(params, batch.replace(frames=batch.frames + 9.0))
+    assert np.abs(changed - logits).max() > 0.1
 
 
 def random_params(module, *arguments):
