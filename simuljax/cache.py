@@ -1,13 +1,19 @@
-"""The on-disk cache of compiled programs."""
+"""Keep compiled programs on disk, and say how long a compilation takes."""
 
+import contextlib
+import json
 import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 
 
 def enable_compilation_cache() -> Path:
-    """Keep compiled programs on disk, and return the directory.
+    """Keep what XLA compiles on disk; return the directory.
 
     A directory that is already set, by JAX_COMPILATION_CACHE_DIR or in JAX's configuration, stays;
     otherwise it is ~/.cache/simuljax/xla, or the like below XDG_CACHE_HOME.
@@ -20,3 +26,41 @@ def enable_compilation_cache() -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     jax.config.update("jax_compilation_cache_dir", str(directory))
     return directory
+
+
+@contextlib.contextmanager
+def announce_compilation(name: str, *, about_s: float) -> Iterator[None]:
+    """Say on the terminal that a model compiles and how long that takes.
+
+    `about_s` is the estimate for the first time. The time of the last compilation of `name` is kept
+    beside the compiled programs, so that the next message tells the time with the cache.
+    """
+    directory = jax.config.values["jax_compilation_cache_dir"]
+    times = Path(directory) / "compile_seconds.json" if directory else None
+    key = f"{name}, {jax.devices()[0].device_kind}, jax {jax.__version__}"
+    known = _read_times(times)
+    if key in known:
+        show_status(f"loading compiled programs (about {known[key]:.0f} s) ...")
+    else:
+        cached = ", cached next time" if directory else ""
+        show_status(f"compiling (about {about_s:.0f} s{cached}) ...")
+    start = time.perf_counter()
+    yield
+    if times is not None:
+        known[key] = round(time.perf_counter() - start, 1)
+        with contextlib.suppress(OSError):  # a cache that cannot be written is only slower
+            times.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def _read_times(path: Path | None) -> dict[str, float]:
+    try:
+        return json.loads(path.read_text()) if path else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def show_status(text: str) -> None:
+    """Print a line on the terminal that the next one replaces; print nothing elsewhere."""
+    if sys.stderr.isatty():
+        text = text[: shutil.get_terminal_size().columns - 1]
+        print(f"\r{text}\x1b[K", end="\r", file=sys.stderr, flush=True)

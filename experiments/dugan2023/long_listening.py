@@ -15,7 +15,7 @@ from experiments.dugan2023.recordings import Recording
 from simuljax.audio import RATE
 from simuljax.config.experiment import ExperimentError
 from simuljax.profile.measure import counted_programs
-from simuljax.serve.interpret.pipeline import Listens
+from simuljax.serve.interpret import Stream
 from simuljax.serve.session import Word
 
 MINUTE = 60.0
@@ -90,7 +90,7 @@ def playlist(recordings: Sequence[Recording], minutes: float) -> list[Played]:
 
 
 def listen(
-    stream: Listens, sound: Iterable[np.ndarray], chunk_s: float, progress: Progress
+    stream: Stream, sound: Iterable[np.ndarray], chunk_s: float, progress: Progress
 ) -> list[Minute]:
     """Pushes all of it, and measures minute by minute. What `finish` gives is of the last."""
     minutes: list[Minute] = []
@@ -105,7 +105,7 @@ def listen(
         return [*minutes, _minute(pushes, programs)]
 
 
-def _pushes(stream: Listens, sound: Iterable[np.ndarray], size: int) -> Iterator[Push]:
+def _pushes(stream: Stream, sound: Iterable[np.ndarray], size: int) -> Iterator[Push]:
     heard, said_s, done_s = 0, 0.0, 0.0
     chunks = (part[i : i + size] for part in sound for i in range(0, len(part), size))
     for chunk in itertools.chain(chunks, [None]):

@@ -63,8 +63,8 @@ COMMANDS = {
         "Translate speech live: words appear as they are committed.",
     ),
     "interpret": (
-        "simuljax.serve.interpret.command:interpret_command",
-        "Interpret speech live with Whisper: text, and speech if wanted.",
+        "simuljax.cli.interpret:interpret_command",
+        "Translate speech live with a Whisper model: `simuljax translate` with Whisper's defaults.",
     ),
     "profile": ("simuljax.cli.profile:profile_command", "Measure a part on this device."),
 }

@@ -1,79 +1,67 @@
-"""`simuljax translate`: words on the terminal as they are committed."""
+"""The command `simuljax translate`: live translation with any model."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-import numpy as np
 import tyro
 
-from simuljax.audio.sources import Pace, microphone, sound_file, standard_input
-from simuljax.cache import enable_compilation_cache
+from simuljax.cache import announce_compilation, enable_compilation_cache, show_status
+from simuljax.cli.interpret import WhisperOptions, languages, live_whisper
 from simuljax.decode.choosing import PolicyOptions, check_policy
 from simuljax.decode.options import Decoding, without_effect
 from simuljax.decode.policies import PolicyError
 from simuljax.errors import SimuljaxError
+from simuljax.models import whisper as whisper_models
 from simuljax.models.config import PreDecision
 from simuljax.models.config import Translator as Model
+from simuljax.serve.audio_io import input_devices
+from simuljax.serve.live import run as run_live
+from simuljax.serve.live_models import LiveRun
+from simuljax.serve.live_options import LiveOptions, check_options, check_source
+from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError, open_run
-from simuljax.serve.translator import Word, load
+from simuljax.serve.translator import load
 
-# Without meaning for a file that is heard whole.
-OF_STREAMS = (
-    "pace",
-    "timeline",
-    "sentences",
-    "read_ms",
-    "predecision_ms",
-    "threshold",
-    "k",
-    "force_finish",
-    "avoid_eos_while_reading",
-    "policy",
-)
-
-
-class ListeningError(SimuljaxError):
-    """What is asked for does not go together."""
+# What --offline goes with; the other options are about streams.
+OFFLINE = {"audio", "to", "offline", "beam", "checkpoint", "spoken", "dtype"}
+# Options of runs that Whisper has too.
+_SHARED = {"policy", "threshold", "offline", "beam"}
+_COMPILATION_S = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listening(PolicyOptions):
-    """What is heard, and how words are shown."""
+class DecodingOptions(PolicyOptions):
+    """The options of trained runs; Whisper has some of them."""
 
-    run: Annotated[Path, tyro.conf.Positional]
-    """The directory of a trained run."""
-    audio: Annotated[str | None, tyro.conf.Positional] = None
-    """A sound file, or - for raw samples on standard input (16-bit little-endian mono, 16 kHz)."""
-    mic: bool = False
-    """Listen to the microphone; Ctrl-C ends."""
-    pace: Pace = "fast"
-    """A file as fast as it goes, or at the speed it was spoken."""
-    timeline: bool = False
-    """A line for every word, with what had been heard when it was written."""
+    policy: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    """What decides when to write. Of a run that was trained offline: wait-k, fixed-steps,
+    local-agreement, align-att or ed-att; by default it waits for the end. Of Whisper: greedy,
+    confidence, consensus (default), align-att, local-agreement or offline."""
+    threshold: float | None = None
+    """The least probability of writing, or of --policy confidence and consensus; by default 0.5."""
     offline: bool = False
-    """Hear the whole file first, then translate it."""
+    """Translate the whole file at once."""
     beam: int = 1
-    """Hypotheses that are followed at once, with --offline or --policy local-agreement."""
+    """Beam size, with --offline or --policy local-agreement."""
     checkpoint: Literal["best", "last", "averaged"] = "best"
+    """The checkpoint of the run."""
     sentences: Literal["one", "many"] = "many"
-    """Whether speech goes on after the model has ended a sentence."""
+    """Stop after the first sentence, or go on."""
     read_ms: int | None = None
-    """Speech to a READ; by default the step between decisions."""
+    """Milliseconds of speech per READ; by default the pre-decision step."""
     predecision_ms: int | None = None
-    """Step between decisions; by default as trained."""
-    threshold: float = 0.5
-    """On the probability of writing."""
+    """Pre-decision step in milliseconds; by default as trained."""
     force_finish: bool = False
-    """End-of-sentence before the sound has ended writes nothing, and reads on."""
+    """End-of-sentence before the end of the sound reads on."""
     avoid_eos_while_reading: bool = False
-    """The best other token in its place."""
+    """Replace end-of-sentence before the end of the sound by the next best token."""
 
     def decoding(self) -> Decoding:
-        """The choices of decoding; a ValueError says which cannot be."""
+        """Return the settings of decoding; raise ValueError for those that cannot be."""
         return Decoding(
-            threshold=self.threshold,
+            threshold=0.5 if self.threshold is None else self.threshold,
             k=self.k if self.policy is None else None,
             force_finish=self.force_finish,
             avoid_eos_while_reading=self.avoid_eos_while_reading,
@@ -81,111 +69,160 @@ class Listening(PolicyOptions):
         )
 
 
-def translate_command(chosen: Listening) -> Callable[[], None]:
-    """Translate speech live: words appear as they are committed."""
+def translate_command(
+    *,
+    model: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = None,
+    live: LiveOptions,
+    run: DecodingOptions,
+    whisper: WhisperOptions,
+) -> Callable[[], None]:
+    """Translate speech live: words appear as they are committed.
+
+    Args:
+        model: The directory of a trained run, or a Whisper file (.pt, safetensors, ggml).
+        live: Sources and outputs.
+        run: Decoding with a trained run; Whisper has --policy, --threshold, --offline and --beam.
+        whisper: Decoding with a Whisper model.
+    """
+    if live.devices:
+        return lambda: print(input_devices())
+    if model is None:
+        raise LiveError("give a model: the directory of a trained run, or a Whisper file")
+    check_source(live)
+    if not model.exists():
+        raise LiveError(f"there is no model {model}")
     try:
-        check(chosen)
-    except ValueError as error:  # of the models' own too, which know no command line
-        raise ListeningError(str(error)) from None
-    model = open_run(chosen.run).model
-    if chosen.audio not in (None, "-") and not Path(chosen.audio).exists():
-        raise ListeningError(f"there is no sound file {chosen.audio}")
-    if not chosen.offline:
-        check_run(chosen, model)
-    return lambda: translate(chosen)
-
-
-def check(chosen: Listening) -> None:
-    """Refuses what does not go together, before anything is loaded."""
-    if chosen.mic == (chosen.audio is not None):
-        raise ValueError("give a sound file, -, or --mic")
-    if chosen.offline:
-        _check_offline(chosen)
-    elif chosen.beam > 1 and chosen.policy != "local-agreement":
-        raise ValueError(
-            "--beam needs --offline, or --policy local-agreement: committed words stay"
-        )
-    if chosen.pace != "fast" and (chosen.mic or chosen.audio == "-"):
-        raise ValueError("--pace is for files: what is heard live has its own")
-    for name in ("beam", "read_ms"):
-        value = getattr(chosen, name)
-        if value is not None and value < 1:
-            raise ValueError(f"{_option(name)} {value}: it counts from 1")
-    chosen.decoding()
-    if chosen.predecision_ms is not None:
-        _check_step(chosen.predecision_ms)
-
-
-def check_run(chosen: Listening, model: Model) -> None:
-    """Refuses what this model cannot do, or what would change nothing."""
-    decoding = chosen.decoding()
-    try:
-        check_policy(decoding.policy, model)
-    except PolicyError as error:
-        raise RunError(f"{chosen.run}: {error}") from None
-    for name, why in without_effect(decoding, model).items():
-        raise RunError(f"{chosen.run}: {_option(name)} would change nothing: it {why}")
-
-
-def _check_offline(chosen: Listening) -> None:
-    if chosen.mic or chosen.audio == "-":
-        raise ValueError("--offline hears a whole file first: give a sound file, or leave it out")
-    usual = {field.name: field.default for field in fields(chosen)}
-    for name in OF_STREAMS:
-        if getattr(chosen, name) != usual[name]:
-            raise ValueError(f"{_option(name)} is of speech that is heard live: not with --offline")
-
-
-def _check_step(ms: int) -> None:
-    try:
-        PreDecision(step_ms=ms)
+        if run.offline:
+            return _offline(model, live, run, whisper)
+        if is_whisper(model):
+            _refuse(run, _SHARED, f"is for trained runs; {model} is a Whisper model")
+            _refuse_beam(run)
+            policy = run.policy or "consensus"
+            return live_whisper(model, live, whisper, policy, run.threshold)
+        return _live_run(model, live, run, whisper)
     except ValueError as error:
-        raise ValueError(f"--predecision-ms {ms}: {error}") from None
+        raise error if isinstance(error, SimuljaxError) else LiveError(str(error)) from None
+
+
+def is_whisper(model: Path) -> bool:
+    """Return True for a file of weights, or a directory of Hugging Face's."""
+    return model.is_file() or any(model.glob("model*.safetensors*"))
+
+
+def given(options: Any) -> dict[str, Any]:
+    """Return the options that are not at their defaults."""
+    values = {
+        field.name: (getattr(options, field.name), field.default) for field in fields(options)
+    }
+    return {name: value for name, (value, default) in values.items() if value != default}
+
+
+def _refuse(options: Any, allowed: set[str], reason: str) -> None:
+    for name in given(options).keys() - allowed:
+        raise LiveError(f"{_option(name)} {reason}")
+
+
+def _refuse_beam(decoding: DecodingOptions) -> None:
+    if decoding.beam > 1 and (decoding.policy != "local-agreement" or decoding.offline):
+        raise LiveError("--beam needs --offline or, for a run, --policy local-agreement")
 
 
 def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return "--from" if name == "spoken" else f"--{name.replace('_', '-')}"
 
 
-def translate(chosen: Listening) -> None:
-    """Loads the run, listens, shows."""
-    enable_compilation_cache()
-    translator = load(chosen.run, chosen.checkpoint)
-    if chosen.offline:
-        assert chosen.audio is not None
-        print(translator.translate(chosen.audio, beam=chosen.beam))
-        return
-    stream = translator.stream(
-        sentences=chosen.sentences,
-        read_ms=chosen.read_ms,
-        predecision_ms=chosen.predecision_ms,
-        decoding=chosen.decoding(),
-    )
-    chunk = stream.listener.read
+def _offline(
+    model: Path, options: LiveOptions, decoding: DecodingOptions, whisper: WhisperOptions
+) -> Callable[[], None]:
+    """Check the options of --offline; return the translation of a whole file."""
+    if options.is_live:
+        raise LiveError("--offline translates a whole file: give a sound file")
+    for group in (options, decoding, whisper):
+        _refuse(group, OFFLINE, "is for live translation: leave it out with --offline")
+    if decoding.beam < 1:
+        raise LiveError(f"--beam is {decoding.beam}; it must be at least 1")
+    audio = str(options.audio)
+    if not is_whisper(model):
+        _refuse(whisper, set(), f"is for Whisper models; {model} is a run")
+        open_run(model)
+        check_options(options, model)
+
+        def translate_run() -> None:
+            enable_compilation_cache()
+            print(load(model, decoding.checkpoint).translate(audio, beam=decoding.beam))
+
+        return translate_run
+    _refuse(decoding, _SHARED, f"is for trained runs; {model} is a Whisper model")
+    _, spoken, task = languages(options.to, whisper.spoken)
+    check_options(options, model)
+
+    def translate_whisper() -> None:
+        enable_compilation_cache()
+        settings = whisper_models.Decoding(beams=decoding.beam)
+        loaded = whisper_models.load(model, dtype=whisper.dtype)
+        result = loaded.transcribe(audio, task=task, language=spoken, decoding=settings)
+        print(result.text.strip())
+
+    return translate_whisper
+
+
+def _live_run(
+    model: Path, options: LiveOptions, decoding: DecodingOptions, whisper: WhisperOptions
+) -> Callable[[], None]:
+    """Check the options; return the live translation with a trained run."""
+    _refuse(whisper, {"frames", "hypotheses"}, f"is for Whisper models; {model} is a run")
+    decoding = _with_aliases(decoding, whisper)
+    check_decoding(decoding)
+    check_run(model, decoding, open_run(model).model)
+    check_options(options, model)
+
+    def load_model() -> LiveRun:
+        show_status(f"loading {model.name} ...")
+        translator = load(model, decoding.checkpoint)
+        with announce_compilation(str(model.resolve()), about_s=_COMPILATION_S):
+            stream = translator.stream(
+                sentences=decoding.sentences,
+                read_ms=decoding.read_ms,
+                predecision_ms=decoding.predecision_ms,
+                decoding=decoding.decoding(),
+            )
+        return LiveRun(stream, decoding.policy or "")
+
+    def command() -> None:
+        enable_compilation_cache()
+        run_live(options, load_model)
+
+    return command
+
+
+def _with_aliases(decoding: DecodingOptions, whisper: WhisperOptions) -> DecodingOptions:
+    """Read --frames as --last-frames and --hypotheses as --agree."""
+    frames = whisper.frames if decoding.last_frames is None else decoding.last_frames
+    agree = whisper.hypotheses if decoding.agree is None else decoding.agree
+    return replace(decoding, last_frames=frames, agree=agree)
+
+
+def check_decoding(decoding: DecodingOptions) -> None:
+    """Refuse settings that no run has."""
+    _refuse_beam(decoding)
+    for name in ("beam", "read_ms"):
+        value = getattr(decoding, name)
+        if value is not None and value < 1:
+            raise LiveError(f"{_option(name)} is {value}; it must be at least 1")
+    decoding.decoding()
+    if decoding.predecision_ms is not None:
+        try:
+            PreDecision(step_ms=decoding.predecision_ms)
+        except ValueError as error:
+            raise LiveError(f"--predecision-ms {decoding.predecision_ms}: {error}") from None
+
+
+def check_run(run: Path, decoding: DecodingOptions, model: Model) -> None:
+    """Refuse settings that this run does not have or that would have no effect."""
+    chosen = decoding.decoding()
     try:
-        for samples in heard(chosen, chunk):
-            show(stream.push(samples), chosen)
-    except KeyboardInterrupt:
-        pass
-    show(stream.finish(), chosen)
-    if not chosen.timeline:
-        print()
-
-
-def show(words: list[Word], chosen: Listening) -> None:
-    """On one line, or with times one below the other."""
-    for word in words:
-        if chosen.timeline:
-            print(f"{word.delay_ms:9.0f} ms {word.elapsed_ms:9.0f} ms  {word.text}", flush=True)
-        else:
-            print(word.text, end=" ", flush=True)
-
-
-def heard(chosen: Listening, chunk: int) -> Iterator[np.ndarray]:
-    """Samples in pieces of `chunk`."""
-    if chosen.mic:
-        return microphone(chunk)
-    if chosen.audio == "-":
-        return standard_input(chunk)
-    assert chosen.audio is not None
-    return sound_file(chosen.audio, chunk, chosen.pace)
+        check_policy(chosen.policy, model)
+    except PolicyError as error:
+        raise RunError(f"{run}: {error}") from None
+    for name, why in without_effect(chosen, model).items():
+        raise RunError(f"{run}: {_option(name)} would change nothing: it {why}")

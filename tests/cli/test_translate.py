@@ -1,101 +1,183 @@
-"""`simuljax translate` with a small model of random numbers: the words of its stream, printed."""
+"""`simuljax translate` with a small model of random numbers, and what it refuses."""
 
 import functools
 import re
+from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
 from simuljax.audio import RATE
-from simuljax.cli import translate as terminal
-from simuljax.cli.translate import Listening, ListeningError, translate_command
+from simuljax.cli import main as cli
+from simuljax.cli import translate as command
+from simuljax.cli.interpret import WhisperOptions
+from simuljax.cli.translate import DecodingOptions, check_run, is_whisper, translate_command
 from simuljax.decode.options import Decoding
 from simuljax.decode.policies import AlignAtt, LocalAgreement, WaitK
+from simuljax.errors import SimuljaxError
 from simuljax.nn.monotonic import Monotonic
+from simuljax.serve.live_options import LiveOptions
+from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError
 from tests.decode import small, spoken
 from tests.decode.streams import DECODING, SPEECH
 
 TALKATIVE = small.changed(DECODING, avoid_eos_while_reading=True)
+TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
+OPTIONS = (LiveOptions, DecodingOptions, WhisperOptions)
+GGML = TINY / "ggml-tiny.bin"
+needs_whisper = pytest.mark.skipif(
+    not GGML.exists(), reason="Whisper tiny is not among the shared data (weights/whisper-tiny)"
+)
+
+
+def translate(model, **given):
+    """Return the command; options are told apart by their names."""
+    names = {kind: {field.name for field in fields(kind)} for kind in OPTIONS}
+    live, run, whisper = (
+        kind(**{name: value for name, value in given.items() if name in names[kind]})
+        for kind in OPTIONS
+    )
+    return translate_command(model=model, live=live, run=run, whisper=whisper)
 
 
 @pytest.fixture
-def translator(monkeypatch):
-    waiting = Monotonic(policy="wait_k", wait_k=(2, 2))
-    made = spoken.translator(seed=13, speech=SPEECH, monotonic=waiting)
-    monkeypatch.setattr(terminal, "load", lambda *_: made)
-    monkeypatch.setattr(terminal, "enable_compilation_cache", lambda: None)
-    short = functools.partial(made.stream, states=60, tokens=30)
-    monkeypatch.setattr(type(made), "stream", lambda _, **how: short(decoding=TALKATIVE))
-    return made
+def sound(tmp_path):
+    samples = np.random.default_rng(3).integers(-3000, 3000, RATE).astype(np.int16)
+    soundfile.write(tmp_path / "a.wav", samples, RATE)
+    return str(tmp_path / "a.wav"), samples
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A directory that is a run as far as its name goes."""
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
 
 
 @pytest.mark.slow
-def test_a_file_is_translated_as_it_is_heard(translator, tmp_path, capsys):
-    samples = np.random.default_rng(3).integers(-3000, 3000, RATE).astype(np.int16)
-    soundfile.write(tmp_path / "a.wav", samples, RATE)
-    stream = translator.stream()
-    words = [*stream.push(samples), *stream.finish()]
+def test_a_file_is_translated_live(monkeypatch, run, sound, tmp_path, capsys):
+    waiting = Monotonic(policy="wait_k", wait_k=(2, 2))
+    made = spoken.translator(seed=13, speech=SPEECH, monotonic=waiting)
+    monkeypatch.setattr(command, "load", lambda *_: made)
+    monkeypatch.setattr(command, "open_run", lambda _: made.run)
+    monkeypatch.setattr(command, "enable_compilation_cache", lambda: None)
+    short = functools.partial(made.stream, states=60, tokens=30)
+    monkeypatch.setattr(type(made), "stream", lambda _, **how: short(decoding=TALKATIVE))
+    audio, samples = sound
+    stream = made.stream()
+    words = [word.text for word in (*stream.push(samples), *stream.finish())]
     assert words
-    terminal.translate(Listening(run=tmp_path, audio=str(tmp_path / "a.wav")))
-    assert capsys.readouterr().out == " ".join(word.text for word in words) + " \n"
-    terminal.translate(
-        Listening(run=tmp_path, audio=str(tmp_path / "a.wav"), timeline=True, pace="real")
-    )
-    lines = capsys.readouterr().out.splitlines()
-    assert [re.split(r" ms  ", line)[-1] for line in lines] == [word.text for word in words]
+    translate(run, audio=audio, srt=tmp_path / "a.srt")()
+    assert capsys.readouterr().out == " ".join(words) + "\n"
+    assert [w for w in (tmp_path / "a.srt").read_text().split() if w in words] == words
+    translate(run, audio=audio, timeline=True, pace="real")()
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split() == ["delay_ms", "elapsed_ms", "word"]
+    assert [line.split(maxsplit=2)[-1] for line in lines] == words
+
+
+@pytest.mark.slow
+@needs_whisper
+def test_a_whisper_file_is_a_model(capsys, tmp_path):
+    text = "ask not what your country can do for you"
+    given = ["translate", str(GGML), str(TINY / "jfk.flac"), "--from", "en"]
+    for args in (["--offline"], ["--policy", "offline", "--window", "5", "--timeline"]):
+        cli.main([*given, *args])
+        printed = capsys.readouterr().out.lower()
+        assert text in " ".join(re.findall("[a-z]+", printed))
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("given", "fact"),
     [
-        ({}, "give a sound file, -, or --mic"),
-        ({"audio": "a.wav", "mic": True}, "give a sound file, -, or --mic"),
-        ({"audio": "a.wav", "beam": 3}, "--beam needs --offline"),
-        ({"audio": "a.wav", "threshold": 2.0}, "threshold is 2.0; it lies between 0 and 1"),
-        ({"audio": "a.wav", "predecision_ms": 50}, "--predecision-ms 50: "),
-        ({"audio": "a.wav", "read_ms": 0}, "--read-ms 0: it counts from 1"),
-        ({"audio": "-", "offline": True}, "--offline hears a whole file first"),
-        ({"mic": True, "offline": True}, "--offline hears a whole file first"),
-        ({"audio": "a.wav", "offline": True, "threshold": 0.3}, "not with --offline"),
-        ({"audio": "a.wav", "offline": True, "policy": "wait-k", "k": 3}, "not with --offline"),
-        ({"mic": True, "pace": "real"}, "--pace is for files"),
-        ({"audio": "a.wav", "policy": "wait-k"}, "--policy wait-k: wait-k needs k"),
-        ({"audio": "a.wav", "k": 0}, "k is 0"),
-        ({"audio": "a.wav", "alpha": 0.2}, "--alpha is of a policy"),
+        ({"audio": None}, "give a sound file, -, or --mic"),
+        ({"mic": True}, "give a sound file, -, or --mic"),
+        ({"beam": 3}, "--beam needs --offline"),
+        ({"beam": 0, "offline": True}, "--beam is 0"),
+        ({"threshold": 2.0}, "threshold is 2.0"),
+        ({"predecision_ms": 50}, "--predecision-ms 50"),
+        ({"read_ms": 0}, "--read-ms is 0"),
+        ({"audio": None, "mic": True, "offline": True}, "--offline"),
+        ({"offline": True, "threshold": 0.3}, "--threshold"),
+        ({"offline": True, "policy": "wait-k"}, "--policy"),
+        ({"offline": True, "play": True}, "--play"),
+        ({"audio": None, "mic": True, "pace": "real"}, "--pace is for files"),
+        ({"policy": "wait-k"}, "--policy wait-k: wait-k needs k"),
+        ({"policy": "waitk"}, "'waitk'"),
+        ({"k": 0}, "k is 0"),
+        ({"alpha": 0.2}, "--alpha"),
+        ({"window": 2.0}, "--window is for Whisper models"),
+        ({"spoken": "es"}, "--from is for Whisper models"),
     ],
 )
-def test_bad_use_is_refused_before_anything_is_loaded(tmp_path, given, problem):
-    with pytest.raises(ListeningError, match=re.escape(problem)):
-        translate_command(Listening(run=tmp_path, **given))
+def test_bad_options_are_refused_before_a_run_is_loaded(run, sound, given, fact):
+    with pytest.raises(SimuljaxError, match=re.escape(fact)):
+        translate(run, **{"audio": sound[0], **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "fact"),
+    [
+        ({"read_ms": 280}, "--read-ms is for trained runs"),
+        ({"checkpoint": "last"}, "--checkpoint is for trained runs"),
+        ({"offline": True, "checkpoint": "last"}, "--checkpoint is for trained runs"),
+        ({"policy": "wait-k"}, "'wait-k'"),
+        ({"beam": 5}, "--beam needs --offline"),
+        ({"policy": "greedy", "threshold": 0.5}, "--threshold is for --policy"),
+        ({"to": "de"}, "add --from de"),
+    ],
+)
+def test_bad_options_are_refused_before_whisper_is_loaded(tmp_path, sound, given, fact):
+    (tmp_path / "tiny.bin").write_bytes(b"no weights")
+    with pytest.raises(SimuljaxError, match=re.escape(fact)):
+        translate(tmp_path / "tiny.bin", **{"audio": sound[0], **given})
+
+
+def test_which_models_are_whispers(tmp_path, run):
+    assert not is_whisper(run) and not is_whisper(tmp_path / "missing")
+    (run / "model.safetensors").write_bytes(b"")
+    assert is_whisper(run) and is_whisper(run / "model.safetensors")
+    for model in (None, tmp_path / "missing"):
+        with pytest.raises(LiveError, match="model"):
+            translate(model, audio="-")
 
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
         ({"k": 3}, Decoding(k=3)),
+        ({"threshold": 0.3}, Decoding(threshold=0.3)),
         ({"policy": "wait-k", "k": 3, "units": "ctc"}, Decoding(policy=WaitK(k=3, units="ctc"))),
         ({"policy": "align-att", "last_frames": 4}, Decoding(policy=AlignAtt(frames=4))),
         ({"policy": "local-agreement", "beam": 5}, Decoding(policy=LocalAgreement(beam=5))),
         ({"force_finish": True}, Decoding(force_finish=True)),
     ],
 )
-def test_who_decides(tmp_path, given, wanted):
-    chosen = Listening(run=tmp_path, audio="a.wav", **given)
-    terminal.check(chosen)
-    assert chosen.decoding() == wanted
+def test_settings_of_decoding(given, wanted):
+    run = DecodingOptions(**given)
+    command.check_decoding(run)
+    assert run.decoding() == wanted
 
 
 @pytest.mark.parametrize(
-    ("policy", "given", "problem"),
+    ("policy", "given", "fact"),
     [
         ("learnt", {"k": 3}, "--k would change nothing"),
         ("learnt", {"policy": "wait-k", "k": 3}, "decides by itself"),
         ("offline", {"threshold": 0.3}, "--threshold would change nothing"),
     ],
 )
-def test_what_is_nothing_to_the_model_is_refused(tmp_path, policy, given, problem):
+def test_settings_that_the_run_does_not_have(tmp_path, policy, given, fact):
     made = spoken.translator(speech=SPEECH, monotonic=Monotonic(policy=policy))
-    with pytest.raises(RunError, match=problem):
-        terminal.check_run(Listening(run=tmp_path, audio="a.wav", **given), made.run.model)
+    with pytest.raises(RunError, match=fact):
+        check_run(tmp_path, DecodingOptions(**given), made.run.model)
+
+
+def test_speech_of_a_run_needs_a_language(monkeypatch, run, sound, tmp_path):
+    made = spoken.translator(speech=SPEECH, monotonic=Monotonic(policy="offline")).run
+    monkeypatch.setattr(command, "open_run", lambda _: made)
+    with pytest.raises(LiveError, match="--to de"):
+        translate(run, audio=sound[0], speak=tmp_path / "out.wav")

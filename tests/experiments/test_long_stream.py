@@ -42,7 +42,7 @@ from simuljax.serve.interpret.guards import levels, silent_samples
 from simuljax.serve.interpret.interpreter import Stream
 from simuljax.serve.session import Word
 from tests.serve.interpret.made import hypothesis
-from tests.serve.interpret.pretended import Model
+from tests.serve.live_fakes import Model
 from tests.serve.interpret.test_guards import syllables
 
 ROOT = Path(__file__).parents[2]
@@ -146,7 +146,7 @@ def test_programs_are_counted():
 
     class Compiles(Model):
         def push(self, samples):
-            jax.block_until_ready(jax.jit(lambda x: x * 2 + 1)(np.ones(7 + len(self.heard) % 2)))
+            jax.block_until_ready(jax.jit(lambda x: x * 2 + 1)(np.ones(7 + len(self.chunks) % 2)))
             return super().push(samples)
 
     add = jax.jit(lambda x: x * 2 + 1)

@@ -1,7 +1,6 @@
-"""Keys: what they change, and that the terminal is as before."""
+"""Keys that change Whisper's settings while it listens."""
 
-import os
-import termios
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,8 +13,7 @@ from simuljax.serve.interpret import (
     LocalAgreement,
     Offline,
 )
-from simuljax.serve.interpret.keys import after_key
-from tests.serve.interpret.terminals import on_terminal, read_until
+from simuljax.serve.live_models import LiveWhisper, after_key, describe
 
 
 def after(keys: str, settings: Interpreting) -> Interpreting:
@@ -24,10 +22,9 @@ def after(keys: str, settings: Interpreting) -> Interpreting:
     return settings
 
 
-def test_p_goes_round_and_keeps_a_threshold():
+def test_p_cycles_through_the_policies_and_keeps_a_threshold():
     start = Interpreting(policy=Confidence(threshold=0.7))
-    seen = [after("p" * times, start).policy for times in range(7)]
-    assert seen == [
+    assert [after("p" * times, start).policy for times in range(7)] == [
         Confidence(threshold=0.7),
         Consensus(threshold=0.7),
         AlignAtt(),
@@ -64,37 +61,28 @@ def test_w_is_one_second_or_two():
     assert after("w", Interpreting(window_s=0.5)).window_s == 1.0
 
 
-CHILD = """
-import sys, time
-from simuljax.serve.interpret.keys import Keys
-try:
-    with Keys() as keys:
-        assert keys.there
-        print("listening", flush=True)
-        pressed = ""
-        while "!" not in pressed:
-            pressed += keys.pressed()
-            time.sleep(.01)
-        print("got", pressed, flush=True)
-        raise RuntimeError
-except RuntimeError:
-    print("left", flush=True)
-sys.stdin.readline()
-"""
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (Greedy(), "greedy"),
+        (Offline(), "offline"),
+        (Confidence(threshold=0.9), "confidence 0.90"),
+        (Confidence(by="log_probability"), "confidence 0.50 log_probability"),
+        (Consensus(), "consensus 0.50"),
+        (AlignAtt(), "align-att 25"),
+        (LocalAgreement(), "local-agreement 2"),
+    ],
+)
+def test_the_status_line_names_the_policy(policy, text):
+    assert describe(policy) == text
 
 
-@pytest.mark.slow
-def test_on_a_terminal_keys_come_without_enter_and_the_terminal_is_restored():
-    process, terminal = on_terminal("-c", CHILD)
-    modes = termios.tcgetattr(terminal)[3]
-    assert modes & termios.ICANON and modes & termios.ECHO
-    read_until(terminal, "listening")
-    changed = termios.tcgetattr(terminal)[3]
-    assert not changed & termios.ICANON and not changed & termios.ECHO
-    assert changed & termios.ISIG, "Ctrl-C has to stay a signal"
-    os.write(terminal, b"p+w!")
-    assert "got p+w!" in read_until(terminal, "left")
-    assert termios.tcgetattr(terminal)[3] == modes
-    os.write(terminal, b"\n")
-    assert process.wait(60) == 0
-    os.close(terminal)
+def test_a_key_reaches_the_stream():
+    changes = []
+    stream = SimpleNamespace(change=changes.append, hypothesis="perhaps")
+    model = LiveWhisper(SimpleNamespace(stream=lambda: stream, interpreting=Interpreting()))  # pyright: ignore[reportArgumentType]
+    for key in "x+w":
+        model.press(key)
+    wanted = Interpreting(policy=Consensus(threshold=0.55), window_s=2.0)
+    assert changes[-1] == wanted and len(changes) == 2
+    assert model.settings == "consensus 0.55  window 2 s" and model.pending == "perhaps"

@@ -1,6 +1,6 @@
-"""Where sound comes from while it is being heard: a file, standard input, a microphone.
+"""Read sound as it arrives: from a file, standard input or a microphone.
 
-Each gives int16 mono samples at 16 kHz, in pieces of at most `chunk`.
+Every source yields int16 mono samples at 16 kHz, in chunks of at most `chunk` samples.
 """
 
 import os
@@ -14,14 +14,14 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int16
 
-from simuljax.audio.waveform import RATE, AudioError, read_audio
+from simuljax.audio import RATE, AudioError, read_audio
 
 Pace = Literal["fast", "real"]
-Piece = Int16[np.ndarray, " N"]
+Chunk = Int16[np.ndarray, " N"]
 
 
 class DeviceError(AudioError):
-    """A device that cannot be listened to. No samples are at fault, so none are spoken of."""
+    """A sound device that cannot be used."""
 
     def __init__(self, detail: str):
         super().__init__("not samples", detail)
@@ -30,36 +30,36 @@ class DeviceError(AudioError):
         return self.detail
 
 
-def sound_file(path: str | Path, chunk: int, pace: Pace = "fast") -> Generator[Piece, None, None]:
-    """A file as fast as it goes, or at the speed it was spoken; one that is damaged fails here."""
-    return _played(read_audio(path).samples, chunk, pace)
+def sound_file(path: str | Path, chunk: int, pace: Pace = "fast") -> Generator[Chunk, None, None]:
+    """Read a file, which raises for a damaged one, and yield it at once or at its own speed."""
+    return _paced(read_audio(path).samples, chunk, pace)
 
 
-def _played(samples: Piece, chunk: int, pace: Pace) -> Generator[Piece, None, None]:
+def _paced(samples: Chunk, chunk: int, pace: Pace) -> Generator[Chunk, None, None]:
     start = time.perf_counter()
     for first in range(0, len(samples), chunk):
-        piece = samples[first : first + chunk]
+        part = samples[first : first + chunk]
         if pace == "real":
-            due = (first + len(piece)) / RATE
-            time.sleep(max(0.0, due - (time.perf_counter() - start)))
-        yield piece
+            end_s = (first + len(part)) / RATE
+            time.sleep(max(0.0, end_s - (time.perf_counter() - start)))
+        yield part
 
 
-def standard_input(chunk: int) -> Generator[Piece, None, None]:
-    """Raw samples as they come (16-bit little-endian); an odd byte at the end is no sample."""
-    waiting = b""
+def standard_input(chunk: int) -> Generator[Chunk, None, None]:
+    """Yield raw 16-bit little-endian samples as they arrive; raise for half a sample at the end."""
+    buffer = b""
     while data := os.read(sys.stdin.fileno(), 2 * chunk):
-        waiting += data
-        whole = len(waiting) - len(waiting) % 2
+        buffer += data
+        whole = len(buffer) - len(buffer) % 2
         if whole:
-            yield np.frombuffer(waiting[:whole], "<i2").astype(np.int16)
-        waiting = waiting[whole:]
-    if waiting:
+            yield np.frombuffer(buffer[:whole], "<i2").astype(np.int16)
+        buffer = buffer[whole:]
+    if buffer:
         raise AudioError("truncated", "standard input ended in the middle of a sample (one byte)")
 
 
 def check_microphone(device: int | str | None = None) -> None:
-    """A `DeviceError` if `microphone` could not open it; nothing is heard."""
+    """Raise a `DeviceError` if `microphone` could not open the device; record nothing."""
     sounddevice = _sounddevice()
     try:
         sounddevice.check_input_settings(device=device, channels=1, dtype="int16", samplerate=RATE)
@@ -67,8 +67,8 @@ def check_microphone(device: int | str | None = None) -> None:
         raise DeviceError(f"the microphone cannot be opened: {error}") from error
 
 
-def microphone(chunk: int, device: int | str | None = None) -> Generator[Piece, None, None]:
-    """An input device, by its number or a part of its name; by default the system's. Never ends."""
+def microphone(chunk: int, device: int | str | None = None) -> Generator[Chunk, None, None]:
+    """Record without end; `device` is a number or part of a name, by default the system's."""
     sounddevice = _sounddevice()
     try:
         with sounddevice.RawInputStream(
@@ -77,11 +77,11 @@ def microphone(chunk: int, device: int | str | None = None) -> Generator[Piece, 
             dtype="int16",
             blocksize=chunk,
             device=device,
-            latency="high",  # a larger buffer in the driver: it is read by a thread among others
+            latency="high",  # a larger buffer in the driver: the thread that reads it has to wait
         ) as source:
             while True:
-                data, lost = source.read(chunk)
-                if lost:
+                data, overflowed = source.read(chunk)
+                if overflowed:
                     ms = 1000 * chunk // RATE
                     print(f"\n[some sound was lost: the last {ms} ms]", file=sys.stderr)
                 yield np.frombuffer(bytes(data), np.int16)
@@ -90,7 +90,7 @@ def microphone(chunk: int, device: int | str | None = None) -> Generator[Piece, 
 
 
 def input_devices() -> str:
-    """The devices that can be listened to, a line each: number, name, channels, rate."""
+    """List the input devices, one per line: number, name, channels, rate."""
     sounddevice = _sounddevice()
     lines = [
         f"{number:3} {device['name']} ({device['max_input_channels']} channels, "
@@ -99,16 +99,16 @@ def input_devices() -> str:
         if device["max_input_channels"] > 0
     ]
     if not lines:
-        raise DeviceError("this machine has no sound card to listen to; give a file")
+        raise DeviceError("this machine has no microphone; give a sound file")
     return "\n".join(lines)
 
 
 def _sounddevice() -> ModuleType:
     try:
         import sounddevice  # pyright: ignore[reportMissingImports]
-    except (ImportError, OSError) as error:  # OSError: PortAudio itself is missing
+    except (ImportError, OSError) as error:  # OSError: PortAudio is missing
         raise DeviceError(
-            f"there is no way to a microphone here ({error}): pip install 'simuljax[mic]', or "
-            "give a file"
+            f"no microphone can be used ({error}): pip install 'simuljax[mic]', or give a sound "
+            "file"
         ) from error
     return sounddevice

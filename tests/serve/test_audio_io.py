@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from simuljax.audio import RATE, AudioError
-from simuljax.audio.sources import (
+from simuljax.serve.audio_io import (
     check_microphone,
     input_devices,
     microphone,
@@ -153,12 +153,12 @@ def test_devices_are_listed_that_can_be_heard(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", card)
     assert input_devices() == "  1 headset (1 channels, 48000 Hz)"
     card.devices = [device("loudspeaker", 0)]
-    with pytest.raises(AudioError, match=r"^this machine has no sound card .*; give a file"):
+    with pytest.raises(AudioError, match="no microphone; give a sound file"):
         input_devices()
 
 
 @pytest.mark.parametrize("use", [input_devices, check_microphone, lambda: next(microphone(160))])
 def test_without_the_package_the_message_says_what_to_install(monkeypatch, use):
     monkeypatch.setitem(sys.modules, "sounddevice", None)  # what Python takes for "not there"
-    with pytest.raises(AudioError, match=r"^there is no way .*simuljax\[mic\]'?, or give a file"):
+    with pytest.raises(AudioError, match=r"simuljax\[mic\]'?, or give a sound file"):
         use()

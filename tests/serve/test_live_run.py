@@ -1,40 +1,34 @@
-"""The run of a command in a process of its own: signals, keys, what is kept. A pretended model."""
+"""A live translation with a stand-in for the model: signals, keys, errors, outputs, warnings."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import termios
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import soundfile
 
 from simuljax.audio import RATE, AudioError
-from simuljax.eval.logs import read_records, record_line
-from simuljax.serve.interpret import Interpreting, session
-from simuljax.serve.interpret.options import Interpretation
-from simuljax.serve.interpret.session import record_of
-from simuljax.serve.session import Word
-from tests.serve.interpret.pretended import Model
-from tests.serve.interpret.terminals import ROOT, on_terminal, read_until
+from simuljax.eval.logs import read_records
+from simuljax.serve.live import few_words, run
+from simuljax.serve.live_options import LiveOptions
+from simuljax.serve.pipeline import Progress
+from tests.serve.live_fakes import ROOT, Model, on_terminal, read_until
 
 SECOND = np.zeros(RATE, np.int16).tobytes()
 RUN = """
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from simuljax.serve.interpret import session, Interpreting
-from simuljax.serve.interpret.options import Interpretation
-from tests.serve.interpret.pretended import Model
+from simuljax.serve.live import run
+from simuljax.serve.live_options import LiveOptions
+from tests.serve.live_fakes import Model
 
 model = Model(last_s={last_s})
-session._interpreter = lambda *_: SimpleNamespace(stream=lambda: model)
-session.run(Interpretation(audio="-", log=Path({log!r})), Interpreting())
-print("model heard", len(model.samples), len(model.changes), file=sys.stderr)
+run(LiveOptions(audio="-", log=Path({log!r})), lambda: model)
+print("model heard", len(model.samples), model.pressed, file=sys.stderr)
 """
 
 
@@ -86,7 +80,7 @@ def test_a_signal_finishes_what_was_heard_and_all_is_written(started, tmp_path, 
     assert first_line(process)
     process.send_signal(number)
     assert process.wait(30) == 0
-    assert b"model heard 16000 0" in process.stderr.read()
+    assert b"model heard 16000 \n" in process.stderr.read()
     assert process.stdout.read().endswith(b"end\n")
     (record,) = read_records(tmp_path / "a.log")
     assert record.prediction.endswith("end")
@@ -107,25 +101,23 @@ def test_a_second_one_leaves_at_once_and_what_was_said_is_written(started, tmp_p
     assert record.prediction and "end" not in record.prediction
 
 
-def test_an_error_is_raised_and_what_was_said_is_written(monkeypatch, tmp_path, capsys):
+def test_an_error_is_raised_and_what_was_said_is_written(tmp_path, capsys):
     soundfile.write(tmp_path / "a.wav", np.zeros(RATE, np.int16), RATE)
-    pretended = SimpleNamespace(stream=lambda: Model(fails_at=3))
-    monkeypatch.setattr(session, "_interpreter", lambda *_: pretended)
-    chosen = Interpretation(audio=str(tmp_path / "a.wav"), log=tmp_path / "a.log")
+    files = {"log": tmp_path / "a.log", "srt": tmp_path / "a.srt"}
     with pytest.raises(ZeroDivisionError, match="the model broke"):
-        session.run(chosen, Interpreting())
+        run(LiveOptions(audio=str(tmp_path / "a.wav"), **files), lambda: Model(fails_at=3))
     assert capsys.readouterr().out == "1600\n1600\n1600\n"
     (record,) = read_records(tmp_path / "a.log")
     assert record.delays == (100, 200, 300)
+    assert "1600 1600 1600" in (tmp_path / "a.srt").read_text()
 
 
-def test_a_damaged_file_is_found_before_the_model_is_loaded(monkeypatch, tmp_path):
+def test_a_damaged_file_is_found_before_the_model_is_loaded(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.zeros(RATE, np.int16), RATE)
     whole = (tmp_path / "a.wav").read_bytes()
     (tmp_path / "a.wav").write_bytes(whole[: len(whole) // 2])
-    monkeypatch.setattr(session, "_interpreter", lambda *_: pytest.fail("the model was loaded"))
     with pytest.raises(AudioError, match=r"a\.wav"):
-        session.run(Interpretation(audio=str(tmp_path / "a.wav")), Interpreting())
+        run(LiveOptions(audio=str(tmp_path / "a.wav")), lambda: pytest.fail("the model was loaded"))
 
 
 def test_on_a_terminal_keys_change_settings_and_finish(tmp_path):
@@ -135,31 +127,39 @@ def test_on_a_terminal_keys_change_settings_and_finish(tmp_path):
     )
     modes = termios.tcgetattr(terminal)[3]
     speak(process)
-    assert "consensus 0.50  window 1 s" in read_until(terminal, "q finish")
+    assert "keys []" in read_until(terminal, "p policy  q finish")
     os.write(terminal, b"+w")
-    read_until(terminal, "consensus 0.55  window 2 s")
+    read_until(terminal, "keys [+w]")
     speak(process)
     os.write(terminal, b"q")
     last = read_until(terminal, "model heard")
-    assert "finishing what was heard" in last
-    assert "model heard 32000 1" in last + read_until(terminal, "no more")
+    assert "finishing" in last
+    assert "model heard 32000 +wq" in last + read_until(terminal, "no more")
     assert process.wait(30) == 0
     assert termios.tcgetattr(terminal)[3] == modes, "the terminal is not as before"
     assert "end" in (tmp_path / "a.log").read_text()
     os.close(terminal)
 
 
-def test_the_record_is_simulevals():
-    words = [
-        Word(text=t, delay_ms=d, elapsed_ms=d + 5) for t, d in (("so", 1000.0), ("it", 2000.0))
-    ]
-    assert json.loads(record_line(record_of(words, "talk.wav", 2.5))) == {
-        "index": 0,
-        "prediction": "so it",
-        "delays": [1000.0, 2000.0],
-        "elapsed": [1005.0, 2005.0],
-        "prediction_length": 2,
-        "reference": None,
-        "source": "talk.wav",
-        "source_length": 2500.0,
-    }
+@pytest.mark.parametrize(
+    ("seconds", "words", "warns"),
+    [(119, 0, False), (120, 0, True), (120, 5, True), (120, 6, False)],
+)
+def test_minutes_of_sound_with_hardly_any_words_are_a_warning(seconds, words, warns):
+    progress = Progress(
+        recorded_s=seconds, settled_s=0, level_db=-9, loudest_db=-71, pending="", spoken_s=None
+    )
+    warning = few_words(progress, words)
+    assert (warning is not None) == warns
+    assert warning is None or ("2:00" in warning and "-71 dB" in warning)
+
+
+def test_the_warning_is_printed_once(tmp_path, capsys):
+    class Silent(Model):
+        def push(self, samples):
+            return []
+
+    soundfile.write(tmp_path / "a.wav", np.zeros(130 * RATE, np.int16), RATE)
+    run(LiveOptions(audio=str(tmp_path / "a.wav")), Silent)
+    printed = capsys.readouterr()
+    assert printed.out == "end\n" and printed.err.count("words in 2:") == 1

@@ -1,0 +1,168 @@
+"""The command `simuljax interpret`: live translation with a Whisper model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from simuljax.cache import enable_compilation_cache
+from simuljax.errors import unknown
+from simuljax.models.whisper import LANGUAGES
+from simuljax.models.whisper.languages import language_code
+from simuljax.models.whisper.tokenizer import Task
+from simuljax.serve.audio_io import input_devices
+from simuljax.serve.interpret import InterpretError, Interpreting, Policy
+from simuljax.serve.live import run as run_live
+from simuljax.serve.live_models import WHISPER_POLICIES, LiveWhisper, load_whisper
+from simuljax.serve.live_options import LiveOptions, check_options, check_sound_file, check_source
+from simuljax.serve.pipeline import LiveError
+
+_WEIGHTS = """\
+Whisper's weights come from
+  https://huggingface.co/openai/whisper-tiny     model.safetensors and tokenizer.json
+  https://huggingface.co/ggerganov/whisper.cpp   ggml-tiny.bin, not quantised
+  https://github.com/openai/whisper              tiny.pt, with multilingual.tiktoken beside it
+and likewise for base, small, medium, large-v3 and turbo."""
+# The policies that have an option.
+_POLICIES_WITH = {
+    "threshold": ("confidence", "consensus"),
+    "by": ("confidence",),
+    "frames": ("align-att",),
+    "hypotheses": ("local-agreement",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhisperOptions:
+    """The options of Whisper models alone."""
+
+    spoken: Annotated[str | None, tyro.conf.arg(name="from")] = None
+    """Whisper: the language that is spoken; by default the model detects it."""
+    window: float = 1.0
+    """Whisper: seconds of sound from one hypothesis to the next."""
+    by: Literal["no_speech", "log_probability"] | None = None
+    """--policy confidence: the probability that is compared; by default no_speech."""
+    frames: int | None = None
+    """--policy align-att: the last encoder states, 20 ms each, that a word must not attend to; by
+    default 25."""
+    hypotheses: int | None = None
+    """--policy local-agreement: how many hypotheses in a row must agree; by default 2."""
+    padding: Literal["full", "short"] = "full"
+    """Whisper: pad the sound to 30 s, as in training, or to the next 5 s: faster, less accurate."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Whisper: the type to compute in."""
+
+
+def interpret_command(
+    live: LiveOptions,
+    whisper: WhisperOptions,
+    model: Path | None = None,
+    policy: str = "consensus",
+    threshold: float | None = None,
+) -> Callable[[], None]:
+    """Translate speech live with a Whisper model: `simuljax translate` with Whisper's defaults.
+
+    Args:
+        live: Sources and outputs.
+        whisper: Languages, windows and policies.
+        model: Whisper's weights: .pt, safetensors or ggml.
+        policy: When to commit words: greedy, confidence, consensus, align-att, local-agreement or
+            offline.
+        threshold: --policy confidence or consensus: the least probability or similarity, 0 to 1; by
+            default 0.5.
+    """
+    if live.devices:
+        return lambda: print(input_devices())
+    if model is None:
+        check_source(live)
+        check_sound_file(live)
+        raise LiveError(f"give the model with --model. {_WEIGHTS}")
+    return live_whisper(model, live, whisper, policy, threshold)
+
+
+def live_whisper(
+    model: Path,
+    options: LiveOptions,
+    whisper: WhisperOptions,
+    policy: str,
+    threshold: float | None,
+) -> Callable[[], None]:
+    """Check the options; return the live translation with a Whisper model."""
+    to, settings = whisper_settings(options, whisper, policy, threshold)
+    options = replace(options, to=to)
+    check_source(options)
+    if not model.exists():
+        raise LiveError(f"there are no weights at {model}. {_WEIGHTS}")
+    check_options(options, model)
+
+    def command() -> None:
+        enable_compilation_cache()
+        run_live(options, lambda: LiveWhisper(load_whisper(model, settings, whisper.dtype)))
+
+    return command
+
+
+def whisper_settings(
+    options: LiveOptions, whisper: WhisperOptions, policy: str, threshold: float | None
+) -> tuple[str, Interpreting]:
+    """Return the code of the language to write, and the settings of the stream."""
+    to, spoken, task = languages(options.to, whisper.spoken)
+    try:
+        settings = Interpreting(
+            policy=_policy(whisper, policy, threshold),
+            window_s=whisper.window,
+            task=task,
+            language=spoken,
+            padding=whisper.padding,
+            behind="every" if options.source_pace == "fast" else "latest",
+        )
+    except InterpretError as error:
+        raise LiveError(_name_option(str(error))) from None
+    return to, settings
+
+
+def languages(to: str | None, spoken: str | None) -> tuple[str, str | None, Task]:
+    """Return the codes of the languages to write and to hear, and the task of the model."""
+    to = _language("--to", to or "en")
+    spoken = None if spoken is None else _language("--from", spoken)
+    if to == spoken:
+        return to, spoken, "transcribe"
+    if to != "en":
+        raise LiveError(
+            f"--to {to}: Whisper translates into English only. To transcribe {LANGUAGES[to]} "
+            f"speech, add --from {to}"
+        )
+    return to, spoken, "translate"
+
+
+def _language(option: str, given: str) -> str:
+    try:
+        return language_code(given)
+    except ValueError as error:
+        raise LiveError(f"{option}: {error}") from None
+
+
+def _policy(whisper: WhisperOptions, name: str, threshold: float | None) -> Policy:
+    if name not in WHISPER_POLICIES:
+        policies = ", ".join(WHISPER_POLICIES)
+        raise LiveError(f"--policy: {unknown(name, WHISPER_POLICIES)} (Whisper has {policies})")
+    given = {option: getattr(whisper, option) for option in ("by", "frames", "hypotheses")}
+    chosen = {
+        option: value
+        for option, value in {"threshold": threshold, **given}.items()
+        if value is not None
+    }
+    for option in chosen:
+        if name not in _POLICIES_WITH[option]:
+            policies = " or ".join(_POLICIES_WITH[option])
+            raise LiveError(f"--{option} is for --policy {policies}; {name} does not have it")
+    return WHISPER_POLICIES[name](**chosen)
+
+
+def _name_option(problem: str) -> str:
+    """Put the option where an error names the field: `window_s` is --window."""
+    field, _, rest = problem.partition(" ")
+    options = {"window_s": "window"} | {name: name for name in _POLICIES_WITH}
+    return f"--{options[field]} {rest}" if field in options else problem

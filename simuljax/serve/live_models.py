@@ -1,0 +1,186 @@
+"""Adapt trained runs and Whisper to live translation."""
+
+import dataclasses
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from simuljax.audio import RATE
+from simuljax.cache import announce_compilation, show_status
+from simuljax.models import whisper
+from simuljax.serve.interpret import (
+    AlignAtt,
+    Confidence,
+    Consensus,
+    Greedy,
+    Interpreter,
+    Interpreting,
+    LocalAgreement,
+    Offline,
+    Policy,
+)
+from simuljax.serve.interpret.course import Window
+from simuljax.serve.session import Word
+from simuljax.serve.translator import Stream
+
+# In the order of the key p, from low to high latency.
+WHISPER_POLICIES: dict[str, type[Policy]] = {
+    "greedy": Greedy,
+    "confidence": Confidence,
+    "consensus": Consensus,
+    "align-att": AlignAtt,
+    "local-agreement": LocalAgreement,
+    "offline": Offline,
+}
+# The number that + and - change: its step and its range.
+_NUMBERS = {
+    "threshold": (0.05, 0.0, 1.0),
+    "frames": (5, 0, 1500),
+    "hypotheses": (1, 2, 30),
+}
+_WINDOWS_S = 1.0, 2.0
+_COMPILATION_S = 5.0  # for each decoder layer, on two cores
+
+
+class LiveRun:
+    """The live stream of a trained run."""
+
+    line_per: Literal["commit", "recording"] = "recording"
+    keys = ""
+    pending = ""
+
+    def __init__(self, stream: Stream, settings: str = ""):
+        self.stream, self.settings = stream, settings
+        self._pushed = 0
+
+    @property
+    def settled_s(self) -> float:
+        """Return the seconds that were pushed."""
+        return self._pushed / RATE
+
+    def push(self, samples: np.ndarray) -> list[Word]:
+        """Translate more sound."""
+        words = self.stream.push(samples)
+        self._pushed += len(samples)
+        return words
+
+    def finish(self) -> list[Word]:
+        """Return the words that were still to come."""
+        return self.stream.finish()
+
+    def press(self, key: str) -> None:
+        """Ignore the key: the settings of a run are fixed."""
+
+
+class LiveWhisper:
+    """The live stream of a Whisper model; keys change its policy and its window."""
+
+    line_per: Literal["commit", "recording"] = "commit"
+    keys = "p policy  +/- threshold  w window"
+
+    def __init__(self, interpreter: Interpreter):
+        self.stream, self.current = interpreter.stream(), interpreter.interpreting
+
+    @property
+    def pending(self) -> str:
+        """Return the text of the last hypothesis that is not committed."""
+        return self.stream.hypothesis
+
+    @property
+    def settled_s(self) -> float:
+        """Return the seconds that left the buffer."""
+        return sum(self.stream.course.left.values()) / RATE
+
+    @property
+    def settings(self) -> str:
+        """Return the policy and the window."""
+        return f"{describe(self.current.policy)}  window {self.current.window_s:g} s"
+
+    def push(self, samples: np.ndarray) -> list[Word]:
+        """Translate more sound."""
+        return self.stream.push(samples)
+
+    def finish(self) -> list[Word]:
+        """Return the words that were still to come."""
+        return self.stream.finish()
+
+    def press(self, key: str) -> None:
+        """Change the settings from the next window on."""
+        changed = after_key(self.current, key)
+        if changed != self.current:
+            self.current = changed
+            self.stream.change(changed)
+
+
+def load_whisper(
+    path: Path, settings: Interpreting, dtype: Literal["float32", "bfloat16"]
+) -> Interpreter:
+    """Load and compile a Whisper model."""
+    show_status(f"loading {path.name} ...")
+    interpreter = Interpreter(whisper.load(path, dtype=dtype), settings)
+    config = interpreter.whisper.config
+    estimate = _COMPILATION_S * config.dimensions.text_layers
+    with announce_compilation(f"{config.name} {dtype} {settings.padding}", about_s=estimate):
+        _compile(interpreter)
+    return interpreter
+
+
+def _compile(interpreter: Interpreter) -> None:
+    """Write two windows, without and with a prompt, so that the first words are not late."""
+    settings = interpreter.interpreting
+    tokens = interpreter.whisper.tokenizer.encode(" one two three four five six seven eight")
+    for prompt in ((), tuple(tokens)[: settings.prompt_tokens]):
+        window = Window(
+            samples=np.zeros(RATE, np.int16), prompt=prompt, begun=(), language=settings.language
+        )
+        interpreter.write([window], settings)
+
+
+def after_key(settings: Interpreting, key: str) -> Interpreting:
+    """Return the settings after a key."""
+    match key:
+        case "p":
+            return replace(settings, policy=next_policy(settings.policy))
+        case "+" | "=":  # one key, with and without shift
+            return replace(settings, policy=step_policy(settings.policy, 1))
+        case "-" | "_":
+            return replace(settings, policy=step_policy(settings.policy, -1))
+        case "w":
+            short, long = _WINDOWS_S
+            return replace(settings, window_s=long if settings.window_s == short else short)
+    return settings
+
+
+def next_policy(policy: Policy) -> Policy:
+    """Return the policy after this one; a threshold is kept where both have one."""
+    kinds = list(WHISPER_POLICIES.values())
+    following = kinds[(kinds.index(type(policy)) + 1) % len(kinds)]
+    kept = {"threshold"} & _values(policy).keys() & {f.name for f in dataclasses.fields(following)}
+    return following(**{name: getattr(policy, name) for name in kept})
+
+
+def step_policy(policy: Policy, sign: int) -> Policy:
+    """Return the policy with its number one step up or down, within its range."""
+    for name in _NUMBERS.keys() & _values(policy).keys():
+        step, low, high = _NUMBERS[name]
+        value = round(getattr(policy, name) + sign * step, 2)
+        return replace(policy, **{name: min(max(value, low), high)})
+    return policy
+
+
+def describe(policy: Any) -> str:
+    """Return the name of a policy and its values, for the status line."""
+    name = next(name for name, kind in WHISPER_POLICIES.items() if kind is type(policy))
+    values = {f.name: f.default for f in dataclasses.fields(policy)}
+    parts = [
+        f"{value:.2f}" if isinstance(value, float) else str(value)
+        for field, value in _values(policy).items()
+        if not isinstance(value, str) or value != values[field]
+    ]
+    return " ".join([name, *parts])
+
+
+def _values(policy: Policy) -> dict[str, Any]:
+    return {field.name: getattr(policy, field.name) for field in dataclasses.fields(policy)}

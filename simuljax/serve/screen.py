@@ -1,0 +1,267 @@
+"""Show a live translation: on a terminal, as plain text, or as a table of times.
+
+    And so my fellow Americans ask not what your        <- full lines stay and scroll away
+    country can do for you ask what you can             <- committed words, then (dim) pending text
+    [######....] -24 dB  0:08  lag 2.1 s  consensus 0.50  window 1 s
+    p policy  +/- threshold  w window  q finish
+
+No line is wider than the terminal, which would wrap it and move the lines to redraw.
+"""
+
+import os
+import select
+import shutil
+import termios
+import tty
+import unicodedata
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Literal, Protocol, TextIO
+
+from simuljax.serve.pipeline import Progress
+from simuljax.serve.session import Word
+
+DIM, PLAIN = "\x1b[2m", "\x1b[0m"
+_QUIET_DB, _METER_CELLS = -60.0, 10
+_PENDING_LINES = 3
+
+
+class Display(Protocol):
+    """Where committed words and the state of the pipeline are shown."""
+
+    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def display_for(
+    out: TextIO, *, timeline: bool = False, line_per: Literal["commit", "recording"] = "recording"
+) -> Display:
+    """Return the display that fits the output: a terminal is redrawn, all else gets plain text."""
+    if timeline:
+        return Timetable(out)
+    if out.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return Screen(out)
+    return PlainText(out, line_per)
+
+
+class PlainText:
+    """Committed words alone, for files and pipes: a line per commit, or all on one line."""
+
+    def __init__(self, out: TextIO, line_per: Literal["commit", "recording"]):
+        self.out, self.line_per = out, line_per
+        self._separator = ""
+
+    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
+        """Print the words."""
+        commits: dict[float, list[str]] = {}
+        for word in words:
+            commits.setdefault(word.delay_ms, []).append(word.text)
+        for texts in commits.values():
+            print(self._separator + " ".join(texts), end="", file=self.out, flush=True)
+            self._separator = " "
+            if self.line_per == "commit":
+                self.close()
+
+    def close(self) -> None:
+        """End the line."""
+        if self._separator or self.line_per == "recording":
+            print(file=self.out, flush=True)
+        self._separator = ""
+
+
+class Timetable:
+    """A line for every word: the sound before it and the time until it was written."""
+
+    HEADER = "    delay_ms   elapsed_ms  word"
+
+    def __init__(self, out: TextIO):
+        self.out = out
+        print(self.HEADER, file=out, flush=True)
+
+    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
+        """Print the words with their times."""
+        for word in words:
+            line = f"{word.delay_ms:12.0f} {word.elapsed_ms:12.0f}  {word.text}"
+            print(line, file=self.out, flush=True)
+
+    def close(self) -> None:
+        """Do nothing: every line is complete."""
+
+
+class Screen:
+    """A terminal: full lines of words scroll away, the lines below them are redrawn."""
+
+    def __init__(self, out: TextIO):
+        self.out = out
+        self._line = ""  # committed words of the last line
+        self._live: list[str] = []
+
+    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
+        """Add the words and redraw the lines that changed."""
+        width = shutil.get_terminal_size().columns
+        text = " ".join([self._line, *(printable(word.text) for word in words)])
+        *full, self._line = wrap(text, max(width - 1, 1)) or [""]
+        live = live_lines(self._line, progress, settings, help, width)
+        if full or live != self._live:
+            self._write(redraw(len(self._live), full, live))
+            self._live = live
+
+    def close(self) -> None:
+        """Leave the words and erase the rest."""
+        self._write(redraw(len(self._live), [self._line] if self._line else [], []))
+        self._live, self._line = [], ""
+
+    def _write(self, text: str) -> None:
+        self.out.write(text)
+        self.out.flush()
+
+
+def redraw(before: int, full: Sequence[str], live: Sequence[str]) -> str:
+    """Return what erases `before` live lines and writes lines that stay and new live lines.
+
+    The cursor is at the end of the last live line, before and after.
+    """
+    up = f"\x1b[{before - 1}A" if before > 1 else ""
+    return f"{up}\r\x1b[J" + "".join(f"{line}\n" for line in full) + "\n".join(live)
+
+
+def live_lines(line: str, progress: Progress, settings: str, help: str, width: int) -> list[str]:
+    """Return the lines that change, for a terminal of `width` columns."""
+    room = max(width - 1, 1)
+    return [
+        *text_lines(line, printable(progress.pending), room),
+        clip(status(progress, settings), room),
+        f"{DIM}{clip(help, room)}{PLAIN}",
+    ]
+
+
+def text_lines(committed: str, pending: str, width: int) -> list[str]:
+    """Return the committed words and, dim behind them, at most three lines of pending text."""
+    used = columns(committed) + 1 if committed else 0
+    first, *more = wrap(pending, width, used) or [""]
+    if len(more) > _PENDING_LINES - 1:
+        more = more[: _PENDING_LINES - 1]
+        more[-1] = clip(more[-1], width - 1) + "…"
+    space = " " if committed and first else ""
+    return [f"{committed}{space}{_dim(first)}", *map(_dim, more)]
+
+
+def status(progress: Progress, settings: str) -> str:
+    """Return the level, the time, the lag and the settings as one line."""
+    parts = [
+        f"{meter(progress.level_db)} {max(progress.level_db, -99):3.0f} dB",
+        clock(progress.recorded_s),
+        f"lag {progress.lag_s:.1f} s",
+        settings,
+    ]
+    if progress.spoken_s is not None:
+        parts.insert(3, f"voice {clock(progress.spoken_s)}")
+    return "  ".join(filter(None, parts))
+
+
+def meter(level_db: float) -> str:
+    """Return a bar from -60 dB to full scale."""
+    full = round(_METER_CELLS * min(max(1 - level_db / _QUIET_DB, 0.0), 1.0))
+    return f"[{'#' * full}{'.' * (_METER_CELLS - full)}]"
+
+
+def clock(seconds: float) -> str:
+    """Return 1:02:03 or 2:03."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def printable(text: str) -> str:
+    """Replace control characters, which a terminal would execute, by spaces."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def columns(text: str) -> int:
+    """Return the width on a terminal: 2 for a Chinese character, 0 for a combining accent."""
+    return sum(map(_width, text))
+
+
+def clip(text: str, width: int) -> str:
+    """Return as much of the text as fits."""
+    used = 0
+    for place, character in enumerate(text):
+        used += _width(character)
+        if used > width:
+            return text[:place]
+    return text
+
+
+def wrap(text: str, width: int, used: int = 0) -> list[str]:
+    """Break text at spaces into lines of at most `width` columns; the first has `used` less.
+
+    A word that is wider than a line is broken at the end of the line.
+    """
+    lines, line = [], ""
+    room = width - used
+    for word in text.split():
+        joined = f"{line} {word}" if line else word
+        if columns(joined) <= room:
+            line = joined
+            continue
+        if line or used:
+            lines.append(line)
+        line, room, used = word, width, 0
+        while columns(line) > width and (head := clip(line, width)):
+            lines.append(head)
+            line = line[len(head) :]
+    return [*lines, line] if line else lines
+
+
+def _dim(text: str) -> str:
+    return f"{DIM}{text}{PLAIN}" if text else ""
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+class Keys:
+    """Read keys without Enter; the `with` statement restores the terminal.
+
+    Keys come from the terminal itself, so that standard input may be sound. No key comes without a
+    terminal, or while another process has it. Ctrl-C stays a signal.
+    """
+
+    def __enter__(self) -> "Keys":
+        self._terminal: int | None = None
+        try:
+            terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+        except OSError:
+            return self
+        if os.tcgetpgrp(terminal) != os.getpgrp():
+            os.close(terminal)
+            return self
+        self._before = termios.tcgetattr(terminal)
+        self._terminal = terminal
+        tty.setcbreak(terminal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._terminal is not None:
+            termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
+            os.close(self._terminal)
+            self._terminal = None
+
+    @property
+    def available(self) -> bool:
+        """Return True if keys can come."""
+        return self._terminal is not None
+
+    def pressed(self) -> str:
+        """Return the keys since the last call, in order."""
+        if self._terminal is None or not select.select([self._terminal], [], [], 0)[0]:
+            return ""
+        return os.read(self._terminal, 64).decode(errors="ignore")

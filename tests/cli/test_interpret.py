@@ -1,0 +1,270 @@
+"""`simuljax interpret`: what its options mean, what is refused, and real weights."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from simuljax.audio import RATE, AudioError
+from simuljax.cli import main as cli
+from simuljax.cli.interpret import WhisperOptions, interpret_command, whisper_settings
+from simuljax.eval.logs import read_records
+from simuljax.serve.interpret import (
+    AlignAtt,
+    Confidence,
+    Consensus,
+    Greedy,
+    LocalAgreement,
+    Offline,
+)
+from simuljax.serve.live_options import LiveOptions
+
+TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
+GGML = TINY / "ggml-tiny.bin"
+
+
+def refused(capsys, *args: str) -> str:
+    """Return what the command line prints; it exits 2 and prints nothing on standard output."""
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["interpret", *args])
+    assert exit.value.code == 2
+    printed = capsys.readouterr()
+    assert not printed.out
+    return printed.err
+
+
+def settings(policy="consensus", threshold=None, audio="a.wav", mic=False, **given):
+    """Return the settings of the stream."""
+    live = {name: given.pop(name) for name in ("to", "pace") if name in given}
+    options = LiveOptions(audio=None if mic else audio, mic=mic, **live)
+    return whisper_settings(options, WhisperOptions(**given), policy, threshold)[1]
+
+
+@pytest.fixture
+def files(tmp_path):
+    soundfile.write(tmp_path / "talk.wav", np.zeros(1600, np.int16), RATE)
+    (tmp_path / "tiny.bin").write_bytes(b"no weights")
+    return [str(tmp_path / "talk.wav"), "--model", str(tmp_path / "tiny.bin")]
+
+
+@pytest.mark.parametrize(
+    ("given", "policy"),
+    [
+        ({}, Consensus()),
+        ({"threshold": 0.75}, Consensus(threshold=0.75)),
+        ({"policy": "confidence", "threshold": 0.9}, Confidence(threshold=0.9)),
+        ({"policy": "confidence", "by": "log_probability"}, Confidence(by="log_probability")),
+        ({"policy": "greedy"}, Greedy()),
+        ({"policy": "offline"}, Offline()),
+        ({"policy": "align-att", "frames": 10}, AlignAtt(frames=10)),
+        ({"policy": "local-agreement", "hypotheses": 3}, LocalAgreement(hypotheses=3)),
+    ],
+)
+def test_policies(given, policy):
+    assert settings(**given).policy == policy
+
+
+@pytest.mark.parametrize(
+    ("given", "task", "language"),
+    [
+        ({}, "translate", None),
+        ({"spoken": "es"}, "translate", "es"),
+        ({"spoken": "Spanish", "to": "English"}, "translate", "es"),
+        ({"spoken": "de", "to": "de"}, "transcribe", "de"),
+        ({"spoken": "en"}, "transcribe", "en"),
+    ],
+)
+def test_languages(given, task, language):
+    assert (settings(**given).task, settings(**given).language) == (task, language)
+
+
+@pytest.mark.parametrize(
+    ("given", "behind"),
+    [
+        ({}, "every"),
+        ({"pace": "real"}, "latest"),
+        ({"audio": "-"}, "latest"),
+        ({"audio": "-", "pace": "fast"}, "every"),
+        ({"mic": True}, "latest"),
+    ],
+)
+def test_a_live_source_may_skip_windows_and_a_file_does_not(given, behind):
+    assert settings(**given).behind == behind
+
+
+def test_windows_and_padding():
+    assert (settings().window_s, settings().padding) == (1.0, "full")
+    changed = settings(window=2.0, padding="short")
+    assert (changed.window_s, changed.padding) == (2.0, "short")
+
+
+@pytest.mark.parametrize(
+    ("args", "facts"),
+    [
+        (["--to", "de"], ["--to de", "add --from de"]),
+        (["--to", "de", "--from", "es"], ["--to de", "add --from de"]),
+        (["--to", "klingon"], ["--to", "'klingon'"]),
+        (["--from", "xx"], ["--from", "'xx'"]),
+        (["--policy", "greedy", "--threshold", "0.5"], ["--threshold", "confidence or consensus"]),
+        (["--by", "no_speech"], ["--by is for --policy confidence", "consensus"]),
+        (["--frames", "3"], ["--frames is for --policy align-att"]),
+        (["--hypotheses", "3"], ["--hypotheses is for --policy local-agreement"]),
+        (["--threshold", "1.5"], ["simuljax: --threshold is 1.5"]),
+        (["--window", "0"], ["simuljax: --window is 0.0"]),
+        (["--policy", "align-att", "--frames", "-1"], ["simuljax: --frames is -1"]),
+        (["--policy", "local-agreement", "--hypotheses", "1"], ["simuljax: --hypotheses is 1"]),
+        (["--polcy", "greedy"], ["--policy"]),
+        (["--policy", "gredy"], ["'greedy'"]),
+        (["--mic"], ["give a sound file, -, or --mic"]),
+        (["--device", "2"], ["--device is for --mic"]),
+        (["--voice", "espeak"], ["add --speak FILE.wav or --play"]),
+        (["--play", "--voice", "http"], ["--voice http", "--voice-name"]),
+        (["--play", "--voice-name", "Ana"], ["--voice http", "--voice-name"]),
+        (
+            ["--play", "--voice", "hibari", "--to", "de", "--from", "de"],
+            ["--voice hibari", "'de'", "--voice espeak"],
+        ),
+        (["--log", "/nowhere/at/all.log"], ["--log", "no directory /nowhere/at"]),
+        (["--srt", "/nowhere/at/all.srt"], ["--srt", "no directory /nowhere/at"]),
+        (["--speak", "/nowhere/at/all.wav"], ["--speak", "no directory /nowhere/at"]),
+    ],
+)
+def test_bad_options_exit_2_before_the_model_is_loaded(files, capsys, args, facts):
+    printed = " ".join(refused(capsys, *files, *args).split())
+    assert all(fact in printed for fact in facts), printed
+
+
+@pytest.mark.parametrize(
+    ("args", "facts"),
+    [
+        ([], ["give a sound file, -, or --mic"]),
+        (["nothing.wav"], ["no sound file nothing.wav"]),
+        (["--mic", "--pace", "real"], ["--pace is for files and -"]),
+        (["--mic"], ["--model", "ggml-tiny.bin"]),
+        (["--mic", "--model", "gone.bin"], ["gone.bin", "ggml-tiny.bin"]),
+    ],
+)
+def test_missing_sources_and_weights(capsys, args, facts):
+    printed = refused(capsys, *args)
+    assert all(fact in printed for fact in facts), printed
+
+
+def test_the_keyboard_is_no_sound(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert "keyboard" in refused(capsys, "-", "--model", "a.bin")
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["--speak", "talk.wav"], "--speak talk.wav is also the sound to translate"),
+        (["--log", "talk.wav"], "--log talk.wav is also the sound to translate"),
+        (["--log", "elsewhere/../talk.wav"], "is also the sound to translate"),
+        (["--log", "hard.wav"], "--log hard.wav is also the sound to translate"),
+        (["--speak", "soft.wav"], "--speak soft.wav is also the sound to translate"),
+        (["--log", "tiny.bin"], "--log tiny.bin is also a file of the model"),
+        (["--model", "folder", "--log", "folder/config.json"], "is also a file of the model"),
+        (["--srt", "talk.wav"], "--srt talk.wav is also the sound to translate"),
+        (["--log", "new", "--speak", "./new"], "--log new is also the output of --speak"),
+        (["--log", "a.log", "--speak", "a.speech.jsonl"], "is also the output of --speak"),
+        (["--log", "talk.log", "--play"], "talk.speech.jsonl is also the sound to translate"),
+        (["--log", "elsewhere"], "--log elsewhere is a directory"),
+        (["--log", ".", "--play"], "--log . is a directory"),
+    ],
+)
+def test_nothing_that_is_read_is_written_over(files, tmp_path, monkeypatch, capsys, args, sentence):
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("elsewhere"), Path("folder")):
+        folder.mkdir()
+    Path("folder/config.json").write_text("{}")
+    Path("hard.wav").hardlink_to("talk.wav")
+    Path("soft.wav").symlink_to("talk.wav")
+    if "--play" in args:
+        Path("talk.speech.jsonl").hardlink_to("talk.wav")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    assert sentence in refused(capsys, "talk.wav", "--model", "tiny.bin", *args)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
+
+
+def test_standard_input_may_be_a_file_too(files, tmp_path):
+    """Of which only the system knows the name; in a process of its own."""
+    code = "from simuljax.cli.main import main; main()"
+    given = ["interpret", "-", *files[1:], "--log", files[0]]
+    with open(files[0]) as sound:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *given], stdin=sound, capture_output=True, text=True
+        )
+    assert done.returncode == 2 and "is also the sound to translate" in done.stderr
+
+
+def test_a_log_without_speech_has_no_file_beside_it(files, tmp_path):
+    """So one that has its name may be heard; a log that is there already is written anew."""
+    (tmp_path / "a.log").write_text("old")
+    (tmp_path / "a.speech.jsonl").symlink_to(files[0])
+    live = LiveOptions(audio=files[0], log=tmp_path / "a.log")
+    assert callable(interpret_command(live, WhisperOptions(), Path(files[2])))
+
+
+def test_what_is_no_sound_is_found_before_the_model_is_loaded(files, capsys):
+    Path(files[0]).write_text("not a sound at all, but text " * 9)
+    assert "talk.wav" in refused(capsys, *files)
+
+
+def test_a_microphone_without_its_package_is_found_before_the_model_is_loaded(
+    files, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    said = refused(capsys, "--mic", *files[1:])
+    assert "simuljax[mic]" in said
+
+
+def test_a_missing_key_is_found_before_the_model_is_loaded(files, capsys, monkeypatch):
+    given = [*files, "--play", "--voice", "http", "--voice-name", "Ana"]
+    monkeypatch.delenv("ELEVENLABS_API_KEY", raising=False)
+    assert "ELEVENLABS_API_KEY" in refused(capsys, *given)
+    monkeypatch.setenv("ELEVENLABS_API_KEY", "a key")
+    live = LiveOptions(audio=files[0], play=True, voice="http", voice_name="Ana")
+    assert callable(interpret_command(live, WhisperOptions(), Path(files[2])))
+
+
+def test_devices_need_a_sound_card(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    with pytest.raises(AudioError, match="or give a sound file"):
+        interpret_command(LiveOptions(devices=True), WhisperOptions())()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not GGML.exists(), reason="Whisper tiny is not among the shared data (weights/whisper-tiny)"
+)
+def test_a_speech_is_interpreted_and_spoken(tmp_path, capsys):
+    """Real weights, a real voice, and what was said is heard again by the model."""
+    pytest.importorskip("hibari", reason="the voice is not installed: simuljax[speech]")
+    out, log = tmp_path / "out.wav", tmp_path / "instances.log"
+    given = (str(TINY / "jfk.flac"), "--model", str(GGML), "--from", "en", "--window", "5")
+    cli.main(["interpret", *given, "--policy", "offline", "--speak", str(out), "--log", str(log)])
+    text = "ask not what your country can do for you ask what you can do for your country"
+    assert text in plain(capsys.readouterr().out)
+    (record,) = read_records(log)
+    assert text in plain(record.prediction)
+    assert record.source_length == pytest.approx(11_000)
+    assert record.delays == (11_000.0,) * len(record.prediction.split())
+    notes = log.with_suffix(".speech.jsonl").read_text().splitlines()
+    pieces = [json.loads(line) for line in notes]
+    assert " ".join(piece["text"] for piece in pieces) == record.prediction
+    assert pieces[0]["start_s"] > 11
+    sound, rate = soundfile.read(out, dtype="int16")
+    assert len(sound) / rate == pytest.approx(pieces[-1]["end_s"], abs=0.01)
+    assert not sound[: int(11 * rate)].any() and sound[int(pieces[0]["start_s"] * rate) :].any()
+
+    cli.main(["interpret", str(out), *given[1:], "--policy", "offline"])
+    assert "what you can do for your country" in plain(capsys.readouterr().out)
+
+
+def plain(text: str) -> str:
+    letters = (c for c in text.lower() if c.isalnum() or c.isspace())
+    return " ".join("".join(letters).split())

@@ -1,0 +1,299 @@
+"""Three threads and their queues: nothing is lost, nothing grows, everything ends."""
+
+import threading
+import time
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from simuljax.audio import RATE, AudioError
+from simuljax.serve.pipeline import BoundedQueue, Pipeline, QueueFullError, level_db
+from tests.serve.live_fakes import Model, Voice
+
+SOUND = np.random.default_rng(1).integers(-3000, 3000, 2 * RATE).astype(np.int16)
+CHUNK = 800
+
+
+def speech(samples=SOUND, error=None):
+    """Yield sound in small pieces, then perhaps raise."""
+    for first in range(0, len(samples), CHUNK):
+        yield samples[first : first + CHUNK]
+    if error:
+        raise error
+
+
+def endless(closed=None):
+    try:
+        while True:
+            time.sleep(0.001)
+            yield SOUND[:CHUNK]
+    finally:
+        if closed is not None:
+            closed.set()
+
+
+def run(pipeline: Pipeline) -> Pipeline:
+    pipeline.start()
+    assert pipeline.wait(20), "it hangs"
+    return pipeline
+
+
+def until(happens, seconds=10.0) -> None:
+    end = time.perf_counter() + seconds
+    while not happens():
+        assert time.perf_counter() < end, "it never happens"
+        time.sleep(0.001)
+
+
+def texts(pipeline: Pipeline) -> list[str]:
+    return [word.text for word in pipeline.words]
+
+
+def test_a_slow_model_hears_all_sound_in_order_in_longer_pieces():
+    model = Model()
+    model.gate.clear()
+    pipeline = Pipeline(model, speech())
+    pipeline.start()
+    until(lambda: pipeline.recorded_s == 2.0)  # the recorder goes on while the model stalls
+    model.gate.set()
+    assert pipeline.wait(10) and pipeline.error is None
+    np.testing.assert_array_equal(model.samples, SOUND)
+    assert len(model.chunks) <= 2, "all that waits is to be taken at once"
+    assert texts(pipeline) == [*(str(len(piece)) for piece in model.chunks), "end"]
+
+
+def test_a_patient_source_is_heard_piece_by_piece_whatever_the_speed():
+    model = Model(slow_s=0.005)
+    pipeline = run(Pipeline(model, speech(), pace="fast"))
+    np.testing.assert_array_equal(model.samples, SOUND)
+    assert [len(piece) for piece in model.chunks] == [CHUNK] * 40
+    assert pipeline.error is None
+
+
+def test_sound_of_a_patient_source_is_heard_when_the_model_takes_it():
+    model = Model()
+    model.gate.clear()
+    pipeline = Pipeline(model, speech(), pace="fast")
+    pipeline.start()
+    until(lambda: pipeline.audio.size == 39 * CHUNK and pipeline.recorded_s > 0)
+    assert pipeline.recorded_s == CHUNK / RATE
+    model.gate.set()
+    assert pipeline.wait(10) and pipeline.recorded_s == 2.0
+
+
+def test_memory_is_bounded_for_a_patient_source():
+    model, largest = Model(slow_s=0.005), 0
+    pipeline = Pipeline(model, speech(), pace="fast", queue_s=0.2)
+    pipeline.start()
+    while not pipeline.wait(0.001):
+        largest = max(largest, pipeline.audio.size)
+    assert 2 * CHUNK < largest <= 0.2 * RATE
+    np.testing.assert_array_equal(model.samples, SOUND)
+
+
+def test_a_model_too_far_behind_is_an_error_that_says_how_far_and_words_are_kept():
+    model = Model()
+    closed = threading.Event()
+
+    def source():
+        try:
+            yield SOUND[:CHUNK]
+            while not model.chunks:  # the first is heard; then the model stalls
+                time.sleep(0.001)
+            model.gate.clear()
+            yield from endless()
+        finally:
+            closed.set()
+
+    pipeline = Pipeline(model, source(), queue_s=1.0)
+    pipeline.start()
+    assert closed.wait(10), "the recorder has to stop"
+    model.gate.set()
+    assert pipeline.wait(10)
+    assert isinstance(pipeline.error, QueueFullError)
+    assert "1 s behind the speaker" in str(pipeline.error)
+    assert "--pace fast" in str(pipeline.error)
+    assert texts(pipeline)[0] == str(CHUNK)
+
+
+def test_a_slow_voice_stalls_nobody_and_says_everything():
+    voice = Voice()
+    voice.gate.clear()
+    pipeline = Pipeline(Model(), speech(), speaker=voice, pace="fast")
+    pipeline.start()
+    until(lambda: texts(pipeline)[-1:] == ["end"])  # the model goes on while the voice stalls
+    assert len(pipeline.words) == 41 and voice.spoken == []
+    voice.gate.set()
+    assert pipeline.wait(20)
+    assert " ".join(text for text, _ in voice.spoken).split() == texts(pipeline)
+    assert len(voice.spoken) <= 2, "what waits is to be said at once"
+    assert voice.finished
+
+
+def test_a_piece_is_ready_when_its_sound_was_heard_and_the_model_is_done():
+    voice = Voice()
+    run(Pipeline(Model(slow_s=0.02), speech(SOUND[: 3 * CHUNK]), speaker=voice, pace="fast"))
+    ready = [at for _, at in voice.spoken]  # 4 pieces, or fewer if the voice came late
+    assert ready == sorted(ready)
+    assert ready[0] >= CHUNK / RATE + 0.02
+    assert 3 * CHUNK / RATE + 0.02 <= ready[-1] < 10.0
+
+
+def test_finish_drains_what_was_heard_and_closes_the_source():
+    model, closed = Model(slow_s=0.05), threading.Event()
+    pipeline = Pipeline(model, endless(closed))
+    pipeline.start()
+    while len(model.chunks) < 2:
+        assert not pipeline.wait(0.01)
+    pipeline.finish()
+    assert pipeline.wait(10)
+    assert closed.wait(5)
+    assert len(model.samples) == round(pipeline.recorded_s * RATE)
+    assert texts(pipeline)[-1] == "end"
+
+
+def test_finish_does_not_wait_for_a_source_that_hangs():
+    hang = threading.Event()
+
+    def source():
+        yield SOUND[:CHUNK]
+        hang.wait(30)
+
+    model = Model()
+    pipeline = Pipeline(model, source())
+    pipeline.start()
+    until(lambda: model.chunks)
+    pipeline.finish()
+    assert pipeline.wait(5)
+    assert texts(pipeline) == [str(CHUNK), "end"]
+    hang.set()
+
+
+def test_an_error_of_the_source_comes_after_what_was_heard():
+    model, error = Model(slow_s=0.01), AudioError("truncated", "unplugged")
+    pipeline = run(Pipeline(model, speech(error=error), speaker=(voice := Voice())))
+    np.testing.assert_array_equal(model.samples, SOUND)
+    assert pipeline.error is error
+    assert texts(pipeline)[-1] == "end"
+    assert "end" in voice.spoken[-1][0] and voice.finished
+
+
+def test_an_unforeseen_error_in_the_recorder_ends_all():
+    pipeline = run(Pipeline(Model(), speech(error=RuntimeError("odd")), speaker=Voice()))
+    assert isinstance(pipeline.error, RuntimeError)
+
+
+def test_an_error_of_the_model_ends_all_and_words_are_kept():
+    closed = threading.Event()
+    pipeline = run(Pipeline(Model(fails_at=3), endless(closed), speaker=Voice()))
+    assert str(pipeline.error) == "the model broke"
+    assert len(pipeline.words) == 3
+    assert closed.wait(5)
+
+
+def test_an_error_of_the_voice_ends_all_and_words_are_kept():
+    closed = threading.Event()
+    voice = Voice(fails=True)
+    pipeline = run(Pipeline(Model(), endless(closed), speaker=voice))
+    assert str(pipeline.error) == "the voice broke"
+    assert pipeline.words and not voice.finished
+    assert "end" not in texts(pipeline)
+    assert closed.wait(5)
+
+
+def test_progress():
+    model = Model()
+    pipeline = run(Pipeline(model, speech()))
+    progress = pipeline.progress()
+    assert (progress.recorded_s, progress.settled_s, progress.lag_s) == (2.0, 2.0, 0.0)
+    assert progress.pending.startswith("perhaps") and progress.spoken_s is None
+    assert progress.level_db == level_db(SOUND[-CHUNK:]) <= progress.loudest_db < -15
+
+
+@pytest.mark.parametrize(
+    ("samples", "db"),
+    [(np.full(100, 32767), 0.0), (np.full(100, 3277), -20.0), (np.zeros(9), -100.0), ([], -100.0)],
+)
+def test_level(samples, db):
+    assert level_db(np.asarray(samples, np.int16)) == pytest.approx(db, abs=0.01)
+
+
+def queue(limit=10, when_full: Literal["wait", "raise"] = "raise") -> BoundedQueue[str]:
+    return BoundedQueue[str](limit=limit, size_of=len, when_full=when_full)
+
+
+def later(work) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_first_in_first_out_one_or_all():
+    line = queue()
+    for text in ("a", "bb", "ccc"):
+        assert line.put(text)
+    assert line.size == 6
+    assert line.take("one") == ["a"]
+    assert line.size == 5
+    assert line.take() == ["bb", "ccc"]
+    assert line.size == 0
+
+
+def test_at_the_bound_who_cannot_wait_is_refused_and_nothing_is_lost():
+    line = queue(limit=5)
+    line.put("aaa")
+    line.put("bb")
+    with pytest.raises(QueueFullError, match="5 of 5"):
+        line.put("c")
+    assert line.take() == ["aaa", "bb"]
+    assert line.put("c")
+
+
+def test_at_the_bound_who_can_wait_waits():
+    line = queue(limit=5, when_full="wait")
+    line.put("aaaa")
+    thread = later(lambda: line.put("bb"))
+    thread.join(0.1)
+    assert thread.is_alive() and line.size == 4
+    assert line.take() == ["aaaa"]
+    thread.join(5)
+    assert line.take() == ["bb"]
+
+
+def test_what_is_larger_than_the_line_passes_alone():
+    line = queue(limit=2)
+    assert line.put("aaaa")
+    assert line.take() == ["aaaa"]
+
+
+def test_after_the_end_what_waits_is_taken_and_nothing_comes_in():
+    line = queue()
+    line.put("a")
+    line.close()
+    assert not line.put("b")
+    assert line.take() == ["a"]
+    assert line.take() == [] == line.take("one")
+
+
+def test_abandoned_nothing_is_left():
+    line = queue()
+    line.put("a")
+    line.close(discard=True)
+    assert line.take() == [] and line.size == 0
+
+
+@pytest.mark.parametrize("discard", [True, False])
+@pytest.mark.parametrize("waits_for", ["sound", "room"])
+def test_closing_wakes_a_waiting_thread(discard, waits_for):
+    line = queue(limit=2, when_full="wait")
+    if waits_for == "room":
+        line.put("aa")
+    answers = []
+    work = line.take if waits_for == "sound" else lambda: line.put("b")
+    thread = later(lambda: answers.append(work()))
+    time.sleep(0.05)
+    assert thread.is_alive()
+    line.close(discard=discard)
+    thread.join(5)
+    assert answers == [[] if waits_for == "sound" else False]

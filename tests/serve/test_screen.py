@@ -1,0 +1,263 @@
+"""What a terminal, a pipe and a timeline show."""
+
+import io
+import os
+import re
+import termios
+
+import pytest
+
+from simuljax.serve.pipeline import Progress
+from simuljax.serve.screen import (
+    DIM,
+    PLAIN,
+    PlainText,
+    Screen,
+    Timetable,
+    clip,
+    clock,
+    columns,
+    display_for,
+    live_lines,
+    meter,
+    printable,
+    redraw,
+    wrap,
+)
+from simuljax.serve.session import Word
+from tests.serve.live_fakes import on_terminal, read_until
+
+TEXT = "and so my fellow americans ask not what your country can do for you"
+SETTINGS, HELP = "consensus 0.50  window 1 s", "p policy  +/- threshold  w window  q finish"
+
+
+def word(text, delay=0.0) -> Word:
+    return Word(text=text, delay_ms=delay, elapsed_ms=delay + 5)
+
+
+def progress(pending="", spoken_s=None, level_db=-24.4) -> Progress:
+    return Progress(
+        recorded_s=8.3,
+        settled_s=6.2,
+        level_db=level_db,
+        loudest_db=-3.0,
+        pending=pending,
+        spoken_s=spoken_s,
+    )
+
+
+def lines(line="", pending="", width=80, spoken_s=None, settings=SETTINGS) -> list[str]:
+    return live_lines(line, progress(pending, spoken_s), settings, HELP, width)
+
+
+def show(display, words=(), pending="") -> None:
+    display.show(words, progress(pending, level_db=-20), SETTINGS, HELP)
+
+
+class Terminal:
+    """An endless terminal that knows the few commands we use."""
+
+    def __init__(self):
+        self.lines, self.row, self.column = [""], 0, 0
+
+    def write(self, text: str) -> None:
+        for part in re.findall(r"\x1b\[\d*[A-Za-z]|.|\n", text):
+            if part.endswith("A") and part.startswith("\x1b"):
+                self.row -= int(part[2:-1])
+                assert self.row >= 0
+            elif part == "\x1b[J":
+                self.lines = [*self.lines[: self.row], self.lines[self.row][: self.column]]
+            elif part == "\r":
+                self.column = 0
+            elif part == "\n":
+                self.row, self.column = self.row + 1, 0
+                self.lines += [""] * (self.row + 1 - len(self.lines))
+            elif not part.startswith("\x1b"):
+                line = self.lines[self.row]
+                self.lines[self.row] = line[: self.column] + part + line[self.column + 1 :]
+                self.column += 1
+
+    def flush(self) -> None:
+        pass
+
+
+def test_words_stay_and_the_rest_is_redrawn(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "21")
+    terminal = Terminal()
+    screen = Screen(terminal)  # pyright: ignore[reportArgumentType]
+    for number, text in enumerate(words := TEXT.split()):
+        show(screen, [word(text)], " ".join(words[number + 1 :]))
+        whole = " ".join(terminal.lines[:-2])
+        assert whole.removesuffix("…") in TEXT or number == 0
+        assert terminal.lines[-2].startswith("[#######...] -20")
+        assert terminal.lines[-1].startswith("p policy")
+    show(screen)
+    text = ["and so my fellow", "americans ask not", "what your country", "can do for you"]
+    assert terminal.lines == [*text, "[#######...] -20 dB ", "p policy  +/- thresh"]
+    screen.close()
+    assert terminal.lines == [*text, ""]
+
+
+def test_nothing_is_written_when_nothing_changed():
+    out = io.StringIO()
+    screen = Screen(out)
+    show(screen, [word("a")])
+    before = out.getvalue()
+    show(screen)
+    assert out.getvalue() == before
+    show(screen, pending="b")
+    assert out.getvalue() != before
+
+
+def test_closing_without_a_word_leaves_nothing():
+    terminal = Terminal()
+    screen = Screen(terminal)  # pyright: ignore[reportArgumentType]
+    show(screen, pending="perhaps")
+    screen.close()
+    assert terminal.lines == [""]
+
+
+def test_redraw():
+    assert redraw(0, [], ["x", "y"]) == "\r\x1b[Jx\ny"
+    assert redraw(3, ["full"], ["x", "y", "z"]) == "\x1b[2A\r\x1b[Jfull\nx\ny\nz"
+
+
+@pytest.mark.parametrize(
+    ("line_per", "text"), [("commit", "a b\nc\nd\n"), ("recording", "a b c d\n")]
+)
+def test_a_pipe_gets_the_words(line_per, text):
+    out = io.StringIO()
+    display = display_for(out, line_per=line_per)
+    assert isinstance(display, PlainText)
+    show(display, [word("a", 1), word("b", 1), word("c", 2)], "d")
+    show(display)
+    show(display, [word("d", 2)])
+    display.close()
+    assert out.getvalue() == text
+
+
+def test_a_timeline_has_a_header_and_a_line_for_every_word():
+    out = io.StringIO()
+    display = display_for(out, timeline=True)
+    show(display, [word("a", 1000), word("b c", 2000.4)])
+    display.close()
+    header, *rows = out.getvalue().splitlines()
+    assert header.split() == ["delay_ms", "elapsed_ms", "word"] == Timetable.HEADER.split()
+    assert [row.split(maxsplit=2) for row in rows] == [
+        ["1000", "1005", "a"],
+        ["2000", "2005", "b c"],
+    ]
+    assert {row.index(text) for row, text in zip(rows, ("a", "b c"), strict=True)} == {
+        header.index("word")
+    }
+
+
+def test_a_dumb_terminal_gets_plain_text(monkeypatch):
+    class Tty(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(display_for(Tty()), PlainText)
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(display_for(Tty()), Screen)
+
+
+def test_a_whole_picture():
+    assert lines("ask not what", "your country can") == [
+        f"ask not what {DIM}your country can{PLAIN}",
+        "[######....] -24 dB  0:08  lag 2.1 s  consensus 0.50  window 1 s",
+        f"{DIM}{HELP}{PLAIN}",
+    ]
+    status = lines(spoken_s=599, settings="local-agreement 2  window 1 s")[1]
+    assert status.endswith("lag 2.1 s  voice 9:59  local-agreement 2  window 1 s")
+    assert lines(settings="")[1] == "[######....] -24 dB  0:08  lag 2.1 s"
+
+
+@pytest.mark.parametrize("width", [4, 10, 31, 200])
+@pytest.mark.parametrize("pending", ["", "one", "a long one " * 40, "x" * 99, "你好世界" * 30])
+def test_no_line_reaches_the_edge(width, pending):
+    for line in lines("ask not"[: width - 1], pending, width):
+        assert columns(re.sub(r"\x1b\[\dm", "", line)) < width
+
+
+def test_long_pending_text_is_cut_and_begins_on_a_line_of_its_own_if_it_must():
+    assert lines("so", "word " * 100, 21)[:-2] == [
+        f"so {DIM}word word word{PLAIN}",
+        f"{DIM}word word word word{PLAIN}",
+        f"{DIM}word word word word…{PLAIN}",
+    ]
+    assert lines("ask not what", "incomprehensible", 20)[:2] == [
+        "ask not what",
+        f"{DIM}incomprehensible{PLAIN}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "used", "wrapped"),
+    [
+        ("", 5, 0, []),
+        ("a b", 5, 0, ["a b"]),
+        ("aa bb cc", 5, 0, ["aa bb", "cc"]),
+        ("aa bb cc", 5, 3, ["aa", "bb cc"]),
+        ("aaa bb", 5, 3, ["", "aaa", "bb"]),
+        ("abcdefg h", 3, 0, ["abc", "def", "g h"]),
+        ("你好世界", 5, 0, ["你好", "世界"]),
+        ("你", 1, 0, ["你"]),  # cannot be helped
+    ],
+)
+def test_wrapping(text, width, used, wrapped):
+    assert wrap(text, width, used) == wrapped
+
+
+def test_wrapping_is_the_same_word_by_word():
+    text, rest, full = "the quick brown fox jumps over the lazy dog again", "", []
+    for part in text.split():
+        *more, rest = wrap(f"{rest} {part}", 12)
+        full += more
+    assert [*full, rest] == wrap(text, 12)
+
+
+def test_small_things():
+    assert columns("e\u0301") == 1 and columns("你a") == 3
+    assert clip("你好", 3) == "你" and clip("abc", 3) == "abc" and clip("abc", 0) == ""
+    assert printable("a\x1b[2Jb\nc\u009bd é你") == "a [2Jb c d é你"
+    bars = [meter(db) for db in (0, -30, -60, -100)]
+    assert bars == ["[##########]", "[#####.....]", "[..........]", "[..........]"]
+    assert [clock(s) for s in (0, 9.9, 61, 3723)] == ["0:00", "0:09", "1:01", "1:02:03"]
+
+
+CHILD = """
+import sys, time
+from simuljax.serve.screen import Keys
+try:
+    with Keys() as keys:
+        assert keys.available
+        print("listening", flush=True)
+        pressed = ""
+        while "!" not in pressed:
+            pressed += keys.pressed()
+            time.sleep(.01)
+        print("got", pressed, flush=True)
+        raise RuntimeError
+except RuntimeError:
+    print("left", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.slow
+def test_keys_come_without_enter_and_the_terminal_is_restored():
+    process, terminal = on_terminal("-c", CHILD)
+    modes = termios.tcgetattr(terminal)[3]
+    assert modes & termios.ICANON and modes & termios.ECHO
+    read_until(terminal, "listening")
+    changed = termios.tcgetattr(terminal)[3]
+    assert not changed & termios.ICANON and not changed & termios.ECHO
+    assert changed & termios.ISIG, "Ctrl-C has to stay a signal"
+    os.write(terminal, b"p+w!")
+    assert "got p+w!" in read_until(terminal, "left")
+    assert termios.tcgetattr(terminal)[3] == modes
+    os.write(terminal, b"\n")
+    assert process.wait(60) == 0
+    os.close(terminal)
