@@ -53,7 +53,7 @@ docs: $(ENV)  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
 lock:  ## refresh requirements.lock (needs uv)
-	$(UV) pip compile --universal --upgrade --python-version 3.11 --no-emit-index-url --no-emit-find-links \
+	$(UV) pip compile --universal --generate-hashes --upgrade --python-version 3.11 --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command 'make lock' --extra dev pyproject.toml -o requirements.lock
 
 clean:  ## remove the environment and everything built

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from packaging.requirements import Requirement
@@ -13,16 +14,14 @@ from packaging.utils import canonicalize_name
 import simuljax
 
 ROOT = Path(__file__).parents[1]
+LOCK_TEXT = (ROOT / "requirements.lock").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCK = [
-    Requirement(line)
-    for line in (ROOT / "requirements.lock").read_text().splitlines()
-    if not line.lstrip().startswith("#")
-]
+LOCKED = re.findall(r"^(\S.*?)((?: \\\n    --hash=sha256:\w{64})+)$", LOCK_TEXT, re.MULTILINE)
+LOCK = [Requirement(pin) for pin, _ in LOCKED]
 
 
-def test_the_version_is_told_once():
-    assert simuljax.__version__ == PROJECT["version"]
+def test_the_version_is_declared_once():
+    assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
 
 
 def test_the_changelog_knows_this_version():
@@ -38,6 +37,44 @@ def test_the_lock_covers_what_the_project_asks_for():
         if need.name != "simuljax":
             (version,) = pinned[canonicalize_name(need.name)]
             assert need.specifier.contains(version.version), f"{need} is not {version}: `make lock`"
+
+
+def test_every_line_of_the_lock_has_hashes_and_no_host():
+    lines = [line for line in LOCK_TEXT.splitlines() if not line.lstrip().startswith("#")]
+    assert len(LOCK) == len([line for line in lines if not line.startswith(" ")]) > 50
+    assert "://" not in LOCK_TEXT and "--find-links" not in LOCK_TEXT
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """Build the wheel as pip would; the build backend is in the lock."""
+    out = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (found,) = out.iterdir()
+    return found
+
+
+def test_the_wheel_is_small_and_has_the_packages_with_their_data(wheel):
+    names = ZipFile(wheel).namelist()
+    assert wheel.stat().st_size < 3e6
+    assert {n.split("/")[0] for n in names if ".dist-info/" not in n} == {
+        "simuljax",
+        "data_pipelines",
+    }
+    kept = subprocess.run(
+        ["git", "ls-files", "simuljax", "data_pipelines"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert set(kept.stdout.split()) <= set(names)
+
+
+def test_the_wheel_says_which_version_it_is(wheel):
+    metadata = ZipFile(wheel).read(f"simuljax-{simuljax.__version__}.dist-info/METADATA").decode()
+    assert f"\nVersion: {simuljax.__version__}\n" in metadata and "\nProject-URL: " in metadata
 
 
 def test_tensorflow_is_not_a_dependency():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from simuljax.errors import import_extra
 from simuljax.eval.curves import Point
 from simuljax.eval.logs import Record, RecordError
 
@@ -382,10 +383,7 @@ def _name_tokens(
 
 def new_figure(width: float, height: float) -> "Figure":
     """An empty figure, in inches; no global state of pyplot."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise OSError("pictures need matplotlib: pip install 'simuljax[plots]'") from None
+    Figure = import_extra("matplotlib.figure", "plots").Figure
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from simuljax.errors import import_extra
+
 RATE = 22_050
 
 # Names as in the engine's speak_lib.h.
@@ -47,8 +49,4 @@ def fresh_library() -> Iterator[ctypes.CDLL]:
 
 
 def _loader():
-    try:
-        import espeakng_loader
-    except ImportError as error:
-        raise ImportError("eSpeak NG is not installed: pip install 'simuljax[speech]'") from error
-    return espeakng_loader
+    return import_extra("espeakng_loader", "speech")

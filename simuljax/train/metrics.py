@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from simuljax.errors import import_extra
+
 FILE = "metrics.jsonl"
 
 
@@ -104,12 +106,6 @@ def repair(path: Path, last: float) -> None:
 
 def open_tensorboard(run: Path, resume_from: int | None) -> Any:
     """A writer of event files that TensorBoard shows."""
-    try:
-        from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise ImportError(
-            "Writing for TensorBoard needs tensorboardX: pip install 'simuljax[tensorboard]', or "
-            "leave tensorboard='off'; metrics.jsonl holds the same numbers."
-        ) from error
+    SummaryWriter = import_extra("tensorboardX", "tensorboard").SummaryWriter
     purge = None if resume_from is None else resume_from + 1
     return SummaryWriter(str(run / "tensorboard"), purge_step=purge)

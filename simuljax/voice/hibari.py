@@ -5,6 +5,7 @@ import re
 import numpy as np
 from jaxtyping import Int16
 
+from simuljax.errors import import_extra
 from simuljax.voice.base import check_speed, nothing_said
 from simuljax.voice.splitting import split
 
@@ -35,8 +36,5 @@ class Hibari:
 
 def load_engine(threads: int):
     """The package's own engine, a second to load."""
-    try:
-        import hibari
-    except ImportError as error:
-        raise ImportError("hibari-tts is not installed: pip install 'simuljax[speech]'") from error
+    hibari = import_extra("hibari", "speech")
     return hibari.Hibari(threads=threads)

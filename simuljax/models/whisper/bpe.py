@@ -9,37 +9,19 @@ import base64
 import itertools
 import json
 import re
-import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-# What Unicode calls white space; Python's isspace() has four control characters more.
-_SPACE = frozenset(
-    "\t\n\x0b\x0c\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
-    + "".join(map(chr, range(0x2000, 0x200B)))
+import regex
+
+_PIECE = regex.compile(
+    r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 )
-_CONTRACTION = re.compile(r"'(?:s|t|re|ve|m|ll|d)")
-# Over the kinds of characters: a letter, a number, another sign, a space, other white space.
-_PIECE = re.compile(r" ?L+| ?N+| ?O+|[ W]+(?![^ W])|[ W]+")
 
 
-def pieces(text: str) -> Iterator[str]:
-    """The text in parts that are merged each for itself."""
-    kinds, at = "".join(map(_kind, text)), 0
-    while at < len(text):
-        match = _CONTRACTION.match(text, at) or _PIECE.match(kinds, at)
-        assert match, "every character is of some kind"
-        yield text[at : match.end()]
-        at = match.end()
-
-
-def _kind(character: str) -> str:
-    if character == " ":
-        return " "
-    if character in _SPACE:
-        return "W"
-    category = unicodedata.category(character)[0]
-    return category if category in "LN" else "O"
+def pieces(text: str) -> list[str]:
+    """Split a text into the parts that are merged separately."""
+    return _PIECE.findall(text)
 
 
 def encode(text: str, ranks: Mapping[bytes, int]) -> list[int]:
