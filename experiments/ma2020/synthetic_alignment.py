@@ -205,8 +205,8 @@ def train_step(state: TrainState, latency_weight: float, *, config: Config):
         logits, delays = state.apply_fn(params, batch, batch.targets, Decision.NOISY, rngs=rngs)
         lengths = batch.target_length
         nll, tokens = losses.label_smoothed_cross_entropy(logits, batch.targets, lengths)
-        late, sentences = losses.latency(delays, batch.frame_length, lengths)
-        terms = {"nll": nll.sum() / tokens.sum(), "latency": late.sum() / sentences.sum()}
+        late, _ = losses.latency(delays, batch.frame_length, lengths, clip=True)
+        terms = {"nll": nll.sum() / tokens.sum(), "latency": late.sum() / tokens.sum()}
         loss = terms["nll"] + latency_weight * terms["latency"]
         return loss, {"loss": loss, **terms, **scores(logits, delays, batch)}
 

@@ -1,10 +1,9 @@
-"""A grid of runs that answers one question, declared as data and addressed by content.
+"""Plan a grid: the runs it consists of, each named by a hash of what can change its result.
 
-A file under experiments/ defines `ABLATION`, or several that share their runs by name in
-`ABLATIONS`. Its rows are experiments that may begin with one
-another; every row of the table is trained for every seed. The directory of a run carries a hash of
-all that can change its result, its corpus and the runs it begins with included: a finished run is
-never repeated, one that changed is another run.
+A file under experiments/ defines `ABLATION`, or several that share their runs in `ABLATIONS`. Rows
+are experiments that may start from one another; every row of the table is trained for every seed.
+The hash covers the corpus and the runs it starts from: a finished run is never repeated, and one
+that changed is another run.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ from simuljax.errors import ChoiceError, unknown
 from simuljax.report.collect import Latency
 from simuljax.train.training import Training
 
-# What cannot change a result.
+# Fields that cannot change a result.
 WITHOUT_INFLUENCE = (
     ("run",),
     ("cluster",),
@@ -36,7 +35,7 @@ WITHOUT_INFLUENCE = (
     ("training", "keep_every"),
     ("training", "tensorboard"),
 )
-HASHED = 10  # digits that a directory shows
+HASHED = 10  # digits of the hash in a directory's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,22 +107,22 @@ class Ablation:
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """One run of the grid."""
+    """A run of the grid."""
 
     row: str
-    seed: int | None  # None: the row's own; such runs are only begun with
-    address: str  # the hash of all that can change its result
+    seed: int | None  # None: the row's own, for runs that others start from
+    digest: str  # a hash of everything that can change its result
     experiment: Experiment
-    needs: tuple["Planned", ...]  # runs that it begins with
+    needs: tuple["Planned", ...]  # the runs it starts from
 
     @property
     def name(self) -> str:
-        """Of its directory."""
+        """Return the name of its directory."""
         return self.experiment.run.name
 
 
 def load_ablation(path: Path, name: str | None = None) -> Ablation:
-    """The ablation that a file declares; of several, one by name."""
+    """Load the grid of a file; of several, the one of this name."""
     module = load_module(path)
     several = getattr(module, "ABLATIONS", {})
     if several and name not in several:
@@ -139,7 +138,7 @@ def load_ablation(path: Path, name: str | None = None) -> Ablation:
 
 
 def check_values(ablation: Ablation) -> None:
-    """Refuses a value of another type, or none of those that there are, before anything runs."""
+    """Reject values of the wrong type or outside their choices, before anything runs."""
     for row, experiment in ablation.rows.items():
         document.from_json(Experiment, document.to_json(experiment), f"rows[{row!r}]")
     own = {f"own[{row!r}]": ways for row, ways in ablation.own.items()}
@@ -149,7 +148,7 @@ def check_values(ablation: Ablation) -> None:
 
 
 def plan(ablation: Ablation) -> list[Planned]:
-    """Every run of the grid, each after those that it begins with."""
+    """Return every run of the grid, each after those it starts from."""
     planned: dict[str, Planned] = {}
     for row in ablation.seeded:
         for seed in ablation.seeds:
@@ -158,7 +157,7 @@ def plan(ablation: Ablation) -> list[Planned]:
 
 
 def _plan(ablation: Ablation, row: str, seed: int, planned: dict[str, Planned]) -> Planned:
-    """The run of a row, planned after its donors."""
+    """Plan the run of a row after those it starts from."""
     experiment, own = ablation.rows[row], seed if row in ablation.seeded else None
     if own is not None:
         experiment = replace(experiment, training=_seeded(experiment.training, own, ablation.order))
@@ -172,17 +171,15 @@ def _plan(ablation: Ablation, row: str, seed: int, planned: dict[str, Planned]) 
         if str(run) in by_run
     }
     moved = _moved(experiment, {run: need.experiment.run for run, need in needs.items()})
-    address = _address(experiment, {run: need.address for run, need in needs.items()})
-    name = "-".join([row, *([] if own is None else [f"seed{own}"]), address[:HASHED]])
+    digest = _digest(experiment, {run: need.digest for run, need in needs.items()})
+    name = "-".join([row, *([] if own is None else [f"seed{own}"]), digest[:HASHED]])
     moved = replace(moved, run=ablation.runs / name)
-    each = Planned(
-        row=row, seed=own, address=address, experiment=moved, needs=tuple(needs.values())
-    )
+    each = Planned(row=row, seed=own, digest=digest, experiment=moved, needs=tuple(needs.values()))
     return planned.setdefault(name, each)
 
 
 def evaluations_of(run: Planned, ablation: Ablation) -> list[Evaluation]:
-    """How a run of the grid is evaluated, all runs being where the grid has them."""
+    """Return the evaluations of a run, with the directories of the grid."""
     place = {str(ablation.rows[need.row].run): need.experiment.run for need in run.needs}
     return [
         replace(way, run=run.experiment.run, then=place.get(str(way.then), way.then))
@@ -191,43 +188,43 @@ def evaluations_of(run: Planned, ablation: Ablation) -> list[Evaluation]:
 
 
 def _seeded(training: Training, seed: int, order: int | None) -> Training:
-    """With a seed; where runs may be trained together, with random numbers that do not show it."""
+    """Set the seed; runs that are trained together need threefry's random numbers."""
     random = training.random if order is None else "threefry"
     return replace(training, seed=seed, order=order, random=random)
 
 
 def _moved(experiment: Experiment, runs: Mapping[str, Path]) -> Experiment:
-    """The experiment with donors where the grid has them."""
+    """Replace the runs that an experiment starts from by those of the grid."""
     begin = tuple(replace(b, run=runs.get(str(b.run), b.run)) for b in experiment.begin)
     given = experiment.corpus.vocabularies_of
     corpus = replace(experiment.corpus, vocabularies_of=runs.get(str(given), given))
     return replace(experiment, begin=begin, corpus=corpus)
 
 
-def _address(experiment: Experiment, addresses: Mapping[str, str]) -> str:
-    """A hash of the experiment with its donors and its corpora in place of their paths.
+def _digest(experiment: Experiment, digests: Mapping[str, str]) -> str:
+    """Hash an experiment, with the hashes of runs and corpora in place of their paths.
 
-    Defaults do not count, so that a release that can do more does not forget what was done.
+    Defaults are left out, so that a release with new fields finds the runs of an older one.
     """
-    told: Any = document.chosen(experiment)
+    config: Any = document.chosen(experiment)
     for path in WITHOUT_INFLUENCE:
-        parent = told
+        parent = config
         for name in path[:-1]:
             parent = parent.get(name, {})
         parent.pop(path[-1], None)
-    for begin in told.get("begin", []):
-        begin["run"] = addresses.get(begin["run"], begin["run"])
-    told.setdefault("corpus", {})
-    given = told["corpus"].get("vocabularies_of")
-    told["corpus"]["vocabularies_of"] = addresses.get(str(given), given)
-    told["corpus"]["contents"] = contents(experiment.corpus.directory)
+    for begin in config.get("begin", []):
+        begin["run"] = digests.get(begin["run"], begin["run"])
+    config.setdefault("corpus", {})
+    given = config["corpus"].get("vocabularies_of")
+    config["corpus"]["vocabularies_of"] = digests.get(str(given), given)
+    config["corpus"]["contents"] = contents(experiment.corpus.directory)
     if experiment.corpus.text is not None:
-        told["corpus"]["text"] = contents(experiment.corpus.text)
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        config["corpus"]["text"] = contents(experiment.corpus.text)
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def contents(corpus: Path) -> str:
-    """What a prepared corpus holds: its summary says how it was made, and how much there is."""
+    """Hash the summary of a prepared corpus, which says how it was made and how large it is."""
     path = corpus / SUMMARY
     if not path.exists():
         raise ExperimentError(

@@ -1,125 +1,204 @@
-"""Runs of a grid as jobs of a cluster, through submitit or Ray.
+"""Start the processes of a grid: on this machine, or as jobs of a cluster by submitit or Ray.
 
     simuljax ablate FILE --workers 8 --engine slurm --partition gpu --minutes 240
     simuljax ablate FILE --workers 8 --engine ray --gpus 0.25
 
-The command waits on the machine that submits, with at most `--workers` jobs in the queue or
-running, and ends with the answer; jobs are cancelled when it is told to stop. After one that ran
-out of time, the same command goes on from its last checkpoint. Corpus, runs and this installation
-have to lie on a file system that all nodes see. The engine `local` does the same with processes, by
-submitit; `simuljax/ablate/on_ray.py` is Ray's part.
+The command waits on the machine that submits, with at most `--workers` jobs queued or running, and
+cancels them when it is stopped. After a job that ran out of time, the same command resumes from the
+last checkpoint. Corpus, runs and this installation must be on a file system that all nodes see. The
+engine `local` runs jobs as processes through submitit. Ray uses the cluster of RAY_ADDRESS, or
+starts one on this machine; a Ray job may use part of a GPU.
 """
 
+import importlib
 import math
+import os
 import shutil
+import site
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from simuljax.ablate import on_ray
-from simuljax.ablate import processes as commands
-from simuljax.config.experiment import ExperimentError
+import simuljax
+from simuljax.errors import ChoiceError
 
-FOLDER = "submitted"  # beside the runs: what submitit writes
+FOLDER = "submitted"  # beside the runs: submitit's files
+SAVING_S = 300.0  # for a command to save its state after it was told to stop
 POLL_S = 2.0
+CANCEL_AGAIN_S = 5.0  # Ray may miss the cancellation of a task
+# The variables that a Ray job takes from here; the others are the node's.
+CARRIED = ("SIMULJAX_", "XLA_", "JAX_", "TF_", "HF_")
+NO_PREALLOCATION = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # for processes that share a GPU
 
 
 @dataclass(frozen=True, kw_only=True)
 class Jobs:
-    """Where runs are worked on, and what a job asks for."""
+    """Choose where runs are worked on, and what a job requests."""
 
     engine: Literal["none", "slurm", "local", "ray"] = "none"
     """none: processes of this machine, which share its devices."""
     minutes: int = 240
-    """After which a job is ended."""
+    """Time limit of a job."""
     gpus: float = 1
-    """Ray also lends a part of one."""
+    """GPUs of a job; Ray also accepts a part of one."""
     cpus: int = 8
+    """CPU cores of a job."""
     memory_gb: float | None = None
-    """By default the cluster's."""
+    """Memory of a job; by default the cluster's."""
     partition: str | None = None
-    """Of the cluster; by default its own choice."""
+    """Partition of SLURM; by default the cluster's."""
     account: str | None = None
-    """That is charged."""
+    """Account that SLURM charges."""
     options: tuple[str, ...] = ()
-    """More for sbatch: NAME=VALUE, as in qos=high."""
+    """More options for sbatch: NAME=VALUE, such as qos=high."""
 
     def __post_init__(self) -> None:
         for option in self.options:
             if not all(option.partition("=")):
-                raise ExperimentError(f"--options {option}: write NAME=VALUE, as in qos=high")
+                raise ChoiceError(f"--options {option}: write NAME=VALUE, as in qos=high")
         whole = math.isfinite(self.gpus) and self.gpus >= 0 and self.gpus == int(self.gpus)
         if not whole and not (self.engine == "ray" and 0 < self.gpus < 1):
-            raise ExperimentError(
-                f"--gpus {self.gpus:g}: a job has whole ones, or a part of one with --engine ray"
+            raise ChoiceError(
+                f"--gpus {self.gpus:g}: must be a whole number; --engine ray also takes 0 to 1"
             )
         if self.engine == "ray" and (self.partition or self.account or self.options):
-            raise ExperimentError("--partition, --account and --options are SLURM's, not Ray's")
+            raise ChoiceError("--partition, --account and --options need --engine slurm")
 
 
 class Process(Protocol):
-    """What is asked of a process, wherever it runs."""
+    """A process or job, with the methods of `subprocess.Popen` that a grid needs."""
 
     returncode: int | None
 
     def poll(self) -> int | None:
-        """Its exit status, once it has ended."""
+        """Return the exit status once the process has ended."""
         ...
 
     def terminate(self) -> None:
-        """Tells it to stop."""
+        """Tell the process to stop."""
         ...
 
     def wait(self) -> int:
-        """Until it has ended."""
+        """Wait until the process has ended."""
         ...
 
 
-class Submitted:
-    """A job as a process."""
+def check(jobs: Jobs) -> None:
+    """Reject an engine that is not installed, before anything starts."""
+    if jobs.engine == "ray":
+        _ray()
+    elif jobs.engine != "none":
+        _submitit()
+    if jobs.engine == "slurm" and shutil.which("sbatch") is None:
+        raise ChoiceError(
+            "--engine slurm: sbatch was not found; run this where jobs can be submitted, "
+            "or leave --engine out to work on this machine"
+        )
+
+
+def simuljax_command(*args: str) -> list[str]:
+    """Return a command line that runs simuljax in a process of its own.
+
+    -P keeps the working directory off the import path: a folder named `experiments` or `simuljax`
+    there would hide the packages of that name.
+    """
+    return [sys.executable, "-P", "-m", "simuljax.cli.main", *args]
+
+
+def environment() -> dict[str, str]:
+    """Return the variables with which a child process imports the same simuljax."""
+    root = str(Path(simuljax.__file__).parents[1])
+    known = os.environ.get("PYTHONPATH", "")
+    if root in site.getsitepackages() or root in known.split(os.pathsep):
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [root, known]))}
+
+
+def start(jobs: Jobs, command: Sequence[str], output: Path, name: str, *, shared: bool) -> Process:
+    """Start a command whose output is appended to a file; `shared` GPUs are not preallocated."""
+    if jobs.engine == "ray":
+        return _start_ray(jobs, command, output, name)
+    if jobs.engine != "none":
+        return _start_submitit(jobs, command, output, name)
+    given = (NO_PREALLOCATION if shared else {}) | os.environ | environment()
+    with output.open("a") as file:
+        return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=given)
+
+
+def run_command(
+    command: Sequence[str],
+    output: Path,
+    *,
+    folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    limit_s: float | None = None,
+) -> int:
+    """Run a command inside a job and return its exit status.
+
+    A job that is told to stop tells the command, and waits while it saves its state.
+    """
+    with output.open("a") as file:
+        process = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=os.environ | dict(variables or {}),
+        )
+        try:
+            return process.wait(limit_s)
+        except BaseException as error:
+            _stop(process)
+            if limit_s is not None and isinstance(error, subprocess.TimeoutExpired):
+                file.write(f"ended after {limit_s / 60:g} minutes (--minutes)\n")
+                return 1
+            raise
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Tell a process to stop and wait while it saves, through further interrupts."""
+    process.terminate()
+    deadline = time.monotonic() + SAVING_S
+    while process.poll() is None:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except KeyboardInterrupt:
+            continue
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+class SubmititJob:
+    """A job of submitit as a process."""
 
     def __init__(self, job: Any):
         self.job, self.returncode = job, None
 
     def poll(self) -> int | None:
-        """Its exit status, once it has ended; 1 if it was cancelled, or its node is gone."""
+        """Return the exit status once it has ended; 1 if it was cancelled or its node is gone."""
         if self.returncode is None and self.job.done():
             self.returncode = 1 if self.job.exception() else self.job.result()
         return self.returncode
 
     def terminate(self) -> None:
-        """Waiting or running."""
+        """Cancel the job, queued or running."""
         self.job.cancel(check=False)
 
     def wait(self) -> int:
-        """A cancelled job saves its state first."""
+        """Wait for the end; a cancelled job saves its state first."""
         while (code := self.poll()) is None:
             time.sleep(POLL_S)
         return code
 
 
-def check(jobs: Jobs) -> None:
-    """Refuses an engine that is not there, before anything is begun."""
-    if jobs.engine == "ray":
-        on_ray.ray()
-    elif jobs.engine != "none":
-        _submitit()
-    if jobs.engine == "slurm" and shutil.which("sbatch") is None:
-        raise ExperimentError(
-            "--engine slurm: there is no sbatch here; run this where jobs can be submitted, "
-            "or leave --engine out to work on this machine"
-        )
-
-
-def submit(jobs: Jobs, command: Sequence[str], output: Path, folder: Path, name: str) -> Process:
-    """A command as a job whose output is added to a file."""
-    if jobs.engine == "ray":
-        asked = {"cpus": jobs.cpus, "gpus": jobs.gpus, "memory_gb": jobs.memory_gb}
-        return on_ray.submit(command, output, name, minutes=jobs.minutes, **asked)
-    executor = _submitit().AutoExecutor(folder=folder / FOLDER, cluster=jobs.engine)
-    asked: dict[str, Any] = {
+def _start_submitit(jobs: Jobs, command: Sequence[str], output: Path, name: str) -> SubmititJob:
+    folder = output.parents[1] / FOLDER
+    executor = _submitit().AutoExecutor(folder=folder, cluster=jobs.engine)
+    given: dict[str, Any] = {
         "name": name,
         "timeout_min": jobs.minutes,
         "cpus_per_task": jobs.cpus,
@@ -129,14 +208,81 @@ def submit(jobs: Jobs, command: Sequence[str], output: Path, folder: Path, name:
         "slurm_account": jobs.account,
     }
     more = dict(option.split("=", 1) for option in jobs.options)
-    asked |= {"slurm_additional_parameters": more} if more else {}
-    executor.update_parameters(**{key: value for key, value in asked.items() if value is not None})
-    return Submitted(executor.submit(commands.run, [*command], output.absolute()))
+    given |= {"slurm_additional_parameters": more} if more else {}
+    executor.update_parameters(**{key: value for key, value in given.items() if value is not None})
+    job = executor.submit(run_command, [*command], output.absolute(), variables=environment())
+    return SubmititJob(job)
+
+
+class RayTask:
+    """A task of Ray as a process."""
+
+    def __init__(self, reference: Any, name: str):
+        self.reference, self.name = reference, name
+        self.returncode: int | None = None
+        self.cancelled = False
+
+    def poll(self) -> int | None:
+        """Return the exit status once it has ended."""
+        return self._ended(timeout=0.0)
+
+    def terminate(self) -> None:
+        """Cancel the task, queued or running."""
+        self.cancelled = True
+        _ray().cancel(self.reference)
+
+    def wait(self) -> int:
+        """Wait for the end; a cancelled task saves its state first."""
+        while (code := self._ended(timeout=CANCEL_AGAIN_S if self.cancelled else None)) is None:
+            _ray().cancel(self.reference)
+        return code
+
+    def _ended(self, timeout: float | None) -> int | None:
+        ray = _ray()
+        if self.returncode is None and ray.wait([self.reference], timeout=timeout)[0]:
+            try:
+                self.returncode = ray.get(self.reference)
+            except Exception as error:  # cancelled, or its node is gone
+                print(f"{self.name}: {error}", file=sys.stderr, flush=True)
+                self.returncode = 1
+        return self.returncode
+
+
+def _start_ray(jobs: Jobs, command: Sequence[str], output: Path, name: str) -> RayTask:
+    _connect_ray(jobs.cpus, jobs.gpus)
+    memory = {} if jobs.memory_gb is None else {"memory": int(jobs.memory_gb * 2**30)}
+    task = _ray().remote(run_command)
+    task = task.options(name=name, max_retries=0, num_cpus=jobs.cpus, num_gpus=jobs.gpus, **memory)
+    variables = {key: value for key, value in os.environ.items() if key.startswith(CARRIED)}
+    variables = (NO_PREALLOCATION if 0 < jobs.gpus < 1 else {}) | variables | environment()
+    given = {"folder": Path.cwd(), "variables": variables, "limit_s": 60.0 * jobs.minutes}
+    return RayTask(task.remote([*command], output.absolute(), **given), name)
+
+
+def _connect_ray(cpus: float, gpus: float) -> None:
+    """Connect once; warn if a job requests more than the cluster has."""
+    ray = _ray()
+    if ray.is_initialized():
+        return
+    ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    found = [ray.cluster_resources().get(kind, 0.0) for kind in ("CPU", "GPU")]
+    if found[0] < cpus or found[1] < gpus:
+        print(
+            f"Ray has {found[0]:g} CPUs and {found[1]:g} GPUs; a job requests {cpus:g} and "
+            f"{gpus:g} and waits until they are there (--cpus, --gpus)",
+            file=sys.stderr,
+        )
+
+
+def _ray() -> Any:
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise ChoiceError("--engine ray needs `pip install 'simuljax[ray]'`") from None
 
 
 def _submitit() -> Any:
     try:
-        import submitit
+        return importlib.import_module("submitit")
     except ImportError:
-        raise ExperimentError("--engine needs `pip install 'simuljax[cluster]'`") from None
-    return submitit
+        raise ChoiceError("--engine needs `pip install 'simuljax[cluster]'`") from None

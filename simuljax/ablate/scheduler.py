@@ -1,4 +1,4 @@
-"""Where the runs of a grid stand, by what is in their directories, and which come next."""
+"""Decide what the workers of a grid do next, from the files in the directories of its runs."""
 
 import json
 from collections import Counter
@@ -9,44 +9,39 @@ from typing import Literal
 import numpy as np
 
 from simuljax.ablate.grid import Ablation, Planned
-from simuljax.ablate.worker import FAILED, Stage, is_locked, lacking, of_stage
+from simuljax.ablate.worker import FAILED, Stage, is_locked, is_trained, lacking, of_stage
 from simuljax.runs.train import can_be_together
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.member import ENDED
 from simuljax.train.metrics import FILE as METRICS
 
-State = Literal["done", "running", "failed", "trained", "unclocked", "waiting", "blocked"]
+# trained: to be evaluated; untimed: to be evaluated in real time; blocked: a run it needs failed
+State = Literal["done", "running", "failed", "trained", "untimed", "waiting", "blocked"]
 
 
 def state_of(run: Planned, ablation: Ablation) -> State:
-    """Where a run stands; what was trained alone waits for its evaluation, and for the clock."""
-    directory, trained, left = run.experiment.run, is_trained(run), lacking(run, ablation)
-    if trained and not left:
+    """Return the state of a run."""
+    directory, trained, pending = run.experiment.run, is_trained(run), lacking(run, ablation)
+    if trained and not pending:
         return "done"
-    if is_locked(directory) or any(is_locked(way.folder) for way in left):
+    if is_locked(directory) or any(is_locked(each.folder) for each in pending):
         return "running"
     if (directory / FAILED).exists():
         return "failed"
     if trained:
-        return "trained" if of_stage(left, "evaluate") else "unclocked"
+        return "trained" if of_stage(pending, "evaluate") else "untimed"
     states = [state_of(need, ablation) for need in run.needs if not is_trained(need)]
     return "blocked" if {"failed", "blocked"} & set(states) else "waiting"
 
 
 def to_evaluate(run: Planned, ablation: Ablation) -> int:
-    """In how many ways a run is still to be evaluated without a clock; one that failed, in none."""
+    """Count the evaluations of a run that are left, without those in real time; 0 if it failed."""
     failed = (run.experiment.run / FAILED).exists()
     return 0 if failed else len(of_stage(lacking(run, ablation), "evaluate"))
 
 
-def is_trained(run: Planned) -> bool:
-    """Whether others can begin with it."""
-    return (run.experiment.run / ENDED).exists()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What one process is to do."""
+    """The work of one process."""
 
     runs: Sequence[Planned]
     stage: Stage
@@ -56,18 +51,17 @@ def next_tasks(
     runs: Sequence[Planned],
     states: Mapping[str, str],
     working: Sequence[Task],
-    left: Mapping[str, int],
+    evaluations: Mapping[str, int],
     *,
     workers: int,
     together: int,
 ) -> list[Task]:
-    """What free workers do now; `left` is what `to_evaluate` says of each run.
+    """Return the tasks of free workers; `evaluations` is `to_evaluate` of each run.
 
-    Evaluations first, so that rows are finished; but of several workers one is left to training.
-    Runs that are trained together end one after the other, and what begins with them waits for the
-    last of them, or it would be begun in pieces.
-    Whoever would be idle helps with a run that is evaluated in more ways than it has processes.
-    The clock runs when nothing else does.
+    Evaluations come first, so that variants are finished, but one of several workers is left for
+    training. Runs that are trained together end one after the other; what starts from them waits
+    for the last, so that it is trained together too. An idle worker helps with a run that has
+    more evaluations left than processes. Evaluations in real time run when nothing else does.
     """
     busy = {run.name for task in working for run in task.runs}
     idle = [run for run in runs if run.name not in busy]
@@ -79,21 +73,21 @@ def next_tasks(
         if states[run.name] == "waiting"
         and all(is_trained(need) and need.name not in training for need in run.needs)
     ]
-    ready.sort(key=generation, reverse=True)  # whole rows first, not all beginnings
+    ready.sort(key=generation, reverse=True)  # finish variants before starting others
     free, reserved = workers - len(working), int(bool(ready) and workers > 1)
     evaluating = sum(task.stage == "evaluate" for task in working)
     room = min(free, workers - reserved - evaluating)
     tasks = [Task(runs=some, stage="evaluate") for some in evenly(trained, room)]
     begun = groups(ready, together)[: max(0, free - len(tasks))]
-    stage = "train" if workers > 1 else "both"  # nobody else could go on meanwhile
+    stage = "train" if workers > 1 else "both"  # no other worker could evaluate meanwhile
     tasks += [Task(runs=group, stage=stage) for group in begun]
     evaluated = [task for task in [*working, *tasks] if task.stage == "evaluate"]
-    tasks += [Task(runs=[run], stage="evaluate") for run in helped(evaluated, left)][
+    tasks += [Task(runs=[run], stage="evaluate") for run in helped(evaluated, evaluations)][
         : free - len(tasks)
     ]
     if not working and not tasks and "running" not in states.values():
-        unclocked = [run for run in runs if states[run.name] == "unclocked"]
-        tasks += [Task(runs=unclocked, stage="clock")] if unclocked else []
+        untimed = [run for run in runs if states[run.name] == "untimed"]
+        tasks += [Task(runs=untimed, stage="clock")] if untimed else []
     return tasks
 
 
@@ -104,10 +98,10 @@ def to_compile(
     compiled: Collection[str],
     together: int,
 ) -> list[Task]:
-    """What can be compiled while runs that others begin with are trained: whoever waits for them.
+    """Return what can be compiled while the runs that others start from are being trained.
 
-    Those that wait for the same trainings, of which there are notes already, will be ready at once,
-    and are the groups that will be trained.
+    Runs that wait for the same trainings will be ready at once, in the groups that will be
+    trained. The trainings must have started: compiling needs their vocabularies.
     """
     trained_by = {run.name: i for i, task in enumerate(working) for run in task.runs}
     waiting: dict[tuple[int, ...], list[Planned]] = {}
@@ -125,15 +119,15 @@ def to_compile(
 
 
 def is_begun(run: Planned) -> bool:
-    """Whether it has made an update."""
+    """Return True if the run has made an update."""
     return (run.experiment.run / METRICS).exists()
 
 
-def helped(evaluating: Sequence[Task], left: Mapping[str, int]) -> list[Planned]:
-    """Runs that more processes could evaluate, once for each; first those with most to do."""
-    there = Counter(run.name for task in evaluating for run in task.runs)
+def helped(evaluating: Sequence[Task], evaluations: Mapping[str, int]) -> list[Planned]:
+    """Return the runs that more processes could evaluate, once for each, most work first."""
+    processes = Counter(run.name for task in evaluating for run in task.runs)
     runs = {run.name: run for task in evaluating for run in task.runs}
-    more = {name: left[name] - count for name, count in there.items()}
+    more = {name: evaluations[name] - count for name, count in processes.items()}
     return [
         runs[name]
         for turn in range(max(more.values(), default=0))
@@ -143,7 +137,7 @@ def helped(evaluating: Sequence[Task], left: Mapping[str, int]) -> list[Planned]
 
 
 def evenly(runs: Sequence[Planned], parts: int) -> Iterator[list[Planned]]:
-    """The runs in so many parts at most; neighbours, which may share a program, stay together."""
+    """Divide runs into at most so many parts of neighbours, which may share a program."""
     if parts < 1:
         return
     for part in np.array_split(np.arange(len(runs)), parts):
@@ -152,12 +146,12 @@ def evenly(runs: Sequence[Planned], parts: int) -> Iterator[list[Planned]]:
 
 
 def generation(run: Planned) -> int:
-    """How many runs, one after the other, come before it."""
+    """Count the trainings, one after the other, that come before the run."""
     return max((1 + generation(need) for need in run.needs), default=0)
 
 
 def groups(runs: Sequence[Planned], size: int) -> list[list[Planned]]:
-    """The runs, those together that can be, so many at most."""
+    """Group the runs that can be trained together, at most so many to a group."""
     found: list[list[Planned]] = []
     for run in runs:
         fits = [group for group in found if len(group) < size and can_join(run, group[0])]
@@ -169,18 +163,18 @@ def groups(runs: Sequence[Planned], size: int) -> list[list[Planned]]:
 
 
 def can_join(run: Planned, other: Planned) -> bool:
-    """Whether the two can be trained together from where they stand."""
+    """Return True if the two can be trained together from their last checkpoints."""
     steps = [Checkpoints(each.experiment.run / CHECKPOINTS).steps()[-1:] for each in (run, other)]
     return can_be_together(run.experiment, other.experiment) and steps[0] == steps[1]
 
 
 def progress(run: Planned) -> str:
-    """How far a run that is worked on is."""
+    """Describe how far a running run is, such as "dar/0 1200/5000" or "dar/0 evaluating"."""
     name = f"{run.row}{'' if run.seed is None else f'/{run.seed}'}"
     if is_trained(run):
-        return f"{name} evaluated"
+        return f"{name} evaluating"
     path, training = run.experiment.run / METRICS, run.experiment.training
     lines = path.read_bytes()[-4_000:].split(b"\n")[1:-1] if path.exists() else []
     last = max((json.loads(line) for line in lines), key=lambda e: e.get("step", 0), default={})
-    total = "" if training.epochs else f"/{training.updates}"  # or only the corpus knows
+    total = "" if training.epochs else f"/{training.updates}"
     return f"{name} {last.get('step', 0)}{total}"

@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simuljax.ablate.energy import GRAMS_PER_KWH, SPENT
 from simuljax.ablate.grid import Ablation, Planned, evaluations_of
-from simuljax.ablate.scheduler import is_trained, state_of
-from simuljax.ablate.worker import lacking
+from simuljax.ablate.scheduler import state_of
+from simuljax.ablate.worker import GRAMS_PER_KWH, SPENT, is_trained, lacking
 from simuljax.config import document
 from simuljax.config.experiment import ExperimentError
 from simuljax.eval.curves import frontier

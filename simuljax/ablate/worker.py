@@ -1,8 +1,9 @@
-"""What one process of a grid does: trains runs, alone in their directories, and evaluates them.
+"""Work on runs of a grid in one process: train them, alone in their directories, and evaluate them.
 
-Several may evaluate a run, each in ways that no other has begun with.
+Several processes may evaluate a run; each takes evaluations that no other has started.
 """
 
+import contextlib
 import fcntl
 import math
 import sys
@@ -10,11 +11,13 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import jax
+
 from data_pipelines import contents
-from simuljax.ablate.energy import SPENT, measured
 from simuljax.ablate.grid import Ablation, Planned, evaluations_of
 from simuljax.config import document
 from simuljax.config.evaluation import Evaluation
@@ -24,59 +27,66 @@ from simuljax.runs.heads import diagnose
 from simuljax.runs.train import compile_together, train, train_together
 from simuljax.train.member import ENDED
 
-LOCK, FAILED = "lock", "failed.txt"
-Stage = Literal["both", "compile", "train", "evaluate", "clock"]  # evaluate: what needs no clock
+LOCK, FAILED, SPENT = "lock", "failed.txt", "spent.json"  # in a run's directory
+GRAMS_PER_KWH = 400.0  # CO2 equivalent, about the world's mean; grids vary from 20 to 900
+Stage = Literal["both", "compile", "train", "evaluate", "clock"]  # evaluate: without a clock
 
 
 def work(runs: Sequence[Planned], ablation: Ablation, stage: Stage = "both") -> None:
-    """Trains the runs, or goes on training them, and evaluates those of the table."""
+    """Train the runs, or resume their training, and evaluate them."""
     if stage in ("both", "compile", "train"):
         with ExitStack() as locks:
-            runs = held(runs, locks)
-            left = [run for run in runs if not (run.experiment.run / ENDED).exists()]
+            runs = _lock_free(runs, locks)
+            untrained = [run for run in runs if not is_trained(run)]
             if stage != "compile":
-                train_all(left)
-            elif left:
-                compile_together([run.experiment for run in left])
-        if stage == "both":  # one that was told to stop has not ended, and has nothing to show yet
-            runs = [run for run in runs if (run.experiment.run / ENDED).exists()]
+                train_all(untrained)
+            elif untrained:
+                compile_together([run.experiment for run in untrained])
+        if stage == "both":  # a run that was told to stop has not ended
+            runs = [run for run in runs if is_trained(run)]
     if stage in ("both", "evaluate", "clock"):
-        failed = [run for run in runs if not try_to_evaluate(run, ablation, stage)]
+        failed = [run for run in runs if not _try_to_evaluate(run, ablation, stage)]
         if failed:
-            raise ExperimentError(f"could not be evaluated: {', '.join(r.name for r in failed)}")
+            names = ", ".join(run.name for run in failed)
+            raise ExperimentError(f"could not be evaluated: {names}")
 
 
-def held(runs: Sequence[Planned], locks: ExitStack) -> list[Planned]:
-    """Those that nobody else works on, for as long as the locks are held."""
+def is_trained(run: Planned) -> bool:
+    """Return True if the training has ended, so that others can start from the run."""
+    return (run.experiment.run / ENDED).exists()
+
+
+def _lock_free(runs: Sequence[Planned], locks: ExitStack) -> list[Planned]:
+    """Lock the runs that no other process works on, and return them."""
     mine, others = [], []
     for run in runs:
         run.experiment.run.mkdir(parents=True, exist_ok=True)
-        (mine if locks.enter_context(if_free(run.experiment.run)) else others).append(run)
+        (mine if locks.enter_context(try_lock(run.experiment.run)) else others).append(run)
     if others:
-        what = ", ".join(str(run.experiment.run) for run in others)
-        said = f"{what}: being worked on by another process"
+        names = ", ".join(str(run.experiment.run) for run in others)
+        message = f"another process works on {names}"
         if not mine:
-            raise ExperimentError(said)
-        print(f"{said}, and left to it", flush=True)
+            raise ExperimentError(message)
+        print(f"{message}: left to it", flush=True)
     return mine
 
 
-def try_to_evaluate(run: Planned, ablation: Ablation, stage: Stage) -> bool:
-    """Whether that went well; if not, why is said in the run's directory, and the others go on."""
-    clock = alone(ablation.runs, patience_s=math.inf) if stage == "clock" else nullcontext()
+def _try_to_evaluate(run: Planned, ablation: Ablation, stage: Stage) -> bool:
+    """Evaluate a run; on an error, write it to the run's directory and return False."""
+    clock = locked(ablation.runs, patience_s=math.inf) if stage == "clock" else nullcontext()
     try:
         with clock:  # one at a time
             evaluate_all(run, ablation, stage)
     except Exception:
-        why = traceback.format_exc()
-        print(why, file=sys.stderr, flush=True)
-        (run.experiment.run / FAILED).write_text(why)
+        error = traceback.format_exc()
+        print(error, file=sys.stderr, flush=True)
+        (run.experiment.run / FAILED).write_text(error)
         return False
     return True
 
 
 def train_all(runs: Sequence[Planned]) -> None:
-    """One run, or several together; what that took is divided among them."""
+    """Train one run, or several together; time and energy are divided among them."""
     if not runs:
         return
     with measured() as spent:
@@ -86,62 +96,63 @@ def train_all(runs: Sequence[Planned]) -> None:
             train_together([run.experiment for run in runs])
     joules = None if spent.joules is None else spent.joules / len(runs)
     for run in runs:
-        add_spent(run.experiment.run, "training", spent.seconds / len(runs), joules)
+        _add_spent(run.experiment.run, "training", spent.seconds / len(runs), joules)
 
 
 def evaluate_all(run: Planned, ablation: Ablation, stage: Stage = "both") -> None:
-    """In every way that the ablation asks for and nobody has begun with."""
-    asked = evaluations_of(run, ablation)
-    ways = lacking(run, ablation) if stage == "both" else of_stage(lacking(run, ablation), stage)
-    if not ways:
+    """Run every evaluation of the stage that has no result and that no process has started."""
+    pending = lacking(run, ablation)
+    pending = pending if stage == "both" else of_stage(pending, stage)
+    if not pending:
         return
+    first = evaluations_of(run, ablation)[0]
     with measured() as spent:
-        for way in ways:
-            way.folder.mkdir(parents=True, exist_ok=True)
-            with if_free(way.folder) as mine:
-                if not mine or is_evaluated(way):  # by another process, meanwhile
+        for evaluation in pending:
+            evaluation.folder.mkdir(parents=True, exist_ok=True)
+            with try_lock(evaluation.folder) as mine:
+                if not mine or is_evaluated(evaluation):  # by another process, meanwhile
                     continue
-                if way == asked[0] and decides_by_itself(run, way):
-                    diagnose(way)
-                evaluate(way)
-    with alone(run.experiment.run, patience_s=30.0):
-        add_spent(run.experiment.run, "evaluation", spent.seconds, spent.joules)
+                if evaluation == first and _has_heads(run, evaluation):
+                    diagnose(evaluation)
+                evaluate(evaluation)
+    with locked(run.experiment.run, patience_s=30.0):
+        _add_spent(run.experiment.run, "evaluation", spent.seconds, spent.joules)
 
 
-def decides_by_itself(run: Planned, way: Evaluation) -> bool:
-    """Whether there are heads to look at, as they hear speech."""
-    return run.experiment.model.monotonic.policy != "offline" and way.branch == "speech"
+def _has_heads(run: Planned, evaluation: Evaluation) -> bool:
+    """Return True if the model has monotonic heads, and they read speech."""
+    return run.experiment.model.monotonic.policy != "offline" and evaluation.branch == "speech"
 
 
 def lacking(run: Planned, ablation: Ablation) -> list[Evaluation]:
-    """The evaluations of a run that have no result yet."""
-    return [way for way in evaluations_of(run, ablation) if not is_evaluated(way)]
+    """Return the evaluations of a run that have no result."""
+    return [each for each in evaluations_of(run, ablation) if not is_evaluated(each)]
+
+
+def is_evaluated(evaluation: Evaluation) -> bool:
+    """Return True if there is a result."""
+    return (evaluation.folder / SCORES).exists()
+
+
+def of_stage(evaluations: Sequence[Evaluation], stage: Stage) -> list[Evaluation]:
+    """Return those in real time for the stage `clock`, the others for any other stage."""
+    return [each for each in evaluations if (each.mode == "live") == (stage == "clock")]
 
 
 def check_all_data(runs: Sequence[Planned], ablation: Ablation) -> None:
-    """Refuses a grid whose runs were trained or evaluated on what its corpora no longer hold."""
+    """Reject a grid whose corpora have changed since its runs were trained or evaluated."""
     for run in runs:
         corpus = run.experiment.corpus
         contents.check(run.experiment.run, corpus.tables())
-        for way in evaluations_of(run, ablation):
-            check_data(way, corpus.directory)
-
-
-def is_evaluated(way: Evaluation) -> bool:
-    """Whether there is a result."""
-    return (way.folder / SCORES).exists()
-
-
-def of_stage(ways: Sequence[Evaluation], stage: Stage) -> list[Evaluation]:
-    """Those that are played while the clock runs, or the others."""
-    return [way for way in ways if (way.mode == "live") == (stage == "clock")]
+        for evaluation in evaluations_of(run, ablation):
+            check_data(evaluation, corpus.directory)
 
 
 @contextmanager
-def alone(directory: Path, patience_s: float = 2.0) -> Iterator[None]:
-    """Refuses a directory that another process works in; a process that dies gives it back.
+def locked(directory: Path, patience_s: float = 2.0) -> Iterator[None]:
+    """Hold the lock of a directory; the lock of a process that dies is released.
 
-    Who only asks whether it is locked holds the lock for a moment: hence the patience.
+    `is_locked` holds it for a moment, so others wait a little before they give up.
     """
     deadline = time.monotonic() + patience_s
     with (directory / LOCK).open("w") as file:
@@ -151,18 +162,17 @@ def alone(directory: Path, patience_s: float = 2.0) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    what = f"{directory} is being worked on by another process"
-                    raise ExperimentError(what) from None
+                    raise ExperimentError(f"another process works on {directory}") from None
                 time.sleep(0.01)
         yield
 
 
 @contextmanager
-def if_free(directory: Path) -> Iterator[bool]:
-    """Holds a directory that nobody works in, and says whether it does."""
-    with ExitStack() as held:
+def try_lock(directory: Path) -> Iterator[bool]:
+    """Hold the lock of a directory if it is free; yield True if it was."""
+    with ExitStack() as lock:
         try:
-            held.enter_context(alone(directory, patience_s=0.2))
+            lock.enter_context(locked(directory, patience_s=0.2))
         except ExperimentError:
             yield False
         else:
@@ -170,18 +180,57 @@ def if_free(directory: Path) -> Iterator[bool]:
 
 
 def is_locked(directory: Path) -> bool:
-    """Whether somebody works in it."""
+    """Return True if a process works on the directory."""
     if not (directory / LOCK).exists():
         return False
     try:
-        with alone(directory, patience_s=0.0):
+        with locked(directory, patience_s=0.0):
             return False
     except ExperimentError:
         return True
 
 
-def add_spent(directory: Path, what: str, seconds: float, joules: float | None) -> None:
-    """Adds up over interruptions that were announced; what was killed is not counted."""
+@dataclass(kw_only=True)
+class Spent:
+    """Time and energy; joules are None if nothing measures them."""
+
+    seconds: float = 0.0
+    joules: float | None = None
+
+
+@contextmanager
+def measured() -> Iterator[Spent]:
+    """Measure what is spent while the context is open; filled in when it closes."""
+    spent, before, start = Spent(), _joules(), time.perf_counter()
+    try:
+        yield spent
+    finally:
+        spent.seconds = time.perf_counter() - start
+        after = _joules()
+        if before is not None and after is not None:
+            spent.joules = after - before
+
+
+def _joules() -> float | None:
+    """Return the energy counters of this host's GPUs; None if there is no way to read them.
+
+    NVIDIA's counter (Volta and later) covers the whole board and everything that runs on it.
+    """
+    if jax.default_backend() != "gpu":
+        return None
+    try:
+        import pynvml  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return None
+    with contextlib.suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(d.id) for d in jax.local_devices()]
+        return sum(pynvml.nvmlDeviceGetTotalEnergyConsumption(h) for h in handles) / 1e3
+    return None
+
+
+def _add_spent(directory: Path, what: str, seconds: float, joules: float | None) -> None:
+    """Add to spent.json, over interruptions; a process that was killed is not counted."""
     path = directory / SPENT
     spent = document.read(path) if path.exists() else {}
     old = spent.get(what, {"seconds": 0.0, "joules": None})

@@ -16,8 +16,8 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.eval import read_records, score, write_records
 from simuljax.report.ablation import Row, Setting
 from simuljax.train.member import ENDED
+from tests.helpers.experiments import experiment
 from tests.report.test_ablation import evaluated
-from tests.runs.small_run import experiment
 
 GOOD = {"plain": 0.5, "better": 0.8, "same": 0.5}
 

@@ -9,17 +9,17 @@ import pytest
 
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
-from simuljax.runs.train import train
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import ExperimentError
 from simuljax.eval import read_records
-from simuljax.runs.evaluate import evaluate
 from simuljax.losses import JointObjective
 from simuljax.models import config
 from simuljax.nn.monotonic import Monotonic
+from simuljax.runs.evaluate import evaluate
+from simuljax.runs.train import train
 from simuljax.serve import translator as live
 from simuljax.train.objective import Objective
-from tests.runs.small_run import experiment
+from tests.helpers.experiments import experiment
 
 pytestmark = pytest.mark.slow  # compiles much
 

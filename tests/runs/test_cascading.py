@@ -13,11 +13,11 @@ from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.experiment import ExperimentError
 from simuljax.decode.options import LengthLimit
 from simuljax.eval import Record, read_records
+from simuljax.models.presets import offline, tiny
+from simuljax.nn.monotonic import Monotonic
 from simuljax.runs.cascade import Heard, of_text
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.translate import word_delays
-from simuljax.models.presets import offline, tiny
-from simuljax.nn.monotonic import Monotonic
 from simuljax.serve import cascade
 from simuljax.serve.run import RunError, open_run
 from simuljax.text import EOS

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from simuljax.config import document
+from simuljax.losses import Branch
 from simuljax.runs.heads import (
     FILE,
     Diagnosis,
@@ -14,7 +15,6 @@ from simuljax.runs.heads import (
     mass_lost,
     summarise,
 )
-from simuljax.losses import Branch
 
 
 def seen(speech: np.ndarray, text: np.ndarray | None) -> Seen:

@@ -12,10 +12,10 @@ from experiments.zaidi2022 import demo_grid as ablation_demo
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import SWEPT, Evaluation
 from simuljax.config.experiment import ExperimentError
-from simuljax.runs.check import check, check_effects
-from simuljax.runs.evaluate import all_asked, evaluate
 from simuljax.models import config
 from simuljax.nn.monotonic import Monotonic
+from simuljax.runs.check import check, check_effects
+from simuljax.runs.evaluate import all_asked, evaluate
 from tests.written_runs import write_run
 
 ROOT = Path(__file__).parents[2]

@@ -16,10 +16,10 @@ from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import Ablation
 from simuljax.config.experiment import Experiment
 from simuljax.eval import Record, read_records
-from simuljax.runs.evaluate import evaluate
 from simuljax.models import config
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
+from simuljax.runs.evaluate import evaluate
 from tests.data_pipelines.hums import build, write_hums
 from tests.written_runs import PIECES, write_files
 

@@ -9,19 +9,19 @@ import pytest
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
 from simuljax.cli import main as cli
-from simuljax.runs.train import train
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import ExperimentError
 from simuljax.eval import read_records
-from simuljax.runs.evaluate import all_asked, evaluate
 from simuljax.models import config
 from simuljax.models.translator import Translator
 from simuljax.nn.monotonic import Monotonic
+from simuljax.runs.evaluate import all_asked, evaluate
+from simuljax.runs.train import train
 from simuljax.serve.run import open_run
 from simuljax.text import VocabularyConfig
 from simuljax.train.checkpoint import Checkpoints
 from tests.decode import small
-from tests.runs.small_run import experiment
+from tests.helpers.experiments import experiment
 
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
 pytestmark = pytest.mark.slow

@@ -15,15 +15,15 @@ from data_pipelines.prepare import Preparation, prepare
 from experiments.zaidi2022.recipe import with_objective
 from simuljax.ablate.grid import load_ablation
 from simuljax.cli import main as cli
-from simuljax.runs.train import check_latency, record, train
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Begin, ExperimentError, load_experiments
 from simuljax.eval import read_records
+from simuljax.models import presets
 from simuljax.runs import translate as translating
 from simuljax.runs.evaluate import all_asked, evaluate, evaluate_each
-from simuljax.models import presets
+from simuljax.runs.train import check_latency, record, train
 from simuljax.serve.run import RunError, learnt, open_run
-from tests.runs.small_run import FILE, experiment
+from tests.helpers.experiments import FILE, experiment
 
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
 

@@ -11,13 +11,13 @@ from data_pipelines.record import decode
 from data_pipelines.transform import Transform
 from experiments.zaidi2022.recipe import ALONE, with_objective
 from simuljax.cli import main as cli
-from simuljax.runs.train import train
 from simuljax.eval import read_records
 from simuljax.models import presets
+from simuljax.runs.train import train
 from simuljax.serve import cascade
 from simuljax.serve import translator as live
 from tests.data_pipelines.hums import stored
-from tests.runs.small_run import experiment
+from tests.helpers.experiments import experiment
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")

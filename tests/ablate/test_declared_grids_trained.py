@@ -1,4 +1,4 @@
-"""Kinds of rows that only the grids for one H200 have, small, from their donors to their scores."""
+"""Train small rows of kinds that only the large grids have, from their donors to their scores."""
 
 import os
 import subprocess
@@ -10,31 +10,31 @@ import jax
 import numpy as np
 import pytest
 
-from data_pipelines.corpora import Phrasebook
-from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.prepared import open_corpus
-from experiments.ma2020 import figures_2_to_4 as ablation_ma
+from experiments.ma2020 import figures_2_to_4
 from simuljax.eval import Record, read_records
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.runs.evaluate import evaluate
 from simuljax.train.metrics import read_metrics
-from tests.ablate.small_grids import CLOCKED, small_model, small_way
+from tests.helpers.grids import (
+    CLOCKED,
+    REPOSITORY,
+    small_evaluation,
+    small_model,
+    spoken_corpus,
+)
 from tests.written_runs import PIECES, write_files
 
-pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
 pytestmark = pytest.mark.slow  # compiles much
 
-REPOSITORY = Path(__file__).parents[2]
 STATE_MS = 40
 TEST = 6  # utterances
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Path:
-    place = tmp_path_factory.mktemp("corpus") / "phrasebook"
-    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=TEST)), None, place, 1)
-    return place
+    return spoken_corpus(tmp_path_factory.mktemp("corpus") / "phrasebook", test=TEST)
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,9 @@ def runs(tmp_path_factory) -> Path:
 
 
 def work(corpus: Path, runs: Path, file: str, grid: str, *rows: str) -> None:
-    """As `simuljax ablate` does it, in a process with one device."""
+    """Work as `simuljax ablate` does, in a process with one device."""
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    command = [sys.executable, "-m", "tests.ablate.small_grids", str(corpus), str(runs)]
+    command = [sys.executable, "-m", "tests.helpers.grids", str(corpus), str(runs)]
     command += [f"experiments/{file}.py", grid, *rows]
     done = subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
@@ -59,7 +59,7 @@ def run_of(runs: Path, row: str) -> Path:
     return run
 
 
-def said(runs: Path, row: str) -> dict[str, list[Record]]:
+def records_of(runs: Path, row: str) -> dict[str, list[Record]]:
     """The records of a row's evaluations."""
     return {path.parent.name: read_records(path.parent)
             for path in run_of(runs, row).glob("eval/*/scores.json")}  # fmt: skip
@@ -77,9 +77,9 @@ def word_ends(corpus: Path) -> list[np.ndarray]:
     return [example["word_ms"][:, 1] for example in split.source.__getitems__([*range(len(split))])]
 
 
-def test_wait_k_at_words_writes_nothing_before_the_word_it_waits_for(corpus, tmp_path):
+def test_wait_k_at_words_waits_for_k_words(corpus, tmp_path):
     """Nobody trained this one: it writes many words, which mean nothing."""
-    row = ablation_ma.FIGURES.rows["words_wait_k"]
+    row = figures_2_to_4.FIGURES.rows["words_wait_k"]
     sizes = {"source_vocabulary": PIECES.size, "target_vocabulary": PIECES.size}
     model = replace(small_model(row.model), **sizes)
     params, statistics = initialise(Translator(model), jax.random.key(0))
@@ -87,26 +87,26 @@ def test_wait_k_at_words_writes_nothing_before_the_word_it_waits_for(corpus, tmp
     told = {"model": model, "corpus": {"task": "translation", "directory": corpus}}
     write_files(tmp_path / "run", told, loud, statistics)
     early = {}
-    for way in ablation_ma.FIGURES.ways("words_wait_k")[:2]:
-        way = replace(small_way(way), run=tmp_path / "run")
-        evaluate(way)
-        early[way.k] = 0
-        for record, ends in zip(read_records(way.folder), word_ends(corpus), strict=True):
+    for each in figures_2_to_4.FIGURES.ways("words_wait_k")[:2]:
+        each = replace(small_evaluation(each), run=tmp_path / "run")
+        evaluate(each)
+        early[each.k] = 0
+        for record, ends in zip(read_records(each.folder), word_ends(corpus), strict=True):
             third = min(ends[2] if len(ends) > 2 else np.inf, record.source_length)
-            early[way.k] += sum(delay < third - STATE_MS for delay in record.delays)
+            early[each.k] += sum(delay < third - STATE_MS for delay in record.delays)
     assert early[3] == 0
     assert early[1] > 0, "nothing was written early: this shows little"
 
 
-def test_phonemes(corpus, runs):
+def test_phoneme_decision_points(corpus, runs):
     work(corpus, runs, "ma2020/figures_2_to_4", "figures", "phonemes")
-    assert [len(records) for records in said(runs, "phonemes").values()] == [TEST] * 2
+    assert [len(records) for records in records_of(runs, "phonemes").values()] == [TEST] * 2
 
 
-def test_a_streaming_encoder_says_live_what_it_says_in_batches(corpus, runs):
-    row, k = "streaming_280_wait_k", ablation_ma.CLOCKED_K
+def test_streaming_encoder_writes_the_same_live_and_in_batches(corpus, runs):
+    row, k = "streaming_280_wait_k", figures_2_to_4.CLOCKED_K
     work(corpus, runs, "ma2020/figures_2_to_4", "clock", row)
-    found, words = said(runs, row), 0
+    found, words = records_of(runs, row), 0
     played = found[f"test-speech-live-k{k}-first100"]
     for one, other in zip(found[f"test-speech-streamed-k{k}"][:CLOCKED], played, strict=True):
         assert one.prediction == other.prediction
@@ -116,8 +116,8 @@ def test_a_streaming_encoder_says_live_what_it_says_in_batches(corpus, runs):
     assert words, "nothing was written: this shows nothing"
 
 
-def test_decision_points_that_are_learnt(corpus, runs):
+def test_learned_decision_points(corpus, runs):
     row = "learnable_counted"
     work(corpus, runs, "zaidi2022/decisions", "", row)
     assert min(values_of(runs, row, "quantity")) > 0
-    assert [len(records) for records in said(runs, row).values()] == [TEST] * 2
+    assert [len(records) for records in records_of(runs, row).values()] == [TEST] * 2

@@ -46,6 +46,6 @@ def experiment(corpus: Path, run: Path) -> Experiment:
 FILE = """
 import sys
 from pathlib import Path
-from tests.runs.small_run import experiment
+from tests.helpers.experiments import experiment
 EXPERIMENT = experiment(Path({corpus!r}), Path({run!r}))
 """

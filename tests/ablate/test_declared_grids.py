@@ -1,39 +1,64 @@
-"""The grids for one H200: how many runs, which of them are others' too, and what goes together."""
+"""Check the declared grids: evaluations that apply, numbers of runs, runs that grids share."""
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from data_pipelines.prepared import SUMMARY
-from experiments.ma2020 import alignment as ablation_alignment
-from experiments.ma2020 import figures_2_to_4 as ablation_ma
-from experiments.zaidi2022 import dar as ablation_dar
-from experiments.zaidi2022 import decisions as ablation_decisions
-from experiments.zaidi2022 import longer as ablation_longer
-from experiments.zaidi2022 import mboshi as ablation_mboshi
-from experiments.zaidi2022 import multi30k as zaidi_multi30k
-from experiments.zaidi2022 import must_c as zaidi_must_c
-from experiments.zaidi2022 import table_3 as ablation_zaidi
+from experiments.ma2020 import alignment, figures_2_to_4
+from experiments.zaidi2022 import dar, decisions, longer, mboshi, multi30k, must_c, table_3
 from simuljax.ablate.grid import Ablation, plan
 from simuljax.ablate.scheduler import generation, groups
+from simuljax.config.loading import load_module
+from simuljax.runs.check import check, check_effects
+from tests.helpers.grids import REPOSITORY, summarised_corpus
 
 GRIDS = {
-    "zaidi": ablation_zaidi.ABLATION,
-    "alignment": ablation_alignment.ABLATION,
-    "dar": ablation_dar.ABLATION,
-    "decisions": ablation_decisions.ABLATION,
-    "longer": ablation_longer.ABLATION,
-    **ablation_mboshi.ABLATIONS,
-    **ablation_ma.ABLATIONS,
+    "zaidi": table_3.ABLATION,
+    "alignment": alignment.ABLATION,
+    "dar": dar.ABLATION,
+    "decisions": decisions.ABLATION,
+    "longer": longer.ABLATION,
+    **mboshi.ABLATIONS,
+    **figures_2_to_4.ABLATIONS,
 }
+
+EXPERIMENTS = REPOSITORY / "experiments"
+FILES = [path for path in sorted(EXPERIMENTS.glob("*/*.py")) if "\nABLATION" in path.read_text()]
+
+
+def grids(path: Path) -> Iterator[Ablation]:
+    module = load_module(path)
+    yield from getattr(module, "ABLATIONS", {}).values()
+    if isinstance(one := getattr(module, "ABLATION", None), Ablation):
+        yield one
+
+
+def test_grid_files_are_found():
+    assert {"zaidi2022/table_3.py", "papi2022/policies.py", "papi2022/multi30k.py"} <= {
+        path.relative_to(EXPERIMENTS).as_posix() for path in FILES
+    }
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_evaluation_applies_to_its_model(path):
+    asked = 0
+    for grid in grids(path):
+        models = {str(row.run): row.model for row in grid.rows.values()}
+        for row in grid.seeded:
+            for each in grid.ways(row):
+                check(each)
+                follows = models[str(each.then)] if each.then else None
+                check_effects(each, grid.rows[row].model, follows)
+                asked += 1
+    assert asked
 
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory) -> dict[str, set[str]]:
     """The runs of every grid, on a corpus that is there as far as an address looks at it."""
-    corpus = tmp_path_factory.mktemp("corpus")
-    (corpus / SUMMARY).write_text("{}")
+    corpus = summarised_corpus(tmp_path_factory.mktemp("corpus"))
     return {name: {run.name for run in plan(on(grid, corpus))} for name, grid in GRIDS.items()}
 
 
@@ -61,11 +86,11 @@ def rows_of(runs: set[str]) -> set[str]:
         "helped": 33,
     }.items(),
 )
-def test_the_number_of_runs_is_that_of_the_docstring(names, grid, count):
+def test_number_of_runs_is_that_of_the_docstring(names, grid, count):
     assert len(names[grid]) == count
 
 
-def test_what_another_grid_has_trained_is_not_trained_again(names):
+def test_grids_share_runs(names):
     donors = {"asr", "mt"}
     common = {f"{row}-seed{s}" for row in ("dar", "dar_lambda_0.1") for s in (0, 1)}
     kd = {f"{row}-seed{s}" for row in ("kd", "kd_lambda_0.1") for s in (0, 1)}
@@ -84,12 +109,12 @@ def test_rows_of_one_name_and_other_contents_are_other_runs(names):
 
 
 def test_variants_of_dar_differ_from_it_in_one_choice():
-    base = zaidi_multi30k.EXPERIMENTS["dar"].training.objective.joint
-    for name, changes in ablation_dar.VARIANTS.items():
-        joint = ablation_dar.ABLATION.rows[name].training.objective.joint
+    base = multi30k.EXPERIMENTS["dar"].training.objective.joint
+    for name, changes in dar.VARIANTS.items():
+        joint = dar.ABLATION.rows[name].training.objective.joint
         (changed,) = changes
-        told, usual = dataclasses.asdict(joint), dataclasses.asdict(base)
-        assert [field for field in told if told[field] != usual[field]] == [changed]
+        varied, usual = dataclasses.asdict(joint), dataclasses.asdict(base)
+        assert [name for name in varied if varied[name] != usual[name]] == [changed]
 
 
 def together(grid: Ablation, size: int, corpus: Path) -> list[set[str]]:
@@ -98,8 +123,8 @@ def together(grid: Ablation, size: int, corpus: Path) -> list[set[str]]:
     return [{run.row for run in group} for group in groups(runs, size)]
 
 
-def test_weights_go_together_and_what_is_compiled_in_does_not(tmp_path):
-    (tmp_path / SUMMARY).write_text("{}")
+def test_loss_weights_are_trained_together_and_compiled_constants_are_not(tmp_path):
+    summarised_corpus(tmp_path)
     weights = {"kd", "dar", *(f"dar_weight_{weight}" for weight in ("0.05", "0.1", "0.5"))}
     alone = [{"dar_temperature_0.1"}, {"dar_temperature_10"}, {"dar_per_head"}]
     assert together(GRIDS["dar"], 99, tmp_path) == [weights, *alone]
@@ -109,21 +134,21 @@ def test_weights_go_together_and_what_is_compiled_in_does_not(tmp_path):
     assert len(together(GRIDS["alone"], 99, tmp_path)) == 1
 
 
-def test_rows_with_augmented_speech_make_as_many_updates():
-    rows = zaidi_multi30k.EXPERIMENTS
+def test_augmented_rows_make_as_many_updates():
+    rows = multi30k.EXPERIMENTS
     for plain, augmented in (("mma", "mma_aug"), ("dar", "mma_dar")):
         for later in ("", "_lambda_0.1"):
             one, other = rows[plain + later], rows[augmented + later]
             assert one.training.epochs == 3 * (other.training.epochs or 0)
             assert dataclasses.replace(other.training, epochs=one.training.epochs) == one.training
-            assert other.corpus.directory == zaidi_multi30k.RECIPE.augmented
-    paper = zaidi_must_c.EXPERIMENTS
+            assert other.corpus.directory == multi30k.RECIPE.augmented
+    paper = must_c.EXPERIMENTS
     assert paper["mma_dar"].training.epochs == paper["dar"].training.epochs == 150
 
 
-def test_longer_rows_differ_from_short_ones_in_how_long_and_in_what_is_best(tmp_path):
-    (tmp_path / SUMMARY).write_text("{}")
-    short, long = zaidi_multi30k.EXPERIMENTS, ablation_longer.ABLATION
+def test_longer_rows_differ_in_epochs_and_checkpoint_choice(tmp_path):
+    summarised_corpus(tmp_path)
+    short, long = multi30k.EXPERIMENTS, longer.ABLATION
     for row in long.table:
         first, later = long.rows[row].training, long.rows[long.curves[row][0]].training
         base = short[row.removesuffix("_long")].training
@@ -134,22 +159,22 @@ def test_longer_rows_differ_from_short_ones_in_how_long_and_in_what_is_best(tmp_
     assert together(long, 9, tmp_path) == [{"mma_long", "kd_long", "dar_long"}]
 
 
-def test_oracles_are_heard_as_they_end_and_never_live():
+def test_oracle_boundaries_are_read_in_40_ms_and_never_in_real_time():
     for name in ("figures", "clock", "decisions"):
         grid = GRIDS[name]
         for row in grid.seeded:
             kind = grid.rows[row].model.predecision.kind
-            for way in grid.ways(row):
+            for each in grid.ways(row):
                 if kind in ("words", "phonemes"):
-                    assert way.mode != "live", "no stream carries labels"
-                    assert way.mode == "offline" or way.read_ms == 40
+                    assert each.mode != "live", "no stream carries labels"
+                    assert each.mode == "offline" or each.read_ms == 40
 
 
-def test_the_clock_runs_beside_what_it_is_compared_with():
+def test_real_time_evaluations_have_a_simulated_counterpart():
     grid = GRIDS["clock"]
-    played = {row: way for row in grid.seeded for way in grid.ways(row) if way.mode == "live"}
+    played = {row: each for row in grid.seeded for each in grid.ways(row) if each.mode == "live"}
     assert len(played) == 8
-    for row, way in played.items():
-        free = dataclasses.replace(way, mode="streamed", first=None, repeats=3)
+    for row, each in played.items():
+        free = dataclasses.replace(each, mode="streamed", first=None, repeats=3)
         assert free in grid.ways(row)
         assert set(GRIDS["figures"].ways(row)) < set(grid.ways(row))

@@ -1,0 +1,278 @@
+"""Run a grid: train and evaluate its runs, several at a time, and write the summary.
+
+Every run is a process of its own, `simuljax ablate FILE --only NAME`, on this machine or in a job
+of a cluster. It holds a lock on its directory, so nothing is trained twice at a time. What a killed
+process has done is kept, and the next call resumes it. A failed run keeps its error; runs that need
+it are not started, the others are.
+
+With several workers, other processes evaluate what was trained, so that runs which start from it
+need not wait. Evaluations in real time come last, one at a time: nothing else of the grid may take
+their computing time. Idle workers compile runs whose predecessor is still being trained.
+
+Runs that differ only in seeds and loss weights can share a process and a compiled update
+(`--together`): small models leave most of a device idle.
+"""
+
+import fnmatch
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from tqdm import tqdm
+
+from simuljax.ablate import launchers
+from simuljax.ablate.grid import Ablation, Planned, plan
+from simuljax.ablate.launchers import Jobs, Process
+from simuljax.ablate.publish import publish
+from simuljax.ablate.scheduler import (
+    Task,
+    next_tasks,
+    progress,
+    state_of,
+    to_compile,
+    to_evaluate,
+)
+from simuljax.ablate.summary import write_answer
+from simuljax.ablate.worker import FAILED, Stage, check_all_data, is_locked, work
+from simuljax.config.experiment import ExperimentError
+from simuljax.errors import ChoiceError, unknown
+from simuljax.train.console import duration
+
+OUTPUT = "output.log"  # in a run's directory
+SHOWN = 2_000  # characters of a failed run's output
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblateOptions:
+    """Choose a grid, and how many of its runs to work on at a time."""
+
+    file: Annotated[Path, tyro.conf.Positional]
+    """A Python file that defines ABLATION, like experiments/zaidi2022/demo_grid.py."""
+    grid: str | None = None
+    """Name of the grid, if the file defines several in ABLATIONS."""
+    workers: int = 1
+    """Runs at a time on this machine; they share its devices."""
+    together: int = 1
+    """Runs per process, if they differ only in seeds and loss weights."""
+    rows: tuple[str, ...] = ()
+    """Only these rows ('dar_*' for several), and the runs they start from."""
+    seeds: tuple[int, ...] = ()
+    """Only these seeds."""
+    jobs: Jobs = field(default_factory=Jobs)
+    only: tuple[str, ...] = ()
+    """Train and evaluate this run, or these together, in this process."""
+    stage: Stage = "both"
+    """With --only: compile, train, evaluate without a clock, or evaluate in real time."""
+    list: bool = False
+    """List the runs of the grid with their states."""
+    report: bool = False
+    """Train and evaluate nothing: write the summary from the results so far."""
+    publish: bool = False
+    """Copy the summary and its evidence, without weights, to experiments/results, docs/results."""
+
+
+def check_counts(options: AblateOptions) -> None:
+    """Reject counts below 1, which would wait for ever."""
+    for option, count in (("workers", options.workers), ("together", options.together)):
+        if count < 1:
+            raise ChoiceError(f"--{option} {count}: say 1 or more")
+
+
+def ablate(options: AblateOptions, ablation: Ablation) -> None:
+    """Work on the grid or a part of it, or list it; the summary covers every result there is."""
+    runs = plan(ablation)
+    part = part_of(runs, options.rows, options.seeds)
+    if options.list:
+        print("\n".join(f"{state_of(run, ablation):8} {run.name}" for run in part))
+    elif options.only:
+        work([the_one(runs, name) for name in options.only], ablation, options.stage)
+    else:
+        check_all_data(runs, ablation)
+        if not options.report:
+            run_all(options, ablation, part)
+        _summarise(options, ablation, runs)
+        if options.publish:
+            where = Path("experiments") / "results", Path("docs") / "results"
+            print(f"published: {publish(ablation, runs, *where)}")
+        failed = [] if options.report else [r for r in part if state_of(r, ablation) == "failed"]
+        if failed:
+            raise ExperimentError(
+                f"{len(failed)} of {len(part)} runs failed; see {FAILED} in their directories"
+            )
+
+
+def part_of(
+    runs: Sequence[Planned], rows: Sequence[str], seeds: Sequence[int]
+) -> Sequence[Planned]:
+    """Return the runs of these rows and seeds, and the runs they start from; all by default."""
+    known = [*dict.fromkeys(run.row for run in runs)]
+    for row in rows:
+        if not fnmatch.filter(known, row):
+            raise ChoiceError(
+                f"the grid has the rows {', '.join(known)}: {unknown(row, known)} (--rows)"
+            )
+    known_seeds = [*dict.fromkeys(run.seed for run in runs if run.seed is not None)]
+    for seed in seeds:
+        if seed not in known_seeds:
+            names = ", ".join(map(str, known_seeds))
+            raise ChoiceError(f"the grid has the seeds {names}: there is no {seed} (--seeds)")
+    asked = {name for row in rows or known for name in fnmatch.filter(known, row)}
+    part = {
+        each.name
+        for run in runs
+        if run.row in asked and (not seeds or run.seed in (None, *seeds))
+        for each in with_needs(run)
+    }
+    return [run for run in runs if run.name in part]
+
+
+def with_needs(run: Planned) -> list[Planned]:
+    """Return the run and everything that it starts from."""
+    return [run, *(each for need in run.needs for each in with_needs(need))]
+
+
+def the_one(runs: Sequence[Planned], name: str) -> Planned:
+    """Return the run of this name."""
+    found = [run for run in runs if run.name == name]
+    if not found:
+        names = [run.name for run in runs]
+        raise ChoiceError(
+            f"the grid has the runs {', '.join(names)}: {unknown(name, names)} (--only)"
+        )
+    return found[0]
+
+
+def run_all(options: AblateOptions, ablation: Ablation, runs: Sequence[Planned]) -> None:
+    """Keep the workers busy until nothing is left, show the progress, and print what failed."""
+    for run in runs:
+        (run.experiment.run / FAILED).unlink(missing_ok=True)  # tried again
+    began, local = time.monotonic(), options.jobs.engine == "none"
+    compiled: set[str] = set()  # or about to be
+    with (
+        tqdm(total=len(runs), unit="run", desc=options.file.stem, smoothing=0.0) as bar,
+        stopped_with_us() as working,
+    ):
+        while True:
+            collect(working)
+            states = {run.name: state_of(run, ablation) for run in runs}
+            show(bar, runs, states)
+            tasks = next_tasks(
+                runs,
+                states,
+                [each.task for each in working],
+                {run.name: to_evaluate(run, ablation) for run in runs},
+                workers=options.workers,
+                together=options.together,
+            )
+            if local:  # a job would wait for a device, and its node may have another cache
+                idle = options.workers - len(working) - len(tasks)
+                at_work = [*(each.task for each in working), *tasks]
+                ahead = to_compile(runs, states, at_work, compiled, options.together)[:idle]
+                compiled |= {run.name for task in ahead for run in task.runs}
+                tasks += ahead
+            working += [start(options, task) for task in tasks]
+            if not working and "running" not in states.values():
+                break
+            time.sleep(0.5)
+    print(describe(runs, ablation, time.monotonic() - began))
+
+
+def _summarise(options: AblateOptions, ablation: Ablation, runs: Sequence[Planned]) -> None:
+    """Write the page and its tables from the results so far."""
+    if any((run.experiment.run / "eval").exists() for run in runs):
+        grid = f" --grid {options.grid}" if options.grid else ""
+        command = f"simuljax ablate {options.file}{grid}"
+        print(f"summary: {write_answer(ablation, [*runs], command)}")
+    elif options.report or options.publish:
+        raise ExperimentError(f"{ablation.runs} holds no evaluation of this grid")
+
+
+def show(bar: tqdm, runs: Sequence[Planned], states: Mapping[str, str]) -> None:
+    """Update the bar if something has changed: runs done, and progress of those that run."""
+    done = sum(state == "done" for state in states.values())
+    running = ", ".join(progress(run) for run in runs if states[run.name] == "running")
+    if (done, running) != (bar.n, bar.postfix or ""):
+        bar.n = done
+        bar.set_postfix_str(running)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """A process and its task."""
+
+    task: Task
+    process: Process
+
+
+@contextmanager
+def stopped_with_us() -> Iterator[list[Worker]]:
+    """Hold processes that are stopped when this one is; trainings save their state first."""
+    working: list[Worker] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield working
+    finally:
+        for each in working:
+            each.process.terminate()
+        for each in working:
+            each.process.wait()
+        signal.signal(signal.SIGTERM, before)
+
+
+def start(options: AblateOptions, task: Task) -> Worker:
+    """Start the task in a process of its own; its output goes to the first run's directory."""
+    for run in task.runs:
+        run.experiment.run.mkdir(parents=True, exist_ok=True)
+    names = [run.name for run in task.runs]
+    command = launchers.simuljax_command("ablate", str(options.file), "--only", *names)
+    command += ["--stage", task.stage]
+    command += ["--grid", options.grid] if options.grid else []
+    output = task.runs[0].experiment.run / OUTPUT
+    shared = options.workers > 1
+    process = launchers.start(options.jobs, command, output, names[0], shared=shared)
+    return Worker(task=task, process=process)
+
+
+def collect(working: list[Worker]) -> None:
+    """Remove processes that have ended; write the error of those that failed without one."""
+    for each in [each for each in working if each.process.poll() is not None]:
+        working.remove(each)
+        explained = any((run.experiment.run / FAILED).exists() for run in each.task.runs)
+        explained = explained or each.task.stage == "compile"  # training will meet the same error
+        if each.process.returncode and not explained:
+            error = _error_of(each)
+            for run in [run for run in each.task.runs if not is_locked(run.experiment.run)]:
+                (run.experiment.run / FAILED).write_text(error)
+
+
+def _error_of(worker: Worker) -> str:
+    """Return the exit status of a process and the end of its output."""
+    output, status = worker.task.runs[0].experiment.run / OUTPUT, worker.process.returncode or 0
+    tail = output.read_text(errors="replace")[-SHOWN:].strip() if output.exists() else ""
+    tail = tail or "no output: did the job start?"
+    if status < 0:
+        tail += f"\nkilled by signal {-status}"
+        tail += " (out of memory?)" if status == -signal.SIGKILL else ""
+    elif "RESOURCE_EXHAUSTED" in tail:
+        tail += "\nout of device memory: lower --together or --workers"
+    return f"exit {status}\n{tail}"
+
+
+def describe(runs: Sequence[Planned], ablation: Ablation, seconds: float) -> str:
+    """Describe what is done, what failed and why, and what was not run."""
+    states = {run.name: state_of(run, ablation) for run in runs}
+    done = sum(state == "done" for state in states.values())
+    lines = [f"{done} of {len(runs)} runs are done, after {duration(seconds)}"]
+    for run in runs:
+        if states[run.name] == "failed":
+            error = (run.experiment.run / FAILED).read_text().strip().splitlines()
+            lines.append(f"failed: {run.experiment.run}: {error[-1] if error else 'no output'}")
+        elif states[run.name] != "done":
+            lines.append(f"not run: {run.experiment.run} ({states[run.name]})")
+    return "\n".join(lines)

@@ -1,0 +1,190 @@
+"""Start processes and jobs: submitit's local engine and a local Ray stand for clusters."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from _thread import interrupt_main
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from simuljax.ablate import launchers
+from simuljax.ablate.launchers import FOLDER, Jobs, Process, check, run_command, start
+from simuljax.cli.main import main
+from simuljax.errors import ChoiceError
+
+SUBMITIT = Jobs(engine="local", gpus=0, cpus=1, minutes=5)
+RAY = Jobs(engine="ray", gpus=0, cpus=1, minutes=5)
+SAVES = """
+import pathlib, signal, sys, time
+def save(*_):
+    print("saving", flush=True)
+    time.sleep(1.5)
+    pathlib.Path(sys.argv[1]).write_text("saved")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("begun", flush=True)
+time.sleep(60)
+"""
+DEAF = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("begun", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_collection() -> Iterator[None]:
+    """Hypothesis hooks into the collector, and an interrupt there would be lost."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[None]:
+    library = pytest.importorskip("ray", reason="needs `pip install 'simuljax[ray]'`")
+    library.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
+    yield
+    library.shutdown()
+
+
+def interrupt(output: Path, *words: str) -> None:
+    """Interrupt the job whenever its command has printed the next of these words."""
+    for word in words:
+        while not (output.exists() and word in output.read_text()):
+            time.sleep(0.02)
+        interrupt_main()
+
+
+def run_and_interrupt(tmp_path: Path, code: str, *words: str) -> None:
+    output = tmp_path / "output.log"
+    thread = threading.Thread(target=interrupt, args=(output, *words), daemon=True)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run_command([sys.executable, "-c", code, str(tmp_path / "state")], output, limit_s=300.0)
+    thread.join()
+
+
+@pytest.mark.parametrize("words", [("begun",), ("begun", "saving")], ids=["once", "twice"])
+def test_interrupted_command_saves_its_state(tmp_path, words):
+    run_and_interrupt(tmp_path, SAVES, *words)
+    assert (tmp_path / "state").read_text() == "saved"
+
+
+def test_command_that_ignores_the_signal_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(launchers, "SAVING_S", 0.2)
+    began = time.monotonic()
+    run_and_interrupt(tmp_path, DEAF, "begun")
+    assert time.monotonic() - began < 30
+
+
+def test_packages_in_the_working_directory_are_not_imported(tmp_path):
+    """Neither a folder `experiments` nor a file `jax.py` there is ours."""
+    for name in ("experiments", "simuljax"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit(f'imported {__file__}')")
+    done = subprocess.run(
+        launchers.simuljax_command("--version"),
+        cwd=tmp_path,
+        env=os.environ | launchers.environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and done.stdout.startswith("simuljax "), done.stderr
+
+
+def started(tmp_path: Path, jobs: Jobs, *command: str) -> tuple[Process, Path]:
+    output = tmp_path / "run" / "output.log"
+    output.parent.mkdir()
+    return start(jobs, [sys.executable, "-c", *command], output, "name", shared=False), output
+
+
+def check_status(tmp_path: Path, jobs: Jobs, code: str, status: int) -> None:
+    job, output = started(tmp_path, jobs, code)
+    assert job.wait() == job.poll() == job.returncode == status
+    assert output.read_text() == ("" if status else "said\n")
+
+
+def check_cancelling(tmp_path: Path, jobs: Jobs) -> int:
+    job, output = started(tmp_path, jobs, SAVES, str(tmp_path / "state"))
+    while not (output.exists() and output.read_text()):
+        assert job.poll() is None
+        time.sleep(0.05)
+    job.terminate()
+    status = job.wait()
+    assert (tmp_path / "state").read_text() == "saved"
+    return status
+
+
+@pytest.mark.parametrize(("code", "status"), [("print('said')", 0), ("exit(3)", 3)])
+def test_submitit_job_has_the_status_of_its_command(tmp_path, code, status):
+    pytest.importorskip("submitit", reason="needs `pip install 'simuljax[cluster]'`")
+    check_status(tmp_path, SUBMITIT, code, status)
+    assert list((tmp_path / FOLDER).iterdir())
+
+
+def test_cancelled_submitit_job_saves_its_state(tmp_path):
+    pytest.importorskip("submitit", reason="needs `pip install 'simuljax[cluster]'`")
+    check_cancelling(tmp_path, SUBMITIT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("code", "status"), [("print('said')", 0), ("exit(3)", 3)])
+def test_ray_task_has_the_status_of_its_command(ray, tmp_path, code, status):
+    check_status(tmp_path, RAY, code, status)
+
+
+@pytest.mark.slow
+def test_cancelled_ray_task_saves_its_state(ray, tmp_path):
+    assert check_cancelling(tmp_path, RAY) == 1
+
+
+@pytest.mark.slow
+def test_ray_task_ends_after_its_time_limit(ray, tmp_path):
+    short = Jobs(engine="ray", gpus=0, cpus=1, minutes=0)
+    job, output = started(tmp_path, short, "import time; time.sleep(60)")
+    assert job.wait() == 1
+    assert "--minutes" in output.read_text()
+
+
+@pytest.mark.slow
+def test_ray_task_has_our_variables_and_working_directory(ray, tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMULJAX_RUNS", "elsewhere")
+    monkeypatch.chdir(tmp_path)
+    code = "import os; print(os.getcwd(), os.environ['SIMULJAX_RUNS'])"
+    job, output = started(tmp_path, RAY, code)
+    assert job.wait() == 0
+    assert output.read_text().split() == [str(tmp_path), "elsewhere"]
+
+
+def test_engine_that_is_not_installed_is_rejected(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ChoiceError, match="sbatch"):
+        check(Jobs(engine="slurm"))
+    with pytest.raises(SystemExit) as ended:
+        main(["ablate", "experiments/zaidi2022/demo_grid.py", "--engine", "slurm"])
+    assert ended.value.code == 2
+    assert "sbatch" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ChoiceError, match=r"simuljax\[ray\]"):
+        check(Jobs(engine="ray"))
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"options": ("qos",)}, "NAME=VALUE"),
+        ({"engine": "ray", "partition": "gpu"}, "--partition"),
+        *(({"engine": "ray", "gpus": gpus}, "--gpus") for gpus in (1.5, -1, float("nan"))),
+        ({"engine": "slurm", "gpus": 0.5}, "--gpus 0.5"),
+    ],
+)
+def test_impossible_requests_are_rejected(options, name):
+    with pytest.raises(ChoiceError, match=name):
+        Jobs(**options)

@@ -1,0 +1,159 @@
+"""Plan a grid: the order of runs, their hashes, evaluations of single variants, cascades."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from data_pipelines.prepared import SUMMARY
+from simuljax.ablate.grid import Ablation, evaluations_of, plan
+from simuljax.ablate.scheduler import state_of
+from simuljax.ablate.summary import evaluated, row_of
+from simuljax.config import document
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import ExperimentError
+from simuljax.train.member import ENDED
+from tests.eval.logs import made_up
+from tests.helpers.experiments import experiment
+from tests.helpers.grids import grid, summarised_corpus, with_training
+from tests.report.runs import evaluation
+
+ANY = Path()
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    return summarised_corpus(tmp_path / "corpus")
+
+
+def test_plan_puts_runs_after_those_they_start_from(corpus, tmp_path):
+    runs = plan(grid(corpus, tmp_path / "runs"))
+    rows = [(run.row, run.seed) for run in runs]
+    assert rows[0] == ("donor", None)
+    assert sorted(rows[1:]) == [(row, s) for row in ("later", "one", "other") for s in (0, 1)]
+    by_name = {run.name: run for run in runs}
+    assert len(by_name) == 7
+    for i, run in enumerate(runs):
+        assert {need.name for need in run.needs} <= {earlier.name for earlier in runs[:i]}
+        assert run.experiment.run == tmp_path / "runs" / run.name
+        for begin in run.experiment.begin:
+            assert begin.run.name in by_name
+    (later,) = [run for run in runs if (run.row, run.seed) == ("later", 1)]
+    assert [need.seed for need in later.needs if need.row == "other"] == [1]
+
+
+def digests(ablation: Ablation) -> dict[str, str]:
+    return {f"{run.row}{run.seed}": run.digest for run in plan(ablation)}
+
+
+def test_digest_covers_what_changes_a_result_and_nothing_else(corpus, tmp_path):
+    base = grid(corpus, tmp_path / "runs")
+    before = digests(base)
+    assert digests(grid(corpus, tmp_path / "elsewhere")) == before
+    assert digests(with_training(base, "other", log_every=77)) == before
+    longer = digests(with_training(base, "other", updates=77))
+    changed = {name for name in before if longer[name] != before[name]}
+    assert changed == {"other0", "other1", "later0", "later1"}, "and what begins with it"
+    donor = digests(with_training(base, "donor", updates=77))
+    assert all(donor[name] != before[name] for name in before)
+    (corpus / SUMMARY).write_text('{"sentences": 3}')
+    assert not set(digests(base).values()) & set(before.values())
+
+
+def test_grid_rejects_unknown_rows_and_a_missing_corpus(corpus, tmp_path):
+    with pytest.raises(ExperimentError, match="no row 'on'"):
+        grid(corpus, tmp_path, table=("on",))
+    with pytest.raises(ExperimentError, match="no row of the table"):
+        grid(corpus, tmp_path, baseline="donor")
+    (corpus / SUMMARY).unlink()
+    with pytest.raises(ExperimentError, match="holds no prepared corpus"):
+        plan(grid(corpus, tmp_path))
+
+
+def test_grid_rejects_averages_that_no_training_writes(corpus, tmp_path):
+    averaged = Evaluation(run=Path(), checkpoint="averaged")
+    with pytest.raises(ExperimentError, match=r"'one' asks for averaged .*one, whose training"):
+        grid(corpus, tmp_path, own={"one": (averaged,)})
+    kept = with_training(grid(corpus, tmp_path), "one", average=2)
+    dataclasses.replace(kept, own={"one": (averaged,)})
+    then = dataclasses.replace(averaged, then=tmp_path / "donor")
+    with pytest.raises(ExperimentError, match=r"'one' asks for averaged .*donor, whose training"):
+        dataclasses.replace(kept, own={"one": (then,)})
+
+
+@pytest.fixture
+def cascade(tmp_path) -> Ablation:
+    """A recogniser that is followed by a row which is only needed for that."""
+    (tmp_path / SUMMARY).write_text("{}")
+    rows = {name: experiment(tmp_path, tmp_path / name) for name in ("mma", "asr", "mt")}
+    rows["asr"] = dataclasses.replace(rows["asr"], training=dataclasses.replace(
+        rows["asr"].training, accumulate=2))  # fmt: skip
+    return Ablation(
+        runs=tmp_path / "runs",
+        rows=rows,
+        table=("mma", "asr"),
+        baseline="mma",
+        evaluations=(Evaluation(run=ANY), Evaluation(run=ANY, threshold=0.2)),
+        own={"asr": (Evaluation(run=ANY, then=rows["mt"].run, then_k=3),)},
+        seeds=(0, 1),
+    )
+
+
+def test_second_run_of_a_cascade_is_planned_first(cascade):
+    runs = {(run.row, run.seed): run for run in plan(cascade)}
+    assert list(runs) == [("mma", 0), ("mma", 1), ("mt", None), ("asr", 0), ("asr", 1)]
+    (asked,) = evaluations_of(runs["asr", 1], cascade)
+    assert asked.run == runs["asr", 1].experiment.run
+    assert asked.then == runs["mt", None].experiment.run
+    assert asked.folder.name.startswith("test-speech-streamed-then-mt-")
+    assert len(evaluations_of(runs["mma", 0], cascade)) == 2
+    assert evaluations_of(runs["mt", None], cascade) == []
+
+
+def test_second_run_of_a_cascade_does_not_change_the_first(cascade):
+    without = dataclasses.replace(cascade, own={})
+    assert {run.name for run in plan(without)} < {run.name for run in plan(cascade)}
+
+
+def test_row_is_done_when_its_own_evaluations_are(cascade):
+    (run,) = [run for run in plan(cascade) if (run.row, run.seed) == ("asr", 0)]
+    (run.experiment.run).mkdir(parents=True)
+    document.write(run.experiment.run / ENDED, {})
+    assert state_of(run, cascade) == "trained"
+    (way,) = evaluations_of(run, cascade)
+    way.folder.mkdir(parents=True)
+    document.write(way.folder / "scores.json", {})
+    assert state_of(run, cascade) == "done"
+    assert evaluated(plan(cascade)[0], cascade) == {}
+
+
+def test_seeds_of_a_cascade_are_one_setting(cascade):
+    """Each is followed by the run of its own seed."""
+    both = dataclasses.replace(cascade, table=(*cascade.table, "mt"), own={**cascade.own, "mt": ()})
+    runs, folders = plan(both), set()
+    for run in [run for run in runs if run.row == "asr"]:
+        (way,) = evaluations_of(run, both)
+        folders.add(way.folder.name)
+        evaluation(run.experiment.run, way.folder.name, made_up(run.seed or 0))
+    assert len(folders) == 2
+    (setting,) = row_of(both, runs, "asr").settings.values()
+    assert setting.name == "test-speech-streamed-then-mt-k3"
+    assert list(setting.by_seed) == [0, 1]
+
+
+def test_cascades_of_two_rows_with_one_run_name_are_two_settings(cascade, tmp_path):
+    other = experiment(tmp_path, tmp_path / "another" / "mt")
+    after = [Evaluation(run=ANY, then=then) for then in (cascade.rows["mt"].run, other.run)]
+    both = dataclasses.replace(
+        cascade, rows={**cascade.rows, "other_mt": other}, own={"asr": tuple(after)}, seeds=(0,)
+    )
+    (run,) = [run for run in plan(both) if run.row == "asr"]
+    for way in evaluations_of(run, both):
+        evaluation(run.experiment.run, way.folder.name, made_up(0))
+    named = {"test-speech-streamed-then-mt", "test-speech-streamed-then-other_mt"}
+    assert set(evaluated(run, both)) == named
+
+
+def test_grid_rejects_evaluations_of_an_unknown_row(cascade):
+    with pytest.raises(ExperimentError, match="there is no row 'asrr'"):
+        dataclasses.replace(cascade, own={"asrr": ()})

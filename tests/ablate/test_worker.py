@@ -1,0 +1,202 @@
+"""Work on runs: locks, evaluations shared by processes, failures, corpora that changed."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from data_pipelines import contents
+from data_pipelines.utterance import CorpusError
+from simuljax.ablate import worker
+from simuljax.ablate.grid import Planned, evaluations_of, plan
+from simuljax.ablate.run import Worker, collect
+from simuljax.ablate.scheduler import Task, state_of
+from simuljax.ablate.summary import spent_of, write_answer
+from simuljax.ablate.worker import FAILED, SPENT, locked, work
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import ExperimentError
+from simuljax.eval import Record
+from simuljax.eval.logs import record_line
+from simuljax.runs import evaluate as evaluating
+from simuljax.train.member import ENDED
+from tests.helpers.grids import all_trained, grid, summarised_corpus, write_scores
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    return summarised_corpus(tmp_path / "corpus")
+
+
+def ended(code: str) -> subprocess.Popen[bytes]:
+    """Return a process that has run this code and ended."""
+    process = subprocess.Popen([sys.executable, "-c", code])
+    process.wait()
+    return process
+
+
+def hold_for_a_moment(directory: Path) -> None:
+    with locked(directory):
+        time.sleep(0.5)
+
+
+def test_lock_waits_for_a_moment(tmp_path):
+    holder = threading.Thread(target=hold_for_a_moment, args=(tmp_path,))
+    holder.start()
+    time.sleep(0.1)
+    with pytest.raises(ExperimentError, match="another process"), locked(tmp_path, 0.0):
+        pass
+    with locked(tmp_path):
+        holder.join()
+
+
+def test_two_processes_share_the_evaluations_of_a_run(corpus, tmp_path, monkeypatch):
+    ablation, (_, one, _) = all_trained(corpus, tmp_path / "runs")
+    done: list[str] = []
+
+    def slowly(way: Evaluation) -> None:
+        done.append(way.mode)
+        time.sleep(0.5)
+        write_scores(way)
+
+    monkeypatch.setattr("simuljax.ablate.worker.evaluate", slowly)
+    monkeypatch.setattr("simuljax.ablate.worker.diagnose", lambda way: done.append("heads"))
+    both = [threading.Thread(target=work, args=([one], ablation, "evaluate")) for _ in range(2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    assert sorted(done) == ["heads", "offline", "streamed"]
+    work([one], ablation, "clock")
+    assert done[3:] == ["live"]
+    assert state_of(one, ablation) == "done"
+
+
+def test_failed_evaluation_leaves_the_other_runs_alone(corpus, tmp_path, monkeypatch):
+    ablation, (_, one, other) = all_trained(corpus, tmp_path / "runs")
+    seen = []
+
+    def evaluate_all(run: Planned, *_: object) -> None:
+        seen.append(run.row)
+        if run == one:
+            raise ValueError("one is broken")
+
+    monkeypatch.setattr(worker, "evaluate_all", evaluate_all)
+    for stage in ("evaluate", "clock"):
+        with pytest.raises(ExperimentError, match="could not be evaluated: one-seed0"):
+            worker.work([one, other], ablation, stage)
+    assert seen == ["one", "other"] * 2
+    assert "one is broken" in (one.experiment.run / FAILED).read_text()
+    assert not (other.experiment.run / FAILED).exists()
+
+    task = Task(runs=[one, other], stage="evaluate")
+    collect([Worker(task=task, process=ended("raise SystemExit(1)"))])
+    assert not (other.experiment.run / FAILED).exists(), "it was said which one failed"
+    (one.experiment.run / FAILED).unlink()
+    collect([Worker(task=task, process=ended("raise SystemExit(1)"))])
+    assert "no output" in (other.experiment.run / FAILED).read_text()
+
+
+def test_killed_run_has_no_training_time(corpus, tmp_path):
+    ablation, (_, one, _) = all_trained(corpus, tmp_path / "runs")
+    (one.experiment.run / SPENT).write_text('{"evaluation": {"seconds": 1.0, "joules": null}}')
+    assert spent_of(one) == []
+    with pytest.raises(ExperimentError, match=str(ablation.runs)):
+        write_answer(ablation, plan(ablation), "simuljax ablate x.py")
+
+
+def test_evaluation_of_another_checkpoint_removes_old_results(tmp_path):
+    way = Evaluation(run=tmp_path / "run", mode="offline")
+    evaluating.begin(way, [100], tmp_path)
+    write_scores(way)
+    (way.folder / "instances.log").write_text("")
+    evaluating.begin(way, [200], tmp_path)
+    assert [path.name for path in way.folder.iterdir()] == ["config.json"]
+
+
+def test_partial_log_cut_inside_a_character_is_read(tmp_path):
+    part = tmp_path / "instances.log.part"
+    record = Record(index=0, prediction="für", delays=(1.0,), reference="für", source_length=1.0)
+    line = (record_line(record) + "\n").encode()
+    part.write_bytes(line + line[: line.index("ü".encode()) + 1])
+    assert [each.prediction for each in evaluating.whole_lines(part)] == ["für"]
+    assert part.read_bytes() == line
+
+
+def test_locked_run_is_left_to_its_process(corpus, tmp_path, monkeypatch, capsys):
+    ablation, (_, one, other) = all_trained(corpus, tmp_path / "runs")
+    for run in (one, other):
+        (run.experiment.run / ENDED).unlink()
+    trained = []
+    monkeypatch.setattr(worker, "train_all", trained.extend)
+    with worker.locked(one.experiment.run):
+        worker.work([one, other], ablation, "train")
+        assert trained == [other]
+        assert "one-seed0" in capsys.readouterr().out
+        with pytest.raises(ExperimentError, match="another process"):
+            worker.work([one], ablation, "train")
+
+
+def test_interrupted_training_is_not_evaluated(corpus, tmp_path, monkeypatch):
+    ablation = grid(corpus, tmp_path / "runs")
+    one, seen = plan(ablation)[1], []
+    monkeypatch.setattr(worker, "evaluate_all", lambda run, *_: seen.append(run.name))
+    monkeypatch.setattr(worker, "train_all", lambda runs: None)  # SIGTERM, and it saved its state
+    worker.work([one], ablation)
+    assert not seen
+    (one.experiment.run / ENDED).write_text("{}")
+    worker.work([one], ablation)
+    assert seen == [one.name]
+
+
+def test_killed_process_writes_its_signal(corpus, tmp_path):
+    _, (one, *_) = all_trained(corpus, tmp_path / "runs")
+    (one.experiment.run / "output.log").write_text("step 10/30 | loss 10.5\n")
+    process = ended("import os; os.kill(os.getpid(), 9)")
+    collect([Worker(task=Task(runs=[one], stage="train"), process=process)])
+    said = (one.experiment.run / FAILED).read_text().splitlines()
+    assert "signal 9" in said[-1] and "step 10/30" in said[1]
+
+
+def test_run_out_of_memory_names_the_options(corpus, tmp_path):
+    _, (one, *_) = all_trained(corpus, tmp_path / "runs")
+    (one.experiment.run / "output.log").write_text("JaxRuntimeError: RESOURCE_EXHAUSTED: 24 GiB\n")
+    process = ended("raise SystemExit(1)")
+    collect([Worker(task=Task(runs=[one], stage="train"), process=process)])
+    said = (one.experiment.run / FAILED).read_text().splitlines()
+    assert "--together" in said[-1] and "--workers" in said[-1]
+
+
+def test_failed_compilation_is_no_failed_run(tmp_path):
+    ablation = grid(summarised_corpus(tmp_path / "corpus"), tmp_path / "runs")
+
+    task = Task(runs=plan(ablation)[:1], stage="compile")
+    worker = [Worker(task=task, process=ended("raise SystemExit(1)"))]
+    collect(worker)
+    assert not worker and not (task.runs[0].experiment.run / FAILED).exists()
+
+
+def test_changed_training_data_is_rejected(corpus, tmp_path):
+    ablation, runs = all_trained(corpus, tmp_path / "runs")
+    one = next(run for run in runs if run.row in ablation.table)
+    (corpus / "train.tsv").write_text("as it was")
+    contents.keep(one.experiment.run, one.experiment.corpus.tables())
+    worker.check_all_data(runs, ablation)
+    (corpus / "train.tsv").write_text("of other texts")
+    with pytest.raises(CorpusError, match=f"{one.name} has learnt from another train"):
+        worker.check_all_data(runs, ablation)
+
+
+def test_changed_test_data_is_rejected(corpus, tmp_path):
+    ablation, runs = all_trained(corpus, tmp_path / "runs")
+    way = evaluations_of(next(run for run in runs if run.row in ablation.table), ablation)[0]
+    (corpus / "test.tsv").write_text("as it was")
+    evaluating.begin(way, [4], corpus)
+    worker.check_all_data(runs, ablation)
+    (corpus / "test.tsv").write_text("of other texts")
+    with pytest.raises(ExperimentError, match=r"is of another test than .* holds now"):
+        worker.check_all_data(runs, ablation)
+    with pytest.raises(ExperimentError, match="--name"):
+        evaluating.begin(way, [4], corpus)

@@ -1,0 +1,159 @@
+"""Make small grids: planned only, as if trained, or on a corpus of a few sentences.
+
+python -m tests.helpers.grids CORPUS RUNS FILE GRID ROW ...      trains rows of a large grid, small
+"""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_pipelines.corpora import Phrasebook
+from data_pipelines.prepare import Preparation, prepare
+from data_pipelines.prepared import SUMMARY
+from simuljax.ablate.grid import Ablation, Planned, load_ablation, plan
+from simuljax.ablate.worker import work
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import Begin, Experiment
+from simuljax.models import config
+from simuljax.train.member import ENDED
+from tests.helpers.experiments import experiment
+
+REPOSITORY = Path(__file__).parents[2]
+EVALUATIONS = tuple(Evaluation(run=Path(), mode=mode) for mode in ("offline", "live", "streamed"))
+CLOCKED = 3  # utterances in real time
+LIMIT = {"length_ratio": 0.1, "length_constant": 4}  # an untrained model would write for long
+FILE = """
+from pathlib import Path
+from tests.helpers.grids import grid, with_training
+ABLATION = grid(Path({corpus!r}), Path({runs!r}), seeds=(0,), curves={{}})
+"""
+
+
+def grid(corpus: Path, runs: Path, **changes: Any) -> Ablation:
+    """Return a grid of two rows that start from a donor, and a second phase of one of them."""
+    donor = experiment(corpus, runs / "donor")
+    begin = (Begin(run=donor.run, checkpoint="last"),)
+    corpus_of_donor = replace(donor.corpus, vocabularies_of=donor.run)
+    one = replace(donor, run=runs / "one", begin=begin, corpus=corpus_of_donor)
+    other = replace(one, run=runs / "other", training=replace(one.training, accumulate=2))
+    later = replace(other, run=runs / "later", begin=(Begin(run=other.run),))
+    given = {
+        "runs": runs,
+        "rows": {"donor": donor, "one": one, "other": other, "later": later},
+        "table": ("one", "other"),
+        "baseline": "one",
+        "curves": {"other": ("later",)},
+        "seeds": (0, 1),
+        "evaluations": (Evaluation(run=Path(), mode="offline", frames=8_000),),
+    }
+    return Ablation(**given | changes)
+
+
+def with_training(ablation: Ablation, row: str, **changes: Any) -> Ablation:
+    """Change the training of one row."""
+    old = ablation.rows[row]
+    new = replace(old, training=dataclasses.replace(old.training, **changes))
+    return replace(ablation, rows={**ablation.rows, row: new})
+
+
+def summarised_corpus(directory: Path) -> Path:
+    """Make as much of a corpus as a plan reads."""
+    directory.mkdir(exist_ok=True)
+    (directory / SUMMARY).write_text("{}")
+    return directory
+
+
+def spoken_corpus(directory: Path, test: int = 6) -> Path:
+    """Prepare a few sentences of the phrasebook."""
+    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=test)), None, directory, 1)
+    return directory
+
+
+def all_trained(corpus: Path, runs: Path) -> tuple[Ablation, list[Planned]]:
+    """Return runs as if trained, with three evaluations each, one of them in real time."""
+    ablation = grid(corpus, runs, seeds=(0,), curves={}, evaluations=EVALUATIONS)
+    planned = plan(ablation)
+    for run in planned:
+        run.experiment.run.mkdir(parents=True)
+        (run.experiment.run / ENDED).write_text("{}")
+    return ablation, planned
+
+
+def write_scores(evaluation: Evaluation) -> None:
+    """Make an evaluation look done."""
+    evaluation.folder.mkdir(parents=True, exist_ok=True)
+    (evaluation.folder / "scores.json").write_text("{}")
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return the variables of a child process that imports this repository."""
+    places = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))} | variables
+
+
+def small_model(model: config.Translator) -> config.Translator:
+    """Shrink a model to one or two narrow layers of each kind."""
+    width = replace(model.width, model=16, hidden=32, heads=2, dropout=0.0, dtype="float32")
+    changes: dict[str, Any] = {}
+    if model.speech is not None:
+        sizes = {"layers": 2, "shared": min(1, model.speech.shared), "channels": 16}
+        ctc = 1 if model.speech.ctc_after else None
+        changes["speech"] = replace(model.speech, ctc_after=ctc, **sizes)
+    if model.text is not None:
+        changes["text"] = replace(model.text, layers=1)
+    return replace(model, width=width, decoder_layers=1, **changes)
+
+
+def small_row(row: Experiment, corpus: Path) -> Experiment:
+    """Shrink an experiment to a few updates on a few sentences."""
+    like = experiment(corpus, row.run)
+    given = replace(like.corpus, task=row.corpus.task, vocabularies_of=row.corpus.vocabularies_of)
+    training = replace(
+        row.training,
+        optimiser=replace(row.training.optimiser, warmup=2),
+        updates=4,
+        epochs=None,
+        validate_every=2,
+        log_every=2,
+    )
+    return replace(row, corpus=given, model=small_model(row.model), training=training)
+
+
+def small_evaluation(evaluation: Evaluation) -> Evaluation:
+    """Shrink an evaluation to fewer utterances and tokens, under the same name."""
+    first = evaluation.first and CLOCKED
+    return replace(evaluation, name=evaluation.folder.name, frames=8_000, first=first, **LIMIT)
+
+
+def small_grid(grid: Ablation, rows: Sequence[str], corpus: Path, runs: Path) -> Ablation:
+    """Shrink some rows of a grid, all of them in its table."""
+    own = {row: tuple(map(small_evaluation, grid.ways(row))) for row in grid.seeded}
+    return replace(
+        grid,
+        rows={name: small_row(row, corpus) for name, row in grid.rows.items()},
+        runs=runs,
+        table=tuple(rows),
+        baseline=rows[0],
+        curves={},
+        claims=(),
+        seeds=(0,),
+        own=own,
+    )
+
+
+def main(corpus: str, runs: str, file: str, name: str, *rows: str) -> None:
+    """Train and evaluate small rows of a grid; finished ones are left alone."""
+    small = small_grid(load_ablation(Path(file), name or None), rows, Path(corpus), Path(runs))
+    for run in plan(small):
+        work([run], small)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
