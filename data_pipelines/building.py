@@ -28,11 +28,11 @@ from data_pipelines.corpora.spoken import Engine, text_corpus
 from data_pipelines.phrasebook.corpus import check_counts
 from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.prepared import PreparedCorpus
-from data_pipelines.shapes import Budget
 from data_pipelines.shard import Limits
 from data_pipelines.summary import describe
 from data_pipelines.transform import Transform
 from data_pipelines.utterance import CorpusError
+from simuljax.config.data import Budget
 from simuljax.text import SPECIALS, VocabularyConfig, learn
 
 PREVIEWED = 20_000  # sentences that a preview's vocabularies are learnt from, at most

@@ -6,9 +6,9 @@ the corpus.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -28,37 +28,14 @@ from data_pipelines.moments import feature_record
 from data_pipelines.plan import Plan, make_plan
 from data_pipelines.prepared import STATISTICS, Split, open_corpus
 from data_pipelines.resident import ResidentBatches, hold
-from data_pipelines.shapes import Budget
 from data_pipelines.tokens import tokenise
 from data_pipelines.utterance import CorpusError
-from simuljax.audio import FeatureRecord, Features, Statistics, load_features, save_features
+from simuljax.audio import FeatureRecord, Statistics, load_features, save_features
 from simuljax.audio.statistics import FILE_NAME as FEATURES_FILE
 from simuljax.batch import Batch
+from simuljax.config.data import Budget, DataConfig
 from simuljax.text import Vocabulary, VocabularyConfig, learn, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
-
-
-@dataclass(frozen=True, kw_only=True)
-class Corpus:
-    """A prepared corpus, and how a run sees it."""
-
-    directory: Path
-    train: str = "train"  # splits
-    valid: str = "valid"
-    task: Literal["translation", "transcription"] = "translation"
-    source: VocabularyConfig = field(default_factory=VocabularyConfig)  # of transcripts
-    target: VocabularyConfig = field(default_factory=VocabularyConfig)
-    vocabularies_of: Path | None = None  # a run whose vocabularies are taken instead
-    features: Features = field(default_factory=Features)
-    budget: Budget = field(default_factory=Budget)
-    text: Path | None = None  # a corpus of text, for the text branch
-    text_per_speech: float = 1.0  # batches
-    held: Literal["disk", "device"] = "disk"  # where examples wait; device: one device only
-
-    def tables(self) -> dict[str, tuple[Path, str]]:
-        """What is learnt from: corpora and their splits."""
-        told = {"train": (self.directory, self.train), "valid": (self.directory, self.valid)}
-        return told if self.text is None else told | {"text": (self.text, self.train)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +52,7 @@ class Fed:
 
 
 def feed(
-    corpus: Corpus, run: Path, *, seed: int, host: Host, devices: int, mute: bool = False
+    corpus: DataConfig, run: Path, *, seed: int, host: Host, devices: int, mute: bool = False
 ) -> Fed:
     """Opens the corpus for this host; the run's files must be there (`settle`).
 
@@ -115,7 +92,7 @@ def feed(
     )
 
 
-def settle(corpus: Corpus, run: Path) -> None:
+def settle(corpus: DataConfig, run: Path) -> None:
     """Writes the run's vocabularies and feature statistics, unless they are there."""
     contents.check(run, corpus.tables())
     if all((run / name).exists() for name in (SOURCE_FILE, TARGET_FILE, FEATURES_FILE)):
@@ -153,32 +130,32 @@ def check_rows(budget: Budget, devices: int) -> None:
     if budget.row_multiple % devices:
         raise CorpusError(
             f"batches have a multiple of {budget.row_multiple} rows, which does not divide among "
-            f"{devices} devices: set --corpus.budget.row-multiple to a multiple of {devices}"
+            f"{devices} devices: set --data.budget.row-multiple to a multiple of {devices}"
         )
 
 
-def _plan(examples: Examples, corpus: Corpus, *, seed: int = 0, shuffle: bool = True) -> Plan:
+def _plan(examples: Examples, corpus: DataConfig, *, seed: int = 0, shuffle: bool = True) -> Plan:
     try:
         return make_plan(examples.lengths, corpus.budget, seed=seed, shuffle=shuffle)
     except ValueError as error:
         where = f"{corpus.directory}, split {examples.split.name}"
-        raise CorpusError(f"{where}: {error} (--corpus.budget)") from error
+        raise CorpusError(f"{where}: {error} (--data.budget)") from error
 
 
 def _source(
-    corpus: Corpus, train: Examples, planned: Plan, host: Host, devices: int
+    corpus: DataConfig, train: Examples, planned: Plan, host: Host, devices: int
 ) -> BatchSource:
     if corpus.held == "disk" or train.mute:
         return Batches(examples=train, plan=planned, host=host)
     if devices > 1:
         raise CorpusError(
             f"a corpus is held in the memory of one device, and there are {devices}: set "
-            "--corpus.held disk"
+            "--data.held disk"
         )
     return ResidentBatches(resident=hold(train), plan=planned, host=host)
 
 
-def _vocabularies(corpus: Corpus, split: Split) -> Vocabularies:
+def _vocabularies(corpus: DataConfig, split: Split) -> Vocabularies:
     if corpus.vocabularies_of is not None:
         return read_settled(corpus.vocabularies_of)[0]
     table = split.table
@@ -196,7 +173,7 @@ def _learn(texts: Iterable[str], config: VocabularyConfig) -> Vocabulary:
     return vocabulary
 
 
-def _heard(corpus: Corpus, split: Split) -> FeatureRecord:
+def _heard(corpus: DataConfig, split: Split) -> FeatureRecord:
     """The statistics that preparation left, or others where other features are asked for."""
     if not np.any(split.table.samples):  # text alone: statistics that change nothing
         zeros, ones = (np.full(corpus.features.dims, value, np.float32) for value in (0, 1))

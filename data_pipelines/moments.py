@@ -8,8 +8,9 @@ from tqdm import tqdm
 
 from data_pipelines.plan import make_plan
 from data_pipelines.prepared import Split
-from data_pipelines.shapes import FRAME, Budget, Lengths
+from data_pipelines.shapes import FRAME, Lengths
 from simuljax.audio import RATE, FeatureRecord, Features, Moments, extract, frame_count
+from simuljax.config.data import Budget
 
 HOURS = 20.0  # enough for five digits; a larger corpus is sampled evenly
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_pipelines.shapes import FRAME, Bucket, Budget, Lengths, Shape, make_buckets
+from data_pipelines.shapes import FRAME, Bucket, Lengths, Shape, make_buckets
+from simuljax.config.data import Budget
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simuljax.config.data import Budget
+
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
@@ -26,20 +28,6 @@ class Lengths:
 
     def __getitem__(self, rows: np.ndarray) -> "Lengths":
         return Lengths(audio=self.audio[rows], source=self.source[rows], target=self.target[rows])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """How much one global batch may hold, padding included, over all hosts and devices.
-
-    The number of rows is a multiple of `row_multiple`, so that it divides among devices; leave it
-    alone when the number of devices changes, and a run goes on with the very same batches.
-    """
-
-    frames: int = 40_000  # of 10 ms; text-only batches are bound by tokens alone
-    tokens: int = 40_000  # of the longer text side
-    row_multiple: int = 8
-    shapes: int = 8
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ from data_pipelines.plan import Plan, make_plan
 from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.prepared import PreparedCorpus, open_corpus
 from data_pipelines.resident import ResidentBatches, hold
-from data_pipelines.shapes import Budget
 from simuljax.audio import RATE, Features, extract
+from simuljax.config.data import Budget
 from simuljax.text import VocabularyConfig, learn
 
 # Forward and backward through 12 layers of width 512 and 2048 at one state in four frames: what the

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 
 from simuljax.audio import FeatureRecord, Features, Filterbank, Statistics, save_features
-from simuljax.config import document
-from simuljax.nn.monotonic import Monotonic
+from simuljax.config.data import DataConfig
+from simuljax.config.experiment import Experiment
+from simuljax.config.json import write_json
+from simuljax.config.model import ModelConfig, Monotonic
 from simuljax.text import Vocabulary, VocabularyConfig, learn
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train.average import AVERAGED
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
+from simuljax.train.objective import Objective
+from simuljax.train.training import Training
 from tests.decode.small import parameters, translator
 
 WORDS = ["".join(letters) for letters in itertools.permutations("abcd", 3)]
@@ -40,13 +44,25 @@ def write_run(
     }
     model = translator(changes.pop("monotonic", WAIT_2), **sizes | changes)
     params = parameters(model, seed=seed)["params"]
-    told = {"model": model.config, "corpus": {"task": task, "directory": corpus}}
-    return write_files(directory, told, params, {}, source=source, target=target)
+    config = experiment_of(directory, model.config, corpus, task)
+    return write_files(config, params, {}, source=source, target=target)
+
+
+def experiment_of(
+    directory: Path, model: ModelConfig, corpus: Path, task: Any = "translation"
+) -> Experiment:
+    """The experiment that such a run would have had."""
+    features = Features(filterbank=Filterbank(bins=model.features))
+    return Experiment(
+        run=directory,
+        data=DataConfig(directory=corpus, task=task),
+        model=model,
+        training=Training(objective=Objective(features=features)),
+    )
 
 
 def write_files(
-    directory: Path,
-    told: dict[str, Any],
+    config: Experiment,
     params: Any,
     statistics: Any,
     *,
@@ -54,9 +70,9 @@ def write_files(
     target: Vocabulary = PIECES,
 ) -> Path:
     """All that `open_run` needs and `learnt` loads, the average of checkpoints too."""
+    directory, bins = config.run, config.model.features
     directory.mkdir(parents=True)
-    document.write(directory / "config.json", told)
-    bins = told["model"].features
+    write_json(directory / "config.json", config)
     mean, std = np.full(bins, 9.0, np.float32), np.full(bins, 3.0, np.float32)
     record = FeatureRecord(
         features=Features(filterbank=Filterbank(bins=bins)),

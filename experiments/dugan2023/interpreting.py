@@ -20,8 +20,8 @@ import numpy as np
 
 from experiments.dugan2023.recordings import Recording
 from simuljax.audio import RATE
-from simuljax.config import document
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
+from simuljax.config.json import differences, read_json, to_json, write_json
 from simuljax.eval import Record, write_records
 from simuljax.eval.logs import NAME as LOG
 from simuljax.runs.evaluate import whole_lines, write_lines
@@ -65,17 +65,17 @@ class Cell:
 def begin(cell: Cell, model: str) -> None:
     """Makes sure that what is in the folder already is of this cell, or makes the folder."""
     files = [recording.file.name for recording in cell.recordings]
-    policy: Any = document.to_json(cell.interpreting)
+    policy: Any = to_json(cell.interpreting)
     policy["policy"]["name"] = type(cell.interpreting.policy).__name__
     what = {"model": model, "row": cell.row, "interpreting": policy, "recordings": files}
     path = cell.folder / "config.json"
     if not path.exists():
         cell.folder.mkdir(parents=True, exist_ok=True)
-        document.write(path, what)
+        write_json(path, what)
         return
-    other = document.differences(document.read(path), what)
+    other = differences(read_json(path), what)
     if other:
-        raise ExperimentError(
+        raise ConfigError(
             f"{cell.folder} holds something else ({'; '.join(other)}): write --to another folder, "
             "or remove that one"
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.dugan2023.recordings import Recording
 from simuljax.audio import RATE
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 from simuljax.profile.measure import counted_programs
 from simuljax.serve.interpret import Stream
 from simuljax.serve.session import Word
@@ -148,7 +148,7 @@ def resident_mb() -> float:
     try:
         pages = int(STATM.read_text().split()[1])
     except OSError as error:
-        raise ExperimentError(f"memory is read where Linux tells it: {error}") from None
+        raise ConfigError(f"memory is read where Linux tells it: {error}") from None
     return pages * getpagesize() / 1e6
 
 

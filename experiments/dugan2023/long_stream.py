@@ -36,8 +36,8 @@ from experiments.dugan2023.recordings import Recording, read_recordings
 from experiments.dugan2023.table_1 import REFUSALS, ROWS
 from simuljax.audio import RATE
 from simuljax.cache import enable_compilation_cache
-from simuljax.config import document
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
+from simuljax.config.json import write_json
 from simuljax.eval.word_errors import Transcript, edits, matches, normalise, transcript
 from simuljax.models import whisper
 from simuljax.report.figures import BLUE, GREY, ORANGE, new_figure, save_figure
@@ -75,9 +75,9 @@ class Chosen:
     def __post_init__(self) -> None:
         if self.policy not in ROWS:
             known = ", ".join(ROWS)
-            raise ExperimentError(f"there is no policy {self.policy!r}; there are {known}")
+            raise ConfigError(f"there is no policy {self.policy!r}; there are {known}")
         if not (0 < self.minutes < math.inf and 0 <= self.nobody < math.inf and self.chunk >= 0.01):
-            raise ExperimentError(
+            raise ConfigError(
                 f"--minutes {self.minutes}, --nobody {self.nobody}, --chunk {self.chunk}: minutes "
                 "of speech are above 0, of nobody from 0, and a chunk from 0.01 s"
             )
@@ -96,7 +96,7 @@ def run(chosen: Chosen) -> list[str]:
     recordings = read_recordings(chosen.folder)
     languages = sorted({recording.language for recording in recordings})
     if len(languages) > 1:
-        raise ExperimentError(f"{chosen.folder}: a stream is in one language, not in {languages}")
+        raise ConfigError(f"{chosen.folder}: a stream is in one language, not in {languages}")
     played = playlist(recordings, chosen.minutes)
     interpreter = Interpreter(whisper.load(chosen.model), interpreting(chosen, languages[0]))
     streams: dict[str, list[Minute]] = {}
@@ -299,7 +299,7 @@ def write(
         "recordings": [one.recording.file.name for one in played],
         "minutes": {name: [*map(_row, minutes)] for name, minutes in streams.items()},
     }
-    document.write(chosen.to.with_suffix(".json"), told)
+    write_json(chosen.to.with_suffix(".json"), told)
     late = lags_s(spoken(played), written(streams[SPEECH]))
     draw(streams[SPEECH], late, chosen.to.with_suffix(".png"))
     return lines

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from simuljax.audio import read_audio
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 from simuljax.models.whisper.languages import language_code
 
 FILE = "manifest.tsv"
@@ -72,15 +72,15 @@ def read_recordings(folder: Path) -> list[Recording]:
     """The recordings of a folder; whatever is wrong is told with its file and line."""
     path = folder / FILE
     if not path.is_file():
-        raise ExperimentError(f"{path} is missing: it names recordings, languages and references")
+        raise ConfigError(f"{path} is missing: it names recordings, languages and references")
     try:
         header, *lines = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise ExperimentError(f"{path}: not UTF-8 text ({error})") from None
+        raise ConfigError(f"{path}: not UTF-8 text ({error})") from None
     names = header.split("\t")
     missing = [name for name in NEEDED if name not in names]
     if missing:
-        raise ExperimentError(f"{path}, line 1: no column {missing[0]!r}, but {names}")
+        raise ConfigError(f"{path}, line 1: no column {missing[0]!r}, but {names}")
     recordings = []
     for number, line in enumerate(lines, start=2):
         if line.strip():
@@ -94,26 +94,26 @@ def read_recordings(folder: Path) -> list[Recording]:
 def _cells(line: str, count: int, where: str) -> list[str]:
     cells = [cell.strip() for cell in line.rstrip("\r").split("\t")]
     if len(cells) != count:
-        raise ExperimentError(f"{where}: {len(cells)} columns, the first line has {count}")
+        raise ConfigError(f"{where}: {len(cells)} columns, the first line has {count}")
     return cells
 
 
 def _recording(cells: dict[str, str], index: int, folder: Path, where: str) -> Recording:
     file = folder / cells["file"]
     if not cells["file"] or not file.is_file():
-        raise ExperimentError(f"{where}: there is no recording {file}")
+        raise ConfigError(f"{where}: there is no recording {file}")
     if not cells["reference"]:
-        raise ExperimentError(f"{where}: the reference is empty")
+        raise ConfigError(f"{where}: the reference is empty")
     try:
         language = language_code(cells["language"])
     except ValueError as error:
-        raise ExperimentError(f"{where}: {error}") from None
+        raise ConfigError(f"{where}: {error}") from None
     segments = _segments(cells, where)
     texts = [segment.text for segment in segments] or [cells["reference"]]
     reference = " ".join(" ".join(texts).split())
     ends = tuple(_seconds(end, where) for end in cells.get("ends", "").split())
     if ends and len(ends) != len(reference.split()):
-        raise ExperimentError(f"{where}: {len(reference.split())} words but {len(ends)} ends")
+        raise ConfigError(f"{where}: {len(reference.split())} words but {len(ends)} ends")
     return Recording(
         index=index,
         file=file,
@@ -131,13 +131,13 @@ def _segments(cells: dict[str, str], where: str) -> tuple[Segment, ...]:
     texts = [text.strip() for text in cells["reference"].split(BETWEEN)]
     if len(texts) != len(times):
         problem = f"{len(times)} segments, but the reference has {len(texts)} parts"
-        raise ExperimentError(f"{where}: {problem} (they are separated by {BETWEEN!r})")
+        raise ConfigError(f"{where}: {problem} (they are separated by {BETWEEN!r})")
     segments = []
     for text, time in zip(texts, times, strict=True):
         start, _, end = time.partition("-")
         begin, stop = _seconds(start, where), _seconds(end, where)
         if stop < begin:
-            raise ExperimentError(f"{where}: the segment {time!r} ends before it begins")
+            raise ConfigError(f"{where}: the segment {time!r} ends before it begins")
         segments.append(Segment(text=text, start_ms=begin, end_ms=stop))
     return tuple(segments)
 
@@ -149,15 +149,15 @@ def _seconds(text: str, where: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise ExperimentError(f"{where}: {text!r} is no time in seconds") from None
+        raise ConfigError(f"{where}: {text!r} is no time in seconds") from None
     return value
 
 
 def _check_once(path: Path, recordings: list[Recording]) -> None:
     if not recordings:
-        raise ExperimentError(f"{path}: no recordings")
+        raise ConfigError(f"{path}: no recordings")
     seen: set[Path] = set()
     for recording in recordings:
         if recording.file in seen:
-            raise ExperimentError(f"{path}: {recording.file.name} is there twice")
+            raise ConfigError(f"{path}: {recording.file.name} is there twice")
         seen.add(recording.file)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from experiments.dugan2023.interpreting import Cell
 from experiments.dugan2023.recordings import Recording
-from simuljax.config import document
+from simuljax.config.json import write_json
 from simuljax.eval import Record, average_runs, read_records, score
 from simuljax.eval.latency import off_by_one_average_lagging
 from simuljax.eval.logs import NAME as LOG
@@ -43,7 +43,7 @@ def scores_of(cell: Cell, voice: Voice | None = None) -> dict[str, Any]:
         own = [name for name in clocked[0] if name.startswith(("AL_", "WER", "lag", "speech_"))]
         means = {name: _mean(run[name] for run in clocked) for name in own}
         scores["computation_aware"] = average_runs(clocked) | means
-    document.write(cell.folder / "scores.json", scores)
+    write_json(cell.folder / "scores.json", scores)
     return scores
 
 

@@ -32,7 +32,7 @@ from experiments.dugan2023.scores import scores_of
 from experiments.dugan2023.table import Scored, draw, write_table
 from simuljax.audio import AudioError
 from simuljax.cache import enable_compilation_cache
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 from simuljax.eval import RecordError
 from simuljax.models import whisper
 from simuljax.models.whisper import WeightsError
@@ -50,7 +50,7 @@ from simuljax.serve.interpret import (
 )
 from simuljax.voice import VoiceError, voice_for
 
-REFUSALS = (ExperimentError, InterpretError, AudioError, RecordError, VoiceError, WeightsError)
+REFUSALS = (ConfigError, InterpretError, AudioError, RecordError, VoiceError, WeightsError)
 ROWS: dict[str, Policy] = {
     "confidence-0.9": Confidence(threshold=0.9),
     "confidence-0.5": Confidence(threshold=0.5),
@@ -134,9 +134,9 @@ class Table:
     def __post_init__(self) -> None:
         unknown = [name for name in self.policies if name not in ROWS]
         if unknown:
-            raise ExperimentError(f"there is no policy {unknown[0]!r}; there are {', '.join(ROWS)}")
+            raise ConfigError(f"there is no policy {unknown[0]!r}; there are {', '.join(ROWS)}")
         if self.speak and not self.aware:
-            raise ExperimentError("--speak needs recordings that are played alone: give --aware")
+            raise ConfigError("--speak needs recordings that are played alone: give --aware")
 
 
 def make_table(chosen: Table) -> list[Scored]:
@@ -158,7 +158,7 @@ def plan(chosen: Table, recordings: list[Recording]) -> list[Cell]:
     languages = list(dict.fromkeys(recording.language for recording in recordings))
     absent = [language for language in chosen.languages if language not in languages]
     if absent:
-        raise ExperimentError(f"{chosen.folder} has nothing in {absent[0]!r}, but {languages}")
+        raise ConfigError(f"{chosen.folder} has nothing in {absent[0]!r}, but {languages}")
     return [cell for one in chosen.languages or languages for cell in _of(chosen, one, recordings)]
 
 

@@ -22,7 +22,7 @@ from experiments.zaidi2022.recipe import ANY
 from simuljax.ablate.grid import Ablation
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS
-from simuljax.models.config import SpeechEncoder
+from simuljax.config.model import SpeechConfig
 
 LAMBDAS = (0.01, 0.1)
 K = (1, 3, 5, 7, 9)
@@ -32,7 +32,7 @@ POINTS = ("fixed_120", "fixed_280", "fixed_520", *ORACLES, "streaming_280")
 CLOCKED = ("fixed_120", "fixed_280", "fixed_520", "streaming_280")  # no stream carries an oracle
 
 # Chunks as long as the steps are, and 160 ms to look ahead.
-CHUNKED = SpeechEncoder(kind="streaming", layers=6, shared=0, channels=512, chunk=7, right=4)
+CHUNKED = SpeechConfig(kind="streaming", layers=6, shared=0, channels=512, chunk=7, right=4)
 STREAMING = rows(
     replace(
         RECIPE,

@@ -16,7 +16,7 @@ BASE = multi30k.RECIPE
 
 RECIPE = Recipe(
     runs=RUNS / "ma-multi30k",
-    corpus=BASE.corpus,
+    data=BASE.data,
     model=presets.speech_only(BASE.model),
     asr=BASE.asr,
     first=BASE.first,

@@ -10,10 +10,9 @@ forced alignments. The paper names the S-Transformer (`presets.ma_s_transformer_
 code the 12 + 6 layers used here.
 """
 
-from data_pipelines.feeding import Corpus
-from data_pipelines.shapes import Budget
 from experiments.ma2020.recipe import Recipe, rows
 from simuljax.audio import SpecAugment
+from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
@@ -27,7 +26,7 @@ HEARD = Objective(augment=SpecAugment())
 EXPERIMENTS = rows(
     Recipe(
         runs=RUNS / "ma-must-c",
-        corpus=Corpus(
+        data=DataConfig(
             directory=DATA / "must-c",
             source=VocabularyConfig(kind="unigram", size=10_000),
             target=VocabularyConfig(kind="unigram", size=10_000),

@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_pipelines.feeding import Corpus
 from experiments.zaidi2022.recipe import ALONE, recogniser, with_objective
-from simuljax.config.experiment import Begin, Experiment
-from simuljax.models import config
-from simuljax.models.config import PreDecision
-from simuljax.nn.monotonic import Monotonic
+from simuljax.config.data import DataConfig
+from simuljax.config.experiment import Experiment, InitFrom
+from simuljax.config.model import ModelConfig, Monotonic, PreDecision
 from simuljax.train.training import Training
 
 STEPS_MS = (120, 200, 280, 360, 440, 520)
@@ -32,8 +30,8 @@ class Recipe:
     """Hold what all rows have in common."""
 
     runs: Path
-    corpus: Corpus
-    model: config.Translator  # speech only
+    data: DataConfig
+    model: ModelConfig  # speech only
     asr: Training  # schedules; the rows set the objective
     first: Training  # lambda = 0, and wait-k
     second: Training  # lambda > 0
@@ -55,17 +53,17 @@ def rows(recipe: Recipe) -> Mapping[str, Experiment]:
         for name, base in mma.items()
         for weight in LAMBDAS
     }
-    asr = recogniser(recipe.runs / "asr", recipe.corpus, recipe.model, recipe.asr)
+    asr = recogniser(recipe.runs / "asr", recipe.data, recipe.model, recipe.asr)
     return {"asr": asr, **mma, **fixed, **second}
 
 
 def _first(recipe: Recipe, name: str, point: PreDecision, how: Monotonic) -> Experiment:
     return Experiment(
         run=recipe.runs / name,
-        corpus=recipe.corpus,
+        data=recipe.data,
         model=replace(recipe.model, predecision=point, monotonic=how),
         training=with_objective(recipe.first, LATENCY),
-        begin=(Begin(run=recipe.runs / "asr", rules=("speech",)),),
+        init_from=(InitFrom(run=recipe.runs / "asr", rules=("speech",)),),
     )
 
 
@@ -73,7 +71,7 @@ def _second(recipe: Recipe, name: str, base: Experiment, weight: float) -> Exper
     return replace(
         base,
         run=recipe.runs / name,
-        corpus=replace(base.corpus, vocabularies_of=base.run),
+        data=replace(base.data, vocabularies_of=base.run),
         training=with_objective(recipe.second, replace(LATENCY, latency=weight)),
-        begin=(Begin(run=base.run),),
+        init_from=(InitFrom(run=base.run),),
     )

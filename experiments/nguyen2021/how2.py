@@ -19,7 +19,7 @@ RECIPE = replace(
     nguyen_must_c.RECIPE,
     name="How2 en-pt",
     runs=RUNS / "nguyen-how2",
-    corpus=replace(nguyen_must_c.RECIPE.corpus, directory=DATA / "how2-speed"),
+    data=replace(nguyen_must_c.RECIPE.data, directory=DATA / "how2-speed"),
     tests=("test",),
     length_ratio=1.6,
 )

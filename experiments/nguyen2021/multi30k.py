@@ -27,8 +27,8 @@ HEARD = zaidi_multi30k.HEARD
 RECIPE = Recipe(
     name="Multi30k-speech",
     runs=RUNS / "nguyen-multi30k",
-    corpus=replace(
-        BASE.corpus,
+    data=replace(
+        BASE.data,
         directory=DATA / "multi30k-speech-speed",
         source=VocabularyConfig(kind="bpe", size=4_000, lowercase=True),
     ),

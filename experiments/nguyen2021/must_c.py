@@ -11,10 +11,9 @@ synthetic translations too, and its optimiser is not said: Adam here. Its recogn
 one. Not run by this project, because MuST-C may not be redistributed.
 """
 
-from data_pipelines.feeding import Corpus
-from data_pipelines.shapes import Budget
 from experiments.nguyen2021.recipe import Recipe, grids, rows
 from simuljax.audio import Features, SpecAugment
+from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
@@ -34,7 +33,7 @@ WRITTEN = {
 RECIPE = Recipe(
     name="MuST-C en-de",
     runs=RUNS / "nguyen-must-c",
-    corpus=Corpus(
+    data=DataConfig(
         directory=DATA / "must-c-speed",
         source=VocabularyConfig(kind="bpe", size=5_000),
         features=Features(pitch=True),  # 83 numbers a frame

@@ -20,8 +20,8 @@ RECIPE = replace(
     nguyen_multi30k.RECIPE,
     name="the phrasebook",
     runs=RUNS / "nguyen-phrasebook",
-    corpus=replace(
-        BASE.corpus,
+    data=replace(
+        BASE.data,
         directory=DATA / "phrasebook-speed",
         source=VocabularyConfig(kind="bpe", size=2_000, lowercase=True),
     ),

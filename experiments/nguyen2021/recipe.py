@@ -18,14 +18,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_pipelines.feeding import Corpus
 from experiments.zaidi2022.recipe import ALONE, with_objective
 from simuljax.ablate.grid import Ablation
+from simuljax.config.data import DataConfig
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment
-from simuljax.models import config, presets
-from simuljax.models.config import TextEncoder
-from simuljax.nn.monotonic import Monotonic
+from simuljax.config.model import ModelConfig, Monotonic, TextConfig
+from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 from simuljax.train.training import Training
 
@@ -59,10 +58,10 @@ class Recipe:
 
     name: str  # of the corpus
     runs: Path
-    corpus: Corpus  # with speech at .9 and 1.1 of its speed beside the original
-    model: config.Translator  # VGG-BLSTM
-    recogniser: config.Translator  # of the cascade
-    translator: config.Translator  # of its text
+    data: DataConfig  # with speech at .9 and 1.1 of its speed beside the original
+    model: ModelConfig  # VGG-BLSTM
+    recogniser: ModelConfig  # of the cascade
+    translator: ModelConfig  # of its text
     training: Training  # schedules; the rows set the objective
     asr: Training
     mt: Training
@@ -77,7 +76,7 @@ def rows(recipe: Recipe) -> Mapping[str, Experiment]:
     direct = {
         name: Experiment(
             run=recipe.runs / name,
-            corpus=replace(recipe.corpus, target=vocabulary),
+            data=replace(recipe.data, target=vocabulary),
             model=recipe.model,
             training=with_objective(recipe.training, ALONE),
         )
@@ -88,10 +87,10 @@ def rows(recipe: Recipe) -> Mapping[str, Experiment]:
 
 def recogniser(recipe: Recipe) -> Experiment:
     """Return a recogniser of lower-case word pieces."""
-    spoken = replace(recipe.corpus.source, lowercase=True)
+    spoken = replace(recipe.data.source, lowercase=True)
     return Experiment(
         run=recipe.runs / "asr",
-        corpus=replace(recipe.corpus, task="transcription", source=spoken, target=spoken),
+        data=replace(recipe.data, task="transcription", source=spoken, target=spoken),
         model=recipe.recogniser,
         training=with_objective(recipe.asr, replace(ALONE, ctc=0.5)),
     )
@@ -99,7 +98,7 @@ def recogniser(recipe: Recipe) -> Experiment:
 
 def translators(recipe: Recipe) -> dict[str, Experiment]:
     """Return translators of lower-case transcripts. The first has a causal encoder."""
-    text = TextEncoder(
+    text = TextConfig(
         layers=recipe.translator.text.layers if recipe.translator.text else 6,
         direction="unidirectional",
     )
@@ -108,12 +107,12 @@ def translators(recipe: Recipe) -> dict[str, Experiment]:
         "mt": replace(recipe.translator, text=text, monotonic=paths),
         "mt_offline": presets.offline(recipe.translator),
     }
-    pieces = replace(recipe.corpus.source, lowercase=True)
-    corpus = replace(recipe.corpus, source=pieces, target=replace(pieces, lowercase=False))
+    pieces = replace(recipe.data.source, lowercase=True)
+    corpus = replace(recipe.data, source=pieces, target=replace(pieces, lowercase=False))
     return {
         name: Experiment(
             run=recipe.runs / name,
-            corpus=corpus,
+            data=corpus,
             model=model,
             training=with_objective(recipe.mt, replace(ALONE, translation=1.0)),
         )

@@ -17,26 +17,22 @@ from experiments.papi2022.recipe import Recipe, grids, rows
 from experiments.zaidi2022 import multi30k as zaidi_multi30k
 from experiments.zaidi2022.recipe import adam
 from simuljax.config.experiment import DATA, RUNS
-from simuljax.models import config, presets
-from simuljax.models.config import SpeechEncoder
+from simuljax.config.model import ModelConfig, SpeechConfig
+from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 from simuljax.train.training import Training
 
 BASE = zaidi_multi30k.RECIPE
-CORPUS = replace(
-    BASE.corpus, source=VocabularyConfig(kind="subword_nmt", size=4_000, lowercase=True)
-)
+CORPUS = replace(BASE.data, source=VocabularyConfig(kind="subword_nmt", size=4_000, lowercase=True))
 
 
-def sized(model: config.Translator) -> config.Translator:
+def sized(model: ModelConfig) -> ModelConfig:
     """Set the precision and dropout of the other experiments on this corpus."""
     return replace(model, width=replace(model.width, dtype="bfloat16", dropout=0.2))
 
 
 CONFORMER = sized(presets.small_conformer())
-TRANSFORMER = replace(
-    CONFORMER, speech=SpeechEncoder(layers=8, shared=0, channels=512, ctc_after=6)
-)
+TRANSFORMER = replace(CONFORMER, speech=SpeechConfig(layers=8, shared=0, channels=512, ctc_after=6))
 TRAINING = Training(
     optimiser=adam(2e-3, 2_000),
     objective=zaidi_multi30k.HEARD,
@@ -48,9 +44,9 @@ TRAINING = Training(
 RECIPE = Recipe(
     name="Multi30k-speech",
     runs=RUNS / "papi-multi30k",
-    corpus=CORPUS,
+    data=CORPUS,
     distilled=DATA / "multi30k-speech-distilled",
-    taught=BASE.corpus,
+    taught=BASE.data,
     teacher=presets.offline(presets.text_only(BASE.model)),
     transformer=TRANSFORMER,
     conformer=CONFORMER,

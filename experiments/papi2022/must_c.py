@@ -20,10 +20,9 @@ from its own training data.
 
 import os
 
-from data_pipelines.feeding import Corpus
-from data_pipelines.shapes import Budget
 from experiments.papi2022.recipe import Recipe, grids, rows
 from simuljax.audio import SpecAugment
+from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
@@ -36,7 +35,7 @@ ADAM = Optimiser(learning_rate=2e-3, warmup=10_000, betas=(0.9, 0.98), clip=10.0
 SLOW = Optimiser(learning_rate=2e-3, warmup=25_000, betas=(0.9, 0.98), clip=10.0)
 TEXT_ADAM = Optimiser(learning_rate=5e-4, warmup=4_000, betas=(0.9, 0.98), clip=0.0)
 HEARD = Objective(augment=SpecAugment())
-CORPUS = Corpus(
+CORPUS = DataConfig(
     directory=DATA / ("must-c" if TARGET == "de" else f"must-c-{TARGET}"),
     source=VocabularyConfig(kind="subword_nmt", size=5_000),  # `@@` says where a word ends
     target=VocabularyConfig(kind="unigram", size=8_000, language=TARGET),
@@ -54,9 +53,9 @@ def training(optimiser: Optimiser) -> Training:
 RECIPE = Recipe(
     name=f"MuST-C en-{TARGET}",
     runs=RUNS / f"papi-must-c-{TARGET}",
-    corpus=CORPUS,
+    data=CORPUS,
     distilled=CORPUS.directory.with_name(f"{CORPUS.directory.name}-distilled"),
-    taught=Corpus(
+    taught=DataConfig(
         directory=DATA / f"opus-{TARGET}",
         source=VocabularyConfig(kind="unigram", size=16_000),
         target=VocabularyConfig(kind="unigram", size=16_000, language=TARGET),

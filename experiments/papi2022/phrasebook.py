@@ -27,11 +27,11 @@ RECIPE = replace(
     papi_multi30k.RECIPE,
     name="the phrasebook",
     runs=RUNS / "papi-phrasebook",
-    corpus=replace(
-        BASE.corpus, source=VocabularyConfig(kind="subword_nmt", size=2_000, lowercase=True)
+    data=replace(
+        BASE.data, source=VocabularyConfig(kind="subword_nmt", size=2_000, lowercase=True)
     ),
     distilled=DATA / "phrasebook-distilled",
-    taught=BASE.corpus,
+    taught=BASE.data,
     teaching=BASE.mt,
     training=TRAINING,
     conformer_training=TRAINING,

@@ -30,7 +30,7 @@ TRAINING = Training(
     validate_every=855,
     average=5,
 )
-CORPUS = replace(CASCADE.corpus, directory=OFFLINE.corpus.directory)
+CORPUS = replace(CASCADE.data, directory=OFFLINE.data.directory)
 RECIPE = replace(
     OFFLINE,
     runs=RUNS / "policies",
@@ -41,7 +41,7 @@ RECIPE = replace(
 HEARING = replace(
     CASCADE,
     runs=RUNS / "policies",
-    corpus=CORPUS,
+    data=CORPUS,
     asr=replace(TRAINING, epochs=20),
     mt=replace(zaidi_multi30k.RECIPE.mt, average=5),
 )
@@ -49,7 +49,7 @@ HEARING = replace(
 
 def caat(size: int) -> Experiment:
     """Return CAAT with groups of `size` states, and CTC on the transcript as in the Conformer."""
-    row = papi.caat(RECIPE, RECIPE.corpus, size)
+    row = papi.caat(RECIPE, RECIPE.data, size)
     heard, rival = row.model.speech, RECIPE.conformer.speech
     assert heard is not None and rival is not None
     return replace(

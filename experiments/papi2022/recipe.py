@@ -22,14 +22,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from data_pipelines.feeding import Corpus
 from experiments.zaidi2022.recipe import ALONE, with_objective
 from simuljax.ablate.grid import Ablation
+from simuljax.config.data import DataConfig
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment
-from simuljax.models import config
-from simuljax.models.config import PreDecision, SpeechEncoder
-from simuljax.nn.monotonic import Monotonic
+from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig
 from simuljax.train.training import Training
 
 Units = Literal["fixed", "adaptive"]
@@ -49,12 +47,12 @@ class Recipe:
 
     name: str  # of the corpus
     runs: Path
-    corpus: Corpus
+    data: DataConfig
     distilled: Path  # the corpus with the teacher's translations beside the references
-    taught: Corpus  # what the teacher is trained on
-    teacher: config.Translator
-    transformer: config.Translator
-    conformer: config.Translator
+    taught: DataConfig  # what the teacher is trained on
+    teacher: ModelConfig
+    transformer: ModelConfig
+    conformer: ModelConfig
     teaching: Training  # schedules; the rows set the objective
     training: Training  # of the Transformer
     conformer_training: Training
@@ -82,10 +80,10 @@ def rows(recipe: Recipe) -> Mapping[str, Experiment]:
         for units in UNITS
         for k in K
     }
-    kd = replace(recipe.corpus, directory=recipe.distilled)
+    kd = replace(recipe.data, directory=recipe.distilled)
     return {
         "teacher": teacher(recipe),
-        **{name: _row(recipe, name, recipe.corpus, *row) for name, row in plain.items()},
+        **{name: _row(recipe, name, recipe.data, *row) for name, row in plain.items()},
         **{name: _row(recipe, name, kd, *row) for name, row in distilled.items()},
         **{f"caat_{size}_kd": caat(recipe, kd, size) for size in GROUPS},
     }
@@ -95,13 +93,13 @@ def teacher(recipe: Recipe) -> Experiment:
     """Return an offline text translator."""
     return Experiment(
         run=recipe.runs / "teacher",
-        corpus=recipe.taught,
+        data=recipe.taught,
         model=recipe.teacher,
         training=with_objective(recipe.teaching, TEXT),
     )
 
 
-def waiting(model: config.Translator, units: Units, k: int) -> config.Translator:
+def waiting(model: ModelConfig, units: Units, k: int) -> ModelConfig:
     """Train with a wait-k mask: one more target word for each source word, k words behind."""
     kind = "fixed" if units == "fixed" else "ctc_words"
     return replace(
@@ -111,11 +109,11 @@ def waiting(model: config.Translator, units: Units, k: int) -> config.Translator
     )
 
 
-def caat(recipe: Recipe, corpus: Corpus, size: int) -> Experiment:
+def caat(recipe: Recipe, corpus: DataConfig, size: int) -> Experiment:
     """Return CAAT in the size of the Transformer: blocks of 8 + 4 states, groups of `size`."""
     of = recipe.transformer.speech
     assert of is not None
-    speech = SpeechEncoder(
+    speech = SpeechConfig(
         kind="streaming", layers=of.layers, shared=0, channels=of.channels, chunk=8, right=4
     )
     model = replace(
@@ -127,18 +125,18 @@ def caat(recipe: Recipe, corpus: Corpus, size: int) -> Experiment:
     )
     return Experiment(
         run=recipe.runs / f"caat_{size}_kd",
-        corpus=corpus,
+        data=corpus,
         model=model,
         training=with_objective(recipe.caat_training, TRANSDUCER),
     )
 
 
 def _row(
-    recipe: Recipe, name: str, corpus: Corpus, model: config.Translator, training: Training
+    recipe: Recipe, name: str, corpus: DataConfig, model: ModelConfig, training: Training
 ) -> Experiment:
     return Experiment(
         run=recipe.runs / name,
-        corpus=corpus,
+        data=corpus,
         model=model,
         training=with_objective(training, LISTENED),
     )

@@ -21,7 +21,7 @@ from experiments.zaidi2022.recipe import ANY, STEPS, phases, with_objective
 from simuljax.ablate.grid import Ablation
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS, Experiment
-from simuljax.models.config import DecisionKind, PreDecision
+from simuljax.config.model import DecisionKind, PreDecision
 
 READ_40 = Evaluation(run=ANY, read_ms=40)  # one encoder state per READ
 OFFLINE = Evaluation(run=ANY, mode="offline")

@@ -32,15 +32,14 @@ it reaches 40 and 44 %.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from data_pipelines.feeding import Corpus
-from data_pipelines.shapes import Budget
 from experiments.zaidi2022 import multi30k
 from experiments.zaidi2022.multi30k import HEARD
 from experiments.zaidi2022.recipe import ANY, STEPS, Recipe, adam, rows
 from experiments.zaidi2022.table_3 import CLAIMS
 from simuljax.ablate.grid import Ablation
+from simuljax.config.data import Budget, DataConfig
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import DATA, RUNS, Begin, Experiment
+from simuljax.config.experiment import DATA, RUNS, Experiment, InitFrom
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 from simuljax.train.training import Training
@@ -49,7 +48,7 @@ SMALL = presets.small()
 
 RECIPE = Recipe(
     runs=RUNS / "zaidi-mboshi",
-    corpus=Corpus(
+    data=DataConfig(
         directory=DATA / "mboshi-fr",
         source=VocabularyConfig(kind="unigram", size=500, lowercase=True),
         target=VocabularyConfig(kind="unigram", size=1_000),
@@ -73,7 +72,7 @@ def at_three_speeds(training: Training, epochs: int) -> Training:
 AT_THREE_SPEEDS = replace(
     RECIPE,
     runs=RUNS / "zaidi-mboshi-helped",
-    corpus=replace(RECIPE.corpus, directory=DATA / "mboshi-fr-speed"),
+    data=replace(RECIPE.data, directory=DATA / "mboshi-fr-speed"),
     asr=at_three_speeds(RECIPE.asr, 40),
     mt=at_three_speeds(RECIPE.mt, 33),
     first=at_three_speeds(RECIPE.first, 14),
@@ -94,8 +93,8 @@ WITHOUT_CHARACTERS = (
 def after_english(asr: Experiment) -> Experiment:
     """Initialise a recogniser from that of another language, with less dropout."""
     width = replace(asr.model.width, dropout=0.15)
-    begin = Begin(run=ENGLISH.run, rules=WITHOUT_CHARACTERS)
-    return replace(asr, model=replace(asr.model, width=width), begin=(begin,))
+    english = InitFrom(run=ENGLISH.run, rules=WITHOUT_CHARACTERS)
+    return replace(asr, model=replace(asr.model, width=width), init_from=(english,))
 
 
 EXPERIMENTS = rows(RECIPE)

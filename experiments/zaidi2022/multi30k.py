@@ -13,10 +13,9 @@ from text and 33.0 from speech (results/multi30k/side_by_side.txt); after 10 mor
 
 from dataclasses import replace
 
-from data_pipelines.feeding import Corpus
-from data_pipelines.shapes import Budget
 from experiments.zaidi2022.recipe import Recipe, adam, rows
 from simuljax.audio import SpecAugment
+from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
@@ -31,7 +30,7 @@ SMALL = presets.small()
 
 RECIPE = Recipe(
     runs=RUNS / "zaidi-multi30k",
-    corpus=Corpus(
+    data=DataConfig(
         directory=DATA / "multi30k-speech",
         source=VocabularyConfig(kind="unigram", size=5_000, lowercase=True),
         target=VocabularyConfig(kind="unigram", size=5_000),

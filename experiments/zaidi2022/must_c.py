@@ -13,10 +13,9 @@ BLEU, mma_mt 20.10, dar 20.67, mma_dar 22.35. Not run by this project,
 because MuST-C may not be redistributed.
 """
 
-from data_pipelines.feeding import Corpus
-from data_pipelines.shapes import Budget
 from experiments.zaidi2022.recipe import Recipe, rows
 from simuljax.audio import SpecAugment
+from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
@@ -30,7 +29,7 @@ HEARD = Objective(augment=SpecAugment())
 EXPERIMENTS = rows(
     Recipe(
         runs=RUNS / "zaidi-must-c",
-        corpus=Corpus(
+        data=DataConfig(
             directory=DATA / "must-c",
             source=VocabularyConfig(kind="unigram", size=10_000),
             target=VocabularyConfig(kind="unigram", size=10_000),

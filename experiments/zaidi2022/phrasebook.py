@@ -11,10 +11,10 @@ most similar training sentence gives 8.5 BLEU on the test split.
 
 from dataclasses import replace
 
-from data_pipelines.shapes import Budget
 from experiments.zaidi2022 import multi30k
 from experiments.zaidi2022.recipe import adam, rows
 from simuljax.audio import SpecAugment
+from simuljax.config.data import Budget
 from simuljax.config.experiment import DATA, RUNS
 from simuljax.text import VocabularyConfig
 from simuljax.train.objective import Objective
@@ -26,8 +26,8 @@ HEARD = Objective(
 RECIPE = replace(
     multi30k.RECIPE,
     runs=RUNS / "zaidi-phrasebook",
-    corpus=replace(
-        multi30k.RECIPE.corpus,
+    data=replace(
+        multi30k.RECIPE.data,
         directory=DATA / "phrasebook",
         source=VocabularyConfig(kind="unigram", size=2_000, lowercase=True),
         target=VocabularyConfig(kind="unigram", size=2_000),

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from data_pipelines.feeding import Corpus
+from simuljax.config.data import DataConfig
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import ENCODER, OFFLINE_TEXT, Begin, Experiment
+from simuljax.config.experiment import ENCODER, OFFLINE_TEXT, Experiment, InitFrom
+from simuljax.config.model import ModelConfig
 from simuljax.losses import JointObjective
-from simuljax.models import config, presets
+from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 from simuljax.train.optimiser import Optimiser
 from simuljax.train.training import Training
@@ -42,9 +43,9 @@ class Recipe:
     """Hold what all rows have in common."""
 
     runs: Path
-    corpus: Corpus
+    data: DataConfig
     augmented: Path  # the corpus with augmented speech and translations beside the originals
-    model: config.Translator  # joint
+    model: ModelConfig  # joint
     asr: Training  # schedules; the rows set the objective
     mt: Training
     first: Training  # lambda = 0
@@ -71,13 +72,11 @@ def rows(recipe: Recipe) -> Mapping[str, Experiment]:
         for name, base in first.items()
         for weight in LAMBDAS
     }
-    asr = recogniser(recipe.runs / "asr", recipe.corpus, recipe.model, recipe.asr)
+    asr = recogniser(recipe.runs / "asr", recipe.data, recipe.model, recipe.asr)
     return {"asr": asr, "mt": mt(recipe), **first, **second}
 
 
-def recogniser(
-    run: Path, corpus: Corpus, model: config.Translator, training: Training
-) -> Experiment:
+def recogniser(run: Path, corpus: DataConfig, model: ModelConfig, training: Training) -> Experiment:
     """Return a character recogniser. Its encoder initialises the speech branch."""
     corpus = replace(
         corpus,
@@ -87,7 +86,7 @@ def recogniser(
     )
     return Experiment(
         run=run,
-        corpus=corpus,
+        data=corpus,
         model=presets.recogniser(model),
         training=with_objective(training, replace(ALONE, ctc=0.3)),
     )
@@ -97,7 +96,7 @@ def mt(recipe: Recipe) -> Experiment:
     """Return an offline text translator. All rows use its vocabularies."""
     model = presets.offline(presets.text_only(recipe.model))
     training = with_objective(recipe.mt, replace(ALONE, translation=1.0))
-    return Experiment(run=recipe.runs / "mt", corpus=recipe.corpus, model=model, training=training)
+    return Experiment(run=recipe.runs / "mt", data=recipe.data, model=model, training=training)
 
 
 def as_long(recipe: Recipe, training: Training, name: str) -> Training:
@@ -108,17 +107,17 @@ def as_long(recipe: Recipe, training: Training, name: str) -> Training:
 
 
 def _first(recipe: Recipe, name: str, joint: JointObjective) -> Experiment:
-    corpus = replace(recipe.corpus, vocabularies_of=recipe.runs / "mt")
+    corpus = replace(recipe.data, vocabularies_of=recipe.runs / "mt")
     if name in AUGMENTED:
         corpus = replace(corpus, directory=recipe.augmented)
     return Experiment(
         run=recipe.runs / name,
-        corpus=corpus,
+        data=corpus,
         model=recipe.model,
         training=with_objective(as_long(recipe, recipe.first, name), joint),
-        begin=(
-            Begin(run=recipe.runs / "asr", rules=ENCODER),
-            Begin(run=recipe.runs / "mt", rules=OFFLINE_TEXT),
+        init_from=(
+            InitFrom(run=recipe.runs / "asr", rules=ENCODER),
+            InitFrom(run=recipe.runs / "mt", rules=OFFLINE_TEXT),
         ),
     )
 
@@ -151,7 +150,7 @@ def at_lambda(base: Experiment, second: Training, weight: float) -> Experiment:
         base,
         run=base.run.with_name(f"{base.run.name}_lambda_{weight:g}"),
         training=with_objective(second, joint),
-        begin=(Begin(run=base.run),),
+        init_from=(InitFrom(run=base.run),),
     )
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from data_pipelines.prepared import SUMMARY
-from simuljax.config import document
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import Experiment, ExperimentError
+from simuljax.config.experiment import Experiment
+from simuljax.config.fields import ConfigError
+from simuljax.config.json import from_json, to_json, without_defaults
 from simuljax.config.loading import load_module
 from simuljax.errors import ChoiceError, unknown
 from simuljax.report.collect import Latency
@@ -26,9 +27,9 @@ from simuljax.train.training import Training
 WITHOUT_INFLUENCE = (
     ("run",),
     ("cluster",),
-    ("corpus", "directory"),  # its contents count
-    ("corpus", "held"),
-    ("training", "way"),
+    ("data", "directory"),  # its contents count
+    ("data", "held"),
+    ("training", "parallelism"),
     ("training", "log_every"),
     ("training", "keep_last"),
     ("training", "keep_best"),
@@ -77,11 +78,11 @@ class Ablation:
         named += self.own
         unknown = [name for name in named if name not in self.rows]
         if unknown:
-            raise ExperimentError(f"there is no row {unknown[0]!r}; there are {list(self.rows)}")
+            raise ConfigError(f"there is no row {unknown[0]!r}; there are {list(self.rows)}")
         if len(set(self.seeds)) < len(self.seeds):
-            raise ExperimentError(f"seeds are {self.seeds}: each one once")
+            raise ConfigError(f"seeds are {self.seeds}: each one once")
         if self.baseline not in self.table:
-            raise ExperimentError(f"the baseline {self.baseline!r} is no row of the table")
+            raise ConfigError(f"the baseline {self.baseline!r} is no row of the table")
         for row in self.seeded:
             self._check_averages(row)
 
@@ -90,7 +91,7 @@ class Ablation:
         for way in [way for way in self.ways(row) if way.checkpoint == "averaged"]:
             asked = [self.rows[row], *(e for e in self.rows.values() if e.run == way.then)]
             for experiment in [each for each in asked if not each.training.average]:
-                raise ExperimentError(
+                raise ConfigError(
                     f"an evaluation of {row!r} asks for averaged parameters of {experiment.run}, "
                     "whose training keeps none: set training.average there"
                 )
@@ -132,7 +133,7 @@ def load_ablation(path: Path, name: str | None = None) -> Ablation:
         raise ChoiceError(f"{path} has one grid, and that has no name: leave --grid {name} out")
     ablation = several[name] if several else getattr(module, "ABLATION", None)
     if not isinstance(ablation, Ablation):
-        raise ExperimentError(f"{path} defines no ABLATION: see simuljax/ablate/grid.py")
+        raise ConfigError(f"{path} defines no ABLATION: see simuljax/ablate/grid.py")
     check_values(ablation)
     return ablation
 
@@ -140,11 +141,11 @@ def load_ablation(path: Path, name: str | None = None) -> Ablation:
 def check_values(ablation: Ablation) -> None:
     """Reject values of the wrong type or outside their choices, before anything runs."""
     for row, experiment in ablation.rows.items():
-        document.from_json(Experiment, document.to_json(experiment), f"rows[{row!r}]")
+        from_json(Experiment, to_json(experiment), f"rows[{row!r}]")
     own = {f"own[{row!r}]": ways for row, ways in ablation.own.items()}
     for place, ways in {"evaluations": ablation.evaluations, **own}.items():
         for number, way in enumerate(ways):
-            document.from_json(Evaluation, document.to_json(way), f"{place}[{number}]")
+            from_json(Evaluation, to_json(way), f"{place}[{number}]")
 
 
 def plan(ablation: Ablation) -> list[Planned]:
@@ -162,8 +163,8 @@ def _plan(ablation: Ablation, row: str, seed: int, planned: dict[str, Planned]) 
     if own is not None:
         experiment = replace(experiment, training=_seeded(experiment.training, own, ablation.order))
     by_run = {str(each.run): name for name, each in ablation.rows.items()}
-    named = [begin.run for begin in experiment.begin]
-    named += [v for v in [experiment.corpus.vocabularies_of] if v is not None]
+    named = [begin.run for begin in experiment.init_from]
+    named += [v for v in [experiment.data.vocabularies_of] if v is not None]
     named += [way.then for way in ablation.ways(row) if way.then is not None]
     needs = {
         str(run): _plan(ablation, by_run[str(run)], seed, planned)
@@ -195,10 +196,10 @@ def _seeded(training: Training, seed: int, order: int | None) -> Training:
 
 def _moved(experiment: Experiment, runs: Mapping[str, Path]) -> Experiment:
     """Replace the runs that an experiment starts from by those of the grid."""
-    begin = tuple(replace(b, run=runs.get(str(b.run), b.run)) for b in experiment.begin)
-    given = experiment.corpus.vocabularies_of
-    corpus = replace(experiment.corpus, vocabularies_of=runs.get(str(given), given))
-    return replace(experiment, begin=begin, corpus=corpus)
+    init_from = tuple(replace(b, run=runs.get(str(b.run), b.run)) for b in experiment.init_from)
+    given = experiment.data.vocabularies_of
+    data = replace(experiment.data, vocabularies_of=runs.get(str(given), given))
+    return replace(experiment, init_from=init_from, data=data)
 
 
 def _digest(experiment: Experiment, digests: Mapping[str, str]) -> str:
@@ -206,20 +207,20 @@ def _digest(experiment: Experiment, digests: Mapping[str, str]) -> str:
 
     Defaults are left out, so that a release with new fields finds the runs of an older one.
     """
-    config: Any = document.chosen(experiment)
+    config: Any = without_defaults(experiment)
     for path in WITHOUT_INFLUENCE:
         parent = config
         for name in path[:-1]:
             parent = parent.get(name, {})
         parent.pop(path[-1], None)
-    for begin in config.get("begin", []):
+    for begin in config.get("init_from", []):
         begin["run"] = digests.get(begin["run"], begin["run"])
-    config.setdefault("corpus", {})
-    given = config["corpus"].get("vocabularies_of")
-    config["corpus"]["vocabularies_of"] = digests.get(str(given), given)
-    config["corpus"]["contents"] = contents(experiment.corpus.directory)
-    if experiment.corpus.text is not None:
-        config["corpus"]["text"] = contents(experiment.corpus.text)
+    config.setdefault("data", {})
+    given = config["data"].get("vocabularies_of")
+    config["data"]["vocabularies_of"] = digests.get(str(given), given)
+    config["data"]["contents"] = contents(experiment.data.directory)
+    if experiment.data.text is not None:
+        config["data"]["text"] = contents(experiment.data.text)
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
@@ -227,7 +228,7 @@ def contents(corpus: Path) -> str:
     """Hash the summary of a prepared corpus, which says how it was made and how large it is."""
     path = corpus / SUMMARY
     if not path.exists():
-        raise ExperimentError(
+        raise ConfigError(
             f"{corpus} holds no prepared corpus: build it first (simuljax prepare or speak, with "
             "--distil for one of a teacher's translations; the head of the file has the commands)"
         )

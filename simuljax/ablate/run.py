@@ -40,7 +40,7 @@ from simuljax.ablate.scheduler import (
 )
 from simuljax.ablate.summary import write_answer
 from simuljax.ablate.worker import FAILED, Stage, check_all_data, is_locked, work
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 from simuljax.errors import ChoiceError, unknown
 from simuljax.train.console import duration
 
@@ -102,7 +102,7 @@ def ablate(options: AblateOptions, ablation: Ablation) -> None:
             print(f"published: {publish(ablation, runs, *where)}")
         failed = [] if options.report else [r for r in part if state_of(r, ablation) == "failed"]
         if failed:
-            raise ExperimentError(
+            raise ConfigError(
                 f"{len(failed)} of {len(part)} runs failed; see {FAILED} in their directories"
             )
 
@@ -190,7 +190,7 @@ def _summarise(options: AblateOptions, ablation: Ablation, runs: Sequence[Planne
         command = f"simuljax ablate {options.file}{grid}"
         print(f"summary: {write_answer(ablation, [*runs], command)}")
     elif options.report or options.publish:
-        raise ExperimentError(f"{ablation.runs} holds no evaluation of this grid")
+        raise ConfigError(f"{ablation.runs} holds no evaluation of this grid")
 
 
 def show(bar: tqdm, runs: Sequence[Planned], states: Mapping[str, str]) -> None:

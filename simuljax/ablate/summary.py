@@ -9,8 +9,8 @@ from typing import Any
 from simuljax.ablate.grid import Ablation, Planned, evaluations_of
 from simuljax.ablate.scheduler import state_of
 from simuljax.ablate.worker import GRAMS_PER_KWH, SPENT, is_trained, lacking
-from simuljax.config import document
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
+from simuljax.config.json import read_json
 from simuljax.eval.curves import frontier
 from simuljax.eval.significance import Interval
 from simuljax.report.ablation import Row, Setting, Spread, compare, same_test, share_of_text
@@ -54,7 +54,7 @@ def write_answer(ablation: Ablation, runs: list[Planned], command: str) -> Path:
     rows = [row_of(ablation, runs, name) for name in ablation.table]
     rows = [row for row in rows if row.settings]
     if not rows:
-        raise ExperimentError(f"{ablation.runs}: no evaluation of this grid has come to its end")
+        raise ConfigError(f"{ablation.runs}: no evaluation of this grid has come to its end")
     same_test(rows)
     (baseline,) = [row for row in rows if row.name == ablation.baseline] or [rows[0]]
     latency = ablation.latency
@@ -170,7 +170,7 @@ def evaluated(run: Planned, ablation: Ablation) -> dict[str, Evaluated]:
 def spent_of(run: Planned) -> list[dict[str, Any]]:
     """What training it took."""
     path = run.experiment.run / SPENT
-    spent = document.read(path).get("training") if path.exists() else None
+    spent = read_json(path).get("training") if path.exists() else None
     return [spent] if spent else []  # one that was killed at the wrong moment has not noted it
 
 

@@ -19,9 +19,9 @@ import jax
 
 from data_pipelines import contents
 from simuljax.ablate.grid import Ablation, Planned, evaluations_of
-from simuljax.config import document
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
+from simuljax.config.json import read_json, write_json
 from simuljax.runs.evaluate import SCORES, check_data, evaluate
 from simuljax.runs.heads import diagnose
 from simuljax.runs.train import compile_together, train, train_together
@@ -48,7 +48,7 @@ def work(runs: Sequence[Planned], ablation: Ablation, stage: Stage = "both") -> 
         failed = [run for run in runs if not _try_to_evaluate(run, ablation, stage)]
         if failed:
             names = ", ".join(run.name for run in failed)
-            raise ExperimentError(f"could not be evaluated: {names}")
+            raise ConfigError(f"could not be evaluated: {names}")
 
 
 def is_trained(run: Planned) -> bool:
@@ -66,7 +66,7 @@ def _lock_free(runs: Sequence[Planned], locks: ExitStack) -> list[Planned]:
         names = ", ".join(str(run.experiment.run) for run in others)
         message = f"another process works on {names}"
         if not mine:
-            raise ExperimentError(message)
+            raise ConfigError(message)
         print(f"{message}: left to it", flush=True)
     return mine
 
@@ -142,7 +142,7 @@ def of_stage(evaluations: Sequence[Evaluation], stage: Stage) -> list[Evaluation
 def check_all_data(runs: Sequence[Planned], ablation: Ablation) -> None:
     """Reject a grid whose corpora have changed since its runs were trained or evaluated."""
     for run in runs:
-        corpus = run.experiment.corpus
+        corpus = run.experiment.data
         contents.check(run.experiment.run, corpus.tables())
         for evaluation in evaluations_of(run, ablation):
             check_data(evaluation, corpus.directory)
@@ -162,7 +162,7 @@ def locked(directory: Path, patience_s: float = 2.0) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise ExperimentError(f"another process works on {directory}") from None
+                    raise ConfigError(f"another process works on {directory}") from None
                 time.sleep(0.01)
         yield
 
@@ -173,7 +173,7 @@ def try_lock(directory: Path) -> Iterator[bool]:
     with ExitStack() as lock:
         try:
             lock.enter_context(locked(directory, patience_s=0.2))
-        except ExperimentError:
+        except ConfigError:
             yield False
         else:
             yield True
@@ -186,7 +186,7 @@ def is_locked(directory: Path) -> bool:
     try:
         with locked(directory, patience_s=0.0):
             return False
-    except ExperimentError:
+    except ConfigError:
         return True
 
 
@@ -232,8 +232,8 @@ def _joules() -> float | None:
 def _add_spent(directory: Path, what: str, seconds: float, joules: float | None) -> None:
     """Add to spent.json, over interruptions; a process that was killed is not counted."""
     path = directory / SPENT
-    spent = document.read(path) if path.exists() else {}
+    spent = read_json(path) if path.exists() else {}
     old = spent.get(what, {"seconds": 0.0, "joules": None})
     total = old["joules"] if joules is None else joules + (old["joules"] or 0.0)
     spent[what] = {"seconds": old["seconds"] + seconds, "joules": total}
-    document.write(path, spent)
+    write_json(path, spent)

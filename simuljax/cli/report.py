@@ -10,14 +10,15 @@ import numpy as np
 
 from data_pipelines.prepared import PreparedCorpus, open_corpus
 from data_pipelines.utterance import CorpusError
-from simuljax.config import document
-from simuljax.config.document import DocumentError
+from simuljax.config.experiment import read_experiment
+from simuljax.config.fields import ConfigError
+from simuljax.config.json import read_json
 from simuljax.errors import ChoiceError
 from simuljax.eval import read_records
 from simuljax.report.collect import Evaluated, find_logs
 from simuljax.report.write import Report, write_report
 from simuljax.runs.alignment import draw_alignment, has_alignment, look
-from simuljax.serve.run import CONFIG_FILE, open_run
+from simuljax.serve.run import open_run
 from simuljax.train.checkpoint import CHECKPOINTS
 
 ALIGNMENT = "alignment.png"  # beside a log
@@ -63,7 +64,7 @@ def draw_alignments(chosen: Report) -> None:
     for run, log in logs_of(chosen):
         if run in drawn or not (log.parent / "config.json").exists():
             continue
-        told = document.read(log.parent / "config.json")
+        told = read_json(log.parent / "config.json")
         if chosen.split in (None, told["split"]) and hears_as_trained(told):
             drawn.add(run)
             if not (log.parent / ALIGNMENT).exists():
@@ -82,7 +83,7 @@ def draw_alignment_of(run: Path, told: Mapping[str, Any], log: Path) -> None:
     if corpus is None or not (run / CHECKPOINTS).exists():
         return
     whole = open_run(run)
-    if has_alignment(whole.model) and whole.told["corpus"]["task"] == "translation":
+    if has_alignment(whole.model) and whole.config.data.task == "translation":
         index = read_records(log)[0].index or 0
         looked = look(whole, corpus[told["split"]], index, told["checkpoint"])
         draw_alignment(looked, log.parent / ALIGNMENT)
@@ -103,6 +104,6 @@ def sound_of(evaluated: Evaluated, index: int) -> np.ndarray | None:
 def opened(directory: str | None, run: Path) -> PreparedCorpus | None:
     """The corpus of an evaluation: the one named there, or else the run's own."""
     try:
-        return open_corpus(directory or document.read(run / CONFIG_FILE)["corpus"]["directory"])
-    except (CorpusError, DocumentError, KeyError):
+        return open_corpus(directory or read_experiment(run).data.directory)
+    except (CorpusError, ConfigError):
         return None  # published evaluations have no more of their run than its config.json

@@ -9,13 +9,12 @@ import tyro
 
 from simuljax.cache import announce_compilation, enable_compilation_cache, show_status
 from simuljax.cli.interpret import WhisperOptions, languages, live_whisper
+from simuljax.config.model import ModelConfig, PreDecision
 from simuljax.decode.choosing import PolicyOptions, check_policy
 from simuljax.decode.options import Decoding, without_effect
 from simuljax.decode.policies import PolicyError
 from simuljax.errors import SimuljaxError
 from simuljax.models import whisper as whisper_models
-from simuljax.models.config import PreDecision
-from simuljax.models.config import Translator as Model
 from simuljax.serve.audio_io import input_devices
 from simuljax.serve.live import run as run_live
 from simuljax.serve.live_models import LiveRun
@@ -217,7 +216,7 @@ def check_decoding(decoding: DecodingOptions) -> None:
             raise LiveError(f"--predecision-ms {decoding.predecision_ms}: {error}") from None
 
 
-def check_run(run: Path, decoding: DecodingOptions, model: Model) -> None:
+def check_run(run: Path, decoding: DecodingOptions, model: ModelConfig) -> None:
     """Refuse settings that this run does not have or that would have no effect."""
     chosen = decoding.decoding()
     try:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 from simuljax.decode.beam import Beam
 from simuljax.decode.choosing import PolicyOptions
 from simuljax.decode.options import Blocks, Decoding, LengthLimit
@@ -144,18 +144,18 @@ class Evaluation(PolicyOptions):
         try:
             return self.chosen_policy(beam=self.beam)
         except PolicyError as error:
-            raise ExperimentError(str(error)) from None
+            raise ConfigError(str(error)) from None
 
     def search(self) -> Beam | None:
         """The choices of beam search; None: greedy decoding."""
         if self.beam is None:
             if self.length_penalty is not None:
-                raise ExperimentError("--length-penalty compares hypotheses: give a --beam too")
+                raise ConfigError("--length-penalty compares hypotheses: give a --beam too")
             return None
         if self.policy == "local-agreement":
             return None  # a beam of its own
         if self.mode != "offline":
-            raise ExperimentError(
+            raise ConfigError(
                 f"--beam {self.beam} --mode {self.mode}: words that are committed cannot be taken "
                 "back: beam needs --mode offline, or --policy local-agreement"
             )
@@ -163,7 +163,7 @@ class Evaluation(PolicyOptions):
         try:
             return Beam(size=self.beam, length_penalty=penalty)
         except ValueError as error:
-            raise ExperimentError(str(error)) from None
+            raise ConfigError(str(error)) from None
 
     @property
     def label(self) -> str:
@@ -185,9 +185,9 @@ def points(chosen: Evaluation, sweep: tuple[str, ...]) -> list[Evaluation]:
     settings = [read_sweep(setting) for setting in sweep]
     values = dict(settings)
     if len(values) < len(settings):
-        raise ExperimentError("--sweep names a setting twice: give all of its values in one")
+        raise ConfigError("--sweep names a setting twice: give all of its values in one")
     if values and chosen.name:
-        raise ExperimentError("a sweep has one evaluation for each setting: leave --name out")
+        raise ConfigError("a sweep has one evaluation for each setting: leave --name out")
     combined = (dict(zip(values, one, strict=True)) for one in product(*values.values()))
     return [replace(chosen, **settings) for settings in combined]
 
@@ -198,10 +198,10 @@ def read_sweep(setting: str) -> tuple[str, list[Any]]:
     if name not in SWEPT or not given:
         close = difflib.get_close_matches(name.replace("-", "_"), SWEPT, 1)
         hint = f" (do you mean {close[0]}?)" if close and close[0] != name else ""
-        raise ExperimentError(
+        raise ConfigError(
             f"--sweep {setting}{hint}: write SETTING=VALUE,VALUE,... with one of {', '.join(SWEPT)}"
         )
     try:
         return name, [SWEPT[name](value) for value in given.split(",")]
     except ValueError as error:
-        raise ExperimentError(f"--sweep {setting}: {error}") from None
+        raise ConfigError(f"--sweep {setting}: {error}") from None

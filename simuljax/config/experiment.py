@@ -1,22 +1,24 @@
-"""What an experiment file says: one frozen document from the corpus to the schedule.
+"""An experiment: one frozen document from the corpus to the schedule.
 
 A file under experiments/ defines `EXPERIMENT`, or several by name in `EXPERIMENTS`. The command
-line may change any field: `simuljax train FILE [ROW] --training.seed 2`.
+line may change any field: `simuljax train FILE [NAME] --training.seed 2`.
 """
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from data_pipelines.feeding import Corpus
-from simuljax.config.fields import ConfigError
+from simuljax.config.data import DataConfig
+from simuljax.config.fields import ConfigError, check, setting
+from simuljax.config.json import from_json, read_json
 from simuljax.config.loading import load_module
-from simuljax.models import config
+from simuljax.config.model import ModelConfig
 from simuljax.train.cluster import Cluster
 from simuljax.train.training import Training
 
+CONFIG_FILE = "config.json"
 # Where experiments look for corpora and put runs, unless the command line says otherwise.
 DATA = Path(os.environ.get("SIMULJAX_DATA", "data"))
 RUNS = Path(os.environ.get("SIMULJAX_RUNS", "runs"))
@@ -32,38 +34,40 @@ OFFLINE_TEXT = (
     "decoder/layer/cross/decide_query <- decoder/layer/cross/heads/query",
     "decoder/layer/cross/decide_key <- decoder/layer/cross/heads/key",
 )
-
-
-class ExperimentError(ConfigError):
-    """An experiment that cannot be run as it stands."""
+# Fields by the names that earlier versions stored them under.
+RENAMED = {"corpus": "data", "begin": "init_from", "training.way": "training.parallelism"}
+NOT_SETTINGS = ("software",)  # stored beside the settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin:
-    """Parameters that are taken from another run before training begins.
+class InitFrom:
+    """Parameters taken from another run before training starts.
 
     A rule is "into <- from", or one name where both are the same; "" is everything.
     """
 
-    run: Path
-    rules: tuple[str, ...] = ("",)
-    checkpoint: Literal["best", "last", "averaged"] = "best"
+    run: Path = setting(help="The run to take them from.")
+    rules: tuple[str, ...] = setting(("",), help="Which parameters go where.")
+    checkpoint: Literal["best", "last", "averaged"] = setting("best", help="Which checkpoint.")
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A training run."""
 
-    run: Path
-    corpus: Corpus
-    model: config.Translator
-    training: Training
-    begin: tuple[Begin, ...] = ()
-    cluster: Cluster = field(default_factory=Cluster)
+    run: Path = setting(help="The directory of the run.")
+    data: DataConfig = setting(help="The corpus.")
+    model: ModelConfig = setting(help="The network.")
+    training: Training = setting(Training(), help="Objective, optimiser and schedule.")
+    init_from: tuple[InitFrom, ...] = setting((), help="Runs that give the first parameters.")
+    cluster: Cluster = setting(Cluster(), help="Processes of the run; detected by default.")
 
 
 def load_experiments(path: Path) -> Mapping[str, Experiment]:
-    """The experiments of a file by name; a single one has no name ("")."""
+    """Return the experiments of a file by name; a single one has the name ""."""
     module = load_module(path)
     named = getattr(module, "EXPERIMENTS", None)
     alone = getattr(module, "EXPERIMENT", None)
@@ -71,4 +75,27 @@ def load_experiments(path: Path) -> Mapping[str, Experiment]:
         return named
     if isinstance(alone, Experiment):
         return {"": alone}
-    raise ExperimentError(f"{path} defines neither EXPERIMENT nor EXPERIMENTS: see experiments/")
+    raise ConfigError(f"{path} defines neither EXPERIMENT nor EXPERIMENTS: see experiments/")
+
+
+def read_experiment(directory: Path) -> Experiment:
+    """Return the experiment that a run directory was trained with, of whatever version."""
+    path = directory / CONFIG_FILE
+    stored: Any = read_json(path)
+    if not isinstance(stored, dict):
+        raise ConfigError(f"{path} is damaged: it must hold an object")
+    settings = {name: value for name, value in stored.items() if name not in NOT_SETTINGS}
+    try:
+        return from_json(Experiment, {"run": str(directory)} | with_new_names(settings))
+    except ConfigError as error:
+        raise ConfigError(f"{path} cannot be used: {error}") from error
+
+
+def with_new_names(settings: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+    """Return stored settings with the names of fields that they have in this version."""
+    renamed = {}
+    for name, value in settings.items():
+        path = f"{place}{name}"
+        new = RENAMED.get(path, path).rpartition(".")[2]
+        renamed[new] = with_new_names(value, f"{path}.") if isinstance(value, dict) else value
+    return renamed

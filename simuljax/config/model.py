@@ -97,7 +97,7 @@ class PreDecision:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpeechEncoder:
+class SpeechConfig:
     """The encoder from features to states of 40 ms."""
 
     kind: Encoder = setting("transformer", help="Architecture.")
@@ -129,7 +129,7 @@ class SpeechEncoder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextEncoder:
+class TextConfig:
     """The encoder from tokens to states."""
 
     layers: int = setting(6, help="Layers.", low=1)
@@ -163,8 +163,8 @@ class ModelConfig:
     target_vocabulary: int = setting(0, help="Pieces; 0: filled in from the corpus.", low=0)
     features: int = setting(80, help="Dimensions of a frame; filled in from the corpus.", low=1)
     width: Width = setting(Width(), help="Sizes of a layer.")
-    speech: SpeechEncoder | None = setting(SpeechEncoder(), help="Speech encoder; None: no speech.")
-    text: TextEncoder | None = setting(TextEncoder(), help="Text encoder; None: no text.")
+    speech: SpeechConfig | None = setting(SpeechConfig(), help="Speech encoder; None: no speech.")
+    text: TextConfig | None = setting(TextConfig(), help="Text encoder; None: no text.")
     decoder: Decoder = setting("monotonic", help="Architecture of the decoder.")
     decoder_layers: int = setting(6, help="Layers of the decoder, or of CAAT's predictor.", low=1)
     joiner_layers: int = setting(6, help="Layers of the joiner.", low=1, applies="CAAT")

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from simuljax.audio import Filterbank, frame_count
+from simuljax.config.model import ModelConfig
 from simuljax.decode.blocks import Candidates, Group, init_candidates, search_group
 from simuljax.decode.listen import hear_speech
 from simuljax.decode.options import Decoding
@@ -26,7 +27,6 @@ from simuljax.decode.prefix import Known
 from simuljax.decode.simulate import Listening, Simulation
 from simuljax.decode.stream import Chunk, Events, Learnt, StreamingDecoder, StreamState
 from simuljax.decode.writing import Written, limit_of, nothing_written
-from simuljax.models import config
 from simuljax.models.translator import Translator
 from simuljax.nn.subsampling import STRIDE, state_count
 
@@ -203,7 +203,7 @@ def _simulate(model, decoding, bank, variables, features, samples, sizes) -> Sim
     )
 
 
-def samples_of_group(model: config.Translator, group: jax.Array, bank: Filterbank) -> jax.Array:
+def samples_of_group(model: ModelConfig, group: jax.Array, bank: Filterbank) -> jax.Array:
     """After how many samples a group, from 0, is complete, if it is not the last."""
     assert model.speech is not None
     chunks = -(-(group + 1) * model.predecision.step // model.speech.chunk)

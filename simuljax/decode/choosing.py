@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
+from simuljax.config.model import ModelConfig
 from simuljax.decode.policies import (
     AlignAtt,
     EDAtt,
@@ -13,7 +14,6 @@ from simuljax.decode.policies import (
     PolicyError,
     WaitK,
 )
-from simuljax.models import config
 
 NAMES: dict[str, type[Policy]] = {
     "wait-k": WaitK,
@@ -107,7 +107,7 @@ class PolicyOptions:
             raise PolicyError(f"--policy {self.policy}: {error}") from None
 
 
-def check_policy(policy: Policy | None, model: config.Translator, branch: str = "speech") -> None:
+def check_policy(policy: Policy | None, model: ModelConfig, branch: str = "speech") -> None:
     """Refuses a policy that means nothing for this model."""
     if policy is None:
         return
@@ -134,7 +134,7 @@ def check_policy(policy: Policy | None, model: config.Translator, branch: str = 
         raise PolicyError(f"heads is {policy.heads} and a layer of the decoder has {heads}")
 
 
-def usual_history(policy: Policy | None, model: config.Translator) -> History:
+def usual_history(policy: Policy | None, model: ModelConfig) -> History:
     """What becomes of targets when more has been heard, if nobody says.
 
     A streaming encoder keeps its states, and a stream over it its targets.

@@ -6,10 +6,10 @@ from typing import Literal
 import flax.struct
 import jax
 
+from simuljax.config.model import ModelConfig
 from simuljax.decode.options import Decoding
 from simuljax.decode.policies import WaitK
 from simuljax.decode.prefix import Known
-from simuljax.models import config
 from simuljax.nn.pointers import Rule
 from simuljax.text import WordBoundaries
 
@@ -22,7 +22,7 @@ class Counting:
     trailing: Literal["count", "leave"] = flax.struct.field(pytree_node=False, default="count")
 
 
-def counting_of(model: config.Translator, decoding: Decoding, rule: Rule) -> Counting | None:
+def counting_of(model: ModelConfig, decoding: Decoding, rule: Rule) -> Counting | None:
     """What the policy counts, or else the model, or nothing."""
     policy, words = decoding.policy, rule.words
     if isinstance(policy, WaitK) and policy.units == "ctc":

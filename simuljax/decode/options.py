@@ -7,9 +7,8 @@ from typing import Literal, get_args
 
 import jax.numpy as jnp
 
+from simuljax.config.model import ModelConfig, Monotonic
 from simuljax.decode.policies import Policy, PolicyError, WaitK
-from simuljax.models import config
-from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.pointers import Rule
 from simuljax.text import Words
 
@@ -120,7 +119,7 @@ class Decoding:
         return replace(self, threshold=0.5, k=None, policy=policy)
 
 
-def decides_early(decoding: Decoding, model: config.Translator, branch: Branch = "speech") -> bool:
+def decides_early(decoding: Decoding, model: ModelConfig, branch: Branch = "speech") -> bool:
     """Whether anything can be written before the end of a source that comes by and by."""
     groups = model.decoder == "caat" and branch == "speech"
     return decoding.policy is not None or groups or _heads_decide(model.monotonic)
@@ -134,7 +133,7 @@ def _heads_decide(monotonic: Monotonic) -> bool:
 
 def without_effect(
     decoding: Decoding,
-    model: config.Translator,
+    model: ModelConfig,
     *,
     source: Literal["live", "whole"] = "live",
     branch: Branch = "speech",

@@ -11,12 +11,10 @@ CTC on the transcript, and the latency loss in the last 15 % of the updates.
 
 from pathlib import Path
 
-from data_pipelines.feeding import Corpus
-from data_pipelines.shapes import Budget
+from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS, Experiment
+from simuljax.config.model import ModelConfig, PreDecision, SpeechConfig, TextConfig, Width
 from simuljax.losses import JointObjective
-from simuljax.models import config
-from simuljax.nn.layers import Width
 from simuljax.text import VocabularyConfig
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
@@ -30,18 +28,18 @@ def demo_experiment(run: Path, corpus: Path, *, updates: int = 800, rows: int = 
     joint = JointObjective(ctc=0.5, latency=0.05)
     return Experiment(
         run=run,
-        corpus=Corpus(
+        data=DataConfig(
             directory=corpus,
             source=VocabularyConfig(kind="unigram", size=600, lowercase=True),
             target=VocabularyConfig(kind="unigram", size=1_300),
             budget=Budget(frames=rows * 260, shapes=1),
         ),
-        model=config.Translator(
+        model=ModelConfig(
             width=Width(model=128, hidden=256, heads=4, dropout=0.1),
-            speech=config.SpeechEncoder(layers=3, shared=1, channels=128, ctc_after=2),
-            text=config.TextEncoder(layers=1),
+            speech=SpeechConfig(layers=3, shared=1, channels=128, ctc_after=2),
+            text=TextConfig(layers=1),
             decoder_layers=1,
-            predecision=config.PreDecision(kind="fixed", step_ms=160),
+            predecision=PreDecision(kind="fixed", step_ms=160),
         ),
         training=Training(
             updates=updates,

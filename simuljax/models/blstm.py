@@ -4,9 +4,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from simuljax.models import config
+from simuljax.config.model import SpeechConfig, Width
 from simuljax.models.encoders import Encoded
-from simuljax.nn.layers import Dropout, Width, dense, zero_padding
+from simuljax.nn.layers import Dropout, dense, zero_padding
 from simuljax.nn.recurrent import BidirectionalLSTM
 from simuljax.nn.vgg import VGG
 
@@ -17,7 +17,7 @@ class VGGBLSTMEncoder(nn.Module):
     Dropout stands between LSTMs. There are no layers that a text encoder could share.
     """
 
-    speech: config.SpeechEncoder
+    speech: SpeechConfig
     width: Width
     ctc_classes: int
 

@@ -19,7 +19,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from simuljax.models import config
+from simuljax.config.model import ModelConfig
 from simuljax.models.decoded import Attempt, Decoded
 from simuljax.models.encoders import Stack
 from simuljax.nn.attention import Past, View, attend_past
@@ -68,7 +68,7 @@ class Predictor(Stack):
 class TransducerDecoder(nn.Module):
     """Embeddings, predictor, joiner, and scores of every label and the blank."""
 
-    config: config.Translator
+    config: ModelConfig
 
     def setup(self) -> None:
         c, width = self.config, self.config.width_of_decoder

@@ -8,8 +8,8 @@ from simuljax.config.model import (  # noqa: F401
     Encoder,
     ModelConfig,
     PreDecision,
-    SpeechEncoder,
-    TextEncoder,
+    SpeechConfig,
+    TextConfig,
 )
 
-Translator = ModelConfig
+SpeechEncoder, TextEncoder, Translator = SpeechConfig, TextConfig, ModelConfig

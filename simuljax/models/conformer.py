@@ -4,11 +4,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from simuljax.models import config
+from simuljax.config.model import SpeechConfig, Width
 from simuljax.models.encoders import Encoded, Stack
 from simuljax.nn.attention import View
 from simuljax.nn.conformer import ConformerLayer, Surroundings, surroundings
-from simuljax.nn.layers import Dropout, Width, layer_norm, scan_layers, zero_padding
+from simuljax.nn.layers import Dropout, layer_norm, scan_layers, zero_padding
 from simuljax.nn.subsampling import ConvSubsampling
 
 
@@ -40,7 +40,7 @@ class ConformerEncoder(nn.Module):
     normalisation has running statistics: see `simuljax.nn.batch_norm`.
     """
 
-    speech: config.SpeechEncoder
+    speech: SpeechConfig
     width: Width
     ctc_classes: int
     axis: str | None = None  # the replicas of a training batch

@@ -5,12 +5,11 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from simuljax.models import config
+from simuljax.config.model import SpeechConfig, TextConfig, Width
 from simuljax.nn.attention import View, distance_penalty
 from simuljax.nn.chunked import Chunking, ChunkView, Left, chunked_layer
 from simuljax.nn.layers import (
     Dropout,
-    Width,
     embed_positions,
     embedding,
     layer_norm,
@@ -68,7 +67,7 @@ class Stack(nn.Module):
 class SpeechEncoder(nn.Module):
     """Convolutions, then layers of its own; layers shared with the text encoder are passed in."""
 
-    speech: config.SpeechEncoder
+    speech: SpeechConfig
     width: Width
     ctc_classes: int
 
@@ -100,7 +99,7 @@ class SpeechEncoder(nn.Module):
 class TextEncoder(nn.Module):
     """Embeddings, then layers of its own, then those shared with the speech encoder."""
 
-    text: config.TextEncoder
+    text: TextConfig
     own: int
     width: Width
     vocabulary: int

@@ -5,68 +5,68 @@ Vocabulary sizes are left open (0): a run fills them in from its own vocabularie
 
 import dataclasses
 
-from simuljax.models.config import (
+from simuljax.config.model import (
     DecoderWidth,
+    ModelConfig,
+    Monotonic,
     PreDecision,
-    SpeechEncoder,
-    TextEncoder,
-    Translator,
+    SpeechConfig,
+    TextConfig,
+    Width,
 )
-from simuljax.nn.layers import Width
-from simuljax.nn.monotonic import Monotonic
 
 
-def dar() -> Translator:
+def dar() -> ModelConfig:
     """Return Zaidi et al. 2022: 12 speech layers, the upper 6 tied to text; 6 decoder layers."""
-    return Translator(
+    return ModelConfig(
         width=Width(model=512, hidden=2048, heads=8, dropout=0.1),
-        speech=SpeechEncoder(layers=12, shared=6),
-        text=TextEncoder(layers=6),
+        speech=SpeechConfig(layers=12, shared=6),
+        text=TextConfig(layers=6),
         decoder_layers=6,
         predecision=PreDecision(kind="fixed", step_ms=280),
         monotonic=Monotonic(attention="lookback", policy="learnt"),
     )
 
 
-def mma() -> Translator:
+def mma() -> ModelConfig:
     """Return Zaidi's baseline: the same speech branch without text."""
     return speech_only(dar())
 
 
-def simul_mt() -> Translator:
+def simul_mt() -> ModelConfig:
     """Return the text branch alone: simultaneous text translation, token by token."""
     joint = dar()
-    text = TextEncoder(layers=6, direction="unidirectional")
+    text = TextConfig(layers=6, direction="unidirectional")
     return dataclasses.replace(joint, speech=None, text=text)
 
 
-def ma_conv_transformer() -> Translator:
+def ma_conv_transformer() -> ModelConfig:
     """Return the public code behind Ma et al. 2020: 12 + 6 layers of width 256."""
-    return Translator(
+    return ModelConfig(
         width=Width(model=256, hidden=2048, heads=4, dropout=0.1),
-        speech=SpeechEncoder(layers=12, shared=0),
+        speech=SpeechConfig(layers=12, shared=0),
         text=None,
         decoder_layers=6,
         predecision=PreDecision(kind="fixed", step_ms=280),
     )
 
 
-def ma_s_transformer_base() -> Translator:
+def ma_s_transformer_base() -> ModelConfig:
     """Return the S-Transformer of Ma et al. 2020 (Di Gangi et al. 2019), base: 6 + 6 layers."""
     width = Width(model=256, hidden=768, heads=4, dropout=0.1)
     return _s_transformer(width)
 
 
-def ma_s_transformer_big() -> Translator:
+def ma_s_transformer_big() -> ModelConfig:
     """Return the S-Transformer, big."""
     return _s_transformer(Width(model=512, hidden=1024, heads=8, dropout=0.1))
 
 
-def papi_transformer() -> Translator:
+def papi_transformer() -> ModelConfig:
     """Return Papi et al. 2022: offline, 12 + 6 layers, CTC after the 8th."""
-    return Translator(
+    return ModelConfig(
         width=Width(model=256, hidden=2048, heads=4, dropout=0.1),
-        speech=SpeechEncoder(layers=12, shared=0, ctc_after=8),
+        speech=SpeechConfig(layers=12, shared=0, ctc_after=8),
         text=None,
         decoder_layers=6,
         monotonic=Monotonic(policy="offline"),
@@ -74,11 +74,11 @@ def papi_transformer() -> Translator:
     )
 
 
-def papi_conformer() -> Translator:
+def papi_conformer() -> ModelConfig:
     """Return the same with Conformer layers (kernel 31); the decoder has 8 heads."""
-    return Translator(
+    return ModelConfig(
         width=Width(model=256, hidden=1024, heads=4, dropout=0.1),
-        speech=SpeechEncoder(kind="conformer", layers=12, shared=0, ctc_after=8, kernel=31),
+        speech=SpeechConfig(kind="conformer", layers=12, shared=0, ctc_after=8, kernel=31),
         text=None,
         decoder_layers=6,
         decoder_width=DecoderWidth(hidden=2048, heads=8),
@@ -87,37 +87,37 @@ def papi_conformer() -> Translator:
     )
 
 
-def papi_teacher() -> Translator:
+def papi_teacher() -> ModelConfig:
     """Return the text Transformer used as distillation teacher, 6 + 6 layers."""
-    return Translator(
+    return ModelConfig(
         width=Width(model=1024, hidden=4096, heads=16, dropout=0.1),
         speech=None,
-        text=TextEncoder(layers=6),
+        text=TextConfig(layers=6),
         decoder_layers=6,
         monotonic=Monotonic(policy="offline"),
     )
 
 
-def small_conformer() -> Translator:
+def small_conformer() -> ModelConfig:
     """Return `papi_conformer` for tens of hours of speech: 8 + 3 layers, CTC after the 6th."""
     return dataclasses.replace(
         papi_conformer(),
-        speech=SpeechEncoder(kind="conformer", layers=8, shared=0, channels=512, ctc_after=6),
+        speech=SpeechConfig(kind="conformer", layers=8, shared=0, channels=512, ctc_after=6),
         decoder_layers=3,
         decoder_width=None,
         output="tied",
     )
 
 
-def nguyen() -> Translator:
+def nguyen() -> ModelConfig:
     """Return Nguyen et al. 2021: VGG, 5 x 1024 BLSTM, 2 x 1024 LSTM, as in ESPnet's recipe.
 
     Filterbanks with pitch are heard; characters, BPE400 and BPE2k are choices of a vocabulary.
     """
-    return Translator(
+    return ModelConfig(
         features=83,
         width=Width(model=1024, hidden=1024, heads=1, dropout=0.3),
-        speech=SpeechEncoder(kind="vgg_blstm", layers=5, shared=0, channels=64),
+        speech=SpeechConfig(kind="vgg_blstm", layers=5, shared=0, channels=64),
         text=None,
         decoder="lstm",
         decoder_layers=2,
@@ -127,23 +127,23 @@ def nguyen() -> Translator:
     )
 
 
-def small_blstm() -> Translator:
+def small_blstm() -> ModelConfig:
     """Return `nguyen` for tens of hours: 3 x 256 BLSTM, 1 x 256 LSTM; without pitch."""
     return dataclasses.replace(
         nguyen(),
         features=80,
         width=Width(model=256, hidden=256, heads=1, dropout=0.2),
-        speech=SpeechEncoder(kind="vgg_blstm", layers=3, shared=0, channels=32),
+        speech=SpeechConfig(kind="vgg_blstm", layers=3, shared=0, channels=32),
         decoder_layers=1,
         decoder_width=None,
     )
 
 
-def caat() -> Translator:
+def caat() -> ModelConfig:
     """Return CAAT (Liu et al. 2021) in Papi's sizes: 12 streaming, 6 predictor, 6 joiner layers."""
-    return Translator(
+    return ModelConfig(
         width=Width(model=256, hidden=2048, heads=4, dropout=0.1),
-        speech=SpeechEncoder(kind="streaming", layers=12, shared=0, chunk=8, right=4),
+        speech=SpeechConfig(kind="streaming", layers=12, shared=0, chunk=8, right=4),
         text=None,
         decoder="caat",
         decoder_layers=6,
@@ -153,68 +153,68 @@ def caat() -> Translator:
     )
 
 
-def small_caat() -> Translator:
+def small_caat() -> ModelConfig:
     """Return `caat` for tens of hours: 6 streaming, 3 predictor, 3 joiner layers."""
     return dataclasses.replace(
         caat(),
         width=Width(model=256, hidden=1024, heads=4, dropout=0.1),
-        speech=SpeechEncoder(kind="streaming", layers=6, shared=0, channels=512, chunk=8, right=4),
+        speech=SpeechConfig(kind="streaming", layers=6, shared=0, channels=512, chunk=8, right=4),
         decoder_layers=3,
         joiner_layers=3,
         predecision=PreDecision(kind="fixed", step_ms=640),
     )
 
 
-def small() -> Translator:
+def small() -> ModelConfig:
     """Return a joint translator for tens of hours of speech: 6 speech layers, 3 of them tied."""
-    return Translator(
+    return ModelConfig(
         width=Width(model=256, hidden=1024, heads=4, dropout=0.1),
-        speech=SpeechEncoder(layers=6, shared=3, channels=512),
-        text=TextEncoder(layers=3),
+        speech=SpeechConfig(layers=6, shared=3, channels=512),
+        text=TextConfig(layers=3),
         decoder_layers=3,
         predecision=PreDecision(kind="fixed", step_ms=280),
     )
 
 
-def tiny() -> Translator:
+def tiny() -> ModelConfig:
     """Return a joint translator that a laptop trains in minutes."""
-    return Translator(
+    return ModelConfig(
         width=Width(model=128, hidden=256, heads=2, dropout=0.1),
-        speech=SpeechEncoder(layers=3, shared=1, channels=128),
-        text=TextEncoder(layers=1),
+        speech=SpeechConfig(layers=3, shared=1, channels=128),
+        text=TextConfig(layers=1),
         decoder_layers=1,
         predecision=PreDecision(kind="fixed", step_ms=280),
     )
 
 
-def speech_only(joint: Translator) -> Translator:
+def speech_only(joint: ModelConfig) -> ModelConfig:
     """Remove the text encoder; tied layers become the speech encoder's own."""
     assert joint.speech is not None
     speech = dataclasses.replace(joint.speech, shared=0)
     return dataclasses.replace(joint, speech=speech, text=None)
 
 
-def text_only(joint: Translator) -> Translator:
+def text_only(joint: ModelConfig) -> ModelConfig:
     """Remove the speech encoder."""
     return dataclasses.replace(joint, speech=None)
 
 
-def offline(model: Translator) -> Translator:
+def offline(model: ModelConfig) -> ModelConfig:
     """Replace monotonic attention by attention to the whole source: a teacher, or a recogniser."""
     return dataclasses.replace(model, monotonic=Monotonic(policy="offline"))
 
 
-def recogniser(model: Translator) -> Translator:
+def recogniser(model: ModelConfig) -> ModelConfig:
     """Return the offline model with a CTC head on top of the speech encoder's own layers."""
     assert model.speech is not None
     speech = dataclasses.replace(model.speech, ctc_after=model.speech.layers - model.speech.shared)
     return dataclasses.replace(offline(model), speech=speech)
 
 
-def _s_transformer(width: Width) -> Translator:
-    return Translator(
+def _s_transformer(width: Width) -> ModelConfig:
+    return ModelConfig(
         width=width,
-        speech=SpeechEncoder(kind="s_transformer", layers=6, shared=0, distance_penalty=True),
+        speech=SpeechConfig(kind="s_transformer", layers=6, shared=0, distance_penalty=True),
         text=None,
         decoder_layers=6,
         predecision=PreDecision(kind="fixed", step_ms=280),

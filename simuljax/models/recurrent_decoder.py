@@ -17,7 +17,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from simuljax.models import config
+from simuljax.config.model import ModelConfig
 from simuljax.models.decoded import Attempt, Decoded
 from simuljax.nn.additive import AdditiveAttention, Seen
 from simuljax.nn.attention import Past
@@ -40,7 +40,7 @@ class Passed:
 class RecurrentDecoder(nn.Module):
     """Embeddings, LSTMs of `width.hidden` units with attention to the source, logits."""
 
-    config: config.Translator
+    config: ModelConfig
 
     def setup(self) -> None:
         c, width = self.config, self.config.width_of_decoder

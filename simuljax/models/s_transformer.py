@@ -8,12 +8,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from simuljax.models import config
+from simuljax.config.model import SpeechConfig, Width
 from simuljax.models.encoders import Encoded, Stack
 from simuljax.nn.attention import View, distance_penalty
 from simuljax.nn.attention_2d import Attention2D, convolution
 from simuljax.nn.batch_norm import BatchNorm
-from simuljax.nn.layers import Dropout, Width, dense, embed_positions, layer_norm, zero_padding
+from simuljax.nn.layers import Dropout, dense, embed_positions, layer_norm, zero_padding
 
 
 class SpectrogramFrontEnd(nn.Module):
@@ -50,7 +50,7 @@ class STransformerEncoder(nn.Module):
     normalisation has running statistics: see `simuljax.nn.batch_norm`.
     """
 
-    speech: config.SpeechEncoder
+    speech: SpeechConfig
     width: Width
     ctc_classes: int
     channels: int = 64

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from simuljax.models import config
+from simuljax.config.model import SpeechConfig, Width
 from simuljax.models.encoders import Encoded, SpeechEncoder, Stack
 from simuljax.nn.buffer import Buffer, drop, extend, init_buffer
 from simuljax.nn.chunked import (
@@ -28,7 +28,7 @@ from simuljax.nn.chunked import (
     join_chunks,
     split_chunks,
 )
-from simuljax.nn.layers import Width, zero_padding
+from simuljax.nn.layers import zero_padding
 from simuljax.nn.subsampling import SubsamplingState, init_subsampling
 
 Layers = Callable[[jax.Array, Left, jax.Array, jax.Array], tuple[jax.Array, Left]]
@@ -55,14 +55,12 @@ class _Progress:
     states: jax.Array  # [B, n chunk, D]
 
 
-def chunking_of(speech: config.SpeechEncoder) -> Chunking:
+def chunking_of(speech: SpeechConfig) -> Chunking:
     """Return the chunk sizes of a configuration."""
     return Chunking(chunk=speech.chunk, left=speech.left, right=speech.right)
 
 
-def init_stream(
-    speech: config.SpeechEncoder, width: Width, features: int, batch: int
-) -> StreamingState:
+def init_stream(speech: SpeechConfig, width: Width, features: int, batch: int) -> StreamingState:
     """Return the state of `batch` streams before their first frame."""
     chunking = chunking_of(speech)
     return StreamingState(

@@ -14,10 +14,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from simuljax.models import config
+from simuljax.config.model import ModelConfig, SpeechConfig
 from simuljax.models.blstm import VGGBLSTMEncoder
 from simuljax.models.caat import Lattice, TransducerDecoder
-from simuljax.models.config import SpeechEncoder as SpeechConfig
 from simuljax.models.conformer import ConformerEncoder
 from simuljax.models.decoded import Attempt, Decoded
 from simuljax.models.encoders import Encoded, SpeechEncoder, Stack, TextEncoder
@@ -44,7 +43,7 @@ from simuljax.ops import label_triggers
 class Translator(nn.Module):
     """The network; its methods are the ways to use it."""
 
-    config: config.Translator
+    config: ModelConfig
     axis: str | None = None  # of the replicas that a batch is spread over, for BatchNorm
 
     def setup(self) -> None:
@@ -195,7 +194,7 @@ def source_of(
     return Source(states=states, lengths=lengths, decisions=decisions, k=k, written=written)
 
 
-def init_past(c: config.Translator, batch: int, room: int) -> Past:
+def init_past(c: ModelConfig, batch: int, room: int) -> Past:
     """Return an empty cache with room for this many targets: [layers, B, N, H, d]."""
     width, layers = c.width_of_decoder, c.decoder_layers
     heads, dims, dtype = width.heads, width.model // width.heads, width.dtype
@@ -208,7 +207,7 @@ def init_past(c: config.Translator, batch: int, room: int) -> Past:
 class Decoder(nn.Module):
     """Monotonic decoder layers between embeddings and logits."""
 
-    config: config.Translator
+    config: ModelConfig
 
     def setup(self) -> None:
         c, width = self.config, self.config.width_of_decoder

@@ -5,7 +5,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from simuljax.nn.layers import Width, dense, real
+from simuljax.config.model import Width
+from simuljax.nn.layers import dense, real
 
 
 class Heads(nn.Module):

@@ -12,9 +12,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from simuljax.config.model import Width
 from simuljax.nn.attention import attend
 from simuljax.nn.batch_norm import BatchNorm
-from simuljax.nn.layers import Width, real, zero_padding
+from simuljax.nn.layers import real, zero_padding
 
 
 def convolution(

@@ -18,8 +18,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from simuljax.config.model import Width
 from simuljax.nn.attention import attend, distance_penalty
-from simuljax.nn.layers import Width
 from simuljax.nn.transformer import EncoderLayer
 
 Count = TypeVar("Count", int, jax.Array)

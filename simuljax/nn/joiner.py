@@ -3,8 +3,9 @@
 import flax.linen as nn
 import jax
 
+from simuljax.config.model import Width
 from simuljax.nn.attention import Heads, View, attend_view
-from simuljax.nn.layers import Dropout, FeedForward, Width, layer_norm
+from simuljax.nn.layers import Dropout, FeedForward, layer_norm
 from simuljax.nn.pointers import Memory
 
 

@@ -7,9 +7,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from simuljax.config.model import STRIDE
+from simuljax.config.model import STRIDE, Width
 from simuljax.nn.buffer import Buffer, drop, extend, init_buffer
-from simuljax.nn.layers import Width, zero_padding
+from simuljax.nn.layers import zero_padding
 
 KERNEL = 5  # of each convolution
 Reach = Literal["centred", "causal"]

@@ -7,9 +7,10 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from simuljax.config.model import Monotonic, Width
 from simuljax.nn.attention import Heads, Past, View, attend_past, attend_view
-from simuljax.nn.layers import Dropout, FeedForward, Width, layer_norm
-from simuljax.nn.monotonic import Monotonic, MonotonicAttention, Reading, Source
+from simuljax.nn.layers import Dropout, FeedForward, layer_norm
+from simuljax.nn.monotonic import MonotonicAttention, Reading, Source
 from simuljax.nn.pointers import Heard, Look, Memory, Rule
 
 

@@ -4,8 +4,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from simuljax.config.model import Width
 from simuljax.nn.attention_2d import convolution
-from simuljax.nn.layers import Width, zero_padding
+from simuljax.nn.layers import zero_padding
 
 
 class VGG(nn.Module):

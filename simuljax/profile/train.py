@@ -14,8 +14,9 @@ import numpy as np
 from simuljax.audio import SpecAugment, Statistics
 from simuljax.audio.spec_augment import LIBRISPEECH_DOUBLE
 from simuljax.batch import Batch
+from simuljax.config.model import ModelConfig
 from simuljax.losses import JointObjective
-from simuljax.models import config, presets
+from simuljax.models import presets
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.profile import parts
@@ -29,7 +30,7 @@ from simuljax.train.step import TrainState, Update
 
 # In a CUDA graph kernels lose their names; a graph of a million is never made.
 ONE_BY_ONE: dict[str, str | bool] = {"xla_gpu_graph_min_graph_size": "1000000"}
-PRESETS: dict[str, Callable[[], config.Translator]] = {
+PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "dar": presets.dar,
     "small": presets.small,
     "tiny": presets.tiny,

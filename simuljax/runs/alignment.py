@@ -10,7 +10,7 @@ import numpy as np
 
 from data_pipelines.prepared import Split
 from simuljax.audio import features_of, frame_count
-from simuljax.models import config
+from simuljax.config.model import ModelConfig
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.subsampling import STRIDE
@@ -51,7 +51,7 @@ def draw_alignment(looked: Looked, path: Path) -> Path:
     )
 
 
-def has_alignment(model: config.Translator) -> bool:
+def has_alignment(model: ModelConfig) -> bool:
     """Whether heads of the model decide by themselves, at points that sound alone tells."""
     decides = model.decoder == "monotonic" and model.monotonic.policy == "learnt"
     return decides and model.speech is not None and model.predecision.kind == "fixed"

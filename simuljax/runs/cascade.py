@@ -14,11 +14,11 @@ import numpy as np
 from simuljax.audio import RATE
 from simuljax.batch import Batch
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
+from simuljax.config.model import ModelConfig
 from simuljax.eval import Record
-from simuljax.runs.translate import Translating, decode_batch, reference, word_delays
-from simuljax.models import config
 from simuljax.models.translator import Translator as Network
+from simuljax.runs.translate import Translating, decode_batch, reference, word_delays
 from simuljax.serve.cascade import Cascade, CascadeStream
 from simuljax.serve.run import Run, learnt, open_run
 from simuljax.serve.translator import Translator, Word, with_step
@@ -102,13 +102,13 @@ def cascading(first: Translating) -> Cascading:
     chosen = first.chosen
     assert chosen.then is not None
     if chosen.branch != "speech":
-        raise ExperimentError("a cascade begins with speech: --then needs --branch speech")
+        raise ConfigError("a cascade begins with speech: --then needs --branch speech")
     run = open_run(chosen.then)
     translator = Translator(run, learnt(run, chosen.checkpoint))
     return Cascading(first=first, cascade=Cascade(Translator(first.run, first.trained), translator))
 
 
-def of_text(chosen: Evaluation, model: config.Translator) -> Evaluation:
+def of_text(chosen: Evaluation, model: ModelConfig) -> Evaluation:
     """How the second model of a cascade writes; the flags are those of both.
 
     One that was trained offline waits for k words more than it has written, if k is given.

@@ -8,11 +8,11 @@ from dataclasses import fields
 from pathlib import Path
 
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
+from simuljax.config.model import ModelConfig, PreDecision
 from simuljax.decode.options import Decoding, decides_early, without_effect
 from simuljax.runs.cascade import of_text
 from simuljax.runs.translate import check_model
-from simuljax.models import config
 
 COUNTS = ("read_ms", "first", "repeats", "frames")
 CHECKPOINTS = ("best", "last", "averaged")
@@ -26,17 +26,17 @@ USUAL = {field.name: field.default for field in fields(Evaluation)}
 def check(chosen: Evaluation) -> None:
     """Refuses what no run can be asked, so that nothing need be opened to know."""
     if chosen.name is not None and Path(chosen.name).name != chosen.name:
-        raise ExperimentError(f"--name {chosen.name}: the name of a folder, without / or ..")
+        raise ConfigError(f"--name {chosen.name}: the name of a folder, without / or ..")
     for name in COUNTS:
         value = getattr(chosen, name)
         if value is not None and value < 1:
-            raise ExperimentError(f"{_option(chosen, name)}: it counts from 1")
+            raise ConfigError(f"{_option(chosen, name)}: it counts from 1")
     if chosen.checkpoint not in CHECKPOINTS:
-        raise ExperimentError(
+        raise ConfigError(
             f"{_option(chosen, 'checkpoint')}: choose one of {', '.join(CHECKPOINTS)}"
         )
     if chosen.branch == "text" and chosen.mode == "live":
-        raise ExperimentError("a text has no clock: say --mode streamed")
+        raise ConfigError("a text has no clock: say --mode streamed")
     chosen.search()
     _check_numbers(chosen)
     _check_together(chosen)
@@ -45,19 +45,19 @@ def check(chosen: Evaluation) -> None:
 def _check_numbers(chosen: Evaluation) -> None:
     try:
         chosen.decoding()
-    except ExperimentError:
+    except ConfigError:
         raise
     except ValueError as error:
-        raise ExperimentError(str(error)) from None
+        raise ConfigError(str(error)) from None
     try:
         Decoding(threshold=chosen.then_threshold)
     except ValueError as error:
-        raise ExperimentError(f"{_option(chosen, 'then_threshold')}: {error}") from None
+        raise ConfigError(f"{_option(chosen, 'then_threshold')}: {error}") from None
     try:
         if chosen.predecision_ms is not None:
-            config.PreDecision(step_ms=chosen.predecision_ms)
+            PreDecision(step_ms=chosen.predecision_ms)
     except ValueError as error:
-        raise ExperimentError(f"{_option(chosen, 'predecision_ms')}: {error}") from None
+        raise ConfigError(f"{_option(chosen, 'predecision_ms')}: {error}") from None
 
 
 def _check_together(chosen: Evaluation) -> None:
@@ -80,12 +80,10 @@ def _check_together(chosen: Evaluation) -> None:
     for applies, names, why in rules:
         for name in names if applies else ():
             if getattr(chosen, name) != USUAL[name]:
-                raise ExperimentError(f"{_option(chosen, name)} would change nothing: {why}")
+                raise ConfigError(f"{_option(chosen, name)} would change nothing: {why}")
 
 
-def check_effects(
-    chosen: Evaluation, model: config.Translator, then: config.Translator | None = None
-) -> None:
+def check_effects(chosen: Evaluation, model: ModelConfig, then: ModelConfig | None = None) -> None:
     """Refuses what this model has not, and what is nothing to it or to that which follows it."""
     check_model(chosen, model)
     idle = idle_settings(chosen, model)
@@ -96,10 +94,10 @@ def check_effects(
     if idle:
         name, why = next(iter(idle.items()))
         said = _option(chosen, "inside" if name == "blocks" else name)
-        raise ExperimentError(f"{chosen.run}: {said} would change nothing: it {why}; leave it out")
+        raise ConfigError(f"{chosen.run}: {said} would change nothing: it {why}; leave it out")
 
 
-def idle_settings(chosen: Evaluation, model: config.Translator) -> dict[str, str]:
+def idle_settings(chosen: Evaluation, model: ModelConfig) -> dict[str, str]:
     """Those without effect on what the model writes, and when; with the reasons."""
     source = "whole" if chosen.mode == "offline" else "live"
     idle = without_effect(chosen.decoding(), model, source=source, branch=chosen.branch)
@@ -110,12 +108,12 @@ def idle_settings(chosen: Evaluation, model: config.Translator) -> dict[str, str
     return idle
 
 
-def idle_of_text(chosen: Evaluation, model: config.Translator) -> dict[str, str]:
+def idle_of_text(chosen: Evaluation, model: ModelConfig) -> dict[str, str]:
     """The same of the second model of a cascade, by the names that the settings have here."""
     try:
         idle = idle_settings(of_text(chosen, model), model)
     except ValueError as error:
-        raise ExperimentError(f"{chosen.then}: {error}") from None
+        raise ConfigError(f"{chosen.then}: {error}") from None
     own = {"k": "then_k", "threshold": "then_threshold"}
     named = {own.get(name, name): why for name, why in idle.items()}
     if (
@@ -127,7 +125,7 @@ def idle_of_text(chosen: Evaluation, model: config.Translator) -> dict[str, str]
     return named
 
 
-def _steps(chosen: Evaluation, model: config.Translator) -> bool:
+def _steps(chosen: Evaluation, model: ModelConfig) -> bool:
     """Whether the step between decisions is that of the model's, or of the READs."""
     decoding = chosen.decoding()
     policy, windows = decoding.policy, model.predecision.kind == "fixed"

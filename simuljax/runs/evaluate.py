@@ -13,9 +13,9 @@ from typing import Any
 from tqdm import tqdm
 
 from data_pipelines.contents import digest
-from simuljax.config import document
 from simuljax.config.evaluation import Evaluation, points
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
+from simuljax.config.json import differences, read_json, to_json, write_json
 from simuljax.eval import Record, read_records, score, write_records
 from simuljax.eval.curves import Point
 from simuljax.eval.lengths import word_difference
@@ -81,7 +81,7 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
     alone = Translating(run=run, trained=trained, examples=spoken(run, chosen), chosen=chosen)
     translating = cascading(alone) if chosen.then else alone
     steps = translating.steps if isinstance(translating, Cascading) else list(trained.steps)
-    begin(chosen, steps, Path(run.told["corpus"]["directory"]))
+    begin(chosen, steps, run.config.data.directory)
     passes = chosen.repeats if chosen.mode == "live" else 1
     logs = [LOG, *(f"instances-{i}.log" for i in range(2, passes + 1))]
     runs = [translated(translating, chosen.folder / log) for log in logs]
@@ -89,16 +89,16 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
     if chosen.mode == "live":
         clocked = [score(records, computation_aware=True) for records in runs]
         scores["computation_aware"] = average_runs(clocked)
-    document.write(chosen.folder / SCORES, scores)
+    write_json(chosen.folder / SCORES, scores)
     return scores
 
 
 def check_data(chosen: Evaluation, corpus: Path) -> str | None:
     """A digest of the split, if what is in the folder already, if anything, is of the same."""
     path, there = chosen.folder / CONFIG, digest(chosen.corpus or corpus, chosen.split)
-    kept = document.read(path).get("data") if path.exists() else None  # old ones do not say
+    kept = read_json(path).get("data") if path.exists() else None  # old ones do not say
     if None not in (kept, there) and kept != there:
-        raise ExperimentError(
+        raise ConfigError(
             f"{chosen.folder} is of another {chosen.split} than {chosen.corpus or corpus} holds "
             "now: give this one a --name, or remove that directory"
         )
@@ -108,15 +108,15 @@ def check_data(chosen: Evaluation, corpus: Path) -> str | None:
 def begin(chosen: Evaluation, steps: list[int], corpus: Path) -> None:
     """Makes sure that what is in the folder already is of this evaluation, or makes the folder."""
     data = check_data(chosen, corpus)
-    folder, what = chosen.folder, document.to_json(chosen) | {"steps": steps, "data": data}
+    folder, what = chosen.folder, to_json(chosen) | {"steps": steps, "data": data}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIG
     if path.exists():
-        usual: Any = document.to_json(Evaluation(run=chosen.run))  # settings younger than the log
-        old = usual | document.read(path)
-        other = document.differences(_told(old), _told(what))
+        usual: Any = to_json(Evaluation(run=chosen.run))  # settings younger than the log
+        old = usual | read_json(path)
+        other = differences(_told(old), _told(what))
         if other:
-            raise ExperimentError(
+            raise ConfigError(
                 f"{folder} holds another evaluation ({'; '.join(other)}): give this one a --name, "
                 "or remove that directory"
             )
@@ -126,7 +126,7 @@ def begin(chosen: Evaluation, steps: list[int], corpus: Path) -> None:
         (folder / SCORES).unlink(missing_ok=True)  # first: without them it is not done
         for old_one in [*folder.glob("instances*.log*"), *folder.glob("*.png")]:
             old_one.unlink()
-    document.write(path, what)
+    write_json(path, what)
 
 
 def _told(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,14 +18,14 @@ import numpy as np
 
 from simuljax.audio import Statistics
 from simuljax.batch import Batch
-from simuljax.config import document
 from simuljax.config.evaluation import Evaluation
-from simuljax.runs.translate import Translating, spoken
+from simuljax.config.json import from_json, read_json, write_json
 from simuljax.losses import Branch, matching_perplexity
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.subsampling import STRIDE
 from simuljax.ops import expected_alignment
+from simuljax.runs.translate import Translating, spoken
 from simuljax.serve.run import learnt, open_run
 from simuljax.train.objective import Objective, branches, draw_k
 
@@ -60,11 +60,11 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
     run = open_run(chosen.run)
     trained, path = learnt(run, chosen.checkpoint), chosen.run / FILE
     if path.exists():
-        kept = document.from_json(Diagnosis, document.read(path))
+        kept = from_json(Diagnosis, read_json(path))
         if kept.steps == tuple(trained.steps):
             return kept
     translating = Translating(run=run, trained=trained, examples=spoken(run, chosen), chosen=chosen)
-    objective = document.from_json(Objective, run.told["training"]["objective"])
+    objective = run.config.training.objective
     look = functools.partial(_look, Translator(run.model), objective)
     variables = {"params": trained.params, STATISTICS: trained.statistics}
     seen = [
@@ -74,7 +74,7 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
     heads = run.model.width.heads
     matched = heads if objective.joint.decision_across_heads else 1
     found = summarise(tuple(trained.steps), [_real(each) for each in seen], heads, matched)
-    document.write(path, found)
+    write_json(path, found)
     return found
 
 
@@ -198,4 +198,4 @@ def correlations(one: np.ndarray, other: np.ndarray) -> Iterator[float]:
 def diagnosed(run: Path) -> Diagnosis | None:
     """What was found of a run, if it was looked at."""
     path = run / FILE
-    return document.from_json(Diagnosis, document.read(path)) if path.exists() else None
+    return from_json(Diagnosis, read_json(path)) if path.exists() else None

@@ -13,8 +13,9 @@ from data_pipelines.batches import Host
 from data_pipelines.feeding import Fed, feed, settle
 from simuljax import __version__
 from simuljax.cache import enable_compilation_cache
-from simuljax.config import document
-from simuljax.config.experiment import Begin, Experiment, ExperimentError
+from simuljax.config.experiment import Experiment, InitFrom, read_experiment
+from simuljax.config.fields import ConfigError
+from simuljax.config.json import differences, to_json, write_json
 from simuljax.serve.run import CONFIG_FILE, Run, learnt, open_run, parameter_count, shapes
 from simuljax.text import Words
 from simuljax.train import cluster
@@ -28,11 +29,11 @@ from simuljax.train.transfer import Rule, by_path, check_rules, source_of, trans
 FREE = (
     "run",
     "cluster",
-    "corpus.directory",
-    "corpus.held",
+    "data.directory",
+    "data.held",
     "training.updates",
     "training.epochs",
-    "training.way",
+    "training.parallelism",
     "training.log_every",
     "training.validate_every",
     "training.patience",
@@ -73,7 +74,7 @@ def compile_together(experiments: Sequence[Experiment]) -> None:
 
 def can_be_together(one: Experiment, other: Experiment) -> bool:
     """Whether one compiled update serves both, and the same batches do."""
-    same = replace(other, run=one.run, begin=one.begin, training=one.training)
+    same = replace(other, run=one.run, init_from=one.init_from, training=one.training)
     return same == one and alike(one.training) == alike(other.training)
 
 
@@ -86,11 +87,11 @@ def opened(experiments: Sequence[Experiment]) -> Fed:
     cluster.join(first.cluster)
     if cluster.is_primary():
         for experiment in experiments:
-            settle(experiment.corpus, experiment.run)
+            settle(experiment.data, experiment.run)
     wait_for_all("settled")
     training = first.training
     return feed(
-        first.corpus,
+        first.data,
         first.run,
         seed=training.seed if training.order is None else training.order,
         host=Host(index=jax.process_index(), count=jax.process_count()),
@@ -106,7 +107,7 @@ def check_latency(experiment: Experiment) -> None:
         return
     instead = "use transducer_delay" if model.decoder == "caat" else "leave it at 0"
     decides = "CAAT" if model.decoder == "caat" else f"policy {model.monotonic.policy!r}"
-    raise ExperimentError(
+    raise ConfigError(
         f"{experiment.run}: latency is {joint.latency:g}, and with {decides} no parameter changes "
         f"the delays that it would shorten: {instead}"
     )
@@ -157,7 +158,7 @@ def filled(experiment: Experiment, fed: Fed) -> Experiment:
 def record(experiment: Experiment) -> None:
     """Writes config.json; what is there already must be the same experiment."""
     path = experiment.run / CONFIG_FILE
-    new = document.to_json(experiment) | {
+    new = to_json(experiment) | {
         "software": {
             "simuljax": __version__,
             "jax": jax.__version__,
@@ -165,19 +166,18 @@ def record(experiment: Experiment) -> None:
         }
     }
     if path.exists():
-        before = {n: v for n, v in document.read(path).items() if n != "software"}
-        old = document.to_json(document.from_json(Experiment, before))  # with younger fields
+        old = to_json(read_experiment(experiment.run))
         changed = [
             line
-            for line in document.differences(old, new)
+            for line in differences(old, new)
             if not any(line.startswith((f"{name} ", f"{name}.")) for name in FREE)
         ]
         if changed:
-            raise ExperimentError(
+            raise ConfigError(
                 f"{experiment.run} is another run: {'; '.join(changed)}. Choose another --run, "
                 "or take the change back to go on with this one"
             )
-    document.write(path, new)
+    write_json(path, new)
 
 
 def describe(experiment: Experiment, fed: Fed) -> str:
@@ -187,7 +187,7 @@ def describe(experiment: Experiment, fed: Fed) -> str:
         [
             f"run {experiment.run}: {parameter_count(experiment.model) / 1e6:.1f} M parameters on "
             f"{len(devices)} x {devices[0].device_kind}",
-            f"corpus {experiment.corpus.directory}, vocabularies of "
+            f"corpus {experiment.data.directory}, vocabularies of "
             f"{fed.vocabularies.source.size} and {fed.vocabularies.target.size} pieces",
             fed.description,
         ]
@@ -196,16 +196,16 @@ def describe(experiment: Experiment, fed: Fed) -> str:
 
 def beginning(experiment: Experiment, fed: Fed) -> Callable[[Any], Any] | None:
     """How the first parameters are made from other runs', checked before anything is compiled."""
-    if not experiment.begin or Checkpoints(experiment.run / CHECKPOINTS).steps():
+    if not experiment.init_from or Checkpoints(experiment.run / CHECKPOINTS).steps():
         return None  # or it goes on from its own
-    donors = [(begin, open_run(begin.run)) for begin in experiment.begin]
+    donors = [(begin, open_run(begin.run)) for begin in experiment.init_from]
     own = by_path(shapes(experiment.model)[0])
     for begin, donor in donors:
         check_vocabularies(begin, donor, fed, own)
         try:
             check_rules([Rule.parse(r) for r in begin.rules], own, by_path(shapes(donor.model)[0]))
         except ValueError as error:
-            raise ExperimentError(f"the rules for {begin.run}: {error}") from error
+            raise ConfigError(f"the rules for {begin.run}: {error}") from error
 
     def take(params: Any) -> Any:
         for begin, donor in donors:
@@ -219,7 +219,7 @@ def beginning(experiment: Experiment, fed: Fed) -> Callable[[Any], Any] | None:
     return take
 
 
-def check_vocabularies(begin: Begin, donor: Run, fed: Fed, own: Iterable[str]) -> None:
+def check_vocabularies(begin: InitFrom, donor: Run, fed: Fed, own: Iterable[str]) -> None:
     """Refuses to take embeddings, among the parameters `own`, that belong to other pieces."""
     rules = [Rule.parse(rule) for rule in begin.rules]
     for side, parts in EMBEDDINGS.items():
@@ -228,8 +228,8 @@ def check_vocabularies(begin: Begin, donor: Run, fed: Fed, own: Iterable[str]) -
         ]
         theirs, ours = getattr(donor, side), getattr(fed.vocabularies, side)
         if taken and theirs.pieces != ours.pieces:
-            raise ExperimentError(
+            raise ConfigError(
                 f"{taken[0]} would come from {begin.run}, whose {side} vocabulary is another one "
-                f"({theirs.size} pieces, here {ours.size}): set --corpus.vocabularies-of "
+                f"({theirs.size} pieces, here {ours.size}): set --data.vocabularies-of "
                 f"{begin.run} in a new run, or leave {taken[0]} out of its rules"
             )

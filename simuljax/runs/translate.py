@@ -7,7 +7,6 @@ simulate`), which gives the words and delays of a live stream. Live, the utteran
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,18 +17,18 @@ from data_pipelines.batches import Examples, Vocabularies, load
 from data_pipelines.feeding import examples_of
 from data_pipelines.plan import make_plan
 from data_pipelines.prepared import open_corpus
-from data_pipelines.shapes import Budget
 from simuljax.audio import RATE, frame_count
 from simuljax.batch import Batch
+from simuljax.config.data import Budget
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
+from simuljax.config.model import ModelConfig
 from simuljax.decode.caat import simulate_caat
 from simuljax.decode.choosing import check_policy
 from simuljax.decode.offline import translate_speech, translate_text
 from simuljax.decode.policies import PolicyError
 from simuljax.decode.simulate import simulate_speech, simulate_text, usual_listening
 from simuljax.eval import Record
-from simuljax.models import config
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.serve.run import Run
@@ -155,25 +154,25 @@ class Translating:
 
 def spoken(run: Run, chosen: Evaluation) -> Examples:
     """The split with its texts as the run writes them."""
-    corpus = open_corpus(chosen.corpus or Path(run.told["corpus"]["directory"]))
+    corpus = open_corpus(chosen.corpus or run.config.data.directory)
     vocabularies = Vocabularies(source=run.source, target=run.target)
-    examples = examples_of(corpus[chosen.split], vocabularies, run.told["corpus"]["task"])
+    examples = examples_of(corpus[chosen.split], vocabularies, run.config.data.task)
     if not len(examples.split):
-        raise ExperimentError(f"the split {chosen.split} of {corpus.directory} is empty")
+        raise ConfigError(f"the split {chosen.split} of {corpus.directory} is empty")
     check_model(chosen, run.model)
     return dataclasses.replace(examples, mute=chosen.branch == "text")
 
 
-def check_model(chosen: Evaluation, model: config.Translator) -> None:
+def check_model(chosen: Evaluation, model: ModelConfig) -> None:
     """Refuses a branch that the model has not, and a policy that means nothing to it."""
     if chosen.branch == "text" and model.text is None:
-        raise ExperimentError(f"{chosen.run} has no text branch")
+        raise ConfigError(f"{chosen.run} has no text branch")
     if chosen.branch == "speech" and model.speech is None:
-        raise ExperimentError(f"{chosen.run} has no speech branch: say --branch text")
+        raise ConfigError(f"{chosen.run} has no speech branch: say --branch text")
     try:
         check_policy(chosen.decides(), model, chosen.branch)
     except PolicyError as error:
-        raise ExperimentError(f"{chosen.run}: {error}") from None
+        raise ConfigError(f"{chosen.run}: {error}") from None
 
 
 def decode_batch(
@@ -254,5 +253,5 @@ def word_delays(
 
 def reference(run: Run, table: Any, index: int) -> str:
     """What should have been said."""
-    is_translation = run.told["corpus"]["task"] == "translation"
+    is_translation = run.config.data.task == "translation"
     return table.translation[index] if is_translation else table.transcript[index].lower()

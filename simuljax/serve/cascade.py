@@ -123,10 +123,10 @@ def check_recogniser(run: Run) -> None:
     """Refuses what writes no transcripts of speech."""
     if run.model.speech is None:
         raise RunError(f"{run.directory} hears nothing: the recogniser needs a speech branch")
-    if run.told.get("corpus", {}).get("task") != "transcription":
+    if run.config.data.task != "transcription":
         raise RunError(
             f"{run.directory} was trained to translate, not to transcribe: a recogniser is trained "
-            "with corpus.task transcription"
+            "with data.task transcription"
         )
     if run.target.kind == "phonemes":
         raise RunError(f"{run.directory} writes phonemes, and a translator of text reads words")
@@ -136,7 +136,7 @@ def check_translator(run: Run) -> None:
     """Refuses what reads no text."""
     if run.model.text is None:
         raise RunError(f"{run.directory} has no text branch, which is to read the transcript")
-    if run.told.get("corpus", {}).get("task") == "transcription":
+    if run.config.data.task == "transcription":
         raise RunError(f"{run.directory} was trained to transcribe: it translates nothing")
 
 

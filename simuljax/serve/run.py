@@ -1,6 +1,6 @@
 """The directory of a training run: all that is needed to use the model again.
 
-RUN/config.json      what the run was told; "model" is its network
+RUN/config.json      the experiment: corpus, model, training
 RUN/vocab.*.json     the vocabularies
 RUN/features.json    what it hears, with the statistics
 RUN/checkpoints/     parameters
@@ -14,20 +14,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from simuljax.audio import FeatureRecord, Features, load_features
+from simuljax.audio import FeatureRecord, load_features
 from simuljax.audio.statistics import FILE_NAME as FEATURES_FILE
-from simuljax.config import document
-from simuljax.config.document import DocumentError
+from simuljax.config.experiment import CONFIG_FILE, Experiment, read_experiment
+from simuljax.config.fields import ConfigError
+from simuljax.config.json import differences, to_json
+from simuljax.config.model import ModelConfig
 from simuljax.errors import SimuljaxError
-from simuljax.models import config
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.text import Vocabulary, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train import average
 from simuljax.train.average import Loaded, Which
-
-CONFIG_FILE = "config.json"
 
 
 class RunError(SimuljaxError):
@@ -39,11 +38,15 @@ class Run:
     """A run as its files describe it."""
 
     directory: Path
-    model: config.Translator
+    config: Experiment
     heard: FeatureRecord
     source: Vocabulary
     target: Vocabulary
-    told: dict[str, Any]  # config.json
+
+    @property
+    def model(self) -> ModelConfig:
+        """Return the configuration of the network."""
+        return self.config.model
 
 
 def open_run(directory: Path | str) -> Run:
@@ -54,16 +57,13 @@ def open_run(directory: Path | str) -> Run:
             f"{directory} is no run (there is no {CONFIG_FILE}): give the directory that "
             "`simuljax train` wrote"
         )
-    told = document.read(directory / CONFIG_FILE)
     try:
-        model = document.from_json(config.Translator, told["model"], "model")
-    except (DocumentError, KeyError, TypeError) as error:
-        raise RunError(f"{directory / CONFIG_FILE} cannot be used: {error}") from error
+        config = read_experiment(directory)
+    except ConfigError as error:
+        raise RunError(str(error)) from error
     source, target = load(directory / SOURCE_FILE), load(directory / TARGET_FILE)
     heard = load_features(directory / FEATURES_FILE)
-    run = Run(
-        directory=directory, model=model, heard=heard, source=source, target=target, told=told
-    )
+    run = Run(directory=directory, config=config, heard=heard, source=source, target=target)
     check_belongs(run)
     return run
 
@@ -81,15 +81,13 @@ def check_belongs(run: Run) -> None:
                 f"{run.directory / name} has {found} {what} and the model was trained with "
                 f"{wanted}: it is from another run; put the right one back"
             )
-    trained_on = run.told.get("training", {}).get("objective", {}).get("features")
-    if trained_on is not None:
-        features = document.from_json(Features, trained_on, "features")
-        other = document.differences(*map(document.to_json, (features, run.heard.features)))
-        if other:
-            raise RunError(
-                f"{run.directory / FEATURES_FILE} is of other features than the model was trained "
-                f"on ({'; '.join(other)}): it is from another run; put the right one back"
-            )
+    trained_on = run.config.training.objective.features
+    other = differences(to_json(trained_on), to_json(run.heard.features))
+    if other:
+        raise RunError(
+            f"{run.directory / FEATURES_FILE} is of other features than the model was trained on "
+            f"({'; '.join(other)}): it is from another run; put the right one back"
+        )
 
 
 def learnt(run: Run, which: Which = "best") -> Loaded:
@@ -109,12 +107,12 @@ def learnt(run: Run, which: Which = "best") -> Loaded:
 
 
 @functools.lru_cache(maxsize=8)
-def shapes(model: config.Translator) -> tuple[Any, Any]:
+def shapes(model: ModelConfig) -> tuple[Any, Any]:
     """Parameters and BatchNorm's statistics without values."""
     key = jax.eval_shape(lambda: jax.random.key(0, impl="rbg"))
     return jax.eval_shape(functools.partial(initialise, Translator(model)), key)
 
 
-def parameter_count(model: config.Translator) -> int:
+def parameter_count(model: ModelConfig) -> int:
     """How many numbers a model learns."""
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes(model)[0]))

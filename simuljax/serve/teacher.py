@@ -17,7 +17,7 @@ import numpy as np
 import tyro
 
 from simuljax.cache import enable_compilation_cache
-from simuljax.config.document import DocumentError
+from simuljax.config.fields import ConfigError
 from simuljax.decode.beam import Beam
 from simuljax.decode.offline import translate_text
 from simuljax.serve.run import RunError
@@ -25,7 +25,7 @@ from simuljax.serve.translator import Translator, load
 from simuljax.text import EOS, VocabularyError
 from simuljax.train.checkpoint import CheckpointError
 
-REFUSALS = (RunError, CheckpointError, DocumentError, VocabularyError, ValueError, OSError)
+REFUSALS = (RunError, CheckpointError, ConfigError, VocabularyError, ValueError, OSError)
 SHORTEST = 16  # tokens that a batch has room for at least
 
 
@@ -79,7 +79,7 @@ def check_teacher(translator: Translator) -> None:
             f"{run.directory} translates speech, and a teacher translates transcripts: give a run "
             "with a text branch"
         )
-    if run.told.get("corpus", {}).get("task") == "transcription":
+    if run.config.data.task == "transcription":
         raise RunError(f"{run.directory} was trained to transcribe: it translates nothing")
 
 

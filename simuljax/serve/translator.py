@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.audio import RATE, AudioError, as_int16, features_of, frame_count, read_audio
+from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import Beam
 from simuljax.decode.caat import CaatDecoder
 from simuljax.decode.offline import translate_speech, translate_text
@@ -32,7 +33,6 @@ from simuljax.decode.options import Decoding
 from simuljax.decode.policies import PolicyError
 from simuljax.decode.reread import RereadingDecoder, padded
 from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits
-from simuljax.models import config
 from simuljax.models.translator import Translator as Network
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.serve.engine import Engine
@@ -330,7 +330,7 @@ def _placed(state: Any) -> Any:
     return jax.device_put(state, jax.local_devices()[0])
 
 
-def with_step(model: config.Translator, predecision_ms: int | None) -> config.Translator:
+def with_step(model: ModelConfig, predecision_ms: int | None) -> ModelConfig:
     """The model with another step between decisions, if one is given."""
     if predecision_ms is None:
         return model

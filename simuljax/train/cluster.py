@@ -18,6 +18,7 @@ from pathlib import Path
 
 import jax
 
+from simuljax.config.fields import check, setting
 from simuljax.errors import SimuljaxError
 
 
@@ -33,13 +34,14 @@ class Cluster:
     collectives with it would never end. All are started again and resume from the last checkpoint.
     """
 
-    coordinator: str | None = None  # "host:port", the port free on the host of process 0
-    processes: int | None = None  # 1: alone, whatever the environment says
-    index: int | None = None  # of this process, from 0
-    silent_s: int = 100
-    start_s: int = 300  # for all to arrive
+    coordinator: str | None = setting(None, help="HOST:PORT, the port free on process 0's host.")
+    processes: int | None = setting(None, help="Processes; 1: alone, whatever is found.", low=1)
+    index: int | None = setting(None, help="Index of this process, from 0.", low=0)
+    silent_s: int = setting(100, help="Silence after which a process is dead.", low=1, unit="s")
+    start_s: int = setting(300, help="Time for all processes to arrive.", low=1, unit="s")
 
     def __post_init__(self) -> None:
+        check(self)
         if self.coordinator is not None and not re.fullmatch(r".+:\d+", self.coordinator):
             raise ValueError(
                 f"coordinator is {self.coordinator!r}; give host and port, as in 10.0.0.1:1234"

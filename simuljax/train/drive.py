@@ -167,7 +167,7 @@ class Driver:
 
     def _count(self, batch: Batch) -> float:
         """Three forward passes, on every replica."""
-        spread = Replicas(mesh=self.replicas.mesh, way="shard_map")
+        spread = Replicas(mesh=self.replicas.mesh, parallelism="shard_map")
         rows = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct((len(x) * jax.process_count(), *x.shape[1:]), x.dtype),
             batch,

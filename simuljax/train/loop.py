@@ -21,7 +21,7 @@ import numpy as np
 
 from simuljax.audio import FeatureRecord
 from simuljax.batch import Batch
-from simuljax.models import config as models
+from simuljax.config.model import ModelConfig
 from simuljax.models.translator import Translator
 from simuljax.text import Words
 from simuljax.train.drive import Driver, shape_of
@@ -58,7 +58,7 @@ class Data:
 
 def fit(
     run: Path,
-    model: models.Translator,
+    model: ModelConfig,
     training: Training,
     data: Data,
     *,
@@ -76,13 +76,13 @@ def fit(
     return _Loop([Member(run, training, begin)], driver, data).run_to_end()
 
 
-def fit_together(members: Sequence[Member], model: models.Translator, data: Data) -> None:
+def fit_together(members: Sequence[Member], model: ModelConfig, data: Data) -> None:
     """`fit` for runs that differ in seeds and weights of losses, all updates made together."""
     trainings = [member.training for member in members]
     _Loop(members, drive(model, trainings, data.heard, data.words), data).run_to_end()
 
 
-def compile_ahead(model: models.Translator, trainings: Sequence[Training], data: Data) -> None:
+def compile_ahead(model: ModelConfig, trainings: Sequence[Training], data: Data) -> None:
     """What `fit` or `fit_together` would compile, left in the cache on disk; nothing is learnt."""
     driver = drive(model, trainings, data.heard, data.words)
     weights = driver.weights([each.objective.joint.weights() for each in trainings])
@@ -96,7 +96,7 @@ def compile_ahead(model: models.Translator, trainings: Sequence[Training], data:
 
 
 def drive(
-    model: models.Translator,
+    model: ModelConfig,
     trainings: Sequence[Training],
     heard: FeatureRecord,
     words: Words | None = None,
@@ -119,7 +119,7 @@ def drive(
         random=first.random,
     )
     seeds = [training.seed for training in trainings]
-    return Driver(update, Replicas.on_all(first.way), seeds=seeds)
+    return Driver(update, Replicas.on_all(first.parallelism), seeds=seeds)
 
 
 def alike(training: Training) -> Training:

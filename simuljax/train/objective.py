@@ -13,8 +13,8 @@ from simuljax import losses
 from simuljax.audio import Features, SpecAugment, Statistics, features_of, frame_count
 from simuljax.audio.spec_augment import spec_augment
 from simuljax.batch import Batch
+from simuljax.config.model import ModelConfig
 from simuljax.losses import Branch, JointObjective, TermSum
-from simuljax.models import config
 from simuljax.models.translator import Decoded, Encoded, Translator, source_of
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.decisions import Decisions
@@ -152,7 +152,7 @@ def heard(
     return features, frames
 
 
-def with_words(model: config.Translator, encoded: Encoded, words: Words | None) -> Encoded:
+def with_words(model: ModelConfig, encoded: Encoded, words: Words | None) -> Encoded:
     """With the words that the CTC head hears, if the model decides at them."""
     if model.predecision.kind != "ctc_words" or encoded.ctc is None:
         return encoded

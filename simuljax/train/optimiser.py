@@ -7,21 +7,30 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from simuljax.config.fields import check, setting
+
 
 @dataclass(frozen=True, kw_only=True)
 class Optimiser:
     """Adam with a warm-up; clipping is by the global norm of the gradient."""
 
-    learning_rate: float = 2e-3  # at the end of the warm-up
-    schedule: Literal["inverse_sqrt", "cosine", "constant"] = "inverse_sqrt"
-    warmup: int = 20_000
-    decay_updates: int = 100_000  # of cosine: where it reaches `final`
-    final: float = 0.0  # of cosine
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0  # above 0: AdamW
-    clip: float = 10.0
-    method: Literal["adam", "sgd"] = "adam"  # sgd shows mistakes that Adam hides
+    learning_rate: float = setting(2e-3, help="Rate at the end of the warm-up.", above=0)
+    schedule: Literal["inverse_sqrt", "cosine", "constant"] = setting(
+        "inverse_sqrt", help="Decay after the warm-up."
+    )
+    warmup: int = setting(20_000, help="Updates of the warm-up.", low=0)
+    decay_updates: int = setting(
+        100_000, help="Update at which the cosine reaches `final`.", low=1, applies="cosine"
+    )
+    final: float = setting(0.0, help="Last rate of the cosine.", low=0, applies="cosine")
+    betas: tuple[float, float] = setting((0.9, 0.999), help="Adam's betas.", low=0, below=1)
+    epsilon: float = setting(1e-8, help="Adam's epsilon.", above=0)
+    weight_decay: float = setting(0.0, help="Weight decay; above 0 it is AdamW.", low=0)
+    clip: float = setting(10.0, help="Greatest norm of the gradient; 0: no clipping.", low=0)
+    method: Literal["adam", "sgd"] = setting("adam", help="sgd shows mistakes that Adam hides.")
+
+    def __post_init__(self) -> None:
+        check(self)
 
     def rate(self) -> optax.Schedule:
         """The learning rate by update, from 0."""

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simuljax.train.step import AXIS
 
-Way = Literal["pmap", "shard_map"]
+Parallelism = Literal["pmap", "shard_map"]
 
 
 class Wrapped(Protocol):
@@ -33,13 +33,13 @@ class Replicas:
     """The devices of a run, one replica of the model on each, and the way they are driven."""
 
     mesh: Mesh
-    way: Way = "pmap"
+    parallelism: Parallelism = "pmap"
 
     @classmethod
-    def on_all(cls, way: Way = "pmap") -> "Replicas":
+    def on_all(cls, parallelism: Parallelism = "pmap") -> "Replicas":
         """One on every device of every host, host by host as rows are."""
         devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
-        return cls(mesh=Mesh(np.array(devices), (AXIS,)), way=way)
+        return cls(mesh=Mesh(np.array(devices), (AXIS,)), parallelism=parallelism)
 
     @property
     def count(self) -> int:
@@ -51,7 +51,7 @@ class Replicas:
         The first argument's buffers are given away with `donate=0`.
         """
         given = () if donate is None else (donate,)
-        if self.way == "pmap":
+        if self.parallelism == "pmap":
             return Pmapped(replicas=self, function=function, given=given)
         batch = PartitionSpec(AXIS)
 
@@ -87,7 +87,7 @@ class Replicas:
                     f"a batch of {len(rows)} rows does not divide among {here} devices of this "
                     f"host: make batches of a multiple of {self.count} rows"
                 )
-            if self.way == "pmap":
+            if self.parallelism == "pmap":
                 return jax.device_put(
                     rows.reshape(here, len(rows) // here, *rows.shape[1:]), sharding
                 )
@@ -108,7 +108,7 @@ class Replicas:
     @property
     def _seen(self) -> Mesh:
         """The devices that the arguments of a wrapped call are spread over."""
-        return self.mesh.local_mesh if self.way == "pmap" else self.mesh
+        return self.mesh.local_mesh if self.parallelism == "pmap" else self.mesh
 
     def _viewed(self, tree: Any, mesh: Mesh) -> Any:
         sharding = NamedSharding(mesh, PartitionSpec())

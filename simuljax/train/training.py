@@ -1,40 +1,54 @@
 """The schedule of a run, as it is declared in an experiment and stored with it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
+from simuljax.config.fields import ConfigError, check, setting
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
-from simuljax.train.parallel import Way
+from simuljax.train.parallel import Parallelism
 from simuljax.train.schedule import LatencyStart
 from simuljax.train.step import Random
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How long, how fast, what counts when, and what is kept."""
+    """Duration, optimiser, objective, and what is kept."""
 
-    updates: int = 100_000
-    epochs: float | None = None  # at most; whichever of the two ends first
-    optimiser: Optimiser = field(default_factory=Optimiser)
-    objective: Objective = field(default_factory=Objective)
-    distil_after: int = 0  # updates before online distillation counts
-    latency_after: LatencyStart = 0  # updates before latency counts; convergence: patience ran out
-    accumulate: int = 1  # batches to an update
-    seed: int = 0
-    order: int | None = None  # seed of the order of batches; None: `seed`
-    random: Random = "rbg"  # threefry: slower, and the same for a run alone and among others
-    way: Way = "pmap"
-    log_every: int = 50  # updates
-    validate_every: int = 1_000  # and after the last update
-    patience: int | None = None  # validations without a better one before the run (or phase) ends
-    best_by: Literal["loss", "accuracy", "loss_and_latency"] = "loss"  # of a validation
-    keep_last: int = 3
-    keep_best: int = 5
-    keep_every: int | None = None  # updates; saved and kept beside those of validations
-    average: int | None = None  # checkpoints around the best, averaged when the run has ended
-    tensorboard: Literal["off", "on"] = "off"
+    updates: int = setting(100_000, help="Updates at most.", low=1)
+    epochs: float | None = setting(None, help="Epochs at most; None: no limit.", above=0)
+    optimiser: Optimiser = setting(Optimiser(), help="Optimiser and learning rate.")
+    objective: Objective = setting(Objective(), help="Losses, features and augmentation.")
+    distil_after: int = setting(0, help="Updates before online distillation counts.", low=0)
+    latency_after: LatencyStart = setting(
+        0, help="Updates before latency counts; convergence: once patience runs out.", low=0
+    )
+    accumulate: int = setting(1, help="Batches to an update.", low=1)
+    seed: int = setting(0, help="Seed of parameters, dropout, noise and augmentation.", low=0)
+    order: int | None = setting(None, help="Seed of the order of batches; None: `seed`.", low=0)
+    random: Random = setting(
+        "rbg", help="Generator; threefry is slower, and the same for runs trained together."
+    )
+    parallelism: Parallelism = setting("pmap", help="How an update is spread over devices.")
+    log_every: int = setting(50, help="Updates between log lines.", low=1)
+    validate_every: int = setting(1_000, help="Updates between validations.", low=1)
+    patience: int | None = setting(
+        None, help="Validations without improvement that end the run (or phase).", low=1
+    )
+    best_by: Literal["loss", "accuracy", "loss_and_latency"] = setting(
+        "loss", help="Criterion of the best checkpoint."
+    )
+    keep_last: int = setting(3, help="Newest checkpoints to keep.", low=1)
+    keep_best: int = setting(5, help="Best checkpoints to keep.", low=0)
+    keep_every: int | None = setting(
+        None, help="Updates between further checkpoints, all of them kept.", low=1
+    )
+    average: int | None = setting(
+        None, help="Checkpoints around the best to average at the end.", low=1
+    )
+    tensorboard: Literal["off", "on"] = setting("off", help="Write TensorBoard logs too.")
 
     def __post_init__(self) -> None:
+        check(self)
         if self.latency_after == "convergence" and self.patience is None:
-            raise ValueError("latency_after='convergence' needs patience: when is it reached?")
+            raise ConfigError("latency_after is 'convergence'; set patience, which detects it")

@@ -8,7 +8,7 @@ from experiments.papi2022 import phrasebook
 from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import plan
 from simuljax.cli import main as cli
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 from tests.helpers.grids import grid
 
 ONE = """
@@ -100,7 +100,7 @@ def test_missing_distilled_corpus_names_the_option(tmp_path, monkeypatch):
     figures = papi.grids(phrasebook.RECIPE)
     assert {"figure_4", "figure_4_fixed", "figure_5"} <= figures.keys()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ExperimentError, match=r"phrasebook-distilled .*--distil"):
+    with pytest.raises(ConfigError, match=r"phrasebook-distilled .*--distil"):
         plan(figures["figure_5"])
 
 

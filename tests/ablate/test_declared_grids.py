@@ -64,7 +64,7 @@ def names(tmp_path_factory) -> dict[str, set[str]]:
 
 def on(grid: Ablation, corpus: Path) -> Ablation:
     rows = {
-        name: dataclasses.replace(row, corpus=dataclasses.replace(row.corpus, directory=corpus))
+        name: dataclasses.replace(row, data=dataclasses.replace(row.data, directory=corpus))
         for name, row in grid.rows.items()
     }
     return dataclasses.replace(grid, rows=rows)
@@ -141,7 +141,7 @@ def test_augmented_rows_make_as_many_updates():
             one, other = rows[plain + later], rows[augmented + later]
             assert one.training.epochs == 3 * (other.training.epochs or 0)
             assert dataclasses.replace(other.training, epochs=one.training.epochs) == one.training
-            assert other.corpus.directory == multi30k.RECIPE.augmented
+            assert other.data.directory == multi30k.RECIPE.augmented
     paper = must_c.EXPERIMENTS
     assert paper["mma_dar"].training.epochs == paper["dar"].training.epochs == 150
 

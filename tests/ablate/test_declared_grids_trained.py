@@ -24,7 +24,7 @@ from tests.helpers.grids import (
     small_model,
     spoken_corpus,
 )
-from tests.written_runs import PIECES, write_files
+from tests.written_runs import PIECES, experiment_of, write_files
 
 pytestmark = pytest.mark.slow  # compiles much
 
@@ -84,8 +84,7 @@ def test_wait_k_at_words_waits_for_k_words(corpus, tmp_path):
     model = replace(small_model(row.model), **sizes)
     params, statistics = initialise(Translator(model), jax.random.key(0))
     loud = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 1 else leaf, params)
-    told = {"model": model, "corpus": {"task": "translation", "directory": corpus}}
-    write_files(tmp_path / "run", told, loud, statistics)
+    write_files(experiment_of(tmp_path / "run", model, corpus), loud, statistics)
     early = {}
     for each in figures_2_to_4.FIGURES.ways("words_wait_k")[:2]:
         each = replace(small_evaluation(each), run=tmp_path / "run")

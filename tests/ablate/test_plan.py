@@ -9,9 +9,9 @@ from data_pipelines.prepared import SUMMARY
 from simuljax.ablate.grid import Ablation, evaluations_of, plan
 from simuljax.ablate.scheduler import state_of
 from simuljax.ablate.summary import evaluated, row_of
-from simuljax.config import document
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
+from simuljax.config.json import write_json
 from simuljax.train.member import ENDED
 from tests.eval.logs import made_up
 from tests.helpers.experiments import experiment
@@ -36,7 +36,7 @@ def test_plan_puts_runs_after_those_they_start_from(corpus, tmp_path):
     for i, run in enumerate(runs):
         assert {need.name for need in run.needs} <= {earlier.name for earlier in runs[:i]}
         assert run.experiment.run == tmp_path / "runs" / run.name
-        for begin in run.experiment.begin:
+        for begin in run.experiment.init_from:
             assert begin.run.name in by_name
     (later,) = [run for run in runs if (run.row, run.seed) == ("later", 1)]
     assert [need.seed for need in later.needs if need.row == "other"] == [1]
@@ -61,23 +61,23 @@ def test_digest_covers_what_changes_a_result_and_nothing_else(corpus, tmp_path):
 
 
 def test_grid_rejects_unknown_rows_and_a_missing_corpus(corpus, tmp_path):
-    with pytest.raises(ExperimentError, match="no row 'on'"):
+    with pytest.raises(ConfigError, match="no row 'on'"):
         grid(corpus, tmp_path, table=("on",))
-    with pytest.raises(ExperimentError, match="no row of the table"):
+    with pytest.raises(ConfigError, match="no row of the table"):
         grid(corpus, tmp_path, baseline="donor")
     (corpus / SUMMARY).unlink()
-    with pytest.raises(ExperimentError, match="holds no prepared corpus"):
+    with pytest.raises(ConfigError, match="holds no prepared corpus"):
         plan(grid(corpus, tmp_path))
 
 
 def test_grid_rejects_averages_that_no_training_writes(corpus, tmp_path):
     averaged = Evaluation(run=Path(), checkpoint="averaged")
-    with pytest.raises(ExperimentError, match=r"'one' asks for averaged .*one, whose training"):
+    with pytest.raises(ConfigError, match=r"'one' asks for averaged .*one, whose training"):
         grid(corpus, tmp_path, own={"one": (averaged,)})
     kept = with_training(grid(corpus, tmp_path), "one", average=2)
     dataclasses.replace(kept, own={"one": (averaged,)})
     then = dataclasses.replace(averaged, then=tmp_path / "donor")
-    with pytest.raises(ExperimentError, match=r"'one' asks for averaged .*donor, whose training"):
+    with pytest.raises(ConfigError, match=r"'one' asks for averaged .*donor, whose training"):
         dataclasses.replace(kept, own={"one": (then,)})
 
 
@@ -118,11 +118,11 @@ def test_second_run_of_a_cascade_does_not_change_the_first(cascade):
 def test_row_is_done_when_its_own_evaluations_are(cascade):
     (run,) = [run for run in plan(cascade) if (run.row, run.seed) == ("asr", 0)]
     (run.experiment.run).mkdir(parents=True)
-    document.write(run.experiment.run / ENDED, {})
+    write_json(run.experiment.run / ENDED, {})
     assert state_of(run, cascade) == "trained"
     (way,) = evaluations_of(run, cascade)
     way.folder.mkdir(parents=True)
-    document.write(way.folder / "scores.json", {})
+    write_json(way.folder / "scores.json", {})
     assert state_of(run, cascade) == "done"
     assert evaluated(plan(cascade)[0], cascade) == {}
 
@@ -155,5 +155,5 @@ def test_cascades_of_two_rows_with_one_run_name_are_two_settings(cascade, tmp_pa
 
 
 def test_grid_rejects_evaluations_of_an_unknown_row(cascade):
-    with pytest.raises(ExperimentError, match="there is no row 'asrr'"):
+    with pytest.raises(ConfigError, match="there is no row 'asrr'"):
         dataclasses.replace(cascade, own={"asrr": ()})

@@ -11,8 +11,8 @@ from data_pipelines.prepared import SUMMARY
 from simuljax.ablate.grid import Ablation, Claim, Planned, plan
 from simuljax.ablate.publish import publish
 from simuljax.ablate.summary import serving_table, write_answer
-from simuljax.config import document
 from simuljax.config.evaluation import Evaluation
+from simuljax.config.json import write_json
 from simuljax.eval import read_records, score, write_records
 from simuljax.report.ablation import Row, Setting
 from simuljax.train.member import ENDED
@@ -63,9 +63,9 @@ def pretend(run: Planned, number: int, branch: str = "speech", right: float = 0.
     folder.mkdir(parents=True)
     records = evaluated(right or GOOD[run.row], 600.0, number, mode="offline").records
     write_records(folder / "instances.log", records)
-    document.write(folder / "scores.json", score(records))
-    document.write(folder / "config.json", {"mode": "offline", "split": "test", "branch": branch})
-    document.write(run.experiment.run / "config.json", run.experiment)
+    write_json(folder / "scores.json", score(records))
+    write_json(folder / "config.json", {"mode": "offline", "split": "test", "branch": branch})
+    write_json(run.experiment.run / "config.json", run.experiment)
     (run.experiment.run / "metrics.jsonl").write_text('{"step": 1}\n')
     (run.experiment.run / "checkpoints").mkdir(exist_ok=True)
 

@@ -12,7 +12,7 @@ import pytest
 from simuljax.ablate.grid import Planned, load_ablation, plan
 from simuljax.ablate.launchers import FOLDER, simuljax_command
 from simuljax.ablate.run import AblateOptions, ablate
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 from simuljax.train.member import ENDED
 from simuljax.train.metrics import FILE as METRICS
 from simuljax.train.metrics import read_metrics
@@ -104,7 +104,7 @@ def test_seeds_trained_together_give_what_they_give_alone(corpus, tmp_path):
 def test_failed_run_does_not_stop_the_rest(corpus, runs, capsys):
     broken = "ABLATION = with_training(ABLATION, 'other', accumulate=-1)\n"
     file = written(corpus, runs, broken)
-    with pytest.raises(ExperimentError, match="1 of 3 runs"):
+    with pytest.raises(ConfigError, match="1 of 3 runs"):
         ablate(AblateOptions(file=file), load_ablation(file))
     printed = capsys.readouterr().out
     assert "2 of 3 runs" in printed

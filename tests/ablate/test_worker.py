@@ -17,7 +17,7 @@ from simuljax.ablate.scheduler import Task, state_of
 from simuljax.ablate.summary import spent_of, write_answer
 from simuljax.ablate.worker import FAILED, SPENT, locked, work
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 from simuljax.eval import Record
 from simuljax.eval.logs import record_line
 from simuljax.runs import evaluate as evaluating
@@ -46,7 +46,7 @@ def test_lock_waits_for_a_moment(tmp_path):
     holder = threading.Thread(target=hold_for_a_moment, args=(tmp_path,))
     holder.start()
     time.sleep(0.1)
-    with pytest.raises(ExperimentError, match="another process"), locked(tmp_path, 0.0):
+    with pytest.raises(ConfigError, match="another process"), locked(tmp_path, 0.0):
         pass
     with locked(tmp_path):
         holder.join()
@@ -85,7 +85,7 @@ def test_failed_evaluation_leaves_the_other_runs_alone(corpus, tmp_path, monkeyp
 
     monkeypatch.setattr(worker, "evaluate_all", evaluate_all)
     for stage in ("evaluate", "clock"):
-        with pytest.raises(ExperimentError, match="could not be evaluated: one-seed0"):
+        with pytest.raises(ConfigError, match="could not be evaluated: one-seed0"):
             worker.work([one, other], ablation, stage)
     assert seen == ["one", "other"] * 2
     assert "one is broken" in (one.experiment.run / FAILED).read_text()
@@ -103,7 +103,7 @@ def test_killed_run_has_no_training_time(corpus, tmp_path):
     ablation, (_, one, _) = all_trained(corpus, tmp_path / "runs")
     (one.experiment.run / SPENT).write_text('{"evaluation": {"seconds": 1.0, "joules": null}}')
     assert spent_of(one) == []
-    with pytest.raises(ExperimentError, match=str(ablation.runs)):
+    with pytest.raises(ConfigError, match=str(ablation.runs)):
         write_answer(ablation, plan(ablation), "simuljax ablate x.py")
 
 
@@ -135,7 +135,7 @@ def test_locked_run_is_left_to_its_process(corpus, tmp_path, monkeypatch, capsys
         worker.work([one, other], ablation, "train")
         assert trained == [other]
         assert "one-seed0" in capsys.readouterr().out
-        with pytest.raises(ExperimentError, match="another process"):
+        with pytest.raises(ConfigError, match="another process"):
             worker.work([one], ablation, "train")
 
 
@@ -182,7 +182,7 @@ def test_changed_training_data_is_rejected(corpus, tmp_path):
     ablation, runs = all_trained(corpus, tmp_path / "runs")
     one = next(run for run in runs if run.row in ablation.table)
     (corpus / "train.tsv").write_text("as it was")
-    contents.keep(one.experiment.run, one.experiment.corpus.tables())
+    contents.keep(one.experiment.run, one.experiment.data.tables())
     worker.check_all_data(runs, ablation)
     (corpus / "train.tsv").write_text("of other texts")
     with pytest.raises(CorpusError, match=f"{one.name} has learnt from another train"):
@@ -196,7 +196,7 @@ def test_changed_test_data_is_rejected(corpus, tmp_path):
     evaluating.begin(way, [4], corpus)
     worker.check_all_data(runs, ablation)
     (corpus / "test.tsv").write_text("of other texts")
-    with pytest.raises(ExperimentError, match=r"is of another test than .* holds now"):
+    with pytest.raises(ConfigError, match=r"is of another test than .* holds now"):
         worker.check_all_data(runs, ablation)
-    with pytest.raises(ExperimentError, match="--name"):
+    with pytest.raises(ConfigError, match="--name"):
         evaluating.begin(way, [4], corpus)

@@ -20,13 +20,12 @@ from tests.report.runs import evaluation
 
 EXPERIMENT = """
 from pathlib import Path
-from data_pipelines.feeding import Corpus
+from simuljax.config.data import DataConfig
 from simuljax.config.experiment import Experiment
-from simuljax.models.config import DecoderWidth, Translator
 from simuljax.train.training import Training
 EXPERIMENT = Experiment(
-    run=Path("run"), corpus=Corpus(directory=Path("corpus")), training=Training(updates=1),
-    model=Translator(decoder_width=DecoderWidth()),
+    run=Path("run"), data=DataConfig(directory=Path("corpus")), training=Training(updates=1),
+    model=ModelConfig(decoder_width=DecoderWidth()),
 )
 """
 

@@ -14,10 +14,10 @@ from simuljax.cli import main as cli
 from simuljax.cli import translate as command
 from simuljax.cli.interpret import WhisperOptions
 from simuljax.cli.translate import DecodingOptions, check_run, is_whisper, translate_command
+from simuljax.config.model import Monotonic
 from simuljax.decode.options import Decoding
 from simuljax.decode.policies import AlignAtt, LocalAgreement, WaitK
 from simuljax.errors import SimuljaxError
-from simuljax.nn.monotonic import Monotonic
 from simuljax.serve.live_options import LiveOptions
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError

@@ -18,8 +18,8 @@ from data_pipelines.corpora import Corpus, Manifest
 from data_pipelines.plan import make_plan
 from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.prepared import PreparedCorpus, Split
-from data_pipelines.shapes import Budget
 from simuljax.batch import Batch
+from simuljax.config.data import Budget
 from simuljax.text import VocabularyConfig, learn
 
 REPOSITORY = Path(__file__).parents[2]

@@ -13,10 +13,10 @@ import soundfile
 from data_pipelines.batches import iterate
 from data_pipelines.prepared import PreparedCorpus
 from data_pipelines.record import decode
-from data_pipelines.shapes import Budget
 from data_pipelines.shard import Limits
 from data_pipelines.summary import describe
 from simuljax.audio import Features, extract
+from simuljax.config.data import Budget
 from tests.data_pipelines.hums import RATE, batches_of, build_rows, hum, stored, tree
 
 # id: the reason it must be skipped for

@@ -8,7 +8,7 @@ import pytest
 from data_pipelines.batches import Batches, labels
 from data_pipelines.prepared import PreparedCorpus
 from data_pipelines.record import decode
-from data_pipelines.shapes import Budget
+from simuljax.config.data import Budget
 from simuljax.text import EOS, Vocabulary
 from tests.data_pipelines.hums import batches_of, build_rows, epoch, letters, real, stored
 

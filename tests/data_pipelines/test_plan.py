@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipelines.plan import Plan, describe, make_plan
-from data_pipelines.shapes import ROUND, Budget, Lengths, cuts
+from data_pipelines.shapes import ROUND, Lengths, cuts
+from simuljax.config.data import Budget
 
 
 def speech(n: int, seed: int = 0) -> Lengths:

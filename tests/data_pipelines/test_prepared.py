@@ -12,11 +12,11 @@ from data_pipelines.corpora import Manifest
 from data_pipelines.moments import feature_record
 from data_pipelines.plan import make_plan
 from data_pipelines.prepared import Split, Table, open_corpus
-from data_pipelines.shapes import Budget
 from data_pipelines.shard import Limits
 from data_pipelines.summary import describe
 from data_pipelines.utterance import CorpusError
 from simuljax.audio import Features, extract, load_features
+from simuljax.config.data import Budget
 from tests.data_pipelines.hums import (
     RATE,
     SIZES,

@@ -6,16 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.models import config
+from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.models.encoders import Encoded
 from simuljax.models.translator import Translator, source_of
-from simuljax.nn.monotonic import Monotonic
 from tests.decode import small
 
 GROUP = 4  # states
-SPEECH = config.SpeechEncoder(
-    kind="streaming", layers=2, shared=0, channels=12, chunk=4, left=6, right=2
-)
+SPEECH = SpeechConfig(kind="streaming", layers=2, shared=0, channels=12, chunk=4, left=6, right=2)
 
 
 def caat(**changes: Any) -> Translator:
@@ -25,7 +22,7 @@ def caat(**changes: Any) -> Translator:
         "joiner_layers": 2,
         "text": None,
         "speech": SPEECH,
-        "predecision": config.PreDecision(step_ms=40 * GROUP),
+        "predecision": PreDecision(step_ms=40 * GROUP),
     }
     return small.translator(Monotonic(policy="offline"), **given | changes)
 

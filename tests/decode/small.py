@@ -7,12 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simuljax.config.model import (
+    DecisionKind,
+    ModelConfig,
+    Monotonic,
+    PreDecision,
+    SpeechConfig,
+    TextConfig,
+    Width,
+)
 from simuljax.decode.options import Decoding
-from simuljax.models import config
 from simuljax.models.encoders import Encoded
 from simuljax.models.translator import Translator
-from simuljax.nn.layers import Width
-from simuljax.nn.monotonic import Monotonic
 from tests.oracles.hard_decoder import HardDecoder
 from tests.random_parameters import random_parameters
 
@@ -20,23 +26,21 @@ VOCABULARY, LAYERS, FEATURES, STEP = 11, 2, 6, 3
 FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 
 
-def translator(
-    monotonic: Monotonic | None = None, kind: config.DecisionKind = "fixed", **changes: Any
-):
+def translator(monotonic: Monotonic | None = None, kind: DecisionKind = "fixed", **changes: Any):
     """Two layers of everything; a decision every 120 ms."""
     given: dict[str, Any] = {
         "source_vocabulary": VOCABULARY,
         "target_vocabulary": VOCABULARY,
         "features": FEATURES,
         "width": Width(model=16, hidden=24, heads=2, dropout=0.0),
-        "speech": config.SpeechEncoder(layers=2, shared=1, channels=12),
-        "text": config.TextEncoder(layers=1),
+        "speech": SpeechConfig(layers=2, shared=1, channels=12),
+        "text": TextConfig(layers=1),
         "decoder_layers": LAYERS,
         "output": "own",  # tied weights would mostly repeat the token before
         "monotonic": monotonic or Monotonic(noise=0.0),
-        "predecision": config.PreDecision(kind=kind, step_ms=40 * STEP),
+        "predecision": PreDecision(kind=kind, step_ms=40 * STEP),
     }
-    return Translator(config.Translator(**given | changes))
+    return Translator(ModelConfig(**given | changes))
 
 
 def parameters(model: Translator, *, decide: float = 3.0, eager: float = 0.5, seed: int = 2):

@@ -25,6 +25,7 @@ from tests.decode import small
 from tests.decode.streams import HEARD, SPEECH, STATISTICS, known_states, sound
 from tests.oracles import simultaneous
 from tests.oracles.hard_decoder import Heard
+from tests.written_runs import experiment_of
 
 RATE = 16_000
 READ = small.STEP * 640  # samples
@@ -45,11 +46,10 @@ def translator(
     network = small.translator(**dict.fromkeys(sizes, VOCABULARY.size), **changes)
     run = Run(
         directory=Path("small"),
-        model=network.config,
+        config=experiment_of(Path("small"), network.config, Path("nowhere")),
         heard=FeatureRecord(features=HEARD, statistics=STATISTICS),
         source=VOCABULARY,
         target=VOCABULARY,
-        told={},
     )
     drawn = small.parameters(network, eager=eager, seed=seed, decide=decide)
     return Translator(run, Loaded(params=drawn["params"], statistics={}, steps=(0,)))

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.audio import Features, Filterbank, Statistics, extract, frame_count, normalise
+from simuljax.config.model import SpeechConfig
 from simuljax.decode.options import Decoding, LengthLimit, Repetition
 from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits
-from simuljax.models import config
 from simuljax.models.streaming import chunking_of
 from simuljax.nn.subsampling import state_count
 from tests.decode import small
@@ -24,9 +24,7 @@ STATISTICS = Statistics(
 DECODING = Decoding(
     limit=LengthLimit(ratio=0.3, constant=3), repetition=Repetition(longest=2, times=1)
 )
-SPEECH = config.SpeechEncoder(
-    kind="streaming", layers=2, shared=1, channels=12, chunk=4, left=6, right=2
-)
+SPEECH = SpeechConfig(kind="streaming", layers=2, shared=1, channels=12, chunk=4, left=6, right=2)
 
 
 class Streams:

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.model import Monotonic
 from simuljax.decode import beam, offline
 from simuljax.decode.beam import Beam, Until
 from simuljax.decode.hypotheses import no_hypotheses
 from simuljax.decode.listen import know
 from simuljax.decode.options import Decoding, LengthLimit, Repetition
 from simuljax.nn.decisions import fixed_windows
-from simuljax.nn.monotonic import Monotonic
 from simuljax.text import EOS
 from tests.decode import small
 from tests.oracles import beam as oracle

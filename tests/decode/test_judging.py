@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.decode import judging
 from simuljax.decode.choosing import check_policy, make_policy, usual_history
 from simuljax.decode.policies import (
@@ -17,8 +18,6 @@ from simuljax.decode.policies import (
     PolicyError,
     WaitK,
 )
-from simuljax.models import config
-from simuljax.nn.monotonic import Monotonic
 from simuljax.text import EOS, PAD, WordCount, Words, count_words
 from tests.decode import small
 from tests.text.samples import vocabulary as sampled
@@ -127,7 +126,7 @@ def test_what_hypotheses_have_in_common():
 
 
 OFFLINE = small.translator(Monotonic(policy="offline")).config
-STREAMING = config.SpeechEncoder(kind="streaming", layers=2, shared=1, channels=12)
+STREAMING = SpeechConfig(kind="streaming", layers=2, shared=1, channels=12)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
+from simuljax.config.model import Monotonic
 from simuljax.decode.options import Decoding, LengthLimit, Repetition
-from simuljax.nn.monotonic import Monotonic
 from simuljax.serve.session import STATE
 from simuljax.serve.translator import Incremental, Stream, Translator
 from tests.decode import spoken

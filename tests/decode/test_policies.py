@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from simuljax.audio import frame_count
+from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.policies import (
     AlignAtt,
@@ -25,8 +26,6 @@ from simuljax.decode.policies import (
     WaitK,
 )
 from simuljax.decode.simulate import simulate_speech, usual_listening
-from simuljax.models import config
-from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.subsampling import state_count
 from simuljax.text import SPECIALS
 from tests.decode import small, spoken
@@ -34,7 +33,7 @@ from tests.decode.streams import DECODING, HEARD, SPEECH, known_states
 from tests.oracles.offline_policies import OfflineDecoder, Source, Told, tell, words_in
 
 SHORT, STEP = 28_800, small.STEP * 40  # samples; ms of a READ
-READS_CTC = config.SpeechEncoder(layers=2, shared=1, channels=12, ctc_after=1)
+READS_CTC = SpeechConfig(layers=2, shared=1, channels=12, ctc_after=1)
 STREAMS_CTC = dataclasses.replace(SPEECH, ctc_after=1)
 ENCODERS = {"rereading": READS_CTC, "incremental": STREAMS_CTC}
 

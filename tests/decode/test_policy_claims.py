@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simuljax.audio import Filterbank, frame_count
+from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.decode import simulate
 from simuljax.decode.beam import Beam
 from simuljax.decode.offline import translate_speech
@@ -17,10 +18,8 @@ from simuljax.decode.policies import FixedSteps, LocalAgreement, PolicyError, Wa
 from simuljax.decode.reread import RereadingDecoder, padded
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
 from simuljax.decode.stream import StreamingDecoder, StreamLimits
-from simuljax.models import config
 from simuljax.models.encoders import Encoded
 from simuljax.models.translator import Translator
-from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.subsampling import STRIDE, state_count
 from simuljax.serve import translator as live
 from simuljax.text import EOS, Words
@@ -145,7 +144,7 @@ def recogniser():
         source_vocabulary=size,
         target_vocabulary=size,
         features=size + 1,
-        speech=config.SpeechEncoder(layers=2, shared=1, channels=12, ctc_after=1),
+        speech=SpeechConfig(layers=2, shared=1, channels=12, ctc_after=1),
     )
     model = Recogniser(made.config)
     variables = small.parameters(model, seed=5)
@@ -204,10 +203,10 @@ def test_with_perfect_ears_adaptive_wait_k_is_that_of_text(k, convention):
 @pytest.mark.slow
 def test_a_model_trained_with_masks_of_words_waits_for_words(heard):
     """It attends to all that was heard, and wait-k alone says when; offline it hears everything."""
-    speech = config.SpeechEncoder(layers=2, shared=1, channels=12, ctc_after=1)
+    speech = SpeechConfig(layers=2, shared=1, channels=12, ctc_after=1)
     masked = Monotonic(policy="wait_k", counts="words", wait_k=(2, 2))
     offline = spoken.translator(seed=6, monotonic=OFFLINE, speech=speech)
-    at_words = config.PreDecision(kind="ctc_words", step_ms=120)
+    at_words = PreDecision(kind="ctc_words", step_ms=120)
     model = dataclasses.replace(offline.run.model, monotonic=masked, predecision=at_words)
     loaded = Loaded(params=offline.variables["params"], statistics={}, steps=(0,))
     made = [live.Translator(dataclasses.replace(offline.run, model=model), loaded), offline]

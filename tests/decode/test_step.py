@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.model import Monotonic
 from simuljax.decode.options import Decoding
 from simuljax.decode.prefix import Known, attempt, commit, init_prefix
 from simuljax.models.translator import Attempt
 from simuljax.nn.attention import Past
-from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.pointers import Look, heard_of
 from simuljax.nn.transformer import LayerState, LayerStep
 from tests.decode import small

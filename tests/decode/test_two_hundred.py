@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simuljax.config.model import Monotonic
 from simuljax.decode.options import Decoding
 from simuljax.decode.simulate import Listening, simulate_speech
-from simuljax.nn.monotonic import Monotonic
 from simuljax.text import EOS
 from tests.decode import small, spoken
 from tests.decode.streams import DECODING, HEARD

@@ -13,8 +13,8 @@ from data_pipelines.feeding import read_settled, settle
 from data_pipelines.prepared import PreparedCorpus
 from data_pipelines.utterance import Voice
 from simuljax.cli.demo import write_page
-from simuljax.config import document
 from simuljax.config.experiment import Experiment
+from simuljax.config.json import to_json, write_json
 from simuljax.demo import figure
 from simuljax.demo import run as demo
 from simuljax.demo.corpus import LittlePhrasebook, frequent_words
@@ -45,7 +45,7 @@ def corpus(config) -> PreparedCorpus:
 def guess(config, corpus) -> Experiment:
     """A run that has learnt nothing: all its files, and random numbers for parameters."""
     made = demo_experiment(config.out / "guess", corpus.directory, updates=100)
-    settle(made.corpus, made.run)
+    settle(made.data, made.run)
     vocabularies, _ = read_settled(made.run)
     model = dataclasses.replace(
         made.model,
@@ -53,7 +53,7 @@ def guess(config, corpus) -> Experiment:
         target_vocabulary=vocabularies.target.size,
     )
     made = dataclasses.replace(made, model=model)
-    document.write(made.run / CONFIG_FILE, document.to_json(made))
+    write_json(made.run / CONFIG_FILE, to_json(made))
     draw = np.random.default_rng(0).normal
     params = jax.tree.map(lambda x: draw(0, 0.1, x.shape).astype(x.dtype), shapes(model)[0])
     checkpoints = Checkpoints(made.run / CHECKPOINTS)

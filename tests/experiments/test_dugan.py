@@ -8,7 +8,7 @@ import pytest
 
 from experiments.dugan2023.recordings import Recording
 from experiments.dugan2023.table_1 import PUBLISHED, ROWS, Table, plan
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 from simuljax.eval import read_records
 
 ROOT = Path(__file__).parents[2]
@@ -40,11 +40,11 @@ def test_parts_of_the_table():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ExperimentError, match="no policy 'gready'; there are confidence"):
+    with pytest.raises(ConfigError, match="no policy 'gready'; there are confidence"):
         table(policies=("gready",))
-    with pytest.raises(ExperimentError, match="nothing in 'de', but"):
+    with pytest.raises(ConfigError, match="nothing in 'de', but"):
         plan(table(languages=("de",)), RECORDINGS)
-    with pytest.raises(ExperimentError, match="--speak needs"):
+    with pytest.raises(ConfigError, match="--speak needs"):
         table(speak=True)
 
 

@@ -14,7 +14,7 @@ from experiments.dugan2023.interpreting import Cell, begin, interpret, play
 from experiments.dugan2023.recordings import read_recordings
 from experiments.dugan2023.scores import scores_of, speak
 from experiments.dugan2023.table import Scored, draw, write_table
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 from simuljax.eval import Record, read_records, write_records
 from simuljax.models.whisper import Whisper
 from simuljax.serve.interpret import Confidence, Greedy, Guards, Interpreter, Interpreting
@@ -115,9 +115,9 @@ def test_a_folder_of_something_else_is_refused(cell):
     begin(cell, "small")
     begin(cell, "small")
     other = replace(cell, interpreting=replace(SMALL, policy=Confidence(threshold=0.7)))
-    with pytest.raises(ExperimentError, match=r"policy\.name was 'Greedy' and is 'Confidence'"):
+    with pytest.raises(ConfigError, match=r"policy\.name was 'Greedy' and is 'Confidence'"):
         begin(other, "small")
-    with pytest.raises(ExperimentError, match="model was"):
+    with pytest.raises(ConfigError, match="model was"):
         begin(cell, "large")
 
 

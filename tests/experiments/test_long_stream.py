@@ -36,14 +36,14 @@ from experiments.dugan2023.long_stream import (
 )
 from experiments.dugan2023.recordings import read_recordings
 from simuljax.audio import RATE, AudioError
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 from simuljax.serve.interpret import Greedy, Guards, Interpreting, Offline
 from simuljax.serve.interpret.guards import levels, silent_samples
 from simuljax.serve.interpret.interpreter import Stream
 from simuljax.serve.session import Word
 from tests.serve.interpret.made import hypothesis
-from tests.serve.live_fakes import Model
 from tests.serve.interpret.test_guards import syllables
+from tests.serve.live_fakes import Model
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / ".." / "shared" / "data" / "weights" / "whisper-tiny"
@@ -254,13 +254,13 @@ def test_results_are_written(folder):
 
 def test_what_cannot_be_is_refused(folder):
     given: dict[str, Any] = {"folder": folder, "model": Path("x"), "to": folder / "to"}
-    with pytest.raises(ExperimentError, match="no policy 'gready'; there are confidence"):
+    with pytest.raises(ConfigError, match="no policy 'gready'; there are confidence"):
         Chosen(**given, policy="gready")
-    with pytest.raises(ExperimentError, match="--chunk 0: minutes of speech are above 0"):
+    with pytest.raises(ConfigError, match="--chunk 0: minutes of speech are above 0"):
         Chosen(**given, chunk=0)
     manifest = folder / "manifest.tsv"
     manifest.write_text(manifest.read_text().replace("b.wav\ten", "b.wav\tde"))
-    with pytest.raises(ExperimentError, match=r"one language, not in \['de', 'en'\]"):
+    with pytest.raises(ConfigError, match=r"one language, not in \['de', 'en'\]"):
         run(Chosen(**given))
 
 

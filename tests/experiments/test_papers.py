@@ -18,7 +18,8 @@ from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import load_ablation
 from simuljax.audio import Statistics
 from simuljax.batch import Batch
-from simuljax.config.experiment import Experiment, ExperimentError
+from simuljax.config.experiment import Experiment
+from simuljax.config.fields import ConfigError
 from simuljax.decode.beam import Beam
 from simuljax.decode.policies import WaitK
 from simuljax.models.initialise import initialise
@@ -44,7 +45,7 @@ from simuljax.cli import main as cli
 files = [Path(name) for name in sys.argv[1:]]
 for file in files:
     for row in load_module(file).EXPERIMENTS.values():
-        for place in (row.corpus.directory, Path(f"{row.corpus.directory}-distilled")):
+        for place in (row.data.directory, Path(f"{row.data.directory}-distilled")):
             place.mkdir(parents=True, exist_ok=True)
             (place / "summary.json").write_text(str(place))
 for file in files:
@@ -141,9 +142,9 @@ def test_the_flags_of_papi():
 
 def test_one_of_several_grids_is_to_be_named():
     file = EXPERIMENTS / "nguyen2021" / "multi30k.py"
-    with pytest.raises(ExperimentError, match="table, figure_2, figure_3: say which one"):
+    with pytest.raises(ConfigError, match="table, figure_2, figure_3: say which one"):
         load_ablation(file)
-    with pytest.raises(ExperimentError, match="there is no 'figure_9'"):
+    with pytest.raises(ConfigError, match="there is no 'figure_9'"):
         load_ablation(file, "figure_9")
     assert load_ablation(file, "table").table == ("characters",)
 

@@ -5,7 +5,7 @@ import pytest
 import soundfile
 
 from experiments.dugan2023.recordings import read_recordings
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 
 HEAD = "file\tlanguage\treference"
 
@@ -57,10 +57,10 @@ def test_times_of_words_count_before_those_of_segments(tmp_path):
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(tmp_path, lines, told):
-    with pytest.raises(ExperimentError, match=told):
+    with pytest.raises(ConfigError, match=told):
         read_recordings(folder(tmp_path, *lines))
 
 
 def test_a_folder_without_a_manifest_is_refused(tmp_path):
-    with pytest.raises(ExperimentError, match=r"manifest\.tsv is missing"):
+    with pytest.raises(ConfigError, match=r"manifest\.tsv is missing"):
         read_recordings(tmp_path)

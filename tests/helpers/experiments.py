@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from data_pipelines.feeding import Corpus
-from data_pipelines.shapes import Budget
+from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import Experiment
+from simuljax.config.model import ModelConfig, SpeechConfig, TextConfig, Width
 from simuljax.losses import JointObjective
-from simuljax.models import config
-from simuljax.nn.layers import Width
 from simuljax.text import VocabularyConfig
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
@@ -21,16 +19,16 @@ def experiment(corpus: Path, run: Path) -> Experiment:
     """A joint translator with one layer of everything."""
     return Experiment(
         run=run,
-        corpus=Corpus(
+        data=DataConfig(
             directory=corpus,
             source=VocabularyConfig(kind="characters", size=60, lowercase=True),
             target=VocabularyConfig(kind="characters", size=60),
             budget=Budget(frames=4_000, tokens=4_000, row_multiple=4, shapes=1),
         ),
-        model=config.Translator(
+        model=ModelConfig(
             width=Width(model=16, hidden=32, heads=2, dropout=0.0),
-            speech=config.SpeechEncoder(layers=2, shared=1, channels=16),
-            text=config.TextEncoder(layers=1),
+            speech=SpeechConfig(layers=2, shared=1, channels=16),
+            text=TextConfig(layers=1),
             decoder_layers=1,
         ),
         training=Training(

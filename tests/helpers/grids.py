@@ -19,8 +19,8 @@ from data_pipelines.prepared import SUMMARY
 from simuljax.ablate.grid import Ablation, Planned, load_ablation, plan
 from simuljax.ablate.worker import work
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import Begin, Experiment
-from simuljax.models import config
+from simuljax.config.experiment import Experiment, InitFrom
+from simuljax.config.model import ModelConfig
 from simuljax.train.member import ENDED
 from tests.helpers.experiments import experiment
 
@@ -38,11 +38,11 @@ ABLATION = grid(Path({corpus!r}), Path({runs!r}), seeds=(0,), curves={{}})
 def grid(corpus: Path, runs: Path, **changes: Any) -> Ablation:
     """Return a grid of two rows that start from a donor, and a second phase of one of them."""
     donor = experiment(corpus, runs / "donor")
-    begin = (Begin(run=donor.run, checkpoint="last"),)
-    corpus_of_donor = replace(donor.corpus, vocabularies_of=donor.run)
-    one = replace(donor, run=runs / "one", begin=begin, corpus=corpus_of_donor)
+    init_from = (InitFrom(run=donor.run, checkpoint="last"),)
+    corpus_of_donor = replace(donor.data, vocabularies_of=donor.run)
+    one = replace(donor, run=runs / "one", init_from=init_from, data=corpus_of_donor)
     other = replace(one, run=runs / "other", training=replace(one.training, accumulate=2))
-    later = replace(other, run=runs / "later", begin=(Begin(run=other.run),))
+    later = replace(other, run=runs / "later", init_from=(InitFrom(run=other.run),))
     given = {
         "runs": runs,
         "rows": {"donor": donor, "one": one, "other": other, "later": later},
@@ -98,7 +98,7 @@ def environment(**variables: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))} | variables
 
 
-def small_model(model: config.Translator) -> config.Translator:
+def small_model(model: ModelConfig) -> ModelConfig:
     """Shrink a model to one or two narrow layers of each kind."""
     width = replace(model.width, model=16, hidden=32, heads=2, dropout=0.0, dtype="float32")
     changes: dict[str, Any] = {}
@@ -114,7 +114,7 @@ def small_model(model: config.Translator) -> config.Translator:
 def small_row(row: Experiment, corpus: Path) -> Experiment:
     """Shrink an experiment to a few updates on a few sentences."""
     like = experiment(corpus, row.run)
-    given = replace(like.corpus, task=row.corpus.task, vocabularies_of=row.corpus.vocabularies_of)
+    given = replace(like.data, task=row.data.task, vocabularies_of=row.data.vocabularies_of)
     training = replace(
         row.training,
         optimiser=replace(row.training.optimiser, warmup=2),
@@ -123,7 +123,7 @@ def small_row(row: Experiment, corpus: Path) -> Experiment:
         validate_every=2,
         log_every=2,
     )
-    return replace(row, corpus=given, model=small_model(row.model), training=training)
+    return replace(row, data=given, model=small_model(row.model), training=training)
 
 
 def small_evaluation(evaluation: Evaluation) -> Evaluation:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from simuljax.nn.layers import Width
+from simuljax.config.model import Width
 from tests.oracles.checks import everything_finite, float32
 
 AXIS = "replicas"

@@ -4,9 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.models import config
+from simuljax.config.model import ModelConfig, SpeechConfig, TextConfig, Width
 from simuljax.models.translator import Translator
-from simuljax.nn.layers import Width
 from tests.random_parameters import random_parameters
 
 FEATURES = 6
@@ -15,7 +14,7 @@ FEATURES = 6
 def small(sizes=(4, 6, 2), dtype=jnp.float32):
     """Two layers, of which the upper is the text encoder's; chunk, left and right as given."""
     chunk, left, right = sizes
-    speech = config.SpeechEncoder(
+    speech = SpeechConfig(
         kind="streaming",
         layers=2,
         shared=1,
@@ -25,13 +24,13 @@ def small(sizes=(4, 6, 2), dtype=jnp.float32):
         left=left,
         right=right,
     )
-    return config.Translator(
+    return ModelConfig(
         source_vocabulary=9,
         target_vocabulary=9,
         features=FEATURES,
         width=Width(model=16, hidden=24, heads=2, dtype=dtype),
         speech=speech,
-        text=config.TextEncoder(layers=1),
+        text=TextConfig(layers=1),
         decoder_layers=1,
     )
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.models import config, presets
+from simuljax.config.model import SpeechConfig, Width
+from simuljax.models import presets
 from simuljax.models.blstm import VGGBLSTMEncoder
-from simuljax.nn.layers import Width
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import parameter_count
 from tests.decode import small
@@ -18,7 +18,7 @@ from tests.random_parameters import random_parameters
 
 LENGTHS, FRAMES, FEATURES = [21, 9, 2, 0], 21, 7
 WIDTH = Width(model=6, hidden=5, heads=1, dropout=0.3)
-SPEECH = config.SpeechEncoder(kind="vgg_blstm", layers=3, shared=0, channels=2, ctc_after=2)
+SPEECH = SpeechConfig(kind="vgg_blstm", layers=3, shared=0, channels=2, ctc_after=2)
 MODEL = VGGBLSTMEncoder(SPEECH, WIDTH, ctc_classes=4)
 
 
@@ -83,7 +83,7 @@ def test_dropout_stands_between_lstms(features, variables):
 
 def test_layers_that_cannot_be_shared_are_refused():
     with pytest.raises(ValueError, match="could share"):
-        config.SpeechEncoder(kind="vgg_blstm", layers=5, shared=3)
+        SpeechConfig(kind="vgg_blstm", layers=5, shared=3)
 
 
 # Of Nguyen et al.: target characters, BPE400 and BPE2k.

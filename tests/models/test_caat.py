@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.model import Monotonic, PreDecision
 from simuljax.losses import transducer
 from simuljax.models import caat as caat_module
-from simuljax.models.config import PreDecision
 from simuljax.models.encoders import Encoded
 from simuljax.models.translator import init_past, source_of
-from simuljax.nn.monotonic import Monotonic
 from simuljax.text import BOS
 from tests.decode import caats, small
 

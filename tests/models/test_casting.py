@@ -7,15 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.models import config
+from simuljax.config.model import SpeechConfig, Width
 from simuljax.models.casting import cast_weights, weight_bytes
-from simuljax.nn.layers import Width
 from tests.decode import small
 
 HALF = Width(model=16, hidden=24, heads=2, dropout=0.0, dtype="bfloat16")
 SPEECH = {
-    "transformer": config.SpeechEncoder(layers=2, shared=1, channels=12),
-    "streaming": config.SpeechEncoder(
+    "transformer": SpeechConfig(layers=2, shared=1, channels=12),
+    "streaming": SpeechConfig(
         kind="streaming", layers=2, shared=1, channels=12, chunk=4, left=6, right=2
     ),
 }

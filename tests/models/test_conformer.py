@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.model import DecoderWidth, Monotonic, SpeechConfig
 from simuljax.decode.offline import translate_speech
-from simuljax.models import config
 from simuljax.models.conformer import ConformerEncoder
 from simuljax.models.translator import Translator
-from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import shapes
 from simuljax.train.objective import shift
@@ -37,7 +36,7 @@ FRAMES = 45
 
 def encoder(width=TINY, axis=None, **sizes):
     given = {"layers": 2, "shared": 0, "channels": 8, "kernel": 7, "ctc_after": 2, **sizes}
-    speech = config.SpeechEncoder(kind="conformer", **given)
+    speech = SpeechConfig(kind="conformer", **given)
     return ConformerEncoder(speech, width, ctc_classes=5, axis=axis)
 
 
@@ -128,9 +127,7 @@ def test_bfloat16_computes_and_float32_remembers():
 
 
 def test_a_head_after_its_layer_and_statistics_for_every_layer():
-    chosen = config.SpeechEncoder(
-        kind="conformer", layers=4, shared=1, channels=8, ctc_after=2, kernel=3
-    )
+    chosen = SpeechConfig(kind="conformer", layers=4, shared=1, channels=8, ctc_after=2, kernel=3)
     params, statistics = shapes(small.translator(speech=chosen))
     assert {"below", "above", "ctc", "norm"} < set(params["speech"])  # the norm of shared layers
     for part, layers in (("below", 2), ("above", 1)):
@@ -140,7 +137,7 @@ def test_a_head_after_its_layer_and_statistics_for_every_layer():
 
 
 def test_a_decoder_of_other_sizes_than_the_encoder():
-    own = config.DecoderWidth(hidden=48, heads=4)
+    own = DecoderWidth(hidden=48, heads=4)
     params, _ = shapes(small.translator(decoder_width=own))
     layer = params["decoder"]["layer"]
     assert layer["feed_forward"]["inner"]["kernel"].shape == (1, 16, 48)
@@ -150,14 +147,12 @@ def test_a_decoder_of_other_sizes_than_the_encoder():
 @pytest.mark.slow
 def test_greedy_words_are_those_of_the_training_pass():
     """Through the machinery that decodes, with a decoder of more heads than the encoder."""
-    chosen = config.SpeechEncoder(
-        kind="conformer", layers=1, shared=0, channels=8, ctc_after=1, kernel=3
-    )
+    chosen = SpeechConfig(kind="conformer", layers=1, shared=0, channels=8, ctc_after=1, kernel=3)
     model = Translator(
         small.translator(
             speech=chosen,
             text=None,
-            decoder_width=config.DecoderWidth(hidden=48, heads=4),
+            decoder_width=DecoderWidth(hidden=48, heads=4),
             monotonic=Monotonic(policy="offline"),
         )
     )
@@ -184,4 +179,4 @@ def test_greedy_words_are_those_of_the_training_pass():
 @pytest.mark.parametrize("kernel", [0, 30])
 def test_a_kernel_without_a_middle_is_refused(kernel):
     with pytest.raises(ValueError, match=r"kernel is .* odd"):
-        config.SpeechEncoder(kernel=kernel)
+        SpeechConfig(kernel=kernel)

@@ -4,16 +4,16 @@ import dataclasses
 
 import pytest
 
+from simuljax.config.model import ModelConfig
 from simuljax.models import presets
-from simuljax.models.config import Translator
 from simuljax.serve.run import parameter_count
 
 SOURCE, TARGET = 5_000, 8_000  # pieces
 SIZES = {"papi_transformer": 32_357_513, "papi_conformer": 35_631_753}
 
 
-def sized(name: str, source: int = SOURCE, target: int = TARGET) -> Translator:
-    model: Translator = getattr(presets, name)()
+def sized(name: str, source: int = SOURCE, target: int = TARGET) -> ModelConfig:
+    model: ModelConfig = getattr(presets, name)()
     return dataclasses.replace(model, source_vocabulary=source, target_vocabulary=target)
 
 

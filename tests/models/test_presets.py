@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from simuljax.config.model import ModelConfig
 from simuljax.models import presets
-from simuljax.models.config import Translator
 from simuljax.serve.run import parameter_count
 
 DOCS = Path(__file__).parents[2] / "docs" / "models.md"
@@ -31,8 +31,8 @@ SIZES = {
 }
 
 
-def sized(name: str) -> Translator:
-    model: Translator = getattr(presets, name)()
+def sized(name: str) -> ModelConfig:
+    model: ModelConfig = getattr(presets, name)()
     return dataclasses.replace(model, source_vocabulary=10_000, target_vocabulary=10_000)
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.model import Monotonic, SpeechConfig, Width
 from simuljax.decode import offline
 from simuljax.decode.beam import Beam
 from simuljax.decode.listen import hear_speech, know
@@ -14,10 +15,7 @@ from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.policies import FixedSteps
 from simuljax.decode.prefix import attempt, commit, init_prefix, replay
 from simuljax.decode.turn import nothing_told, tell
-from simuljax.models import config
 from simuljax.models.translator import source_of
-from simuljax.nn.layers import Width
-from simuljax.nn.monotonic import Monotonic
 from simuljax.nn.subsampling import state_count
 from simuljax.text import BOS, EOS
 from tests.decode import small
@@ -36,7 +34,7 @@ def model():
     return small.translator(
         Monotonic(policy="offline"),
         width=Width(model=16, hidden=12, heads=1, dropout=0.2),
-        speech=config.SpeechEncoder(kind="vgg_blstm", layers=2, shared=0, channels=2),
+        speech=SpeechConfig(kind="vgg_blstm", layers=2, shared=0, channels=2),
         text=None,
         decoder="lstm",
     )

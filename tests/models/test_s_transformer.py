@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.models import config
+from simuljax.config.model import SpeechConfig, Width
 from simuljax.models.encoders import Stack
 from simuljax.models.s_transformer import SpectrogramFrontEnd, STransformerEncoder
 from simuljax.nn.attention import View, distance_penalty
-from simuljax.nn.layers import Width, embed_positions, layer_norm, zero_padding
+from simuljax.nn.layers import embed_positions, layer_norm, zero_padding
 from simuljax.nn.subsampling import state_count
 from tests.models.encoding import (
     AXIS,
@@ -34,7 +34,7 @@ FRAMES = 21
 
 
 def encoder(width=TINY, axis=None, **sizes):
-    speech = config.SpeechEncoder(kind="s_transformer", **{"layers": 2, "shared": 0, **sizes})
+    speech = SpeechConfig(kind="s_transformer", **{"layers": 2, "shared": 0, **sizes})
     return STransformerEncoder(speech, width, ctc_classes=5, channels=4, axis=axis)
 
 
@@ -182,7 +182,7 @@ def test_a_ctc_head_and_shared_layers_are_used():
 
 @pytest.mark.parametrize(("d", "ffn", "heads"), [(256, 768, 4), (512, 1024, 8)])
 def test_published_sizes(d, ffn, heads):
-    speech = config.SpeechEncoder(kind="s_transformer", layers=6, shared=0)
+    speech = SpeechConfig(kind="s_transformer", layers=6, shared=0)
     whole = STransformerEncoder(speech, Width(model=d, hidden=ffn, heads=heads), ctc_classes=1)
     x, lengths = jnp.zeros((1, 40, 80)), jnp.array([40])
     made = jax.eval_shape(lambda: whole.init(jax.random.key(0), x, lengths, None, train=False))

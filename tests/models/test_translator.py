@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.models import config
+from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator, source_of
-from simuljax.nn.monotonic import Monotonic
 from tests.train import small
 
 FRAMES = 36
@@ -45,15 +44,15 @@ KINDS = {
     "learnt, fixed": {},
     "hard, words": {
         "monotonic": Monotonic(attention="hard"),
-        "predecision": config.PreDecision(kind="words"),
+        "predecision": PreDecision(kind="words"),
     },
     "chunkwise, learnable": {
         "monotonic": Monotonic(attention="chunkwise", chunk=2),
-        "predecision": config.PreDecision(kind="learnable"),
+        "predecision": PreDecision(kind="learnable"),
     },
     "wait-k, phonemes": {
         "monotonic": Monotonic(policy="wait_k"),
-        "predecision": config.PreDecision(kind="phonemes", pooling="last"),
+        "predecision": PreDecision(kind="phonemes", pooling="last"),
     },
     "offline": {"monotonic": Monotonic(policy="offline")},
 }
@@ -98,7 +97,7 @@ def test_a_target_sees_no_later_target(inputs):
     [
         ({"speech": None, "text": None}, "needs a speech encoder"),
         ({"text": None}, "are the text encoder's, which has none"),
-        ({"speech": config.SpeechEncoder(layers=8, shared=7)}, "set shared to that or less"),
+        ({"speech": SpeechConfig(layers=8, shared=7)}, "set shared to that or less"),
     ],
 )
 def test_what_cannot_be_built_is_refused(changes, message):
@@ -108,7 +107,7 @@ def test_what_cannot_be_built_is_refused(changes, message):
 
 def test_a_step_that_is_no_multiple_of_a_state_is_refused():
     with pytest.raises(ValueError, match="a multiple of 40 ms"):
-        config.PreDecision(step_ms=100)
+        PreDecision(step_ms=100)
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simuljax.config.model import Width
 from simuljax.nn.additive import AdditiveAttention, Seen
-from simuljax.nn.layers import Width
 from tests.oracles import recurrent as oracle
 from tests.random_parameters import random_parameters
 

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.model import Width
 from simuljax.nn.attention_2d import (
     Attention2D,
     attend_over_frequency,
     attend_over_time,
     convolution,
 )
-from simuljax.nn.layers import Width
 from tests.oracles import spectrogram as oracle
 from tests.oracles.checks import assert_live, everything_finite, float32
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.model import Width
 from simuljax.nn.conformer import ConformerLayer, RelativeAttention, by_key, depthwise, surroundings
-from simuljax.nn.layers import Width
 from tests.oracles import conformer as oracle
 from tests.oracles.checks import assert_gradient, float32
 from tests.random_parameters import random_parameters

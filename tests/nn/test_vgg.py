@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.nn.layers import Width
+from simuljax.config.model import Width
 from simuljax.nn.subsampling import state_count
 from simuljax.nn.vgg import VGG
 from tests.oracles import spectrogram

@@ -10,11 +10,10 @@ import pytest
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
+from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.eval import read_records
 from simuljax.losses import JointObjective
-from simuljax.models import config
-from simuljax.nn.monotonic import Monotonic
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.train import train
 from simuljax.serve import translator as live
@@ -40,14 +39,14 @@ def trained(tmp_path_factory) -> Path:
     corpus = place / "phrasebook"
     prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
     given = experiment(corpus, place / "run")
-    speech = config.SpeechEncoder(kind="streaming", layers=1, shared=0, channels=16)
+    speech = SpeechConfig(kind="streaming", layers=1, shared=0, channels=16)
     model = dataclasses.replace(
         given.model,
         speech=speech,
         text=None,
         decoder="caat",
         joiner_layers=1,
-        predecision=config.PreDecision(step_ms=640),
+        predecision=PreDecision(step_ms=640),
         monotonic=Monotonic(policy="offline"),
     )
     objective = Objective(joint=ALONE)
@@ -88,7 +87,7 @@ def test_it_is_an_offline_model_too(trained):
     policy = dataclasses.replace(policy, first_ms=640, step_ms=640)
     evaluate(policy)
     assert any(record.prediction for record in read_records(policy.folder))
-    with pytest.raises(ExperimentError, match="tells none"):
+    with pytest.raises(ConfigError, match="tells none"):
         evaluate(dataclasses.replace(policy, policy="align-att", last_frames=2, tokens=None,
                                      first_ms=None, step_ms=None))  # fmt: skip
 

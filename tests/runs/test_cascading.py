@@ -1,7 +1,6 @@
 """A split through a cascade: in batches, live and by hand it says the same at the same time."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,11 @@ import pytest
 from data_pipelines.corpora import Manifest
 from data_pipelines.prepared import open_corpus
 from simuljax.config.evaluation import Evaluation, points
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
+from simuljax.config.model import Monotonic
 from simuljax.decode.options import LengthLimit
 from simuljax.eval import Record, read_records
 from simuljax.models.presets import offline, tiny
-from simuljax.nn.monotonic import Monotonic
 from simuljax.runs.cascade import Heard, of_text
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.translate import word_delays
@@ -49,7 +48,7 @@ def chosen(tmp_path_factory) -> Evaluation:
 
 
 def by_hand(chosen: Evaluation) -> list[list[tuple[str, float]]]:
-    corpus = open_corpus(Path(open_run(chosen.run).told["corpus"]["directory"]))
+    corpus = open_corpus(open_run(chosen.run).config.data.directory)
     both, said = cascade.load(chosen.run, chosen.then or ""), []
     for record in stored(corpus["test"]):
         sound = record["audio"]
@@ -100,7 +99,7 @@ def test_live_it_has_a_clock(chosen, streamed):
 @pytest.mark.slow
 def test_two_offline_models_with_policies(chosen):
     """Figure 3 of Nguyen et al. 2021, nothing being trained to stream: both wait for words."""
-    place, corpus = chosen.run.parent, open_run(chosen.run).told["corpus"]["directory"]
+    place, corpus = chosen.run.parent, open_run(chosen.run).config.data.directory
     whole = Monotonic(policy="offline")
     asr = write_run(
         place / "asr_offline", task="transcription", corpus=corpus, seed=6, monotonic=whole
@@ -150,7 +149,7 @@ def test_an_offline_translator_waits_for_words(chosen):
 def test_what_is_no_cascade_is_refused(chosen):
     with pytest.raises(RunError, match="mt was trained to translate, not to transcribe"):
         evaluate(dataclasses.replace(chosen, run=chosen.then, then=chosen.run))
-    with pytest.raises(ExperimentError, match="begins with speech"):
+    with pytest.raises(ConfigError, match="begins with speech"):
         evaluate(dataclasses.replace(chosen, branch="text"))
     with pytest.raises(RunError, match="is no run"):
         evaluate(dataclasses.replace(chosen, then=chosen.run / "no"))

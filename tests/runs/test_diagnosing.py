@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.config import document
+from simuljax.config.json import write_json
 from simuljax.losses import Branch
 from simuljax.runs.heads import (
     FILE,
@@ -76,7 +76,7 @@ def test_no_number_is_written_and_read_as_none(tmp_path, targets):
         columns=None,
     )
     assert found.mean_share is None
-    document.write(tmp_path / FILE, found)
+    write_json(tmp_path / FILE, found)
     assert diagnosed(tmp_path) == found
 
 
@@ -87,7 +87,7 @@ def test_one_head_that_has_diverged_leaves_the_others(tmp_path):
     assert found.read_share == ((pytest.approx(0.1),) * 2, (pytest.approx(0.1), None))
     assert found.head_spread_ms is None and found.speech_text_correlation is None
     assert found.columns == 10
-    document.write(tmp_path / FILE, found)
+    write_json(tmp_path / FILE, found)
     assert diagnosed(tmp_path) == found
 
 

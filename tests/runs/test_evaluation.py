@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simuljax.config.evaluation import Evaluation, points
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
 from simuljax.decode.beam import Beam
 from simuljax.decode.options import LengthLimit
 from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, LocalAgreement, WaitK
@@ -35,7 +35,7 @@ def test_a_beam_is_in_the_name_of_the_results():
     ],
 )
 def test_a_search_that_cannot_be_is_refused(wrong, said):
-    with pytest.raises(ExperimentError, match=said):
+    with pytest.raises(ConfigError, match=said):
         wrong.search()
 
 
@@ -107,7 +107,7 @@ def test_policies_and_their_numbers_can_be_swept(chosen, sweep, wanted):
     ],
 )
 def test_a_policy_that_cannot_be_is_refused(chosen, said):
-    with pytest.raises(ExperimentError, match=said):
+    with pytest.raises(ConfigError, match=said):
         replace(STREAMED, **chosen).decoding()
 
 

@@ -11,20 +11,19 @@ from experiments.papi2022 import policies as ablation_policies
 from experiments.zaidi2022 import demo_grid as ablation_demo
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import SWEPT, Evaluation
-from simuljax.config.experiment import ExperimentError
-from simuljax.models import config
-from simuljax.nn.monotonic import Monotonic
+from simuljax.config.fields import ConfigError
+from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig
 from simuljax.runs.check import check, check_effects
 from simuljax.runs.evaluate import all_asked, evaluate
 from tests.written_runs import write_run
 
 ROOT = Path(__file__).parents[2]
 PLAIN = Evaluation(run=Path("run"))
-LEARNT = config.Translator(monotonic=Monotonic(policy="learnt"))
-WAITING = config.Translator(monotonic=Monotonic(policy="wait_k"))
-COUNTING = config.Translator(monotonic=Monotonic(policy="wait_k", counts="words"))
-OFFLINE = config.Translator(monotonic=Monotonic(policy="offline"))
-CAAT = replace(OFFLINE, decoder="caat", speech=config.SpeechEncoder(kind="streaming"))
+LEARNT = ModelConfig(monotonic=Monotonic(policy="learnt"))
+WAITING = ModelConfig(monotonic=Monotonic(policy="wait_k"))
+COUNTING = ModelConfig(monotonic=Monotonic(policy="wait_k", counts="words"))
+OFFLINE = ModelConfig(monotonic=Monotonic(policy="offline"))
+CAAT = replace(OFFLINE, decoder="caat", speech=SpeechConfig(kind="streaming"))
 
 BAD_USE = [
     (["--threshold", "2"], "threshold is 2.0; it lies between 0 and 1"),
@@ -58,13 +57,13 @@ def test_bad_use_exits_2_without_a_run(tmp_path, capsys, given, said):
     assert not (tmp_path / "run").exists()
 
 
-def refused(model: config.Translator, then: config.Translator | None = None, **given: Any) -> str:
+def refused(model: ModelConfig, then: ModelConfig | None = None, **given: Any) -> str:
     """The sentence, or nothing."""
     chosen = replace(PLAIN, then=Path("mt") if then else None, **given)
     check(chosen)
     try:
         check_effects(chosen, model, then)
-    except ExperimentError as error:
+    except ConfigError as error:
         return str(error)
     return ""
 
@@ -112,18 +111,18 @@ def test_a_policy_that_the_model_cannot_have_is_told_first():
 def test_milliseconds_of_a_text():
     steps: Any = {"policy": "fixed-steps", "first_ms": 500, "step_ms": 150, "tokens": 1}
     assert "a text has none" in refused(OFFLINE, branch="text", **steps)
-    with pytest.raises(ExperimentError, match="--step-ms 200 would change nothing"):
+    with pytest.raises(ConfigError, match="--step-ms 200 would change nothing"):
         refused(OFFLINE, branch="text", policy="wait-k", k=3, step_ms=200)
 
 
 def test_refused_before_anything_is_made(tmp_path):
     run = write_run(tmp_path / "run")  # by wait-k
     chosen = Evaluation(run=run)
-    with pytest.raises(ExperimentError, match="--inside 3 would change nothing: it is of CAAT"):
+    with pytest.raises(ConfigError, match="--inside 3 would change nothing: it is of CAAT"):
         evaluate(replace(chosen, inside=3))
-    with pytest.raises(ExperimentError, match=r"--threshold 0\.3 would change nothing"):
+    with pytest.raises(ConfigError, match=r"--threshold 0\.3 would change nothing"):
         all_asked(chosen, ("threshold=0.5,0.3",))
-    with pytest.raises(ExperimentError, match="threshold is 2"):
+    with pytest.raises(ConfigError, match="threshold is 2"):
         evaluate(replace(chosen, threshold=2.0))
     assert not (run / "eval").exists()
 

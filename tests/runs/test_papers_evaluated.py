@@ -15,18 +15,18 @@ from experiments.papi2022 import multi30k as papi_multi30k
 from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import Ablation
 from simuljax.config.experiment import Experiment
+from simuljax.config.model import ModelConfig
 from simuljax.eval import Record, read_records
-from simuljax.models import config
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.runs.evaluate import evaluate
 from tests.data_pipelines.hums import build, write_hums
-from tests.written_runs import PIECES, write_files
+from tests.written_runs import PIECES, experiment_of, write_files
 
 pytestmark = pytest.mark.slow
 
 
-def shrunk(model: config.Translator) -> config.Translator:
+def shrunk(model: ModelConfig) -> ModelConfig:
     """The same kinds of layers, one or two of each, and narrow."""
     width = replace(model.width, model=16, hidden=24, heads=1, dropout=0.0, dtype="float32")
     changes: dict[str, Any] = {"decoder_layers": 1, "joiner_layers": 1, "decoder_width": None}
@@ -43,8 +43,8 @@ def write_row(directory: Path, row: Experiment, corpus: Path) -> Path:
     model = shrunk(row.model)
     params, statistics = initialise(Translator(model), jax.random.key(0, impl="rbg"))
     loud = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 1 else leaf, params)
-    told = {"model": model, "corpus": {"task": row.corpus.task, "directory": corpus}}
-    return write_files(directory, told, loud, statistics)
+    config = experiment_of(directory, model, corpus, row.data.task)
+    return write_files(config, loud, statistics)
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,10 @@ from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import ExperimentError
+from simuljax.config.fields import ConfigError
+from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.eval import read_records
-from simuljax.models import config
 from simuljax.models.translator import Translator
-from simuljax.nn.monotonic import Monotonic
 from simuljax.runs.evaluate import all_asked, evaluate
 from simuljax.runs.train import train
 from simuljax.serve.run import open_run
@@ -44,12 +43,12 @@ def trained(tmp_path_factory) -> Path:
     prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, directory, 1)
     run = tmp_path_factory.mktemp("runs") / "offline"
     joint = experiment(directory, run)
-    speech = config.SpeechEncoder(layers=2, shared=1, channels=16, ctc_after=1)
+    speech = SpeechConfig(layers=2, shared=1, channels=16, ctc_after=1)
     monotonic = Monotonic(policy="offline")
     model = dataclasses.replace(joint.model, speech=speech, monotonic=monotonic, output="own")
     pieces = VocabularyConfig(kind="unigram", size=90)
-    corpus = dataclasses.replace(joint.corpus, target=pieces)
-    train(dataclasses.replace(joint, model=model, corpus=corpus))
+    corpus = dataclasses.replace(joint.data, target=pieces)
+    train(dataclasses.replace(joint, model=model, data=corpus))
     talk(run)
     return run
 
@@ -91,7 +90,7 @@ def test_on_the_command_line(trained, capsys):
 
 
 def test_refused_before_anything_is_translated(trained):
-    with pytest.raises(ExperimentError, match="layer is 3"):
+    with pytest.raises(ConfigError, match="layer is 3"):
         all_asked(asked(trained, "align-att", layer=3))
-    with pytest.raises(ExperimentError, match="a text has none"):
+    with pytest.raises(ConfigError, match="a text has none"):
         all_asked(asked(trained, "fixed-steps", branch="text"))

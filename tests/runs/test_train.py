@@ -16,7 +16,8 @@ from experiments.zaidi2022.recipe import with_objective
 from simuljax.ablate.grid import load_ablation
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import Begin, ExperimentError, load_experiments
+from simuljax.config.experiment import InitFrom, load_experiments
+from simuljax.config.fields import ConfigError
 from simuljax.eval import read_records
 from simuljax.models import presets
 from simuljax.runs import translate as translating
@@ -100,7 +101,7 @@ def test_an_evaluation_goes_on_where_it_was_interrupted(trained, monkeypatch):
     evaluate(chosen)
     assert log.stat().st_mtime_ns == before
     named = dataclasses.replace(chosen, name=chosen.folder.name, threshold=0.4)
-    with pytest.raises(ExperimentError, match=r"threshold was 0\.5 and is 0\.4"):
+    with pytest.raises(ConfigError, match=r"threshold was 0\.5 and is 0\.4"):
         evaluate(named)
 
 
@@ -133,7 +134,7 @@ def test_a_live_evaluation_has_a_clock(trained):
         assert all(e > d for e, d in zip(a.elapsed, a.delays, strict=True))
     assert (live.folder / "instances-2.log").exists()
     assert scores["computation_aware"]["AL"] > scores["AL"]
-    with pytest.raises(ExperimentError, match="no clock"):
+    with pytest.raises(ConfigError, match="no clock"):
         evaluate(dataclasses.replace(live, branch="text"))
 
 
@@ -145,7 +146,7 @@ def test_a_sweep_has_a_curve(trained, capsys):
     assert (trained / "eval" / "test-speech-streamed-p0.3-majority" / "instances.log").exists()
     assert (trained / "eval" / "curve.png").exists()
     assert "test-speech-streamed-p0.3" in capsys.readouterr().out
-    with pytest.raises(ExperimentError, match="SETTING=VALUE"):
+    with pytest.raises(ConfigError, match="SETTING=VALUE"):
         all_asked(chosen, ("treshold=0.3",))
 
 
@@ -159,7 +160,7 @@ def test_a_run_that_goes_on_does_not_begin_anew(corpus, trained):
 def test_another_experiment_is_refused_in_the_same_directory(corpus, trained):
     other = experiment(corpus, trained)
     wider = dataclasses.replace(other.model, decoder_layers=2)
-    with pytest.raises(ExperimentError, match="decoder_layers was 1 and is 2"):
+    with pytest.raises(ConfigError, match="decoder_layers was 1 and is 2"):
         train(dataclasses.replace(other, model=wider))
 
 
@@ -167,8 +168,8 @@ def test_parameters_come_from_another_run(corpus, trained, tmp_path, capsys):
     base = experiment(corpus, tmp_path / "second")
     begun = dataclasses.replace(
         base,
-        corpus=dataclasses.replace(base.corpus, vocabularies_of=trained),
-        begin=(Begin(run=trained, checkpoint="last"),),
+        data=dataclasses.replace(base.data, vocabularies_of=trained),
+        init_from=(InitFrom(run=trained, checkpoint="last"),),
         training=dataclasses.replace(base.training, updates=0),
     )
     state = train(begun)
@@ -180,13 +181,13 @@ def test_parameters_come_from_another_run(corpus, trained, tmp_path, capsys):
 
 def test_embeddings_of_another_vocabulary_are_refused(corpus, trained, tmp_path):
     base = experiment(corpus, tmp_path / "third")
-    other = dataclasses.replace(base.corpus.target, lowercase=True)
+    other = dataclasses.replace(base.data.target, lowercase=True)
     begun = dataclasses.replace(
         base,
-        corpus=dataclasses.replace(base.corpus, target=other),
-        begin=(Begin(run=trained),),
+        data=dataclasses.replace(base.data, target=other),
+        init_from=(InitFrom(run=trained),),
     )
-    with pytest.raises(ExperimentError, match=r"decoder/embedding.*vocabularies-of"):
+    with pytest.raises(ConfigError, match=r"decoder/embedding.*vocabularies-of"):
         train(begun)
 
 
@@ -226,7 +227,7 @@ def test_a_typo_exits_2_with_a_suggestion(file, capsys):
 
 
 def test_a_missing_corpus_is_named_with_the_command_that_builds_it(file, capsys):
-    code, said = refused(capsys, "train", str(file), "--corpus.directory", "/nowhere")
+    code, said = refused(capsys, "train", str(file), "--data.directory", "/nowhere")
     assert code == 1
     assert "/nowhere holds no prepared corpus" in said
     assert "simuljax prepare" in said
@@ -234,13 +235,13 @@ def test_a_missing_corpus_is_named_with_the_command_that_builds_it(file, capsys)
 
 def test_rows_that_do_not_divide_among_devices_are_refused(file, capsys):
     assert jax.device_count() == 4
-    code, said = refused(capsys, "train", str(file), "--corpus.budget.row-multiple", "2")
+    code, said = refused(capsys, "train", str(file), "--data.budget.row-multiple", "2")
     assert code == 1
     assert "multiple of 4" in said
 
 
 def test_a_batch_too_small_for_the_longest_example_is_refused(file, capsys):
-    code, said = refused(capsys, "train", str(file), "--corpus.budget.frames", "300")
+    code, said = refused(capsys, "train", str(file), "--data.budget.frames", "300")
     assert code == 1
     assert "raise the budget" in said
 
@@ -260,7 +261,7 @@ def test_what_may_change_when_a_run_goes_on(corpus, tmp_path):
     record(first)
     longer = dataclasses.replace(first.training, updates=9, patience=2)
     record(dataclasses.replace(first, training=longer))
-    with pytest.raises(ExperimentError, match=r"training\.seed was 0 and is 1"):
+    with pytest.raises(ConfigError, match=r"training\.seed was 0 and is 1"):
         record(dataclasses.replace(first, training=dataclasses.replace(first.training, seed=1)))
 
 
@@ -275,7 +276,7 @@ EXPERIMENT_FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*/*.
 def test_every_experiment_file_builds(path):
     for name, built in load_experiments(path).items():
         assert built.run.name == (name or built.run.name)
-        for begin in built.begin:
+        for begin in built.init_from:
             assert begin.run != built.run
         check_latency(built)
 
@@ -292,7 +293,7 @@ def test_a_weight_on_delays_that_nothing_changes_is_refused(model, instead, tmp_
     joint = dataclasses.replace(built.training.objective.joint, latency=0.1)
     built = dataclasses.replace(built, training=with_objective(built.training, joint))
     check_latency(built)
-    with pytest.raises(ExperimentError, match=f"latency is 0.1.*{instead}"):
+    with pytest.raises(ConfigError, match=f"latency is 0.1.*{instead}"):
         train(dataclasses.replace(built, model=model))
 
 
@@ -306,5 +307,5 @@ def test_every_grid_builds(path):
     runs = {str(each.run) for each in ablation.rows.values()}
     assert len(runs) == len(ablation.rows)
     for row in ablation.seeded:
-        for begin in ablation.rows[row].begin:
+        for begin in ablation.rows[row].init_from:
             assert str(begin.run) in runs, "a row begins with one of another grid"

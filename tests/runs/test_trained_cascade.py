@@ -30,12 +30,12 @@ def place(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("trained")
     prepare(Preparation(corpus=PHRASES), None, place / "corpus", 1)
     base = experiment(place / "corpus", place / "mt")
-    low = dataclasses.replace(base.corpus.target, lowercase=True)
+    low = dataclasses.replace(base.data.target, lowercase=True)
     train(
         dataclasses.replace(
             base,
             run=place / "asr",
-            corpus=dataclasses.replace(base.corpus, task="transcription", target=low),
+            data=dataclasses.replace(base.data, task="transcription", target=low),
             model=presets.speech_only(base.model),
             training=with_objective(base.training, ALONE),
         )

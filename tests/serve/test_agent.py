@@ -13,10 +13,10 @@ import soundfile
 
 import simuljax
 from simuljax.audio import as_int16, extract, normalise
+from simuljax.config.model import Monotonic
 from simuljax.decode.options import Decoding
 from simuljax.decode.policies import WaitK
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
-from simuljax.nn.monotonic import Monotonic
 from simuljax.text import EOS, WordStream
 from simuljax.text.word_pieces import read_by_words
 from tests.serve.test_live import noise, write_run

@@ -22,16 +22,16 @@ from simuljax.audio import (
     normalise,
     save_features,
 )
-from simuljax.config import document
+from simuljax.config.json import write_json
+from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.decode.options import Decoding
 from simuljax.decode.simulate import Listening, simulate_speech
-from simuljax.models import config
-from simuljax.nn.monotonic import Monotonic
 from simuljax.serve.run import RunError, open_run
 from simuljax.serve.translator import Incremental
 from simuljax.text import EOS, VocabularyConfig, learn
 from simuljax.train.checkpoint import Checkpoints
 from tests.decode.small import parameters, translator
+from tests.written_runs import experiment_of
 
 READ = 120 * 16  # samples
 TEXT = [" ".join(pair) for pair in itertools.permutations("abcdefghijk", 2)]
@@ -52,7 +52,7 @@ def write_run(directory: Path, **changes: Any) -> Path:
     features = Features(filterbank=Filterbank(bins=10))
     mean, std = np.full(10, 9.0, np.float32), np.full(10, 3.0, np.float32)
     statistics = Statistics(mean=mean, std=std, frames=1)
-    document.write(directory / "config.json", {"model": model.config})
+    write_json(directory / "config.json", experiment_of(directory, model.config, Path("nowhere")))
     save_features(
         directory / "features.json", FeatureRecord(features=features, statistics=statistics)
     )
@@ -72,7 +72,7 @@ def run(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def streaming_run(tmp_path_factory) -> Path:
-    speech = config.SpeechEncoder(
+    speech = SpeechConfig(
         kind="streaming", layers=2, shared=1, channels=12, chunk=3, left=6, right=1
     )
     return write_run(tmp_path_factory.mktemp("runs") / "streaming", speech=speech)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simuljax.audio import AudioError
-from simuljax.nn.monotonic import Monotonic
+from simuljax.config.model import Monotonic
 from simuljax.serve.engine import Engine
 from simuljax.serve.session import Word
 from simuljax.serve.translator import Translator

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
+from simuljax.config.model import Monotonic
 from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.policies import AlignAtt, FixedSteps, LocalAgreement, WaitK
 from simuljax.decode.simulate import simulate_text
-from simuljax.nn.monotonic import Monotonic
 from simuljax.serve.run import RunError
 from simuljax.serve.text_stream import TextReader
 from simuljax.serve.translator import Incremental, Streaming, Translator

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from simuljax.audio import FeatureRecord, Features, Filterbank, Statistics
+from simuljax.config.model import Monotonic
 from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.simulate import simulate_text
 from simuljax.eval import average_lagging
-from simuljax.nn.monotonic import Monotonic
 from simuljax.serve.run import Run, RunError
 from simuljax.serve.text_stream import TextReader, TextWord
 from simuljax.serve.translator import Translator
@@ -30,6 +30,7 @@ from simuljax.text.word_pieces import read_by_words
 from simuljax.train.average import Loaded
 from tests.decode.small import FEATURES, compilations, parameters, translator
 from tests.text.samples import vocabulary as sampled
+from tests.written_runs import experiment_of
 
 WORDS = ["".join(letters) for letters in itertools.permutations("abcd", 3)]
 TEXTS = [" ".join(np.random.default_rng(i).choice(WORDS, 3 + 2 * i)) for i in range(5)] + ["", "a"]
@@ -47,8 +48,8 @@ def make_translator(vocabulary: Vocabulary, monotonic: Monotonic | None = None) 
         statistics=Statistics(mean=zeros, std=zeros + 1, frames=1),
     )
     run = Run(
-        directory=Path("nowhere"), model=model.config, heard=heard, source=vocabulary,
-        target=vocabulary, told={},
+        directory=Path("nowhere"), config=experiment_of(Path(), model.config, Path("nowhere")),
+        heard=heard, source=vocabulary, target=vocabulary,
     )  # fmt: skip
     params = parameters(model, eager=1.5, seed=5)["params"]
     return Translator(run, Loaded(params=params, statistics={}, steps=(1,)))

@@ -13,30 +13,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.batch import Batch
+from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
 from simuljax.decode.offline import translate_speech
 from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.simulate import Listening, simulate_speech
-from simuljax.models import config
 from simuljax.models.initialise import initialise
-from simuljax.nn.layers import Width
-from simuljax.nn.monotonic import Monotonic
 from simuljax.train.drive import Driver
 from simuljax.train.objective import heard
 from simuljax.train.step import TrainState
 from tests.train import small, tones
 from tests.train.overfitting import SPEECH_ALONE, driver_of
 
-TRANSLATOR = config.Translator(
+TRANSLATOR = ModelConfig(
     source_vocabulary=tones.VOCABULARY,
     target_vocabulary=tones.VOCABULARY,
     width=Width(model=48, hidden=96, heads=2, dropout=0.1),
-    speech=config.SpeechEncoder(
+    speech=SpeechConfig(
         kind="streaming", layers=2, shared=0, channels=64, chunk=2, left=24, right=0
     ),
     text=None,
     decoder_layers=2,
     monotonic=Monotonic(attention="lookback"),
-    predecision=config.PreDecision(step_ms=80),
+    predecision=PreDecision(step_ms=80),
 )
 TRAIN = [tones.utterances(32, seed=1000 + number, order="straight") for number in range(32)]
 HELD_OUT = tones.utterances(256, seed=5, order="straight")

@@ -11,11 +11,19 @@ import numpy as np
 from jax.sharding import Mesh
 
 from simuljax.batch import Batch
+from simuljax.config.model import (
+    Attention,
+    DecisionKind,
+    HeadPolicy,
+    ModelConfig,
+    Monotonic,
+    PreDecision,
+    SpeechConfig,
+    TextConfig,
+    Width,
+)
 from simuljax.losses import JointObjective
-from simuljax.models import config
 from simuljax.models.translator import Translator
-from simuljax.nn.layers import Width
-from simuljax.nn.monotonic import Attention, Monotonic, Policy
 from simuljax.train.drive import Driver
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
@@ -35,8 +43,8 @@ class Case:
     """What a translator of the grid is."""
 
     attention: Attention = "lookback"
-    kind: config.DecisionKind = "fixed"
-    policy: Policy = "learnt"
+    kind: DecisionKind = "fixed"
+    policy: HeadPolicy = "learnt"
     k: int = 1
     branches: tuple[str, ...] = ("st",)
 
@@ -45,19 +53,19 @@ class Case:
         joint = "-joint" if len(self.branches) > 1 else ""
         return f"{self.attention}-{self.kind}-{self.policy}{k}{joint}"
 
-    def translator(self) -> config.Translator:
+    def translator(self) -> ModelConfig:
         joint = len(self.branches) > 1
-        return config.Translator(
+        return ModelConfig(
             source_vocabulary=tones.VOCABULARY,
             target_vocabulary=tones.VOCABULARY,
             width=Width(model=32, hidden=64, heads=2, dropout=0.0),
-            speech=config.SpeechEncoder(layers=2, shared=int(joint), channels=64),
-            text=config.TextEncoder(layers=1) if joint else None,
+            speech=SpeechConfig(layers=2, shared=int(joint), channels=64),
+            text=TextConfig(layers=1) if joint else None,
             decoder_layers=2,
             monotonic=Monotonic(
                 attention=self.attention, policy=self.policy, chunk=4, wait_k=(self.k, self.k)
             ),
-            predecision=config.PreDecision(kind=self.kind, step_ms=120),
+            predecision=PreDecision(kind=self.kind, step_ms=120),
         )
 
 
@@ -92,7 +100,7 @@ class Overfit:
         )
 
 
-def driver_of(translator: config.Translator, objective: JointObjective, batch: Batch) -> Driver:
+def driver_of(translator: ModelConfig, objective: JointObjective, batch: Batch) -> Driver:
     """On one device: there is nothing to divide."""
     update = Update(
         model=Translator(translator, axis=AXIS),
@@ -101,7 +109,7 @@ def driver_of(translator: config.Translator, objective: JointObjective, batch: B
         statistics=tones.heard_in(batch).statistics,
     )
     mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
-    return Driver(update, Replicas(mesh=mesh, way="shard_map"))
+    return Driver(update, Replicas(mesh=mesh, parallelism="shard_map"))
 
 
 def overfit(case: Case, batch: Batch, most: int = MOST) -> Overfit:

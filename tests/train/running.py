@@ -38,7 +38,7 @@ def main(given: argparse.Namespace) -> None:
     share = runs.Share(index=given.index or 0, count=processes)
     for way in given.ways:
         training = runs.training(
-            updates=given.updates, way=way, method=given.method, average=given.average
+            updates=given.updates, parallelism=way, method=given.method, average=given.average
         )
         data = runs.data(share, pause=lambda: time.sleep(given.pause))
         state = fit(given.run / way, runs.MODEL, training, data)

@@ -45,7 +45,7 @@ def training(*, method: Any = "adam", **changes: Any) -> Training:
         "objective": small.objective(),
         "log_every": 2,
         "validate_every": 4,
-        "way": "shard_map",
+        "parallelism": "shard_map",
     }
     return Training(**given | changes)
 

@@ -8,10 +8,15 @@ import numpy as np
 
 from simuljax.audio import FeatureRecord, Features, Statistics
 from simuljax.batch import Batch
+from simuljax.config.model import (
+    ModelConfig,
+    Monotonic,
+    PreDecision,
+    SpeechConfig,
+    TextConfig,
+    Width,
+)
 from simuljax.losses import JointObjective
-from simuljax.models import config
-from simuljax.nn.layers import Width
-from simuljax.nn.monotonic import Monotonic
 from simuljax.train.objective import Objective
 
 SOURCE, TARGET = 20, 24  # vocabularies
@@ -21,19 +26,19 @@ HEARD = FeatureRecord(
 )
 
 
-def translator(**changes: Any) -> config.Translator:
+def translator(**changes: Any) -> ModelConfig:
     """A joint translator of two own and one shared encoder layers; dropout and noise are off."""
     given = {
         "source_vocabulary": SOURCE,
         "target_vocabulary": TARGET,
         "width": Width(model=16, hidden=32, heads=2, dropout=0.0),
-        "speech": config.SpeechEncoder(layers=2, shared=1, channels=16),
-        "text": config.TextEncoder(layers=1),
+        "speech": SpeechConfig(layers=2, shared=1, channels=16),
+        "text": TextConfig(layers=1),
         "decoder_layers": 1,
         "monotonic": Monotonic(noise=0.0, bias=0.0),
-        "predecision": config.PreDecision(step_ms=80),
+        "predecision": PreDecision(step_ms=80),
     }
-    return config.Translator(**given | changes)
+    return ModelConfig(**given | changes)
 
 
 def objective(**changes: Any) -> Objective:

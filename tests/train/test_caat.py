@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 from simuljax.audio import Features, features_of
+from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
 from simuljax.decode.caat import simulate_caat
 from simuljax.decode.options import Blocks, Decoding
 from simuljax.decode.simulate import Listening
 from simuljax.losses import JointObjective
-from simuljax.models import config
 from simuljax.models.translator import Translator
-from simuljax.nn.layers import Width
-from simuljax.nn.monotonic import Monotonic
 from simuljax.serve.run import shapes
 from simuljax.train.objective import Objective, Variables, forward
 from tests.train import small, tones
@@ -23,18 +21,18 @@ from tests.train.overfitting import SPEECH_ALONE, compiling_quickly, driver_of, 
 pytestmark = pytest.mark.slow  # compiles much
 
 OBJECTIVE = dataclasses.replace(SPEECH_ALONE, transducer=1.0, transducer_delay=1.0)
-CAAT = config.Translator(
+CAAT = ModelConfig(
     source_vocabulary=tones.VOCABULARY,
     target_vocabulary=tones.VOCABULARY,
     width=Width(model=32, hidden=64, heads=2, dropout=0.0),
-    speech=config.SpeechEncoder(
+    speech=SpeechConfig(
         kind="streaming", layers=2, shared=0, channels=64, chunk=4, left=16, right=2
     ),
     text=None,
     decoder="caat",
     decoder_layers=1,
     joiner_layers=2,
-    predecision=config.PreDecision(step_ms=160),
+    predecision=PreDecision(step_ms=160),
     monotonic=Monotonic(policy="offline"),
 )
 

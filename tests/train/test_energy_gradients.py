@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 
 from simuljax.batch import Batch
+from simuljax.config.model import (
+    Attention,
+    DecisionKind,
+    Monotonic,
+    PreDecision,
+    SpeechConfig,
+    Width,
+)
 from simuljax.losses import JointObjective, combine
-from simuljax.models import config
 from simuljax.models.translator import Translator
-from simuljax.nn.layers import Width
-from simuljax.nn.monotonic import Attention, Monotonic
 from simuljax.train.objective import Objective, Variables, forward
 from tests.random_parameters import random_parameters
 from tests.train import small
@@ -26,15 +31,15 @@ BATCH = small.batch(rows=3, seed=0)
 FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 
 
-def translator(attention: Attention, kind: config.DecisionKind) -> Translator:
+def translator(attention: Attention, kind: DecisionKind) -> Translator:
     return Translator(
         small.translator(
             width=Width(model=16, hidden=16, heads=HEADS, dropout=0.0),
-            speech=config.SpeechEncoder(layers=1, shared=0, channels=8),
+            speech=SpeechConfig(layers=1, shared=0, channels=8),
             text=None,
             decoder_layers=LAYERS,
             monotonic=Monotonic(attention=attention, chunk=2),
-            predecision=config.PreDecision(kind=kind, step_ms=80),
+            predecision=PreDecision(kind=kind, step_ms=80),
         )
     )
 

@@ -43,7 +43,7 @@ def test_an_update_counts_all_devices_and_all_batches(driver: Driver) -> None:
 def test_what_is_only_watched_does_not_count() -> None:
     """DAR's perplexity has products of its own, which no update makes."""
     driver = drive(small.translator(), [runs.training()], small.HEARD)
-    spread, few = Replicas(mesh=driver.replicas.mesh, way="shard_map"), small.batch()
+    spread, few = Replicas(mesh=driver.replicas.mesh, parallelism="shard_map"), small.batch()
     terms, watched = (
         forward_flops(spread.wrap(each), driver.template(), few)
         for each in (driver.model.terms, driver.model.validate)

@@ -7,18 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.losses import JointObjective, combine
-from simuljax.models import config
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
-from simuljax.nn.monotonic import Monotonic
 from simuljax.train.objective import Objective, Variables, forward
 from tests.train import small
 
 ALONE = JointObjective(
     distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=0.0
 )
-SPEECH = config.SpeechEncoder(layers=2, shared=1, channels=16, ctc_after=1)
+SPEECH = SpeechConfig(layers=2, shared=1, channels=16, ctc_after=1)
 
 
 def names(objective: JointObjective, **changes) -> set[str]:
@@ -49,12 +48,12 @@ def test_a_text_branch_that_nothing_asks_for_is_left_out():
 
 def test_one_branch_alone():
     assert names(JointObjective(), speech=None) == MT
-    assert names(JointObjective(), text=None, speech=config.SpeechEncoder(
+    assert names(JointObjective(), text=None, speech=SpeechConfig(
         layers=1, shared=0, channels=16)) == ST  # fmt: skip
 
 
 def test_learnt_decision_points_have_a_quantity():
-    learnable = config.PreDecision(kind="learnable")
+    learnable = PreDecision(kind="learnable")
     assert "quantity" in names(ALONE, predecision=learnable)
 
 
@@ -67,7 +66,7 @@ def test_ctc_and_quantity_reach_the_encoder_and_nothing_above_it():
     model = Translator(
         small.translator(
             speech=SPEECH,
-            predecision=config.PreDecision(kind="learnable"),
+            predecision=PreDecision(kind="learnable"),
             monotonic=Monotonic(noise=0.0),
         )
     )

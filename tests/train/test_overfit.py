@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from simuljax.batch import Batch
-from simuljax.models.config import DecisionKind
-from simuljax.nn.monotonic import Attention
+from simuljax.config.model import Attention, DecisionKind
 from tests.train import tones
 from tests.train.overfitting import Case, compiling_quickly, overfit
 

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from simuljax.batch import Batch
-from simuljax.models import config
+from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
-from simuljax.nn.layers import Width
-from simuljax.nn.monotonic import Monotonic
 from simuljax.text import WordBoundaries, Words, words_heard
 from simuljax.train.drive import Driver
 from simuljax.train.objective import Objective, heard
@@ -24,10 +22,10 @@ from tests.train import tones
 from tests.train.overfitting import SPEECH_ALONE, compiling_quickly, look, weights_of
 
 CASES = {
-    "offline": (Monotonic(policy="offline"), config.PreDecision()),
+    "offline": (Monotonic(policy="offline"), PreDecision()),
     "words": (
         Monotonic(policy="wait_k", wait_k=(2, 2), counts="words"),
-        config.PreDecision(kind="ctc_words"),
+        PreDecision(kind="ctc_words"),
     ),
 }
 MOST = 600
@@ -47,11 +45,11 @@ def boundaries() -> WordBoundaries:
 
 def driver_of(case: str, batch: Batch) -> Driver:
     monotonic, predecision = CASES[case]
-    translator = config.Translator(
+    translator = ModelConfig(
         source_vocabulary=tones.VOCABULARY,
         target_vocabulary=tones.VOCABULARY,
         width=Width(model=32, hidden=64, heads=2, dropout=0.0),
-        speech=config.SpeechEncoder(
+        speech=SpeechConfig(
             kind="conformer", layers=2, shared=0, channels=64, ctc_after=2, kernel=5
         ),
         text=None,
@@ -67,7 +65,7 @@ def driver_of(case: str, batch: Batch) -> Driver:
         words=Words(source=boundaries(), target=boundaries()),
     )
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), (AXIS,))
-    return Driver(update, Replicas(mesh=mesh, way="shard_map"))
+    return Driver(update, Replicas(mesh=mesh, parallelism="shard_map"))
 
 
 def words_in(driver: Driver, state: TrainState, batch: Batch) -> np.ndarray:

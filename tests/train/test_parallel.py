@@ -61,7 +61,9 @@ def pmapped() -> tuple[Driver, list[Batch]]:
 
 
 def driver_of(update: Update, devices: int, way) -> Driver:
-    return Driver(update, Replicas(mesh=Mesh(np.array(jax.devices()[:devices]), (AXIS,)), way=way))
+    return Driver(
+        update, Replicas(mesh=Mesh(np.array(jax.devices()[:devices]), (AXIS,)), parallelism=way)
+    )
 
 
 def weights_of(driver: Driver):
@@ -146,7 +148,9 @@ def test_nothing_but_batches_is_sent_once_it_runs(pmapped):
 def test_seeds_share_what_is_compiled_and_differ_in_what_they_draw():
     noisy, batches = update(speech=None, width=dropping()), text()[1][:1]
     mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
-    seeds = [Driver(noisy, Replicas(mesh=mesh, way="shard_map"), seeds=[seed]) for seed in (0, 1)]
+    seeds = [
+        Driver(noisy, Replicas(mesh=mesh, parallelism="shard_map"), seeds=[seed]) for seed in (0, 1)
+    ]
     programs = {program(driver, batches[0]) for driver in seeds}
     assert len(programs) == 1
     same = seeds[0].first()

@@ -5,12 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig, Width
 from simuljax.losses import JointObjective, combine
-from simuljax.models import config
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
-from simuljax.nn.layers import Width
-from simuljax.nn.monotonic import Monotonic
 from simuljax.train.objective import Objective, Variables, forward
 from tests.train import tones
 from tests.train.overfitting import (
@@ -24,12 +22,12 @@ from tests.train.overfitting import (
 pytestmark = pytest.mark.slow  # compiles much
 
 
-def translator(dropout: float = 0.0, **changes) -> config.Translator:
-    return config.Translator(
+def translator(dropout: float = 0.0, **changes) -> ModelConfig:
+    return ModelConfig(
         source_vocabulary=tones.VOCABULARY,
         target_vocabulary=tones.VOCABULARY,
         width=Width(model=32, hidden=32, heads=1, dropout=dropout),
-        speech=config.SpeechEncoder(kind="vgg_blstm", layers=2, shared=0, channels=8, **changes),
+        speech=SpeechConfig(kind="vgg_blstm", layers=2, shared=0, channels=8, **changes),
         text=None,
         decoder="lstm",
         decoder_layers=2,

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
+from simuljax.config.model import SpeechConfig
 from simuljax.losses import JointObjective
-from simuljax.models import config
 from simuljax.train import average
 from simuljax.train.loop import Data, Training, fit
 from simuljax.train.objective import Objective
@@ -17,7 +17,7 @@ from tests.train import small
 
 @pytest.mark.slow
 def test_a_model_with_batch_norm_trains_and_comes_back(tmp_path: Path):
-    speech = config.SpeechEncoder(kind="s_transformer", layers=1, shared=0, distance_penalty=True)
+    speech = SpeechConfig(kind="s_transformer", layers=1, shared=0, distance_penalty=True)
     model = small.translator(speech=speech, text=None)
     alone = JointObjective(
         distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=0.0

@@ -31,7 +31,7 @@ def training(seed: int, latency: float, **changes) -> Training:
 
 def together(where: Path, **changes) -> None:
     members = [
-        Member(where / str(seed), training(seed, latency, way="pmap", **changes))
+        Member(where / str(seed), training(seed, latency, parallelism="pmap", **changes))
         for seed, latency in LAMBDAS.items()
     ]
     fit_together(members, MODEL, runs.data())

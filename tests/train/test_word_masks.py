@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.losses import JointObjective
-from simuljax.models import config
 from simuljax.models.encoders import Encoded
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator, source_of
-from simuljax.nn.monotonic import Monotonic
 from simuljax.text import EOS, WordBoundaries, Words
 from simuljax.train.objective import Forward, Objective, Variables, forward, shift, words_before
 from tests.oracles.checks import everything_finite
@@ -45,8 +44,8 @@ BEFORE = [[0, 0, 1, 2, 2, 2, 3], [0, 1, 2, 3]]  # words before each target's own
 def waiting(k: int, convention: Any = "stacl", **changes) -> Translator:
     monotonic = Monotonic(policy="wait_k", wait_k=(k, k), counts="words", convention=convention)
     given = {
-        "speech": config.SpeechEncoder(layers=2, shared=1, channels=16, ctc_after=1),
-        "predecision": config.PreDecision(kind="ctc_words"),
+        "speech": SpeechConfig(layers=2, shared=1, channels=16, ctc_after=1),
+        "predecision": PreDecision(kind="ctc_words"),
         "monotonic": monotonic,
     }
     return Translator(small.translator(**given | changes))
@@ -123,9 +122,7 @@ def passed(model: Translator, words: Words | None) -> tuple[Forward, Any]:
 
 @pytest.mark.slow
 def test_the_objective_counts_words_where_the_model_does():
-    encoder = config.SpeechEncoder(
-        kind="conformer", layers=2, shared=1, channels=16, ctc_after=1, kernel=3
-    )
+    encoder = SpeechConfig(kind="conformer", layers=2, shared=1, channels=16, ctc_after=1, kernel=3)
     model = waiting(2, speech=encoder)
     compiled = jax.jit(lambda: passed(model, WORDS)).lower().compile(compiler_options=FAST)
     after, before = compiled()
@@ -139,7 +136,7 @@ def test_the_objective_counts_words_where_the_model_does():
     ("changes", "message"),
     [
         ({}, "decides at words"),
-        ({"predecision": config.PreDecision(step_ms=80)}, "counts words"),
+        ({"predecision": PreDecision(step_ms=80)}, "counts words"),
     ],
 )
 def test_without_words_it_says_so(changes, message):
@@ -156,4 +153,4 @@ def test_words_heard_have_to_be_given():
 
 def test_words_cannot_be_heard_without_a_head():
     with pytest.raises(ValueError, match="there is no CTC head"):
-        small.translator(predecision=config.PreDecision(kind="ctc_words"))
+        small.translator(predecision=PreDecision(kind="ctc_words"))

@@ -1,11 +1,10 @@
-"""Frozen dataclasses as JSON and back: what a run was told is stored beside what it learnt.
+"""Write frozen dataclasses as JSON, and read them back strictly.
 
-Reading is strict. A field that is unknown or missing, or a value of another type, is named with its
-place in the document, since a configuration that is read half is a silent wrong number.
+A field that is unknown or missing, or a value of another type, is an error that names its place:
+a configuration that is read half is a silent wrong number.
 """
 
 import dataclasses
-import difflib
 import json
 import math
 import os
@@ -15,17 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
-from simuljax.errors import SimuljaxError
+from simuljax.config.fields import MISSING, ConfigError, default_of
+from simuljax.errors import unknown
 
 T = TypeVar("T")
 
 
-class DocumentError(SimuljaxError):
-    """A document that cannot be read as what it should be."""
-
-
 def to_json(value: Any) -> Any:
-    """The value as JSON has it: dataclasses as objects, tuples as lists, paths as text."""
+    """Return the value as JSON: dataclasses as objects, tuples as lists, paths as text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
         return {field.name: to_json(getattr(value, field.name)) for field in fields}
@@ -36,31 +32,29 @@ def to_json(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def chosen(value: Any) -> Any:
-    """`to_json` without what is as by default: the same when a class is given one more field."""
+def without_defaults(value: Any) -> Any:
+    """Return `to_json` without default values: the same when a class is given one more field."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return [chosen(v) for v in value] if isinstance(value, tuple | list) else to_json(value)
+        return (
+            [without_defaults(v) for v in value]
+            if isinstance(value, tuple | list)
+            else to_json(value)
+        )
     return {
-        field.name: chosen(getattr(value, field.name))
+        field.name: without_defaults(getattr(value, field.name))
         for field in dataclasses.fields(value)
-        if getattr(value, field.name) != _default(field)
+        if getattr(value, field.name) != default_of(field)
     }
 
 
-def _default(field: dataclasses.Field) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
-
-
 def from_json(kind: type[T], value: Any, place: str = "") -> T:
-    """The inverse of `to_json` for a value of this type."""
+    """Return a value of this type from its `to_json`."""
     made: Any = _read(kind, value, place)
     return made
 
 
-def write(path: Path, value: Any) -> None:
-    """Writes the document whole or not at all; a number that is none (NaN, infinity) as null."""
+def write_json(path: Path, value: Any) -> None:
+    """Write a file whole or not at all; NaN and infinity become null."""
     beside, plain = path.with_name(path.name + ".partial"), _without_nan(to_json(value))
     text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
     beside.write_text(text + "\n", "utf-8")
@@ -68,7 +62,7 @@ def write(path: Path, value: Any) -> None:
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no NaN, and few but Python read it."""
+    """Replace numbers that JSON does not have."""
     if isinstance(value, Mapping):
         return {key: _without_nan(held) for key, held in value.items()}
     if isinstance(value, list):
@@ -76,18 +70,18 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read(path: Path) -> Any:
-    """What JSON is in the file."""
+def read_json(path: Path) -> Any:
+    """Return the contents of a JSON file."""
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
-        raise DocumentError(f"{path} is not there") from error
+        raise ConfigError(f"{path} does not exist") from error
     except ValueError as error:
-        raise DocumentError(f"{path} is damaged: {error}") from error
+        raise ConfigError(f"{path} is damaged: {error}") from error
 
 
 def differences(old: Any, new: Any, place: str = "") -> list[str]:
-    """`width.heads was 4 and is 8`, for every leaf in which two documents differ."""
+    """Return a line such as "width.heads was 4 and is 8" for every leaf that differs."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return [
             line
@@ -127,9 +121,9 @@ def _read_union(kinds: tuple, value: Any, place: str) -> Any:
         if kind is not types.NoneType:
             try:
                 return _read(kind, value, place)
-            except DocumentError as error:
+            except ConfigError as error:
                 errors.append(str(error))
-    raise DocumentError("; or ".join(errors))
+    raise ConfigError("; or ".join(errors))
 
 
 def _read_fields(kind: Any, value: Any, place: str) -> Any:
@@ -137,28 +131,24 @@ def _read_fields(kind: Any, value: Any, place: str) -> Any:
     hints, names = typing.get_type_hints(kind), [f.name for f in dataclasses.fields(kind)]
     for name in value:
         if name not in names:
-            close = difflib.get_close_matches(name, names, 1)
-            hint = f"; do you mean {close[0]!r}?" if close else f"; it has {', '.join(names)}"
-            raise DocumentError(f"{_join(place, name)}: {kind.__name__} has no such field{hint}")
-    missing = [f.name for f in dataclasses.fields(kind) if f.name not in value and _is_asked_for(f)]
+            problem = f"{unknown(name, names)} ({kind.__name__} has {', '.join(names)})"
+            raise ConfigError(f"{_join(place, name)}: {problem}")
+    missing = [
+        f.name for f in dataclasses.fields(kind) if f.name not in value and default_of(f) is MISSING
+    ]
     if missing:
-        raise DocumentError(f"{place or kind.__name__} lacks {', '.join(missing)}")
+        raise ConfigError(f"{place or kind.__name__} lacks {', '.join(missing)}")
     read_values = {n: _read(hints[n], value[n], _join(place, n)) for n in names if n in value}
     try:
         return kind(**read_values)
     except ValueError as error:
-        raise DocumentError(f"{place or kind.__name__}: {error}") from error
-
-
-def _is_asked_for(field: dataclasses.Field) -> bool:
-    """Whether it has no default; one that has may be younger than the document."""
-    return field.default is field.default_factory is dataclasses.MISSING
+        raise ConfigError(f"{place or kind.__name__}: {error}") from error
 
 
 def _expect(right: bool, value: Any, place: str, what: str) -> Any:
-    """The value, if it is right."""
+    """Return the value if it is right."""
     if not right:
-        raise DocumentError(f"{place or 'the document'} is {value!r}; it must be {what}")
+        raise ConfigError(f"{place or 'the document'} is {value!r}; it must be {what}")
     return value
 
 

@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from simuljax.config import document
-from simuljax.config.document import DocumentError
-from simuljax.models import config, presets
-from simuljax.nn.monotonic import Monotonic
+from simuljax.config.fields import ConfigError
+from simuljax.config.json import (
+    differences,
+    from_json,
+    read_json,
+    to_json,
+    without_defaults,
+    write_json,
+)
+from simuljax.config.model import ModelConfig, Monotonic
+from simuljax.models import presets
 from simuljax.train.optimiser import Optimiser
 from simuljax.train.training import Training
 
@@ -26,30 +33,30 @@ DOCUMENTS = [
 
 @pytest.mark.parametrize("given", DOCUMENTS, ids=lambda given: type(given).__name__)
 def test_every_field_comes_back(given, tmp_path: Path):
-    document.write(tmp_path / "config.json", given)
-    assert document.from_json(type(given), document.read(tmp_path / "config.json")) == given
+    write_json(tmp_path / "config.json", given)
+    assert from_json(type(given), read_json(tmp_path / "config.json")) == given
 
 
 def test_a_typo_is_named_with_its_place_and_the_right_name():
-    told = document.to_json(presets.tiny())
+    told = to_json(presets.tiny())
     told["width"]["dropuot"] = told["width"].pop("dropout")
-    with pytest.raises(DocumentError, match=r"width\.dropuot.*'dropout'"):
-        document.from_json(config.Translator, told)
+    with pytest.raises(ConfigError, match=r"width\.dropuot.*'dropout'"):
+        from_json(ModelConfig, told)
 
 
 def test_a_missing_field_is_named():
-    with pytest.raises(DocumentError, match="lacks asked"):
-        document.from_json(Younger, {"added": 4})
+    with pytest.raises(ConfigError, match="lacks asked"):
+        from_json(Younger, {"added": 4})
 
 
 def test_a_field_that_is_younger_than_the_document_is_as_by_default():
-    assert document.from_json(Younger, {"asked": 1}) == Younger(asked=1)
+    assert from_json(Younger, {"asked": 1}) == Younger(asked=1)
 
 
 def test_what_was_chosen_does_not_change_with_younger_fields():
     training = Training(optimiser=Optimiser(weight_decay=0.1), patience=3)
-    assert document.chosen(training) == {"optimiser": {"weight_decay": 0.1}, "patience": 3}
-    assert document.chosen(Younger(asked=0, parts=(Younger(asked=2, added=4),))) == {
+    assert without_defaults(training) == {"optimiser": {"weight_decay": 0.1}, "patience": 3}
+    assert without_defaults(Younger(asked=0, parts=(Younger(asked=2, added=4),))) == {
         "asked": 0,
         "parts": [{"asked": 2, "added": 4}],
     }
@@ -74,28 +81,28 @@ class Younger:
     ],
 )
 def test_a_wrong_value_is_refused_by_place(place, value, what):
-    told = held = document.to_json(presets.tiny())
+    told = held = to_json(presets.tiny())
     for name in place[:-1]:
         held = held[name]
     held[place[-1]] = value
-    with pytest.raises(DocumentError, match=what):
-        document.from_json(config.Translator, told)
+    with pytest.raises(ConfigError, match=what):
+        from_json(ModelConfig, told)
 
 
 def test_a_number_without_a_point_is_a_float():
-    told = json.loads(json.dumps(document.to_json(Optimiser(clip=10.0))).replace("10.0", "10"))
-    assert document.from_json(Optimiser, told) == Optimiser(clip=10.0)
+    told = json.loads(json.dumps(to_json(Optimiser(clip=10.0))).replace("10.0", "10"))
+    assert from_json(Optimiser, told) == Optimiser(clip=10.0)
 
 
 def test_a_broken_file_is_named(tmp_path: Path):
     (tmp_path / "config.json").write_text('{"model": ')
-    with pytest.raises(DocumentError, match=r"config\.json is damaged"):
-        document.read(tmp_path / "config.json")
+    with pytest.raises(ConfigError, match=r"config\.json is damaged"):
+        read_json(tmp_path / "config.json")
 
 
 def test_what_is_no_number_is_null(tmp_path: Path):
     given = {"AL": math.nan, "of": [1.5, (math.inf, 2)], "n": 3, "aware": {"YAAL": -math.inf}}
-    document.write(tmp_path / "scores.json", given)
+    write_json(tmp_path / "scores.json", given)
 
     def refuse(constant: str):
         pytest.fail(f"{constant} is no JSON")
@@ -106,13 +113,13 @@ def test_what_is_no_number_is_null(tmp_path: Path):
 
 def test_files_from_before_may_say_nan(tmp_path: Path):
     (tmp_path / "scores.json").write_text('{"YAAL": NaN}')
-    assert math.isnan(document.read(tmp_path / "scores.json")["YAAL"])
+    assert math.isnan(read_json(tmp_path / "scores.json")["YAAL"])
 
 
 def test_differences_name_every_leaf():
-    old, new = document.to_json(presets.tiny()), document.to_json(presets.tiny())
+    old, new = to_json(presets.tiny()), to_json(presets.tiny())
     new["width"]["heads"], new["speech"] = 4, None
-    found = document.differences(old, new)
+    found = differences(old, new)
     assert "width.heads was 2 and is 4" in found
     assert len(found) == 2
-    assert document.differences(old, old) == []
+    assert differences(old, old) == []
