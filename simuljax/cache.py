@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ def enable_compilation_cache() -> Path:
 
 @contextlib.contextmanager
 def announce_compilation(name: str, *, about_s: float) -> Iterator[None]:
-    """Say on the terminal that a model compiles and how long that takes.
+    """Show on the terminal that a model compiles, the time so far and the time to expect.
 
     `about_s` is the estimate for the first time. The time of the last compilation of `name` is kept
     beside the compiled programs, so that the next message tells the time with the cache.
@@ -39,17 +40,37 @@ def announce_compilation(name: str, *, about_s: float) -> Iterator[None]:
     times = Path(directory) / "compile_seconds.json" if directory else None
     key = f"{name}, {jax.devices()[0].device_kind}, jax {jax.__version__}"
     known = _read_times(times)
+    message = f"compiling (about {about_s:.0f} s{', cached next time' if directory else ''})"
     if key in known:
-        show_status(f"loading compiled programs (about {known[key]:.0f} s) ...")
-    else:
-        cached = ", cached next time" if directory else ""
-        show_status(f"compiling (about {about_s:.0f} s{cached}) ...")
+        message = f"loading compiled programs (about {known[key]:.0f} s)"
     start = time.perf_counter()
-    yield
+    with _running_clock(message):
+        yield
     if times is not None:
         known[key] = round(time.perf_counter() - start, 1)
         with contextlib.suppress(OSError):  # a cache that cannot be written is only slower
             times.write_text(json.dumps(known, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def _running_clock(message: str) -> Iterator[None]:
+    """Show a message with the seconds since it began."""
+    done = threading.Event()
+
+    def run() -> None:
+        seconds = 0
+        while not done.is_set():
+            show_status(f"{message}: {seconds} s")
+            done.wait(1.0)
+            seconds += 1
+
+    clock = threading.Thread(target=run, daemon=True)
+    clock.start()
+    try:
+        yield
+    finally:
+        done.set()
+        clock.join()
 
 
 def _read_times(path: Path | None) -> dict[str, float]:

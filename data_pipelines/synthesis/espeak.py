@@ -7,7 +7,7 @@ from data_pipelines.synthesis.speech import Speech, to_16_khz
 from data_pipelines.utterance import Span, Voice
 from simuljax.text.espeak import RATE as ENGINE_RATE
 from simuljax.voice.base import VoiceError, shown
-from simuljax.voice.espeak import WORD, Heard, utter
+from simuljax.voice.espeak import WORD, Synthesis, utter
 
 UP, DOWN = 320, 441  # 16,000 / 22,050
 
@@ -34,7 +34,7 @@ def speak(text: str, voice: Voice) -> Speech:
     )
 
 
-def _phonemes(heard: Heard, samples: int) -> tuple[list[Mark], list[Span]]:
+def _phonemes(heard: Synthesis, samples: int) -> tuple[list[Mark], list[Span]]:
     """Phonemes with their times, pauses left out, and which of them each word starts with.
 
     A phoneme's event comes with its burst, a word's with the closure before: the first phoneme

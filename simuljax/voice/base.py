@@ -1,5 +1,6 @@
-"""What every voice is, and what is common to what they refuse."""
+"""The interface of a voice, and what all voices share."""
 
+import re
 from typing import Protocol
 
 import numpy as np
@@ -8,43 +9,71 @@ from jaxtyping import Int16
 from simuljax.errors import SimuljaxError
 
 SHOWN = 60  # characters of a text in a message
+# Best first: the end of a sentence, of a clause, of a word. Chinese and Japanese have no spaces.
+_CUTS = (
+    re.compile(r"""[.!?…]["'”’»)\]]*\s|[。！？]["'”’»」』)\]]*"""),
+    re.compile(r"[,;:—]\s|[、，；：]"),
+    re.compile(r"\s"),
+)
 
 
 class VoiceError(SimuljaxError):
-    """This voice cannot say this text; the message says why and what to change."""
+    """A voice cannot speak; the message says why and what to change."""
 
 
 class Voice(Protocol):
-    """A speaker: text in, sound out."""
+    """A voice: text in, sound out."""
 
     @property
     def rate(self) -> int:
-        """Samples a second."""
+        """Return the samples per second."""
         ...
 
     @property
     def name(self) -> str:
-        """The engine and who of its speakers it is."""
+        """Return the engine and its voice."""
         ...
 
     def speak(self, text: str, *, speed: float = 1.0) -> Int16[np.ndarray, " N"]:
-        """The text as mono sound at `rate`, `speed` times as fast as the voice's own pace."""
+        """Return the text as mono sound, `speed` times as fast as the voice's own pace."""
         ...
 
 
 def check_speed(speed: float, slowest: float, fastest: float, engine: str) -> None:
-    """Refuses what the engine would not do."""
+    """Refuse a speed that the engine does not have."""
     if not slowest <= speed <= fastest:
-        raise VoiceError(f"speed is {speed:g}; {engine} speaks {slowest:g} to {fastest:g} as fast")
+        raise VoiceError(f"speed is {speed:g}; {engine} has {slowest:g} to {fastest:g}")
 
 
-def nothing_said(text: str, engine: str, advice: str) -> Int16[np.ndarray, " 0"]:
-    """What stands for a text that made no sound: no samples, or an error if it has words."""
+def no_sound(text: str, engine: str, advice: str) -> Int16[np.ndarray, " 0"]:
+    """Return no samples for a text that made no sound; raise if it has letters or digits."""
     if any(character.isalnum() for character in text):
-        raise VoiceError(f"{engine} finds nothing to say in {shown(text)}: {advice}")
+        raise VoiceError(f"{engine} cannot pronounce {shown(text)}: {advice}")
     return np.zeros(0, np.int16)
 
 
 def shown(text: str) -> str:
-    """The text as it stands in a message."""
+    """Quote a text for a message, shortened."""
     return repr(text if len(text) <= SHOWN else text[: SHOWN - 3] + "...")
+
+
+def split(text: str, limit: int) -> list[str]:
+    """Cut text into pieces of at most `limit` characters, at sentences, clauses or words.
+
+    Only white space at the cuts is lost. A text within the limit is one piece.
+    """
+    pieces, rest = [], text.strip()
+    while len(rest) > limit:
+        at = _cut(rest[: limit + 1], limit)
+        pieces.append(rest[:at].rstrip())
+        rest = rest[at:].lstrip()
+    return [*pieces, rest] if rest else pieces
+
+
+def _cut(text: str, limit: int) -> int:
+    """Return the end of the last mark of the best kind, or the limit."""
+    for kind in _CUTS:
+        ends = [match.end() for match in kind.finditer(text)]
+        if ends:
+            return min(ends[-1], limit)
+    return limit

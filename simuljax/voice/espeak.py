@@ -1,7 +1,7 @@
-"""eSpeak NG in this process: about a hundred voices, many languages, word and phoneme times.
+"""eSpeak NG in this process: a hundred languages and voices, with times of words and phonemes.
 
-The same text and voice give the same samples, whatever was said before: the engine's noise, which
-it would seed by the clock, is seeded, and its library loaded anew for each utterance.
+The same text and voice always give the same samples: the engine's noise, which it seeds by the
+clock, gets a fixed seed, and its library is loaded anew for each utterance.
 """
 
 import ctypes
@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Int16
 
 from simuljax.text.espeak import RATE, data_path, fresh_library
-from simuljax.voice.base import VoiceError, check_speed, nothing_said, shown
+from simuljax.voice.base import VoiceError, check_speed, no_sound, shown
 
-PLAIN_RATE, PLAIN_PITCH = 175, 50  # the engine's own words per minute and pitch
+PLAIN_RATE, PLAIN_PITCH = 175, 50  # the defaults: words per minute, and pitch
 _SLOWEST, _FASTEST = 80, 450  # words per minute
 
 # Names as in the engine's speak_lib.h.
@@ -27,7 +27,7 @@ _RATE, _PITCH = 1, 3
 
 
 class Espeak:
-    """A language of eSpeak NG, in one of its `variants`. Speaks 0.5 to 2.5 times as fast."""
+    """A language of eSpeak NG, with one of its `variants`, at speeds from 0.5 to 2.5."""
 
     rate = RATE
 
@@ -39,17 +39,17 @@ class Espeak:
             _set_voice(library, self.language, self.variant)
 
     def speak(self, text: str, *, speed: float = 1.0) -> Int16[np.ndarray, " N"]:
-        """The text; markup, phoneme codes and control characters in it are not obeyed."""
+        """Return the text as sound; markup and control characters in it have no effect."""
         check_speed(speed, 0.5, 2.5, "eSpeak")
         pace = round(PLAIN_RATE * speed)
-        heard = utter(text, self.language, self.variant, words_per_minute=pace)
-        if not any(event.kind == PHONEME and event.name for event in heard.events):
-            return nothing_said(text, self.name, "spell it out, or use a voice of its language")
-        return heard.samples
+        result = utter(text, self.language, self.variant, words_per_minute=pace)
+        if not any(event.kind == PHONEME and event.name for event in result.events):
+            return no_sound(text, self.name, "spell it out, or use a voice of its language")
+        return result.samples
 
 
 class Event(NamedTuple):
-    """A word or a phoneme begins."""
+    """The start of a word or a phoneme."""
 
     kind: int  # WORD or PHONEME
     position: int  # of the word, in characters of the text
@@ -58,19 +58,19 @@ class Event(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Heard:
-    """What the engine gave and reported."""
+class Synthesis:
+    """The sound and the events of one utterance."""
 
     blocks: list[Int16[np.ndarray, "block"]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
     @property
     def samples(self) -> Int16[np.ndarray, " N"]:
-        """All of the sound, at 22,050 Hz."""
+        """Return all of the sound, at 22,050 Hz."""
         return np.concatenate(self.blocks) if self.blocks else np.zeros(0, np.int16)
 
-    def listen(self, wave, count: int, events) -> int:
-        """Takes one block; 0 tells the engine to go on."""
+    def receive(self, wave, count: int, events) -> int:
+        """Keep one block; return 0, which tells the engine to go on."""
         if wave and count > 0:
             self.blocks.append(np.ctypeslib.as_array(wave, (count,)).copy())
         i = 0
@@ -90,15 +90,15 @@ def utter(
     *,
     words_per_minute: int = PLAIN_RATE,
     pitch: int = PLAIN_PITCH,
-) -> Heard:
-    """One call of the engine."""
+) -> Synthesis:
+    """Synthesise one utterance."""
     _check_variant(variant)
     if not _SLOWEST <= words_per_minute <= _FASTEST:
         raise VoiceError(
-            f"words_per_minute is {words_per_minute}; eSpeak says {_SLOWEST} to {_FASTEST}"
+            f"words_per_minute is {words_per_minute}; eSpeak has {_SLOWEST} to {_FASTEST}"
         )
     if not 0 <= pitch <= 99:
-        raise VoiceError(f"pitch is {pitch}; eSpeak takes 0 to 99")
+        raise VoiceError(f"pitch is {pitch}; eSpeak has 0 to 99")
     with fresh_library() as library:
         _set_voice(library, language, variant)
         library.espeak_SetParameter(_RATE, words_per_minute, 0)
@@ -108,28 +108,28 @@ def utter(
 
 @functools.cache
 def variants() -> tuple[str, ...]:
-    """The names of the speakers that can be laid over a language, sorted."""
+    """Return the names of the voices that any language can be spoken with, sorted."""
     folder = data_path() / "voices" / "!v"
     return tuple(sorted(file.name for file in folder.iterdir()))
 
 
-def _synthesise(library: ctypes.CDLL, text: str) -> Heard:
-    heard = Heard()
-    callback = _Callback(heard.listen)
+def _synthesise(library: ctypes.CDLL, text: str) -> Synthesis:
+    result = Synthesis()
+    callback = _Callback(result.receive)
     library.espeak_SetSynthCallback(callback)
     library.espeak_ng_SetRandSeed(ctypes.c_long(1))
     ctypes.CDLL(None).srand(1)  # the Klatt voices draw theirs from the C library
     # A control character can begin a command to the engine; a space in its place keeps the count.
-    said = re.sub(r"[\x00-\x1f\x7f]", " ", text).encode() + b"\0"
-    size = ctypes.c_size_t(len(said))
-    if library.espeak_Synth(said, size, 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None):
-        raise VoiceError(f"eSpeak gave up on {shown(text)}")
-    return heard
+    encoded = re.sub(r"[\x00-\x1f\x7f]", " ", text).encode() + b"\0"
+    size = ctypes.c_size_t(len(encoded))
+    if library.espeak_Synth(encoded, size, 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None):
+        raise VoiceError(f"eSpeak cannot synthesise {shown(text)}")
+    return result
 
 
 def _check_variant(variant: str) -> None:
     if variant and variant not in variants():
-        raise VoiceError(f"eSpeak has no variant {variant!r}; there are {', '.join(variants())}")
+        raise VoiceError(f"eSpeak has no variant {variant!r}; it has {', '.join(variants())}")
 
 
 def _set_voice(library: ctypes.CDLL, language: str, variant: str) -> None:
@@ -142,7 +142,7 @@ def _set_voice(library: ctypes.CDLL, language: str, variant: str) -> None:
 
 @functools.cache
 def _language_file(language: str) -> str:
-    """`gmw/en` for `en`: asked for a file, the engine need not read every voice to find it."""
+    """Return `gmw/en` for `en`: given a file, the engine does not search all voices."""
     root = data_path() / "lang"
     files = [file for file in root.glob(f"*/{glob.escape(language)}") if file.is_file()]
     return files[0].relative_to(root).as_posix() if files else language

@@ -1,4 +1,4 @@
-"""hibari-tts: one natural American voice, at tens of times real time on one core."""
+"""hibari-tts: a natural American voice, tens of times faster than real time on one core."""
 
 import re
 
@@ -6,35 +6,34 @@ import numpy as np
 from jaxtyping import Int16
 
 from simuljax.errors import import_extra
-from simuljax.voice.base import check_speed, nothing_said
-from simuljax.voice.splitting import split
+from simuljax.voice.base import check_speed, no_sound, split
 
-LETTERS = re.compile(r"[^\W\d_]+")  # of a phoneme string: what sounds
-_AT_ONCE = 400  # characters; the engine's time grows with the square of a sentence's length
+LETTERS = re.compile(r"[^\W\d_]+")  # of phonemes; the rest are marks
+_LONGEST = 400  # characters; the engine's time grows with the square of the length
 
 
 class Hibari:
-    """The voice "heart" of hibari. Speaks 0.5 to 2 times as fast as by itself."""
+    """The voice "heart" of hibari, at speeds from 0.5 to 2."""
 
     rate = 24_000
     name = "hibari heart"
 
     def __init__(self, *, threads: int = 1):
         self._engine = load_engine(threads)
-        self._engine.phonemize("Hello.")  # the pronunciations, half a second, are read now
+        self._engine.phonemize("Hello.")  # loads the pronunciations, half a second
 
     def speak(self, text: str, *, speed: float = 1.0) -> Int16[np.ndarray, " N"]:
-        """The text, sentence by sentence."""
+        """Return the text as sound, synthesised sentence by sentence."""
         check_speed(speed, 0.5, 2.0, "hibari")
         engine, noise = self._engine, np.random.default_rng(0)
-        sentences = [said for part in split(text, _AT_ONCE) for said in engine.phonemize(part)]
+        sentences = [s for part in split(text, _LONGEST) for s in engine.phonemize(part)]
         if not LETTERS.search(" ".join(sentences)):
-            return nothing_said(text, "hibari", "it reads English; use another voice")
-        waves = [engine.from_ids(engine.ids(said), speed, noise) for said in sentences]
+            return no_sound(text, "hibari", "it reads English; use another voice")
+        waves = [engine.from_ids(engine.ids(s), speed, noise) for s in sentences]
         return np.clip(np.rint(np.concatenate(waves) * 32767), -32768, 32767).astype(np.int16)
 
 
 def load_engine(threads: int):
-    """The package's own engine, a second to load."""
+    """Load the package's engine, which takes a second."""
     hibari = import_extra("hibari", "speech")
     return hibari.Hibari(threads=threads)

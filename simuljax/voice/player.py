@@ -1,4 +1,4 @@
-"""The loudspeaker, for whoever has a sound card."""
+"""Play sound through a sound card."""
 
 import queue
 import threading
@@ -11,35 +11,34 @@ from simuljax.voice.base import VoiceError
 
 
 def play(samples: Int16[np.ndarray, " N"], rate: int) -> None:
-    """Plays to the end of it."""
+    """Play the samples to their end."""
     with Player(rate) as player:
         player.play(samples)
 
 
 class Player:
-    """Plays what it is given, one after the other, while the caller goes on.
+    """Play sounds one after another while the caller goes on.
 
-    `close`, or the end of a `with`, waits until all has been heard; after an error in the `with`
-    what is left is dropped.
+    `close`, or the end of a `with`, waits for the last sound; an error in the `with` drops it.
     """
 
     def __init__(self, rate: int):
         self._stream = _open(rate)
-        self._waiting: queue.Queue[bytes | None] = queue.Queue()
-        self._problem: Exception | None = None
+        self._queue: queue.Queue[bytes | None] = queue.Queue()
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="player", daemon=True)
         self._thread.start()
 
     def play(self, samples: Int16[np.ndarray, " N"]) -> None:
-        """Adds sound to what is waiting to be heard."""
+        """Queue a sound."""
         self._check()
-        self._waiting.put(samples.tobytes())
+        self._queue.put(samples.tobytes())
 
     def close(self) -> None:
-        """Waits for the rest."""
-        self._waiting.put(None)
+        """Wait for the queued sounds, then close the device."""
+        self._queue.put(None)
         self._thread.join()
-        self._stream.stop()  # after what the card still holds
+        self._stream.stop()  # after the sound in the buffer of the card
         self._stream.close()
         self._check()
 
@@ -55,31 +54,31 @@ class Player:
         if error is None:
             self.close()
         else:
-            self._stream.abort()  # what is being written fails, and with it the thread ends
-            self._waiting.put(None)
+            self._stream.abort()  # makes the write in the thread fail, which ends it
+            self._queue.put(None)
             self._thread.join()
             self._stream.close()
 
     def _run(self) -> None:
         try:
-            while (sound := self._waiting.get()) is not None:
+            while (sound := self._queue.get()) is not None:
                 if sound:
                     self._stream.write(sound)
-        except Exception as error:  # told to whoever plays next, or closes
-            self._problem = error
+        except Exception as error:  # raised by the next play or close
+            self._error = error
 
     def _check(self) -> None:
-        if self._problem is not None:
-            raise VoiceError(f"the sound card stopped: {self._problem}") from self._problem
+        if self._error is not None:
+            raise VoiceError(f"the sound card stopped: {self._error}") from self._error
 
 
 def _open(rate: int):
     try:
         import sounddevice  # pyright: ignore[reportMissingImports]
-    except (ImportError, OSError) as error:  # OSError: the package without its library
+    except (ImportError, OSError) as error:  # OSError: PortAudio is missing
         raise VoiceError(
-            f"there is no way to a loudspeaker here ({error}): pip install 'simuljax[mic]', or"
-            " write the speech to a file"
+            f"no loudspeaker can be used ({error}): pip install 'simuljax[mic]', or write the"
+            " speech to a file"
         ) from error
     try:
         stream = sounddevice.RawOutputStream(samplerate=rate, channels=1, dtype="int16")

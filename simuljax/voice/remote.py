@@ -1,39 +1,46 @@
-"""A voice on a server that speaks ElevenLabs' protocol: theirs, or one of your own.
+"""A voice on a server with ElevenLabs' protocol: theirs, or one of your own.
 
     POST {url}/v1/text-to-speech/{voice}?output_format=pcm_24000
     xi-api-key: KEY
     {"text": ..., "model_id": ..., "voice_settings": {"speed": ..., ...}, "language_code": ...}
 
-The answer is the sound. What is said leaves this machine. The key is shown nowhere: not in the
-voice's `repr`, nor in errors, and no redirect is followed with it.
+The answer is the sound. The text leaves this machine. The key appears in no `repr` and no error,
+and no redirect is followed with it.
 """
 
+import email.utils
+import http.client
 import io
+import json
 import os
 import re
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from urllib.parse import quote, urlsplit
 
 import numpy as np
 from jaxtyping import Int16
 
 from simuljax.audio import AudioError, read_audio
-from simuljax.voice.base import VoiceError, check_speed, nothing_said
-from simuljax.voice.posting import Answer, Patience, post
-from simuljax.voice.splitting import split
+from simuljax.voice.base import VoiceError, check_speed, no_sound, split
 
 KEY = "ELEVENLABS_API_KEY"  # of the environment
 _FORMAT = re.compile(r"(pcm|wav|mp3)_(\d+)(_\d+)?")
-_SPEEDS = 0.7, 1.2  # that the protocol knows
-_NO_SOUND = ("text/", "application/json", "application/problem+json", "image/", "video/")
+_SPEEDS = 0.7, 1.2  # of the protocol
+_NOT_SOUND = ("text/", "application/json", "application/problem+json", "image/", "video/")
+_FIRST_WAIT_S = 0.5  # before the second attempt; doubled before each of the next
+_QUOTED = 300  # characters of a server's message
 
 
 @dataclass(frozen=True, kw_only=True)
 class Http:
     """A voice by its name on the server; the key is `$ELEVENLABS_API_KEY` unless given.
 
-    The protocol's speeds end at 0.7 and 1.2, so what is asked beyond is spoken at these.
+    The protocol has speeds from 0.7 to 1.2; speeds beyond are spoken at these.
     """
 
     voice: str
@@ -41,19 +48,24 @@ class Http:
     key: str = field(default_factory=lambda: os.environ.get(KEY, ""), repr=False)
     model: str = "eleven_flash_v2_5"
     language: str | None = None
-    """A code such as en, for models that can be told."""
+    """A code such as en, for models with several languages."""
     output_format: str = "pcm_24000"
-    """pcm_RATE, wav_RATE or mp3_RATE_KBIT; the voice's rate is its RATE."""
+    """pcm_RATE, wav_RATE or mp3_RATE_KBIT; RATE is the voice's rate."""
     settings: Mapping[str, float | bool] = field(default_factory=dict)
-    """Of the voice: stability, similarity_boost, style, ...; by default as the server has them."""
+    """Settings of the voice: stability, similarity_boost, style, ...; by default the server's."""
     characters: int = 2500
-    """To a request; longer text is split at sentence ends."""
-    patience: Patience = field(default_factory=Patience)
+    """Most characters in a request; longer text is split at sentence ends."""
+    timeout_s: float = 20.0
+    """For a connection, and for each part of the answer."""
+    retries: int = 3
+    """After timeouts, lost connections, 429 and 5xx."""
+    longest_wait_s: float = 30.0
+    """Before a retry; a server that asks for more (Retry-After) is an error."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key.strip())
         if not self.key:
-            raise VoiceError(f"{self.url} wants a key: set {KEY}, or give key=")
+            raise VoiceError(f"{self.url} needs a key: set {KEY}, or give key=")
         if not (self.key.isascii() and self.key.isprintable()):
             raise VoiceError("the key has characters that no key has: check how it was copied")
         if urlsplit(self.url).scheme not in ("http", "https"):
@@ -63,39 +75,41 @@ class Http:
                 f"output_format is {self.output_format!r}; give one like pcm_24000, wav_24000 or"
                 " mp3_44100_128"
             )
+        if self.retries < 0:
+            raise VoiceError(f"retries is {self.retries}; it must be at least 0")
 
     @property
     def rate(self) -> int:
-        """Samples a second."""
+        """Return the samples per second."""
         return int(self.output_format.split("_")[1])
 
     @property
     def name(self) -> str:
-        """The server and its voice."""
+        """Return the server and its voice."""
         return f"{urlsplit(self.url).hostname} {self.voice}"
 
     def speak(self, text: str, *, speed: float = 1.0) -> Int16[np.ndarray, " N"]:
-        """The text, in as many requests as its length needs."""
+        """Return the text as sound, in as many requests as its length needs."""
         check_speed(speed, 0.5, 2.0, "a server")
         if not any(character.isalnum() for character in text):
-            return nothing_said(text, self.name, "")
-        return np.concatenate([self._say(part, speed) for part in split(text, self.characters)])
+            return no_sound(text, self.name, "")
+        return np.concatenate([self._speak(part, speed) for part in split(text, self.characters)])
 
-    def _say(self, text: str, speed: float) -> Int16[np.ndarray, " N"]:
-        address = f"{self.url.rstrip('/')}/v1/text-to-speech/{quote(self.voice, safe='')}"
+    def _speak(self, text: str, speed: float) -> Int16[np.ndarray, " N"]:
+        url = f"{self.url.rstrip('/')}/v1/text-to-speech/{quote(self.voice, safe='')}"
+        request = urllib.request.Request(
+            f"{url}?output_format={self.output_format}",
+            json.dumps(self._question(text, speed)).encode(),
+            {"xi-api-key": self.key, "Accept": "audio/*", "Content-Type": "application/json"},
+            method="POST",
+        )
         try:
-            answer = post(
-                f"{address}?output_format={self.output_format}",
-                self._question(text, speed),
-                {"xi-api-key": self.key, "Accept": "audio/*"},
-                self.patience,
-            )
-            return self._samples(answer)
-        except VoiceError as error:  # a server may repeat the key when it refuses it
+            return self._samples(*self._post(request))
+        except VoiceError as error:  # a server may repeat the key in its message
             raise VoiceError(str(error).replace(self.key, "***")) from None
 
     def _question(self, text: str, speed: float) -> dict[str, object]:
-        """Settings that are not sent are the voice's own, on the server."""
+        """Return the body of a request; settings that are left out are the server's."""
         slowest, fastest = _SPEEDS
         pace = {} if speed == 1 else {"speed": round(min(max(speed, slowest), fastest), 3)}
         settings = {**self.settings, **pace}
@@ -106,17 +120,30 @@ class Http:
             question["language_code"] = self.language
         return question
 
-    def _samples(self, answer: Answer) -> Int16[np.ndarray, " N"]:
-        if answer.content_type.startswith(_NO_SOUND):
-            raise VoiceError(
-                f"{self.url} answers with {answer.content_type}, not with sound: {answer.body[:60]}"
-            )
-        if not answer.body:
+    def _post(self, request: urllib.request.Request) -> tuple[str, bytes]:
+        """Return content type and body of the answer; retry errors that may pass."""
+        for attempt in range(self.retries + 1):
+            try:
+                return _answer(request, self.timeout_s)
+            except _TemporaryError as error:
+                wait_s = _FIRST_WAIT_S * 2**attempt if error.wait_s is None else error.wait_s
+                if attempt == self.retries or wait_s > self.longest_wait_s:
+                    asked = f", and asks to wait {wait_s:g} s" if error.wait_s is not None else ""
+                    raise VoiceError(
+                        f"{request.full_url}: {error}{asked}; gave up (attempt {attempt + 1})"
+                    ) from error
+                time.sleep(wait_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _samples(self, content_type: str, body: bytes) -> Int16[np.ndarray, " N"]:
+        if content_type.startswith(_NOT_SOUND):
+            raise VoiceError(f"{self.url} answers with {content_type}, not with sound: {body[:60]}")
+        if not body:
             raise VoiceError(f"{self.url} answers with an empty body: check the voice and the text")
-        if self.output_format.startswith("pcm_") and not answer.body.startswith(b"RIFF"):
-            return self._raw(answer.body)
+        if self.output_format.startswith("pcm_") and not body.startswith(b"RIFF"):
+            return self._raw(body)
         try:
-            return read_audio(io.BytesIO(answer.body), rate=self.rate).samples
+            return read_audio(io.BytesIO(body), rate=self.rate).samples
         except AudioError as error:
             raise VoiceError(f"the sound from {self.url} cannot be read: {error}") from error
 
@@ -124,6 +151,82 @@ class Http:
         if len(body) % 2 or body.startswith((b"ID3", b"fLaC", b"OggS")):
             raise VoiceError(
                 f"{self.url} was asked for {self.output_format} and answers with {len(body)} bytes"
-                f" that are no 16-bit samples: {body[:8]!r}; ask for another output_format"
+                f" that are no 16-bit samples: {body[:8]!r}; use another output_format"
             )
         return np.frombuffer(body, "<i2").astype(np.int16)
+
+
+class _TemporaryError(Exception):
+    """Worth another attempt, after as many seconds as the server asks for."""
+
+    def __init__(self, problem: str, wait_s: float | None = None):
+        super().__init__(problem)
+        self.wait_s = wait_s
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follow no redirect, which would carry the key to another server."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+
+
+def _answer(request: urllib.request.Request, timeout_s: float) -> tuple[str, bytes]:
+    try:
+        with _OPENER.open(request, timeout=timeout_s) as answer:
+            return answer.headers.get_content_type(), answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _status_error(request.full_url, error) from None
+    except http.client.IncompleteRead as error:
+        raise _TemporaryError(f"the answer broke off after {len(error.partial)} bytes") from error
+    except TimeoutError as error:
+        raise _TemporaryError(f"no answer within {timeout_s:g} s") from error
+    except (urllib.error.URLError, ConnectionError, http.client.HTTPException) as error:
+        if isinstance(getattr(error, "reason", None), TimeoutError):
+            raise _TemporaryError(f"no connection within {timeout_s:g} s") from error
+        raise _TemporaryError(f"no connection: {getattr(error, 'reason', error)}") from error
+
+
+def _status_error(url: str, error: urllib.error.HTTPError) -> Exception:
+    """Return the error for a status other than 200, temporary or final."""
+    problem = f"status {error.code} ({error.reason}){_message(error)}"
+    if error.code in (408, 429) or error.code >= 500:
+        return _TemporaryError(problem, _retry_after(error.headers.get("Retry-After")))
+    if error.code in (401, 403):
+        return VoiceError(f"{url}: {problem}: the key is not accepted, or not for this; check it")
+    if error.code in (404, 405) or error.code // 100 == 3:
+        return VoiceError(f"{url}: {problem}: check the address and the name of the voice")
+    return VoiceError(f"{url}: {problem}: check the model and the settings")
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    """Quote the server: ElevenLabs' {"detail": {"message": ...}}, or the text of the body."""
+    try:
+        text = error.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return ""
+    try:
+        detail = json.loads(text)["detail"]
+        text = detail["message"] if isinstance(detail, dict) else json.dumps(detail)
+    except (ValueError, KeyError, TypeError):
+        pass
+    text = " ".join(str(text).split())
+    return f", which says {text[:_QUOTED]!r}" if text else ""
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Return seconds, from a header with seconds or a date."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        date = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    aware = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return max(0.0, (aware - datetime.now(UTC)).total_seconds())

@@ -1,13 +1,12 @@
-"""What is spoken, one after the other on one track, as a listener hears it.
+"""Place pieces of speech on one track without overlaps.
 
-    start = max(ready, end of what was placed before)      nothing overlaps, pauses are kept
-    behind = end of what was placed before - ready         > 0: speech is longer than its source
-    speed = 1 + 0.25 * clip((behind - 1 s) / 2 s, 0, 1)    of what comes next
+    start  = max(ready, end of the piece before)
+    behind = end of the piece before - ready
+    speed  = 1 + 0.25 * clip((behind - 1 s) / 2 s, 0, 1)
 
-Speech that is a second behind is spoken at the voice's own pace; from there to three seconds it
-grows faster, 1.25 times at the most. The engine is asked for the speed, so the pitch stays. What
-has been placed is never changed, and nothing is left out: who speaks faster than 1.25 times the
-voice for long is followed at a growing distance.
+Up to one second late, speech has the voice's own pace; from three seconds on it is 1.25 times as
+fast. The engine makes the speed, so the pitch stays. Pauses are kept, nothing is dropped and no
+piece moves, so a source that is faster than 1.25 times the voice for long is followed ever later.
 """
 
 import contextlib
@@ -24,14 +23,14 @@ from jaxtyping import Int16
 
 from simuljax.voice.base import Voice, VoiceError
 
-PATIENCE_S, HURRIED_S = 1.0, 3.0  # behind by so much, the voice starts to hurry; hurries fully
+ON_TIME_S, LATEST_S = 1.0, 3.0  # late by this much, speech gets faster; is fastest
 FASTEST = 1.25
-_SILENCE_S = 10  # of a long pause, written at a time
+_SILENCE_S = 10  # written at a time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """When something is heard, in seconds from the start, and how fast it was spoken."""
+    """The place of a piece in seconds from the start, and its speed."""
 
     start_s: float
     end_s: float
@@ -39,10 +38,10 @@ class Placed:
 
 
 class Timeline:
-    """A track of speech. It lies in a file, at `path` or a temporary one, and not in memory.
+    """A track of speech in a WAV file, at `path` or a temporary one.
 
-    The file is a whole WAV file after every `place`: a process that is killed leaves what was
-    spoken until then. 16-bit mono; WAV ends at 4 GiB, which is a day at 24 kHz.
+    The file is complete after every `place`, so a killed process leaves the speech until then. It
+    is 16-bit mono; WAV ends at 4 GiB, a day at 24 kHz.
     """
 
     def __init__(self, rate: int, path: str | Path | None = None):
@@ -58,19 +57,19 @@ class Timeline:
 
     @property
     def duration(self) -> float:
-        """Seconds until all is spoken."""
+        """Return the end of the last piece in seconds."""
         return self._samples / self.rate
 
     def speed(self, ready_s: float) -> float:
-        """How fast to say what is ready at this time."""
-        late = (self.duration - ready_s - PATIENCE_S) / (HURRIED_S - PATIENCE_S)
+        """Return the speed of a piece that is ready at this time."""
+        late = (self.duration - ready_s - ON_TIME_S) / (LATEST_S - ON_TIME_S)
         return 1 + (FASTEST - 1) * min(max(late, 0.0), 1.0)
 
     def say(self, voice: Voice, text: str, ready_s: float) -> Placed:
-        """Speaks the text as fast as the rule says and places it."""
+        """Speak a text at the speed of the rule and place it."""
         if voice.rate != self.rate:
             raise VoiceError(
-                f"{voice.name} gives {voice.rate} Hz, this timeline has {self.rate}: make it with"
+                f"{voice.name} has {voice.rate} Hz and this timeline has {self.rate}: use"
                 " Timeline(voice.rate)"
             )
         speed = self.speed(ready_s)
@@ -79,7 +78,7 @@ class Timeline:
     def place(
         self, samples: Int16[np.ndarray, " N"], ready_s: float, *, speed: float = 1.0
     ) -> Placed:
-        """Adds sound that could be heard from `ready_s` on; `speed` is how it was spoken."""
+        """Add sound that is ready at `ready_s`; `speed` is recorded."""
         if samples.dtype != np.int16 or samples.ndim != 1:
             raise VoiceError(f"samples are {samples.dtype}{list(samples.shape)}; give int16 [N]")
         if not (math.isfinite(ready_s) and ready_s >= 0):
@@ -93,7 +92,7 @@ class Timeline:
         return Placed(start_s=start / self.rate, end_s=end / self.rate, speed=speed)
 
     def write(self, path: str | Path) -> None:
-        """A copy of the track so far."""
+        """Copy the track so far to a file."""
         place = self._file.tell()
         self._file.seek(0)
         with open(path, "wb") as copy:
@@ -101,7 +100,7 @@ class Timeline:
         self._file.seek(place)
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close the file."""
         self._open.close()
 
     def __enter__(self) -> "Timeline":
@@ -117,7 +116,7 @@ class Timeline:
             samples -= block
 
     def _append(self, frames: bytes) -> None:
-        """The header is brought up to date too."""
+        """Append frames and update the header."""
         self._wave.writeframes(frames)
         self._file.flush()
 

@@ -1,4 +1,4 @@
-"""No sound card is at hand where tests run: a stand-in notes what would be heard."""
+"""Playing through a stand-in for a sound card."""
 
 import sys
 import threading
@@ -19,7 +19,7 @@ class Card:
         if samplerate == 1:
             raise PortAudioError("Invalid sample rate")
         self.opened = (samplerate, channels, dtype)
-        self.heard: list[bytes] = []
+        self.played: list[bytes] = []
         self.state = "new"
         self.gate = threading.Event()
         self.gate.set()
@@ -32,7 +32,7 @@ class Card:
         self.gate.wait(5)
         if self.state != "playing":
             raise PortAudioError("Stream is stopped")
-        self.heard.append(data)
+        self.played.append(data)
 
     def stop(self):
         self.state = "stopped"
@@ -64,10 +64,10 @@ def test_all_is_heard_in_order(card_reader):
     (card,) = cards
     assert card.opened == (24_000, 1, "int16") and card.state == "stopped, closed"
     np.testing.assert_array_equal(
-        np.frombuffer(b"".join(card.heard), np.int16), np.concatenate(sounds)
+        np.frombuffer(b"".join(card.played), np.int16), np.concatenate(sounds)
     )
     play(sounds[1], 16_000)
-    assert cards[1].heard == [sounds[1].tobytes()]
+    assert cards[1].played == [sounds[1].tobytes()]
 
 
 def test_the_caller_does_not_wait(card_reader):
@@ -75,10 +75,10 @@ def test_the_caller_does_not_wait(card_reader):
     cards[0].gate.clear()
     for _ in range(100):
         player.play(np.ones(24_000, np.int16))
-    assert not cards[0].heard
+    assert not cards[0].played
     cards[0].gate.set()
     player.close()
-    assert len(cards[0].heard) == 100
+    assert len(cards[0].played) == 100
 
 
 def test_an_error_beside_it_ends_it_at_once(card_reader):
@@ -86,14 +86,14 @@ def test_an_error_beside_it_ends_it_at_once(card_reader):
         cards[0].gate.clear()
         player.play(np.ones(5, np.int16))
         raise KeyError
-    assert cards[0].state == "aborted, closed" and not cards[0].heard
+    assert cards[0].state == "aborted, closed" and not cards[0].played
 
 
 def test_a_card_that_stops_is_told_of(card_reader):
     player = Player(24_000)
     cards[0].state = "unplugged"
     player.play(np.ones(5, np.int16))
-    with pytest.raises(VoiceError, match="the sound card stopped: Stream is stopped"):
+    with pytest.raises(VoiceError, match="Stream is stopped"):
         player.close()
 
 

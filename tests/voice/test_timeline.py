@@ -1,3 +1,5 @@
+"""A track of speech: places, speeds, and a file that is always complete."""
+
 import signal
 import subprocess
 import sys
