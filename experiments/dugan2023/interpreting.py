@@ -25,8 +25,8 @@ from simuljax.config.json import differences, read_json, to_json, write_json
 from simuljax.eval import Record, write_records
 from simuljax.eval.logs import NAME as LOG
 from simuljax.runs.evaluate import whole_lines, write_lines
-from simuljax.serve.interpret import Interpreter, Interpreting
 from simuljax.serve.session import Word
+from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 
 Progress = Callable[[float], object]  # told seconds of sound
 Listen = Callable[[Sequence[Recording]], Iterator[list[Record]]]
@@ -37,7 +37,7 @@ class Cell:
     """One way to interpret the recordings of one language."""
 
     row: str  # the policy, as the table has it
-    interpreting: Interpreting
+    interpreting: WhisperStreaming
     recordings: tuple[Recording, ...]
     folder: Path
     aware: int = 0  # recordings that are also played one at a time
@@ -66,7 +66,7 @@ def begin(cell: Cell, model: str) -> None:
     """Makes sure that what is in the folder already is of this cell, or makes the folder."""
     files = [recording.file.name for recording in cell.recordings]
     policy: Any = to_json(cell.interpreting)
-    policy["policy"]["name"] = type(cell.interpreting.policy).__name__
+    policy["policy"]["name"] = cell.interpreting.policy.name
     what = {"model": model, "row": cell.row, "interpreting": policy, "recordings": files}
     path = cell.folder / "config.json"
     if not path.exists():
@@ -81,7 +81,7 @@ def begin(cell: Cell, model: str) -> None:
         )
 
 
-def interpret(cell: Cell, interpreter: Interpreter, progress: Progress) -> None:
+def interpret(cell: Cell, interpreter: WhisperTranslator, progress: Progress) -> None:
     """Writes the logs of a cell that are not there yet."""
     if not (cell.folder / LOG).exists():
         _write(cell.folder / LOG, _side_by_side(cell, interpreter, progress), cell, progress)
@@ -113,7 +113,7 @@ def _write(
     part.rename(log)
 
 
-def _side_by_side(cell: Cell, interpreter: Interpreter, progress: Progress) -> Listen:
+def _side_by_side(cell: Cell, interpreter: WhisperTranslator, progress: Progress) -> Listen:
     """In groups of about equal length, since a group takes as long as its longest."""
 
     def listen(recordings: Sequence[Recording]) -> Iterator[list[Record]]:
@@ -122,14 +122,14 @@ def _side_by_side(cell: Cell, interpreter: Interpreter, progress: Progress) -> L
         for first in range(0, len(ordered), cell.batch):
             group = ordered[first : first + cell.batch]
             together = [sound.pop(one.index) for one in group]
-            said = interpreter.all(together, batch=cell.batch, progress=progress)
+            said = interpreter.stream_all(together, streams=cell.batch, progress=progress)
             each = zip(group, said, together, strict=True)
             yield [record_of(one, words, len(samples)) for one, words, samples in each]
 
     return listen
 
 
-def _alone(interpreter: Interpreter, progress: Progress) -> Listen:
+def _alone(interpreter: WhisperTranslator, progress: Progress) -> Listen:
     def listen(recordings: Sequence[Recording]) -> Iterator[list[Record]]:
         for one in recordings:
             samples = one.samples
@@ -139,13 +139,13 @@ def _alone(interpreter: Interpreter, progress: Progress) -> Listen:
     return listen
 
 
-def _warm_up(cell: Cell, interpreter: Interpreter) -> None:
+def _warm_up(cell: Cell, interpreter: WhisperTranslator) -> None:
     """What is compiled on the way is no latency; programs differ with lengths: all are played."""
     for recording in cell.recordings[: cell.aware]:
         play(interpreter, recording.samples)
 
 
-def play(interpreter: Interpreter, samples: np.ndarray) -> list[Word]:
+def play(interpreter: WhisperTranslator, samples: np.ndarray) -> list[Word]:
     """A recording as if it were live: `elapsed_ms` is when a listener gets the word.
 
     Window k has come at a_k, and computing on it takes c_k. Meanwhile the speaker goes on:
@@ -154,7 +154,7 @@ def play(interpreter: Interpreter, samples: np.ndarray) -> list[Word]:
 
     SimulEval, for which nobody speaks while it computes, would add up all c_k.
     """
-    stream, size = interpreter.stream(), round(interpreter.interpreting.window_s * RATE)
+    stream, size = interpreter.stream(), round(interpreter.settings.window_s * RATE)
     words, done = [], 0.0
     for start in [*range(0, len(samples), size), None]:
         chunk = samples[:0] if start is None else samples[start : start + size]

@@ -15,8 +15,8 @@ from experiments.dugan2023.recordings import Recording
 from simuljax.audio import RATE
 from simuljax.config.fields import ConfigError
 from simuljax.profile.measure import counted_programs
-from simuljax.serve.interpret import Stream
 from simuljax.serve.session import Word
+from simuljax.serve.stream import Stream
 
 MINUTE = 60.0
 VOICES = 8
@@ -110,7 +110,7 @@ def _pushes(stream: Stream, sound: Iterable[np.ndarray], size: int) -> Iterator[
     chunks = (part[i : i + size] for part in sound for i in range(0, len(part), size))
     for chunk in itertools.chain(chunks, [None]):
         start, heard = heard, heard + (0 if chunk is None else len(chunk))
-        heard_s, left = heard / RATE, sum(stream.course.left.values())
+        heard_s, settled_s = heard / RATE, stream.settled_s
         before = time.perf_counter()
         words = stream.finish() if chunk is None else stream.push(chunk)
         spent = time.perf_counter() - before
@@ -120,7 +120,7 @@ def _pushes(stream: Stream, sound: Iterable[np.ndarray], size: int) -> Iterator[
             start_s=start / RATE,
             sound_s=(heard - start) / RATE,
             spent_s=spent,
-            open_s=(heard - left) / RATE,
+            open_s=heard_s - settled_s,
             behind_s=done_s - heard_s,
             quiet_s=quiet_s,
             words=tuple(words),

@@ -41,7 +41,7 @@ from simuljax.config.json import write_json
 from simuljax.eval.word_errors import Transcript, edits, matches, normalise, transcript
 from simuljax.models import whisper
 from simuljax.report.figures import BLUE, GREY, ORANGE, new_figure, save_figure
-from simuljax.serve.interpret import Interpreter, Interpreting
+from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 
 SETTLED = 10  # minutes after which most programs are compiled
 SPEECH = "speech"  # the stream in which somebody speaks
@@ -98,7 +98,7 @@ def run(chosen: Chosen) -> list[str]:
     if len(languages) > 1:
         raise ConfigError(f"{chosen.folder}: a stream is in one language, not in {languages}")
     played = playlist(recordings, chosen.minutes)
-    interpreter = Interpreter(whisper.load(chosen.model), interpreting(chosen, languages[0]))
+    interpreter = WhisperTranslator(whisper.load(chosen.model), interpreting(chosen, languages[0]))
     streams: dict[str, list[Minute]] = {}
     lines: list[str] = []
     for name, sound, seconds in _sounds(chosen, played, recordings):
@@ -118,9 +118,9 @@ def _sounds(
         yield name, [sound], len(sound) / RATE
 
 
-def interpreting(chosen: Chosen, language: str) -> Interpreting:
+def interpreting(chosen: Chosen, language: str) -> WhisperStreaming:
     """How the stream is interpreted."""
-    return Interpreting(
+    return WhisperStreaming(
         policy=ROWS[chosen.policy],
         window_s=chosen.window,
         task="transcribe",

@@ -33,24 +33,22 @@ from experiments.dugan2023.table import Scored, draw, write_table
 from simuljax.audio import AudioError
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.fields import ConfigError
-from simuljax.eval import RecordError
-from simuljax.models import whisper
-from simuljax.models.whisper import WeightsError
-from simuljax.serve.interpret import (
+from simuljax.decode.policies import (
     AlignAtt,
     Confidence,
     Consensus,
     Greedy,
-    Interpreter,
-    InterpretError,
-    Interpreting,
     LocalAgreement,
     Offline,
-    Policy,
 )
+from simuljax.decode.policy import Policy
+from simuljax.eval import RecordError
+from simuljax.models import whisper
+from simuljax.models.whisper import WeightsError
+from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 from simuljax.voice import VoiceError, voice_for
 
-REFUSALS = (ConfigError, InterpretError, AudioError, RecordError, VoiceError, WeightsError)
+REFUSALS = (ConfigError, AudioError, RecordError, VoiceError, WeightsError)
 ROWS: dict[str, Policy] = {
     "confidence-0.9": Confidence(threshold=0.9),
     "confidence-0.5": Confidence(threshold=0.5),
@@ -168,7 +166,7 @@ def _of(chosen: Table, language: str, recordings: list[Recording]) -> Iterator[C
         for row in chosen.policies:
             yield Cell(
                 row=row,
-                interpreting=Interpreting(
+                interpreting=WhisperStreaming(
                     policy=ROWS[row],
                     window_s=window,
                     task=chosen.task,
@@ -194,7 +192,7 @@ def _interpret(chosen: Table, cells: list[Cell]) -> None:
     ) as bar:
         for cell in waiting:
             bar.set_description(cell.folder.name)
-            interpret(cell, Interpreter(model, cell.interpreting), bar.update)
+            interpret(cell, WhisperTranslator(model, cell.interpreting), bar.update)
 
 
 def _seconds(cell: Cell, sound: dict[Path, float]) -> float:

@@ -8,16 +8,19 @@ from typing import Annotated, Literal
 import tyro
 
 from simuljax.cache import enable_compilation_cache
-from simuljax.errors import unknown
+from simuljax.config.fields import ConfigError
+from simuljax.decode.choosing import make_policy
+from simuljax.decode.policies import policy_class
+from simuljax.decode.policy import Policy, PolicyError
 from simuljax.models.whisper import LANGUAGES
 from simuljax.models.whisper.languages import language_code
 from simuljax.models.whisper.tokenizer import Task
 from simuljax.serve.audio_io import input_devices
-from simuljax.serve.interpret import InterpretError, Interpreting, Policy
 from simuljax.serve.live import run as run_live
-from simuljax.serve.live_models import WHISPER_POLICIES, LiveWhisper, load_whisper
+from simuljax.serve.live_models import LiveWhisper, load_whisper
 from simuljax.serve.live_options import LiveOptions, check_options, check_sound_file, check_source
 from simuljax.serve.pipeline import LiveError
+from simuljax.serve.whisper import WhisperStreaming
 
 _WEIGHTS = """\
 Whisper's weights come from
@@ -29,7 +32,7 @@ and likewise for base, small, medium, large-v3 and turbo."""
 _POLICIES_WITH = {
     "threshold": ("confidence", "consensus"),
     "by": ("confidence",),
-    "frames": ("align-att",),
+    "frames": ("alignatt",),
     "hypotheses": ("local-agreement",),
 }
 
@@ -45,7 +48,7 @@ class WhisperOptions:
     by: Literal["no_speech", "log_probability"] | None = None
     """--policy confidence: the probability that is compared; by default no_speech."""
     frames: int | None = None
-    """--policy align-att: the last encoder states, 20 ms each, that a word must not attend to; by
+    """--policy alignatt: the last encoder states, 20 ms each, that a word must not attend to; by
     default 25."""
     hypotheses: int | None = None
     """--policy local-agreement: how many hypotheses in a row must agree; by default 2."""
@@ -68,8 +71,8 @@ def interpret_command(
         live: Sources and outputs.
         whisper: Languages, windows and policies.
         model: Whisper's weights: .pt, safetensors or ggml.
-        policy: When to commit words: greedy, confidence, consensus, align-att, local-agreement or
-            offline.
+        policy: When to commit words: greedy, confidence, consensus, alignatt, local-agreement,
+            offline, wait-k, fixed-steps, or a class of your own as path/to/file.py:Class.
         threshold: --policy confidence or consensus: the least probability or similarity, 0 to 1; by
             default 0.5.
     """
@@ -106,11 +109,11 @@ def live_whisper(
 
 def whisper_settings(
     options: LiveOptions, whisper: WhisperOptions, policy: str, threshold: float | None
-) -> tuple[str, Interpreting]:
+) -> tuple[str, WhisperStreaming]:
     """Return the code of the language to write, and the settings of the stream."""
     to, spoken, task = languages(options.to, whisper.spoken)
     try:
-        settings = Interpreting(
+        settings = WhisperStreaming(
             policy=_policy(whisper, policy, threshold),
             window_s=whisper.window,
             task=task,
@@ -118,7 +121,7 @@ def whisper_settings(
             padding=whisper.padding,
             behind="every" if options.source_pace == "fast" else "latest",
         )
-    except InterpretError as error:
+    except ConfigError as error:
         raise LiveError(_name_option(str(error))) from None
     return to, settings
 
@@ -145,9 +148,10 @@ def _language(option: str, given: str) -> str:
 
 
 def _policy(whisper: WhisperOptions, name: str, threshold: float | None) -> Policy:
-    if name not in WHISPER_POLICIES:
-        policies = ", ".join(WHISPER_POLICIES)
-        raise LiveError(f"--policy: {unknown(name, WHISPER_POLICIES)} (Whisper has {policies})")
+    try:
+        kind = policy_class(name)
+    except PolicyError as error:
+        raise LiveError(f"--policy: {error}") from None
     given = {option: getattr(whisper, option) for option in ("by", "frames", "hypotheses")}
     chosen = {
         option: value
@@ -155,14 +159,16 @@ def _policy(whisper: WhisperOptions, name: str, threshold: float | None) -> Poli
         if value is not None
     }
     for option in chosen:
-        if name not in _POLICIES_WITH[option]:
+        if kind.name not in _POLICIES_WITH[option]:
             policies = " or ".join(_POLICIES_WITH[option])
             raise LiveError(f"--{option} is for --policy {policies}; {name} does not have it")
-    return WHISPER_POLICIES[name](**chosen)
+    named = {"agree" if n == "hypotheses" else n: value for n, value in chosen.items()}
+    return make_policy(name, named)
 
 
 def _name_option(problem: str) -> str:
     """Put the option where an error names the field: `window_s` is --window."""
-    field, _, rest = problem.partition(" ")
-    options = {"window_s": "window"} | {name: name for name in _POLICIES_WITH}
+    name, _, rest = problem.partition(" ")
+    field = name.rpartition(".")[2]
+    options = {"window_s": "window", "agree": "hypotheses"} | {n: n for n in _POLICIES_WITH}
     return f"--{options[field]} {rest}" if field in options else problem

@@ -21,7 +21,7 @@ from simuljax.serve.live_models import LiveRun
 from simuljax.serve.live_options import LiveOptions, check_options, check_source
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError, open_run
-from simuljax.serve.translator import load
+from simuljax.serve.translator import is_whisper, load
 
 # What --offline goes with; the other options are about streams.
 OFFLINE = {"audio", "to", "offline", "beam", "checkpoint", "spoken", "dtype"}
@@ -36,8 +36,9 @@ class DecodingOptions(PolicyOptions):
 
     policy: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     """What decides when to write. Of a run that was trained offline: wait-k, fixed-steps,
-    local-agreement, align-att or ed-att; by default it waits for the end. Of Whisper: greedy,
-    confidence, consensus (default), align-att, local-agreement or offline."""
+    local-agreement, alignatt or edatt; by default it waits for the end. Of Whisper: greedy,
+    confidence, consensus (default), alignatt, local-agreement or offline. A class of your own:
+    path/to/file.py:Class."""
     threshold: float | None = None
     """The least probability of writing, or of --policy confidence and consensus; by default 0.5."""
     offline: bool = False
@@ -101,11 +102,6 @@ def translate_command(
         return _live_run(model, live, run, whisper)
     except ValueError as error:
         raise error if isinstance(error, SimuljaxError) else LiveError(str(error)) from None
-
-
-def is_whisper(model: Path) -> bool:
-    """Return True for a file of weights, or a directory of Hugging Face's."""
-    return model.is_file() or any(model.glob("model*.safetensors*"))
 
 
 def given(options: Any) -> dict[str, Any]:

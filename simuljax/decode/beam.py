@@ -25,13 +25,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.decode.hypotheses import Hypotheses, no_hypotheses
+from simuljax.decode.greedy import Written, limit_of, repeated
 from simuljax.decode.options import Decoding
-from simuljax.decode.prefix import Known, Prefix, attempt, commit, init_prefix, take_rows
-from simuljax.decode.repetition import repeated
-from simuljax.decode.writing import Written, limit_of
+from simuljax.decode.state import Control, Known, Prefix, attempt, commit, init_prefix, take_rows
 from simuljax.models.translator import Attempt, Translator
-from simuljax.nn.pointers import Rule
 from simuljax.text import EOS
 
 Until = Literal["full", "sure"]
@@ -68,34 +65,93 @@ class Beam:
 
 
 @flax.struct.dataclass
+class BeamHypotheses:
+    """K of each source, the best first; 0 beyond the lengths, which count end-of-sentence."""
+
+    tokens: jax.Array  # int32 [B, K, N]
+    lengths: jax.Array  # int32 [B, K]; without end-of-sentence where the limit came first
+    delays: jax.Array  # int32 [B, K, N]: encoder states that the furthest head attends to
+    log_prob: jax.Array  # float32 [B, K]; -inf where there is no such hypothesis
+    score: jax.Array  # float32 [B, K]: the same, with regard to the length
+
+    @property
+    def last(self) -> jax.Array:
+        """int32 [B, K]: the tokens that were written last."""
+        place = jnp.maximum(self.lengths - 1, 0)
+        return jnp.take_along_axis(self.tokens, place[..., None], 2)[..., 0]
+
+    def take(self, places: jax.Array) -> "BeamHypotheses":
+        """Those at these places [B, J]."""
+
+        def pick(a: jax.Array) -> jax.Array:
+            return jnp.take_along_axis(a, places.reshape(places.shape + (1,) * (a.ndim - 2)), 1)
+
+        return jax.tree.map(pick, self)
+
+    def first(self, count: int) -> "BeamHypotheses":
+        """The first so many."""
+        return jax.tree.map(lambda a: a[:, :count], self)
+
+    def best(self, count: int) -> "BeamHypotheses":
+        """So many of them by score, the best first; of equal ones, first what was first."""
+        return self.take(jax.lax.top_k(self.score, count)[1])
+
+    def only(self, there: jax.Array) -> "BeamHypotheses":
+        """As if there were no others than these [B, K]."""
+        log_prob, score = (jnp.where(there, a, -jnp.inf) for a in (self.log_prob, self.score))
+        return dataclasses.replace(self, log_prob=log_prob, score=score)
+
+    def join(self, other: "BeamHypotheses") -> "BeamHypotheses":
+        """These, and then the others, of the same sources."""
+        return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), self, other)
+
+    def unless(self, rows: jax.Array, other: "BeamHypotheses") -> "BeamHypotheses":
+        """These, but of some sources [B] the others."""
+
+        def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+            return jnp.where(rows.reshape(rows.shape + (1,) * (a.ndim - 1)), b, a)
+
+        return jax.tree.map(choose, self, other)
+
+
+def no_hypotheses(batch: int, size: int, room: int) -> BeamHypotheses:
+    """Nothing, and room for so many tokens."""
+    tokens = jnp.zeros((batch, size, room), jnp.int32)
+    never = jnp.full((batch, size), -jnp.inf)
+    return BeamHypotheses(
+        tokens=tokens, lengths=tokens[..., 0], delays=tokens, log_prob=never, score=never
+    )
+
+
+@flax.struct.dataclass
 class _Turn:
     prefix: Prefix  # of the live hypotheses, in B * K rows
-    live: Hypotheses  # all of one length
-    ended: Hypotheses
+    live: BeamHypotheses  # all of one length
+    ended: BeamHypotheses
     over: jax.Array  # bool [B]: nothing changes any more
 
 
-def search(
+def beam_search(
     model: Translator,
     variables: Any,
     known: Known,
     *,
-    rule: Rule,
+    control: Control,
     decoding: Decoding,
     beam: Beam,
     start: tuple[Prefix, Written] | None = None,
-) -> Hypotheses:
+) -> BeamHypotheses:
     """The best hypotheses of sources that have ended.
 
     With `start`, those that begin with what has been written, which has no influence on scores but
     by its length; a prefix that is finished stays as it is.
     """
     room = decoding.limit.of(known.size) if start is None else start[0].room
-    limit, weights, size = limit_of(known.heard, room, decoding), beam.weights(room), beam.size
+    limit, weights, size = limit_of(known.progress, room, decoding), beam.weights(room), beam.size
     sources = _repeat(known, size)
 
     def turn(state: _Turn) -> _Turn:
-        tried = attempt(model, variables, state.prefix, sources, rule)
+        tried = attempt(model, variables, state.prefix, sources, control.selection)
         further, parent = _continue(state, tried, weights, decoding)
         ends = further.last == EOS
         lives = jnp.argsort(ends, stable=True)[:, :size]
@@ -141,13 +197,13 @@ def _repeat(known: Known, size: int) -> Known:
     """Every source K times, once for each of its hypotheses."""
     return Known(
         memory=jax.tree.map(lambda a: jnp.repeat(a, size, 1), known.memory),
-        heard=jax.tree.map(lambda a: jnp.repeat(a, size, 0), known.heard),
+        progress=jax.tree.map(lambda a: jnp.repeat(a, size, 0), known.progress),
     )
 
 
 def _continue(
     state: _Turn, tried: Attempt, weights: jax.Array, decoding: Decoding
-) -> tuple[Hypotheses, jax.Array]:
+) -> tuple[BeamHypotheses, jax.Array]:
     """The best 2 K continuations, the best first, and int32 [B, 2 K]: what each continues.
 
     At most K of them end a sentence, so K that do not are among them.
@@ -162,7 +218,7 @@ def _continue(
     before = live.take(parent)
     at = jnp.arange(before.tokens.shape[2]) == before.lengths[..., None]
     delay = jnp.take_along_axis(reach, parent, 1)
-    further = Hypotheses(
+    further = BeamHypotheses(
         tokens=jnp.where(at, token[..., None], before.tokens),
         lengths=before.lengths + 1,
         delays=jnp.where(at, delay[..., None], before.delays),
@@ -190,7 +246,7 @@ def _likeliest(
 
 
 def _is_over(
-    live: Hypotheses, ended: Hypotheses, limit: jax.Array, weights: jax.Array, beam: Beam
+    live: BeamHypotheses, ended: BeamHypotheses, limit: jax.Array, weights: jax.Array, beam: Beam
 ) -> jax.Array:
     """bool [B]: see `Beam`. Without a live hypothesis, nothing can come before anything."""
     last = ended.score[:, -1]
@@ -200,7 +256,7 @@ def _is_over(
     return over | (live.lengths[:, 0] >= limit)
 
 
-def _follow(prefix: Prefix, tried: Attempt, parent: jax.Array, live: Hypotheses) -> Prefix:
+def _follow(prefix: Prefix, tried: Attempt, parent: jax.Array, live: BeamHypotheses) -> Prefix:
     """The prefix of every live hypothesis, from that of its parent [B, K]."""
     batch, size = parent.shape
     rows = (jnp.arange(batch)[:, None] * size + parent).reshape(-1)
@@ -210,7 +266,7 @@ def _follow(prefix: Prefix, tried: Attempt, parent: jax.Array, live: Hypotheses)
     return commit(take_rows(prefix, rows), tried, live.last.reshape(-1), everywhere, everywhere)
 
 
-def _in_order(last: _Turn, weights: jax.Array) -> Hypotheses:
+def _in_order(last: _Turn, weights: jax.Array) -> BeamHypotheses:
     """Those that have ended, then those that were at the limit; zeros for those not there."""
     live = dataclasses.replace(last.live, score=last.live.log_prob / weights[last.live.lengths])
     both = last.ended.join(live)

@@ -20,13 +20,13 @@ from jax.typing import ArrayLike
 
 from simuljax.audio import Filterbank, frame_count
 from simuljax.config.model import ModelConfig
-from simuljax.decode.blocks import Candidates, Group, init_candidates, search_group
-from simuljax.decode.listen import hear_speech
+from simuljax.decode.caat_search import Candidates, Group, init_candidates, search_group
+from simuljax.decode.greedy import Written, limit_of, nothing_written
 from simuljax.decode.options import Decoding
-from simuljax.decode.prefix import Known
 from simuljax.decode.simulate import Listening, Simulation
-from simuljax.decode.stream import Chunk, Events, Learnt, StreamingDecoder, StreamState
-from simuljax.decode.writing import Written, limit_of, nothing_written
+from simuljax.decode.source import encode_speech
+from simuljax.decode.state import Known
+from simuljax.decode.stream import Chunk, Events, StreamingDecoder, StreamParams, StreamState
 from simuljax.models.translator import Translator
 from simuljax.nn.subsampling import STRIDE, state_count
 
@@ -51,21 +51,23 @@ class CaatDecoder(StreamingDecoder):
         if self.model.config.decoder != "caat":
             raise ValueError(f"the decoder is {self.model.config.decoder!r}: use StreamingDecoder")
 
-    def init(self, learnt: Learnt, batch: int) -> StreamState:
+    def init(self, params: StreamParams, batch: int) -> StreamState:
         """Streams that have heard nothing."""
         search = init_search(self.model, batch, self.limits.tokens, self.decoding)
-        state = replace(super().init(learnt, batch), prefix=search)  # pyright: ignore[reportArgumentType]
+        state = replace(super().init(params, batch), prefix=search)  # pyright: ignore[reportArgumentType]
         return jax.tree.map(jnp.copy, state)
 
-    def step(self, learnt: Learnt, state: StreamState, chunk: Chunk) -> tuple[StreamState, Events]:
+    def step(
+        self, params: StreamParams, state: StreamState, chunk: Chunk
+    ) -> tuple[StreamState, Events]:
         """One READ, and what is written after it. A stream that has ended hears no more."""
-        before = state.source.known.heard.ended
+        before = state.source.known.progress.ended
         length = jnp.where(before, 0, chunk.length)
-        state = self._hear(learnt, state, chunk, length, chunk.ended & ~before)
+        state = self._encode(params, state, chunk, length, chunk.ended & ~before)
         known, search = state.source.known, state.prefix
-        heard = jnp.broadcast_to(state.samples[:, None], known.heard.ends.shape)
-        given = (self.model, learnt.variables, search, known)
-        search = search_on(*given, heard=heard, decoding=self.decoding.fixed())  # pyright: ignore[reportArgumentType]
+        delays = jnp.broadcast_to(state.samples[:, None], known.progress.ends.shape)
+        given = (self.model, params.variables, search, known)
+        search = search_on(*given, delays=delays, decoding=self.decoding.fixed())  # pyright: ignore[reportArgumentType]
         search, events = _show(search, self.limits.events)
         return replace(state, prefix=search, more=events.more), events
 
@@ -88,26 +90,26 @@ def search_on(
     search: Search,
     known: Known,
     *,
-    heard: jax.Array,
+    delays: jax.Array,
     decoding: Decoding,
 ) -> Search:
-    """Through every group that is complete; `heard` [B, G] is noted beside a group's tokens."""
+    """Through every group that is complete; `delays` [B, G] are noted beside a group's tokens."""
 
     def next_group(search: Search) -> Search:
         due, last = _due(search, known)
-        at = jnp.clip(search.groups, 0, known.heard.count - 1)[:, None]
-        ends = jnp.take_along_axis(known.heard.ends, jnp.maximum(at, 0), 1)[:, 0]
-        reach = jnp.where(known.heard.count > 0, ends + 1, 0)
+        at = jnp.clip(search.groups, 0, known.progress.count - 1)[:, None]
+        ends = jnp.take_along_axis(known.progress.ends, jnp.maximum(at, 0), 1)[:, 0]
+        reach = jnp.where(known.progress.count > 0, ends + 1, 0)
         room = search.written.tokens.shape[1]
         group = Group(
             memory=known.memory,
             reach=reach,
-            limit=limit_of(replace(known.heard, lengths=reach), room, decoding),
+            limit=limit_of(replace(known.progress, lengths=reach), room, decoding),
             last=last,
             due=due,
         )
         candidates = search_group(model, variables, search.candidates, group, decoding)
-        noted = jnp.take_along_axis(heard, jnp.maximum(at, 0), 1)[:, 0]
+        noted = jnp.take_along_axis(delays, jnp.maximum(at, 0), 1)[:, 0]
         return Search(
             candidates=candidates,
             written=_commit(search.written, candidates, group, noted),
@@ -121,12 +123,12 @@ def search_on(
 
 def _due(search: Search, known: Known) -> tuple[jax.Array, jax.Array]:
     """bool [B]: whether a group can be searched, and whether it is the last."""
-    ended, count = known.heard.ended, known.heard.count
+    ended, count = known.progress.ended, known.progress.count
     last = ended & (search.groups >= count - 1)
     return ~search.finished & (ended | (search.groups < count)), last
 
 
-def _commit(written: Written, candidates: Candidates, group: Group, heard: jax.Array) -> Written:
+def _commit(written: Written, candidates: Candidates, group: Group, delay: jax.Array) -> Written:
     """With what all hypotheses begin with, or all of the best one after the last group."""
     texts, place = candidates.texts, jnp.arange(written.tokens.shape[1])
     there = (texts.log_prob > -jnp.inf)[..., None]
@@ -140,7 +142,7 @@ def _commit(written: Written, candidates: Candidates, group: Group, heard: jax.A
         tokens=jnp.where(new, texts.tokens[:, 0], written.tokens),
         count=count,
         reach=jnp.where(new, texts.delays[:, 0], written.reach),
-        heard=jnp.where(new, heard[:, None], written.heard),
+        delays=jnp.where(new, delay[:, None], written.delays),
     )
 
 
@@ -160,7 +162,7 @@ def _show(search: Search, events: int) -> tuple[Search, Events]:
         tokens=shown(written.tokens),
         count=count,
         reach=shown(written.reach),
-        heard=shown(written.heard),
+        delays=shown(written.delays),
     )
     return search, Events(written=given, finished=search.finished & ~more, more=more)
 
@@ -184,21 +186,21 @@ def simulate_caat(
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _simulate(model, decoding, bank, variables, features, samples, sizes) -> Simulation:
     ended = jnp.ones(samples.shape, bool)
-    known = hear_speech(model, variables, features, frame_count(samples, bank), ended)
-    count, places = known.heard.count[:, None], jnp.arange(known.heard.ends.shape[1])
+    known = encode_speech(model, variables, features, frame_count(samples, bank), ended)
+    count, places = known.progress.count[:, None], jnp.arange(known.progress.ends.shape[1])
     needed = samples_of_group(model.config, places, bank)
     first, other = sizes
     reads = jnp.maximum(-(-(needed - first) // other), 0)
-    heard = jnp.minimum(first + reads * other, samples[:, None])
-    heard = jnp.where(places >= count - 1, samples[:, None], heard)
+    delays = jnp.minimum(first + reads * other, samples[:, None])
+    delays = jnp.where(places >= count - 1, samples[:, None], delays)
     room = decoding.limit.of(state_count(features.shape[1]))
     search = init_search(model, len(samples), room, decoding)
-    search = search_on(model, variables, search, known, heard=heard, decoding=decoding)
+    search = search_on(model, variables, search, known, delays=delays, decoding=decoding)
     written = search.written
     return Simulation(
         tokens=written.tokens,
         lengths=written.count,
-        delays=written.heard * jnp.float32(1000 / bank.rate),
+        delays=written.delays * jnp.float32(1000 / bank.rate),
         reach=written.reach,
     )
 

@@ -4,25 +4,9 @@ import dataclasses
 from typing import Any, Literal
 
 from simuljax.config.model import ModelConfig
-from simuljax.decode.policies import (
-    AlignAtt,
-    EDAtt,
-    FixedSteps,
-    History,
-    LocalAgreement,
-    Policy,
-    PolicyError,
-    WaitK,
-)
+from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, WaitK, policy_class
+from simuljax.decode.policy import History, Policy, PolicyError
 
-NAMES: dict[str, type[Policy]] = {
-    "wait-k": WaitK,
-    "fixed-steps": FixedSteps,
-    "local-agreement": LocalAgreement,
-    "align-att": AlignAtt,
-    "ed-att": EDAtt,
-}
-PolicyName = Literal["wait-k", "fixed-steps", "local-agreement", "align-att", "ed-att"]
 # Options of a policy, and what they are called there; k is wait-k's, whoever decides.
 OF_POLICY = {
     "units": "units",
@@ -42,9 +26,7 @@ OF_POLICY = {
 
 def make_policy(name: str, options: dict[str, Any]) -> Policy:
     """A policy by name; of the options, those that are None are as usual."""
-    if name not in NAMES:
-        raise PolicyError(f"there is no policy {name!r}: choose one of {', '.join(NAMES)}")
-    kind, given = NAMES[name], {k: v for k, v in options.items() if v is not None}
+    kind, given = policy_class(name), {k: v for k, v in options.items() if v is not None}
     known = {field.name: field for field in dataclasses.fields(kind)}
     for option in given:
         if option not in known:
@@ -62,7 +44,7 @@ class PolicyOptions:
 
     k: int | None = None
     """Of wait-k."""
-    policy: PolicyName | None = None
+    policy: str | None = None
     """What decides for a model that was trained offline, which else waits for the end."""
     units: Literal["fixed", "ctc"] | None = None
     """Of wait-k: a stretch of speech, or a word that the CTC head hears."""
@@ -111,17 +93,20 @@ def check_policy(policy: Policy | None, model: ModelConfig, branch: str = "speec
     """Refuses a policy that means nothing for this model."""
     if policy is None:
         return
-    name, own = type(policy).__name__, model.monotonic.policy
+    name, own = policy.name, model.monotonic.policy
     if own != "offline" and not (own == "wait_k" and isinstance(policy, WaitK)):
         raise PolicyError(
             f"{name} is for models that were trained offline, and this one decides by itself "
             f"(monotonic.policy is {own!r}): leave the policy out"
         )
-    if model.decoder == "caat" and isinstance(policy, AlignAtt | EDAtt):
-        raise PolicyError(f"{name} looks at attention, of which a CAAT's joiner tells none")
+    if model.decoder == "caat" and "attention" in policy.needs:
+        raise PolicyError(f"{name} needs cross-attention weights, and CAAT has none")
+    for need in ("segments", "no_speech"):
+        if need in policy.needs:
+            raise PolicyError(f"{name} needs {need}, which only a Whisper model writes")
     if branch == "text" and isinstance(policy, FixedSteps):
         raise PolicyError("FixedSteps counts milliseconds, and a text has none: use WaitK")
-    counts = branch == "speech" and isinstance(policy, WaitK) and policy.units == "ctc"
+    counts = branch == "speech" and "units" in policy.needs
     if counts and (model.speech is None or model.speech.ctc_after is None):
         raise PolicyError(
             "WaitK(units='ctc') counts the words that a CTC head hears, and the model has none "

@@ -12,15 +12,13 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from simuljax.decode.beam import Beam, search
-from simuljax.decode.counting import counting_of
-from simuljax.decode.listen import hear_speech, hear_text, know
+from simuljax.decode.beam import Beam, beam_search
+from simuljax.decode.greedy import greedy_search, nothing_written
 from simuljax.decode.options import Decoding
-from simuljax.decode.prefix import Known, init_prefix
-from simuljax.decode.writing import nothing_written, write_on
+from simuljax.decode.source import counting_of, encode_speech, encode_text, known_of
+from simuljax.decode.state import Control, Known, control_of, init_prefix
 from simuljax.models.translator import Encoded, Translator
 from simuljax.nn.decisions import Decisions
-from simuljax.nn.pointers import Rule
 from simuljax.text import Words
 
 
@@ -51,8 +49,8 @@ def translate_speech(
     themselves. Without a beam: greedily.
     """
     decoding = _unhurried(decoding)
-    rule = decoding.rule(model.config.monotonic, words)
-    given = (variables, features, jnp.asarray(frames), labels, rule)
+    control = control_of(decoding, model.config.monotonic, words)
+    given = (variables, features, jnp.asarray(frames), labels, control)
     return _speech(model, decoding.fixed(), beam, *given)
 
 
@@ -67,8 +65,8 @@ def translate_text(
 ) -> Translation:
     """The best tokens for transcripts [B, L], end-of-sentence included."""
     decoding = _unhurried(decoding)
-    rule = decoding.rule(model.config.monotonic)
-    given = (variables, tokens, jnp.asarray(lengths), rule)
+    control = control_of(decoding, model.config.monotonic)
+    given = (variables, tokens, jnp.asarray(lengths), control)
     return _text(model, decoding.fixed(), beam, *given)
 
 
@@ -83,8 +81,8 @@ def translate_states(
 ) -> Translation:
     """The best tokens for what an encoder gave."""
     decoding = _unhurried(decoding)
-    rule = decoding.rule(model.config.monotonic)
-    return _states(model, decoding.fixed(), beam, variables, encoded, decisions, rule)
+    control = control_of(decoding, model.config.monotonic)
+    return _states(model, decoding.fixed(), beam, variables, encoded, decisions, control)
 
 
 def _unhurried(decoding: Decoding | None) -> Decoding:
@@ -93,24 +91,24 @@ def _unhurried(decoding: Decoding | None) -> Decoding:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _speech(model, decoding, beam, variables, features, frames, labels, rule) -> Translation:
+def _speech(model, decoding, beam, variables, features, frames, labels, control) -> Translation:
     ended = jnp.ones(frames.shape, bool)
     given = (features, frames, ended, labels)
-    counting = counting_of(model.config, decoding, rule)
-    known = hear_speech(model, variables, *given, counting=counting)
-    return _write(model, decoding, beam, variables, known, rule)
+    counting = counting_of(model.config, decoding, control)
+    known = encode_speech(model, variables, *given, counting=counting)
+    return _write(model, decoding, beam, variables, known, control)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _text(model, decoding, beam, variables, tokens, lengths, rule) -> Translation:
-    known = hear_text(model, variables, tokens, lengths, jnp.ones(lengths.shape, bool))
-    return _write(model, decoding, beam, variables, known, rule)
+def _text(model, decoding, beam, variables, tokens, lengths, control) -> Translation:
+    known = encode_text(model, variables, tokens, lengths, jnp.ones(lengths.shape, bool))
+    return _write(model, decoding, beam, variables, known, control)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _states(model, decoding, beam, variables, encoded, decisions, rule) -> Translation:
-    known = know(model, variables, encoded, decisions, jnp.ones(encoded.lengths.shape, bool))
-    return _write(model, decoding, beam, variables, known, rule)
+def _states(model, decoding, beam, variables, encoded, decisions, control) -> Translation:
+    known = known_of(model, variables, encoded, decisions, jnp.ones(encoded.lengths.shape, bool))
+    return _write(model, decoding, beam, variables, known, control)
 
 
 def _write(
@@ -119,28 +117,28 @@ def _write(
     beam: Beam | None,
     variables: Any,
     known: Known,
-    rule: Rule,
+    control: Control,
 ) -> Translation:
     if beam is None:
-        return _greedy(model, decoding, variables, known, rule)
-    found = search(model, variables, known, rule=rule, decoding=decoding, beam=beam)
+        return _greedy(model, decoding, variables, known, control)
+    found = beam_search(model, variables, known, control=control, decoding=decoding, beam=beam)
     return Translation(
         tokens=found.tokens[:, 0], lengths=found.lengths[:, 0], delays=found.delays[:, 0]
     )
 
 
 def _greedy(
-    model: Translator, decoding: Decoding, variables: Any, known: Known, rule: Rule
+    model: Translator, decoding: Decoding, variables: Any, known: Known, control: Control
 ) -> Translation:
     batch, room = known.batch, decoding.limit.of(known.size)
-    _, written = write_on(
+    _, written = greedy_search(
         model,
         variables,
         init_prefix(model, batch, room, decoding),
         nothing_written(batch, room),
         known,
-        heard=known.heard.lengths,
-        rule=rule,
+        delay=known.progress.lengths,
+        control=control,
         decoding=decoding,
     )
     return Translation(tokens=written.tokens, lengths=written.count, delays=written.reach)

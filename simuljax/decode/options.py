@@ -1,16 +1,11 @@
 """The choices of decoding that are not the model's."""
 
-import math
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Literal, get_args
 
-import jax.numpy as jnp
-
 from simuljax.config.model import ModelConfig, Monotonic
-from simuljax.decode.policies import Policy, PolicyError, WaitK
-from simuljax.nn.pointers import Rule
-from simuljax.text import Words
+from simuljax.decode.policy import Policy
 
 Gather = Literal["any", "majority", "mean"]
 Branch = Literal["speech", "text"]
@@ -101,21 +96,9 @@ class Decoding:
         if self.k is not None and self.k < 1:
             raise ValueError(f"k is {self.k}; wait-k reads at least 1 unit before it writes")
 
-    def rule(self, monotonic: Monotonic, words: Words | None = None) -> Rule:
-        """What of this is an array, so that a sweep over it compiles once.
-
-        Policies that count words need what ids say about them.
-        """
-        k = sum(monotonic.wait_k) // 2 if self.k is None else self.k
-        energy = jnp.float32(math.log(self.threshold / (1 - self.threshold)))
-        if isinstance(self.policy, WaitK) and words is None:
-            raise PolicyError("WaitK counts words: give words=Words.of(source, target) too")
-        arrays = {} if self.policy is None else self.policy.arrays()
-        return Rule(**{"energy": energy, "k": jnp.int32(k), "words": words} | arrays)
-
     def fixed(self) -> "Decoding":
-        """The rest, which is compiled in."""
-        policy = None if self.policy is None else self.policy.fixed()
+        """Return the choices that are compiled in; `state.control_of` has the others."""
+        policy = None if self.policy is None else self.policy.template()
         return replace(self, threshold=0.5, k=None, policy=policy)
 
 

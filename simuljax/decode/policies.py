@@ -1,242 +1,320 @@
-"""Policies for models that were trained offline: when to write what they would write.
+"""The policies that come with the library; see `policy` for the protocol and for one of your own.
 
-    WaitK             a word more is written for each word heard, k behind (Papi et al. 2022)
-    FixedSteps        (k, s, N): N tokens after k ms, and then every s ms (Nguyen et al. 2021)
-    LocalAgreement    what the last hypotheses of all that was heard agree on (Liu et al. 2020)
-    AlignAtt          until the next token is aligned with the last states (Papi et al. 2023)
-    EDAtt             until it attends too much to the last states (Papi et al. 2023)
+    wait-k             a word more for each unit of the source, k behind (Papi et al. 2022)
+    fixed-steps        (k, s, N): N tokens after k ms, then every s ms (Nguyen et al. 2021)
+    alignatt           until the next token is aligned with the last states (Papi et al. 2023)
+    edatt              until it attends too much to the last states (Papi et al. 2023)
+    local-agreement    what the last hypotheses have in common (Liu et al. 2020)
+    greedy             everything, at once                          (these four: Dugan et al. 2023)
+    offline            nothing before the source has ended
+    confidence         while the model is sure of it
+    consensus          while the hypothesis before says much the same
 
-These are the choices; what decides is in `judging`, on plain arrays. Numbers that a sweep may vary
-are arrays in a `Rule`; `fixed` is what remains to be compiled in. While the source is live, all but
-wait-k drop an end-of-sentence, and read; wait-k does as the flags of `Decoding` say.
+While the source is live, all but wait-k drop an end-of-sentence, and read.
 """
 
-import dataclasses
+import functools
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
-import jax.numpy as jnp
+import numpy as np
 
-from simuljax.audio import RATE
-from simuljax.errors import SimuljaxError
+from simuljax.config.fields import setting
+from simuljax.config.loading import is_reference, load_object
+from simuljax.decode.policy import History, Hypotheses, Need, Policy, PolicyError, Step
+from simuljax.errors import unknown
 
-History = Literal["recomputed", "kept"]
 Scores = Literal["paper", "release"]
 Convention = Literal["papi", "stacl"]
-
-
-class PolicyError(SimuljaxError):
-    """A policy that cannot be had, or not with this model."""
+MS = 16  # samples
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Policy:
-    """What a policy has unless it says otherwise."""
-
-    history: ClassVar[History] = "recomputed"  # of targets, for encoders that hear all anew
-    drops_end: ClassVar[bool] = True  # whether end-of-sentence writes nothing while more may come
-
-    @property
-    def read_ms(self) -> int | None:
-        """Speech to a READ; None: as without a policy."""
-        return None
-
-    @property
-    def first_read_ms(self) -> int | None:
-        """Speech to the first READ; None: as to the others."""
-        return None
-
-    @property
-    def is_incremental(self) -> bool:
-        """Whether it can go on from READ to READ with a streaming encoder."""
-        return True
-
-    def arrays(self) -> dict[str, Any]:
-        """Fields of `Rule`."""
-        return {}
-
-    def fixed(self) -> "_Policy":
-        """With other values in place of those in `arrays`."""
-        return self
-
-
-@dataclass(frozen=True, kw_only=True)
-class WaitK(_Policy):
-    """Target word n, from 0, is begun once n + k units have been heard (`stacl`), or more (`papi`).
+class WaitK(Policy):
+    """Begin target word n, from 0, once n + k units have been heard (`stacl`), or more (`papi`).
 
     A unit is `step_ms` of speech (`fixed`), or a word in the collapsed argmax of the CTC head, of
     which the `trailing` one may be unfinished; of a text, a word. A token that continues a word
     needs no unit, one that begins a word needs it, and so does end-of-sentence.
     """
 
-    k: int
-    units: Literal["fixed", "ctc"] = "fixed"
-    step_ms: int = 280  # to a READ, too
-    convention: Convention = "papi"
-    trailing: Literal["count", "leave"] = "count"
+    name: ClassVar[str] = "wait-k"
     drops_end: ClassVar[bool] = False
+    k: int = setting(help="Units to wait for.", label="k{}", low=0)
+    units: Literal["fixed", "ctc"] = setting(
+        "fixed", help="Unit: a stretch of speech, or a word that the CTC head hears.", label="{}"
+    )
+    step_ms: int = setting(
+        280, help="Speech to a unit, and to a READ.", label="step{}ms", low=1, unit="ms"
+    )
+    convention: Convention = setting(
+        "papi", help="First word after k + 1 units (papi), or k (stacl).", label="{}"
+    )
+    trailing: Literal["count", "leave"] = setting(
+        "count", help="Count a source word that may be unfinished, or not.", label="{}"
+    )
 
-    def __post_init__(self) -> None:
-        if self.k < 0:
-            raise PolicyError(f"k is {self.k}; wait-k waits for 0 units or more")
-        _check_ms(step_ms=self.step_ms)
-        _check_choices(self, units=("fixed", "ctc"), convention=get_args(Convention))
-        _check_choices(self, trailing=("count", "leave"))
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """Return what `Step` must have."""
+        return ("words", "samples") if self.units == "fixed" else ("words", "units")
 
     @property
     def read_ms(self) -> int:
-        """Units are counted as often as one may come."""
+        """Count units as often as one may come."""
         return self.step_ms
 
     @property
     def is_incremental(self) -> bool:
-        """A stream carries no CTC head."""
+        """Return False for CTC words: a streaming step has no CTC head."""
         return self.units == "fixed"
 
-    def arrays(self) -> dict[str, Any]:
-        """k, and how much speech counts as a word."""
-        return {"k": jnp.int32(self.k), "unit": jnp.int32(self.step_ms * RATE // 1000)}
-
-    def fixed(self) -> "WaitK":
-        """The way to count."""
-        return dataclasses.replace(self, k=1, step_ms=1)
+    def should_read(self, step: Step) -> Any:
+        """Read while a unit is missing for the word that would begin."""
+        by_time = self.units == "fixed" and step.samples is not None
+        heard = step.samples // (self.step_ms * MS) if by_time else step.units
+        ahead = heard - step.words
+        lacks = ahead < self.k if self.convention == "stacl" else ahead <= self.k
+        return lacks & step.begins_word
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedSteps(_Policy):
-    """(k, s, N): g(t) = min(k + (t - 1) s, |X|) has been heard at step t, which writes N tokens.
+class FixedSteps(Policy):
+    """(k, s, N): g(t) = min(k + (t - 1) s, |X|) is heard at step t, which writes at most N tokens.
 
-    At most: what reaches the limit of length or the end of the sentence reads on. Targets stay as
-    they were when written. With the source at its end, all is written.
+    Targets stay as they were when written. With the source at its end, all is written.
     """
 
-    first_ms: int  # k; frames of 10 ms in the paper
-    step_ms: int  # s
-    tokens: int  # N
+    name: ClassVar[str] = "fixed-steps"
     history: ClassVar[History] = "kept"
-
-    def __post_init__(self) -> None:
-        _check_ms(first_ms=self.first_ms, step_ms=self.step_ms)
-        if self.tokens < 1:
-            raise PolicyError(f"tokens is {self.tokens}; a step writes up to 1 or more")
+    first_ms: int = setting(help="Speech to the first READ: k.", label="first{}ms", low=1)
+    step_ms: int = setting(help="Speech to every other READ: s.", label="step{}ms", low=1)
+    tokens: int = setting(help="Tokens after a READ, at most: N.", label="n{}", low=1)
 
     @property
     def read_ms(self) -> int:
-        """s."""
+        """Return s."""
         return self.step_ms
 
     @property
     def first_read_ms(self) -> int:
-        """k."""
+        """Return k."""
         return self.first_ms
 
     @property
     def is_incremental(self) -> bool:
-        """Every step encodes all that was heard."""
+        """Return False: every step encodes all that was heard."""
         return False
 
-    def arrays(self) -> dict[str, Any]:
-        """N."""
-        return {"tokens": jnp.int32(self.tokens)}
-
-    def fixed(self) -> "FixedSteps":
-        """Nothing remains."""
-        return FixedSteps(first_ms=1, step_ms=1, tokens=1)
+    def should_read(self, step: Step) -> Any:
+        """Read after N tokens."""
+        return step.since_read >= self.tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalAgreement(_Policy):
-    """After every READ all that was heard is translated as if it were all there is.
+class _Attention(Policy):
+    """Look at the cross-attention of the next token.
 
-    What the last `agree` of these hypotheses have in common from the beginning is committed, and
-    every later one begins with it. A hypothesis is greedy, or the best of a `beam`.
+    The papers take the mean of the heads of layer 4 of 6. `scores` may be those of the authors'
+    `release`, which leaves out the last state, on which attention piles up, and divides EDAtt's by
+    their Euclidean norm.
     """
 
-    agree: int = 2
-    beam: int = 1
+    needs: ClassVar[tuple[Need, ...]] = ("attention",)
+    frames: int = setting(
+        25, help="States at the end of the source, which may yet change.", label="f{}", low=0
+    )
+    layer: int | None = setting(
+        None, help="Decoder layer, from 1; None: the mean of all.", label="layer{}", low=1
+    )
+    heads: int | Literal["mean"] = setting(
+        "mean", help="Head of the layer, from 1, or the mean of all.", label="head{}", low=1
+    )
+    scores: Scores = setting(
+        "paper", help="Attention as in the papers, or in their authors' code.", label="{}"
+    )
 
-    def __post_init__(self) -> None:
-        if self.agree < 2:
-            raise PolicyError(f"agree is {self.agree}; at least 2 hypotheses can agree")
-        if self.beam < 1:
-            raise PolicyError(f"beam is {self.beam}; it holds at least 1 hypothesis")
-
-    @property
-    def is_incremental(self) -> bool:
-        """Hypotheses are begun anew."""
-        return False
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Attention(_Policy):
-    """What policies that look at attention have in common.
-
-    `layer` is a decoder layer from 1, None the mean of all; `heads` one of its heads from 1, or
-    their mean. The papers take the mean of the heads of layer 4 of 6. `scores` may be those of the
-    authors' `release`, which leaves out the last state, on which attention piles up, and divides
-    EDAtt's by their Euclidean norm.
-    """
-
-    frames: int
-    layer: int | None = None
-    heads: int | Literal["mean"] = "mean"
-    scores: Scores = "paper"
-
-    def __post_init__(self) -> None:
-        if self.frames < 0:
-            raise PolicyError(f"frames is {self.frames}; the last 0 states or more")
-        for name in ("layer", "heads"):
-            given = getattr(self, name)
-            if isinstance(given, int) and given < 1:
-                raise PolicyError(f"{name} is {given}; they count from 1")
-        _check_choices(self, scores=get_args(Scores))
-        if isinstance(self.heads, str):
-            _check_choices(self, heads=("mean",))
-
-    def arrays(self) -> dict[str, Any]:
-        """How many states."""
-        return {"frames": jnp.int32(self.frames)}
-
-    def fixed(self) -> "_Attention":
-        """Where to look."""
-        return dataclasses.replace(self, frames=1)
+    def attention(self, step: Step) -> tuple[Any, Any, Any]:
+        """Return the attention [..., K] on the states that count, their number, which they are."""
+        weights = step.attention
+        of_layers = weights.mean(0) if self.layer is None else weights[self.layer - 1]
+        chosen = of_layers.mean(-2) if self.heads == "mean" else of_layers[..., self.heads - 1, :]
+        count = (step.states - (self.scores == "release"))[..., None]
+        place = chosen.__array_namespace__().arange(chosen.shape[-1])
+        return chosen, count, place
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignAtt(_Attention):
-    """Reads if the state that the next token attends to most is one of the last `frames`."""
+    """Read if the state that the next token attends to most is one of the last `frames`."""
+
+    name: ClassVar[str] = "alignatt"
+
+    def should_read(self, step: Step) -> Any:
+        """Of states with equal attention, the first counts."""
+        attention, count, place = self.attention(step)
+        seen = attention.__array_namespace__().where(place < count, attention, -1)
+        return seen.argmax(-1) >= count[..., 0] - self.frames
 
 
 @dataclass(frozen=True, kw_only=True)
 class EDAtt(_Attention):
-    """Reads if the attention of the next token on the last `frames` states adds up to `alpha`."""
+    """Read if the attention of the next token on the last `frames` states adds up to `alpha`."""
 
-    alpha: float
+    name: ClassVar[str] = "edatt"
+    alpha: float = setting(help="Attention from which to wait, say 0.1.", label="a{:g}", above=0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.alpha <= 0:
-            raise PolicyError(f"alpha is {self.alpha}; a share of the attention, say 0.1")
-
-    def arrays(self) -> dict[str, Any]:
-        """How many states, and how much attention."""
-        return super().arrays() | {"alpha": jnp.float32(self.alpha)}
-
-    def fixed(self) -> "EDAtt":
-        """Where to look."""
-        return dataclasses.replace(self, frames=1, alpha=0.5)
+    def should_read(self, step: Step) -> Any:
+        """Sum the attention on the last states."""
+        attention, count, place = self.attention(step)
+        seen = attention * (place < count)
+        if self.scores == "release":
+            norm = seen.__array_namespace__().linalg.norm(seen, axis=-1, keepdims=True)
+            seen = seen / norm.clip(1e-12)
+        return (seen * (place >= count - self.frames)).sum(-1) >= self.alpha
 
 
-Policy = WaitK | FixedSteps | LocalAgreement | AlignAtt | EDAtt
+@dataclass(frozen=True, kw_only=True)
+class LocalAgreement(Policy):
+    """After every READ translate all that was heard as if it were all there is.
+
+    The longest common beginning of the last `agree` hypotheses is committed, and every later one
+    begins with it. A hypothesis is greedy, or the best of a `beam`.
+    """
+
+    name: ClassVar[str] = "local-agreement"
+    static: ClassVar[tuple[str, ...]] = ("agree", "beam")
+    agree: int = setting(2, help="Hypotheses that must agree.", label="agree{}", low=2)
+    beam: int = setting(1, help="Hypotheses that are followed at once.", label="beam{}", low=1)  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @property
+    def looks_back(self) -> int:
+        """Return the number of hypotheses before the newest."""
+        return self.agree - 1
+
+    def commit(self, hypotheses: Hypotheses) -> Any:
+        """Return the length of the common beginning."""
+        units = hypotheses.units[:, -self.agree :]
+        first = units[:, :1]
+        alike = ((units == first) & (first >= 0)).all(1)
+        return alike.astype(int).cumprod(-1).sum(-1)
 
 
-def _check_ms(**given: int) -> None:
-    for name, ms in given.items():
-        if ms < 1:
-            raise PolicyError(f"{name} is {ms}; it takes 1 ms or more")
+@dataclass(frozen=True, kw_only=True)
+class Greedy(Policy):
+    """Commit whatever the model writes."""
+
+    name: ClassVar[str] = "greedy"
+    unit: ClassVar[Literal["word", "segment"]] = "segment"
+
+    def should_read(self, step: Step) -> Any:
+        """Never."""
+        return step.since_read < 0
 
 
-def _check_choices(policy: Any, **choices: tuple[str, ...]) -> None:
-    for name, known in choices.items():
-        if getattr(policy, name) not in known:
-            raise PolicyError(f"{name} is {getattr(policy, name)!r}; choose one of {known}")
+@dataclass(frozen=True, kw_only=True)
+class Offline(Policy):
+    """Commit nothing before the source has ended, or there is no more room for it."""
+
+    name: ClassVar[str] = "offline"
+    unit: ClassVar[Literal["word", "segment"]] = "segment"
+
+    def should_read(self, step: Step) -> Any:
+        """Always."""
+        return step.since_read >= 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confidence(Policy):
+    """Commit while the model is surer than `threshold` that somebody speaks, or of its text."""
+
+    name: ClassVar[str] = "confidence"
+    unit: ClassVar[Literal["word", "segment"]] = "segment"
+    threshold: float = setting(0.5, help="Least probability.", label="p{:g}", low=0, high=1)
+    by: Literal["no_speech", "log_probability"] = setting(
+        "no_speech", help="1 - P(no speech), or exp(mean log P of the tokens).", label="{}"
+    )
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """Return what `Step` must have."""
+        return (self.by,)
+
+    def should_read(self, step: Step) -> Any:
+        """Read if the probability is not above the threshold."""
+        if self.by == "no_speech":
+            return ~(1 - step.no_speech > self.threshold)
+        exp = step.log_probability.__array_namespace__().exp
+        return ~(exp(step.log_probability) > self.threshold)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consensus(Policy):
+    """Commit segments whose text is much the same in the hypothesis before, at the same place."""
+
+    name: ClassVar[str] = "consensus"
+    needs: ClassVar[tuple[Need, ...]] = ("segments",)
+    unit: ClassVar[Literal["word", "segment"]] = "segment"
+    looks_back: ClassVar[int] = 1
+    threshold: float = setting(0.5, help="Least similarity.", label="p{:g}", low=0, high=1)
+
+    def commit(self, hypotheses: Hypotheses) -> Any:
+        """Return how many segments pass, up to the first that is new or too different."""
+        before, now = ((), *hypotheses.texts)[-2:]
+        pairs = zip(now, before, strict=False)
+        accepted = [similarity(*pair) >= self.threshold for pair in pairs]
+        count = accepted.index(False) if False in accepted else len(accepted)
+        return np.array([count])
+
+
+def similarity(first: str, second: str) -> float:
+    """Return 1 - indel / (|first| + |second|), of insertions and deletions between the texts.
+
+    indel = |first| + |second| - 2 LCS, so this is 2 LCS / (|first| + |second|); 1 of no text.
+    """
+    together = len(first) + len(second)
+    return 2 * _common_length(first, second) / together if together else 1.0
+
+
+def _common_length(first: str, second: str) -> int:
+    """Return the length of the longest common subsequence; a column of the table is an integer.
+
+    Bit i of `column` is 0 where the length grows from the first i to i + 1 characters of `first`.
+    """
+    full = (1 << len(first)) - 1
+    places: dict[str, int] = {}
+    for place, character in enumerate(first):
+        places[character] = places.get(character, 0) | 1 << place
+    column = full
+    for character in second:
+        hits = column & places.get(character, 0)
+        column = ((column + hits) | (column - hits)) & full
+    return len(first) - column.bit_count()
+
+
+_KINDS = (
+    *(WaitK, FixedSteps, AlignAtt, EDAtt, LocalAgreement),
+    *(Greedy, Offline, Confidence, Consensus),
+)
+POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in _KINDS}
+_ALSO = {"align-att": "alignatt", "ed-att": "edatt"}  # names in results of earlier versions
+
+
+def policy_class(name: str) -> type[Policy]:
+    """Return the policy of a name, or the class in a file: "path/to/file.py:Class"."""
+    if is_reference(name):
+        return _own_class(name)
+    if _ALSO.get(name, name) not in POLICIES:
+        raise PolicyError(
+            f"policy: {unknown(name, POLICIES)}; choose one of {', '.join(POLICIES)} or "
+            "a class of your own as path/to/file.py:Class"
+        )
+    return POLICIES[_ALSO.get(name, name)]
+
+
+@functools.cache  # so that the class of a file is one class, however often it is named
+def _own_class(reference: str) -> type[Policy]:
+    found = load_object(reference)
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise PolicyError(f"{reference} is not a class of simuljax.decode.policy.Policy")
+    return found

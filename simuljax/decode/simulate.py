@@ -20,14 +20,12 @@ from jax.typing import ArrayLike
 
 from simuljax.audio import Filterbank, frame_count
 from simuljax.decode.choosing import check_policy, usual_history
-from simuljax.decode.counting import count_units, counting_of
-from simuljax.decode.listen import hear_speech, hear_text
 from simuljax.decode.options import Decoding
-from simuljax.decode.policies import History
-from simuljax.decode.prefix import Known
-from simuljax.decode.turn import Told, nothing_told, tell
+from simuljax.decode.policy import History
+from simuljax.decode.reencoding import Targets, no_targets, write_targets
+from simuljax.decode.source import counting_of, encode_speech, encode_text
+from simuljax.decode.state import Control, Known, control_of
 from simuljax.models.translator import Translator
-from simuljax.nn.pointers import Rule
 from simuljax.nn.subsampling import state_count
 from simuljax.text import Words
 
@@ -85,7 +83,7 @@ class Simulation:
 @flax.struct.dataclass
 class _Stream:
     reads: jax.Array  # int32 []
-    told: Told
+    targets: Targets
 
 
 def simulate_speech(
@@ -116,7 +114,7 @@ def simulate_speech(
         jnp.asarray(samples, jnp.int32),
         labels,
         jnp.array(listening.samples, jnp.int32),
-        decoding.rule(model.config.monotonic, words),
+        control_of(decoding, model.config.monotonic, words),
     )
 
 
@@ -139,38 +137,40 @@ def simulate_text(
     """
     decoding, listening = decoding or Decoding(), Listening(history=history)
     check_policy(decoding.policy, model.config, "text")
-    rule, lengths = decoding.rule(model.config.monotonic, words), jnp.asarray(lengths, jnp.int32)
-    return _text(model, decoding.fixed(), listening, variables, tokens, lengths, units, rule)
+    control, lengths = (
+        control_of(decoding, model.config.monotonic, words),
+        jnp.asarray(lengths, jnp.int32),
+    )
+    return _text(model, decoding.fixed(), listening, variables, tokens, lengths, units, control)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _speech(model, decoding, listening, variables, features, samples, labels, sizes, rule):
-    bank, counting = listening.filterbank, counting_of(model.config, decoding, rule)
+def _speech(model, decoding, listening, variables, features, samples, labels, sizes, control):
+    bank, counting = listening.filterbank, counting_of(model.config, decoding, control)
 
     def listen(heard: jax.Array, ended: jax.Array) -> Known:
         given = (features, frame_count(heard, bank), ended, labels)
-        known = hear_speech(model, variables, *given, counting=counting)
-        return count_units(known, decoding, rule, heard)
+        return encode_speech(model, variables, *given, counting=counting, samples=heard)
 
     room = decoding.limit.of(state_count(features.shape[1]))
-    told = nothing_told(model, len(samples), room, decoding)
-    end = _run(model, decoding, listening, variables, listen, told, samples, sizes, rule)
+    targets = no_targets(model, len(samples), room, decoding)
+    end = _run(model, decoding, listening, variables, listen, targets, samples, sizes, control)
     return _simulation(end, 1000 / bank.rate)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _text(model, decoding, listening, variables, tokens, lengths, units, rule) -> Simulation:
+def _text(model, decoding, listening, variables, tokens, lengths, units, control) -> Simulation:
     def listen(reads: jax.Array, ended: jax.Array) -> Known:
         heard = reads
         if units is not None:
             place = jnp.minimum(heard - 1, units.shape[1] - 1)[:, None]
             heard = jnp.where(ended, lengths, jnp.take_along_axis(units, place, 1)[:, 0])
-        return replace(hear_text(model, variables, tokens, heard, ended), units=reads)
+        return replace(encode_text(model, variables, tokens, heard, ended), units=reads)
 
     total = lengths if units is None else (units < lengths[:, None]).sum(1) + 1
-    told = nothing_told(model, len(tokens), decoding.limit.of(tokens.shape[1]), decoding)
+    targets = no_targets(model, len(tokens), decoding.limit.of(tokens.shape[1]), decoding)
     sizes = jnp.ones(2, jnp.int32)
-    end = _run(model, decoding, listening, variables, listen, told, total, sizes, rule)
+    end = _run(model, decoding, listening, variables, listen, targets, total, sizes, control)
     return _simulation(end, 1.0)
 
 
@@ -180,11 +180,11 @@ def _run(
     listening: Listening,
     variables: Any,
     listen: Listen,
-    told: Told,
+    targets: Targets,
     total: jax.Array,
     sizes: jax.Array,
-    rule: Rule,
-) -> Told:
+    control: Control,
+) -> Targets:
     """READ, then write, until every row is finished.
 
     `total` [B] is how long each source is, `sizes` [2] are those of the first READ and the others.
@@ -195,20 +195,22 @@ def _run(
     def read(stream: _Stream) -> _Stream:
         heard = jnp.minimum(sizes[0] + stream.reads * sizes[1], total)
         known = listen(heard, heard >= total)
-        given = (model, variables, stream.told, known)
-        told = tell(*given, heard=heard, rule=rule, decoding=decoding, history=history)
-        return _Stream(reads=stream.reads + 1, told=told)
+        given = (model, variables, stream.targets, known)
+        targets = write_targets(
+            *given, delay=heard, control=control, decoding=decoding, history=history
+        )
+        return _Stream(reads=stream.reads + 1, targets=targets)
 
-    start = _Stream(reads=jnp.int32(0), told=told)
-    end = jax.lax.while_loop(lambda stream: ~stream.told.prefix.finished.all(), read, start)
-    return end.told
+    start = _Stream(reads=jnp.int32(0), targets=targets)
+    end = jax.lax.while_loop(lambda stream: ~stream.targets.prefix.finished.all(), read, start)
+    return end.targets
 
 
-def _simulation(told: Told, scale: float) -> Simulation:
-    written = told.written
+def _simulation(targets: Targets, scale: float) -> Simulation:
+    written = targets.written
     return Simulation(
         tokens=written.tokens,
         lengths=written.count,
-        delays=written.heard * jnp.float32(scale),
+        delays=written.delays * jnp.float32(scale),
         reach=written.reach,
     )

@@ -13,6 +13,7 @@ stay as they were when written. So they do under a policy, which decides for a d
 to everything.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,16 +23,14 @@ import jax.numpy as jnp
 
 from simuljax.audio import Features, FeatureState, Statistics, init_stream, normalise, stream_step
 from simuljax.decode.choosing import check_policy
-from simuljax.decode.counting import count_units
+from simuljax.decode.greedy import Written, greedy_search, nothing_written
 from simuljax.decode.options import Decoding
-from simuljax.decode.policies import PolicyError, WaitK
-from simuljax.decode.prefix import Prefix, init_prefix
+from simuljax.decode.policy import PolicyError
 from simuljax.decode.source import Source, append, init_source
-from simuljax.decode.writing import Written, nothing_written, write_on
+from simuljax.decode.state import Control, Prefix, control_of, init_prefix
 from simuljax.models.casting import cast_weights
 from simuljax.models.streaming import StreamingState
 from simuljax.models.translator import Translator
-from simuljax.nn.pointers import Rule
 from simuljax.text import Words
 
 
@@ -53,12 +52,12 @@ class StreamLimits:
 
 
 @flax.struct.dataclass
-class Learnt:
-    """What a step computes with: parameters, the features' statistics, and the rule."""
+class StreamParams:
+    """What a step computes with: parameters, the features' statistics, the choices."""
 
     variables: Any  # of `model.apply`
-    statistics: Statistics
-    rule: Rule
+    statistics: Statistics | None  # None: of text
+    control: Control
 
 
 @flax.struct.dataclass
@@ -117,49 +116,52 @@ class StreamingDecoder:
         if self.decoding.policy is not None and not self.decoding.policy.is_incremental:
             raise PolicyError(
                 f"{self.decoding.policy} needs all that was heard at every READ, which a streaming "
-                "step does not: use simuljax.decode.reread"
+                "step does not: use simuljax.decode.reencoding"
             )
 
-    def learnt(self, variables: Any, statistics: Statistics, words: Words | None = None) -> Learnt:
+    def params(
+        self, variables: Any, statistics: Statistics, words: Words | None = None
+    ) -> StreamParams:
         """What `step` takes first; weights are in the type that they are computed with.
 
         `words` serve policies that count them.
         """
-        rule = self.decoding.rule(self.model.config.monotonic, words)
+        control = control_of(self.decoding, self.model.config.monotonic, words)
         cast = cast_weights(variables["params"], self.model.config.width.dtype)
         variables = {**variables, "params": cast}
-        return Learnt(variables=variables, statistics=statistics, rule=rule)
+        return StreamParams(variables=variables, statistics=statistics, control=control)
 
-    def init(self, learnt: Learnt, batch: int) -> StreamState:
+    def init(self, params: StreamParams, batch: int) -> StreamState:
         """Streams that have heard nothing; every array is one of its own, so it may be donated."""
         state = StreamState(
             audio=init_stream(self.features, (batch,)),
             encoder=self.model.init_speech_stream(batch),
-            source=init_source(self.model, learnt.variables, batch, self.limits.states),
+            source=init_source(self.model, params.variables, batch, self.limits.states),
             prefix=init_prefix(self.model, batch, self.limits.tokens, self.decoding),
             samples=jnp.zeros(batch, jnp.int32),
             more=jnp.zeros(batch, bool),
         )
         return jax.tree.map(jnp.copy, state)
 
-    def step(self, learnt: Learnt, state: StreamState, chunk: Chunk) -> tuple[StreamState, Events]:
+    def step(
+        self, params: StreamParams, state: StreamState, chunk: Chunk
+    ) -> tuple[StreamState, Events]:
         """One READ, and what is written after it. A stream that has ended hears no more."""
-        before = state.source.known.heard
+        before = state.source.known.progress
         length = jnp.where(before.ended, 0, chunk.length)
-        state = self._hear(learnt, state, chunk, length, chunk.ended & ~before.ended)
-        heard = state.source.known.heard
-        news = (heard.lengths > before.lengths) | heard.ended | state.more
-        if isinstance(self.decoding.policy, WaitK):
-            news |= length > 0  # a unit may be full before there is a state more
-        known = count_units(state.source.known, self.decoding, learnt.rule, state.samples)
-        prefix, written = write_on(
+        state = self._encode(params, state, chunk, length, chunk.ended & ~before.ended)
+        known = replace(state.source.known, samples=state.samples)
+        news = (known.progress.lengths > before.lengths) | known.progress.ended | state.more
+        if self.decoding.policy is not None:
+            news |= length > 0  # it may count samples, of which there are more before a state is
+        prefix, written = greedy_search(
             self.model,
-            learnt.variables,
+            params.variables,
             state.prefix,
             nothing_written(len(length), self.limits.events),
             known,
-            heard=state.samples,
-            rule=learnt.rule,
+            delay=state.samples,
+            control=params.control,
             decoding=self.decoding.fixed(),
             active=news,
         )
@@ -167,17 +169,17 @@ class StreamingDecoder:
         state = replace(state, prefix=prefix, more=more)
         return state, Events(written=written, finished=prefix.finished, more=more)
 
-    def _hear(
+    def _encode(
         self,
-        learnt: Learnt,
+        params: StreamParams,
         state: StreamState,
         chunk: Chunk,
         length: jax.Array,
         ended: jax.Array,
     ) -> StreamState:
-        sound, variables = _finite(chunk.samples), learnt.variables
+        sound, variables = _finite(chunk.samples), params.variables
         audio, features, frames = stream_step(state.audio, sound, length, config=self.features)
-        features = normalise(features, learnt.statistics)
+        features = normalise(features, params.statistics)  # pyright: ignore[reportArgumentType]
         encoded: Any = self.model.apply(
             variables, state.encoder, features, frames, ended=ended, method="stream_speech"
         )
@@ -197,3 +199,43 @@ def _finite(samples: jax.Array) -> jax.Array:
     if not jnp.issubdtype(samples.dtype, jnp.floating):
         return samples
     return jnp.where(jnp.isfinite(samples), samples, 0)
+
+
+Axes = tuple[int, ...]  # of every array of a state, in the order of jax.tree.leaves
+
+
+def batch_axes(init: Callable[[int], Any]) -> Axes:
+    """Return the batch axis of every array of a state; `init` makes the state of so many streams.
+
+    It is found by comparing states of 1 and of 2 streams.
+    """
+
+    def shapes(batch: int) -> list[tuple[int, ...]]:
+        arrays = jax.eval_shape(lambda: jax.tree.leaves(init(batch)))
+        return [array.shape for array in arrays]
+
+    pairs = zip(shapes(1), shapes(2), strict=True)
+    return tuple([a == b for a, b in zip(*pair, strict=True)].index(False) for pair in pairs)
+
+
+def take_rows(state: Any, rows: jax.Array, axes: Axes) -> Any:
+    """Return the streams of these rows [n]; a row beyond the end gives the last."""
+    leaves, tree = jax.tree.flatten(state)
+    taken = (jnp.take(a, rows, axis=i, mode="clip") for a, i in zip(leaves, axes, strict=True))
+    return tree.unflatten(taken)
+
+
+def put_rows(state: Any, rows: jax.Array, some: Any, axes: Axes) -> Any:
+    """Return the streams with `some`, of n rows, in rows [n]; one beyond the end is dropped."""
+    leaves, tree = jax.tree.flatten(state)
+    pairs = zip(leaves, jax.tree.leaves(some), axes, strict=True)
+    return tree.unflatten(
+        [a.at[(slice(None),) * i + (rows,)].set(b, mode="drop") for a, b, i in pairs]
+    )
+
+
+def put_row(state: Any, row: jax.Array | int, one: Any, axes: Axes) -> Any:
+    """Return the streams with `one`, a batch of 1, in this row."""
+    leaves, tree = jax.tree.flatten(state)
+    pairs = zip(leaves, jax.tree.leaves(one), axes, strict=True)
+    return tree.unflatten([jax.lax.dynamic_update_slice_in_dim(a, b, row, i) for a, b, i in pairs])

@@ -2,7 +2,7 @@
 
     what was written -> predictor, which sees no source --+
                                                           +--> joiner --> a label, or the blank
-    states of the groups heard so far --------------------+
+    states of the groups so far --------------------------+
 
 Groups are the windows of the pre-decision: `predecision.step` states each, d in the paper and the
 knob of latency. For every group the joiner is asked anew what follows each target, and the blank
@@ -33,7 +33,7 @@ from simuljax.nn.layers import (
     sinusoids,
 )
 from simuljax.nn.monotonic import Reading, Source
-from simuljax.nn.pointers import Heard, Memory, Rule, look_everywhere
+from simuljax.nn.pointers import Memory, Selection, SourceProgress, look_everywhere
 from simuljax.nn.transformer import EncoderLayer, LayerState, LayerStep
 
 BLANK = 1  # `simuljax.text.BOS`
@@ -135,15 +135,20 @@ class TransducerDecoder(nn.Module):
         return self._logits(scan_layers(self.joiner, count, body, x, memory, unroll=unroll)[0])
 
     def attempt(
-        self, tokens: jax.Array, position: jax.Array, state: LayerState, heard: Heard, rule: Rule
+        self,
+        tokens: jax.Array,
+        position: jax.Array,
+        state: LayerState,
+        progress: SourceProgress,
+        selection: Selection,
     ) -> Attempt:
         """Decode T more targets as an offline model: all received states visible, no blank."""
-        if rule.asks_for_weights:
+        if selection.weights:
             raise ValueError("the policy looks at attention, of which a CAAT's joiner tells none")
         x, added = self.predict(tokens, position, state.past)
-        logits = self.join(x, state.memory, heard.lengths)
+        logits = self.join(x, state.memory, progress.lengths)
         logits = jnp.where(jnp.arange(logits.shape[-1]) == BLANK, -jnp.inf, logits)
-        look = look_everywhere((len(tokens), state.pointer.shape[-1], tokens.shape[1]), heard)
+        look = look_everywhere((len(tokens), state.pointer.shape[-1], tokens.shape[1]), progress)
         layers = self.config.decoder_layers
         look = jax.tree.map(lambda a: jnp.broadcast_to(a, (layers, *a.shape)), look)
         return Attempt(logits=logits, layers=LayerStep(added=added, look=look))

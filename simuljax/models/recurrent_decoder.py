@@ -23,7 +23,7 @@ from simuljax.nn.additive import AdditiveAttention, Seen
 from simuljax.nn.attention import Past
 from simuljax.nn.layers import Dropout
 from simuljax.nn.monotonic import Reading, Source
-from simuljax.nn.pointers import Heard, Memory, Rule, look_everywhere
+from simuljax.nn.pointers import Memory, Selection, SourceProgress, look_everywhere
 from simuljax.nn.recurrent import Cell, LSTMCell, blank
 from simuljax.nn.transformer import LayerState, LayerStep
 
@@ -73,16 +73,21 @@ class RecurrentDecoder(nn.Module):
         return Memory(value=value, key=key, decide=None)
 
     def attempt(
-        self, tokens: jax.Array, position: jax.Array, state: LayerState, heard: Heard, rule: Rule
+        self,
+        tokens: jax.Array,
+        position: jax.Array,
+        state: LayerState,
+        progress: SourceProgress,
+        selection: Selection,
     ) -> Attempt:
         """Decode T more targets, from the state after target `position` - 1 [B]."""
         (batch, targets), layers = tokens.shape, self.config.decoder_layers
-        seen = self._see(state.memory, heard.lengths)
+        seen = self._see(state.memory, progress.lengths)
         start = cell_before(state.past, position, self._blank(batch, seen.key))
         passed = self._run(tokens, start, seen, train=False)
         added = Past(key=passed.cell.hidden[..., None, :], value=passed.cell.memory[..., None, :])
-        look = look_everywhere((batch, 1, targets), heard)
-        if rule.asks_for_weights:
+        look = look_everywhere((batch, 1, targets), progress)
+        if selection.weights:
             look = dataclasses.replace(look, weights=passed.weight[:, None])
         look = jax.tree.map(lambda a: jnp.broadcast_to(a, (layers, *a.shape)), look)
         return Attempt(logits=passed.logits, layers=LayerStep(added=added, look=look))

@@ -34,7 +34,7 @@ from simuljax.nn.layers import (
     sinusoids,
 )
 from simuljax.nn.monotonic import Reading, Source
-from simuljax.nn.pointers import Heard, Memory, Rule
+from simuljax.nn.pointers import Memory, Selection, SourceProgress
 from simuljax.nn.subsampling import STRIDE
 from simuljax.nn.transformer import DecoderLayer, LayerState, LayerStep
 from simuljax.ops import label_triggers
@@ -180,10 +180,15 @@ class Translator(nn.Module):
         return self.decoder.remember(states, keys)
 
     def attempt(
-        self, tokens: jax.Array, position: jax.Array, state: LayerState, heard: Heard, rule: Rule
+        self,
+        tokens: jax.Array,
+        position: jax.Array,
+        state: LayerState,
+        progress: SourceProgress,
+        selection: Selection,
     ) -> Attempt:
         """Decode tokens [B, T] from `position` [B] on, with hard decisions."""
-        return self.decoder.attempt(tokens, position, state, heard, rule)
+        return self.decoder.attempt(tokens, position, state, progress, selection)
 
 
 def source_of(
@@ -241,7 +246,12 @@ class Decoder(nn.Module):
         return scan_layers(self.layer, self.config.decoder_layers, body, None)[1]
 
     def attempt(
-        self, tokens: jax.Array, position: jax.Array, state: LayerState, heard: Heard, rule: Rule
+        self,
+        tokens: jax.Array,
+        position: jax.Array,
+        state: LayerState,
+        progress: SourceProgress,
+        selection: Selection,
     ) -> Attempt:
         """Run T more targets through every layer; `state` has the layers first."""
         target = position[:, None] + jnp.arange(tokens.shape[1])
@@ -251,7 +261,7 @@ class Decoder(nn.Module):
         def body(
             layer: DecoderLayer, x: jax.Array, state: LayerState
         ) -> tuple[jax.Array, LayerStep]:
-            return layer.step(x, state, heard, rule, target=target)
+            return layer.step(x, state, progress, selection, target=target)
 
         count, unroll = self.config.decoder_layers, self.config.width.unroll
         x, layers = scan_layers(self.layer, count, body, x, state, unroll=unroll)

@@ -12,10 +12,10 @@ from simuljax.nn.attention import Heads, View, attend_view
 from simuljax.nn.decisions import Decisions, place
 from simuljax.nn.layers import dense
 from simuljax.nn.pointers import (
-    Heard,
     Look,
     Memory,
-    Rule,
+    Selection,
+    SourceProgress,
     attend_within,
     look_ahead,
     look_everywhere,
@@ -138,8 +138,8 @@ class MonotonicAttention(nn.Module):
         self,
         x: jax.Array,
         memory: Memory,
-        heard: Heard,
-        rule: Rule,
+        progress: SourceProgress,
+        selection: Selection,
         *,
         target: jax.Array,
         start: jax.Array,
@@ -148,27 +148,29 @@ class MonotonicAttention(nn.Module):
 
         `target` [B, T] numbers them from 0.
         """
-        look = self._look(x, memory, heard, rule, target, start)
+        look = self._look(x, memory, progress, selection, target, start)
         query = None if self._span == 1 else self.heads.split(self.heads.query(x))
         read, weights = attend_within(query, memory, look.reach, self._span)
-        look = dataclasses.replace(look, weights=weights) if rule.asks_for_weights else look
+        look = dataclasses.replace(look, weights=weights) if selection.weights else look
         return self.heads.merge(read), look
 
-    def _look(self, x, memory: Memory, heard: Heard, rule: Rule, target, start) -> Look:
+    def _look(
+        self, x, memory: Memory, progress: SourceProgress, selection: Selection, target, start
+    ) -> Look:
         match self.monotonic.policy:
             case "offline":
-                return look_everywhere((*start.shape, x.shape[1]), heard)
-            case "wait_k" if rule.waits_outside or self.monotonic.counts == "words":
-                return look_everywhere((*start.shape, x.shape[1]), heard)
+                return look_everywhere((*start.shape, x.shape[1]), progress)
+            case "wait_k" if selection.everything or self.monotonic.counts == "words":
+                return look_everywhere((*start.shape, x.shape[1]), progress)
             case "wait_k":
-                wait = rule.k + (self.monotonic.convention == "papi")
-                return look_wait_k(target, self.width.heads, heard, wait)
+                wait = selection.k + (self.monotonic.convention == "papi")
+                return look_wait_k(target, self.width.heads, progress, wait)
             case _:
                 assert memory.decide is not None
                 query = self.heads.split(self.decide_query(x))
                 points = memory.decide.swapaxes(1, 2)
                 energy = monotonic_energy(query.swapaxes(1, 2), points, self.bias)
-                return look_ahead(energy, start, heard, rule)
+                return look_ahead(energy, start, progress, selection)
 
     @property
     def _span(self) -> int | None:

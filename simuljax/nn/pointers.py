@@ -9,8 +9,6 @@ A head at that number has rejected all there is, and goes on from there once the
 will be no more, it attends as from the last decision, which is where training leaves its mass.
 """
 
-from typing import Any
-
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -29,33 +27,19 @@ class Memory:
 
 
 @flax.struct.dataclass
-class Rule:
-    """What decides, apart from the model; arrays, so that another value compiles nothing.
-
-    What is None serves other policies (`simuljax.decode.policies`) than the one at hand.
-    """
+class Selection:
+    """How heads decide. Numbers are arrays, so that another value compiles nothing."""
 
     energy: jax.Array  # float32 []: a decision is accepted from this energy on
-    k: jax.Array  # int32 []: of wait-k
-    unit: jax.Array | None = None  # int32 []: samples of speech that count as a word
-    tokens: jax.Array | None = None  # int32 []: the most that are written after a READ
-    frames: jax.Array | None = None  # int32 []: the last states, which may yet change
-    alpha: jax.Array | None = None  # float32 []: the attention on them from which to wait
-    words: Any = None  # `simuljax.decode.policies.Words`: what ids say about words
-
-    @property
-    def waits_outside(self) -> bool:
-        """Whether it is wait-k that decides for the heads, which then attend to all there is."""
-        return self.unit is not None
-
-    @property
-    def asks_for_weights(self) -> bool:
-        """Whether `Look.weights` has to be there: else nothing of it is computed or kept."""
-        return self.frames is not None
+    k: jax.Array  # int32 []: the wait of heads that count decisions
+    everything: bool = flax.struct.field(pytree_node=False, default=False)
+    """Heads that count decisions attend to all there is: a policy outside the model decides."""
+    weights: bool = flax.struct.field(pytree_node=False, default=False)
+    """`Look.weights` are computed and kept."""
 
 
 @flax.struct.dataclass
-class Heard:
+class SourceProgress:
     """How much of the source there is, for all layers alike."""
 
     lengths: jax.Array  # int32 [B]: states
@@ -73,50 +57,54 @@ class Look:
     reach: jax.Array  # int32 [B, H, T]: the last state attended to; -1 if there is none
     waits: jax.Array  # bool [B, H, T]: for a decision that may still come
     p: jax.Array  # float32 [B, H, T]: of writing, at the decision it stands on
-    weights: jax.Array | None = None  # float32 [B, H, T, K]: on the states, if the rule asks
+    weights: jax.Array | None = None  # float32 [B, H, T, K]: on the states, if selected
 
 
-def heard_of(decisions: Decisions, lengths: jax.Array, ended: jax.Array) -> Heard:
+def progress_of(decisions: Decisions, lengths: jax.Array, ended: jax.Array) -> SourceProgress:
     """What can be decided by now: a window that is not yet full has to wait, unless all ended."""
     count = decisions.count
     if decisions.step is not None:
         count = jnp.where(ended, count, lengths // decisions.step)
     exists = None if decisions.gate is None else decisions.gate >= 0.5
-    return Heard(lengths=lengths, ends=decisions.ends, count=count, ended=ended, exists=exists)
+    return SourceProgress(
+        lengths=lengths, ends=decisions.ends, count=count, ended=ended, exists=exists
+    )
 
 
-def look_ahead(energy: jax.Array, start: jax.Array, heard: Heard, rule: Rule) -> Look:
+def look_ahead(
+    energy: jax.Array, start: jax.Array, progress: SourceProgress, selection: Selection
+) -> Look:
     """Every head [B, H] from its start to the first decision it accepts; energies [B, H, T, W]."""
-    accepted = (energy >= rule.energy) & real(heard.count, energy.shape[-1])[:, None, None]
-    if heard.exists is not None:
-        accepted &= heard.exists[:, None, None]
-    pointer = first_accepted(accepted, start, heard.count)
-    stands = _standing(pointer, heard)
+    accepted = (energy >= selection.energy) & real(progress.count, energy.shape[-1])[:, None, None]
+    if progress.exists is not None:
+        accepted &= progress.exists[:, None, None]
+    pointer = first_accepted(accepted, start, progress.count)
+    stands = _standing(pointer, progress)
     at = jnp.take_along_axis(energy, jnp.maximum(stands, 0)[..., None], -1)[..., 0]
     p = jnp.where(stands >= 0, jax.nn.sigmoid(at), 0)
-    if heard.exists is not None:
-        p = p * _per_head(heard.exists, stands)
-    return _look(pointer, heard, p)
+    if progress.exists is not None:
+        p = p * _per_head(progress.exists, stands)
+    return _look(pointer, progress, p)
 
 
-def look_wait_k(target: jax.Array, heads: int, heard: Heard, wait: jax.Array) -> Look:
+def look_wait_k(target: jax.Array, heads: int, progress: SourceProgress, wait: jax.Array) -> Look:
     """Target i [B, T] stands on decision i + wait - 1, which may not be there yet."""
-    pointer = jnp.minimum(target + wait - 1, heard.count[:, None])
+    pointer = jnp.minimum(target + wait - 1, progress.count[:, None])
     pointer = jnp.broadcast_to(pointer[:, None], (target.shape[0], heads, target.shape[1]))
-    return _look(pointer, heard, (pointer < heard.count[:, None, None]).astype(jnp.float32))
+    return _look(pointer, progress, (pointer < progress.count[:, None, None]).astype(jnp.float32))
 
 
-def look_everywhere(shape: tuple[int, ...], heard: Heard) -> Look:
+def look_everywhere(shape: tuple[int, ...], progress: SourceProgress) -> Look:
     """Every head, of [B, H, T], waits for the end, and then attends to everything."""
 
     def spread(x: jax.Array) -> jax.Array:
         return jnp.broadcast_to(x[:, None, None], shape)
 
     return Look(
-        pointer=spread(heard.count),
-        reach=spread(heard.lengths - 1),
-        waits=spread(~heard.ended),
-        p=spread(heard.ended.astype(jnp.float32)),
+        pointer=spread(progress.count),
+        reach=spread(progress.lengths - 1),
+        waits=spread(~progress.ended),
+        p=spread(progress.ended.astype(jnp.float32)),
     )
 
 
@@ -155,16 +143,16 @@ def attend_within(
     return jnp.einsum("bhtk,bkhd->bthd", weight.astype(memory.value.dtype), memory.value), weight
 
 
-def _look(pointer: jax.Array, heard: Heard, p: jax.Array) -> Look:
-    stands = _standing(pointer, heard)
-    reach = jnp.where(stands >= 0, _per_head(heard.ends, stands), -1)
-    waits = (pointer >= heard.count[:, None, None]) & ~heard.ended[:, None, None]
+def _look(pointer: jax.Array, progress: SourceProgress, p: jax.Array) -> Look:
+    stands = _standing(pointer, progress)
+    reach = jnp.where(stands >= 0, _per_head(progress.ends, stands), -1)
+    waits = (pointer >= progress.count[:, None, None]) & ~progress.ended[:, None, None]
     return Look(pointer=pointer, reach=reach, waits=waits, p=p)
 
 
-def _standing(pointer: jax.Array, heard: Heard) -> jax.Array:
+def _standing(pointer: jax.Array, progress: SourceProgress) -> jax.Array:
     """The decision to attend from: the last one for a head that is beyond it; -1 if none is."""
-    return jnp.minimum(pointer, heard.count[:, None, None] - 1)
+    return jnp.minimum(pointer, progress.count[:, None, None] - 1)
 
 
 def _per_head(x: jax.Array, decision: jax.Array) -> jax.Array:

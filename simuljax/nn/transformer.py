@@ -11,7 +11,7 @@ from simuljax.config.model import Monotonic, Width
 from simuljax.nn.attention import Heads, Past, View, attend_past, attend_view
 from simuljax.nn.layers import Dropout, FeedForward, layer_norm
 from simuljax.nn.monotonic import MonotonicAttention, Reading, Source
-from simuljax.nn.pointers import Heard, Look, Memory, Rule
+from simuljax.nn.pointers import Look, Memory, Selection, SourceProgress
 
 
 class EncoderLayer(nn.Module):
@@ -80,13 +80,24 @@ class DecoderLayer(nn.Module):
         return x + self.dropout(forward, deterministic=not train), list(readings)
 
     def step(
-        self, x: jax.Array, state: LayerState, heard: Heard, rule: Rule, *, target: jax.Array
+        self,
+        x: jax.Array,
+        state: LayerState,
+        progress: SourceProgress,
+        selection: Selection,
+        *,
+        target: jax.Array,
     ) -> tuple[jax.Array, LayerStep]:
         """Decode T more targets with hard decisions; `target` [B, T] has their positions."""
         new = self.heads.project(self.self_norm(x))
         x = x + self.heads.merge(attend_past(new, state.past, target[:, 0]))
         read, look = self.cross.step(
-            self.cross_norm(x), state.memory, heard, rule, target=target, start=state.pointer
+            self.cross_norm(x),
+            state.memory,
+            progress,
+            selection,
+            target=target,
+            start=state.pointer,
         )
         x = x + read
         x = x + self.feed_forward(self.forward_norm(x), train=False)

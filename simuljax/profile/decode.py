@@ -17,7 +17,7 @@ import numpy as np
 
 from simuljax.audio import RATE, Statistics
 from simuljax.decode.options import Decoding, LengthLimit
-from simuljax.decode.stream import Chunk, Learnt, StreamingDecoder, StreamLimits
+from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits, StreamParams
 from simuljax.models.casting import weight_bytes
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
@@ -111,16 +111,16 @@ def build(config: DecodeProfile) -> StreamingDecoder:
     return StreamingDecoder(model=Translator(model), decoding=decoding, limits=limits)
 
 
-def learn_nothing(decoder: StreamingDecoder) -> Learnt:
+def learn_nothing(decoder: StreamingDecoder) -> StreamParams:
     """Random parameters."""
     params, statistics = initialise(decoder.model, jax.random.key(0, impl="rbg"))
     zeros, ones = np.zeros(80, np.float32), np.ones(80, np.float32)
     heard = Statistics(mean=zeros + 8, std=ones * 4, frames=1)
-    return decoder.learnt({"params": params, STATISTICS: statistics}, heard)
+    return decoder.params({"params": params, STATISTICS: statistics}, heard)
 
 
 def profile_batch(
-    config: DecodeProfile, decoder: StreamingDecoder, learnt: Learnt, batch: int
+    config: DecodeProfile, decoder: StreamingDecoder, learnt: StreamParams, batch: int
 ) -> dict[str, Any]:
     """One utterance to every stream of a batch, READ by READ, until its events are on the host."""
     step, compile_s = compile_step(config, decoder, learnt, batch)
@@ -146,7 +146,7 @@ def profile_batch(
 
 
 def profile_live(
-    config: DecodeProfile, decoder: StreamingDecoder, learnt: Learnt, streams: int
+    config: DecodeProfile, decoder: StreamingDecoder, learnt: StreamParams, streams: int
 ) -> dict[str, Any]:
     """So many streams in real time; said at once, for the next may be too many for the memory."""
     row = live.profile(decoder, learnt, streams, config.read_ms, config.seconds, config.live_s)
@@ -157,7 +157,7 @@ def profile_live(
 def compile_step(
     config: DecodeProfile,
     decoder: StreamingDecoder,
-    learnt: Learnt,
+    learnt: StreamParams,
     batch: int,
     options: dict[str, str | bool] | None = None,
 ) -> tuple[Any, float]:
@@ -181,7 +181,7 @@ def sound(config: DecodeProfile, batch: int, read: int | None) -> Chunk:
     return jax.device_put(Chunk(samples=samples, length=length, ended=length < 0))  # pyright: ignore[reportArgumentType]
 
 
-def timed(step: Any, learnt: Learnt, state: Any, chunk: Chunk) -> tuple[Any, int, float]:
+def timed(step: Any, learnt: StreamParams, state: Any, chunk: Chunk) -> tuple[Any, int, float]:
     """The next state, how many tokens were written, and the time until the host had them."""
     start = time.perf_counter()
     state, events = step(learnt, state, chunk)
@@ -190,7 +190,7 @@ def timed(step: Any, learnt: Learnt, state: Any, chunk: Chunk) -> tuple[Any, int
 
 
 def write_times(
-    config: DecodeProfile, decoder: StreamingDecoder, learnt: Learnt, rounds: int = 30
+    config: DecodeProfile, decoder: StreamingDecoder, learnt: StreamParams, rounds: int = 30
 ) -> dict[str, float]:
     """Of one token of one stream: by how much a step that writes many outlasts one that is idle."""
     free = dataclasses.replace(decoder.decoding, limit=LengthLimit(ratio=0.0, constant=300))
@@ -213,7 +213,7 @@ def write_times(
     return quantiles(each)
 
 
-def floors_ms(decoder: StreamingDecoder, learnt: Learnt) -> dict[str, float]:
+def floors_ms(decoder: StreamingDecoder, learnt: StreamParams) -> dict[str, float]:
     """The time to read the weights of the encoder, for a READ, and of the decoder, for a token."""
     params = learnt.variables["params"]
     own = weight_bytes(params["decoder"])
@@ -223,7 +223,7 @@ def floors_ms(decoder: StreamingDecoder, learnt: Learnt) -> dict[str, float]:
 
 
 def traced(
-    config: DecodeProfile, decoder: StreamingDecoder, learnt: Learnt, directory: Path | None
+    config: DecodeProfile, decoder: StreamingDecoder, learnt: StreamParams, directory: Path | None
 ) -> dict[str, Any]:
     """Kernels of a step of one stream, and where the device spends its time."""
     step, _ = compile_step(config, decoder, learnt, 1, ONE_BY_ONE if on_gpu() else None)

@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from simuljax.decode.stream import Learnt, StreamingDecoder
+from simuljax.decode.stream import StreamingDecoder, StreamParams
 from simuljax.profile.measure import say
-from simuljax.serve.engine import Behind, Engine, Seat
-from simuljax.serve.session import MS, STATE, Listener
+from simuljax.serve.backends import IncrementalBackend
+from simuljax.serve.engine import Behind, Engine, EngineStream
+from simuljax.serve.session import MS, STATE, ReadSession
 from simuljax.text import Vocabulary, VocabularyConfig, WordStream, learn
 
 
 def profile(
     decoder: StreamingDecoder,
-    learnt: Learnt,
+    learnt: StreamParams,
     streams: int,
     read_ms: int,
     utterance_s: float,
@@ -33,12 +34,12 @@ def profile(
     words = WordStream.begin(meaningless(decoder.model.config.target_vocabulary))
     most = decoder.limits.states * STATE
 
-    def books() -> Listener:
-        return Listener(words, read=read_ms * MS, most=most, sentences="one")
+    def session() -> ReadSession:
+        return ReadSession(words, read=read_ms * MS, most=most, sentences="one")
 
     gc.collect()  # an engine before this one may still hold the device's memory
     say(f"compiling the step of {streams}")
-    engine = Engine(decoder, learnt, books, streams=streams)
+    engine = Engine(IncrementalBackend(decoder, learnt, session), streams=streams)
     say(f"timing {streams} streams for {seconds:.0f} s")
     with engine:
         speakers = Speakers(engine, streams, read_ms, utterance_s)
@@ -77,7 +78,7 @@ class Speaker:
     """One stream: where its utterance is heard, and how many of its READs were said."""
 
     said: int
-    seat: Seat | None = None
+    seat: EngineStream | None = None
 
 
 class Speakers:

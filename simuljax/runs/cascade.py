@@ -21,7 +21,8 @@ from simuljax.models.translator import Translator as Network
 from simuljax.runs.translate import Translating, decode_batch, reference, word_delays
 from simuljax.serve.cascade import Cascade, CascadeStream
 from simuljax.serve.run import Run, learnt, open_run
-from simuljax.serve.translator import Translator, Word, with_step
+from simuljax.serve.run_translator import RunTranslator, with_step
+from simuljax.serve.session import Word
 from simuljax.text import EOS
 
 
@@ -104,8 +105,10 @@ def cascading(first: Translating) -> Cascading:
     if chosen.branch != "speech":
         raise ConfigError("a cascade begins with speech: --then needs --branch speech")
     run = open_run(chosen.then)
-    translator = Translator(run, learnt(run, chosen.checkpoint))
-    return Cascading(first=first, cascade=Cascade(Translator(first.run, first.trained), translator))
+    translator = RunTranslator(run, learnt(run, chosen.checkpoint))
+    return Cascading(
+        first=first, cascade=Cascade(RunTranslator(first.run, first.trained), translator)
+    )
 
 
 def of_text(chosen: Evaluation, model: ModelConfig) -> Evaluation:
@@ -131,7 +134,7 @@ def of_text(chosen: Evaluation, model: ModelConfig) -> Evaluation:
     )
 
 
-def recognise(recogniser: Translator, batch: Batch, chosen: Evaluation) -> list[Heard]:
+def recognise(recogniser: RunTranslator, batch: Batch, chosen: Evaluation) -> list[Heard]:
     """Every row of a batch as the recogniser hears it."""
     run, model = recogniser.run, Network(with_step(recogniser.run.model, chosen.predecision_ms))
     decoded = decode_batch(run, model, recogniser.variables, batch, [], chosen)
@@ -151,7 +154,7 @@ def _heard(run: Run, tokens: np.ndarray, delays: np.ndarray, duration: float) ->
 
 
 def translate(
-    translator: Translator, batch: Batch, heard: Sequence[Heard], chosen: Evaluation
+    translator: RunTranslator, batch: Batch, heard: Sequence[Heard], chosen: Evaluation
 ) -> list[list[Word]]:
     """What the text model writes of transcripts that come word by word."""
     run, texts = translator.run, [" ".join(each.words) for each in heard]

@@ -32,8 +32,8 @@ from simuljax.eval import Record
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.serve.run import Run
-from simuljax.serve.translator import Translator as LiveTranslator
-from simuljax.serve.translator import Word, hear, with_step
+from simuljax.serve.run_translator import RunTranslator, extract_features, with_step
+from simuljax.serve.session import Word
 from simuljax.text import EOS, Words, WordStream
 from simuljax.text.word_pieces import read_by_words
 from simuljax.train.average import Loaded
@@ -99,7 +99,7 @@ class Translating:
             yield rows, batch
 
     def _live(self, done: Set[int]) -> Iterator[list[Record]]:
-        translator = LiveTranslator(self.run, self.trained)
+        translator = RunTranslator(self.run, self.trained)
         heard = self.heard(done)
         if heard:  # unrecorded: compiles every shape before the clock runs
             listen(translator, self.longest(heard.values()), self.chosen)
@@ -195,7 +195,7 @@ def decode_batch(
         how |= {"beam": chosen.search()}
         whole = translate_text(model, variables, read.tokens, read.lengths, **how)
         return whole.tokens, whole.lengths, _at_end(whole.tokens, read.words)
-    features = hear(batch.audio, run.heard.features, run.heard.statistics)
+    features = extract_features(batch.audio, run.heard.features, run.heard.statistics)
     kind = model.config.predecision.kind
     labels = {"words": batch.words, "phonemes": batch.phonemes}.get(kind)
     bank = run.heard.features.filterbank
@@ -219,14 +219,14 @@ def _at_end(tokens: jax.Array, total: Any) -> jax.Array:
     return jnp.broadcast_to(jnp.asarray(total)[:, None], tokens.shape)
 
 
-def listen(translator: LiveTranslator, sound: np.ndarray, chosen: Evaluation) -> list[Word]:
+def listen(translator: RunTranslator, sound: np.ndarray, chosen: Evaluation) -> list[Word]:
     """An utterance to a live stream, READ by READ."""
     stream = translator.stream(
         read_ms=chosen.read_ms, predecision_ms=chosen.predecision_ms, decoding=chosen.decoding()
     )
     words, heard = [], 0
     while heard < len(sound):
-        size = stream.listener.read if heard else stream.listener.first
+        size = stream.session.size
         words += stream.push(sound[heard : heard + size])
         heard += size
     return words + stream.finish()

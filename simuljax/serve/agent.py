@@ -18,10 +18,11 @@ from typing import Any, get_args
 
 from simuljax.audio import RATE
 from simuljax.cache import enable_compilation_cache
-from simuljax.decode.choosing import NAMES, make_policy
+from simuljax.decode.choosing import make_policy
 from simuljax.decode.options import Decoding, Gather, LengthLimit, Repetition
-from simuljax.decode.policies import Policy
+from simuljax.decode.policies import POLICIES, Policy
 from simuljax.decode.stream import StreamLimits
+from simuljax.serve.run_translator import load_run
 from simuljax.serve.session import MS
 from simuljax.serve.text_stream import TextReader, TextWord
 from simuljax.serve.translator import Stream, Word, load
@@ -71,7 +72,7 @@ class SpeechAgent(SpeechToTextAgent):
             "read_ms": args.read_ms,
             "predecision_ms": args.predecision_ms,
         }
-        read_ms = self.begin(RATE).listener.read // MS  # compiles, too
+        read_ms = self.begin(RATE).session.size // MS  # compiles, too
         if "source_segment_size" in args and read_ms % args.source_segment_size:
             log.warning(
                 "a READ is %d ms and SimulEval sends %d ms at a time, so that delays are longer "
@@ -109,7 +110,7 @@ class TextAgent(TextToTextAgent):
     def __init__(self, args: Namespace):
         super().__init__(args)
         enable_compilation_cache()
-        self.reader = TextReader(load(args.run, args.checkpoint), **settings(args))
+        self.reader = TextReader(load_run(args.run, args.checkpoint), **settings(args))
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
@@ -159,7 +160,7 @@ def add_policy_args(parser: ArgumentParser) -> None:
     """What decides for a run that was trained offline, and the options of each policy."""
     group = parser.add_argument_group("policies of runs that were trained offline")
     add = group.add_argument
-    add("--policy", choices=tuple(NAMES), help="by default such a run waits for the end")
+    add("--policy", help=f"{', '.join(POLICIES)}, or path/to/file.py:Class; by default the end")
     add("--units", choices=("fixed", "ctc"), help="of wait-k")
     add("--step-ms", type=int, help="of wait-k and fixed-steps: speech to a READ")
     add("--convention", choices=("papi", "stacl"), help="of wait-k")
@@ -179,7 +180,7 @@ def policy_of(args: Namespace) -> Policy | None:
     """The policy that the arguments ask for."""
     if args.policy is None:
         return None
-    names = {field.name for kind in NAMES.values() for field in fields(kind)}
+    names = {field.name for kind in POLICIES.values() for field in fields(kind)}
     return make_policy(args.policy, {name: getattr(args, name) for name in names if name in args})
 
 

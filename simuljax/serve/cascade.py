@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 
 from simuljax.audio import RATE
-from simuljax.serve import translator as live
 from simuljax.serve.run import Run, RunError
+from simuljax.serve.run_translator import RunTranslator, Streaming, load_run
+from simuljax.serve.session import Word
+from simuljax.serve.stream import Stream
 from simuljax.serve.text_stream import TextReader, TextStream, TextWord, text_settings
-from simuljax.serve.translator import Stream, Streaming, Translator, Word
 from simuljax.text import UNK
 from simuljax.text.base import SPECIALS
 from simuljax.train.average import Which
@@ -39,13 +40,13 @@ SHOWN = 20  # characters in a warning
 
 def load(recogniser: str | Path, translator: str | Path, checkpoint: Which = "best") -> "Cascade":
     """The cascade of two runs: one that was trained to transcribe, one with a text branch."""
-    return Cascade(live.load(recogniser, checkpoint), live.load(translator, checkpoint))
+    return Cascade(load_run(recogniser, checkpoint), load_run(translator, checkpoint))
 
 
 class Cascade:
     """Two trained models, of which the second reads what the first writes."""
 
-    def __init__(self, recogniser: Translator, translator: Translator):
+    def __init__(self, recogniser: RunTranslator, translator: RunTranslator):
         check_recogniser(recogniser.run)
         check_translator(translator.run)
         check_agreement(recogniser.run, translator.run)
@@ -89,13 +90,13 @@ class CascadeStream:
     @property
     def read(self) -> int:
         """Samples of the next READ, at 16 kHz."""
-        return self.recogniser.listener.size
+        return self.recogniser.session.size
 
     def push(self, samples: Sequence[float] | np.ndarray) -> list[Word]:
         """More sound: mono, int16 or float in [-1, 1]. Gives the words it completes."""
         start = time.perf_counter()
         heard = self.recogniser.push(samples)
-        return self._translate(heard, start, ended=self.recogniser.listener.finished)
+        return self._translate(heard, start, ended=self.recogniser.session.finished)
 
     def finish(self) -> list[Word]:
         """Nothing more will be said: gives the words that were still waiting."""
@@ -109,7 +110,7 @@ class CascadeStream:
             words += self._timed(self.translator.push(word.text), word.delay_ms, start)
         self.recognised += heard
         if ended and self.recognised:  # of nothing there is no translation
-            delay = self.recogniser.listener.delay_ms
+            delay = self.recogniser.session.delay_ms
             words += self._timed(self.translator.finish(), delay, start)
         self.computed_ms += (time.perf_counter() - start) * 1e3
         return words

@@ -9,36 +9,28 @@ import numpy as np
 
 from simuljax.audio import RATE
 from simuljax.cache import announce_compilation, show_status
-from simuljax.models import whisper
-from simuljax.serve.interpret import (
+from simuljax.decode.policies import (
     AlignAtt,
     Confidence,
     Consensus,
     Greedy,
-    Interpreter,
-    Interpreting,
     LocalAgreement,
     Offline,
-    Policy,
 )
-from simuljax.serve.interpret.course import Window
+from simuljax.decode.policy import Policy
+from simuljax.models import whisper
 from simuljax.serve.session import Word
-from simuljax.serve.translator import Stream
+from simuljax.serve.stream import Stream
+from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 
 # In the order of the key p, from low to high latency.
-WHISPER_POLICIES: dict[str, type[Policy]] = {
-    "greedy": Greedy,
-    "confidence": Confidence,
-    "consensus": Consensus,
-    "align-att": AlignAtt,
-    "local-agreement": LocalAgreement,
-    "offline": Offline,
-}
+_KINDS = (Greedy, Confidence, Consensus, AlignAtt, LocalAgreement, Offline)
+WHISPER_POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in _KINDS}
 # The number that + and - change: its step and its range.
 _NUMBERS = {
     "threshold": (0.05, 0.0, 1.0),
     "frames": (5, 0, 1500),
-    "hypotheses": (1, 2, 30),
+    "agree": (1, 2, 30),
 }
 _WINDOWS_S = 1.0, 2.0
 _COMPILATION_S = 5.0  # for each decoder layer, on two cores
@@ -80,18 +72,18 @@ class LiveWhisper:
     line_per: Literal["commit", "recording"] = "commit"
     keys = "p policy  +/- threshold  w window"
 
-    def __init__(self, interpreter: Interpreter):
-        self.stream, self.current = interpreter.stream(), interpreter.interpreting
+    def __init__(self, translator: WhisperTranslator):
+        self.stream, self.current = translator.stream(), translator.settings
 
     @property
     def pending(self) -> str:
         """Return the text of the last hypothesis that is not committed."""
-        return self.stream.hypothesis
+        return self.stream.pending
 
     @property
     def settled_s(self) -> float:
         """Return the seconds that left the buffer."""
-        return sum(self.stream.course.left.values()) / RATE
+        return self.stream.settled_s
 
     @property
     def settings(self) -> str:
@@ -115,30 +107,19 @@ class LiveWhisper:
 
 
 def load_whisper(
-    path: Path, settings: Interpreting, dtype: Literal["float32", "bfloat16"]
-) -> Interpreter:
+    path: Path, settings: WhisperStreaming, dtype: Literal["float32", "bfloat16"]
+) -> WhisperTranslator:
     """Load and compile a Whisper model."""
     show_status(f"loading {path.name} ...")
-    interpreter = Interpreter(whisper.load(path, dtype=dtype), settings)
-    config = interpreter.whisper.config
+    translator = WhisperTranslator(whisper.load(path, dtype=dtype), settings)
+    config = translator.whisper.config
     estimate = _COMPILATION_S * config.dimensions.text_layers
     with announce_compilation(f"{config.name} {dtype} {settings.padding}", about_s=estimate):
-        _compile(interpreter)
-    return interpreter
+        translator.backend().compile()
+    return translator
 
 
-def _compile(interpreter: Interpreter) -> None:
-    """Write two windows, without and with a prompt, so that the first words are not late."""
-    settings = interpreter.interpreting
-    tokens = interpreter.whisper.tokenizer.encode(" one two three four five six seven eight")
-    for prompt in ((), tuple(tokens)[: settings.prompt_tokens]):
-        window = Window(
-            samples=np.zeros(RATE, np.int16), prompt=prompt, begun=(), language=settings.language
-        )
-        interpreter.write([window], settings)
-
-
-def after_key(settings: Interpreting, key: str) -> Interpreting:
+def after_key(settings: WhisperStreaming, key: str) -> WhisperStreaming:
     """Return the settings after a key."""
     match key:
         case "p":
@@ -170,16 +151,15 @@ def step_policy(policy: Policy, sign: int) -> Policy:
     return policy
 
 
-def describe(policy: Any) -> str:
-    """Return the name of a policy and its values, for the status line."""
-    name = next(name for name, kind in WHISPER_POLICIES.items() if kind is type(policy))
-    values = {f.name: f.default for f in dataclasses.fields(policy)}
+def describe(policy: Policy) -> str:
+    """Return the name of a policy, its number and what is not the default, for the status line."""
+    defaults = {field.name: field.default for field in dataclasses.fields(policy)}
     parts = [
         f"{value:.2f}" if isinstance(value, float) else str(value)
-        for field, value in _values(policy).items()
-        if not isinstance(value, str) or value != values[field]
+        for name, value in _values(policy).items()
+        if name in _NUMBERS or value != defaults[name]
     ]
-    return " ".join([name, *parts])
+    return " ".join([policy.name, *parts])
 
 
 def _values(policy: Policy) -> dict[str, Any]:

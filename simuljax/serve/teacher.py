@@ -21,7 +21,7 @@ from simuljax.config.fields import ConfigError
 from simuljax.decode.beam import Beam
 from simuljax.decode.offline import translate_text
 from simuljax.serve.run import RunError
-from simuljax.serve.translator import Translator, load
+from simuljax.serve.run_translator import RunTranslator, load_run
 from simuljax.text import EOS, VocabularyError
 from simuljax.train.checkpoint import CheckpointError
 
@@ -58,7 +58,7 @@ class Together:
 def main(chosen: Teaching) -> None:
     """Translates all that comes, or says what is wrong with the run."""
     enable_compilation_cache()
-    translator = load(chosen.run, chosen.checkpoint)
+    translator = load_run(chosen.run, chosen.checkpoint)
     check_teacher(translator)
     if chosen.who:
         print(who(translator, chosen))
@@ -71,7 +71,7 @@ def main(chosen: Teaching) -> None:
         sys.stdout.flush()
 
 
-def check_teacher(translator: Translator) -> None:
+def check_teacher(translator: RunTranslator) -> None:
     """Refuses what does not translate text."""
     run = translator.run
     if run.model.text is None:
@@ -83,14 +83,14 @@ def check_teacher(translator: Translator) -> None:
         raise RunError(f"{run.directory} was trained to transcribe: it translates nothing")
 
 
-def who(translator: Translator, chosen: Teaching) -> str:
+def who(translator: RunTranslator, chosen: Teaching) -> str:
     """The run, which of its updates, and how it searches: all that its translations depend on."""
     steps = "+".join(map(str, translator.steps))
     return f"{translator.run.directory} (updates {steps}, beam {chosen.beam})"
 
 
 def translate_lines(
-    translator: Translator, sentences: Sequence[str], *, beam: int = 5, tokens: int = 4_096
+    translator: RunTranslator, sentences: Sequence[str], *, beam: int = 5, tokens: int = 4_096
 ) -> list[str]:
     """The translation of every sentence; that of an empty one is empty."""
     source, target = translator.run.source, translator.run.target

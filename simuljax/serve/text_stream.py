@@ -20,11 +20,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.decode.policies import PolicyError
-from simuljax.decode.reread import SHORTEST_TEXT, RereadingTextDecoder, RereadState, padded
+from simuljax.decode.policy import PolicyError
+from simuljax.decode.reencoding import (
+    SHORTEST_TEXT,
+    ReencodingState,
+    ReencodingTextDecoder,
+    padded,
+)
 from simuljax.decode.stream import Events
 from simuljax.serve.run import RunError
-from simuljax.serve.translator import Streaming, Translator
+from simuljax.serve.run_translator import RunTranslator, Streaming
 from simuljax.text import EOS, WordStream
 from simuljax.text.word_pieces import pieces_of_word
 
@@ -42,7 +47,7 @@ class TextWord:
 class TextReader:
     """A text branch with its settings; what its streams share is compiled once."""
 
-    def __init__(self, translator: Translator, **overrides: Any):
+    def __init__(self, translator: RunTranslator, **overrides: Any):
         """`overrides` are fields of `Decoding` and `StreamLimits`; `states` are pieces here."""
         run = translator.run
         if run.model.text is None:
@@ -50,11 +55,11 @@ class TextReader:
         chosen = text_settings(overrides)
         self.run, self.most = run, chosen.limits.states
         pieces_of_word(run.source, "", is_first=True)  # refuses a vocabulary without words
-        self.decoder = RereadingTextDecoder(
+        self.decoder = ReencodingTextDecoder(
             model=translator.network, decoding=chosen.decoding, limits=chosen.limits
         )
         try:
-            self.learnt = self.decoder.learnt(translator.variables, translator.words)
+            self.learnt = self.decoder.params(translator.variables, translator.words)
         except PolicyError as error:
             raise RunError(f"{run.directory}: {error}") from None
         self.compiled = jax.jit(self.decoder.read)
@@ -64,13 +69,13 @@ class TextReader:
         """A text of which nothing has been read."""
         return TextStream(self)
 
-    def begin(self) -> RereadState:
+    def begin(self) -> ReencodingState:
         """Bound to its device, as what a READ returns is: or the second one would compile again."""
         return jax.device_put(self.decoder.init(1), jax.local_devices()[0])
 
     def read(
-        self, state: RereadState, pieces: list[int], *, ended: bool
-    ) -> tuple[RereadState, Events]:
+        self, state: ReencodingState, pieces: list[int], *, ended: bool
+    ) -> tuple[ReencodingState, Events]:
         """One READ, after which these are all the pieces there are; events are on the host."""
         if len(pieces) > self.most:
             raise ValueError(

@@ -12,8 +12,7 @@ import soundfile
 from simuljax.audio import RATE, AudioError
 from simuljax.cli import main as cli
 from simuljax.cli.interpret import WhisperOptions, interpret_command, whisper_settings
-from simuljax.eval.logs import read_records
-from simuljax.serve.interpret import (
+from simuljax.decode.policies import (
     AlignAtt,
     Confidence,
     Consensus,
@@ -21,6 +20,7 @@ from simuljax.serve.interpret import (
     LocalAgreement,
     Offline,
 )
+from simuljax.eval.logs import read_records
 from simuljax.serve.live_options import LiveOptions
 
 TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
@@ -61,7 +61,7 @@ def files(tmp_path):
         ({"policy": "greedy"}, Greedy()),
         ({"policy": "offline"}, Offline()),
         ({"policy": "align-att", "frames": 10}, AlignAtt(frames=10)),
-        ({"policy": "local-agreement", "hypotheses": 3}, LocalAgreement(hypotheses=3)),
+        ({"policy": "local-agreement", "hypotheses": 3}, LocalAgreement(agree=3)),
     ],
 )
 def test_policies(given, policy):
@@ -111,7 +111,7 @@ def test_windows_and_padding():
         (["--from", "xx"], ["--from", "'xx'"]),
         (["--policy", "greedy", "--threshold", "0.5"], ["--threshold", "confidence or consensus"]),
         (["--by", "no_speech"], ["--by is for --policy confidence", "consensus"]),
-        (["--frames", "3"], ["--frames is for --policy align-att"]),
+        (["--frames", "3"], ["--frames is for --policy alignatt"]),
         (["--hypotheses", "3"], ["--hypotheses is for --policy local-agreement"]),
         (["--threshold", "1.5"], ["simuljax: --threshold is 1.5"]),
         (["--window", "0"], ["simuljax: --window is 0.0"]),

@@ -124,7 +124,7 @@ def test_bad_options_are_refused_before_a_run_is_loaded(run, sound, given, fact)
         ({"read_ms": 280}, "--read-ms is for trained runs"),
         ({"checkpoint": "last"}, "--checkpoint is for trained runs"),
         ({"offline": True, "checkpoint": "last"}, "--checkpoint is for trained runs"),
-        ({"policy": "wait-k"}, "'wait-k'"),
+        ({"policy": "wait-k"}, "wait-k needs k"),
         ({"beam": 5}, "--beam needs --offline"),
         ({"policy": "greedy", "threshold": 0.5}, "--threshold is for --policy"),
         ({"to": "de"}, "add --from de"),

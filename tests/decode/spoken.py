@@ -18,7 +18,9 @@ from simuljax.audio import FeatureRecord, extract, frame_count, normalise
 from simuljax.decode.options import Decoding
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import Run
-from simuljax.serve.translator import Stream, Translator
+from simuljax.serve.run_translator import RunTranslator
+from simuljax.serve.session import Tokens
+from simuljax.serve.stream import Stream
 from simuljax.text import EOS, VocabularyConfig, learn
 from simuljax.train.average import Loaded
 from tests.decode import small
@@ -40,7 +42,7 @@ features_of = jax.jit(lambda samples: normalise(extract(samples, HEARD), STATIST
 
 def translator(
     seed: int = 15, eager: float = 1.0, decide: float = 3.0, **changes: Any
-) -> Translator:
+) -> RunTranslator:
     """Random parameters; nothing is read from disk."""
     sizes = ("source_vocabulary", "target_vocabulary")
     network = small.translator(**dict.fromkeys(sizes, VOCABULARY.size), **changes)
@@ -52,7 +54,7 @@ def translator(
         target=VOCABULARY,
     )
     drawn = small.parameters(network, eager=eager, seed=seed, decide=decide)
-    return Translator(run, Loaded(params=drawn["params"], statistics={}, steps=(0,)))
+    return RunTranslator(run, Loaded(params=drawn["params"], statistics={}, steps=(0,)))
 
 
 def pieces(random: np.random.Generator, length: int) -> list[int]:
@@ -127,15 +129,15 @@ class Said:
 
 def listened(stream: Stream, recording: np.ndarray, cuts: list[int]) -> Said:
     """A stream fed in pieces; what was pushed is counted here."""
-    said, pushed, write = Said(), 0, stream.listener.write
+    said, pushed, write = Said(), 0, stream.session.commit
 
-    def noted(tokens: list[int], reach: int, finished: bool) -> list[str]:
-        said.tokens += tokens
-        said.pushed += [pushed] * len(tokens)
-        said.reach = max(said.reach, reach)
-        return write(tokens, reach, finished)
+    def noted(written: Tokens) -> list[str]:
+        said.tokens += written.ids
+        said.pushed += [pushed] * len(written.ids)
+        said.reach = max(said.reach, written.reach)
+        return write(written)
 
-    stream.listener.write = noted  # pyright: ignore[reportAttributeAccessIssue]
+    stream.session.commit = noted  # pyright: ignore[reportAttributeAccessIssue]
     for size in [*cuts, None]:
         first, pushed = pushed, pushed + (size or 0)
         words = stream.finish() if size is None else stream.push(recording[first:pushed])
@@ -153,7 +155,7 @@ def when(amount: int, cuts: list[int]) -> int:
 class Scratch:
     """Every READ by the encoder of training and the oracle, on exactly the sound up to it."""
 
-    def __init__(self, translator: Translator, decoding: Decoding, heard: Material):
+    def __init__(self, translator: RunTranslator, decoding: Decoding, heard: Material):
         self.translator, self.decoding, self.material = translator, decoding, heard
         network, variables = translator.network, translator.variables
         options = {"threshold": decoding.threshold, "k": decoding.k}
@@ -193,14 +195,14 @@ class Scratch:
         for stands in written.stands:
             alike = len({stand.pointer for layer in stands for stand in layer}) == 1
             self.together, self.apart = self.together + alike, self.apart + (not alike)
-        pushed = [when(int(self.material.amounts[place]), cuts) for place in written.heard]
+        pushed = [when(int(self.material.amounts[place]), cuts) for place in written.delays]
         end = pushed[-1] if EOS in written.tokens else sum(cuts)
         return Said(
             tokens=written.tokens,
             reach=max(written.reach, default=0),
             pushed=pushed,
             words=words_of(written.tokens, pushed, end),
-            turns=[place - places[0] for place in written.heard],
+            turns=[place - places[0] for place in written.delays],
         )
 
 

@@ -45,7 +45,7 @@ class Streams:
     def learn(self, seed, eager):
         """Other parameters; nothing is compiled."""
         self.variables = small.parameters(self.decoder.model, eager=eager, seed=seed)
-        self.learnt = self.decoder.learnt(self.variables, STATISTICS)
+        self.learnt = self.decoder.params(self.variables, STATISTICS)
 
     def _step(self, learnt, state, chunk):
         self.compilations += 1  # Python runs this only while JAX traces
@@ -115,7 +115,7 @@ class Streams:
                 simultaneous.write_on(
                     decoder, written, heard, int(samples), decoding, history=history
                 )
-            rows.append([written.tokens, written.heard, written.reach])
+            rows.append([written.tokens, written.delays, written.reach])
         return rows
 
     def heard(self, states, ended):
@@ -135,7 +135,7 @@ def known_states(samples, ended):
 
 def collect(found, events):
     for b, n in enumerate(np.asarray(events.written.count)[: len(found)]):
-        for values, name in zip(found[b], ("tokens", "heard", "reach"), strict=True):
+        for values, name in zip(found[b], ("tokens", "delays", "reach"), strict=True):
             values += np.asarray(getattr(events.written, name))[b, :n].tolist()
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from simuljax.config.model import Monotonic
 from simuljax.decode import beam, offline
-from simuljax.decode.beam import Beam, Until
-from simuljax.decode.hypotheses import no_hypotheses
-from simuljax.decode.listen import know
+from simuljax.decode.beam import Beam, Until, no_hypotheses
 from simuljax.decode.options import Decoding, LengthLimit, Repetition
+from simuljax.decode.source import known_of
+from simuljax.decode.state import control_of
 from simuljax.nn.decisions import fixed_windows
 from simuljax.text import EOS
 from tests.decode import small
@@ -32,10 +32,12 @@ def searching(model, how: Beam, decoding: Decoding = DECODING):
     @small.fast
     def search(variables, encoded):
         decisions = fixed_windows(encoded.states, encoded.lengths, small.STEP, "average")
-        known = know(model, variables, encoded, decisions, jnp.ones(encoded.lengths.shape, bool))
-        rule = decoding.rule(model.config.monotonic)
-        given = {"rule": rule, "decoding": decoding.fixed(), "beam": how}
-        return beam.search(model, variables, known, **given)
+        known = known_of(
+            model, variables, encoded, decisions, jnp.ones(encoded.lengths.shape, bool)
+        )
+        control = control_of(decoding, model.config.monotonic)
+        given = {"control": control, "decoding": decoding.fixed(), "beam": how}
+        return beam.beam_search(model, variables, known, **given)
 
     return search
 

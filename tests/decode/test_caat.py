@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from simuljax.audio import extract, normalise
-from simuljax.decode import slots
-from simuljax.decode.blocks import Group, init_candidates, search_group
 from simuljax.decode.caat import CaatDecoder, simulate_caat
+from simuljax.decode.caat_search import Group, init_candidates, search_group
 from simuljax.decode.offline import translate_speech
 from simuljax.decode.options import Blocks, Decoding, LengthLimit, Repetition
 from simuljax.decode.simulate import Listening
-from simuljax.decode.stream import StreamLimits
+from simuljax.decode.stream import StreamLimits, batch_axes, put_row, take_rows
 from simuljax.text import EOS
 from tests.decode import caats, small
 from tests.decode.streams import HEARD, STATISTICS, Streams, cut, recordings
@@ -44,7 +43,7 @@ class CaatStreams(Streams):
             limits=StreamLimits(states=60, tokens=27, events=events),
         )
         self.variables = caats.parameters(self.model, blank=blank, seed=seed)
-        self.learnt = self.decoder.learnt(self.variables, STATISTICS)
+        self.learnt = self.decoder.params(self.variables, STATISTICS)
         self.step = jax.jit(self._step, compiler_options=small.FAST)
 
     def encoded(self, sounds):
@@ -167,12 +166,12 @@ def test_end_of_sentence_comes_with_the_end_and_never_before(example):
 
 def test_a_stream_can_move_to_another_row(streams, example):
     sounds, pieces, found, _ = example
-    axes, half = slots.batch_axes(streams.decoder, streams.learnt), len(pieces[0]) // 2
+    axes, half = batch_axes(lambda n: streams.decoder.init(streams.learnt, n)), len(pieces[0]) // 2
     states, rows, start = [streams.start()], [([], [], []) for _ in sounds], 0
     for turn, length in enumerate(pieces[0]):
         if turn == half:
-            moved = slots.put(states[-1], 5, slots.take(states[-1], 0, axes), axes)
-            states.append(slots.put(moved, 0, slots.take(streams.start(), 0, axes), axes))
+            moved = put_row(states[-1], 5, take_rows(states[-1], np.array([0]), axes), axes)
+            states.append(put_row(moved, 0, take_rows(streams.start(), np.array([0]), axes), axes))
         row = 0 if turn < half else 5
         lengths, starts, ended = np.zeros((3, streams.batch), int)
         lengths[row], starts[row], ended[row] = length, start, turn == len(pieces[0]) - 1

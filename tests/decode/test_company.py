@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from simuljax.serve.engine import Behind, Engine, EngineFull, Seat
-from simuljax.serve.translator import Translator
+from simuljax.serve.engine import Behind, Engine, EngineFull, EngineStream
+from simuljax.serve.run_translator import RunTranslator
 from tests.decode import spoken
 from tests.decode.small import compilations
 from tests.decode.streams import DECODING, SPEECH, sound
@@ -18,7 +18,7 @@ Told = list[tuple[str, float]]
 
 
 @pytest.fixture(scope="module")
-def speaker() -> Translator:
+def speaker() -> RunTranslator:
     return spoken.translator(speech=SPEECH)
 
 
@@ -48,7 +48,9 @@ def noise(seed: int, seconds: float) -> np.ndarray:
 class Speaker:
     """One who pushes his pieces at his own pace, and may leave in the middle."""
 
-    def __init__(self, seat: Seat, recording: np.ndarray, cuts: list[int], random: chance.Random):
+    def __init__(
+        self, seat: EngineStream, recording: np.ndarray, cuts: list[int], random: chance.Random
+    ):
         self.seat, self.random = seat, random
         self.pieces = np.split(recording, np.cumsum(cuts)[:-1])
         self.pace, self.pauses = random.choice([1, 10, 100]), random.random()
@@ -100,7 +102,7 @@ def test_64_streams_get_what_each_gets_alone(speaker, material, alone):
         at < len(material.recordings[who]) / 16 for who in everybody for _, at in alone[who]
     )
     assert sum(map(len, alone)) > 300 and early > 100
-    assert compilations(engine.advance) == 1 and len(engine.free) == 64
+    assert compilations(engine.backend.step) == 1 and len(engine.free) == 64
 
 
 def speak(engine: Engine, material, who: int, random: chance.Random) -> tuple[bool, Told]:
@@ -147,16 +149,16 @@ def test_16_threads_with_several_streams_each(engine, material, alone):
     for who, (stayed, told) in results.items():
         assert told == (alone[who] if stayed else alone[who][: len(told)]), who
     assert 20 < sum(not stayed for stayed, _ in results.values()) < 80
-    assert len(engine.free) == len(engine.seats) and not engine.ready and not engine.more
+    assert len(engine.free) == len(engine.streams) and not engine.ready
 
 
 def test_words_of_one_who_left_reach_nobody(engine, monkeypatch):
     """His row is taken over while the device still works on what he said."""
-    first, newcomers, advance = engine.open(), [], engine._advance
+    first, newcomers, advance = engine.open(), [], engine.rows.step
 
     def meanwhile(reads):
         events = advance(reads)
-        if events.finished[first.row]:
+        if events[first.row].finished:
             first.leave()
             while engine.free:
                 newcomers.append(engine.open())
@@ -164,7 +166,7 @@ def test_words_of_one_who_left_reach_nobody(engine, monkeypatch):
 
     first.push(noise(0, 1.0))
     first.finish()
-    monkeypatch.setattr(engine, "_advance", meanwhile)
+    monkeypatch.setattr(engine.rows, "step", meanwhile)
     while engine.step():
         pass
     heard = [seat.words() for seat in newcomers]
@@ -200,7 +202,7 @@ def test_a_closed_engine_leaves_nobody_waiting(engine):
         thread.join(2)
     hung = [thread for thread in threads if thread.is_alive()]
     with engine.changed:  # lets them go, if they hang
-        seat.listener.finished = True
+        seat.session.finished = True
         engine.changed.notify_all()
     seat.leave()
     assert not hung

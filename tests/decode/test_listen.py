@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.decode.listen import hear_speech
+from simuljax.decode.source import encode_speech
 from tests.decode import small
 from tests.oracles import decisions
 
@@ -19,7 +19,7 @@ def test_only_a_real_end_triggers_without_a_new_word():
 
     @small.fast
     def hear(variables, ended):
-        return hear_speech(model, variables, features, 4 * lengths, ended, labels).heard
+        return encode_speech(model, variables, features, 4 * lengths, ended, labels).progress
 
     for live in (True, False):
         heard = hear(variables, jnp.full(SIZE, not live))

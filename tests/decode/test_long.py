@@ -13,8 +13,10 @@ import pytest
 
 from simuljax.config.model import Monotonic
 from simuljax.decode.options import Decoding, LengthLimit, Repetition
+from simuljax.serve.backends import IncrementalBackend
+from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import STATE
-from simuljax.serve.translator import Incremental, Stream, Translator
+from simuljax.serve.stream import Stream
 from tests.decode import spoken
 from tests.decode.small import compilations
 from tests.decode.streams import SPEECH, sound
@@ -28,7 +30,7 @@ DECODING = Decoding(
 
 
 @pytest.fixture(scope="module")
-def talker() -> Translator:
+def talker() -> RunTranslator:
     """Writes a token every 120 ms, whatever it hears."""
     waiting = Monotonic(policy="wait_k", wait_k=(3, 3))
     return spoken.translator(seed=13, speech=SPEECH, monotonic=waiting)
@@ -60,7 +62,7 @@ class Held:
     @classmethod
     def by(cls, stream: Stream) -> "Held":
         gc.collect()
-        arrays, books = jax.live_arrays(), stream.listener
+        arrays, books = jax.live_arrays(), stream.session
         kept = (books.sentence, books.waiting, books.incoming.resampler.held)
         return cls(
             arrays=len(arrays),
@@ -83,7 +85,7 @@ def talk(stream: Stream, minutes: list[np.ndarray], count: int, longest: int) ->
     return words, time.process_time() - start
 
 
-def begun(talker: Translator, read_ms: int) -> Stream:
+def begun(talker: RunTranslator, read_ms: int) -> Stream:
     given = {"states": STATES, "tokens": 120, "events": 16, "decoding": DECODING}
     return talker.stream(sentences="many", read_ms=read_ms, **given)
 
@@ -91,9 +93,9 @@ def begun(talker: Translator, read_ms: int) -> Stream:
 def same(before: Held, after: Held, stream: Stream) -> None:
     assert (before.arrays, before.device_bytes) == (after.arrays, after.device_bytes)
     assert after.objects < before.objects + 1_000
-    assert after.samples <= STATES * STATE + stream.listener.read
-    assert after.pushes <= 1 + stream.listener.read  # one for every sample that waits, at worst
-    assert isinstance(stream.ear, Incremental) and compilations(stream.ear.step) == 1
+    assert after.samples <= STATES * STATE + stream.session.read
+    assert after.pushes <= 1 + stream.session.read  # one for every sample that waits, at worst
+    assert isinstance(stream.backend, IncrementalBackend) and compilations(stream.backend.step) == 1
 
 
 @pytest.mark.slow
@@ -117,7 +119,7 @@ def test_two_hours(talker, minutes):
     same(before, Held.by(stream), stream)
     assert min(words for words, _ in tenths) > 60, "it fell silent"
     assert tenths[-1][1] < 1.5 * tenths[0][1], tenths
-    assert stream.listener.pushed == 120 * MINUTE
+    assert stream.session.pushed == 120 * MINUTE
     assert {word.delay_ms for word in stream.finish()} <= {7_200_000}
 
 

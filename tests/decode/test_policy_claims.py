@@ -15,13 +15,14 @@ from simuljax.decode.beam import Beam
 from simuljax.decode.offline import translate_speech
 from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.policies import FixedSteps, LocalAgreement, PolicyError, WaitK
-from simuljax.decode.reread import RereadingDecoder, padded
+from simuljax.decode.reencoding import ReencodingDecoder, padded
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
+from simuljax.decode.state import control_of
 from simuljax.decode.stream import StreamingDecoder, StreamLimits
 from simuljax.models.encoders import Encoded
 from simuljax.models.translator import Translator
 from simuljax.nn.subsampling import STRIDE, state_count
-from simuljax.serve import translator as live
+from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS, Words
 from simuljax.text.word_pieces import read_by_words
 from simuljax.train.average import Loaded
@@ -105,10 +106,10 @@ def test_an_end_that_is_dropped_leaves_no_trace(heard):
         policy=FixedSteps(first_ms=120, step_ms=120, tokens=30),
         limit=LengthLimit(ratio=1.0, constant=40),
     )
-    decoder = RereadingDecoder(
+    decoder = ReencodingDecoder(
         model=speaker.network, features=HEARD, decoding=decoding, limits=StreamLimits(tokens=90)
     )
-    learnt, read = decoder.learnt(speaker.variables, STATISTICS, WORDS), small.fast(decoder.read)
+    learnt, read = decoder.params(speaker.variables, STATISTICS, WORDS), small.fast(decoder.read)
     dropped = kept = 0
     for recording in heard.recordings:
         state = decoder.init(1)
@@ -209,7 +210,7 @@ def test_a_model_trained_with_masks_of_words_waits_for_words(heard):
     at_words = PreDecision(kind="ctc_words", step_ms=120)
     model = dataclasses.replace(offline.run.model, monotonic=masked, predecision=at_words)
     loaded = Loaded(params=offline.variables["params"], statistics={}, steps=(0,))
-    made = [live.Translator(dataclasses.replace(offline.run, model=model), loaded), offline]
+    made = [RunTranslator(dataclasses.replace(offline.run, model=model), loaded), offline]
     policy = WaitK(k=1, units="ctc", step_ms=120)
     one, other = (said(each, heard, policy) for each in made)
     np.testing.assert_array_equal(one.tokens, other.tokens)
@@ -245,8 +246,8 @@ def test_a_model_that_decides_by_itself_is_refused(heard):
             model=speaker.network, features=HEARD, decoding=Decoding(policy=WaitK(k=3))
         )
     streams = spoken.translator(monotonic=OFFLINE, speech=SPEECH)
-    with pytest.raises(PolicyError, match=r"use simuljax\.decode\.reread"):
+    with pytest.raises(PolicyError, match=r"simuljax\.decode\.reencoding"):
         decoding = Decoding(policy=LocalAgreement())
         StreamingDecoder(model=streams.network, features=HEARD, decoding=decoding)
     with pytest.raises(PolicyError, match="counts words"):
-        Decoding(policy=WaitK(k=3)).rule(OFFLINE)
+        control_of(Decoding(policy=WaitK(k=3)), OFFLINE)

@@ -63,7 +63,7 @@ def expected_rows(model, variables, features, decoding, history):
                 decoder, so_far, known, heard[row] / 16, decoding, history=history
             )
     assert all(so_far.finished for so_far in written)
-    return [[w.tokens, w.heard, w.reach] for w in written]
+    return [[w.tokens, w.delays, w.reach] for w in written]
 
 
 QUICK = [("any", "recomputed", {})]
@@ -97,7 +97,7 @@ def test_every_decision_is_that_of_a_pass_from_scratch(model, features, gather, 
 
 def test_so_it_is_of_sentences_that_are_long(model, features, monkeypatch):
     """Beyond so many tokens the whole room is judged anew."""
-    monkeypatch.setattr("simuljax.decode.prefix.SHORT", 3)
+    monkeypatch.setattr("simuljax.decode.state.SHORT", 3)
     model, variables = model
     decoding = small.changed(DECODING, force_finish=True)  # not yet traced
     given = (model, variables, features, SAMPLES)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simuljax.decode.options import Decoding, LengthLimit, Repetition
-from simuljax.decode.reread import SHORTEST_TEXT, RereadingTextDecoder, padded
+from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingTextDecoder, padded
 from simuljax.decode.simulate import simulate_text
 from simuljax.decode.stream import StreamLimits
 from tests.decode import small
@@ -71,7 +71,7 @@ def expected_rows(model, variables, tokens, lengths, units, decoding):
             known = simultaneous.every_state(states, amount == length)
             simultaneous.write_on(decoder, written, known, read, decoding, history="recomputed")
         assert written.finished
-        yield [written.tokens, written.heard, written.reach]
+        yield [written.tokens, written.delays, written.reach]
 
 
 def test_words_are_read_whole(model, simulated):
@@ -99,8 +99,8 @@ def test_a_word_of_one_token_is_a_token(model, simulated):
 def test_reading_anew_is_what_is_simulated(model, simulated):
     model, variables = model
     limits = StreamLimits(tokens=30)
-    decoder = RereadingTextDecoder(model=model, decoding=DECODING, limits=limits)
-    learnt, read = decoder.learnt(variables), small.fast(decoder.read)
+    decoder = ReencodingTextDecoder(model=model, decoding=DECODING, limits=limits)
+    learnt, read = decoder.params(variables), small.fast(decoder.read)
     tokens, lengths, units = source(11)
     wanted = list(rows(simulated(variables, tokens, lengths, units)))
     for row, length in enumerate(lengths):

@@ -9,10 +9,10 @@ import pytest
 
 from simuljax.config.model import Monotonic
 from simuljax.decode.options import Decoding
-from simuljax.decode.prefix import Known, attempt, commit, init_prefix
+from simuljax.decode.state import Known, attempt, commit, control_of, init_prefix
 from simuljax.models.translator import Attempt
 from simuljax.nn.attention import Past
-from simuljax.nn.pointers import Look, heard_of
+from simuljax.nn.pointers import Look, progress_of
 from simuljax.nn.transformer import LayerState, LayerStep
 from tests.decode import small
 
@@ -59,9 +59,9 @@ def trained(model, k, variables, prefix, encoded):
 
 def known_of(model, variables, encoded, ended=True):
     decisions = decisions_of(model, variables, encoded)
-    heard = heard_of(decisions, encoded.lengths, jnp.full(encoded.lengths.shape, ended))
+    progress = progress_of(decisions, encoded.lengths, jnp.full(encoded.lengths.shape, ended))
     memory = model.apply(variables, encoded.states, decisions.keys, method="remember")
-    return Known(memory=memory, heard=heard)
+    return Known(memory=memory, progress=progress)
 
 
 def stepwise(model, rule, variables, prefix, encoded):
@@ -86,7 +86,7 @@ def at_once(model, rule, variables, prefix, encoded):
         init_prefix(model, len(prefix), 1, Decoding()),
     )
     layers = LayerState(past=state.past, memory=known.memory, pointer=state.pointer)
-    given = (prefix, state.position, layers, known.heard, rule)
+    given = (prefix, state.position, layers, known.progress, rule)
     tried = model.apply(variables, *given, method="attempt")
     return tried.logits, tried.layers.look.reach
 
@@ -95,7 +95,7 @@ def at_once(model, rule, variables, prefix, encoded):
 def test_steps_are_the_training_time_pass(monotonic, kind):
     model = small.translator(monotonic, kind)
     variables, encoded = small.parameters(model, decide=3e4), small.states(LENGTHS, SIZE)
-    rule = Decoding().rule(monotonic)
+    rule = control_of(Decoding(), monotonic).selection
     given = (variables, PREFIX, encoded)
 
     def run(*given):

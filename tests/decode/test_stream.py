@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from simuljax.audio import Features
-from simuljax.decode import slots
-from simuljax.decode.stream import StreamingDecoder, StreamLimits
+from simuljax.decode.stream import StreamingDecoder, StreamLimits, batch_axes, put_row, take_rows
 from tests.decode import small
 from tests.decode.streams import DECODING, Streams, cut, recordings
 
@@ -108,7 +107,7 @@ def test_a_read_leaves_everything_but_pointers(streams, example):
     for before, after in itertools.pairwise(states):
         old, new = before.prefix, after.prefix
         assert (new.pointer >= old.pointer).all()
-        assert (new.pointer <= after.source.known.heard.count[:, None]).all()
+        assert (new.pointer <= after.source.known.progress.count[:, None]).all()
         if (new.position == old.position).all():
             reads += 1
             same = [p.replace(pointer=0, finished=0) for p in (old, new)]
@@ -128,13 +127,13 @@ def test_company_has_no_influence(streams, example):
 def test_a_stream_can_move_to_another_row(streams, example):
     """It is taken out, put into another batch, and its old row is begun anew."""
     sounds, pieces, found, _ = example
-    axes, half = slots.batch_axes(streams.decoder, streams.learnt), len(pieces[0]) // 2
+    axes, half = batch_axes(lambda n: streams.decoder.init(streams.learnt, n)), len(pieces[0]) // 2
     states, rows, start = [streams.start()], [([], [], []) for _ in sounds], 0
     for turn, length in enumerate(pieces[0]):
         if turn == half:
-            moved = slots.put(states[-1], 5, slots.take(states[-1], 0, axes), axes)
-            new = slots.take(streams.start(), 0, axes)
-            states.append(slots.put(moved, 0, new, axes))
+            moved = put_row(states[-1], 5, take_rows(states[-1], np.array([0]), axes), axes)
+            new = take_rows(streams.start(), np.array([0]), axes)
+            states.append(put_row(moved, 0, new, axes))
         row = 0 if turn < half else 5
         lengths, starts, ended = np.zeros((3, streams.batch), int)
         lengths[row], starts[row], ended[row] = length, start, turn == len(pieces[0]) - 1
@@ -143,7 +142,10 @@ def test_a_stream_can_move_to_another_row(streams, example):
         start += length
     assert [a + b for a, b in zip(rows[0], rows[5], strict=True)] == found[0]
     assert rows[0][0] and rows[5][0]
-    old, never = slots.take(states[-1], 0, axes), slots.take(streams.start(), 0, axes)
+    old, never = (
+        take_rows(states[-1], np.array([0]), axes),
+        take_rows(streams.start(), np.array([0]), axes),
+    )
     for one, other in zip(jax.tree.leaves(old), jax.tree.leaves(never), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -166,7 +168,7 @@ def test_nothing_is_heard_after_the_end_or_without_room(streams):
         length = np.where(np.arange(streams.batch) < 2, streams.size, 0)
         ended = (np.arange(streams.batch) == 0) & (turn == 12)
         streams.turn(states, rows, streams.chunk(sounds, starts, length, ended))
-    heard = states[-1].source.known.heard
+    heard = states[-1].source.known.progress
     assert heard.lengths.tolist() == [32, 60] + [0] * 6 and heard.ended.tolist()[:2] == [True] * 2
     assert states[-1].prefix.finished.tolist() == [True, True] + [False] * 6
     assert states[-1].samples[0] == 13 * streams.size and rows[0][0]

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.decode.options import Decoding
+from simuljax.decode.state import control_of
 from simuljax.models.encoders import Encoded
 from simuljax.models.streaming import chunking_of
 from simuljax.models.translator import Translator
@@ -53,7 +54,7 @@ class Training:
 
     def __init__(self, model: Translator, variables: Any, decoding: Decoding):
         self.model, self.variables, self.decoding = model, variables, decoding
-        self.k = int(decoding.rule(model.config.monotonic).k)
+        self.k = int(control_of(decoding, model.config.monotonic).selection.k)
 
     @functools.cached_property
     def forward(self) -> Any:

@@ -15,11 +15,13 @@ from experiments.dugan2023.recordings import read_recordings
 from experiments.dugan2023.scores import scores_of, speak
 from experiments.dugan2023.table import Scored, draw, write_table
 from simuljax.config.fields import ConfigError
+from simuljax.decode.policies import Confidence, Greedy
 from simuljax.eval import Record, read_records, write_records
 from simuljax.models.whisper import Whisper
-from simuljax.serve.interpret import Confidence, Greedy, Guards, Interpreter, Interpreting
-from simuljax.serve.interpret.hypothesis import Hypothesis, Segment, Token
 from simuljax.serve.session import Word
+from simuljax.serve.whisper import Guards, WhisperStreaming, WhisperTranslator
+from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
+from simuljax.serve.whisper.translator import WhisperBackend
 from simuljax.voice import Espeak
 from tests.models.whisper.small import TOKENIZER, small_model
 
@@ -31,7 +33,7 @@ OPEN = Guards(
     compression=None,
     echo_words=None,
 )
-SMALL = Interpreting(policy=Greedy(), task="transcribe", language="en", guards=OPEN)
+SMALL = WhisperStreaming(policy=Greedy(), task="transcribe", language="en", guards=OPEN)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,7 @@ def cell(tmp_path):
     )
 
 
-class Counting(Interpreter):
+class Counting(WhisperTranslator):
     """Writes what a hash of the window says; counts batches, and gives up when there are too many.
 
     What a model writes is not of interest here; when and how often it is asked is.
@@ -66,17 +68,27 @@ class Counting(Interpreter):
     asked = 0
     most = 99
 
-    def all(self, recordings, *, batch=16, progress=None):
+    def stream_all(self, recordings, **how):
         self.asked += 1
         if self.asked > self.most:
             raise KeyboardInterrupt
-        return super().all(recordings, batch=batch, progress=progress)
+        return super().stream_all(recordings, **how)
 
-    def write(self, windows, interpreting, *, rows=1):
-        return [self._hashed(window.samples) for window in windows]
+    def backend(self, **overrides):
+        return Hashed(self.whisper, replace(self.settings, **overrides))
+
+
+class Hashed(WhisperBackend):
+    def rows(self, streams):
+        return self
+
+    def step(self, reads):
+        return {row: self._hashed(window.samples) for row, window in reads.items()}
 
     def _hashed(self, samples):
-        words = [Token(text=digit, ids=(int(digit),)) for digit in str(zlib.crc32(samples))[:3]]
+        words = [
+            SpelledWord(text=digit, ids=(int(digit),)) for digit in str(zlib.crc32(samples))[:3]
+        ]
         segment = Segment(words=tuple(words), start=0.0, end=len(samples) / 16_000)
         return Hypothesis(segments=(segment,), states=len(samples) // 320)
 
@@ -96,7 +108,7 @@ def test_what_was_heard_is_not_heard_again(whisper, cell):
     assert sum(heard) == pytest.approx(0 + 5.5 + 5.5 + 1.7 + 2.4 + 1.7)
 
     records = read_records(cell.folder)
-    said = Counting(whisper, SMALL).all([r.samples for r in cell.recordings], batch=2)
+    said = Counting(whisper, SMALL).stream_all([r.samples for r in cell.recordings], streams=2)
     assert [r.index for r in records] == [0, 1, 2]
     assert [r.prediction.split() for r in records] == [[w.text for w in words] for words in said]
     assert [list(r.delays) for r in records] == [[w.delay_ms for w in words] for words in said]
@@ -115,7 +127,7 @@ def test_a_folder_of_something_else_is_refused(cell):
     begin(cell, "small")
     begin(cell, "small")
     other = replace(cell, interpreting=replace(SMALL, policy=Confidence(threshold=0.7)))
-    with pytest.raises(ConfigError, match=r"policy\.name was 'Greedy' and is 'Confidence'"):
+    with pytest.raises(ConfigError, match=r"policy\.name was 'greedy' and is 'confidence'"):
         begin(other, "small")
     with pytest.raises(ConfigError, match="model was"):
         begin(cell, "large")
@@ -124,7 +136,7 @@ def test_a_folder_of_something_else_is_refused(cell):
 class Scripted:
     """Computes for as many ms on each window as told, and says a word in each."""
 
-    interpreting = SMALL
+    settings = SMALL
 
     def __init__(self, spent):
         self.spent, self.clock, self.words = list(spent), 0.0, 0

@@ -37,13 +37,14 @@ from experiments.dugan2023.long_stream import (
 from experiments.dugan2023.recordings import read_recordings
 from simuljax.audio import RATE, AudioError
 from simuljax.config.fields import ConfigError
-from simuljax.serve.interpret import Greedy, Guards, Interpreting, Offline
-from simuljax.serve.interpret.guards import levels, silent_samples
-from simuljax.serve.interpret.interpreter import Stream
+from simuljax.decode.policies import Greedy, Offline
 from simuljax.serve.session import Word
-from tests.serve.interpret.made import hypothesis
-from tests.serve.interpret.test_guards import syllables
+from simuljax.serve.stream import Stream
+from simuljax.serve.whisper import Guards, WhisperSession, WhisperStreaming
+from simuljax.serve.whisper.guards import levels, silent_samples
 from tests.serve.live_fakes import Model
+from tests.serve.whisper.made import hypothesis
+from tests.serve.whisper.test_guards import syllables
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / ".." / "shared" / "data" / "weights" / "whisper-tiny"
@@ -61,18 +62,23 @@ MINUTE = Minute(
 
 
 class Writes:
-    """What `Stream` asks of an interpreter; the model is a function of the buffer's seconds."""
+    """A backend whose model is a function of the buffer's seconds."""
 
-    def __init__(self, model, interpreting):
-        self.model, self.interpreting = model, interpreting
+    def __init__(self, model, settings):
+        self.model, self.settings = model, settings
 
-    def write(self, windows, interpreting):
-        return [self.model(len(window.samples) / RATE) for window in windows]
+    def open(self):
+        return WhisperSession(self.settings)
+
+    def rows(self, streams):
+        return self
+
+    def step(self, reads):
+        return {row: self.model(len(window.samples) / RATE) for row, window in reads.items()}
 
 
-def heard(model, interpreting, seconds=70.0):
-    interpreter: Any = Writes(model, interpreting)
-    return listen(Stream(interpreter), [syllables(seconds)], 0.5, lambda _: None)
+def heard(model, settings, seconds=70.0):
+    return listen(Stream(Writes(model, settings)), [syllables(seconds)], 0.5, lambda _: None)
 
 
 def words(*texts, every_ms=1000.0):
@@ -165,7 +171,7 @@ def test_programs_are_counted():
 def test_open_sound_has_a_bound_though_nothing_is_ever_committed():
     """The buffer is full before a policy that waits for the end lets it go."""
     model = lambda seconds: hypothesis(*(f"word{k}" for k in range(int(seconds))))  # noqa: E731
-    minutes = heard(model, Interpreting(policy=Offline(), most_s=6.0))
+    minutes = heard(model, WhisperStreaming(policy=Offline(), most_s=6.0))
     assert [round(minute.sound_s) for minute in minutes] == [60, 10]
     assert 5.0 <= max(minute.open_s for minute in minutes) <= 6.0 + 1.0
 
@@ -174,8 +180,8 @@ def test_a_loop_would_be_seen():
     """A model that always writes the same: guards hold it back, and without them it is counted."""
     model = lambda seconds: hypothesis("thank you very much", seconds=seconds)  # noqa: E731
     off = Guards(compression=None, echo_words=None)
-    looping = heard(model, Interpreting(policy=Greedy(), guards=off))
-    held = heard(model, Interpreting(policy=Greedy()))
+    looping = heard(model, WhisperStreaming(policy=Greedy(), guards=off))
+    held = heard(model, WhisperStreaming(policy=Greedy()))
     assert repeated(written(looping).words)[4].times == 70
     assert repeated(written(held).words)[4].times == 1
 

@@ -10,11 +10,11 @@ import pytest
 from simuljax.config.model import Monotonic, SpeechConfig, Width
 from simuljax.decode import offline
 from simuljax.decode.beam import Beam
-from simuljax.decode.listen import hear_speech, know
 from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.policies import FixedSteps
-from simuljax.decode.prefix import attempt, commit, init_prefix, replay
-from simuljax.decode.turn import nothing_told, tell
+from simuljax.decode.reencoding import no_targets, write_targets
+from simuljax.decode.source import encode_speech, known_of
+from simuljax.decode.state import attempt, commit, control_of, init_prefix, replay
 from simuljax.models.translator import source_of
 from simuljax.nn.subsampling import state_count
 from simuljax.text import BOS, EOS
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow  # compiles much
 
 LENGTHS, STATES, TARGETS = [9, 4, 1], 9, 6
 DECODING = Decoding(limit=LengthLimit(ratio=0.4, constant=4))
-RULE = DECODING.rule(Monotonic())
+SELECTION = control_of(DECODING, Monotonic()).selection
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def prefix():
 @pytest.fixture(scope="module")
 def known(model, variables, encoded):
     points = model.text_decisions(encoded)
-    return know(model, variables, encoded, points, jnp.ones(len(LENGTHS), bool))
+    return known_of(model, variables, encoded, points, jnp.ones(len(LENGTHS), bool))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def step(model, variables, known):
 
     @small.fast
     def step(prefix, token, write):
-        tried = attempt(model, variables, prefix, known, RULE)
+        tried = attempt(model, variables, prefix, known, SELECTION)
         return tried, commit(prefix, tried, token, write, jnp.ones_like(write))
 
     return step
@@ -117,7 +117,7 @@ def test_several_targets_at_once_are_as_one_by_one(model, variables, step, prefi
     """`replay` rebuilds what steps have kept, all of it."""
     _, state = stepped(model, step, np.pad(prefix[:, :-1], [(0, 0), (1, 0)], constant_values=BOS))
     tokens = jnp.asarray(np.pad(prefix[:, :-1], [(0, 0), (0, 3)]))
-    again = small.fast(lambda s: replay(model, variables, s, tokens, known, RULE))(state)
+    again = small.fast(lambda s: replay(model, variables, s, tokens, known, SELECTION))(state)
     for kept, rebuilt in ((state.past.key, again.past.key), (state.past.value, again.past.value)):
         np.testing.assert_allclose(rebuilt[:, :, :TARGETS], kept[:, :, :TARGETS], atol=1e-5)
         assert rebuilt.shape == kept.shape
@@ -136,17 +136,17 @@ def test_rows_go_on_from_places_of_their_own(step, model, prefix, whole):
 
 
 def test_a_policy_that_asks_is_told_where_the_decoder_looks(model, variables, known, encoded):
-    rule = dataclasses.replace(RULE, frames=jnp.int32(2))
+    asked = dataclasses.replace(SELECTION, weights=True)
     start = init_prefix(model, len(LENGTHS), 8, DECODING)
-    tried = small.fast(lambda rule: attempt(model, variables, start, known, rule))
-    look = tried(rule).layers.look
+    tried = small.fast(lambda selection: attempt(model, variables, start, known, selection))
+    look = tried(asked).layers.look
     assert look.weights is not None and look.weights.shape == (2, 3, 1, 1, STATES)
     params = variables["params"]["decoder"]["attention"]
     for row, length in enumerate(LENGTHS):
         states = np.asarray(encoded.states[row, :length], np.float64)
         expected = oracle.attend(np.zeros(12), states, params)[1]
         np.testing.assert_allclose(look.weights[0, row, 0, 0, :length], expected, atol=1e-6)
-    assert jax.eval_shape(tried, RULE).layers.look.weights is None
+    assert jax.eval_shape(tried, SELECTION).layers.look.weights is None
 
 
 @pytest.fixture(scope="module")
@@ -202,12 +202,12 @@ def test_fixed_steps_go_on_from_what_is_known(model, variables, speech):
 
     @small.fast
     def read(told, frames, ended):
-        known = hear_speech(model, variables, features, frames, ended)
-        rule = decoding.rule(model.config.monotonic)
-        how = {"heard": frames, "rule": rule, "decoding": decoding.fixed(), "history": "kept"}
-        return tell(model, variables, told, known, **how), known.memory.value[0, :, :, 0]
+        known = encode_speech(model, variables, features, frames, ended)
+        control = control_of(decoding, model.config.monotonic)
+        how = {"delay": frames, "control": control, "decoding": decoding.fixed(), "history": "kept"}
+        return write_targets(model, variables, told, known, **how), known.memory.value[0, :, :, 0]
 
-    told, rows = nothing_told(model, 3, 20, decoding), [Row(variables) for _ in range(3)]
+    told, rows = no_targets(model, 3, 20, decoding), [Row(variables) for _ in range(3)]
     for heard in STEPS:
         frames = np.minimum(heard, lengths)
         told, states = read(told, frames, frames == lengths)

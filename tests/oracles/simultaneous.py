@@ -16,7 +16,7 @@ class Written:
 
     tokens: list = field(default_factory=list)
     reach: list = field(default_factory=list)
-    heard: list = field(default_factory=list)
+    delays: list = field(default_factory=list)
     stands: list = field(default_factory=list)
     tried: list = field(default_factory=list)  # pointers, where the next token has been tried
     finished: bool = False
@@ -114,7 +114,7 @@ def write_on(decoder, written, heard, amount, decoding, *, history="kept"):
         written.stands.append(stands[-1])
         written.tried = []
         written.reach.append(1 + max(s.reach for layer in stands[-1] for s in layer))
-        written.heard.append(amount)
+        written.delays.append(amount)
         written.finished = token == EOS
 
 

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Literal
 
 import numpy as np
@@ -37,7 +36,6 @@ class Model:
         self.pressed = ""
         self.pending = ""
         self.settled_s = 0.0
-        self.course = SimpleNamespace(left={"said": 0})  # as of Whisper's stream
         self.gate = threading.Event()  # a push waits for it
         self.gate.set()
 
@@ -59,7 +57,6 @@ class Model:
             raise ZeroDivisionError("the model broke")
         self.chunks.append(samples)
         self.pending = f"perhaps {len(self.chunks)}"
-        self.course.left["said"] = len(self.samples)
         self.settled_s = len(self.samples) / RATE
         return [self.word(str(len(samples)))]
 

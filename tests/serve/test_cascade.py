@@ -10,9 +10,9 @@ import pytest
 
 from simuljax.decode.options import LengthLimit
 from simuljax.serve import cascade
-from simuljax.serve import translator as live
 from simuljax.serve.cascade import Cascade, check_agreement
-from simuljax.serve.run import Run, RunError, open_run
+from simuljax.serve.run import Run, RunError, learnt, open_run
+from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import Word
 from simuljax.serve.text_stream import TextReader
 from simuljax.text import EOS, VocabularyConfig, learn
@@ -112,7 +112,7 @@ def test_where_the_transcript_ends_the_text_ends(both, heard):
     kernel = params["decoder"]["output"]["kernel"]
     swapped = kernel.at[:, jnp.array([EOS, piece[0]])].set(kernel[:, jnp.array([piece[0], EOS])])
     decoder = params["decoder"] | {"output": {"kernel": swapped}}
-    hasty = live.Translator(both.recogniser.run, live.learnt(both.recogniser.run))
+    hasty = RunTranslator(both.recogniser.run, learnt(both.recogniser.run))
     hasty.variables = both.recogniser.variables | {"params": params | {"decoder": decoder}}
     stream = Cascade(hasty, both.translator).stream(**HOW)
     words = streamed(stream)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from simuljax.audio import AudioError
+from simuljax.serve.backends import IncrementalBackend
 from simuljax.serve.engine import Behind, Engine, EngineFull
-from simuljax.serve.session import Listener, Sentences
+from simuljax.serve.session import ReadSession, Sentences
 from simuljax.text import VocabularyConfig, WordStream, learn
 from tests.decode.streams import Streams
 
@@ -20,8 +21,8 @@ VOCABULARY = learn(WORDS, VocabularyConfig(kind="unigram", size=30))
 BLANK = WordStream.begin(VOCABULARY)
 
 
-def books(sentences: Sentences = "one") -> Listener:
-    return Listener(BLANK, read=READ, most=60 * 640, sentences=sentences)
+def books(sentences: Sentences = "one") -> ReadSession:
+    return ReadSession(BLANK, read=READ, most=60 * 640, sentences=sentences)
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +30,13 @@ def streams():
     return Streams(batch=ROWS, samples=READ, target_vocabulary=VOCABULARY.size)
 
 
+def backend(streams: Streams) -> IncrementalBackend:
+    return IncrementalBackend(streams.decoder, streams.learnt, books)
+
+
 @pytest.fixture(scope="module")
 def engine(streams):
-    return Engine(streams.decoder, streams.learnt, books, streams=ROWS, waiting_ms=1000)
+    return Engine(backend(streams), streams=ROWS, waiting_ms=1000)
 
 
 def sound(seed: int, seconds: float | None = None) -> np.ndarray:
@@ -80,7 +85,7 @@ def test_company_comes_and_goes(engine):
             if seat.done:
                 del seated[name]
     assert [said[name] for name in range(len(recordings))] == expected
-    assert engine.advance._cache_size() == 1
+    assert engine.backend.step._cache_size() == 1
 
 
 def test_one_that_stands_still_holds_nobody_up(engine):
@@ -134,8 +139,8 @@ def test_threads_push_and_wait_for_words(engine):
 
 
 def test_a_failure_reaches_those_who_wait(streams, monkeypatch):
-    engine = Engine(streams.decoder, streams.learnt, books, streams=ROWS)
-    monkeypatch.setattr(engine, "_advance", lambda reads: 1 / 0)
+    engine = Engine(backend(streams), streams=ROWS)
+    monkeypatch.setattr(engine.rows, "step", lambda reads: 1 / 0)
     monkeypatch.setattr(threading, "excepthook", lambda args: None)  # it is raised there too
     with engine:
         seat = engine.open()

@@ -26,8 +26,8 @@ from simuljax.config.json import write_json
 from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.decode.options import Decoding
 from simuljax.decode.simulate import Listening, simulate_speech
+from simuljax.serve.backends import IncrementalBackend
 from simuljax.serve.run import RunError, open_run
-from simuljax.serve.translator import Incremental
 from simuljax.text import EOS, VocabularyConfig, learn
 from simuljax.train.checkpoint import Checkpoints
 from tests.decode.small import parameters, translator
@@ -163,8 +163,8 @@ def test_one_compilation_for_a_stream(streaming):
     for seed in range(5):
         stream.push(noise(0.7, seed))
     stream.finish()
-    assert stream.ear.step._cache_size() == 1
-    assert streaming.stream().ear is stream.ear
+    assert stream.backend.step._cache_size() == 1
+    assert streaming.stream().backend is stream.backend
 
 
 def test_speech_may_go_on_for_many_sentences(either):
@@ -172,14 +172,14 @@ def test_speech_may_go_on_for_many_sentences(either):
     sound, words, held = noise(12.0, 9), [], []
     for piece in np.array_split(sound, 31):
         words += stream.push(piece)
-        books = stream.listener
+        books = stream.session
         held.append(len(books.sentence) + len(books.again) + len(books.waiting))
     words += stream.finish()
     assert max(held) < 30 * 640 + READ
     assert max(word.delay_ms for word in words) > 11_000, "it fell silent after a sentence"
     assert [w.delay_ms for w in words] == sorted(w.delay_ms for w in words)
-    if isinstance(stream.ear, Incremental):
-        step: Any = stream.ear.step
+    if isinstance(stream.backend, IncrementalBackend):
+        step: Any = stream.backend.step
         assert step._cache_size() == 1
     again = either.stream(sentences="many", states=30, tokens=12)
     cuts = np.sort(np.random.default_rng(1).integers(0, len(sound), 25)).tolist()
@@ -211,8 +211,8 @@ def test_bad_sound_is_refused_and_the_stream_lives_on(whole):
 
 
 def test_settings_are_named_and_typos_refused(whole):
-    assert whole.stream(read_ms=240).listener.read == 240 * 16
-    assert whole.stream(threshold=0.3).ear is not whole.stream().ear
+    assert whole.stream(read_ms=240).session.read == 240 * 16
+    assert whole.stream(threshold=0.3).backend is not whole.stream().backend
     with pytest.raises(TypeError, match="'threshold'"):
         whole.stream(treshold=0.3)
 

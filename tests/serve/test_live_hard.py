@@ -12,8 +12,8 @@ import pytest
 from simuljax.audio import AudioError
 from simuljax.config.model import Monotonic
 from simuljax.serve.engine import Engine
+from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import Word
-from simuljax.serve.translator import Translator
 from tests.decode import small, spoken
 from tests.decode.streams import DECODING, SPEECH
 
@@ -49,14 +49,14 @@ class Seated:
 
 
 @pytest.fixture(scope="module")
-def incremental() -> Translator:
+def incremental() -> RunTranslator:
     """Something comes at every READ."""
     waiting = Monotonic(policy="wait_k", wait_k=(2, 2))
     return spoken.translator(seed=13, speech=SPEECH, monotonic=waiting)
 
 
 @pytest.fixture(scope="module")
-def rereading() -> Translator:
+def rereading() -> RunTranslator:
     waiting = Monotonic(policy="wait_k", wait_k=(2, 2))
     return spoken.translator(seed=13, speech=spoken.WHOLE, monotonic=waiting)
 
@@ -82,7 +82,7 @@ def begin(request):
         yield seat
         for one in seats:
             one.seat.leave()
-        assert len(engine.free) == len(engine.seats)
+        assert len(engine.free) == len(engine.streams)
     else:
         translator = request.getfixturevalue(name)
         yield lambda: translator.stream(**LIMITS)

@@ -4,26 +4,26 @@ from types import SimpleNamespace
 
 import pytest
 
-from simuljax.serve.interpret import (
+from simuljax.decode.policies import (
     AlignAtt,
     Confidence,
     Consensus,
     Greedy,
-    Interpreting,
     LocalAgreement,
     Offline,
 )
 from simuljax.serve.live_models import LiveWhisper, after_key, describe
+from simuljax.serve.whisper import WhisperStreaming
 
 
-def after(keys: str, settings: Interpreting) -> Interpreting:
+def after(keys: str, settings: WhisperStreaming) -> WhisperStreaming:
     for key in keys:
         settings = after_key(settings, key)
     return settings
 
 
 def test_p_cycles_through_the_policies_and_keeps_a_threshold():
-    start = Interpreting(policy=Confidence(threshold=0.7))
+    start = WhisperStreaming(policy=Confidence(threshold=0.7))
     assert [after("p" * times, start).policy for times in range(7)] == [
         Confidence(threshold=0.7),
         Consensus(threshold=0.7),
@@ -46,19 +46,23 @@ def test_p_cycles_through_the_policies_and_keeps_a_threshold():
         ("+" * 30 + "-" * 10, Consensus(), Consensus(threshold=0.5)),
         ("-", AlignAtt(), AlignAtt(frames=20)),
         ("-" * 9, AlignAtt(), AlignAtt(frames=0)),
-        ("+", LocalAgreement(), LocalAgreement(hypotheses=3)),
+        ("+", LocalAgreement(), LocalAgreement(agree=3)),
         ("-", LocalAgreement(), LocalAgreement()),
         ("+-", Greedy(), Greedy()),
         ("xq\n?", Offline(), Offline()),
     ],
 )
 def test_plus_and_minus(keys, before, policy):
-    assert after(keys, Interpreting(policy=before)).policy == policy
+    assert after(keys, WhisperStreaming(policy=before)).policy == policy
 
 
 def test_w_is_one_second_or_two():
-    assert [after("w" * times, Interpreting()).window_s for times in range(3)] == [1.0, 2.0, 1.0]
-    assert after("w", Interpreting(window_s=0.5)).window_s == 1.0
+    assert [after("w" * times, WhisperStreaming()).window_s for times in range(3)] == [
+        1.0,
+        2.0,
+        1.0,
+    ]
+    assert after("w", WhisperStreaming(window_s=0.5)).window_s == 1.0
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,7 @@ def test_w_is_one_second_or_two():
         (Confidence(threshold=0.9), "confidence 0.90"),
         (Confidence(by="log_probability"), "confidence 0.50 log_probability"),
         (Consensus(), "consensus 0.50"),
-        (AlignAtt(), "align-att 25"),
+        (AlignAtt(), "alignatt 25"),
         (LocalAgreement(), "local-agreement 2"),
     ],
 )
@@ -79,10 +83,10 @@ def test_the_status_line_names_the_policy(policy, text):
 
 def test_a_key_reaches_the_stream():
     changes = []
-    stream = SimpleNamespace(change=changes.append, hypothesis="perhaps")
-    model = LiveWhisper(SimpleNamespace(stream=lambda: stream, interpreting=Interpreting()))  # pyright: ignore[reportArgumentType]
+    stream = SimpleNamespace(change=changes.append, pending="perhaps")
+    model = LiveWhisper(SimpleNamespace(stream=lambda: stream, settings=WhisperStreaming()))  # pyright: ignore[reportArgumentType]
     for key in "x+w":
         model.press(key)
-    wanted = Interpreting(policy=Consensus(threshold=0.55), window_s=2.0)
+    wanted = WhisperStreaming(policy=Consensus(threshold=0.55), window_s=2.0)
     assert changes[-1] == wanted and len(changes) == 2
     assert model.settings == "consensus 0.55  window 2 s" and model.pending == "perhaps"

@@ -10,9 +10,10 @@ from simuljax.config.model import Monotonic
 from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.policies import AlignAtt, FixedSteps, LocalAgreement, WaitK
 from simuljax.decode.simulate import simulate_text
+from simuljax.serve.backends import IncrementalBackend
 from simuljax.serve.run import RunError
+from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.text_stream import TextReader
-from simuljax.serve.translator import Incremental, Streaming, Translator
 from simuljax.text import Words
 from simuljax.text.word_pieces import read_by_words
 from tests.decode import small, spoken
@@ -26,12 +27,12 @@ LIMITS = {"states": 60, "tokens": 30, "events": 4}
 
 
 @pytest.fixture(scope="module")
-def streaming() -> Translator:
+def streaming() -> RunTranslator:
     return spoken.translator(seed=6, monotonic=OFFLINE, speech=SPEECH)
 
 
 @pytest.fixture(scope="module")
-def whole() -> Translator:
+def whole() -> RunTranslator:
     return spoken.translator(seed=6, monotonic=OFFLINE)
 
 
@@ -56,8 +57,10 @@ def test_many_streams_under_a_policy_say_what_each_says_alone(streaming):
         pass
     assert [told(seat.words()) for seat in seats] == alone[:2]
     assert sum(map(len, alone)) > 5
-    compiled = streaming.ear(Streaming.of(options))
-    assert isinstance(compiled, Incremental) and small.compilations(compiled.step) == 1
+    compiled = streaming.backend(**options)
+    assert isinstance(compiled, IncrementalBackend) and small.compilations(compiled.step) == 2, (
+        "alone, in the engine"
+    )
 
 
 def test_fixed_steps_read_first_k_and_then_s(whole):

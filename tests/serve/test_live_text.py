@@ -16,8 +16,8 @@ from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.simulate import simulate_text
 from simuljax.eval import average_lagging
 from simuljax.serve.run import Run, RunError
+from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.text_stream import TextReader, TextWord
-from simuljax.serve.translator import Translator
 from simuljax.text import (
     EOS,
     Vocabulary,
@@ -36,7 +36,7 @@ WORDS = ["".join(letters) for letters in itertools.permutations("abcd", 3)]
 TEXTS = [" ".join(np.random.default_rng(i).choice(WORDS, 3 + 2 * i)) for i in range(5)] + ["", "a"]
 
 
-def make_translator(vocabulary: Vocabulary, monotonic: Monotonic | None = None) -> Translator:
+def make_translator(vocabulary: Vocabulary, monotonic: Monotonic | None = None) -> RunTranslator:
     """Random, with the same vocabulary on both sides; from no directory."""
     sizes: dict[str, Any] = dict.fromkeys(
         ("source_vocabulary", "target_vocabulary"), vocabulary.size
@@ -52,11 +52,11 @@ def make_translator(vocabulary: Vocabulary, monotonic: Monotonic | None = None) 
         heard=heard, source=vocabulary, target=vocabulary,
     )  # fmt: skip
     params = parameters(model, eager=1.5, seed=5)["params"]
-    return Translator(run, Loaded(params=params, statistics={}, steps=(1,)))
+    return RunTranslator(run, Loaded(params=params, statistics={}, steps=(1,)))
 
 
 @pytest.fixture(scope="module")
-def made() -> Translator:
+def made() -> RunTranslator:
     return make_translator(learn(TEXTS, VocabularyConfig(kind="unigram", size=30)))
 
 
@@ -70,7 +70,7 @@ def streamed(reader: TextReader, text: str) -> list[TextWord]:
     return [word for part in text.split() for word in stream.push(part)] + stream.finish()
 
 
-def simulated(made: Translator, texts: list[str], decoding: Decoding) -> list[list[TextWord]]:
+def simulated(made: RunTranslator, texts: list[str], decoding: Decoding) -> list[list[TextWord]]:
     """As `simuljax evaluate` does it, in one batch."""
     source = read_by_words(made.run.source, texts)
     given = (source.tokens, source.lengths, source.units)
@@ -81,7 +81,7 @@ def simulated(made: Translator, texts: list[str], decoding: Decoding) -> list[li
     ]
 
 
-def timed(made: Translator, tokens: np.ndarray, delays: np.ndarray) -> list[TextWord]:
+def timed(made: RunTranslator, tokens: np.ndarray, delays: np.ndarray) -> list[TextWord]:
     stream, words = WordStream.begin(made.run.target), []
     for token, delay in zip(tokens, delays, strict=True):
         stream, new = stream.push([int(token)] if token != EOS else [])
@@ -163,7 +163,7 @@ def test_what_is_not_for_text_is_refused(made):
     deaf = dataclasses.replace(made.run.model, speech=speech, text=None)
     run = dataclasses.replace(made.run, model=deaf)
     with pytest.raises(RunError, match="no text branch"):
-        TextReader(Translator(run, Loaded(params={}, statistics={}, steps=())))
+        TextReader(RunTranslator(run, Loaded(params={}, statistics={}, steps=())))
     phonemes = dataclasses.replace(made.run, source=sampled("phonemes"))
     with pytest.raises(VocabularyError, match="not read word by word"):
-        TextReader(Translator(phonemes, Loaded(params={}, statistics={}, steps=())))
+        TextReader(RunTranslator(phonemes, Loaded(params={}, statistics={}, steps=())))

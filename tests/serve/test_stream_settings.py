@@ -8,7 +8,7 @@ import pytest
 import simuljax
 from simuljax import ops
 from simuljax.eval import average_token_delay
-from simuljax.serve.translator import Streaming
+from simuljax.serve.run_translator import Streaming
 
 
 @pytest.mark.parametrize(

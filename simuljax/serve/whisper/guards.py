@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from simuljax.audio import RATE
+from simuljax.config.fields import check, setting
 from simuljax.models.whisper.decoding import compression_ratio
-from simuljax.serve.interpret.hypothesis import Hypothesis, InterpretError
-from simuljax.serve.interpret.policies import plain
+from simuljax.serve.whisper.hypothesis import Hypothesis, plain
 
 FRAME = RATE // 20  # 50 ms
 _LEAST = RATE  # sound that tells whether loudness moves
@@ -30,26 +30,40 @@ class Guards:
     nobody speaks is kept until it is full.
     """
 
-    quiet_db: float | None = -60.0  # RMS of 50 ms below full scale: what is below is silence
-    steady_db: float | None = 3.0  # the loudest 50 ms above the quiet tenth: what is below is noise
-    no_speech: float | None = 0.6  # P(no speech) above it, with a log-probability below the next
-    log_probability: float | None = -0.5
-    surely_no_speech: float | None = 0.9  # above it whatever the text
-    silent_s: float | None = 5.0  # a buffer without speech that is so long is let go
-    compression: float | None = 2.4  # times that zlib makes a text smaller
-    echo_words: int | None = 4  # that repeat what is before them are an echo
+    quiet_db: float | None = setting(
+        -60.0,
+        help="Level of 50 ms below which is silence.",
+        label="quiet{:g}",
+        high=0,
+    )
+    steady_db: float | None = setting(
+        3.0, help="Loudest above the quiet tenth; less is noise.", label="steady{:g}", low=0
+    )
+    no_speech: float | None = setting(
+        0.6, help="P(no speech) above which unlikely text is dropped.", label="nospeech{:g}"
+    )
+    log_probability: float | None = setting(
+        -0.5, help="Mean log P below which text is unlikely.", label="logp{:g}"
+    )
+    surely_no_speech: float | None = setting(
+        0.9, help="P(no speech) above which any text is dropped.", label="surely{:g}"
+    )
+    silent_s: float | None = setting(
+        5.0, help="Length of a buffer without speech that is let go.", label="silent{:g}s"
+    )
+    compression: float | None = setting(
+        2.4, help="Compression by zlib above which text repeats itself.", label="zlib{:g}"
+    )
+    echo_words: int | None = setting(
+        4, help="Words that repeat what is before them and are an echo.", label="echo{}", low=1
+    )
 
     def __post_init__(self) -> None:
-        if self.quiet_db is not None and self.quiet_db > 0:
-            raise InterpretError(f"quiet_db is {self.quiet_db}: decibels of full scale, like -60")
-        if self.steady_db is not None and self.steady_db < 0:
-            raise InterpretError(f"steady_db is {self.steady_db}: decibels from 0, like 3")
-        if self.echo_words is not None and self.echo_words < 1:
-            raise InterpretError(f"echo_words is {self.echo_words}: a number from 1, like 4")
+        check(self)
 
 
 def levels(samples: np.ndarray) -> np.ndarray:
-    """Decibels of full scale of each 50 ms of samples, the last frame perhaps shorter."""
+    """Return decibels of full scale of each 50 ms of samples, the last frame perhaps shorter."""
     if not len(samples):
         return np.zeros(0)
     starts = np.arange(0, len(samples), FRAME)
@@ -59,7 +73,7 @@ def levels(samples: np.ndarray) -> np.ndarray:
 
 
 def silent_samples(samples: np.ndarray, guards: Guards) -> int:
-    """How many samples at the beginning hold no speech: those before the first that is loud.
+    """Return the number of samples at the beginning without speech: before the first loud one.
 
     All of them, if loudness does not move at all: speech comes in syllables, noise does not. That
     is told by the differences of samples, so that a rumble, which moves slowly, does not count.
@@ -80,7 +94,7 @@ def _is_steady(samples: np.ndarray, guards: Guards) -> bool:
 
 
 def nobody_speaks(hypothesis: Hypothesis, guards: Guards) -> bool:
-    """Whether the model itself hears no speech."""
+    """Return True if the model itself detects no speech."""
     sure, likely = guards.surely_no_speech, guards.no_speech
     if sure is not None and hypothesis.no_speech > sure:
         return True
@@ -91,7 +105,7 @@ def nobody_speaks(hypothesis: Hypothesis, guards: Guards) -> bool:
 
 
 def repeats_itself(text: str, guards: Guards) -> bool:
-    """Whether zlib makes the text too much smaller, or it ends in a phrase said three times.
+    """Return True if zlib compresses the text too well, or it ends in a phrase said three times.
 
     The latter catches loops when they begin: "for the recipe" three times, a word five times.
     """
@@ -105,7 +119,7 @@ def repeats_itself(text: str, guards: Guards) -> bool:
 
 
 def is_echo(words: Sequence[str], said: Sequence[str], guards: Guards) -> bool:
-    """Whether words only go on with a loop of what was said before them.
+    """Return True if words only continue a loop of what was said before them.
 
     That is, for a period p: from some place on every word, these included, is the one p before it;
     the run has at least `echo_words` words, p of them (a whole round) and all of these.
@@ -117,7 +131,7 @@ def is_echo(words: Sequence[str], said: Sequence[str], guards: Guards) -> bool:
 
 
 def _run(text: Sequence[str], period: int) -> int:
-    """How many of the last words are the same as those a period before them."""
+    """Return the number of last words that equal those a period before them."""
     place = len(text) - 1
     while place >= period and text[place] == text[place - period]:
         place -= 1

@@ -19,10 +19,10 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from simuljax.decode.hypotheses import Hypotheses
+from simuljax.decode.beam import BeamHypotheses
+from simuljax.decode.greedy import repeated
 from simuljax.decode.options import Blocks, Decoding
-from simuljax.decode.prefix import recent_of
-from simuljax.decode.repetition import repeated
+from simuljax.decode.state import recent_of
 from simuljax.models.caat import BLANK
 from simuljax.models.translator import Translator, init_past
 from simuljax.nn.attention import Past
@@ -34,7 +34,7 @@ from simuljax.text import EOS
 class Candidates:
     """K hypotheses of each source, the best first, and what the predictor knows of them."""
 
-    texts: Hypotheses  # their delays are the states in sight
+    texts: BeamHypotheses  # their delays are the states in sight
     past: Past  # [layers, B, K, N, H, d]
 
 
@@ -60,7 +60,7 @@ class _Turn:
 class _Ways:
     """C ways to go on."""
 
-    texts: Hypotheses  # [B, C]
+    texts: BeamHypotheses  # [B, C]
     rests: jax.Array  # bool [B, C]
     parent: jax.Array  # int32 [B, C]
 
@@ -70,7 +70,7 @@ def init_candidates(model: Translator, batch: int, room: int, blocks: Blocks) ->
     size = blocks.inside
     tokens = jnp.zeros((batch, size, room), jnp.int32)
     log_prob = jnp.where(jnp.arange(size) == 0, 0.0, -jnp.inf) + jnp.zeros((batch, size))
-    texts = Hypotheses(
+    texts = BeamHypotheses(
         tokens=tokens, lengths=tokens[..., 0], delays=tokens, log_prob=log_prob, score=log_prob
     )
     past = init_past(model.config, batch * size, room)
@@ -100,7 +100,7 @@ def search_group(
     return _first(end.beam, blocks.across)
 
 
-def _live(texts: Hypotheses, due: jax.Array) -> jax.Array:
+def _live(texts: BeamHypotheses, due: jax.Array) -> jax.Array:
     """bool [B, K]: those that there are."""
     return due[:, None] & (texts.log_prob > -jnp.inf)
 
@@ -143,7 +143,7 @@ def _ways(state: _Turn, logits: jax.Array, group: Group, decoding: Decoding) -> 
     before, token = texts.take(parents[:, size:]), tokens.reshape(batch, -1)
     at = jnp.arange(room) == before.lengths[..., None]
     log_prob = best.reshape(batch, -1)
-    longer = Hypotheses(
+    longer = BeamHypotheses(
         tokens=jnp.where(at, token[..., None], before.tokens),
         lengths=before.lengths + 1,
         delays=jnp.where(at, group.reach[:, None, None], before.delays),
@@ -156,7 +156,7 @@ def _ways(state: _Turn, logits: jax.Array, group: Group, decoding: Decoding) -> 
 
 
 def _scores(
-    logits: jax.Array, texts: Hypotheses, full: jax.Array, group: Group, decoding: Decoding
+    logits: jax.Array, texts: BeamHypotheses, full: jax.Array, group: Group, decoding: Decoding
 ) -> tuple[jax.Array, jax.Array]:
     """Log-probabilities of resting [B, K] and of every label [B, K, V]."""
     log_p = jax.nn.log_softmax(logits.astype(jnp.float32))

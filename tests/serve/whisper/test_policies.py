@@ -6,22 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simuljax.serve.interpret import InterpretError
-from simuljax.serve.interpret.hypothesis import Hypothesis
-from simuljax.serve.interpret.policies import (
+from simuljax.config.fields import ConfigError
+from simuljax.decode.policies import (
     AlignAtt,
     Confidence,
     Consensus,
     Greedy,
     LocalAgreement,
     Offline,
-    Verdict,
-    judge,
-    segments_to_say,
     similarity,
-    words_to_say,
 )
-from tests.serve.interpret.made import attending, hypothesis, segment
+from simuljax.serve.whisper.hypothesis import Hypothesis, hypotheses_for
+from simuljax.serve.whisper.session import judge
+from tests.serve.whisper.made import attending, hypothesis, segment
 
 EVERY = (
     Greedy(),
@@ -32,6 +29,13 @@ EVERY = (
     AlignAtt(),
     LocalAgreement(),
 )
+
+
+def committed(policy, now, before=()):
+    """Units of the newest hypothesis; `before` are hypotheses, the latest last."""
+    before = [before] if isinstance(before, Hypothesis) else list(before)
+    (count,) = policy.commit(hypotheses_for(policy, now, before))
+    return count
 
 
 def indel(first, second):
@@ -72,42 +76,42 @@ def test_similarity_is_by_insertions_and_deletions(first, second):
 
 def test_greedy_says_all_and_offline_nothing():
     now = hypothesis("a b", "c")
-    assert segments_to_say(Greedy(), now, None) == 2
-    assert segments_to_say(Offline(), now, now) == 0
+    assert committed(Greedy(), now) == 2
+    assert committed(Offline(), now, now) == 0
 
 
 @pytest.mark.parametrize(("no_speech", "said"), [(0.49, 1), (0.5, 0), (0.51, 0)])
 def test_confidence_is_greater_than_the_threshold(no_speech, said):
     now = Hypothesis(segments=(segment("a", no_speech=no_speech),))
-    assert segments_to_say(Confidence(threshold=0.5), now, None) == said
+    assert committed(Confidence(threshold=0.5), now) == said
 
 
 @pytest.mark.parametrize(("probability", "said"), [(0.76, 1), (0.75, 0), (0.74, 0)])
 def test_confidence_in_the_text(probability, said):
     sure = segment("a", log_probability=math.log(probability), no_speech=0.99)
     policy = Confidence(threshold=math.exp(math.log(0.75)), by="log_probability")
-    assert segments_to_say(policy, Hypothesis(segments=(sure,)), None) == said
+    assert committed(policy, Hypothesis(segments=(sure,))) == said
 
 
 def test_the_first_refusal_stops():
     by = [segment("a", log_probability=p) for p in (-0.1, -0.2, -2.0, -0.1)]
     policy = Confidence(by="log_probability")
-    assert segments_to_say(policy, Hypothesis(segments=tuple(by)), None) == 2
+    assert committed(policy, Hypothesis(segments=tuple(by))) == 2
     before = hypothesis("one", "two", "xyz", "four")
-    assert segments_to_say(Consensus(), hypothesis("one", "two", "abc", "four"), before) == 2
+    assert committed(Consensus(), hypothesis("one", "two", "abc", "four"), before) == 2
 
 
 def test_consensus_at_its_threshold():
     now, before = hypothesis("ab"), hypothesis("ba")  # similar by 0.5
-    assert segments_to_say(Consensus(threshold=0.5), now, before) == 1
-    assert segments_to_say(Consensus(threshold=0.501), now, before) == 0
+    assert committed(Consensus(threshold=0.5), now, before) == 1
+    assert committed(Consensus(threshold=0.501), now, before) == 0
 
 
 def test_consensus_needs_a_segment_at_the_same_place():
     now = hypothesis("one", "two")
-    assert segments_to_say(Consensus(threshold=0), now, None) == 0
-    assert segments_to_say(Consensus(threshold=0), now, hypothesis("one")) == 1
-    assert segments_to_say(Consensus(), now, hypothesis("two", "one")) == 0
+    assert committed(Consensus(threshold=0), now) == 0
+    assert committed(Consensus(threshold=0), now, hypothesis("one")) == 1
+    assert committed(Consensus(), now, hypothesis("two", "one")) == 0
 
 
 @pytest.mark.parametrize(
@@ -115,62 +119,62 @@ def test_consensus_needs_a_segment_at_the_same_place():
 )
 def test_alignatt_stops_at_the_first_word_that_attends_to_the_end(frames, said):
     now = attending(9, 40, 39, 49, heard=50)
-    assert words_to_say(AlignAtt(frames=frames), now, ()) == said
+    assert committed(AlignAtt(frames=frames), now, ()) == said
 
 
 def test_local_agreement():
     now = hypothesis("the cat sat", "on a mat")
     before = [hypothesis("the cat sat on", "the mat")]
-    assert words_to_say(LocalAgreement(), now, []) == 0
-    assert words_to_say(LocalAgreement(), now, before) == 4
-    assert words_to_say(LocalAgreement(hypotheses=3), now, before) == 0
+    assert committed(LocalAgreement(), now, []) == 0
+    assert committed(LocalAgreement(), now, before) == 4
+    assert committed(LocalAgreement(agree=3), now, before) == 0
     longer = [hypothesis("the dog"), *before]
-    assert words_to_say(LocalAgreement(hypotheses=3), now, longer) == 1
-    assert words_to_say(LocalAgreement(hypotheses=2), now, longer) == 4
+    assert committed(LocalAgreement(agree=3), now, longer) == 1
+    assert committed(LocalAgreement(agree=2), now, longer) == 4
 
 
 def test_agreement_is_on_words_not_on_marks():
     now, before = hypothesis("So, Ask not!"), hypothesis("so ask Not what")
-    assert words_to_say(LocalAgreement(), now, [before]) == 3
-    assert words_to_say(LocalAgreement(), hypothesis("-"), [hypothesis("!")]) == 0
+    assert committed(LocalAgreement(), now, [before]) == 3
+    assert committed(LocalAgreement(), hypothesis("-"), [hypothesis("!")]) == 0
 
 
 def test_where_words_are_judged_a_segment_is_done_with_once_another_follows():
     now = hypothesis("a b", "c d")
     verdict = judge(LocalAgreement(), now, [hypothesis("a b c d")])
-    assert verdict == Verdict(words=4, segments=1)
-    assert judge(LocalAgreement(), now, [hypothesis("a x")]) == Verdict(words=1, segments=0)
+    assert verdict == (4, 1)
+    assert judge(LocalAgreement(), now, [hypothesis("a x")]) == (1, 0)
 
 
 def test_what_is_committed_stays_so():
     now = hypothesis("a b", "c d")
-    assert judge(LocalAgreement(), now, [], committed=3) == Verdict(words=3, segments=1)
-    assert judge(Offline(), now, [], committed=1) == Verdict(words=1, segments=0)
+    assert judge(LocalAgreement(), now, [], committed=3) == (3, 1)
+    assert judge(Offline(), now, [], committed=1) == (1, 0)
 
 
 @pytest.mark.parametrize("policy", EVERY)
 def test_at_the_end_everything_is_said(policy):
     now = hypothesis("a b", "c d")
-    assert judge(policy, now, [], least_s=math.inf) == Verdict(words=4, segments=2)
+    assert judge(policy, now, [], least_s=math.inf) == (4, 2)
 
 
 @pytest.mark.parametrize(
     ("least_s", "done"), [(0.0, 0), (0.5, 2), (1.5, 2), (2.0, 2), (2.1, 3), (9.0, 3)]
 )
 def test_what_must_be_done_with_spares_the_last_segment_if_it_can(least_s, done):
-    assert judge(Offline(), hypothesis("a", "b", "c"), [], least_s=least_s).segments == done
+    assert judge(Offline(), hypothesis("a", "b", "c"), [], least_s=least_s)[1] == done
 
 
 def test_a_policy_that_does_enough_is_left_alone():
     now, before = hypothesis("one", "two", "abc"), hypothesis("one", "xyz")
-    assert judge(Consensus(), now, [before], least_s=0.9).segments == 1
-    assert judge(Consensus(), now, [before], least_s=1.1).segments == 2
+    assert judge(Consensus(), now, [before], least_s=0.9)[1] == 1
+    assert judge(Consensus(), now, [before], least_s=1.1)[1] == 2
 
 
 @pytest.mark.parametrize("policy", EVERY)
 def test_of_nothing_nothing_is_said(policy):
     for least_s in (0.0, 1.0, math.inf):
-        assert judge(policy, Hypothesis(), [], least_s=least_s) == Verdict(words=0, segments=0)
+        assert judge(policy, Hypothesis(), [], least_s=least_s) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -178,11 +182,11 @@ def test_of_nothing_nothing_is_said(policy):
     [
         (Confidence, {"threshold": 1.1}, "threshold is 1.1"),
         (Confidence, {"by": "luck"}, "'log_probability'"),
-        (Consensus, {"threshold": -0.1}, "lies in"),
+        (Consensus, {"threshold": -0.1}, "threshold is -0.1"),
         (AlignAtt, {"frames": -1}, "frames is -1"),
-        (LocalAgreement, {"hypotheses": 1}, "at least 2"),
+        (LocalAgreement, {"agree": 1}, "agree is 1"),
     ],
 )
 def test_impossible_policies_are_refused(kind, given, says):
-    with pytest.raises(InterpretError, match=says):
+    with pytest.raises(ConfigError, match=says):
         kind(**given)

@@ -1,10 +1,10 @@
 """Hypotheses made by hand."""
 
-from simuljax.serve.interpret.hypothesis import Hypothesis, Segment, Token
+from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
 
 
 def segment(text, end=1.0, *, start=0.0, no_speech=0.0, log_probability=0.0):
-    words = tuple(Token(text=word, ids=(len(word),)) for word in text.split())
+    words = tuple(SpelledWord(text=word, ids=(len(word),)) for word in text.split())
     given = {"no_speech": no_speech, "log_probability": log_probability}
     return Segment(words=words, start=start, end=end, **given)
 
@@ -19,5 +19,5 @@ def hypothesis(*texts, seconds=1.0, **given):
 
 def attending(*states, heard):
     """A segment of words that attend to these states."""
-    words = tuple(Token(text=f"w{k}", state=state) for k, state in enumerate(states))
+    words = tuple(SpelledWord(text=f"w{k}", state=state) for k, state in enumerate(states))
     return Hypothesis(segments=(Segment(words=words, start=0.0, end=1.0),), states=heard)

@@ -1,21 +1,63 @@
-"""What has been written so far, as the decoder goes on from it: one pytree of fixed size."""
+"""The state of decoding as one pytree of fixed size: the source so far, the targets so far.
+
+`attempt` passes the next token through the decoder and changes nothing; `commit` takes over what it
+gave; `replay` passes all targets again over a source that has changed.
+"""
 
 import dataclasses
+import math
 from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
+from simuljax.config.model import Monotonic
 from simuljax.decode.options import Decoding
-from simuljax.decode.policies import WaitK
+from simuljax.decode.policy import Policy, PolicyError
 from simuljax.models.translator import Attempt, Translator, init_past
 from simuljax.nn.attention import Past
-from simuljax.nn.pointers import Heard, Memory, Rule
+from simuljax.nn.pointers import Memory, Selection, SourceProgress
 from simuljax.nn.transformer import LayerState
-from simuljax.text import BOS, PAD, WordCount
+from simuljax.text import BOS, PAD, WordCount, Words
 
 SHORT = 64  # tokens that most sentences do not exceed
+
+
+@flax.struct.dataclass
+class Control:
+    """The choices of `Decoding` that are arrays, so that a sweep over them compiles once."""
+
+    selection: Selection
+    numbers: dict[str, jax.Array]  # of the policy
+    words: Words | None = None  # which ids begin and end words
+
+    def policy(self, decoding: Decoding) -> Policy | None:
+        """Return the policy with its numbers, for a step that was compiled for its template."""
+        return None if decoding.policy is None else decoding.policy.with_numbers(self.numbers)
+
+
+def control_of(decoding: Decoding, monotonic: Monotonic, words: Words | None = None) -> Control:
+    """Return the arrays; policies that count words need `words`."""
+    k = sum(monotonic.wait_k) // 2 if decoding.k is None else decoding.k
+    policy = decoding.policy
+    if policy is not None and "words" in policy.needs and words is None:
+        raise PolicyError(f"{policy.name} counts words: give words=Words.of(source, target) too")
+    numbers = {} if policy is None else policy.numbers()
+    return Control(
+        selection=Selection(
+            energy=jnp.float32(math.log(decoding.threshold / (1 - decoding.threshold))),
+            k=jnp.int32(k),
+            everything=policy is not None,
+            weights=policy is not None and "attention" in policy.needs,
+        ),
+        numbers={name: jnp.asarray(value, _dtype(value)) for name, value in numbers.items()},
+        words=words,
+    )
+
+
+def _dtype(number: float) -> Any:
+    return jnp.int32 if isinstance(number, int) else jnp.float32
 
 
 @flax.struct.dataclass
@@ -23,17 +65,18 @@ class Known:
     """The source as far as it is known, projected for every layer."""
 
     memory: Memory  # layers first
-    heard: Heard
-    units: jax.Array | None = None  # int32 [B]: what wait-k counts, if it decides: words heard
+    progress: SourceProgress
+    samples: jax.Array | None = None  # int32 [B]: of speech
+    units: jax.Array | None = None  # int32 [B]: words of the source, if these are counted
 
     @property
     def batch(self) -> int:
-        """Sources."""
-        return self.heard.lengths.shape[0]
+        """Return the number of sources."""
+        return self.progress.lengths.shape[0]
 
     @property
     def size(self) -> int:
-        """The most states that a source can have."""
+        """Return the most states that a source can have."""
         return self.memory.value.shape[2]
 
 
@@ -47,19 +90,20 @@ class Prefix:
     token: jax.Array  # int32 [B]: the last of them, or begin-of-sentence
     recent: jax.Array  # int32 [B, R]: the last of them, for the guard against repetition
     finished: jax.Array  # bool [B]: nothing more will be written
-    words: WordCount | None = None  # of them, if wait-k decides
+    words: WordCount | None = None  # of them, if the policy counts words
 
     @property
     def room(self) -> int:
-        """The most tokens that can be written."""
+        """Return the most tokens that can be written."""
         return self.past.key.shape[2]
 
 
 def init_prefix(model: Translator, batch: int, room: int, decoding: Decoding) -> Prefix:
-    """Nothing written, and room for so many tokens."""
+    """Return a prefix without tokens, with room for so many."""
     past = init_past(model.config, batch, room)
     layers, _, _, heads, _ = past.key.shape
     window = decoding.repetition.window if decoding.repetition else 0
+    counts = decoding.policy is not None and "words" in decoding.policy.needs
     return Prefix(
         past=past,
         pointer=jnp.zeros((layers, batch, heads), jnp.int32),
@@ -67,21 +111,23 @@ def init_prefix(model: Translator, batch: int, room: int, decoding: Decoding) ->
         token=jnp.full(batch, BOS, jnp.int32),
         recent=_no_tokens(batch, window),
         finished=jnp.zeros(batch, bool),
-        words=WordCount.begin((batch,)) if isinstance(decoding.policy, WaitK) else None,
+        words=WordCount.begin((batch,)) if counts else None,
     )
 
 
-def attempt(model: Translator, variables: Any, prefix: Prefix, known: Known, rule: Rule) -> Attempt:
-    """What would be written next; T = 1. Nothing is changed."""
+def attempt(
+    model: Translator, variables: Any, prefix: Prefix, known: Known, selection: Selection
+) -> Attempt:
+    """Return what would be written next; T = 1."""
     state = LayerState(past=prefix.past, memory=known.memory, pointer=prefix.pointer)
-    given = (prefix.token[:, None], prefix.position, state, known.heard, rule)
+    given = (prefix.token[:, None], prefix.position, state, known.progress, selection)
     return model.apply(variables, *given, method="attempt")  # pyright: ignore[reportReturnType]
 
 
 def commit(
     prefix: Prefix, tried: Attempt, token: jax.Array, write: jax.Array, attempted: jax.Array
 ) -> Prefix:
-    """The prefix with `token` [B] where `write` [B]; where only `attempted`, pointers alone move.
+    """Return the prefix with `token` [B] where `write` [B]; where `attempted`, pointers alone move.
 
     A layer's query depends on where the heads of the layers below attend. So what a layer rejected
     stays rejected only if all heads below had found their place: if one of them still waits, it
@@ -109,17 +155,23 @@ def commit(
 
 
 def replay(
-    model: Translator, variables: Any, prefix: Prefix, tokens: jax.Array, known: Known, rule: Rule
+    model: Translator,
+    variables: Any,
+    prefix: Prefix,
+    tokens: jax.Array,
+    known: Known,
+    selection: Selection,
 ) -> Prefix:
-    """The prefix as if its tokens, the first of [B, N], had been written with what is known now.
+    """Return the prefix as if its tokens, the first of [B, N], were written with what is known now.
 
     All of them are judged anew, and nothing waits: a head that would read on attends as from the
     last decision, as in training. There is room for far more tokens than most sentences have: while
     all are short, only so many are looked at.
     """
+    selection = dataclasses.replace(selection, weights=False)  # nothing is decided here
 
     def first(count: int) -> Prefix:
-        return _replay(model, variables, prefix, tokens[:, :count], known, rule)
+        return _replay(model, variables, prefix, tokens[:, :count], known, selection)
 
     if prefix.room <= SHORT:
         return first(prefix.room)
@@ -128,14 +180,18 @@ def replay(
 
 
 def _replay(
-    model: Translator, variables: Any, prefix: Prefix, tokens: jax.Array, known: Known, rule: Rule
+    model: Translator,
+    variables: Any,
+    prefix: Prefix,
+    tokens: jax.Array,
+    known: Known,
+    selection: Selection,
 ) -> Prefix:
     """`replay` of tokens [B, n], which are all that were written."""
     before = jnp.pad(tokens[:, :-1], [(0, 0), (1, 0)], constant_values=BOS)
     nothing = jax.tree.map(lambda a: a[:, :, :0], prefix.past)
     start = LayerState(past=nothing, memory=known.memory, pointer=jnp.zeros_like(prefix.pointer))
-    rule = dataclasses.replace(rule, frames=None)  # nothing is decided: no weights are needed
-    given = (before, jnp.zeros_like(prefix.position), start, known.heard, rule)
+    given = (before, jnp.zeros_like(prefix.position), start, known.progress, selection)
     passed: Any = model.apply(variables, *given, method="attempt")
     last = jnp.maximum(prefix.position - 1, 0)[None, :, None, None]
     pointer = jnp.take_along_axis(passed.layers.look.pointer, last, 3)[..., 0]
@@ -151,7 +207,7 @@ def _replay(
 
 
 def take_rows(prefix: Prefix, rows: jax.Array) -> Prefix:
-    """The prefixes of these rows [J]."""
+    """Return the prefixes of these rows [J]."""
     return Prefix(
         past=jax.tree.map(lambda a: a[:, rows], prefix.past),
         pointer=prefix.pointer[:, rows],
@@ -164,7 +220,7 @@ def take_rows(prefix: Prefix, rows: jax.Array) -> Prefix:
 
 
 def recent_of(tokens: jax.Array, count: jax.Array, window: int) -> jax.Array:
-    """int32 [B, window]: the last of the first `count` [B] of tokens [B, N]: `Prefix.recent`."""
+    """Return int32 [B, window]: the last of the first `count` [B] of tokens [B, N]."""
     place = count[:, None] - window + jnp.arange(window)
     found = jnp.take_along_axis(tokens, jnp.maximum(place, 0), 1)
     return jnp.where(place >= 0, found, _no_tokens(len(tokens), window))

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import Monotonic, SpeechConfig
-from simuljax.decode import judging
 from simuljax.decode.choosing import check_policy, make_policy, usual_history
+from simuljax.decode.greedy import begins_word, words_begun
 from simuljax.decode.policies import (
     AlignAtt,
     Convention,
     EDAtt,
     FixedSteps,
     LocalAgreement,
-    PolicyError,
     WaitK,
 )
+from simuljax.decode.policy import Hypotheses, PolicyError, Step
 from simuljax.text import EOS, PAD, WordCount, Words, count_words
 from tests.decode import small
 from tests.text.samples import vocabulary as sampled
@@ -35,14 +35,17 @@ ATTENTION = np.array(
 )
 
 
+def step(length=6, **known):
+    rows = {"ended": np.zeros(5, bool), "states": np.full(5, length), "since_read": np.arange(5)}
+    return Step(**rows, attention=ATTENTION[None, :, None], **known)
+
+
 def align_att(frames, length=6, **how):
-    given = (jnp.asarray(ATTENTION), jnp.full(5, length), jnp.int32(frames))
-    return judging.aligned_with_end(*given, **how).tolist()
+    return AlignAtt(frames=frames, **how).should_read(step(length)).tolist()
 
 
 def ed_att(frames, alpha, length=6, **how):
-    given = (jnp.asarray(ATTENTION), jnp.full(5, length), jnp.int32(frames), jnp.float32(alpha))
-    return judging.attends_to_end(*given, **how).tolist()
+    return EDAtt(frames=frames, alpha=alpha, **how).should_read(step(length)).tolist()
 
 
 def test_align_att_stops_where_the_most_attended_state_is_among_the_last():
@@ -75,21 +78,53 @@ def test_layers_and_heads():
     for layer, head in itertools.product((None, 1, 3), ("mean", 1, 4)):
         chosen = weights if layer is None else weights[layer - 1][None]
         chosen = chosen if head == "mean" else chosen[:, :, [head - 1]]
-        found = judging.attention_of(jnp.asarray(weights), layer, head)
+        given = Step(ended=False, states=np.array([5, 5]), since_read=0, attention=weights)
+        found, _, _ = AlignAtt(layer=layer, heads=head).attention(given)
         np.testing.assert_allclose(found, chosen.mean((0, 2)), rtol=1e-6)
 
 
 def test_wait_k_by_its_two_conventions():
     """The first word of wait-3 follows 3 units, or the 4th (Papi et al. 2022, section 2.1)."""
-    heard = jnp.arange(7)
     needs: dict[Convention, int] = {"stacl": 3, "papi": 4}
     for convention, needed in needs.items():
         for written in range(3):
-            given = (heard, jnp.full(7, written), jnp.int32(3))
-            waits = judging.lacks_units(*given, convention=convention)
-            assert waits.tolist() == [n < needed + written for n in range(7)]
-    never = judging.lacks_units(heard, heard, jnp.int32(2**31 - 1), convention="papi")
-    assert never.all()
+            waits = wait_k(3, written, convention)
+            assert waits == [n < needed + written for n in range(7)]
+    assert all(wait_k(2**31 - 1, np.arange(7), "papi"))
+
+
+def wait_k(k, written, convention):
+    """Of 0 to 6 units."""
+    known = {"ended": False, "states": 0, "since_read": 0, "begins_word": np.ones(7, bool)}
+    step = Step(units=np.arange(7), words=np.full(7, written), **known)
+    return WaitK(k=k, convention=convention, units="ctc").should_read(step).tolist()
+
+
+def test_a_policy_decides_alike_for_one_token_and_for_hypotheses():
+    """`commit` is by default everything before the first unit that has to wait."""
+    for frames in range(7):
+        policy = AlignAtt(frames=frames)
+        rows = step()
+        whole = Step(
+            ended=rows.ended[None],
+            states=rows.states[None],
+            since_read=rows.since_read[None],
+            attention=rows.attention[:, None],
+        )
+        units = np.arange(5)[None, None]
+        waits = policy.should_read(rows).tolist()
+        wanted = waits.index(True) if True in waits else 5
+        assert policy.commit(Hypotheses(units=units, step=whole)).tolist() == [wanted]
+
+
+def test_numbers_of_a_policy_are_arrays_and_the_rest_is_compiled():
+    policy = EDAtt(frames=3, alpha=0.3, layer=2, scores="release")
+    assert policy.numbers() == {"frames": 3, "alpha": 0.3, "layer": 2}
+    other = EDAtt(frames=5, alpha=0.1, layer=1, scores="release")
+    assert policy.template() == other.template() != EDAtt(frames=3, alpha=0.3).template()
+    assert hash(policy.template()) == hash(other.template())
+    assert policy.template().with_numbers(policy.numbers()) == policy
+    assert LocalAgreement(agree=3, beam=2).numbers() == {}  # shapes depend on them
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "subword_nmt", "characters"])
@@ -101,15 +136,15 @@ def test_a_token_that_continues_a_word_is_free(kind):
         tokens, count, begun = vocabulary.encode(text), WordCount.begin(()), []
         for token in tokens:
             after = count.push(words.target, jnp.int32(token))
-            begun.append(bool(judging.needs_unit(count, after, jnp.int32(token))))
+            begun.append(bool(begins_word(count, after, jnp.int32(token))))
             count = after
         total = count_words(words.target, jnp.asarray(tokens), trailing="count")[-1]
-        assert sum(begun) == int(total) == int(judging.begun(count)) == len(text.split())
+        assert sum(begun) == int(total) == int(words_begun(count)) == len(text.split())
         after = count.push(words.target, jnp.int32(EOS))
-        assert int(judging.begun(after)) == sum(begun), "an end that is dropped moves nothing"
-        assert judging.needs_unit(count, after, jnp.int32(EOS))
+        assert int(words_begun(after)) == sum(begun), "an end that is dropped moves nothing"
+        assert begins_word(count, after, jnp.int32(EOS))
         nothing = WordCount.begin(())
-        assert judging.needs_unit(nothing, nothing, jnp.int32(PAD)), "no word to go on with"
+        assert begins_word(nothing, nothing, jnp.int32(PAD)), "no word to go on with"
 
 
 def test_what_hypotheses_have_in_common():
@@ -120,9 +155,12 @@ def test_what_hypotheses_have_in_common():
         [[4, 6, 7, 8], [5, 6, 7, 8]],
         [[5, 6, 7, 8], [5, 6, 7, 8]],
     ]
-    assert judging.in_common(jnp.array(hypotheses)).tolist() == [2, 2, 0, 0, 4]
-    three = jnp.array([[[5, 6, 7], [5, 6, 7], [5, 9, 7]]])
-    assert judging.in_common(three).tolist() == [1]
+    for array in (np.array, jnp.array):
+        common = LocalAgreement().commit(Hypotheses(units=array(hypotheses)))
+        assert common.tolist() == [2, 2, 0, 0, 4]
+        three = Hypotheses(units=array([[[5, 6, 7], [5, 6, 7], [5, 9, 7]]]))
+        assert LocalAgreement(agree=3).commit(three).tolist() == [1]
+        assert LocalAgreement(agree=2).commit(three).tolist() == [1]
 
 
 OFFLINE = small.translator(Monotonic(policy="offline")).config
@@ -132,17 +170,17 @@ STREAMING = SpeechConfig(kind="streaming", layers=2, shared=1, channels=12)
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: WaitK(k=-1), "0 units or more"),
-        (lambda: make_policy("wait-k", {"k": 3, "units": "words"}), "choose one of"),
-        (lambda: FixedSteps(first_ms=100, step_ms=100, tokens=0), "up to 1"),
+        (lambda: WaitK(k=-1), "k is -1"),
+        (lambda: make_policy("wait-k", {"k": 3, "units": "words"}), "units is 'words'"),
+        (lambda: FixedSteps(first_ms=100, step_ms=100, tokens=0), "tokens is 0"),
         (lambda: FixedSteps(first_ms=0, step_ms=100, tokens=1), "first_ms is 0"),
-        (lambda: LocalAgreement(agree=1), "at least 2"),
+        (lambda: LocalAgreement(agree=1), "agree is 1"),
         (lambda: AlignAtt(frames=-1), "frames is -1"),
         (lambda: EDAtt(frames=2, alpha=0), "alpha is 0"),
-        (lambda: EDAtt(frames=2, alpha=0.1, layer=0), "count from 1"),
+        (lambda: EDAtt(frames=2, alpha=0.1, layer=0), "layer is 0"),
         (lambda: make_policy("wait-k", {"alpha": 0.1, "k": 2}), "wait-k has no alpha: it has k"),
-        (lambda: make_policy("ed-att", {"frames": 2}), "ed-att needs alpha"),
-        (lambda: make_policy("wait-long", {}), "no policy 'wait-long'"),
+        (lambda: make_policy("ed-att", {"frames": 2}), "needs alpha"),
+        (lambda: make_policy("wait-long", {}), "wait-long"),
         (lambda: check_policy(WaitK(k=3), small.translator().config), "decides by itself"),
         (lambda: check_policy(WaitK(k=3, units="ctc"), OFFLINE), "CTC head"),
         (lambda: check_policy(AlignAtt(frames=2, layer=3), OFFLINE), "layer is 3"),

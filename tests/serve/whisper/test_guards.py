@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from simuljax.audio import RATE
-from simuljax.serve.interpret.guards import (
+from simuljax.config.fields import ConfigError
+from simuljax.serve.whisper.guards import (
     FRAME,
     Guards,
     is_echo,
@@ -13,7 +14,7 @@ from simuljax.serve.interpret.guards import (
     repeats_itself,
     silent_samples,
 )
-from simuljax.serve.interpret.hypothesis import Hypothesis, InterpretError
+from simuljax.serve.whisper.hypothesis import Hypothesis
 
 
 def noise(seconds, db=-30.0, *, colour=0.0, seed=0):
@@ -132,5 +133,5 @@ def test_echoes(said, words, echo):
 
 @pytest.mark.parametrize("given", [{"quiet_db": 3.0}, {"steady_db": -1.0}, {"echo_words": 0}])
 def test_impossible_limits_are_refused(given):
-    with pytest.raises(InterpretError, match=next(iter(given))):
+    with pytest.raises(ConfigError, match=next(iter(given))):
         Guards(**given)

@@ -1,0 +1,211 @@
+"""A trained run, ready to use: whole recordings, or streams that are translated as they come."""
+
+import dataclasses
+import difflib
+import functools
+from dataclasses import dataclass
+from numbers import Integral
+from pathlib import Path
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simuljax.audio import RATE, features_of, frame_count
+from simuljax.config.model import ModelConfig
+from simuljax.decode.beam import Beam
+from simuljax.decode.caat import CaatDecoder
+from simuljax.decode.offline import translate_speech, translate_text
+from simuljax.decode.options import Decoding
+from simuljax.decode.policy import PolicyError
+from simuljax.decode.reencoding import ReencodingDecoder, padded
+from simuljax.decode.stream import StreamingDecoder, StreamLimits
+from simuljax.models.translator import Translator as Network
+from simuljax.nn.batch_norm import STATISTICS
+from simuljax.serve.backends import IncrementalBackend, ReencodingBackend
+from simuljax.serve.run import Run, RunError, learnt, open_run
+from simuljax.serve.session import MS, STATE, ReadSession, Sentences
+from simuljax.serve.translator import Translator
+from simuljax.text import EOS, Words, WordStream
+from simuljax.train.average import Loaded, Which
+
+extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Streaming:
+    """How a stream reads and writes; `Translator.stream` takes these by name."""
+
+    sentences: Sentences = "one"  # `many`: speech goes on after end-of-sentence
+    rate: int = RATE  # of the samples that are pushed
+    read_ms: int | None = None  # speech to a READ; None: the step between decisions
+    predecision_ms: int | None = None  # step between decisions; None: as trained
+    decoding: Decoding = dataclasses.field(default_factory=Decoding)
+    limits: StreamLimits = dataclasses.field(default_factory=StreamLimits)
+
+    def __post_init__(self) -> None:
+        if self.sentences not in get_args(Sentences):
+            raise ValueError(
+                f"sentences is {self.sentences!r}; choose one of {get_args(Sentences)}"
+            )
+        for name in ("read_ms", "predecision_ms"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, Integral) or value < 1):
+                raise ValueError(f"{name} is {value}; it is a whole number of ms, from 1")
+
+    @classmethod
+    def of(cls, overrides: dict[str, Any]) -> "Streaming":
+        """Return the settings of names that are fields here, of `Decoding` or of `StreamLimits`."""
+        own, decoding, limits = (
+            {f.name for f in dataclasses.fields(kind)} for kind in (cls, Decoding, StreamLimits)
+        )
+        for name in overrides:
+            known = sorted(own | decoding | limits)
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                hint = f"; do you mean {close[0]!r}?" if close else f"; there are {known}"
+                raise TypeError(f"a stream has no setting {name!r}{hint}")
+        given = {name: value for name, value in overrides.items() if name in own}
+        parts = [{k: v for k, v in overrides.items() if k in names} for names in (decoding, limits)]
+        if parts[0]:
+            given["decoding"] = dataclasses.replace(given.get("decoding", Decoding()), **parts[0])
+        if parts[1]:
+            given["limits"] = dataclasses.replace(given.get("limits", StreamLimits()), **parts[1])
+        return cls(**given)
+
+
+def load_run(directory: str | Path, checkpoint: Which = "best") -> "RunTranslator":
+    """Return the translator that a run has trained."""
+    run = open_run(directory)
+    return RunTranslator(run, learnt(run, checkpoint))
+
+
+class RunTranslator(Translator):
+    """A trained model with its vocabularies and its features."""
+
+    def __init__(self, run: Run, trained: Loaded):
+        self.run, self.steps = run, trained.steps
+        self.network = Network(run.model)
+        self.variables = {"params": trained.params, STATISTICS: trained.statistics}
+
+    @property
+    def name(self) -> str:
+        """Return the name of the run's directory."""
+        return self.run.directory.name
+
+    def translate(self, audio: Any, *, rate: int = RATE, beam: int = 1) -> str:
+        """Return the translation of a recording; `beam` hypotheses are followed at once."""
+        if self.run.model.speech is None:
+            raise RunError(f"{self.run.directory} translates text: use translate_text")
+        samples, features = self.samples_of(audio, rate), self.run.heard
+        frames = jnp.array([frame_count(len(samples), features.features.filterbank)])
+        sound = jnp.asarray(padded(samples))
+        extracted = extract_features(sound, features.features, features.statistics)
+        given = (self.network, self.variables, extracted, frames)
+        whole = translate_speech(*given, beam=_beam(beam), words=self.words)
+        return self._text(whole.tokens[0], whole.lengths[0])
+
+    def translate_text(self, text: str, *, beam: int = 1) -> str:
+        """Return the translation of a written sentence, by the text branch."""
+        if self.run.model.text is None:
+            raise RunError(f"{self.run.directory} has no text branch: use translate")
+        tokens = [*self.run.source.encode(text), EOS]
+        room = np.zeros((1, -(-len(tokens) // 32) * 32), np.int32)
+        room[0, : len(tokens)] = tokens
+        given = (self.network, self.variables, room, np.array([len(tokens)]))
+        whole = translate_text(*given, beam=_beam(beam))
+        return self._text(whole.tokens[0], whole.lengths[0])
+
+    def backend(self, **overrides: Any) -> IncrementalBackend | ReencodingBackend:
+        """Return what streams share; `overrides`: fields of `Streaming`, `Decoding`, limits."""
+        if self.run.model.speech is None:
+            raise RunError(f"{self.run.directory} translates text, not speech")
+        return self._backend(Streaming.of(overrides))
+
+    @functools.cache  # noqa: B019 (compiled functions live as long as their translator)
+    def _backend(self, chosen: Streaming) -> IncrementalBackend | ReencodingBackend:
+        try:
+            if self.is_incremental(chosen):
+                return self._incremental(chosen)
+            return self._reencoding(chosen)
+        except PolicyError as error:
+            raise RunError(f"{self.run.directory}: {error}") from None
+
+    def _incremental(self, chosen: Streaming) -> IncrementalBackend:
+        model = with_step(self.run.model, chosen.predecision_ms)
+        groups = model.decoder == "caat" and chosen.decoding.policy is None
+        decoder = (CaatDecoder if groups else StreamingDecoder)(
+            model=Network(model),
+            features=self.run.heard.features,
+            decoding=chosen.decoding,
+            limits=chosen.limits,
+        )
+        params = decoder.params(self.variables, self.run.heard.statistics, self.words)
+        return IncrementalBackend(decoder, params, lambda: self.session(chosen))
+
+    def _reencoding(self, chosen: Streaming) -> ReencodingBackend:
+        kind = self.run.model.predecision.kind
+        if kind in ("words", "phonemes"):
+            raise RunError(
+                f"{self.run.directory} decides at {kind}, which no live stream knows: evaluate it "
+                "on a corpus with alignments (simuljax evaluate)"
+            )
+        decoder = ReencodingDecoder(
+            model=Network(with_step(self.run.model, chosen.predecision_ms)),
+            features=self.run.heard.features,
+            decoding=chosen.decoding,
+            limits=chosen.limits,
+        )
+        params = decoder.params(self.variables, self.run.heard.statistics, self.words)
+        return ReencodingBackend(decoder, params, lambda: self.session(chosen))
+
+    def session(self, chosen: Streaming) -> ReadSession:
+        """Return the host side of a new stream."""
+        policy = chosen.decoding.policy
+        return ReadSession(
+            self.no_words,
+            read=self.read_size(chosen),
+            most=chosen.limits.states * STATE,
+            sentences=chosen.sentences,
+            rate=chosen.rate,
+            first=first * MS if policy and (first := policy.first_read_ms) else None,
+        )
+
+    def read_size(self, chosen: Streaming) -> int:
+        """Return the samples of a READ."""
+        model, policy = with_step(self.run.model, chosen.predecision_ms), chosen.decoding.policy
+        usual = (policy.read_ms if policy else None) or model.predecision.step_ms
+        return (chosen.read_ms or usual) * MS
+
+    def is_incremental(self, chosen: Streaming) -> bool:
+        """Return True if a READ goes on from the one before; else all sound is encoded anew."""
+        speech, policy = self.run.model.speech, chosen.decoding.policy
+        streams = speech is not None and speech.kind == "streaming"
+        return streams and (policy is None or policy.is_incremental)
+
+    @functools.cached_property
+    def no_words(self) -> WordStream:
+        """Return the beginning of every sentence; it takes a walk over the vocabulary."""
+        return WordStream.begin(self.run.target)
+
+    @functools.cached_property
+    def words(self) -> Words:
+        """Return which ids begin and end words."""
+        return Words.of(self.run.source, self.run.target)
+
+    def _text(self, tokens: jax.Array, length: jax.Array) -> str:
+        return self.run.target.decode(np.asarray(tokens)[: int(length)].tolist())
+
+
+def _beam(size: int) -> Beam | None:
+    """Return None, greedy decoding, for a beam of 1: the same tokens, and quicker."""
+    return None if size == 1 else Beam(size=size)
+
+
+def with_step(model: ModelConfig, predecision_ms: int | None) -> ModelConfig:
+    """Return the model with another step between decisions, if one is given."""
+    if predecision_ms is None:
+        return model
+    step = dataclasses.replace(model.predecision, step_ms=predecision_ms)
+    return dataclasses.replace(model, predecision=step)

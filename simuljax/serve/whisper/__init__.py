@@ -1,0 +1,14 @@
+"""Streams of Whisper: hypotheses, guards against text that nobody said, sessions, translator."""
+
+from simuljax.serve.whisper.guards import Guards
+from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
+from simuljax.serve.whisper.translator import WhisperTranslator, load_whisper
+
+__all__ = [
+    "Guards",
+    "WhisperSession",
+    "WhisperStreaming",
+    "WhisperTranslator",
+    "Window",
+    "load_whisper",
+]

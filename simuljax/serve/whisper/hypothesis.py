@@ -1,0 +1,198 @@
+"""What Whisper wrote for a buffer of sound, as policies see it. Times are seconds of the buffer."""
+
+import itertools
+import string
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simuljax.decode.policy import Hypotheses, Policy, Step
+from simuljax.models.whisper import Decoded, Tokenizer
+from simuljax.models.whisper.languages import UNSPACED
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpelledWord:
+    """A word as it is shown, the ids it is spelt with, and the state it is aligned with."""
+
+    text: str
+    ids: tuple[int, ...] = ()
+    state: int = 0  # the latest encoder state that one of its ids attends to most, from 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """Words between two timestamps."""
+
+    words: tuple[SpelledWord, ...]
+    start: float
+    end: float
+    log_probability: float = 0.0  # mean of its own tokens
+    no_speech: float = 0.0  # of the whole window
+
+    @property
+    def text(self) -> str:
+        """Return the words with spaces between them."""
+        return " ".join(word.text for word in self.words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hypothesis:
+    """All that was written for a window, with the words that are committed already."""
+
+    segments: tuple[Segment, ...] = ()
+    states: int = 0  # of real sound, 20 ms each
+    no_speech: float = 0.0
+    log_probability: float = 0.0  # mean of all its tokens
+    language: str | None = None  # that was spoken, where it was guessed
+
+    @property
+    def text(self) -> str:
+        """Return the words with spaces between them."""
+        return " ".join(word.text for word in self.words)
+
+    @property
+    def words(self) -> tuple[SpelledWord, ...]:
+        """Return the words of all segments."""
+        return tuple(itertools.chain.from_iterable(segment.words for segment in self.segments))
+
+    def words_in(self, segments: int) -> int:
+        """Return the number of words in the first so many segments."""
+        return sum(len(segment.words) for segment in self.segments[:segments])
+
+    def segments_in(self, words: int) -> int:
+        """Return the number of segments that are whole in the first so many words."""
+        ends = itertools.accumulate(len(segment.words) for segment in self.segments)
+        return sum(end <= words for end in ends)
+
+    def end_of(self, segments: int) -> float:
+        """Return the end of the first so many segments."""
+        return self.segments[segments - 1].end if segments else 0.0
+
+    def without(self, words: int) -> "Hypothesis":
+        """Return what is left without the first words; times stay as they were."""
+        rest = []
+        for segment in self.segments:
+            kept = segment.words[words:]
+            words = max(0, words - len(segment.words))
+            if kept:
+                rest.append(replace(segment, words=kept))
+        return replace(self, segments=tuple(rest))
+
+
+def hypotheses_for(
+    policy: Policy,
+    now: Hypothesis,
+    before: Sequence[Hypothesis],
+    *,
+    committed: int = 0,
+    words_before: int = 0,
+    samples: int = 0,
+) -> Hypotheses:
+    """Return what the policy is asked about: the words, or segments, of the last hypotheses.
+
+    The first `committed` words are committed already; `words_before` the buffer are too. `samples`
+    of the stream were heard.
+    """
+    recent = [*before[len(before) - policy.looks_back :], now] if policy.looks_back else [now]
+    texts = [_unit_texts(policy, each) for each in recent]
+    numbers: dict[str, int] = {}
+    units = np.full((1, policy.looks_back + 1, max(map(len, texts))), -1)
+    for row, each in zip(units[0, -len(texts) :], texts, strict=True):
+        row[: len(each)] = [numbers.setdefault(plain(text), len(numbers)) for text in each]
+    return Hypotheses(
+        units=units,
+        step=_step(policy, now, committed, words_before, samples),
+        texts=tuple(texts),
+    )
+
+
+def _unit_texts(policy: Policy, hypothesis: Hypothesis) -> tuple[str, ...]:
+    units = hypothesis.segments if policy.unit == "segment" else hypothesis.words
+    return tuple(unit.text for unit in units)
+
+
+def _step(policy: Policy, now: Hypothesis, committed: int, words_before: int, samples: int) -> Step:
+    """Return what is known of each word, or segment; attention is 1 on the state of alignment."""
+    repeats = [1 if policy.unit == "segment" else len(s.words) for s in now.segments]
+    place, attention = np.arange(sum(repeats)), None
+    if "attention" in policy.needs:
+        attention = np.zeros((1, 1, len(place), 1, max(now.states, 1)))
+        states = [min(word.state, attention.shape[-1] - 1) for word in now.words]
+        attention[0, 0, place, 0, states] = 1
+
+    def spread(values: Iterator[float]) -> np.ndarray:
+        return np.repeat(np.fromiter(values, float), repeats)[None]
+
+    return Step(
+        ended=np.zeros((1, len(place)), bool),
+        states=np.full((1, len(place)), now.states),
+        since_read=(place - (committed if policy.unit == "word" else 0))[None],
+        samples=np.full((1, len(place)), samples),
+        words=(words_before + place)[None],
+        begins_word=np.ones((1, len(place)), bool),
+        attention=attention,
+        log_probability=spread(segment.log_probability for segment in now.segments),
+        no_speech=spread(segment.no_speech for segment in now.segments),
+    )
+
+
+def plain(word: str) -> str:
+    """Return a word without capitals and marks at its ends; marks alone stay as they are."""
+    return word.strip(string.punctuation + "“”¿¡…«»。、，！？").casefold() or word
+
+
+Part = tuple[list[int], list[float], float, float]
+
+
+def split_segments(tokenizer: Tokenizer, decoded: Decoded, seconds: float) -> Iterator[Part]:
+    """Yield ids of text and their log P between timestamps, and these, up to the end of the sound.
+
+    Text after the last timestamp goes to the end.
+    """
+    ids: list[int] = []
+    log_probs: list[float] = []
+    start = 0.0
+    for token, log_prob in zip(decoded.tokens, decoded.log_probs, strict=False):
+        if token < tokenizer.end:
+            ids.append(token)
+            log_probs.append(log_prob)
+        elif token >= tokenizer.timestamps.start:
+            now = min(tokenizer.seconds(token), seconds)
+            if ids:
+                yield ids, log_probs, start, now
+                ids, log_probs = [], []
+            start = now
+    if ids:
+        yield ids, log_probs, start, seconds
+
+
+def words_of(
+    tokenizer: Tokenizer, ids: Sequence[int], states: Sequence[int] | np.ndarray, language: str
+) -> list[SpelledWord]:
+    """Return words as they are separated by spaces; in a language without, characters.
+
+    Marks of punctuation belong to the word before them, and their attention, which is anywhere, to
+    none.
+    """
+    words: list[SpelledWord] = []
+    place = 0
+    for unit in tokenizer.words(ids, language):
+        mark = unit.text.strip() in string.punctuation
+        latest = 0 if mark else max(map(int, states[place : place + len(unit.tokens)]))
+        place += len(unit.tokens)
+        begins = not words or (unit.text.startswith(" ") if language not in UNSPACED else not mark)
+        if begins:
+            words.append(SpelledWord(text=unit.text, ids=unit.tokens, state=latest))
+        else:
+            last = words.pop()
+            words.append(
+                SpelledWord(
+                    text=last.text + unit.text,
+                    ids=last.ids + unit.tokens,
+                    state=max(last.state, latest),
+                )
+            )
+    stripped = (SpelledWord(text=w.text.strip(), ids=w.ids, state=w.state) for w in words)
+    return [word for word in stripped if word.text]

@@ -1,0 +1,351 @@
+"""One stream of Whisper: sound in, windows out; hypotheses in, words out. No model, no threads.
+
+The buffer is the sound since the point up to which all is settled, at most `most_s` of it. A window
+is the buffer with `window_s` more. When segments are committed, the buffer is trimmed at the end of
+the last one, and their text becomes the prompt. Where words are judged, those committed of a
+segment that is not settled stay in the buffer, and the next hypothesis begins with them. The model
+may stop before the sound does: what is left when nothing more will come is written again.
+
+Sound leaves the buffer in three ways, each of them counted: with segments that are committed;
+because it is silent; because its text was refused as an echo, or the buffer is full without text.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from simuljax.audio import RATE
+from simuljax.config.fields import ConfigError, check, setting
+from simuljax.decode.policies import Consensus
+from simuljax.decode.policy import Policy
+from simuljax.models.whisper import Decoding
+from simuljax.models.whisper.config import WINDOW_S
+from simuljax.models.whisper.languages import language_code
+from simuljax.models.whisper.tokenizer import Task
+from simuljax.serve.session import Session
+from simuljax.serve.whisper.guards import (
+    Guards,
+    is_echo,
+    nobody_speaks,
+    repeats_itself,
+    silent_samples,
+)
+from simuljax.serve.whisper.hypothesis import Hypothesis, SpelledWord, hypotheses_for, plain
+
+_MARGIN = RATE // 2  # silence that is kept before what may be the beginning of speech
+_LEAST = RATE // 10  # sound of which anything can be written
+_REST = RATE  # sound after the last text in which more may have been said
+_LANGUAGE = 5 * RATE  # sound after which the guess of a language stays
+_FORCED = 200  # tokens that a window may begin with: Whisper writes 448 in all
+_REMEMBERED = 256  # words that echoes are looked for in
+
+Leaves = Literal["committed", "silent", "refused"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhisperStreaming:
+    """How a stream of Whisper reads and writes; `Translator.stream` takes these by name.
+
+    Texts are drawn at temperature 0 alone: what is sampled differs from window to window, and from
+    one batch to another.
+    """
+
+    policy: Policy = field(default_factory=Consensus)
+    window_s: float = setting(
+        1.0,
+        help="Sound from one hypothesis to the next.",
+        label="{:g}s",
+        low=0.1,
+        high=15,
+        unit="s",
+    )
+    task: Task = setting(
+        "translate", help="Write English, or the language that is spoken.", label="{}"
+    )
+    language: str | None = setting(
+        None, help="Language that is spoken; None: the likeliest at first.", label="{}"
+    )
+    decoding: Decoding = field(default_factory=lambda: Decoding(temperatures=(0.0,)))
+    most_s: float = setting(30.0, help="Sound in the buffer.", label="most{:g}s", high=WINDOW_S)
+    prompt_tokens: int = setting(
+        56, help="Committed tokens that the next text follows on.", label="prompt{}", low=0
+    )
+    padding: Literal["full", "short"] = setting(
+        "full", help="Pad windows to 30 s, or to steps of 5 s: faster and less sure.", label="{}"
+    )
+    behind: Literal["every", "latest"] = setting(
+        "every", help="Write every window, or leave out those that are late.", label="{}"
+    )
+    guards: Guards = field(default_factory=Guards)
+    rate: int = setting(RATE, help="Rate of the samples that are pushed.", low=1, unit="Hz")
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.most_s < 2 * self.window_s:
+            raise ConfigError(f"most_s is {self.most_s}; it must hold two windows")
+        if self.decoding.timestamps != "predict":
+            raise ConfigError("decoding.timestamps is 'none'; segments need 'predict'")
+        if self.language is not None:
+            try:
+                language_code(self.language)
+            except ValueError as error:
+                raise ConfigError(f"language: {error}") from None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Window:
+    """What the model is asked to write."""
+
+    samples: np.ndarray  # int16: the whole buffer
+    prompt: tuple[int, ...] = ()  # text before the buffer
+    forced: tuple[int, ...] = ()  # the beginning of its own text
+    language: str | None = None  # that is spoken; None: guess
+    settings: WhisperStreaming = field(default_factory=WhisperStreaming)
+
+
+class WhisperSession(Session):
+    """The state of one stream; bounded, however long it is."""
+
+    def __init__(
+        self, settings: WhisperStreaming, check: Callable[[WhisperStreaming], None] = check
+    ):
+        """Use the settings; `check` refuses those that the model cannot have."""
+        super().__init__(rate=settings.rate)
+        self.check = check
+        self.settings = self.following = settings  # of this window, and of those after it
+        self.language = settings.language
+        self.buffer = self.waiting
+        self.committed: tuple[SpelledWord, ...] = ()  # words of the buffer that are committed
+        self.open: tuple[SpelledWord, ...] = ()  # words of the last hypothesis that are not
+        self.before: list[Hypothesis] = []  # the latest last
+        self.prompt: tuple[int, ...] = ()
+        self.last_words: list[str] = []  # without capitals and marks
+        self.settled: dict[Leaves, int] = {"committed": 0, "silent": 0, "refused": 0}  # samples
+        self.settled_words = 0  # committed words that left the buffer
+        self.guessed = 0  # samples of windows of which the language was guessed
+        self.again = False  # the same window is written once more
+        self.refused = False  # words of the buffer were refused
+
+    @property
+    def pending(self) -> str:
+        """Return the text of the last hypothesis that is not committed."""
+        return " ".join(word.text for word in self.open)
+
+    @property
+    def settled_s(self) -> float:
+        """Return the seconds of sound for which no more words will come."""
+        return sum(self.settled.values()) / RATE
+
+    @property
+    def size(self) -> int:
+        """Return the samples of a window's step."""
+        return round(self.settings.window_s * RATE)
+
+    @property
+    def ready(self) -> bool:
+        """Return True if there is a window to write, or silence to skip."""
+        step = round(self.following.window_s * RATE)
+        waits = len(self.waiting) >= step or self.ended
+        return not self.finished and (self.again or waits)
+
+    def change(self, settings: WhisperStreaming) -> None:
+        """Change the settings from the next window on."""
+        self.check(settings)
+        self.following = settings
+
+    def next(self) -> Window | None:
+        """Return what is to be written next, if there is sound for it."""
+        if self.again:
+            self.again = False
+            return self._window()
+        self._apply_change()
+        while (count := self._due()) is not None:
+            self.buffer = np.concatenate([self.buffer, self._read(count)])
+            if self._has_speech():
+                return self._window()
+            self.before, self.open = [], ()
+            self.finished = self._is_last
+        return None
+
+    def commit(self, written: Hypothesis) -> list[str]:
+        """Return the words that the policy commits of what the model wrote for the window."""
+        guards = self.settings.guards
+        if nobody_speaks(written, guards):
+            return self._skip_silence()
+        self._settle_language(written)
+        if repeats_itself(written.text, guards):
+            if self.prompt:  # which may have begun it: the same sound is written without
+                self.prompt, self.again = (), True
+                return []
+            if not self._least_s:
+                self.before, self.open = [], ()
+                return []
+        return self._commit(written)
+
+    @property
+    def _most(self) -> int:
+        return round(self.settings.most_s * RATE)
+
+    @property
+    def _is_last(self) -> bool:
+        """Return True if all sound is in the buffer and none will come."""
+        return self.ended and not len(self.waiting)
+
+    @property
+    def _least_s(self) -> float:
+        """Return the sound that has to leave the buffer before the next window."""
+        if self._is_last:
+            return math.inf
+        if sum(len(word.ids) for word in self.committed) > _FORCED:
+            return 1 / RATE
+        return max(0, len(self.buffer) + self.size - self._most) / RATE
+
+    def _due(self) -> int | None:
+        """Return the samples that the next window adds; None if it has to wait."""
+        if self.finished:
+            return None
+        waits, size = len(self.waiting), self.size
+        if waits < size and not self.ended:
+            return None
+        room = max(0, self._most - len(self.buffer))  # less than a window only after a change
+        if self.settings.behind == "latest":
+            size = max(size, min(waits, room) // size * size)
+        return min(waits, size, room)
+
+    def _has_speech(self) -> bool:
+        """Let silence at the beginning of the buffer go; return True if anything is after it."""
+        silence = silent_samples(self.buffer, self.settings.guards)
+        everything = silence == len(self.buffer)
+        if everything or not self.committed:
+            self._let_go(silence - _MARGIN, "silent")
+        return not everything and len(self.buffer) >= _LEAST
+
+    def _window(self) -> Window:
+        limit = self.settings.prompt_tokens
+        return Window(
+            samples=self.buffer,
+            prompt=self.prompt[-limit:] if limit else (),
+            forced=tuple(i for word in self.committed for i in word.ids),
+            language=self.language,
+            settings=self.settings,
+        )
+
+    def _apply_change(self) -> None:
+        if self.following.language != self.settings.language:
+            self.language, self.guessed = self.following.language, 0
+        self.settings = self.following
+
+    def _settle_language(self, hypothesis: Hypothesis) -> None:
+        """Keep a guess once there was enough speech for it."""
+        self.guessed += self.size
+        if self.language is None and self.guessed >= _LANGUAGE:
+            self.language = hypothesis.language
+
+    def _skip_silence(self) -> list[str]:
+        """Keep the buffer for a while, because the beginning of speech is easily missed."""
+        self.before, self.open = [], ()
+        self.finished = self._is_last
+        patience_s = self.settings.guards.silent_s
+        given_up = patience_s is not None and len(self.buffer) >= patience_s * RATE
+        if self._least_s or given_up:
+            self._let_go(len(self.buffer) - self.size, "silent")
+        return []
+
+    def _commit(self, hypothesis: Hypothesis) -> list[str]:
+        known = len(self.committed)
+        last, segments = judge(
+            *(self.settings.policy, hypothesis, self.before),
+            committed=known,
+            least_s=self._least_s,
+            words_before=self.settled_words,
+            samples=self.read_samples,
+        )
+        words, done = hypothesis.words, hypothesis.words_in(segments)
+        texts = self._accepted(hypothesis, known, last)
+        self._remember(words[:done])
+        self.committed, self.open = words[done:last], words[last:]
+        self.settled_words += done
+        hypotheses = [h.without(done) for h in (*self.before, hypothesis)]
+        self.before = hypotheses[max(0, len(hypotheses) - self.settings.policy.looks_back) :]
+        before = len(self.buffer)
+        self._settle(round(hypothesis.end_of(segments) * RATE))
+        if self._least_s:  # no text is left: of the rest nothing was written
+            self._let_go(len(self.buffer) + self.size - self._most, "refused")
+        shorter = len(self.buffer) < before
+        self.finished = self._is_last and not (shorter and len(self.buffer) >= _REST)
+        return texts
+
+    def _accepted(self, hypothesis: Hypothesis, first: int, last: int) -> list[str]:
+        """Return the texts of words `first` to `last`, less those of segments that are refused."""
+        guards = self.settings.guards
+        accepted, place = [], 0
+        for segment in hypothesis.segments:
+            start, end = max(first, place), min(last, place + len(segment.words))
+            place += len(segment.words)
+            texts = [word.text for word in hypothesis.words[start:end]]
+            bare = [plain(text) for text in texts]
+            loops = bool(texts) and repeats_itself(segment.text, guards)
+            if loops or is_echo(bare, self.last_words, guards):
+                self.refused = True
+                continue
+            accepted += texts
+            self.last_words = [*self.last_words, *bare][-_REMEMBERED:]
+        return accepted
+
+    def _settle(self, count: int) -> None:
+        """Drop the sound of settled segments; after refused text, the prompt begins anew."""
+        if count:
+            self._trim(count, "refused" if self.refused else "committed")
+            self.prompt = () if self.refused else self.prompt
+            self.refused = False
+
+    def _remember(self, words: Sequence[SpelledWord]) -> None:
+        """Append words to the prompt of what follows."""
+        ids = tuple(i for word in words for i in word.ids)
+        limit = self.settings.prompt_tokens
+        self.prompt = (*self.prompt, *ids)[-limit:] if limit else ()
+
+    def _let_go(self, count: int, how: Leaves) -> None:
+        """Drop sound for which no more words will come."""
+        if count > 0:
+            self._remember(self.committed)
+            self.settled_words += len(self.committed)
+            self.committed, self.refused = (), False
+            self._trim(count, how)
+
+    def _trim(self, count: int, how: Leaves) -> None:
+        count = min(count, len(self.buffer))
+        self.buffer = self.buffer[count:]
+        self.settled[how] += count
+
+
+def judge(
+    policy: Policy,
+    hypothesis: Hypothesis,
+    before: Sequence[Hypothesis],
+    *,
+    committed: int = 0,
+    least_s: float = 0.0,
+    words_before: int = 0,
+    samples: int = 0,
+) -> tuple[int, int]:
+    """Return how many words of a hypothesis are committed, and how many segments are settled.
+
+    Where words are judged, a segment is settled when all its words are and another follows it.
+    Segments of the first `least_s` must be settled, because the buffer is full, and all when the
+    sound has ended. If the policy refuses, all but the last are, which the end of the buffer may
+    have cut; or if that is not enough, all.
+    """
+    count = len(hypothesis.segments)
+    known = {"committed": committed, "words_before": words_before, "samples": samples}
+    units = int(policy.commit(hypotheses_for(policy, hypothesis, before, **known))[0])
+    words, done = committed, units
+    if policy.unit == "word":
+        words = max(committed, units)
+        done = min(hypothesis.segments_in(words), max(0, count - 1))
+    ways = (done, max(done, count - 1))
+    done = next((way for way in ways if hypothesis.end_of(way) >= least_s), count)
+    return max(words, hypothesis.words_in(done)), done

@@ -1,0 +1,229 @@
+"""Whisper as a translator: whole recordings, one stream, or many (Dugan et al. 2023).
+
+translator = simuljax.load("ggml-tiny.bin")
+stream = translator.stream(policy=Consensus(threshold=0.7), window_s=2)
+for samples in microphone:
+    for word in stream.push(samples):
+        print(word.text, word.delay_ms)
+print(stream.finish())
+
+With every window the sound since the last committed point is encoded anew, and written from the
+committed words on; the policy says how much of the text is committed.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simuljax.audio import RATE
+from simuljax.config.fields import ConfigError
+from simuljax.decode.policies import EDAtt
+from simuljax.decode.policy import PolicyError
+from simuljax.errors import unknown
+from simuljax.models import whisper
+from simuljax.models.whisper import Context, Decoded, Decoding, Tokenizer, Whisper
+from simuljax.models.whisper.bound import Heard
+from simuljax.models.whisper.config import HOP
+from simuljax.models.whisper.decoding import decode, hear
+from simuljax.models.whisper.languages import language_code
+from simuljax.models.whisper.timing import align_text
+from simuljax.models.whisper.transcribe import Request, Transcriber, padded_s, stack, with_prefix
+from simuljax.serve.translator import Audio, Translator
+from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, split_segments, words_of
+from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
+
+_STATE = 2 * HOP  # samples
+
+
+def load_whisper(path: str | Path, **how: Any) -> "WhisperTranslator":
+    """Return the translator of a Whisper file; `how` as in `simuljax.models.whisper.load`."""
+    return WhisperTranslator(whisper.load(path, **how))
+
+
+class WhisperTranslator(Translator):
+    """Whisper with the settings that its streams have by default."""
+
+    def __init__(self, model: Whisper, settings: WhisperStreaming | None = None):
+        self.whisper, self.settings = model, settings or WhisperStreaming()
+
+    @property
+    def name(self) -> str:
+        """Return the name of the published model, or of the file."""
+        return self.whisper.config.name
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Return the codes of the languages it understands."""
+        tokenizer = self.whisper.tokenizer
+        return tuple(tokenizer.language_codes) if tokenizer.multilingual else ("en",)
+
+    def translate(self, audio: Audio, *, rate: int = RATE, beam: int = 1) -> str:
+        """Return the text of a recording, as the settings' task has it."""
+        found = self.whisper.transcribe(
+            self.samples_of(audio, rate),
+            task=self.settings.task,
+            language=self.settings.language,
+            decoding=Decoding(beams=beam),
+        )
+        return found.text
+
+    def backend(self, **overrides: Any) -> "WhisperBackend":
+        """Return the model with other settings; `read_ms` is `window_s` in milliseconds."""
+        names = [field.name for field in dataclasses.fields(WhisperStreaming)]
+        if (read_ms := overrides.pop("read_ms", None)) is not None:
+            overrides["window_s"] = read_ms / 1000
+        for name in overrides:
+            if name not in names:
+                raise TypeError(f"a stream of Whisper has no such setting: {unknown(name, names)}")
+        return WhisperBackend(self.whisper, dataclasses.replace(self.settings, **overrides))
+
+
+class WhisperBackend:
+    """Whisper with the settings of its streams."""
+
+    def __init__(self, model: Whisper, settings: WhisperStreaming):
+        check_settings(model, settings)
+        self.whisper, self.settings = model, settings
+
+    def open(self) -> WhisperSession:
+        """Return the session of a new stream."""
+        return WhisperSession(self.settings, functools.partial(check_settings, self.whisper))
+
+    def rows(self, streams: int) -> "WhisperRows":
+        """Return room for so many streams."""
+        return WhisperRows(self.whisper, streams)
+
+    def compile(self) -> None:
+        """Write a window without and one with a prompt, so that the first words are not late."""
+        tokens = self.whisper.tokenizer.encode(" one two three four five six seven eight")
+        for prompt in ((), tuple(tokens)[: self.settings.prompt_tokens]):
+            window = Window(samples=np.zeros(RATE, np.int16), prompt=prompt, settings=self.settings)
+            write(self.whisper, [window], rows=1)
+
+
+class WhisperRows:
+    """Streams that keep their sound on the host; a step encodes those that have a window."""
+
+    def __init__(self, model: Whisper, streams: int):
+        self.whisper, self.streams = model, streams
+
+    def step(self, reads: Mapping[int, Window]) -> dict[int, Hypothesis]:
+        """Write the windows of each length together: other padding makes other words."""
+        groups: dict[Any, list[int]] = {}
+        for row, window in reads.items():
+            padding = padded_s(len(window.samples), window.settings.padding)
+            groups.setdefault((padding, window.settings), []).append(row)
+        written = {}
+        for rows in groups.values():
+            count = min(self.streams, 1 << (len(rows) - 1).bit_length())  # few programs
+            found = write(self.whisper, [reads[row] for row in rows], rows=count)
+            written |= dict(zip(rows, found, strict=True))
+        return {row: written[row] for row in reads}
+
+
+def check_settings(model: Whisper, settings: WhisperStreaming) -> None:
+    """Refuse settings that the model cannot have."""
+    language, policy = settings.language, settings.policy
+    other = language is not None and language_code(language) != "en"
+    if not model.tokenizer.multilingual and (settings.task == "translate" or other):
+        raise ConfigError(
+            f"{model.config.name} transcribes English alone; load a multilingual model, or ask for "
+            "task='transcribe', language='en'"
+        )
+    if language is not None:
+        try:
+            model.tokenizer.language_id(language)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+    if "units" in policy.needs:
+        raise PolicyError(f"{policy.name} with units='ctc' needs a CTC head; Whisper has none")
+    chosen = [n for n in ("layer", "heads") if getattr(policy, n, None) not in (None, "mean")]
+    if isinstance(policy, EDAtt) or chosen:
+        raise PolicyError(
+            f"{policy.name}: Whisper's words are aligned by its alignment heads together, without "
+            f"{' and '.join(chosen) or 'a sum of attention'}; use AlignAtt(frames=...)"
+        )
+
+
+def write(model: Whisper, windows: Sequence[Window], *, rows: int) -> list[Hypothesis]:
+    """Write windows of one length and settings in one batch; rows beyond the windows are idle."""
+    settings = windows[0].settings
+    sound = stack([w.samples for w in windows], rows, Request(window=settings.padding))
+    heard = hear(model.model, sound)
+    contexts = _contexts(model, windows, heard)
+    results = decode(model.model, model.tokenizer, heard, contexts, settings.decoding)
+    pairs = zip(results, contexts, strict=True)
+    decoded = [with_prefix(result, context.prefix) for result, context in pairs]
+    states = _aligned_states(model, heard, decoded, contexts, windows)
+    return [
+        _hypothesis(model.tokenizer, *row)
+        for row in zip(decoded, states, contexts, windows, strict=True)
+    ]
+
+
+def _contexts(model: Whisper, windows: Sequence[Window], heard: Heard) -> list[Context]:
+    tokenizer = model.tokenizer
+    languages = [language_code(w.language) if w.language else None for w in windows]
+    if not tokenizer.multilingual:
+        languages = ["en" for _ in windows]
+    if not all(languages):
+        probs = Transcriber(model.model, tokenizer).languages(heard)
+        guesses = [tokenizer.language_codes[int(row.argmax())] for row in probs]
+        languages = [known or guess for known, guess in zip(languages, guesses, strict=False)]
+    return [
+        Context(
+            task=window.settings.task,
+            language=language or "en",
+            prompt=window.prompt,
+            prefix=(tokenizer.timestamps.start, *window.forced) if window.forced else (),
+        )
+        for window, language in zip(windows, languages, strict=True)
+    ]
+
+
+def _aligned_states(
+    model: Whisper,
+    heard: Heard,
+    decoded: Sequence[Decoded],
+    contexts: Sequence[Context],
+    windows: Sequence[Window],
+) -> list[np.ndarray]:
+    """Return the encoder state that each token attends to most, if the policy needs it."""
+    texts = [[i for i in d.tokens if i < model.tokenizer.end] for d in decoded]
+    if "attention" not in windows[0].settings.policy.needs:
+        return [np.zeros(len(text), np.int64) for text in texts]
+    frames = [len(w.samples) // HOP for w in windows]
+    given = (model.model, model.tokenizer, heard, texts, contexts, frames)
+    return [alignment.matrix[:-1].argmax(-1) for alignment in align_text(*given)]
+
+
+def _hypothesis(
+    tokenizer: Tokenizer, decoded: Decoded, states: np.ndarray, context: Context, window: Window
+) -> Hypothesis:
+    written = "en" if context.task == "translate" else context.language
+    parts = split_segments(tokenizer, decoded, len(window.samples) / RATE)
+    segments, place = [], 0
+    for ids, log_probs, start, end in parts:
+        words = words_of(tokenizer, ids, states[place : place + len(ids)], written)
+        place += len(ids)
+        if start < end and any(map(str.isalnum, tokenizer.decode(ids))):
+            segments.append(
+                Segment(
+                    words=tuple(words),
+                    start=start,
+                    end=end,
+                    log_probability=float(np.mean(log_probs)),
+                    no_speech=decoded.no_speech_prob,
+                )
+            )
+    return Hypothesis(
+        segments=tuple(segments),
+        states=len(window.samples) // _STATE,
+        no_speech=decoded.no_speech_prob,
+        log_probability=decoded.avg_logprob,
+        language=context.language,
+    )
