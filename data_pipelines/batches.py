@@ -1,35 +1,63 @@
 """From a prepared corpus to `simuljax.batch.Batch`: random access by step, prefetched by Grain.
 
     corpus = open_corpus("data/phrasebook")
-    examples = tokenised(corpus["train"], Vocabularies(source=..., target=...))
+    examples = tokenise_split(corpus["train"], Vocabularies(source=..., target=...))
     batches = Batches(examples=examples, plan=make_plan(examples.lengths, Budget()))
     for batch in iterate(batches): ...
 
-A batch is a function of its step, so a loader has no state but the next step: Grain keeps it, and
-an iterator that is restored (`set_state`) goes on with the identical batch.
+A batch is a function of its step, so a loader has no state but the next step. Grain keeps it, and
+an iterator that is restored (`set_state`) continues with the identical batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import grain
 import numpy as np
 
-from data_pipelines.plan import Plan
-from data_pipelines.prepared import Split
-from data_pipelines.shapes import Lengths, Shape
-from data_pipelines.tokens import Ragged, tokenise
+from data_pipelines.batching import Lengths, Plan, Shape
+from data_pipelines.dataset import Split
 from simuljax.audio import Filterbank, frame_count
 from simuljax.batch import Batch
-from simuljax.text import Vocabulary
+from simuljax.text import EOS, Vocabulary
 
-FOREVER = 2**40  # steps: a run ends when its training says so
+if TYPE_CHECKING:
+    import grain
+
+ENDLESS = 2**40  # steps: training decides when a run ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ragged:
+    """Sequence i is `flat[start[i] : start[i] + length[i]]`."""
+
+    flat: np.ndarray  # int32
+    start: np.ndarray  # int64 [n]
+    length: np.ndarray  # int64 [n]
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        return self.flat[self.start[i] : self.start[i] + self.length[i]]
+
+    @staticmethod
+    def from_sequences(sequences: Iterable[Sequence[int]]) -> "Ragged":
+        """Store the sequences one after the other."""
+        arrays = [np.asarray(sequence, np.int32) for sequence in sequences]
+        length = np.array([len(array) for array in arrays], np.int64)
+        return Ragged(
+            flat=np.concatenate([*arrays, np.zeros(0, np.int32)]),
+            start=np.cumsum(length) - length,
+            length=length,
+        )
+
+
+def tokenise(texts: Iterable[str], vocabulary: Vocabulary) -> Ragged:
+    """Encode every text with its end-of-sentence; an empty text stays empty."""
+    return Ragged.from_sequences([*vocabulary.encode(text), EOS] if text else [] for text in texts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabularies:
-    """One for the transcripts, one for the translations (which may be the same)."""
+    """The vocabularies of the transcripts and of the translations; they may be the same."""
 
     source: Vocabulary
     target: Vocabulary
@@ -37,45 +65,49 @@ class Vocabularies:
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """A split with its texts tokenised: all that a batch needs but the audio."""
+    """A split with its texts as tokens: all that a batch needs except the audio."""
 
     split: Split
     source: Ragged
     target: Ragged
-    mute: bool = False  # the audio, if there is any, is left alone
+    text_only: bool = False  # ignore the audio
 
     @property
     def lengths(self) -> Lengths:
         samples = self.split.table.samples
         return Lengths(
-            audio=np.zeros_like(samples) if self.mute else samples,
+            audio=np.zeros_like(samples) if self.text_only else samples,
             source=self.source.length,
             target=self.target.length,
         )
 
 
-def tokenised(split: Split, vocabularies: Vocabularies) -> Examples:
-    """The split as the vocabularies write it."""
+def tokenise_split(split: Split, vocabularies: Vocabularies, task: str = "translation") -> Examples:
+    """Encode the texts of a split; in transcription the transcript is the target."""
+    table = split.table
+    targets = table.translation if task == "translation" else table.transcript
     return Examples(
         split=split,
-        source=tokenise(split.table.transcript, vocabularies.source),
-        target=tokenise(split.table.translation, vocabularies.target),
+        source=tokenise(table.transcript, vocabularies.source),
+        target=tokenise(targets, vocabularies.target),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """Which part of every global batch is read here: rows divide evenly, in order, among hosts."""
+    """The part of every global batch that this host reads: an equal share of the rows, in order."""
 
     index: int = 0
     count: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count:
-            raise ValueError(f"host {self.index} of {self.count}; hosts are counted from 0")
+            raise ValueError(
+                f"host is {self.index} of {self.count}; it must be at least 0 and below"
+            )
 
     def rows(self, rows: np.ndarray) -> np.ndarray:
-        """This host's share."""
+        """Return the share of this host."""
         if len(rows) % self.count:
             raise ValueError(
                 f"{len(rows)} rows do not divide among {self.count} hosts: "
@@ -94,14 +126,14 @@ class BatchSource(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Batches:
-    """This host's part of the batch of every step."""
+    """The part of this host of the batch of every step, read from disk."""
 
     examples: Examples
     plan: Plan
     host: Host = Host()
 
     def __len__(self) -> int:
-        return FOREVER
+        return ENDLESS
 
     def __getitem__(self, index: int) -> Batch:
         planned = self.plan.batch(index)
@@ -125,21 +157,23 @@ class Mixed:
             raise ValueError(f"text_per_speech is {self.text_per_speech}; it must be 0 or more")
 
     def __len__(self) -> int:
-        return FOREVER
+        return ENDLESS
 
     def __getitem__(self, index: int) -> Batch:
         texts, after = self.texts_before(index), self.texts_before(index + 1)
         return self.text[texts] if after > texts else self.speech[index - texts]
 
     def texts_before(self, step: int) -> int:
-        """How many of the first `step` batches are text."""
+        """Return the number of text batches among the first `step`."""
         return int(step * self.text_per_speech / (1 + self.text_per_speech))
 
 
 def iterate(
     batches: BatchSource, *, start: int = 0, threads: int = 8, ahead: int = 8
-) -> grain.DatasetIterator[Batch]:
-    """The batches from step `start` on, read ahead by threads; `set_state` resumes."""
+) -> "grain.DatasetIterator[Batch]":
+    """Iterate from step `start` on; threads read ahead, `set_state` resumes."""
+    import grain
+
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=ahead)
     iterator = iter(grain.MapDataset.source(batches).to_iter_dataset(options))
     if start:
@@ -148,10 +182,10 @@ def iterate(
 
 
 def load(examples: Examples, rows: np.ndarray, shape: Shape) -> Batch:
-    """Reads the examples at `rows` (-1: leave the row empty) into arrays of the shape's lengths."""
+    """Read the examples at `rows` (-1: an empty row) into arrays of the shape's lengths."""
     real = [int(row) for row in rows if row >= 0]
     stored = {}
-    if not examples.mute:
+    if not examples.text_only:
         stored = dict(zip(real, examples.split.source.__getitems__(real), strict=True))
     sequence = [stored.get(int(row)) for row in rows]
     audio, audio_length = _stack([_field(e, "audio") for e in sequence], shape.audio, np.int16)
@@ -176,7 +210,7 @@ def load(examples: Examples, rows: np.ndarray, shape: Shape) -> Batch:
 
 
 def labels(spans_ms: np.ndarray, frames: int) -> np.ndarray:
-    """The number, from 1, of the word spoken at the middle of each frame; 0 in silence."""
+    """Return the number, from 1, of the word at the middle of each frame; 0 in silence."""
     result = np.zeros(frames, np.int16)
     # Frame j reaches from 10 j to 10 j + 25 ms.
     first = np.ceil((spans_ms.reshape(-1, 2) - 12.5) / 10).clip(0).astype(int)

@@ -1,6 +1,6 @@
-"""A small corpus held in device memory: a step sends row numbers, and nothing else, to the device.
+"""A small corpus in device memory: a step sends nothing but row numbers to the device.
 
-Audio lies in blocks of 0.1 s, so that an utterance is a run of whole blocks and a batch is one
+Audio is stored in blocks of 0.1 s, so that an utterance is a run of whole blocks and a batch is one
 gather: a day of speech is 2.8 GB. The batches are those of `data_pipelines.batches`, number for
 number.
 """
@@ -15,10 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from data_pipelines.batches import FOREVER, Examples, Host, labels
-from data_pipelines.plan import Plan
-from data_pipelines.shapes import FRAME, ROUND, Shape
-from data_pipelines.tokens import Ragged
+from data_pipelines.batches import ENDLESS, Examples, Host, Ragged, labels
+from data_pipelines.batching import FRAME, ROUND, Plan, Shape
 from simuljax.audio import Filterbank, frame_count
 from simuljax.batch import Batch
 
@@ -28,7 +26,7 @@ READ = 512  # examples at a time
 
 @flax.struct.dataclass
 class Runs:
-    """Sequences one after the other: sequence i is `length[i]` long and begins at `start[i]`."""
+    """Sequences one after the other: sequence i is `length[i]` long and starts at `start[i]`."""
 
     flat: jax.Array  # [total, ...]
     start: jax.Array  # int32 [n]
@@ -46,8 +44,8 @@ class Resident:
     phonemes: jax.Array | None
 
 
-def hold(examples: Examples, *, most_gb: float = 32.0) -> Resident:
-    """Reads a split into device memory, unless it is larger than `most_gb`."""
+def load_resident(examples: Examples, *, most_gb: float = 32.0) -> Resident:
+    """Read a split into device memory; raise ValueError if it is larger than `most_gb`."""
     table = examples.split.table
     blocks = -(-table.samples // ROUND)
     gigabytes = int(blocks.sum()) * ROUND * 2 / 1e9
@@ -83,13 +81,13 @@ def hold(examples: Examples, *, most_gb: float = 32.0) -> Resident:
 
 
 def _read(examples: Examples, count: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Every example with its number; read many at a time, which is several times as fast."""
-    shown = tqdm(total=count, desc="into device memory", unit="utt", mininterval=2)
+    """Yield every example with its number; reading many at a time is several times as fast."""
+    progress = tqdm(total=count, desc="into device memory", unit="utt", mininterval=2)
     for first in range(0, count, READ):
         rows = range(first, min(first + READ, count))
         yield from zip(rows, examples.split.source.__getitems__(list(rows)), strict=True)
-        shown.update(len(rows))
-    shown.close()
+        progress.update(len(rows))
+    progress.close()
 
 
 def _runs(tokens: Ragged) -> Runs:
@@ -102,7 +100,7 @@ def _runs(tokens: Ragged) -> Runs:
 
 @functools.partial(jax.jit, static_argnames="shape")
 def gather(resident: Resident, rows: jax.Array, shape: Shape) -> Batch:
-    """The batch of these rows (-1: empty) in the lengths of the shape."""
+    """Return the batch of these rows (-1: empty) with the lengths of the shape."""
     blocks = shape.audio // ROUND
     frames = frame_count(shape.audio, Filterbank())
     audio, audio_length = _take(resident.audio, rows, blocks, shape.audio)
@@ -112,7 +110,7 @@ def gather(resident: Resident, rows: jax.Array, shape: Shape) -> Batch:
     def marks(flat: jax.Array | None) -> jax.Array | None:
         if flat is None:
             return None
-        # Labels end with their audio: silence follows, whatever lies next in memory.
+        # Labels end with their audio: the next utterance in memory must not show.
         length = -(-resident.audio.length // ROUND) * FRAMES_PER_BLOCK
         run = Runs(flat=flat, start=resident.audio.start, length=length)
         return _take(run, rows, blocks, blocks * FRAMES_PER_BLOCK)[0][:, :frames]
@@ -131,7 +129,7 @@ def gather(resident: Resident, rows: jax.Array, shape: Shape) -> Batch:
 
 
 def _take(runs: Runs, rows: jax.Array, count: int, size: int) -> tuple[jax.Array, jax.Array]:
-    """`count` items (blocks, tokens) of each run, as rows of `size` values, 0 beyond the length."""
+    """Return `count` items (blocks, tokens) of each run as `size` values, 0 beyond the length."""
     length = jnp.where(rows >= 0, runs.length[rows], 0)
     items = runs.start[rows][:, None] + jnp.arange(count)
     taken = runs.flat.at[items].get(mode="clip").reshape(len(rows), size)
@@ -147,7 +145,7 @@ class ResidentBatches:
     host: Host = Host()  # noqa: RUF009
 
     def __len__(self) -> int:
-        return FOREVER
+        return ENDLESS
 
     def __getitem__(self, index: int) -> Batch:
         planned = self.plan.batch(index)

@@ -1,4 +1,4 @@
-"""`simuljax profile data`: how fast batches come, beside how fast a training step can eat them."""
+"""`simuljax profile data`: the rate of the input pipeline beside that of a training step."""
 
 import tempfile
 import time
@@ -10,18 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data_pipelines.batches import Batches, Vocabularies, iterate, tokenised
+from data_pipelines.batches import Batches, Vocabularies, iterate, tokenise_split
+from data_pipelines.batching import Plan, make_plan
 from data_pipelines.corpora import Phrasebook
-from data_pipelines.plan import Plan, make_plan
+from data_pipelines.dataset import PreparedCorpus, open_corpus
 from data_pipelines.prepare import Preparation, prepare
-from data_pipelines.prepared import PreparedCorpus, open_corpus
-from data_pipelines.resident import ResidentBatches, hold
+from data_pipelines.resident import ResidentBatches, load_resident
 from simuljax.audio import RATE, Features, extract
 from simuljax.config.data import Budget
 from simuljax.text import VocabularyConfig, learn
 
-# Forward and backward through 12 layers of width 512 and 2048 at one state in four frames: what the
-# encoder of Zaidi's model must compute for 10 ms of speech, everything else left out.
+# Forward and backward through 12 layers of width 512 and 2048 at one state in four frames: the work
+# of the encoder of Zaidi's model for 10 ms of speech.
 ENCODER_FLOPS_PER_FRAME = 6 * 12 * (4 * 512**2 + 2 * 512 * 2048) / 4
 
 
@@ -33,23 +33,23 @@ class DataProfile:
     """A prepared corpus; by default a phrasebook of 500 sentences is made for the occasion."""
     split: str = "train"
     frames: int = 40_000
-    """Of a global batch."""
+    """Frames of a global batch."""
     batches: int = 30
-    """How many are timed."""
+    """Batches that are timed."""
     threads: int = 8
-    """That read ahead."""
+    """Threads that read ahead."""
     step_frames_per_s: float | None = None
-    """What your training step consumes, from its log. By default an upper bound is computed: the
-    encoder of Zaidi's model alone, at this device's measured bfloat16 matrix product rate."""
+    """Frames per second of your training step, from its log. By default an upper bound is computed:
+    the encoder of Zaidi's model alone, at this device's measured bfloat16 matrix product rate."""
 
     def __post_init__(self) -> None:
-        """Refuse a place without a corpus."""
+        """Raise CorpusError if there is no corpus."""
         if self.corpus is not None:
             open_corpus(self.corpus)
 
 
 def run(config: DataProfile) -> dict[str, Any]:
-    """Measures reading with one thread and with many, filterbanks, and device-resident batches."""
+    """Measure reading with one thread and with many, filterbanks, and device-resident batches."""
     with tempfile.TemporaryDirectory() as scratch:
         corpus = _corpus(config.corpus, Path(scratch) / "phrasebook")
         split = corpus[config.split]
@@ -57,12 +57,12 @@ def run(config: DataProfile) -> dict[str, Any]:
             source=learn(split.table.transcript, VocabularyConfig(size=1000)),
             target=learn(split.table.translation, VocabularyConfig(size=1000)),
         )
-        examples = tokenised(split, vocabularies)
+        examples = tokenise_split(split, vocabularies)
         plan = make_plan(examples.lengths, Budget(frames=config.frames))
         batches = Batches(examples=examples, plan=plan)
         one = _one_core(batches, config.batches)
         many = _seconds(iterate(batches, threads=config.threads), config.batches)
-        resident = ResidentBatches(resident=hold(examples), plan=plan)
+        resident = ResidentBatches(resident=load_resident(examples), plan=plan)
         held = _seconds((resident[step] for step in range(10**9)), config.batches)
         bank = _filterbank_seconds(batches, config.batches)
     spoken = _totals(plan, config.batches)
@@ -71,7 +71,7 @@ def run(config: DataProfile) -> dict[str, Any]:
     return {
         "device": jax.devices()[0].device_kind,
         "config": {**asdict(config), "corpus": str(config.corpus)},
-        "padding": asdict(plan.waste),
+        "padding": asdict(plan.padding),
         "shapes": len(plan.buckets),
         "step_frames_per_s": step,
         "step_is": "given" if config.step_frames_per_s else "bound: encoder at full matrix rate",
@@ -89,7 +89,7 @@ def run(config: DataProfile) -> dict[str, Any]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report for people."""
+    """Return the report as text."""
     padding = ", ".join(f"{v:.1%} of {k}" for k, v in report["padding"].items() if v)
     lines = [
         f"{report['device']}; {report['shapes']} shapes, padding {padding}",
@@ -107,7 +107,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def matrix_flops(size: int = 2048) -> float:
-    """The rate of a large bfloat16 matrix product on the default device, FLOPs per second."""
+    """Measure a large bfloat16 matrix product on the default device, in FLOPs per second."""
     a = jnp.ones((size, size), jnp.bfloat16)
     product = jax.jit(lambda a: a @ a)
     product(a).block_until_ready()
@@ -131,7 +131,7 @@ def _totals(plan: Plan, count: int) -> dict[str, float]:
 
 
 def _one_core(batches: Batches, count: int) -> float:
-    """Seconds of processor time, however many threads the reader itself uses."""
+    """Return seconds of processor time, however many threads the reader itself uses."""
     batches[0]
     start = time.process_time()
     for step in range(count):
@@ -140,7 +140,7 @@ def _one_core(batches: Batches, count: int) -> float:
 
 
 def _seconds(source: Any, count: int) -> float:
-    """Wall-clock seconds for `count` batches, the first of which has been waited for."""
+    """Return wall-clock seconds for `count` batches, after one that is not timed."""
     source = iter(source)
     jax.block_until_ready(next(source))
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""One sentence of a corpus as its reader lists it: texts, and where its audio is to come from."""
+"""One sentence of a corpus as its reader lists it: texts, and the source of its audio."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from simuljax.errors import SimuljaxError
 
 if TYPE_CHECKING:
-    from data_pipelines.augment import Augmented
+    from data_pipelines.augmentation.effects import Augmented
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Clip:
 
 @dataclass(frozen=True, kw_only=True)
 class Voice:
-    """How a synthesiser is to say the transcript; the variants and units are the engine's own."""
+    """A voice for the transcript; variants and units are those of the engine."""
 
     engine: str  # "espeak" or "hibari"
     language: str = "en"
@@ -48,8 +48,8 @@ class Utterance:
     """One example before its audio has been read or synthesised.
 
     `audio` None is a text-only example. Words and phonemes are given where the corpus has an
-    alignment; synthesis fills them in. An origin says what was done to a side of the pair: empty
-    for what the corpus itself holds, else for example `tempo 1.04` or `distilled by COMMAND`.
+    alignment; synthesis fills them in. An origin tells how a side of the pair was changed: empty
+    for what the corpus holds, else for example `tempo 1.04` or `distilled by COMMAND`.
     """
 
     id: str
@@ -69,16 +69,16 @@ class Skip:
 
     id: str
     reason: str  # "empty text", "corrupt audio", ...
-    detail: str = ""  # what was found, where
+    detail: str = ""  # what was found, and where
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Everything a corpus says it holds, per split, in the corpus' own order."""
+    """All examples of a corpus, per split, in the order of the corpus."""
 
     splits: Mapping[str, Sequence[Utterance]]
     skipped: Sequence[Skip] = ()
 
 
 class CorpusError(SimuljaxError):
-    """The corpus is not where, or not as, its reader expects; the message says what to do."""
+    """A corpus that is missing or not as its reader expects; the message says what to do."""

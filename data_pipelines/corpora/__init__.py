@@ -1,7 +1,7 @@
-"""Readers of corpora: each lists what a directory holds, and leaves the audio where it is.
+"""Readers of corpora: each lists the examples of a directory without reading the audio.
 
-A reader is a frozen dataclass. Its fields are the corpus' options, its `read(root)` gives a
-`Listing` of utterances per split and of what was skipped, and `CorpusError` says what a tree lacks.
+A reader is a frozen dataclass. Its fields are the options of the corpus. `read(root)` returns a
+`Listing` of utterances and skips; it raises `CorpusError` for a wrong layout.
 """
 
 from typing import TypeAlias
@@ -14,25 +14,13 @@ from data_pipelines.corpora.manifest import Manifest
 from data_pipelines.corpora.mboshi import Mboshi
 from data_pipelines.corpora.multi30k_speech import Multi30kSpeech
 from data_pipelines.corpora.must_c import MustC
-from data_pipelines.corpora.phrasebook import Phrasebook
-from data_pipelines.corpora.spoken import Spoken
+from data_pipelines.corpora.spoken import Phrasebook, Spoken
 from data_pipelines.corpora.text import ParallelText, Tsv
 
 Corpus: TypeAlias = (
-    MustC
-    | CoVoST2
-    | EuroparlST
-    | How2
-    | Mboshi
-    | IwsltNonNative
-    | Multi30kSpeech
-    | Manifest
-    | ParallelText
-    | Tsv
-    | Phrasebook
-    | Spoken
-)
-CORPORA: tuple[type[Corpus], ...] = (  # those that are read from a place
+    MustC | CoVoST2 | EuroparlST | How2 | Mboshi | IwsltNonNative | Multi30kSpeech
+) | (Manifest | ParallelText | Tsv | Phrasebook | Spoken)
+CORPORA: tuple[type[Corpus], ...] = (  # those that are read from a directory
     *(MustC, CoVoST2, EuroparlST, How2, Mboshi, IwsltNonNative),
     *(Multi30kSpeech, Manifest, ParallelText, Tsv),
 )

@@ -6,30 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from data_pipelines.corpora.reading import (
-    EMPTY_TEXT,
-    MALFORMED_ROW,
-    MISSING_AUDIO,
-    NO_DURATION,
-    Row,
-    check_columns,
-    collect,
-    make_span,
-    parse_spans,
-    read_table,
-    refuse_layout,
-    seconds,
-    split_name,
-    stream_lines,
-)
+from data_pipelines.corpora import reading
+from data_pipelines.corpora.reading import Reader, Row, make_span, seconds
 from data_pipelines.utterance import Clip, Listing, Skip, Span, Utterance
 
-TREE = """
-ROOT/train.tsv, ROOT/valid.tsv, ROOT/test.jsonl ...   one file per split, or files with a column
-                                                      `split`; ROOT may also be one such file
-columns: audio, translation (required); transcript, offset_s, duration_s, speaker, words, id,
-         split, member (of a zip archive)
-"""
 COLUMNS = (
     *("id", "split", "audio", "member", "offset_s", "duration_s"),
     *("transcript", "translation", "speaker", "words"),
@@ -37,7 +17,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class Manifest(Reader):
     """Your own corpus, from files with one example a line.
 
     A `.tsv` has a header and tab-separated cells (no quoting); each line of a `.jsonl` is an
@@ -45,21 +25,17 @@ class Manifest:
     valid). Columns:
 
     audio        a sound file, or a zip archive with `member`; relative to the manifest's directory
-    offset_s     where the example begins in it, in seconds; 0 if absent or empty
+    offset_s     where the example starts in it, in seconds; 0 if absent or empty
     duration_s   how long it is, in seconds; to the end of the file if absent or empty
-    transcript   what is said; a corpus without transcripts leaves out the column
-    translation  what it means; required, but for `task="transcription"`
+    transcript   the words said; a corpus without transcripts leaves out the column
+    translation  required, except for `task="transcription"`
     speaker      a name
     words        `word@start-end word@start-end ...`, or JSON `[["word", start, end], ...]`, in
-                 seconds from the beginning of the example
+                 seconds from the start of the example
     id           unique; by default the file and the number of the line, `train.tsv:2`
     """
 
     name: ClassVar[str] = "manifest"
-    description: ClassVar[str] = "A corpus listed in tab-separated tables or JSON lines."
-    citation: ClassVar[str] = ""
-    homepage: ClassVar[str] = ""
-    languages: ClassVar[tuple[str, ...]] = ()
 
     source: str = ""
     """Language spoken; for the record only."""
@@ -69,18 +45,17 @@ class Manifest:
     """With `transcription` the translation of an example is its transcript."""
 
     def read(self, root: Path) -> Listing:
-        """Lists one file, or all files of a directory whose names end in .tsv or .jsonl."""
+        """List one file, or all files of a directory whose names end in .tsv or .jsonl."""
         files = [root]
         if not root.is_file():
             found = sorted(root.iterdir()) if root.is_dir() else []
             files = [path for path in found if path.suffix in (".tsv", ".jsonl")]
-        if not files:
-            refuse_layout("manifest", "file *.tsv or *.jsonl", root, TREE)
+        self.require(files, "file *.tsv or *.jsonl", root)
         splits: dict[str, list[Utterance | Skip]] = {}
         for path in files:
             for split, entry in self._list(path):
                 splits.setdefault(split, []).append(entry)
-        return collect("manifest", splits, transcripts="optional")
+        return self.collect(splits, transcripts="optional")
 
     def _list(self, path: Path) -> Iterator[tuple[str, Utterance | Skip]]:
         needed = "transcript" if self.task == "transcription" else "translation"
@@ -89,32 +64,37 @@ class Manifest:
         for row in read_rows(path, ("audio", needed)):
             cells = row.cells or {}
             split = cells.get("split") or path.stem
-            split = split_name(split)
+            split = reading.split_name(split)
             key = cells.get("id") or row.where
             try:
                 yield split, self._utterance(key, cells, path.parent, there)
             except (KeyError, ValueError) as error:
                 detail = f"no {error}" if isinstance(error, KeyError) else str(error)
                 detail = detail if row.cells else "wrong number of cells, or not a JSON object"
-                yield split, Skip(id=key, reason=MALFORMED_ROW, detail=f"{row.where}: {detail}")
+                yield (
+                    split,
+                    Skip(id=key, reason=reading.MALFORMED_ROW, detail=f"{row.where}: {detail}"),
+                )
 
     def _utterance(
         self, key: str, cells: Mapping[str, str], home: Path, there: dict[Path, bool]
     ) -> Utterance | Skip:
-        """KeyError for a column that is missing, ValueError for a cell that makes no sense."""
+        """Raise KeyError for a missing column and ValueError for a wrong cell."""
         audio, transcript = home / _filled(cells, "audio"), cells.get("transcript")
         translation = cells["translation"] if self.task == "translation" else cells["transcript"]
         offset = seconds(cells.get("offset_s") or "0")
         duration = seconds(cells["duration_s"]) if cells.get("duration_s") else None
         words = _words(cells.get("words", ""))
         if offset < 0 or (duration is not None and duration <= 0):
-            return Skip(id=key, reason=NO_DURATION, detail=f"offset {offset}, duration {duration}")
+            return Skip(
+                id=key, reason=reading.NO_DURATION, detail=f"offset {offset}, duration {duration}"
+            )
         if transcript == "":
-            return Skip(id=key, reason=EMPTY_TEXT, detail="transcript")
+            return Skip(id=key, reason=reading.EMPTY_TEXT, detail="transcript")
         if audio not in there:
             there[audio] = audio.is_file()
         if not there[audio]:
-            return Skip(id=key, reason=MISSING_AUDIO, detail=str(audio))
+            return Skip(id=key, reason=reading.MISSING_AUDIO, detail=str(audio))
         member = cells.get("member") or None
         return Utterance(
             id=key,
@@ -127,12 +107,12 @@ class Manifest:
 
 
 def _table_rows(path: Path, required: tuple[str, ...]) -> Iterator[Row]:
-    return read_table(path, required, known=COLUMNS)
+    return reading.read_table(path, required, known=COLUMNS)
 
 
 def _json_rows(path: Path, required: tuple[str, ...]) -> Iterator[Row]:
-    """Each object as the row that a table would have."""
-    for number, line in enumerate(stream_lines(path), start=1):
+    """Yield each object as the row that a table would have."""
+    for number, line in enumerate(reading.stream_lines(path), start=1):
         if not line.strip():
             continue
         try:
@@ -140,7 +120,7 @@ def _json_rows(path: Path, required: tuple[str, ...]) -> Iterator[Row]:
         except json.JSONDecodeError:
             value = None
         if isinstance(value, dict):
-            check_columns(f"{path}, line {number}", list(value), required, known=COLUMNS)
+            reading.check_columns(f"{path}, line {number}", list(value), required, known=COLUMNS)
         cells = {k: _cell(v) for k, v in value.items()} if isinstance(value, dict) else None
         yield Row(where=f"{path.name}:{number}", cells=cells)
 
@@ -159,7 +139,7 @@ def _filled(cells: Mapping[str, str], column: str) -> str:
 
 def _words(text: str) -> tuple[Span, ...]:
     if not text.startswith("["):
-        return parse_spans(text)
+        return reading.parse_spans(text)
     try:
         return tuple(make_span(word, float(a), float(b)) for word, a, b in json.loads(text))
     except TypeError as error:

@@ -1,16 +1,54 @@
-"""Any parallel text corpus, said by a synthesiser."""
+"""Corpora that are synthesised: the phrasebook, and any parallel text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from data_pipelines import phrasebook
+from data_pipelines.corpora.reading import Reader
 from data_pipelines.corpora.text import ParallelText, Tsv
-from data_pipelines.prepared import SUMMARY, open_corpus
-from data_pipelines.synthesis import Part, Voices
+from data_pipelines.dataset import SUMMARY, open_corpus
+from data_pipelines.synthesis import Part, Voices, check_engine
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
 
 Engine = Literal["espeak", "hibari"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phrasebook(Reader):
+    """English sentences with German translations that reorder, any number, from a grammar.
+
+    The test split has constructions and voices that train does not have.
+    """
+
+    name: ClassVar[str] = "phrasebook"
+
+    train: int = 10_000
+    """Sentences to train on."""
+    valid: int = 500
+    """Sentences to validate on."""
+    test: int = 1_000
+    """Sentences to test on."""
+    seed: int = 0
+    """Another seed gives other sentences."""
+    voice: Engine | Literal["none"] = "espeak"
+    """espeak: dozens of robotic voices; hibari: one natural voice; none: text only."""
+
+    def read(self, root: Path | None = None) -> Listing:
+        """List the sentences; `root` is not needed."""
+        del root
+        return Listing(splits={part: self._split(part) for part in ("train", "valid", "test")})
+
+    def _split(self, part: Part) -> list[Utterance]:
+        pairs = phrasebook.sentences(part, getattr(self, part), seed=self.seed)
+        listed = [
+            Utterance(id=f"{part}-{i:06d}", transcript=pair.english, translation=pair.german)
+            for i, pair in enumerate(pairs)
+        ]
+        if self.voice == "none":
+            return listed
+        return assign_voices(listed, part, Voices(seed=self.seed), self.voice)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,52 +59,44 @@ class PreparedText:
     target: str = "de"
 
     def read(self, root: Path) -> Listing:
-        """Lists every split; audio that may be there is not looked at."""
-        tables = {name: split.table for name, split in open_corpus(root).splits.items()}
-        return Listing(
-            splits={
-                name: [
-                    Utterance(id=id, transcript=transcript, translation=translation)
-                    for id, transcript, translation in zip(
-                        table.id, table.transcript, table.translation, strict=True
-                    )
-                ]
-                for name, table in tables.items()
-            }
-        )
+        """List every split without its audio."""
+        splits = {}
+        for name, split in open_corpus(root).splits.items():
+            table = split.table
+            rows = zip(table.id, table.transcript, table.translation, strict=True)
+            splits[name] = [
+                Utterance(id=key, transcript=said, translation=translated)
+                for key, said, translated in rows
+            ]
+        return Listing(splits=splits)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spoken:
+class Spoken(Reader):
     """The source side of a text corpus as speech, in voices that differ between splits."""
 
     name: ClassVar[str] = "spoken"
-    description: ClassVar[str] = "A parallel text corpus whose source side was synthesised."
-    citation: ClassVar[str] = ""
-    homepage: ClassVar[str] = ""
-    languages: ClassVar[tuple[str, ...]] = ()
 
     text: ParallelText | Tsv | PreparedText
     engine: Engine = "espeak"
     seed: int = 0
 
     def read(self, root: Path) -> Listing:
-        """Lists the text corpus and gives each sentence a voice."""
+        """List the text corpus and give each sentence a voice."""
         listing = self.text.read(root)
         voices = Voices(language=self.text.source, seed=self.seed)
-        return Listing(
-            splits={
-                name: give_voices(utterances, part_of(name), voices, self.engine)
-                for name, utterances in listing.splits.items()
-            },
-            skipped=listing.skipped,
-        )
+        splits = {
+            name: assign_voices(utterances, part_of(name), voices, self.engine)
+            for name, utterances in listing.splits.items()
+        }
+        return replace(listing, splits=splits)
 
 
-def give_voices(
+def assign_voices(
     utterances: Sequence[Utterance], part: Part, voices: Voices, engine: Engine
 ) -> list[Utterance]:
-    """A voice for each utterance: one of the part's, or the one that hibari has."""
+    """Give each utterance one of the part's voices, or the only one of hibari."""
+    check_engine(engine)
     if engine == "hibari":
         voice = Voice(engine="hibari", language=voices.language)
         return [replace(utterance, audio=voice, speaker="hibari") for utterance in utterances]
@@ -74,12 +104,12 @@ def give_voices(
 
 
 def part_of(split: str) -> Part:
-    """Whose voices a split has: whatever is not for training or validation is a test."""
+    """Return the part whose voices a split has: test, unless it is for training or validation."""
     return split if split in ("train", "valid") else "test"
 
 
 def text_corpus(path: Path, **options: Any) -> ParallelText | Tsv | PreparedText:
-    """The reader for what lies at a path."""
+    """Return the reader for the files at a path."""
     if not path.exists():
         raise CorpusError(f"{path} does not exist; give a text corpus: {EXPECTED}")
     if (path / SUMMARY).exists():

@@ -1,6 +1,7 @@
 """Parallel text without speech: pairs of files line by line, and tables of sentence pairs."""
 
 import hashlib
+import html
 import re
 import unicodedata
 import zipfile
@@ -8,31 +9,12 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+from xml.etree import ElementTree
 
-from data_pipelines.corpora.reading import (
-    EXCLUDED,
-    MALFORMED_ROW,
-    check_counts,
-    collect,
-    decode_lines,
-    read_parallel,
-    refuse_layout,
-    stream_lines,
-)
-from data_pipelines.corpora.sgm import read_sgm, read_xml
+from data_pipelines.corpora import reading
+from data_pipelines.corpora.reading import Reader
 from data_pipelines.utterance import CorpusError, Listing, Skip, Utterance
 
-PAIRS_TREE = """
-ROOT/train.en[.gz]  train.de[.gz]       lines that correspond
-ROOT/val.en[.gz]    val.de[.gz]         or valid, dev
-ROOT/test.en[.gz]   test.de[.gz]        or test_2016_flickr (Multi30k); others by --test
-ROOT/newstest2019-ende-src.en.sgm  newstest2019-ende-ref.de.sgm     of WMT
-ROOT/newstest2021.en-de.xml                                         of WMT, both sides
-"""
-TABLE_TREE = """
-ROOT is a file, or a directory that holds one: deu.txt, deu.tsv, deu.txt.gz or deu-eng.zip
-each line: SOURCE<TAB>TARGET[<TAB>anything]
-"""
 USUAL_NAMES = {
     "train": ("train",),
     "valid": ("valid", "val", "dev", "validation"),
@@ -41,14 +23,10 @@ USUAL_NAMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelText:
+class ParallelText(Reader):
     """Pairs of text files such as Multi30k, IWSLT or WMT; every further pair is a split too."""
 
     name: ClassVar[str] = "parallel_text"
-    description: ClassVar[str] = "Text files in two languages whose lines correspond."
-    citation: ClassVar[str] = ""
-    homepage: ClassVar[str] = ""
-    languages: ClassVar[tuple[str, ...]] = ()
 
     source: str = "en"
     """Suffix of the source files."""
@@ -62,11 +40,9 @@ class ParallelText:
     """The same for the test; by default test or test_2016_flickr."""
 
     def read(self, root: Path) -> Listing:
-        """Lists every pair of files in the directory, as train, valid, test or by its own name."""
+        """List every pair of files in the directory, as train, valid, test or by its own name."""
         pairs = self._pairs(root)
-        if not pairs:
-            wanted = f"pair of files *.{self.source} and *.{self.target}"
-            refuse_layout("parallel text", wanted, root, PAIRS_TREE)
+        self.require(pairs, f"pair of files *.{self.source} and *.{self.target}", root)
         chosen = {split: self._choose(split, pairs, root) for split in USUAL_NAMES}
         splits = {split: stem for split, stem in chosen.items() if stem}
         for stem in sorted(pairs.keys() - splits.values()):
@@ -74,13 +50,10 @@ class ParallelText:
             if split in splits:
                 raise CorpusError(f"{root}: both {splits[split]} and {stem} would be {split}.")
             splits[split] = stem
-        return collect(
-            "parallel text",
-            {split: self._list(stem, pairs[stem]) for split, stem in splits.items()},
-        )
+        return self.collect({s: self._list(stem, pairs[stem]) for s, stem in splits.items()})
 
     def _pairs(self, root: Path) -> dict[str, tuple[Path, ...]]:
-        """Files by the name they share: two of them, or one XML that has both sides."""
+        """Return files by their common name: two of them, or one XML with both sides."""
         found = sorted(root.iterdir()) if root.is_dir() else []
         names = {path.name.removesuffix(".gz"): path for path in found}
         sides = (
@@ -110,28 +83,24 @@ class ParallelText:
             pairs = read_xml(files[0], self.source, self.target)
         elif ".sgm" in files[0].suffixes:
             sides = [read_sgm(path) for path in files]
-            check_counts(files, sides)
+            reading.check_counts(files, sides)
             pairs = zip(*sides, strict=True)
         else:
-            pairs = zip(*read_parallel(*files), strict=True)
+            pairs = zip(*reading.read_parallel(*files), strict=True)
         for number, (transcript, translation) in enumerate(pairs):
             key = f"{stem}_{number:05d}"
             yield Utterance(id=key, transcript=transcript, translation=translation)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tsv:
+class Tsv(Reader):
     """A table of sentence pairs such as Tatoeba's, split by a hash of the source sentence.
 
-    All translations of one sentence come into the same split, on every machine and in every order
+    All translations of one sentence are in the same split, on every machine and in every order
     of the lines, so a test sentence is never seen in training with another translation.
     """
 
     name: ClassVar[str] = "tsv"
-    description: ClassVar[str] = "Sentence pairs in the columns of a tab-separated file."
-    citation: ClassVar[str] = ""
-    homepage: ClassVar[str] = ""
-    languages: ClassVar[tuple[str, ...]] = ()
 
     source: str = "en"
     """Language of the source column; for the record only."""
@@ -151,24 +120,24 @@ class Tsv:
     """File to read in a zip archive; by default the only .txt or .tsv without a leading _."""
 
     def read(self, root: Path) -> Listing:
-        """Lists the pairs of the table."""
+        """List the pairs of the table."""
         if not 0 <= self.valid_fraction + self.test_fraction <= 1:
             raise CorpusError("valid_fraction and test_fraction must add up to at most 1.")
         if min(self.source_column, self.target_column) < 1:
             raise CorpusError("source_column and target_column count from 1.")
-        stem, lines = _read_table(_table_file(root), self.member)
+        stem, lines = _read_table(self._table_file(root), self.member)
         others = [line for path in self.exclude for line in _read_table(path, "")[1]]
         excluded = {_fold(cell) for line in others for cell in line.split("\t")}
         splits: dict[str, list[Utterance | Skip]] = {"train": [], "valid": [], "test": []}
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 entry = self._entry(f"{stem}_{number:06d}", line.split("\t"), excluded)
-                told = entry.transcript if isinstance(entry, Utterance) else ""
-                splits[self.split_of(told)].append(entry)
-        return collect("table of pairs", splits)
+                sentence = entry.transcript if isinstance(entry, Utterance) else ""
+                splits[self.split_of(sentence)].append(entry)
+        return self.collect(splits)
 
     def split_of(self, sentence: str) -> str:
-        """The split of a source sentence: where its hash falls between 0 and 1."""
+        """Return the split of a source sentence, by its hash between 0 and 1."""
         digest = hashlib.blake2b(_fold(sentence).encode(), digest_size=8).digest()
         place = int.from_bytes(digest) / 2**64
         if place < self.test_fraction:
@@ -177,39 +146,39 @@ class Tsv:
 
     def _entry(self, key: str, cells: list[str], excluded: Container[str]) -> Utterance | Skip:
         if len(cells) < max(self.source_column, self.target_column):
-            return Skip(id=key, reason=MALFORMED_ROW, detail=f"{len(cells)} columns: {cells}")
+            return Skip(
+                id=key, reason=reading.MALFORMED_ROW, detail=f"{len(cells)} columns: {cells}"
+            )
         transcript = cells[self.source_column - 1].strip()
         if _fold(transcript) in excluded:
-            return Skip(id=key, reason=EXCLUDED, detail=transcript)
+            return Skip(id=key, reason=reading.EXCLUDED, detail=transcript)
         translation = cells[self.target_column - 1].strip()
         return Utterance(id=key, transcript=transcript, translation=translation)
 
+    def _table_file(self, root: Path) -> Path:
+        if root.is_file():
+            return root
+        found = sorted(root.iterdir()) if root.is_dir() else []
+        ends = (".txt", ".tsv", ".txt.gz", ".tsv.gz", ".zip")
+        tables = [p for p in found if p.name.endswith(ends) and not p.name.startswith("_")]
+        choice = f"file to choose: {len(tables)} tables; give the file itself"
+        self.require(len(tables) == 1, choice if tables else "table", root)
+        return tables[0]
+
 
 def _fold(sentence: str) -> str:
-    """One form for sentences that differ in case, blanks or the encoding of accents alone."""
+    """Return one form for sentences that differ in case, blanks or coding of accents alone."""
     return " ".join(unicodedata.normalize("NFC", sentence).casefold().split())
 
 
-def _table_file(root: Path) -> Path:
-    if root.is_file():
-        return root
-    found = sorted(root.iterdir()) if root.is_dir() else []
-    ends = (".txt", ".tsv", ".txt.gz", ".tsv.gz", ".zip")
-    tables = [p for p in found if p.name.endswith(ends) and not p.name.startswith("_")]
-    if len(tables) != 1:
-        wanted = (
-            f"file to choose: {len(tables)} tables; give the file itself" if tables else "table"
-        )
-        refuse_layout("table of pairs", wanted, root, TABLE_TREE)
-    return tables[0]
-
-
 def _read_table(path: Path, member: str) -> tuple[str, list[str]]:
-    """The name of the table without suffixes, and its lines."""
+    """Return the name of the table without suffixes, and its lines."""
     if not path.is_file():
         raise CorpusError(f"{path}: no such file.")
     if path.suffix != ".zip":
-        return path.name.removesuffix(".gz").rpartition(".")[0] or path.name, [*stream_lines(path)]
+        return path.name.removesuffix(".gz").rpartition(".")[0] or path.name, [
+            *reading.stream_lines(path)
+        ]
     try:
         with zipfile.ZipFile(path) as archive:
             names = [n for n in archive.namelist() if n.endswith((".txt", ".tsv")) and n[0] != "_"]
@@ -217,6 +186,44 @@ def _read_table(path: Path, member: str) -> tuple[str, list[str]]:
                 raise CorpusError(f"{path}: set member to one of {archive.namelist()}.")
             name = member or names[0]
             with archive.open(name) as file:
-                return Path(name).stem, [*decode_lines(file, path / name)]
+                return Path(name).stem, [*reading.decode_lines(file, path / name)]
     except zipfile.BadZipFile as error:
         raise CorpusError(f"{path}: not a whole zip archive. Fetch it again.") from error
+
+
+# The test sets of WMT: SGM, one file a side, and the newer XML with both sides in one file.
+
+SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
+
+
+def read_sgm(path: Path) -> list[str]:
+    """Return the segments of an SGM file, which has bare ampersands and unclosed tags."""
+    segments = SEGMENT.findall(reading.read_text(path))
+    if not segments:
+        raise CorpusError(f"{path}: no <seg>...</seg>. Is it an SGM file of WMT?")
+    return [" ".join(html.unescape(segment).split()) for segment in segments]
+
+
+def read_xml(path: Path, source: str, target: str) -> list[tuple[str, str]]:
+    """Return pairs of segments by document and number, with the first of several references."""
+    try:
+        documents = ElementTree.fromstring(reading.read_text(path)).iter("doc")
+    except ElementTree.ParseError as error:
+        raise CorpusError(f"{path}: not XML: {error}") from error
+    pairs = []
+    for document in documents:
+        spoken = _segments(document, "src", source)
+        meant = _segments(document, "ref", target)
+        pairs += [(text, meant.get(number, "")) for number, text in spoken.items()]
+    if not any(translation for _, translation in pairs):
+        raise CorpusError(f"{path}: no <ref lang={target!r}> for a <src lang={source!r}>.")
+    return pairs
+
+
+def _segments(document: ElementTree.Element, side: str, language: str) -> dict[str, str]:
+    """Return text by segment number; nothing if the document has no such side."""
+    for part in document.iter(side):
+        if part.get("lang") == language:
+            segments = part.iter("seg")
+            return {s.get("id", ""): " ".join("".join(s.itertext()).split()) for s in segments}
+    return {}

@@ -1,5 +1,6 @@
 """Speech for corpora that have none: text in; 16 kHz audio, word and phoneme times out."""
 
+import importlib.util
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -8,7 +9,7 @@ from data_pipelines.synthesis import espeak
 from data_pipelines.synthesis.hibari import Hibari
 from data_pipelines.synthesis.speech import SAMPLE_RATE, Speech
 from data_pipelines.synthesis.voices import Part, Voices
-from data_pipelines.utterance import Skip, Utterance, Voice
+from data_pipelines.utterance import CorpusError, Skip, Utterance, Voice
 from simuljax.voice.base import VoiceError
 
 __all__ = [
@@ -18,14 +19,25 @@ __all__ = [
     "Speech",
     "Synthesiser",
     "Voices",
+    "check_engine",
     "synthesise",
 ]
+_PACKAGES = {"espeak": "espeakng_loader", "hibari": "hibari"}
+
+
+def check_engine(engine: str) -> None:
+    """Raise CorpusError if the package of a synthesiser is not installed."""
+    if importlib.util.find_spec(_PACKAGES[engine]) is None:
+        raise CorpusError(
+            f"the voices of {engine} need a package that is not installed:"
+            " pip install 'simuljax[speech]'"
+        )
 
 
 class Synthesiser:
     """All engines, each loaded when first needed. `threads` are hibari's; eSpeak has one.
 
-    What is said depends on the transcript and the voice alone: not on the utterances before, nor
+    The result depends on the transcript and the voice alone: not on earlier utterances, nor
     on the process, so a list may be cut into shards anywhere.
     """
 
@@ -34,7 +46,7 @@ class Synthesiser:
         self._hibari: Hibari | None = None
 
     def speak(self, utterance: Utterance, voice: Voice) -> Speech | Skip:
-        """The utterance's transcript in this voice, or the reason why it cannot be had."""
+        """Say the transcript in this voice, or return the reason why it failed."""
         speak = self._engine(voice.engine)
         try:
             speech = speak(utterance.transcript, voice)
@@ -45,15 +57,17 @@ class Synthesiser:
 
     def _engine(self, name: str) -> Callable[[str, Voice], Speech]:
         if name == "espeak":
+            check_engine(name)
             return espeak.speak
         if name == "hibari":
+            check_engine(name)
             self._hibari = self._hibari or Hibari(self._threads)
             return self._hibari.speak
-        raise ValueError(f"a voice's engine is {name!r}; it must be espeak or hibari")
+        raise ValueError(f"the engine is {name!r}; it must be espeak or hibari")
 
 
 def synthesise(utterances: Iterable[Utterance]) -> Iterator[Speech | Skip]:
-    """Speech for each utterance in turn, or the reason why there is none."""
+    """Yield speech for each utterance, or the reason why it failed."""
     synthesiser = Synthesiser()
     for utterance in utterances:
         if not isinstance(utterance.audio, Voice):

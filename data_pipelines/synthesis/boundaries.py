@@ -25,7 +25,7 @@ class _Word:
 
 
 def spread_ties(starts: Sequence[float], end: float) -> list[float]:
-    """Starts in which phonemes that share one get equal parts of the time to the next.
+    """Give phonemes that share a start equal parts of the time to the next one.
 
     Synthesisers that blend neighbouring sounds (the l and n of "well-known") report one time for
     both.
@@ -40,19 +40,19 @@ def spread_ties(starts: Sequence[float], end: float) -> list[float]:
 
 
 def word_spans(text: str, marks: Sequence[Mark], phonemes: Sequence[Span]) -> tuple[Span, ...]:
-    """A span for every word of the text.
+    """Return a span for every word of the text.
 
     A mark belongs to the word that its position falls into; a word may have several ("23"). A
     word without any was joined to the one before, as "the" is in "in the": they share that
     mark's phonemes in proportion to their letters. A word without letters or a mark of its own
-    is silent: its span is empty and lies where the word before ends. So is a lone hyphen, whose
-    mark is that of the word behind it.
+    is silent: its span is empty and at the end of the word before. So is a lone hyphen, whose
+    mark is that of the next word.
     """
     words = [
         _Word(text=m.group(), start=m.start(), stop=m.end()) for m in re.finditer(r"\S+", text)
     ]
     parts: list[list[Span]] = [[] for _ in words]
-    for (position, spoken), after in _sayings(marks, phonemes, len(text)):
+    for (position, spoken), after in _spoken_marks(marks, phonemes, len(text)):
         first = max(bisect_right(words, position, key=lambda word: word.start) - 1, 0)
         after_first = range(first + 1, bisect_right(words, after, key=lambda word: word.stop))
         sharers = [first, *(i for i in after_first if _letters(words[i]))]
@@ -64,15 +64,15 @@ def word_spans(text: str, marks: Sequence[Mark], phonemes: Sequence[Span]) -> tu
     return _joined(words, parts)
 
 
-def _sayings(marks: Sequence[Mark], phonemes: Sequence[Span], length: int):
-    """((position, phonemes), position of the next) for each mark that has phonemes."""
+def _spoken_marks(marks: Sequence[Mark], phonemes: Sequence[Span], length: int):
+    """Yield ((position, phonemes), next position) for each mark that has phonemes."""
     bounds = [mark.phoneme for mark in marks] + [len(phonemes)]
-    sayings = [
+    spoken_marks = [
         (mark.position, phonemes[start:stop])
         for mark, (start, stop) in zip(marks, pairwise(bounds), strict=True)
         if stop > start
     ]
-    return zip(sayings, [position for position, _ in sayings[1:]] + [length], strict=True)
+    return zip(spoken_marks, [position for position, _ in spoken_marks[1:]] + [length], strict=True)
 
 
 def _letters(word: _Word, since: int = 0) -> int:
@@ -80,7 +80,7 @@ def _letters(word: _Word, since: int = 0) -> int:
 
 
 def _shares(phonemes: Sequence[Span], weights: Sequence[int]) -> list[Span]:
-    """The phonemes dealt out in order: whole ones while there are enough, else parts of them."""
+    """Divide the phonemes in order: whole ones if there are enough, else parts of them."""
     count, total = len(phonemes), sum(weights)
     cuts = [0.0] + [count * part / total for part in accumulate(weights)]
     if count >= len(weights):
@@ -93,7 +93,7 @@ def _shares(phonemes: Sequence[Span], weights: Sequence[int]) -> list[Span]:
 
 
 def _time(phonemes: Sequence[Span], cut: float, side: str) -> float:
-    """When a cut falls. One between two phonemes starts what follows and ends what precedes."""
+    """Return the time of a cut: the start of the next phoneme or the end of the one before."""
     i, fraction = int(cut), cut % 1
     if not fraction:
         return phonemes[i].start_ms if side == "start" else phonemes[i - 1].end_ms

@@ -1,4 +1,4 @@
-"""Corpora read aloud by eSpeak NG: 16 kHz, with the times of words and phonemes."""
+"""Speech by eSpeak NG: 16 kHz, with the times of words and phonemes."""
 
 from itertools import pairwise
 
@@ -13,18 +13,18 @@ UP, DOWN = 320, 441  # 16,000 / 22,050
 
 
 def speak(text: str, voice: Voice) -> Speech:
-    """Says the text; markup, phoneme codes and control characters in it are not obeyed."""
+    """Say the text; markup, phoneme codes and control characters have no effect."""
     if not text.strip():
         raise VoiceError("there is no text to say: leave empty transcripts out")
-    heard = utter(
+    output = utter(
         text,
         voice.language,
         voice.variant,
         words_per_minute=voice.words_per_minute,
         pitch=voice.pitch,
     )
-    samples = heard.samples
-    marks, phonemes = _phonemes(heard, len(samples))
+    samples = output.samples
+    marks, phonemes = _phonemes(output, len(samples))
     if not phonemes:
         raise VoiceError(f"eSpeak finds nothing to say in {shown(text)}: leave it out")
     return Speech(
@@ -34,19 +34,19 @@ def speak(text: str, voice: Voice) -> Speech:
     )
 
 
-def _phonemes(heard: Synthesis, samples: int) -> tuple[list[Mark], list[Span]]:
-    """Phonemes with their times, pauses left out, and which of them each word starts with.
+def _phonemes(output: Synthesis, samples: int) -> tuple[list[Mark], list[Span]]:
+    """Return the mark of each word, and the phonemes with their times, without pauses.
 
     A phoneme's event comes with its burst, a word's with the closure before: the first phoneme
     takes the closure in. A word's event that coincides with the phoneme before it has overtaken
-    that phoneme, and only the first phoneme's own event tells where the word starts.
+    that phoneme, and only the first phoneme's own event gives the start of the word.
     """
     starts: list[int] = []
     names: list[str] = []  # a pause has none
     marks: list[Mark] = []
     spoken = 0
     opened: int | None = None
-    for kind, position, sample, name in heard.events:
+    for kind, position, sample, name in output.events:
         if kind == WORD:
             marks.append(Mark(position=position, phoneme=spoken))
             opened = sample

@@ -1,7 +1,7 @@
 """hibari-tts: one natural American voice, at tens of times real time on one core.
 
-The published graph returns a spectrum. The time at which each phoneme ends is inside it, under
-the name `/CumSum_output_0`, so a session is made with that as one more output.
+The published graph returns a spectrum. The end of each phoneme is an inner node of it,
+`/CumSum_output_0`, so the session is made with that as one more output.
 """
 
 import re
@@ -31,14 +31,14 @@ PHONEME = re.compile(r"[ˈˌ]*[^ˈˌ][ːʰʲ]*")  # stress comes before a sound,
 
 
 class Hibari:
-    """A loaded model. The same text and voice give the same samples, whatever was said before."""
+    """A loaded model. The same text and voice always give the same samples."""
 
     def __init__(self, threads: int = 1):
         self._engine = load_engine(threads)
         self._session = _session(Path(self._engine.model_path), threads)
 
     def speak(self, text: str, voice: Voice) -> Speech:
-        """Says the text."""
+        """Say the text."""
         _check(text, voice)
         waves: list[np.ndarray] = []
         groups: list[tuple[Span, ...]] = []  # each a word, or one of several it is read as
@@ -47,7 +47,7 @@ class Hibari:
             elapsed = 1000 * sum(map(len, waves)) / ENGINE_RATE
             wave, ends = self._run(phonemes, voice.words_per_minute / PLAIN_RATE, noise)
             for group in _groups(phonemes, self._engine.vocab, ends, wave):
-                groups.append(tuple(_later(span, elapsed) for span in group))
+                groups.append(tuple(_shifted(span, elapsed) for span in group))
             waves.append(wave)
         if not groups:
             raise VoiceError(f"hibari finds nothing to say in {text!r}: leave it out")
@@ -56,7 +56,7 @@ class Hibari:
         return Speech(samples=samples, words=self._words(text, groups), phonemes=sounds)
 
     def _run(self, phonemes: str, speed: float, noise: np.random.Generator):
-        """One sentence's waveform, and the frame at which each id ends."""
+        """Return the waveform of one sentence, and the frame at which each id ends."""
         from hibari import dsp
 
         ids = np.asarray([self._engine.ids(phonemes)], np.int64)
@@ -66,7 +66,7 @@ class Hibari:
         return dsp.synth(lh, theta, ln, lr, phi, f0, noise), ends.reshape(-1)
 
     def _words(self, text: str, groups: Sequence[tuple[Span, ...]]) -> tuple[Span, ...]:
-        """Each word takes as many groups as it is read as when it stands alone."""
+        """Give each word as many groups as it is read as when it is alone."""
         words = text.split()
         counts = [len(_spoken(" ".join(self._engine.phonemize(word)))) for word in words]
         if sum(counts) != len(groups):
@@ -85,7 +85,7 @@ class Hibari:
 
 
 def _session(model: Path, threads: int):
-    """A session on the model with `PHONEME_ENDS` as its last output.
+    """Return a session on the model with `PHONEME_ENDS` as its last output.
 
     Joining two serialised protocol buffers merges the messages: fields that repeat are appended.
     So a model that has nothing but a graph (field 7) that has nothing but an output (field 12)
@@ -103,12 +103,12 @@ def _session(model: Path, threads: int):
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A length-delimited protocol buffer field; number < 16 and length < 128 take a byte each."""
+    """Encode a length-delimited protocol buffer field with number < 16 and length < 128."""
     return bytes([number << 3 | 2, len(content)]) + content
 
 
 def _spoken(phonemes: str) -> list[str]:
-    """The groups that sound; what lies between them is spaces and punctuation."""
+    """Return the groups that sound; between them are spaces and punctuation."""
     return LETTERS.findall(phonemes)
 
 
@@ -118,11 +118,11 @@ def _groups(
     ends: Int[np.ndarray, "ids"],
     wave: Float[np.ndarray, "samples"],
 ) -> Iterator[tuple[Span, ...]]:
-    """The sounding groups of one sentence, each as its phonemes with their times.
+    """Yield the sounding groups of one sentence, each as its phonemes with their times.
 
-    A lone space is half the word's before it and half the one's behind; whatever has punctuation
-    in it is a pause and belongs to no word. Before a pause the last sound's time runs on into the
-    silence, and is cut to what can be heard of it.
+    A lone space is divided between the words around it; a gap with punctuation is a pause and
+    belongs to no word. Before a pause the time of the last sound extends into the silence, and is
+    cut to its audible part.
     """
     known = "".join(c for c in phonemes if c in vocabulary)  # the engine skips the others
     at = np.clip(FRAME_MS * ends - LEAD_MS, 0, 1000 * len(wave) / ENGINE_RATE)
@@ -146,14 +146,14 @@ def _groups(
 
 
 def _audible_ms(wave: Float[np.ndarray, "samples"], start_ms: float, end_ms: float) -> float:
-    """How much of this stretch passes before its last audible sample; a frame at the least."""
+    """Return the time to the last audible sample of this stretch; at least a frame."""
     start, end = (round(at * ENGINE_RATE / 1000) for at in (start_ms, end_ms))
-    (heard,) = np.nonzero(np.abs(wave[start:end]) > AUDIBLE * np.abs(wave).max())
-    last_ms = 1000 * (heard[-1] + 1) / ENGINE_RATE if len(heard) else 0.0
+    (audible,) = np.nonzero(np.abs(wave[start:end]) > AUDIBLE * np.abs(wave).max())
+    last_ms = 1000 * (audible[-1] + 1) / ENGINE_RATE if len(audible) else 0.0
     return min(max(last_ms, FRAME_MS), end_ms - start_ms)
 
 
-def _later(span: Span, by_ms: float) -> Span:
+def _shifted(span: Span, by_ms: float) -> Span:
     return replace(span, start_ms=span.start_ms + by_ms, end_ms=span.end_ms + by_ms)
 
 

@@ -1,4 +1,4 @@
-"""What every synthesiser returns, and the rate that everything behind it works at."""
+"""The result of every synthesiser, and the sample rate of everything after it."""
 
 import functools
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ SAMPLE_RATE = 16_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Speech:
-    """16 kHz audio, and when each word of the transcript and each phoneme is heard.
+    """16 kHz audio, with the times of each word of the transcript and of each phoneme.
 
-    There is one span for every whitespace-separated word, in order and without overlap; a word
-    that makes no sound (a lone dash) has an empty one.
+    Every whitespace-separated word has one span, in order and without overlap; a word without
+    sound (a lone dash) has an empty one.
     """
 
     samples: Int16[np.ndarray, "samples"]
@@ -26,21 +26,21 @@ class Speech:
 
     @property
     def duration_ms(self) -> float:
-        """Length of the audio."""
+        """The duration of the audio."""
         return len(self.samples) * 1000 / SAMPLE_RATE
 
 
 def to_16_khz(
     samples: Float[np.ndarray, "from"] | Int16[np.ndarray, "from"], up: int, down: int
 ) -> Int16[np.ndarray, "to"]:
-    """Audio on the scale of int16, resampled by up / down; what overshoots is held at the limit."""
+    """Resample audio on the scale of int16 by up / down; it saturates."""
     resampled = resample_poly(samples.astype(np.float64), up, down, window=_low_pass(up, down))
     return np.clip(np.rint(resampled), -32768, 32767).astype(np.int16)
 
 
 @functools.cache
 def _low_pass(up: int, down: int) -> Float[np.ndarray, "taps"]:
-    """The windowed sinc that resample_poly would design anew for each call."""
+    """Return the windowed sinc that resample_poly would design again for each call."""
     rate = max(up, down)
     at = np.arange(-10 * rate, 10 * rate + 1)
     taps = np.sinc(at / rate) * np.kaiser(len(at), 5.0)

@@ -1,4 +1,4 @@
-"""Which voice says which sentence, so that no voice of a test is heard in training."""
+"""The choice of a voice for each sentence; no voice of a test is in the training data."""
 
 import functools
 import hashlib
@@ -33,9 +33,8 @@ TEST_PERCENT, VALID_PERCENT = 18, 10
 class Voices:
     """A deterministic choice of speaker, rate and pitch for each utterance.
 
-    Who speaks in which part of a corpus depends on the speaker's name alone, neither on `seed`
-    nor on what else is installed: models trained on different data are still tested on voices
-    that none of them has heard.
+    The part of a corpus that a speaker is in depends on the name alone, neither on `seed` nor on
+    the other voices: models trained on different data are still tested on unseen voices.
     """
 
     language: str = "en"
@@ -44,11 +43,11 @@ class Voices:
     pitch: tuple[int, int] = (30, 70)
 
     def speakers(self, part: Part) -> tuple[str, ...]:
-        """The variants heard in this part, sorted."""
+        """Return the variants of this part, sorted."""
         return _speakers(part)
 
     def choose(self, utterance_id: str, part: Part) -> Voice:
-        """The voice for this utterance: the same on every machine and in every order."""
+        """Choose the voice for this utterance: the same on every machine and in every order."""
         speakers = self.speakers(part)
         if not speakers:
             raise ValueError(f"part is {part!r}; it must be train, valid or test")
@@ -64,7 +63,7 @@ class Voices:
         )
 
     def assign(self, utterance: Utterance, part: Part) -> Utterance:
-        """The utterance with its voice as audio, and its speaker's name."""
+        """Return the utterance with its voice as audio, and its speaker's name."""
         voice = self.choose(utterance.id, part)
         return replace(utterance, audio=voice, speaker=f"{voice.engine}:{voice.variant}")
 
@@ -83,10 +82,10 @@ def _part(variant: str) -> Part:
 
 
 def _family(variant: str) -> str:
-    """`steph` for `steph3`: versions of one speaker stay together. f1 and f2 are two speakers."""
+    """Return `steph` for `steph3`: versions of a speaker stay together. f1 and f2 are two."""
     return re.sub(r"(?<=[a-z]{2})(\d+|robot)$", "", variant.lower())
 
 
 def _draw(key: str, count: int) -> int:
-    """An integer below `count`. Python's own hash differs from process to process."""
+    """Return an integer below `count`; Python's own hash differs between processes."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) % count

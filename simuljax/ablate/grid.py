@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from data_pipelines.prepared import SUMMARY
+from data_pipelines.dataset import SUMMARY
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError

@@ -17,7 +17,7 @@ from typing import Literal
 
 import jax
 
-from data_pipelines import contents
+from data_pipelines.dataset import check_used_data
 from simuljax.ablate.grid import Ablation, Planned, evaluations_of
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
@@ -143,7 +143,7 @@ def check_all_data(runs: Sequence[Planned], ablation: Ablation) -> None:
     """Reject a grid whose corpora have changed since its runs were trained or evaluated."""
     for run in runs:
         corpus = run.experiment.data
-        contents.check(run.experiment.run, corpus.tables())
+        check_used_data(run.experiment.run, corpus.tables())
         for evaluation in evaluations_of(run, ablation):
             check_data(evaluation, corpus.directory)
 

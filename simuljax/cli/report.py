@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.prepared import PreparedCorpus, open_corpus
+from data_pipelines.dataset import PreparedCorpus, open_corpus
 from data_pipelines.utterance import CorpusError
 from simuljax.config.experiment import read_experiment
 from simuljax.config.fields import ConfigError

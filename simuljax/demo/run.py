@@ -28,11 +28,10 @@ from pathlib import Path
 import numpy as np
 import sacrebleu
 
+from data_pipelines.dataset import PreparedCorpus, Table, describe
 from data_pipelines.phrasebook.corpus import words
 from data_pipelines.prepare import Preparation, prepare
-from data_pipelines.prepared import PreparedCorpus, Table
-from data_pipelines.shard import Limits
-from data_pipelines.summary import describe
+from data_pipelines.shards import Limits
 from simuljax.config.evaluation import Evaluation
 from simuljax.demo.corpus import LittlePhrasebook
 from simuljax.demo.experiment import demo_experiment

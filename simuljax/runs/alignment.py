@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data_pipelines.prepared import Split
+from data_pipelines.dataset import Split
 from simuljax.audio import features_of, frame_count
 from simuljax.config.model import ModelConfig
 from simuljax.models.translator import Translator

@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from data_pipelines.contents import digest
+from data_pipelines.dataset import digest
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import differences, read_json, to_json, write_json

@@ -10,7 +10,7 @@ import jax
 from jax.experimental import multihost_utils
 
 from data_pipelines.batches import Host
-from data_pipelines.feeding import Fed, feed, settle
+from data_pipelines.input import TrainingInput, init_run, open_input
 from simuljax import __version__
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, InitFrom, read_experiment
@@ -78,7 +78,7 @@ def can_be_together(one: Experiment, other: Experiment) -> bool:
     return same == one and alike(one.training) == alike(other.training)
 
 
-def opened(experiments: Sequence[Experiment]) -> Fed:
+def opened(experiments: Sequence[Experiment]) -> TrainingInput:
     """The corpus that all of them are fed, with the files that each run keeps of it in place."""
     for experiment in experiments:
         check_latency(experiment)
@@ -87,16 +87,16 @@ def opened(experiments: Sequence[Experiment]) -> Fed:
     cluster.join(first.cluster)
     if cluster.is_primary():
         for experiment in experiments:
-            settle(experiment.data, experiment.run)
+            init_run(experiment.data, experiment.run)
     wait_for_all("settled")
     training = first.training
-    return feed(
+    return open_input(
         first.data,
         first.run,
         seed=training.seed if training.order is None else training.order,
         host=Host(index=jax.process_index(), count=jax.process_count()),
         devices=jax.device_count(),
-        mute=first.model.speech is None,
+        text_only=first.model.speech is None,
     )
 
 
@@ -113,7 +113,9 @@ def check_latency(experiment: Experiment) -> None:
     )
 
 
-def recorded(experiment: Experiment, fed: Fed) -> tuple[Experiment, Callable[[Any], Any] | None]:
+def recorded(
+    experiment: Experiment, fed: TrainingInput
+) -> tuple[Experiment, Callable[[Any], Any] | None]:
     """The experiment with all its sizes, written down, and how its first parameters are made."""
     experiment = filled(experiment, fed)
     begin = beginning(experiment, fed)
@@ -124,13 +126,13 @@ def recorded(experiment: Experiment, fed: Fed) -> tuple[Experiment, Callable[[An
     return experiment, begin
 
 
-def data_of(fed: Fed) -> Data:
+def data_of(fed: TrainingInput) -> Data:
     """What the loop needs of it."""
     return Data(
         train=fed.train,
         valid=fed.valid,
         steps_per_epoch=fed.steps_per_epoch,
-        heard=fed.heard,
+        heard=fed.features,
         words=Words.of(fed.vocabularies.source, fed.vocabularies.target),
         shapes=fed.shapes,
     )
@@ -142,15 +144,15 @@ def wait_for_all(name: str) -> None:
         multihost_utils.sync_global_devices(name)
 
 
-def filled(experiment: Experiment, fed: Fed) -> Experiment:
+def filled(experiment: Experiment, fed: TrainingInput) -> Experiment:
     """The experiment with the sizes that only its corpus knows."""
     model = dataclasses.replace(
         experiment.model,
         source_vocabulary=fed.vocabularies.source.size,
         target_vocabulary=fed.vocabularies.target.size,
-        features=fed.heard.features.dims,
+        features=fed.features.features.dims,
     )
-    objective = dataclasses.replace(experiment.training.objective, features=fed.heard.features)
+    objective = dataclasses.replace(experiment.training.objective, features=fed.features.features)
     training = dataclasses.replace(experiment.training, objective=objective)
     return dataclasses.replace(experiment, model=model, training=training)
 
@@ -180,7 +182,7 @@ def record(experiment: Experiment) -> None:
     write_json(path, new)
 
 
-def describe(experiment: Experiment, fed: Fed) -> str:
+def describe(experiment: Experiment, fed: TrainingInput) -> str:
     """What is about to be trained on what."""
     devices = jax.devices()
     return "\n".join(
@@ -194,7 +196,7 @@ def describe(experiment: Experiment, fed: Fed) -> str:
     )
 
 
-def beginning(experiment: Experiment, fed: Fed) -> Callable[[Any], Any] | None:
+def beginning(experiment: Experiment, fed: TrainingInput) -> Callable[[Any], Any] | None:
     """How the first parameters are made from other runs', checked before anything is compiled."""
     if not experiment.init_from or Checkpoints(experiment.run / CHECKPOINTS).steps():
         return None  # or it goes on from its own
@@ -219,7 +221,7 @@ def beginning(experiment: Experiment, fed: Fed) -> Callable[[Any], Any] | None:
     return take
 
 
-def check_vocabularies(begin: InitFrom, donor: Run, fed: Fed, own: Iterable[str]) -> None:
+def check_vocabularies(begin: InitFrom, donor: Run, fed: TrainingInput, own: Iterable[str]) -> None:
     """Refuses to take embeddings, among the parameters `own`, that belong to other pieces."""
     rules = [Rule.parse(rule) for rule in begin.rules]
     for side, parts in EMBEDDINGS.items():

@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data_pipelines.batches import Examples, Vocabularies, load
-from data_pipelines.feeding import examples_of
-from data_pipelines.plan import make_plan
-from data_pipelines.prepared import open_corpus
+from data_pipelines.batches import Examples, Vocabularies, load, tokenise_split
+from data_pipelines.batching import make_plan
+from data_pipelines.dataset import open_corpus
 from simuljax.audio import RATE, frame_count
 from simuljax.batch import Batch
 from simuljax.config.data import Budget
@@ -156,7 +155,7 @@ def spoken(run: Run, chosen: Evaluation) -> Examples:
     """The split with its texts as the run writes them."""
     corpus = open_corpus(chosen.corpus or run.config.data.directory)
     vocabularies = Vocabularies(source=run.source, target=run.target)
-    examples = examples_of(corpus[chosen.split], vocabularies, run.config.data.task)
+    examples = tokenise_split(corpus[chosen.split], vocabularies, run.config.data.task)
     if not len(examples.split):
         raise ConfigError(f"the split {chosen.split} of {corpus.directory} is empty")
     check_model(chosen, run.model)

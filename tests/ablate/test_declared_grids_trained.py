@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from data_pipelines.prepared import open_corpus
+from data_pipelines.dataset import open_corpus
 from experiments.ma2020 import figures_2_to_4
 from simuljax.eval import Record, read_records
 from simuljax.models.initialise import initialise

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from data_pipelines.prepared import SUMMARY
+from data_pipelines.dataset import SUMMARY
 from simuljax.ablate.grid import Ablation, evaluations_of, plan
 from simuljax.ablate.scheduler import state_of
 from simuljax.ablate.summary import evaluated, row_of

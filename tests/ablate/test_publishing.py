@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from data_pipelines.prepared import SUMMARY
+from data_pipelines.dataset import SUMMARY
 from simuljax.ablate.grid import Ablation, Claim, Planned, plan
 from simuljax.ablate.publish import publish
 from simuljax.ablate.summary import serving_table, write_answer

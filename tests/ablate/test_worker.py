@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from data_pipelines import contents
+from data_pipelines.dataset import record_used_data
 from data_pipelines.utterance import CorpusError
 from simuljax.ablate import worker
 from simuljax.ablate.grid import Planned, evaluations_of, plan
@@ -182,7 +182,7 @@ def test_changed_training_data_is_rejected(corpus, tmp_path):
     ablation, runs = all_trained(corpus, tmp_path / "runs")
     one = next(run for run in runs if run.row in ablation.table)
     (corpus / "train.tsv").write_text("as it was")
-    contents.keep(one.experiment.run, one.experiment.data.tables())
+    record_used_data(one.experiment.run, one.experiment.data.tables())
     worker.check_all_data(runs, ablation)
     (corpus / "train.tsv").write_text("of other texts")
     with pytest.raises(CorpusError, match=f"{one.name} has learnt from another train"):

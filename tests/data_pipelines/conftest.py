@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from data_pipelines.corpora import Manifest, ParallelText, Phrasebook
-from data_pipelines.prepared import PreparedCorpus
+from data_pipelines.dataset import PreparedCorpus
 from tests.data_pipelines.hums import build, write_hums, write_lines
 
 

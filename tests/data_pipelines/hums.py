@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import soundfile
 
-from data_pipelines import builder
-from data_pipelines.batches import Batches, Examples, Host, Vocabularies, tokenised
+from data_pipelines import shards
+from data_pipelines.batches import Batches, Examples, Host, Vocabularies, tokenise_split
+from data_pipelines.batching import make_plan
 from data_pipelines.corpora import Corpus, Manifest
-from data_pipelines.plan import make_plan
+from data_pipelines.dataset import PreparedCorpus, Split
 from data_pipelines.prepare import Preparation, prepare
-from data_pipelines.prepared import PreparedCorpus, Split
 from simuljax.batch import Batch
 from simuljax.config.data import Budget
 from simuljax.text import VocabularyConfig, learn
@@ -87,7 +87,7 @@ def write_lines(root: Path, sizes: Mapping[str, int]) -> Path:
 def shards_of(utterances: int) -> Iterator[None]:
     """Cuts corpora into smaller shards, so that a small one has several."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(builder, "UTTERANCES_PER_SHARD", utterances)
+        patch.setattr(shards, "UTTERANCES_PER_SHARD", utterances)
         yield
 
 
@@ -124,7 +124,7 @@ def letters(corpus: PreparedCorpus) -> Vocabularies:
 
 
 def examples_of(corpus: PreparedCorpus, split: str = "train") -> Examples:
-    return tokenised(corpus[split], letters(corpus))
+    return tokenise_split(corpus[split], letters(corpus))
 
 
 def batches_of(

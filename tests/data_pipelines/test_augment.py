@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_pipelines.augment import (
+from data_pipelines.augmentation.effects import (
     Augmented,
     Effects,
-    augment_utterance,
+    augment_speech,
     echo,
-    effects,
     pair,
     pitch_shift,
+    random_effects,
     speed,
     tempo,
 )
@@ -111,8 +111,8 @@ def test_short_audio(count):
 
 
 def test_random_effects_are_reproducible_and_in_range():
-    drawn = [effects(np.random.default_rng(seed)) for seed in range(200)]
-    assert drawn == [effects(np.random.default_rng(seed)) for seed in range(200)]
+    drawn = [random_effects(np.random.default_rng(seed)) for seed in range(200)]
+    assert drawn == [random_effects(np.random.default_rng(seed)) for seed in range(200)]
     assert len(set(drawn)) == 200
     for field, low, high in (
         ("tempo", 0.85, 1.3),
@@ -144,7 +144,7 @@ def test_word_times_still_fit_the_audio(factor):
     text = "Apples, oranges, ice, eggs, animals, and avenues, all of it."
     said = espeak.speak(text, Voice(engine="espeak", variant="m3"))
     chain = Effects(tempo=factor, pitch_cents=150, echo_ms=20, echo_decay=0.05)
-    changed = augment_utterance(said.samples, said.words, said.phonemes, chain)
+    changed = augment_speech(said.samples, said.words, said.phonemes, chain)
     assert [w.text for w in changed.words] == text.split()
     times = [t for w in changed.words for t in (w.start_ms, w.end_ms)]
     assert times == sorted(times) and times[-1] <= changed.duration_ms
@@ -165,7 +165,7 @@ def test_word_times_still_fit_the_audio(factor):
 
 def test_word_times_stay_inside_when_the_length_is_rounded():
     word = Span(text="all", start_ms=0.0, end_ms=1001 * 1000 / RATE)
-    changed = augment_utterance(np.ones(1001, np.int16), [word], [], Effects(tempo=1.3))
+    changed = augment_speech(np.ones(1001, np.int16), [word], [], Effects(tempo=1.3))
     assert changed.words[0].end_ms == changed.duration_ms == 770 * 1000 / RATE
 
 

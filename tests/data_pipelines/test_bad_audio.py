@@ -11,10 +11,8 @@ import pytest
 import soundfile
 
 from data_pipelines.batches import iterate
-from data_pipelines.prepared import PreparedCorpus
-from data_pipelines.record import decode
-from data_pipelines.shard import Limits
-from data_pipelines.summary import describe
+from data_pipelines.dataset import PreparedCorpus, decode, describe
+from data_pipelines.shards import Limits
 from simuljax.audio import Features, extract
 from simuljax.config.data import Budget
 from tests.data_pipelines.hums import RATE, batches_of, build_rows, hum, stored, tree

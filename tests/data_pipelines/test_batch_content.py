@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from data_pipelines.batches import Batches, labels
-from data_pipelines.prepared import PreparedCorpus
-from data_pipelines.record import decode
+from data_pipelines.dataset import PreparedCorpus, decode
 from simuljax.config.data import Budget
 from simuljax.text import EOS, Vocabulary
 from tests.data_pipelines.hums import batches_of, build_rows, epoch, letters, real, stored

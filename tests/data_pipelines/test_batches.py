@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_pipelines.batches import FOREVER, Batches, Host, Mixed, iterate
-from data_pipelines.prepared import PreparedCorpus
+from data_pipelines.batches import ENDLESS, Batches, Host, Mixed, iterate
+from data_pipelines.dataset import PreparedCorpus
 from simuljax.batch import Batch
 from tests.data_pipelines.hums import BUDGET, batches_of, epoch, finished, python, real
 
@@ -93,7 +93,7 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from data_pipelines.batches import Host, iterate
-from data_pipelines.prepared import open_corpus
+from data_pipelines.dataset import open_corpus
 from tests.data_pipelines.hums import batches_of
 
 directory, state, index, to = sys.argv[1:]
@@ -139,7 +139,7 @@ class Numbers:
         self.kind = kind
 
     def __len__(self) -> int:
-        return FOREVER
+        return ENDLESS
 
     def __getitem__(self, index: int) -> Any:
         return self.kind, index

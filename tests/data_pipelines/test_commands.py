@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from data_pipelines.prepared import open_corpus
+from data_pipelines.dataset import open_corpus
 from simuljax.cli.main import main
 
 pytest.importorskip("espeakng_loader", reason="speech needs pip install 'simuljax[speech]'")

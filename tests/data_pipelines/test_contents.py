@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from data_pipelines.contents import FILE_NAME, check, digest, keep
+from data_pipelines.dataset import USED_DATA, check_used_data, digest, record_used_data
 from data_pipelines.utterance import CorpusError
 
 
@@ -25,18 +25,18 @@ def rewrite(table, text):
 
 
 def test_a_corpus_of_other_texts_under_the_same_name_is_refused(tables, tmp_path):
-    keep(tmp_path, tables)
-    check(tmp_path, tables)
+    record_used_data(tmp_path, tables)
+    check_used_data(tmp_path, tables)
     rewrite(tables["valid"][0] / "valid.tsv", "of other texts")
-    with pytest.raises(CorpusError, match=r"learnt from another valid than .*corpus holds now"):
-        check(tmp_path, tables)
+    with pytest.raises(CorpusError, match=r"trained on another valid than .*corpus holds now"):
+        check_used_data(tmp_path, tables)
 
 
 def test_what_is_not_known_is_not_refused(tables, tmp_path):
-    check(tmp_path, tables)  # a run from before there were such notes
-    keep(tmp_path, tables | {"text": (tmp_path, "train")})
-    assert json.loads((tmp_path / FILE_NAME).read_text())["text"] is None
+    check_used_data(tmp_path, tables)  # a run from before there were such notes
+    record_used_data(tmp_path, tables | {"text": (tmp_path, "train")})
+    assert json.loads((tmp_path / USED_DATA).read_text())["text"] is None
     for corpus, split in tables.values():
         (corpus / f"{split}.tsv").unlink()
-    check(tmp_path, tables)  # the corpus was removed: nothing is compared
+    check_used_data(tmp_path, tables)  # the corpus was removed: nothing is compared
     assert digest(tmp_path, "train") is None

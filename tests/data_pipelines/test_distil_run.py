@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from data_pipelines import distil
+from data_pipelines.augmentation import Transform, distillation
+from data_pipelines.augmentation.distillation import CommandTeacher, RunTeacher, teacher_of
+from data_pipelines.augmentation.distillation import translate_transcripts as ask
 from data_pipelines.corpora import Manifest
-from data_pipelines.distil import CommandTeacher, RunTeacher, teacher_of
-from data_pipelines.prepared import open_corpus
-from data_pipelines.transform import Transform
+from data_pipelines.dataset import open_corpus
 from data_pipelines.utterance import CorpusError, Listing
 from simuljax.cli import main as cli
 from simuljax.serve import translator as live
@@ -47,7 +47,7 @@ def transformed(root: Path, work: Path, run: Path | str, **options: Any) -> List
 
 @pytest.mark.slow
 def test_a_run_translates_the_transcripts(root, run, wanted, tmp_path, monkeypatch):
-    monkeypatch.setattr(distil, "LINES_AT_A_TIME", 3)
+    monkeypatch.setattr(distillation, "LINES_AT_A_TIME", 3)
     train = transformed(root, tmp_path, run, distil_mode="join").splits["train"]
     assert [u.translation for u in train[7:]] == wanted
     assert len(set(wanted)) > 2
@@ -64,10 +64,10 @@ STOPS = "import sys; print('eins', flush=True); sys.exit('out of memory')"
 @pytest.fixture
 def teach(monkeypatch):
     """Has another program speak for the run, a sentence at a time."""
-    monkeypatch.setattr(distil, "LINES_AT_A_TIME", 1)
+    monkeypatch.setattr(distillation, "LINES_AT_A_TIME", 1)
 
     def by(program: str) -> None:
-        monkeypatch.setattr(distil, "_teach", lambda run: [sys.executable, "-c", program])
+        monkeypatch.setattr(distillation, "_teach", lambda run: [sys.executable, "-c", program])
 
     return by
 
@@ -77,15 +77,15 @@ def test_what_a_run_has_said_is_kept_when_it_stops(root, run, tmp_path, teach):
     teacher = RunTeacher(run=run, name="mt (updates 7)")
     teach(STOPS)
     with pytest.raises(CorpusError, match=r"the teacher .*mt stopped: out of memory"):
-        distil.ask(teacher, train, tmp_path)
+        ask(teacher, train, tmp_path)
     teach(ECHO)
-    said = distil.ask(teacher, train, tmp_path)
+    said = ask(teacher, train, tmp_path)
     assert [*said.values()] == ["eins", *(f"Lehrer: {u.transcript}" for u in train[1:])]
     teach(STOPS)
-    assert distil.ask(teacher, train, tmp_path) == said, "nothing is asked again"
+    assert ask(teacher, train, tmp_path) == said, "nothing is asked again"
     later = RunTeacher(run=run, name="mt (updates 9)")
     with pytest.raises(CorpusError, match=r"by mt \(updates 7\).* now mt \(updates 9\): remove"):
-        distil.ask(later, train, tmp_path)
+        ask(later, train, tmp_path)
 
 
 def test_a_run_that_cannot_teach_says_why(root, run, tmp_path):

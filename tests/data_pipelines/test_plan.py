@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipelines.plan import Plan, describe, make_plan
-from data_pipelines.shapes import ROUND, Lengths, cuts
+from data_pipelines.batching import ROUND, Lengths, Plan, cuts, describe_plan, make_plan
 from simuljax.config.data import Budget
 
 
@@ -90,17 +89,17 @@ def test_a_step_is_found_without_walking_there():
 def test_the_first_of_every_shape():
     plan = make_plan(speech(800), Budget(frames=10_000), seed=0)
     shapes = [planned.shape for planned in plan.epoch(0)]
-    assert [shapes.index(shapes[step]) for step in plan.firsts()] == plan.firsts()
-    assert {shapes[step] for step in plan.firsts()} == set(shapes)
+    assert [shapes.index(shapes[step]) for step in plan.first_steps()] == plan.first_steps()
+    assert {shapes[step] for step in plan.first_steps()} == set(shapes)
 
 
 def test_eight_shapes_are_enough_for_little_padding():
     plan = make_plan(speech(10_000), Budget(), seed=0)
-    assert plan.waste.frames is not None and plan.waste.frames < 0.12
-    one_shape = make_plan(speech(10_000), Budget(shapes=1), seed=0).waste.frames
+    assert plan.padding.frames is not None and plan.padding.frames < 0.12
+    one_shape = make_plan(speech(10_000), Budget(shapes=1), seed=0).padding.frames
     assert one_shape is not None and one_shape > 0.4
-    assert f"{plan.waste.frames:.1%} of frames" in describe(plan)
-    assert make_plan(text(500), Budget(), seed=0).waste.frames is None
+    assert f"{plan.padding.frames:.1%} of frames" in describe_plan(plan)
+    assert make_plan(text(500), Budget(), seed=0).padding.frames is None
 
 
 def test_a_budget_that_holds_no_batch_says_so():

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import pytest
 import tensorflow_datasets as tfds
 
-from data_pipelines import builder
 from data_pipelines import prepare as preparing
+from data_pipelines import shards
 from data_pipelines.builder import CorpusBuilder
 from data_pipelines.corpora import CoVoST2, Manifest, Phrasebook
+from data_pipelines.dataset import open_corpus
 from data_pipelines.prepare import Preparation, prepare
-from data_pipelines.prepared import open_corpus
-from data_pipelines.shard import Limits
+from data_pipelines.shards import Limits
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
 from tests.data_pipelines.hums import (
     build,
@@ -47,7 +47,7 @@ def test_a_finished_preparation_is_not_touched(hums, monkeypatch):
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a worker was asked for")
 
-    monkeypatch.setattr(builder, "ProcessPoolExecutor", refuse)
+    monkeypatch.setattr(shards, "ProcessPoolExecutor", refuse)
     before = times(hums.directory)
     again = prepare(HUMS, Path("the corpus is not even looked at"), hums.directory)
     assert times(hums.directory) == before
@@ -162,7 +162,7 @@ from pathlib import Path
 from data_pipelines.batches import iterate
 from data_pipelines.builder import CorpusBuilder
 from data_pipelines.corpora import Manifest
-from data_pipelines.prepared import open_corpus
+from data_pipelines.dataset import open_corpus
 from tests.data_pipelines.hums import batches_of, build, shards_of
 
 root, to, standard = map(Path, sys.argv[1:])

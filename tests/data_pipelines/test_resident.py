@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from data_pipelines.batches import Batches, Host, iterate
-from data_pipelines.prepared import PreparedCorpus
-from data_pipelines.resident import ResidentBatches, gather, hold
+from data_pipelines.dataset import PreparedCorpus
+from data_pipelines.resident import ResidentBatches, gather, load_resident
 from simuljax.batch import Batch
 from tests.data_pipelines.hums import BUDGET, batches_of, build_rows
 
@@ -25,7 +25,8 @@ def assert_same(held: Batch, read: Batch) -> None:
 
 def both(corpus: PreparedCorpus, split: str = "train", **options: Any) -> tuple[Any, Batches]:
     read = batches_of(corpus, split, **options)
-    return ResidentBatches(resident=hold(read.examples), plan=read.plan, host=read.host), read
+    held = load_resident(read.examples)
+    return ResidentBatches(resident=held, plan=read.plan, host=read.host), read
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
@@ -93,5 +94,5 @@ def test_a_split_that_is_too_large_is_refused(hums):
     examples = batches_of(hums).examples
     gigabytes = hums["train"].table.samples.sum() * 2 / 1e9
     with pytest.raises(ValueError, match=r"split train takes .* raise most_gb"):
-        hold(examples, most_gb=gigabytes * 0.9)
-    hold(examples, most_gb=gigabytes * 1.2)
+        load_resident(examples, most_gb=gigabytes * 0.9)
+    load_resident(examples, most_gb=gigabytes * 1.2)

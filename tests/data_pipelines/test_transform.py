@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_pipelines import distil
-from data_pipelines.augment import Augmented
+from data_pipelines.augmentation import Transform, distillation
+from data_pipelines.augmentation.effects import Augmented
 from data_pipelines.corpora import Manifest
-from data_pipelines.prepared import PreparedCorpus
-from data_pipelines.record import Record, decode
-from data_pipelines.transform import Transform
+from data_pipelines.dataset import PreparedCorpus, Record, decode
 from data_pipelines.utterance import CorpusError, Listing
 from tests.data_pipelines.hums import build, finished, python, stored, tree, write_hums
 
@@ -181,12 +179,12 @@ def test_a_teacher_needs_transcripts_and_a_training_split(tmp_path):
     with pytest.raises(CorpusError, match="no training split to augment or distil"):
         transformed(tmp_path / "few", tmp_path, distil="cat")
     (tmp_path / "few" / "train.tsv").write_text("audio\ttranslation\ntest0.wav\tJa\n")
-    with pytest.raises(CorpusError, match="no transcripts for a teacher to translate"):
+    with pytest.raises(CorpusError, match="--distil needs transcripts"):
         transformed(tmp_path / "few", tmp_path, distil="cat")
 
 
 def test_what_was_said_is_not_asked_again(root, tmp_path, teacher, monkeypatch):
-    monkeypatch.setattr(distil, "LINES_AT_A_TIME", 3)
+    monkeypatch.setattr(distillation, "LINES_AT_A_TIME", 3)
     whole = transformed(root, tmp_path / "whole", distil=teacher)
     assert calls(tmp_path) == [3, 3, 1]
     (tmp_path / "whole" / "teacher" / "000000003.txt").unlink()
@@ -198,12 +196,12 @@ def test_what_was_said_is_not_asked_again(root, tmp_path, teacher, monkeypatch):
 DISTIL = """
 import sys
 from pathlib import Path
-from data_pipelines import distil
+from data_pipelines.augmentation import distillation
 from data_pipelines.corpora import Manifest
-from data_pipelines.transform import Transform
+from data_pipelines.augmentation import Transform
 from tests.data_pipelines.hums import build
 
-distil.LINES_AT_A_TIME = 2
+distillation.LINES_AT_A_TIME = 2
 build(Manifest(), Path(sys.argv[1]), Path(sys.argv[2]), transform=Transform(distil=sys.argv[3]))
 """
 

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from data_pipelines.feeding import read_settled, settle
-from data_pipelines.prepared import PreparedCorpus
+from data_pipelines.dataset import PreparedCorpus
+from data_pipelines.input import init_run, load_run
 from data_pipelines.utterance import Voice
 from simuljax.cli.demo import write_page
 from simuljax.config.experiment import Experiment
@@ -45,8 +45,8 @@ def corpus(config) -> PreparedCorpus:
 def guess(config, corpus) -> Experiment:
     """A run that has learnt nothing: all its files, and random numbers for parameters."""
     made = demo_experiment(config.out / "guess", corpus.directory, updates=100)
-    settle(made.data, made.run)
-    vocabularies, _ = read_settled(made.run)
+    init_run(made.data, made.run)
+    vocabularies, _ = load_run(made.run)
     model = dataclasses.replace(
         made.model,
         source_vocabulary=vocabularies.source.size,

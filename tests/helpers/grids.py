@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from data_pipelines.corpora import Phrasebook
+from data_pipelines.dataset import SUMMARY
 from data_pipelines.prepare import Preparation, prepare
-from data_pipelines.prepared import SUMMARY
 from simuljax.ablate.grid import Ablation, Planned, load_ablation, plan
 from simuljax.ablate.worker import work
 from simuljax.config.evaluation import Evaluation

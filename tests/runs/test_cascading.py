@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data_pipelines.corpora import Manifest
-from data_pipelines.prepared import open_corpus
+from data_pipelines.dataset import open_corpus
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic

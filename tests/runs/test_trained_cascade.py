@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from data_pipelines.augmentation import Transform
 from data_pipelines.corpora import Phrasebook
+from data_pipelines.dataset import decode
 from data_pipelines.prepare import Preparation, prepare
-from data_pipelines.record import decode
-from data_pipelines.transform import Transform
 from experiments.zaidi2022.recipe import ALONE, with_objective
 from simuljax.cli import main as cli
 from simuljax.eval import read_records

@@ -116,7 +116,7 @@ def test_tables_that_disagree(root):
     with pytest.raises(CorpusError, match=r"Line counts differ: .*2 utterances, text.id.pt has 1"):
         How2().read(root)
     write(folder / "text.id.pt", "-fZc293MpJk_0 Oi!\n-fZc293MpJk_0 Oi!\n")
-    with pytest.raises(CorpusError, match=r"1 ids stand twice"):
+    with pytest.raises(CorpusError, match=r"1 ids occur twice"):
         How2().read(root)
 
 

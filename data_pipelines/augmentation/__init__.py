@@ -1,12 +1,12 @@
-"""What is done to a training split before it is written: more speech, other translations."""
+"""Changes to a training split before it is written: more speech, other translations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from data_pipelines.augment import Augmented, at_speed, pair
-from data_pipelines.distil import ask, taught, teacher_of
+from data_pipelines.augmentation.distillation import distilled, teacher_of, translate_transcripts
+from data_pipelines.augmentation.effects import Augmented, at_speed, pair
 from data_pipelines.utterance import Clip, CorpusError, Listing, Utterance, Voice
 
 SPEEDS = (0.9, 1.1)
@@ -21,10 +21,10 @@ class Transform:
     random tempo, pitch and echo; with `--distil-mode join` as many teacher's translations of the
     original speech (Zaidi 2022, 3.2)."""
     distil: str | None = None
-    """A teacher: the directory of a run that translates text, which does so with a beam of 5, or a
-    command that translates lines of standard input into lines of standard output."""
+    """A teacher: the directory of a run that translates text, with a beam of 5, or a command that
+    translates lines of standard input into lines of standard output."""
     distil_mode: Literal["replace", "join"] = "replace"
-    """Whether the teacher's translations replace the references, or join them."""
+    """The teacher's translations replace the references, or join them."""
 
     def __post_init__(self) -> None:
         if self.distil is not None and not self.distil.strip():
@@ -36,7 +36,7 @@ class Transform:
             )
 
     def __call__(self, listing: Listing, work: Path) -> Listing:
-        """The listing with its training split changed; `work` keeps what a teacher says."""
+        """Change the training split of a listing; `work` stores a teacher's translations."""
         if self == Transform():
             return listing
         if "train" not in listing.splits:
@@ -46,23 +46,23 @@ class Transform:
 
     def _train(self, train: Sequence[Utterance], work: Path) -> Sequence[Utterance]:
         if self.augment != "none" and not any(utterance.audio for utterance in train):
-            raise CorpusError(f"there is no speech for `--augment {self.augment}` to change")
+            raise CorpusError(f"--augment {self.augment} needs speech; the training split has none")
         if self.distil and not any(utterance.transcript for utterance in train):
-            raise CorpusError("there are no transcripts for a teacher to translate")
+            raise CorpusError("--distil needs transcripts; the training split has none")
         teacher = teacher_of(self.distil) if self.distil else None
-        said = ask(teacher, train, work / "teacher") if teacher else None
+        said = translate_transcripts(teacher, train, work / "teacher") if teacher else None
         if self.augment == "effects":
             return pair(train, said, teacher=teacher.name if teacher else "")
         if teacher and said is not None:
-            lessons = taught(train, said, teacher)
-            copies = [replace(u, id=f"{u.id}-text") for u in lessons]
-            train = lessons if self.distil_mode == "replace" else [*train, *copies]
+            students = distilled(train, said, teacher)
+            copies = [replace(u, id=f"{u.id}-text") for u in students]
+            train = students if self.distil_mode == "replace" else [*train, *copies]
         if self.augment == "speed":
-            train = [*train, *(_faster(u, factor) for factor in SPEEDS for u in train if u.audio)]
+            train = [*train, *(_at_speed(u, factor) for factor in SPEEDS for u in train if u.audio)]
         return train
 
 
-def _faster(utterance: Utterance, factor: float) -> Utterance:
+def _at_speed(utterance: Utterance, factor: float) -> Utterance:
     assert isinstance(utterance.audio, Clip | Voice)
     return replace(
         utterance,

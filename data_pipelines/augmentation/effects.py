@@ -3,8 +3,8 @@
 Zaidi et al. 2022, section 3.2: as much augmented speech, with the original translation, as
 augmented translations, with the original speech. The effects are those of SoX: tempo, pitch, echo.
 
-An utterance whose audio is to be augmented has `Augmented(source, effects)` for audio: the effects
-are applied when the source has been read or synthesised.
+An utterance with augmented audio has `Augmented(source, effects)` as its audio: the effects are
+applied when the source has been read or synthesised.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ TEMPO, PITCH_CENTS, ECHO_MS, ECHO_DECAY = (0.85, 1.3), (-300, 300), (20, 200), (
 
 
 def speed(samples: np.ndarray, factor: float) -> np.ndarray:
-    """Plays faster: shorter by the factor and higher in pitch by it (Kaldi: .9, 1, 1.1)."""
+    """Play faster: shorter and higher in pitch by the factor (Kaldi: .9, 1, 1.1)."""
     _check(samples, factor)
     ratio = Fraction(factor).limit_denominator(200)
     if ratio == 1 or not len(samples):
@@ -35,7 +35,7 @@ def speed(samples: np.ndarray, factor: float) -> np.ndarray:
 
 
 def tempo(samples: np.ndarray, factor: float) -> np.ndarray:
-    """Speaks faster: shorter by the factor at the same pitch (WSOLA, Verhelst & Roelands 1993).
+    """Speak faster: shorter by the factor at the same pitch (WSOLA, Verhelst & Roelands 1993).
 
     Windows of the input, `HOP * factor` apart, are overlapped and added `HOP` apart. Each is
     moved by up to `SEARCH` to where it continues the one before it best.
@@ -59,12 +59,12 @@ def tempo(samples: np.ndarray, factor: float) -> np.ndarray:
 
 
 def pitch_shift(samples: np.ndarray, cents: float) -> np.ndarray:
-    """Speaks higher, or lower for negative cents, in the same time."""
+    """Raise the pitch, or lower it for negative cents, at the same duration."""
     return Effects(pitch_cents=cents).apply(samples)
 
 
 def echo(samples: np.ndarray, delay_ms: float, decay: float) -> np.ndarray:
-    """x[n] + decay x[n - delay]; what would sound on after the end is cut off."""
+    """Return x[n] + decay x[n - delay], cut off at the end of x."""
     _check(samples)
     if delay_ms < 0 or not 0 <= decay < 1:
         raise ValueError(
@@ -77,7 +77,7 @@ def echo(samples: np.ndarray, delay_ms: float, decay: float) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Effects:
-    """A chain of tempo, pitch and echo; `str` of it is what an utterance's origin says."""
+    """A chain of tempo, pitch and echo; an utterance stores its `str` as the origin."""
 
     tempo: float = 1.0
     pitch_cents: float = 0.0
@@ -85,16 +85,12 @@ class Effects:
     echo_decay: float = 0.0
 
     def apply(self, samples: np.ndarray) -> np.ndarray:
-        """The samples through the chain; `1 / tempo` times as many."""
+        """Apply the chain; the result has `1 / tempo` times as many samples."""
         length = round(len(samples) / self.tempo)
         raised = 2 ** (self.pitch_cents / 1200)
         stretched = speed(tempo(samples, round(self.tempo / raised, 9)), raised)
         fitted = np.pad(stretched, (0, max(length - len(stretched), 0)))[:length]
         return echo(fitted, self.echo_ms, self.echo_decay)
-
-    def time_map(self, ms: float) -> float:
-        """When that is heard which was heard at `ms` before."""
-        return ms / self.tempo
 
     def __str__(self) -> str:
         echo = f"echo {self.echo_ms:g}/{self.echo_decay:g}"
@@ -103,14 +99,14 @@ class Effects:
 
 @dataclass(frozen=True, kw_only=True)
 class Augmented:
-    """A source of audio: another one, through effects."""
+    """A source of audio: another source with effects."""
 
     source: Clip | Voice
     effects: Effects
 
 
-def effects(rng: np.random.Generator) -> Effects:
-    """A random chain, uniform over the ranges at the head of this file; `str` loses no digit."""
+def random_effects(rng: np.random.Generator) -> Effects:
+    """Draw a chain, uniform over the ranges at the top of this file; `str` keeps all digits."""
     return Effects(
         tempo=round(rng.uniform(*TEMPO), 3),
         pitch_cents=round(rng.uniform(*PITCH_CENTS)),
@@ -120,14 +116,14 @@ def effects(rng: np.random.Generator) -> Effects:
 
 
 def at_speed(factor: float) -> Effects:
-    """Speed as a chain: tempo and pitch change by the same factor, by resampling alone."""
+    """Return speed as a chain: tempo and pitch change by one factor, by resampling alone."""
     return Effects(tempo=factor, pitch_cents=1200 * math.log2(factor))
 
 
-def augment_utterance(
+def augment_speech(
     samples: np.ndarray, words: Iterable[Span], phonemes: Iterable[Span], effects: Effects
 ) -> Speech:
-    """Audio and times through the same effects."""
+    """Apply effects to the audio and to the times of words and phonemes."""
     changed = effects.apply(samples)
     end_ms = len(changed) * 1000 / SAMPLE_RATE
     return Speech(
@@ -144,17 +140,17 @@ def pair(
     teacher: str = "",
     seed: int = 0,
 ) -> list[Utterance]:
-    """The originals, then `-speech` copies to be augmented, then as many `-text` copies.
+    """Return the originals, `-speech` copies with effects, and as many `-text` copies.
 
     `translations` are a teacher's, by id. An utterance without one gets neither copy, so that the
-    amounts are equal; None asks for the speech alone. No copy has both sides augmented.
+    amounts are equal. None gives the speech copies alone. No copy has both sides augmented.
     """
     _check_originals(originals, translations)
     wanted = {u.id for u in originals} if translations is None else translations
     spoken = [
         (u, u.audio) for u in originals if isinstance(u.audio, Clip | Voice) and u.id in wanted
     ]
-    speech = [_augmented(u, source, effects(_rng(seed, u.id))) for u, source in spoken]
+    speech = [_augmented(u, source, random_effects(_rng(seed, u.id))) for u, source in spoken]
     if translations is None:
         return [*originals, *speech]
     origin = f"distilled by {teacher}" if teacher else "distilled"
@@ -199,20 +195,20 @@ def _moved(spans: Iterable[Span], effects: Effects, end_ms: float) -> tuple[Span
     return tuple(
         replace(
             span,
-            start_ms=min(effects.time_map(span.start_ms), end_ms),
-            end_ms=min(effects.time_map(span.end_ms), end_ms),
+            start_ms=min(span.start_ms / effects.tempo, end_ms),
+            end_ms=min(span.end_ms / effects.tempo, end_ms),
         )
         for span in spans
     )
 
 
 def _best_shift(padded: np.ndarray, nominal: int, wanted: np.ndarray) -> int:
-    """The shift at which the window at `nominal` is most like `wanted`; of equals the least."""
+    """Return the smallest shift that makes the window at `nominal` most like `wanted`."""
     region = padded[nominal - SEARCH : nominal + SEARCH + 2 * HOP]
-    likeness = np.correlate(region, wanted)
+    correlation = np.correlate(region, wanted)
     squares = np.concatenate([[0.0], np.cumsum(region * region)])
     energy = squares[2 * HOP :] - squares[: -2 * HOP]
-    score = likeness / np.sqrt(np.maximum(energy, 1e-12 * max(squares[-1], 1e-30)))
+    score = correlation / np.sqrt(np.maximum(energy, 1e-12 * max(squares[-1], 1e-30)))
     shifts = np.arange(-SEARCH, SEARCH + 1)
     nearest_first = np.argsort(np.abs(shifts), kind="stable")
     return int(shifts[nearest_first[np.argmax(score[nearest_first])]])
@@ -229,7 +225,7 @@ def _check(samples: np.ndarray, factor: float = 1.0) -> None:
 
 
 def _like(samples: np.ndarray, changed: np.ndarray) -> np.ndarray:
-    """In the type of the samples; int16 holds at its limits rather than wrap around."""
+    """Convert to the type of the samples; int16 saturates."""
     if samples.dtype == np.int16:
         changed = np.clip(np.rint(changed), -32768, 32767)
     return changed.astype(samples.dtype)

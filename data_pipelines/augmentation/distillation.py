@@ -1,9 +1,9 @@
 """Sequence-level distillation: a teacher's translations replace the references, or join them.
 
-A teacher is a trained run of ours, named by its directory, or any command that reads sentences from
-its standard input, one a line, and writes their translations to its standard output, one a line.
-What it says is kept as it comes, so that a killed run goes on, and every translation records who
-wrote it.
+A teacher is a trained run, given by its directory, or any command that reads sentences from its
+standard input, one per line, and writes their translations to its standard output, one per line.
+Translations are stored as they come, so that an interrupted preparation continues, and every
+translation records its author.
 """
 
 import shlex
@@ -18,43 +18,42 @@ from typing import IO, Protocol
 
 from tqdm import tqdm
 
+from data_pipelines.dataset import write_atomically
 from data_pipelines.utterance import CorpusError, Utterance
 
 LINES_AT_A_TIME = 2000
-SHOWN = 500  # characters of what a teacher that failed has said
-RUN_FILE = "config.json"  # what makes a directory a run
-WHO = "who"  # whose translations are kept
+SHOWN = 500  # characters of a failed teacher's error output
+RUN_FILE = "config.json"  # every run has it
+WHO = "who"  # the author of the stored translations
 
 
 class Teacher(Protocol):
-    """Whoever translates."""
+    """A source of translations."""
 
     @property
     def name(self) -> str:
-        """As origins and errors call it."""
+        """The name in origins and errors."""
         ...
 
     def translate(self, parts: Sequence[Sequence[str]]) -> Iterator[list[str]]:
-        """Of every part in turn its translations, one for each sentence."""
+        """Yield the translations of each part, one for each sentence."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandTeacher:
-    """A command that maps lines to lines; it is called anew for every part."""
+    """A command that maps lines to lines; it is started again for every part."""
 
     command: str
 
     @property
     def name(self) -> str:
-        """The command itself."""
         return self.command
 
     def translate(self, parts: Sequence[Sequence[str]]) -> Iterator[list[str]]:
-        """What the command answers, or an error that says what it did."""
-        return map(self._once, parts)
+        return map(self._translate_part, parts)
 
-    def _once(self, sentences: Sequence[str]) -> list[str]:
+    def _translate_part(self, sentences: Sequence[str]) -> list[str]:
         try:
             answer = subprocess.run(
                 shlex.split(self.command),
@@ -74,31 +73,31 @@ class CommandTeacher:
         if len(lines) != len(sentences):
             raise CorpusError(
                 f"the teacher `{self.command}` answered {len(sentences)} lines with {len(lines)}: "
-                "it must write exactly one line for each it reads"
+                "it must write exactly one line for each line it reads"
             )
         return lines
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunTeacher:
-    """A text translator that was trained here: `simuljax.serve.teacher`, in a process of its own.
+    """A run that translates text, in a process of its own (`simuljax.serve.teacher`).
 
-    The device is free again when it has answered, and is loaded and compiled once for all parts.
+    The process loads and compiles once for all parts, and frees the device when it ends.
     """
 
     run: Path
     name: str  # the run, its updates and its beam
 
     @classmethod
-    def of(cls, run: Path) -> "RunTeacher":
-        """The run by the name that it gives itself, or an error that says what it lacks."""
+    def from_run(cls, run: Path) -> "RunTeacher":
+        """Check that the run can translate text, and get its name."""
         answer = subprocess.run([*_teach(run), "--who"], capture_output=True, encoding="utf-8")
         if answer.returncode:
             raise CorpusError(f"{run} cannot teach: {answer.stderr.strip()[-SHOWN:]}")
         return cls(run=run, name=answer.stdout.strip())
 
     def translate(self, parts: Sequence[Sequence[str]]) -> Iterator[list[str]]:
-        """Part after part as the process writes them."""
+        """Yield the parts as the process writes them."""
         with tempfile.TemporaryFile() as lines, tempfile.TemporaryFile() as said:
             for sentence in (sentence for part in parts for sentence in part):
                 lines.write(f"{sentence}\n".encode())
@@ -112,14 +111,14 @@ class RunTeacher:
                     for part in parts:
                         yield self._answers(process.stdout, len(part), said)
                 finally:
-                    process.kill()  # it has said all, or nobody listens any more
+                    process.kill()  # it is done, or its answers are not wanted any more
 
     def _answers(self, stdout: IO[bytes], count: int, said: IO[bytes]) -> list[str]:
         answers = [line.decode().removesuffix("\n") for line in islice(stdout, count)]
         if len(answers) < count:
             said.seek(0)
             why = said.read().decode(errors="replace").strip()[-SHOWN:]
-            raise CorpusError(f"the teacher {self.run} stopped: {why or 'it said nothing'}")
+            raise CorpusError(f"the teacher {self.run} stopped: {why or 'it printed no error'}")
         return answers
 
 
@@ -128,10 +127,10 @@ def _teach(run: Path) -> list[str]:
 
 
 def teacher_of(given: str) -> Teacher:
-    """A directory is a run; anything else is a command."""
+    """Return the teacher: a directory is a run, anything else a command."""
     place = Path(given)
     if (place / RUN_FILE).is_file():
-        return RunTeacher.of(place)
+        return RunTeacher.from_run(place)
     if place.is_dir():
         raise CorpusError(
             f"{place} is no run (there is no {RUN_FILE}): give the directory that `simuljax train` "
@@ -140,57 +139,45 @@ def teacher_of(given: str) -> Teacher:
     return CommandTeacher(command=given)
 
 
-def ask(teacher: Teacher, utterances: Sequence[Utterance], work: Path) -> dict[str, str]:
-    """The teacher's translation of every transcript, by id; `work` keeps what it has said."""
+def translate_transcripts(
+    teacher: Teacher, utterances: Sequence[Utterance], work: Path
+) -> dict[str, str]:
+    """Return the teacher's translation of every transcript, by id; `work` stores them."""
     work.mkdir(parents=True, exist_ok=True)
-    _sign(teacher, work)
+    _check_author(teacher, work)
     starts = range(0, len(utterances), LINES_AT_A_TIME)
-    missing = [start for start in starts if not _kept(work, start).exists()]
-    parts = [_sentences(utterances[start : start + LINES_AT_A_TIME]) for start in missing]
+    stored = {start: work / f"{start:09d}.txt" for start in starts}
+    missing = [start for start in starts if not stored[start].exists()]
+    parts = [
+        [" ".join(u.transcript.split()) for u in utterances[start : start + LINES_AT_A_TIME]]
+        for start in missing
+    ]
     known = len(utterances) - sum(map(len, parts))
     with tqdm(desc="teacher", unit="sentence", total=len(utterances), initial=known) as bar:
         for start, lines in zip(missing, teacher.translate(parts) if parts else (), strict=True):
-            _keep(_kept(work, start), lines)
+            write_atomically(stored[start], "".join(f"{line}\n" for line in lines))
             bar.update(len(lines))
-    texts = [_kept(work, start).read_text(encoding="utf-8") for start in starts]
+    texts = [path.read_text(encoding="utf-8") for path in stored.values()]
     said = [line for text in texts for line in text.split("\n")[:-1]]
     return {utterance.id: line for utterance, line in zip(utterances, said, strict=True)}
 
 
-def taught(
+def distilled(
     utterances: Sequence[Utterance], translations: Mapping[str, str], teacher: Teacher
 ) -> list[Utterance]:
-    """The utterances with the teacher's translations in place of their own."""
+    """Return the utterances with the teacher's translations in place of their own."""
+    origin = f"distilled by {teacher.name}"
     return [
-        replace(
-            utterance,
-            translation=translations[utterance.id],
-            translation_origin=f"distilled by {teacher.name}",
-        )
-        for utterance in utterances
+        replace(u, translation=translations[u.id], translation_origin=origin) for u in utterances
     ]
 
 
-def _sign(teacher: Teacher, work: Path) -> None:
-    """Notes who speaks; what another has said, or a run before it was trained on, is not mixed."""
-    signature = work / WHO
-    if signature.exists() and signature.read_text(encoding="utf-8") != teacher.name:
+def _check_author(teacher: Teacher, work: Path) -> None:
+    """Record the teacher; refuse to mix its translations with another's or a younger run's."""
+    author = work / WHO
+    if author.exists() and author.read_text(encoding="utf-8") != teacher.name:
         raise CorpusError(
-            f"{work} keeps translations by {signature.read_text(encoding='utf-8')}, and the teacher"
-            f" is now {teacher.name}: remove that directory to have all of them translated anew"
+            f"{work} has translations by {author.read_text(encoding='utf-8')}, and the teacher"
+            f" is now {teacher.name}: remove that directory to translate everything again"
         )
-    signature.write_text(teacher.name, encoding="utf-8")
-
-
-def _sentences(utterances: Sequence[Utterance]) -> list[str]:
-    return [" ".join(utterance.transcript.split()) for utterance in utterances]
-
-
-def _kept(work: Path, start: int) -> Path:
-    return work / f"{start:09d}.txt"
-
-
-def _keep(kept: Path, lines: Sequence[str]) -> None:
-    unfinished = kept.with_suffix(".unfinished")
-    unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    unfinished.rename(kept)
+    author.write_text(teacher.name, encoding="utf-8")

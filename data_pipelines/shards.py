@@ -1,0 +1,253 @@
+"""Write a corpus in shards: read or synthesise the audio, check it, store it, on all cores.
+
+A shard is the unit of resuming. It is written beside its place and moved there when it is whole;
+its report is written last, so a shard with a report is finished. Its bytes depend on its
+utterances alone, whichever process works on it.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import threading
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import wait
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from data_pipelines.augmentation.effects import Augmented, augment_speech
+from data_pipelines.dataset import (
+    Record,
+    ShardReport,
+    encode,
+    record_features,
+    with_fixed_order,
+    write_atomically,
+)
+from data_pipelines.synthesis import Synthesiser
+from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Span, Utterance, Voice
+from simuljax.audio import RATE, AudioError, Recording, read_audio
+from simuljax.text import clean
+
+UTTERANCES_PER_SHARD = 250
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The duration that a training example must have."""
+
+    min_seconds: float = 0.1
+    max_seconds: float = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A part of a split, and where it and its report are to be written."""
+
+    path: Path
+    report: Path
+    utterances: Sequence[Utterance]
+    limits: Limits
+    transcribed: bool  # the split has transcripts
+
+
+def plan_shards(
+    name: str, listing: Listing, limits: Limits, directory: Path, reports: Path
+) -> dict[str, list[Shard]]:
+    """Return the shards of every split, written or not. Only training data is cut to the limits."""
+    shards: dict[str, list[Shard]] = {}
+    for split, utterances in listing.splits.items():
+        starts = range(0, max(1, len(utterances)), UTTERANCES_PER_SHARD)
+        shards[split] = [
+            Shard(
+                path=directory / f"{name}-{split}.array_record-{k:05d}-of-{len(starts):05d}",
+                report=reports / f"{split}-{k:05d}.json",
+                utterances=utterances[start : start + UTTERANCES_PER_SHARD],
+                limits=limits if split.startswith("train") else Limits(),
+                transcribed=any(utterance.transcript for utterance in utterances),
+            )
+            for k, start in enumerate(starts)
+        ]
+    return shards
+
+
+def write_shards(shards: Mapping[str, Sequence[Shard]], workers: int | None = None) -> None:
+    """Write the shards that have no report yet, on all cores, and show the progress."""
+    everything = [shard for parts in shards.values() for shard in parts]
+    todo = [shard for shard in everything if not shard.report.exists()]
+    total = sum(len(shard.utterances) for shard in everything)
+    done = total - sum(len(shard.utterances) for shard in todo)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["data_pipelines.shards", "tensorflow_datasets"])
+    with (
+        ProcessPoolExecutor(
+            max_workers=min(worker_count(workers), max(1, len(todo))),
+            mp_context=context,
+            initializer=_exit_with_parent,
+        ) as pool,
+        tqdm(total=total, initial=done, unit="utt", smoothing=0) as bar,
+    ):
+        sizes = {pool.submit(write_shard, shard): len(shard.utterances) for shard in todo}
+        try:
+            for finished in as_completed(sizes):
+                finished.result()
+                bar.update(sizes[finished])
+        except BrokenProcessPool as error:
+            raise CorpusError(
+                "a worker process died, perhaps because memory ran out: run the command again to"
+                " continue, with fewer --workers"
+            ) from error
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # else the error shows when all the work is done
+            raise
+
+
+def worker_count(workers: int | None) -> int:
+    """Return the number of processes asked for; by default one for each core."""
+    if workers is not None and workers < 1:
+        raise CorpusError(f"workers is {workers}: it must be 1 or more; leave it out for all cores")
+    return workers or len(os.sched_getaffinity(0))
+
+
+def read_reports(shards: Iterable[Shard]) -> list[ShardReport]:
+    """Return the reports of finished shards."""
+    found = (json.loads(shard.report.read_text(encoding="utf-8")) for shard in shards)
+    return [
+        ShardReport(**fields | {"skipped": [Skip(**skip) for skip in fields["skipped"]]})
+        for fields in found
+    ]
+
+
+def _exit_with_parent() -> None:
+    """End this worker when its parent process is gone, for whatever reason."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def write_shard(shard: Shard) -> None:
+    """Write the records and the report of a shard."""
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    rows, skipped, notes = [], [], Counter()
+    unfinished = shard.path.with_name(f".{shard.path.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)
+    writer, stored = ArrayRecordWriter(str(unfinished), "group_size:1"), record_features()
+    for result in read_records(shard, notes):
+        if isinstance(result, Skip):
+            skipped.append(result)
+        else:
+            writer.write(with_fixed_order(stored.serialize_example(encode(result))))
+            rows.append(result.row())
+    writer.close()
+    os.replace(unfinished, shard.path)
+    report = ShardReport(rows=rows, skipped=skipped, notes=dict(sorted(notes.items())))
+    write_atomically(shard.report, json.dumps(asdict(report), ensure_ascii=False))
+
+
+def read_records(shard: Shard, notes: Counter[str]) -> Iterator[Record | Skip]:
+    """Yield every utterance of the shard with its audio, or the reason why it is left out."""
+    with contextlib.ExitStack() as stack:
+        audio = _AudioSource(notes=notes, stack=stack, archives={}, synthesiser=Synthesiser())
+        for listed in shard.utterances:
+            texts = ("id", "speaker", "transcript", "translation")
+            utterance = replace(listed, **{name: clean(getattr(listed, name)) for name in texts})
+            if not utterance.translation:
+                yield Skip(id=utterance.id, reason="empty translation")
+            elif shard.transcribed and not utterance.transcript:
+                yield Skip(id=utterance.id, reason="empty transcript")
+            else:
+                yield _within_limits(audio.fetch(utterance), shard.limits)
+
+
+def _within_limits(result: Record | Skip, limits: Limits) -> Record | Skip:
+    if isinstance(result, Skip) or result.utterance.audio is None:
+        return result
+    seconds = len(result.audio) / RATE
+    if limits.min_seconds <= seconds <= limits.max_seconds:
+        return result
+    reason = "too short" if seconds < limits.min_seconds else "too long"
+    return Skip(id=result.utterance.id, reason=reason, detail=f"{seconds:.2f} s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AudioSource:
+    """Gets the audio of utterances from files, archives and synthesisers."""
+
+    notes: Counter[str]
+    stack: contextlib.ExitStack  # closes the archives
+    archives: dict[Path, zipfile.ZipFile]
+    synthesiser: Synthesiser
+
+    def fetch(self, utterance: Utterance) -> Record | Skip:
+        match utterance.audio:
+            case None:
+                return Record(utterance=utterance, audio=np.zeros(0, np.int16))
+            case Voice() as voice:
+                speech = self.synthesiser.speak(utterance, voice)
+                if isinstance(speech, Skip):
+                    return speech
+                spoken = replace(utterance, words=speech.words, phonemes=speech.phonemes)
+                return Record(utterance=spoken, audio=speech.samples)
+            case Augmented(source=source, effects=effects):
+                plain = self.fetch(replace(utterance, audio=source))
+                if isinstance(plain, Skip):
+                    return plain
+                said = plain.utterance
+                speech = augment_speech(plain.audio, said.words, said.phonemes, effects)
+                changed = replace(said, words=speech.words, phonemes=speech.phonemes)
+                return Record(utterance=changed, audio=speech.samples)
+            case Clip() as clip:
+                return self.read(utterance, clip)
+
+    def read(self, utterance: Utterance, clip: Clip) -> Record | Skip:
+        """Return the clip, or the reason why it cannot be used."""
+        try:
+            recording = self.open(clip)
+        except AudioError as error:
+            where = f"{clip.path}{f' ({clip.member})' if clip.member else ''}"
+            return Skip(id=utterance.id, reason=error.reason, detail=f"{where}: {error.detail}")
+        if recording.source_rate != RATE:
+            self.notes[f"resampled from {recording.source_rate} Hz"] += 1
+        if recording.channels != 1:
+            self.notes[f"mixed down from {recording.channels} channels"] += 1
+        end_ms = len(recording.samples) * 1000 / RATE
+        words, phonemes = (_clipped(s, end_ms) for s in (utterance.words, utterance.phonemes))
+        inside = replace(utterance, words=words, phonemes=phonemes)
+        return Record(utterance=inside, audio=recording.samples)
+
+    def open(self, clip: Clip) -> Recording:
+        """Read the samples of a clip from its file or its archive."""
+        stretch = {"offset_s": clip.offset_s, "duration_s": clip.duration_s}
+        if clip.member is None:
+            return read_audio(clip.path, **stretch)
+        try:
+            if clip.path not in self.archives:
+                self.archives[clip.path] = self.stack.enter_context(zipfile.ZipFile(clip.path))
+            member = self.archives[clip.path].open(clip.member)
+        except KeyError as error:
+            raise AudioError("no such file", f"{clip.member} is not in the archive") from error
+        except (OSError, zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: encrypted
+            raise AudioError("corrupt audio", f"the archive cannot be read: {error}") from error
+        with member:
+            return read_audio(member, **stretch)
+
+
+def _clipped(spans: Sequence[Span], end_ms: float) -> tuple[Span, ...]:
+    """Move times beyond the end of the audio to its end."""
+    return tuple(
+        replace(span, start_ms=min(span.start_ms, end_ms), end_ms=min(span.end_ms, end_ms))
+        for span in spans
+    )
