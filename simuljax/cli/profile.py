@@ -10,24 +10,24 @@ import jax
 import tyro
 
 from data_pipelines import throughput
-from simuljax.profile import alignment, dar, decode, train, transducer, whisper
+from simuljax.profile import alignment, decode, losses, train, whisper
 
 Part = (
     Annotated[alignment.AlignmentProfile, tyro.conf.subcommand("alignment", prefix_name=False)]
-    | Annotated[dar.DarProfile, tyro.conf.subcommand("dar", prefix_name=False)]
+    | Annotated[losses.DarProfile, tyro.conf.subcommand("dar", prefix_name=False)]
     | Annotated[throughput.DataProfile, tyro.conf.subcommand("data", prefix_name=False)]
     | Annotated[decode.DecodeProfile, tyro.conf.subcommand("decode", prefix_name=False)]
     | Annotated[train.TrainProfile, tyro.conf.subcommand("train", prefix_name=False)]
-    | Annotated[transducer.TransducerProfile, tyro.conf.subcommand("transducer", prefix_name=False)]
+    | Annotated[losses.TransducerProfile, tyro.conf.subcommand("transducer", prefix_name=False)]
     | Annotated[whisper.WhisperProfile, tyro.conf.subcommand("whisper", prefix_name=False)]
 )
 MODULES = {
     alignment.AlignmentProfile: alignment,
-    dar.DarProfile: dar,
+    losses.DarProfile: losses,
     throughput.DataProfile: throughput,
     decode.DecodeProfile: decode,
     train.TrainProfile: train,
-    transducer.TransducerProfile: transducer,
+    losses.TransducerProfile: losses,
     whisper.WhisperProfile: whisper,
 }
 

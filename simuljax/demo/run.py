@@ -38,7 +38,7 @@ from simuljax.demo.experiment import demo_experiment
 from simuljax.demo.figure import draw_losses
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import Record, read_records
-from simuljax.profile.positive import positive
+from simuljax.profile.measure import check_positive
 from simuljax.runs import alignment as alignment_picture
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.train import train
@@ -69,7 +69,7 @@ class DemoConfig:
 
     def __post_init__(self) -> None:
         """Refuse what could not be trained, tested or drawn, before the corpus is built."""
-        positive(self, but=("drawn",))
+        check_positive(self, except_for=("drawn",))
         if self.rows % 8:
             raise ValueError(f"rows is {self.rows}; choose a multiple of 8")
         if not 0 <= self.drawn < self.held_out:

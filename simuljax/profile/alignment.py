@@ -1,4 +1,4 @@
-"""`simuljax profile alignment`: every method of the expected alignment, side by side."""
+"""`simuljax profile alignment`: compare the methods of the expected alignment."""
 
 import dataclasses
 import re
@@ -12,8 +12,8 @@ import numpy as np
 from simuljax import ops
 from simuljax.profile.measure import copy_gb_per_s, measure
 
-PASSES_BOTH = 5  # read p, write alpha; read p and the cotangent, write its gradient
-CHECKED = 4  # problems whose numbers are compared with float64
+PASSES = 5  # over memory: read p, write alpha; read p and the cotangent, write the gradient
+CHECKED = 4  # problems that are compared with float64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,13 +33,13 @@ class AlignmentProfile:
     seed: int = 0
 
     def __post_init__(self):
-        """Refuse what cannot be run before anything is."""
+        """Refuse bad settings before anything runs."""
         for name in self.sizes:
             _size(name)
         for method in self.methods:
             ops.explain_method(method, (1, 1))
         if self.problems < 0:
-            raise ValueError(f"problems is {self.problems}; it must not be negative.")
+            raise ValueError(f"problems is {self.problems}; it must be at least 0")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class AlignmentRow:
 
 
 def run(config: AlignmentProfile) -> dict:
-    """The whole grid, a line to standard error as each row is done."""
+    """Measure all methods at all sizes; print a line to standard error after each."""
     device = jax.devices()[0]
     sizes, problems, methods = _defaults(config, device)
     report = {
@@ -82,7 +82,7 @@ def run(config: AlignmentProfile) -> dict:
 
 
 def table(report: dict) -> str:
-    """The report for people."""
+    """Format the report as text."""
     head = (
         f"{report['device']}, jax {report['jax']}, {report['problems']} problems,"
         f" copy {report['copy_gb_per_s']:.0f} GB/s\n"
@@ -113,7 +113,9 @@ def _defaults(config, device):
 def _size(name: str) -> tuple[int, int]:
     match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", name)
     if not match:
-        raise ValueError(f"sizes holds {name!r}; write target steps x source positions, as 64x512.")
+        raise ValueError(
+            f"sizes holds {name!r}; write target steps x source positions, such as 64x512"
+        )
     return int(match[1]), int(match[2])
 
 
@@ -121,7 +123,7 @@ def _rows(config, sizes, problems, methods, gb_per_s) -> Iterator[AlignmentRow]:
     for targets, sources in sizes:
         p, cotangent = _random_problem(config, (problems, targets, sources))
         reference = _float64(p[:CHECKED], cotangent[:CHECKED])
-        floor_ms = PASSES_BOTH * p.nbytes / (gb_per_s * 1e6)
+        floor_ms = PASSES * p.nbytes / (gb_per_s * 1e6)
         for method in methods:
             yield _row(method, p, cotangent, reference, floor_ms)
 
@@ -164,7 +166,7 @@ def _random_problem(config, shape):
 
 
 def _float64(p, cotangent):
-    """Alignment and gradient of the exact method in float64, on the host."""
+    """Return alignment and gradient of the exact method in float64, on the host."""
     host = jax.devices("cpu")[0]
     with jax.enable_x64(True), jax.default_device(host):
         p, cotangent = (jnp.asarray(np.asarray(x, np.float64), device=host) for x in (p, cotangent))

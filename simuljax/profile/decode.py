@@ -1,13 +1,11 @@
-"""`simuljax profile decode`: the streaming step of a preset, and how many streams a device bears.
+"""`simuljax profile decode`: time the streaming step of a preset, and count streams in real time.
 
-The parameters are random, so what is written means nothing; when is set: a stream writes
-`tokens_per_s`, as soon as it may. A step hears a READ, encodes it and decides; each token is one
-more pass through the decoder inside the same compiled step.
+The parameters are random, and a stream writes `tokens_per_s` as early as it may. A step encodes a
+READ and decides; each token is one more pass through the decoder inside the same compiled step.
 """
 
 import dataclasses
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,40 +21,47 @@ from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.profile import live, parts
-from simuljax.profile.measure import copy_gb_per_s, cost_of, say
-from simuljax.profile.positive import check_vocabulary, positive
-from simuljax.profile.train import ONE_BY_ONE, PRESETS, on_gpu
+from simuljax.profile.measure import (
+    check_positive,
+    check_vocabulary,
+    copy_gb_per_s,
+    cost_of,
+    environment,
+    percentiles,
+    say,
+)
+from simuljax.profile.train import NO_CUDA_GRAPHS, PRESETS, on_gpu
 from simuljax.serve.session import MS, STATE
 
-AT_ONCE = 24  # tokens of a step that has much to write
+MANY_TOKENS = 24  # of a step, to time one token
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeProfile:
-    """Time per READ and per token, memory, distance to the bandwidth, streams at once."""
+    """Time per READ and per token, memory, share of the bandwidth, streams in real time."""
 
     preset: Literal["dar", "small", "tiny"] = "dar"
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     unroll: bool = True
-    """Layers one by one rather than in a loop: longer to compile, faster."""
+    """Unroll the loop over layers: longer to compile, faster."""
     vocabulary: int = 10_000
     read_ms: int = 280
     seconds: float = 20.0
-    """Of an utterance."""
+    """Length of an utterance."""
     tokens_per_s: float = 3.0
-    """Of speech."""
+    """Tokens per second of speech."""
     batches: tuple[int, ...] = (1, 64)
-    """Streams in a step, all of which have a READ."""
+    """Numbers of streams in a step, each with a READ."""
     live: tuple[int, ...] = ()
-    """So many streams in real time, each READ pushed when it would have been spoken."""
+    """Numbers of streams in real time: each READ is pushed when it would have been spoken."""
     live_s: float = 30.0
 
     def __post_init__(self) -> None:
-        """Refuse what there is nothing of to measure."""
-        positive(self)
+        """Refuse settings without anything to measure."""
+        check_positive(self)
         check_vocabulary(self.vocabulary)
         if not self.batches:
-            raise ValueError("batches is empty; say how many streams are in a step")
+            raise ValueError("batches is empty; give the number of streams in a step")
         if self.read_ms * MS % STATE:
             raise ValueError(f"read_ms is {self.read_ms}; choose a multiple of {STATE // MS}")
         if min(self.seconds, self.live_s) * 1000 < self.read_ms:
@@ -67,31 +72,29 @@ class DecodeProfile:
 
     @property
     def states(self) -> int:
-        """Of an utterance, and a few more."""
+        """Return the encoder states of an utterance, and a few more."""
         return int(self.seconds * RATE / STATE) + 8
 
 
 def run(config: DecodeProfile, trace: Path | None = None) -> dict[str, Any]:
-    """Measures all of it; the trace of a few steps is kept in the directory, if given."""
+    """Measure steps, tokens and live streams; keep the trace of a few steps in `trace`."""
     decoder = build(config)
-    learnt = learn_nothing(decoder)
-    floors = floors_ms(decoder, learnt)
+    params = random_params(decoder)
+    floors = floors_ms(decoder, params)
     return {
-        "device": jax.devices()[0].device_kind,
-        "jax": jax.__version__,
-        "config": dataclasses.asdict(config),
-        "parameters": sum(x.size for x in jax.tree.leaves(learnt.variables)),
-        "batches": [profile_batch(config, decoder, learnt, batch) for batch in config.batches],
-        "write_ms": write_times(config, decoder, learnt),
+        **environment(config),
+        "parameters": sum(x.size for x in jax.tree.leaves(params.variables)),
+        "batches": [profile_batch(config, decoder, params, batch) for batch in config.batches],
+        "write_ms": write_times(config, decoder, params),
         "write_floor_ms": floors["decoder"],
         "read_floor_ms": floors["encoder"],
-        **traced(config, decoder, learnt, trace),
-        "live": [profile_live(config, decoder, learnt, streams) for streams in config.live],
+        **traced(config, decoder, params, trace),
+        "live": [profile_live(config, decoder, params, streams) for streams in config.live],
     }
 
 
 def build(config: DecodeProfile) -> StreamingDecoder:
-    """A decoder that writes so many tokens for every second it hears."""
+    """Return a decoder that writes `tokens_per_s` tokens per second of sound."""
     base = PRESETS[config.preset]()
     assert base.speech is not None
     model = dataclasses.replace(
@@ -103,7 +106,7 @@ def build(config: DecodeProfile) -> StreamingDecoder:
         target_vocabulary=config.vocabulary,
     )
     decoding = Decoding(
-        threshold=1e-6,  # no head waits
+        threshold=1e-6,  # every head writes
         avoid_eos_while_reading=True,
         limit=LengthLimit(ratio=config.tokens_per_s * STATE / RATE, constant=1),
     )
@@ -111,31 +114,31 @@ def build(config: DecodeProfile) -> StreamingDecoder:
     return StreamingDecoder(model=Translator(model), decoding=decoding, limits=limits)
 
 
-def learn_nothing(decoder: StreamingDecoder) -> StreamParams:
-    """Random parameters."""
-    params, statistics = initialise(decoder.model, jax.random.key(0, impl="rbg"))
+def random_params(decoder: StreamingDecoder) -> StreamParams:
+    """Return random parameters."""
+    weights, statistics = initialise(decoder.model, jax.random.key(0, impl="rbg"))
     zeros, ones = np.zeros(80, np.float32), np.ones(80, np.float32)
-    heard = Statistics(mean=zeros + 8, std=ones * 4, frames=1)
-    return decoder.params({"params": params, STATISTICS: statistics}, heard)
+    normalisation = Statistics(mean=zeros + 8, std=ones * 4, frames=1)
+    return decoder.params({"params": weights, STATISTICS: statistics}, normalisation)
 
 
 def profile_batch(
-    config: DecodeProfile, decoder: StreamingDecoder, learnt: StreamParams, batch: int
+    config: DecodeProfile, decoder: StreamingDecoder, params: StreamParams, batch: int
 ) -> dict[str, Any]:
-    """One utterance to every stream of a batch, READ by READ, until its events are on the host."""
-    step, compile_s = compile_step(config, decoder, learnt, batch)
+    """Time one utterance per stream, READ by READ, until the events are on the host."""
+    step, compile_s = compile_step(config, decoder, params, batch)
     times, tokens = [], 0
     for _ in range(2):  # the first warms up
-        state, times, tokens = decoder.init(learnt, batch), [], 0
+        state, times, tokens = decoder.init(params, batch), [], 0
         for read in range(int(config.seconds * 1000 / config.read_ms)):
-            state, written, ms = timed(step, learnt, state, sound(config, batch, read))
+            state, written, ms = timed(step, params, state, sound(config, batch, read))
             times.append(ms)
             tokens += written
     memory = step.memory_analysis()
-    state_bytes = sum(x.nbytes for x in jax.tree.leaves(decoder.init(learnt, 1)))
+    state_bytes = sum(x.nbytes for x in jax.tree.leaves(decoder.init(params, 1)))
     return {
         "streams": batch,
-        "step_ms": quantiles(times),
+        "step_ms": percentiles(times),
         "tokens_per_s": tokens / sum(times) * 1e3,
         "real_time_factor": float(np.mean(times)) / config.read_ms,
         "compile_s": compile_s,
@@ -146,10 +149,10 @@ def profile_batch(
 
 
 def profile_live(
-    config: DecodeProfile, decoder: StreamingDecoder, learnt: StreamParams, streams: int
+    config: DecodeProfile, decoder: StreamingDecoder, params: StreamParams, streams: int
 ) -> dict[str, Any]:
-    """So many streams in real time; said at once, for the next may be too many for the memory."""
-    row = live.profile(decoder, learnt, streams, config.read_ms, config.seconds, config.live_s)
+    """Time streams in real time; print the row at once, the next may not fit into memory."""
+    row = live.profile(decoder, params, streams, config.read_ms, config.seconds, config.live_s)
     say(live.line(row))
     return row
 
@@ -157,13 +160,13 @@ def profile_live(
 def compile_step(
     config: DecodeProfile,
     decoder: StreamingDecoder,
-    learnt: StreamParams,
+    params: StreamParams,
     batch: int,
     options: dict[str, str | bool] | None = None,
 ) -> tuple[Any, float]:
-    """The step for a batch, and the seconds that it took to compile."""
-    state = decoder.init(learnt, batch)
-    lowered = jax.jit(decoder.step, donate_argnums=1).lower(learnt, state, sound(config, batch, 0))
+    """Return the step of a batch, and the seconds of its compilation."""
+    state = decoder.init(params, batch)
+    lowered = jax.jit(decoder.step, donate_argnums=1).lower(params, state, sound(config, batch, 0))
     say(f"compiling the step of {batch}")
     start = time.perf_counter()
     compiled = lowered.compile(compiler_options=options)
@@ -173,7 +176,7 @@ def compile_step(
 
 
 def sound(config: DecodeProfile, batch: int, read: int | None) -> Chunk:
-    """A READ of noise for every stream; None: they hear nothing."""
+    """Return a READ of noise for every stream; None for no sound."""
     size = config.read_ms * MS
     random = np.random.default_rng(read or 0)
     samples = random.integers(-9_999, 9_999, (batch, size)).astype(np.int16)
@@ -181,58 +184,58 @@ def sound(config: DecodeProfile, batch: int, read: int | None) -> Chunk:
     return jax.device_put(Chunk(samples=samples, length=length, ended=length < 0))  # pyright: ignore[reportArgumentType]
 
 
-def timed(step: Any, learnt: StreamParams, state: Any, chunk: Chunk) -> tuple[Any, int, float]:
-    """The next state, how many tokens were written, and the time until the host had them."""
+def timed(step: Any, params: StreamParams, state: Any, chunk: Chunk) -> tuple[Any, int, float]:
+    """Return the next state, the number of new tokens, and the time until the host has them."""
     start = time.perf_counter()
-    state, events = step(learnt, state, chunk)
+    state, events = step(params, state, chunk)
     events = jax.device_get(events)
     return state, int(events.written.count.sum()), (time.perf_counter() - start) * 1e3
 
 
 def write_times(
-    config: DecodeProfile, decoder: StreamingDecoder, learnt: StreamParams, rounds: int = 30
+    config: DecodeProfile, decoder: StreamingDecoder, params: StreamParams, rounds: int = 30
 ) -> dict[str, float]:
-    """Of one token of one stream: by how much a step that writes many outlasts one that is idle."""
+    """Return the time of one token: that of a step with many tokens less that of an idle one."""
     free = dataclasses.replace(decoder.decoding, limit=LengthLimit(ratio=0.0, constant=300))
-    limits = StreamLimits(states=config.states, tokens=300, events=AT_ONCE)
+    limits = StreamLimits(states=config.states, tokens=300, events=MANY_TOKENS)
     decoder = dataclasses.replace(decoder, decoding=free, limits=limits)
-    step, _ = compile_step(config, decoder, learnt, 1)
+    step, _ = compile_step(config, decoder, params, 1)
     each: list[float] = []
     while len(each) < rounds:
-        state, idle = decoder.init(learnt, 1), []
+        state, idle = decoder.init(params, 1), []
         for _ in range(6):
-            state, _, ms = timed(step, learnt, state, sound(config, 1, None))
+            state, _, ms = timed(step, params, state, sound(config, 1, None))
             idle.append(ms)
         for read in range(3):
-            state, _, _ = timed(step, learnt, state, sound(config, 1, read))
+            state, _, _ = timed(step, params, state, sound(config, 1, read))
         for _ in range(6):
-            state, written, ms = timed(step, learnt, state, sound(config, 1, None))
-            if written != AT_ONCE:
-                raise RuntimeError(f"a step wrote {written} tokens and should write {AT_ONCE}")
-            each.append((ms - float(np.median(idle))) / AT_ONCE)
-    return quantiles(each)
+            state, written, ms = timed(step, params, state, sound(config, 1, None))
+            if written != MANY_TOKENS:
+                raise RuntimeError(f"a step wrote {written} tokens and should write {MANY_TOKENS}")
+            each.append((ms - float(np.median(idle))) / MANY_TOKENS)
+    return percentiles(each)
 
 
-def floors_ms(decoder: StreamingDecoder, learnt: StreamParams) -> dict[str, float]:
-    """The time to read the weights of the encoder, for a READ, and of the decoder, for a token."""
-    params = learnt.variables["params"]
-    own = weight_bytes(params["decoder"])
+def floors_ms(decoder: StreamingDecoder, params: StreamParams) -> dict[str, float]:
+    """Return the time to read the weights of the encoder (a READ) and the decoder (a token)."""
+    weights = params.variables["params"]
+    own = weight_bytes(weights["decoder"])
     speed = copy_gb_per_s(jax.local_devices()[0]) * 1e6  # bytes per ms
-    streamed = {k: v for k, v in params.items() if k not in ("decoder", "source_embedding")}
+    streamed = {k: v for k, v in weights.items() if k not in ("decoder", "source_embedding")}
     return {"decoder": own / speed, "encoder": weight_bytes(streamed) / speed}
 
 
 def traced(
-    config: DecodeProfile, decoder: StreamingDecoder, learnt: StreamParams, directory: Path | None
+    config: DecodeProfile, decoder: StreamingDecoder, params: StreamParams, directory: Path | None
 ) -> dict[str, Any]:
-    """Kernels of a step of one stream, and where the device spends its time."""
-    step, _ = compile_step(config, decoder, learnt, 1, ONE_BY_ONE if on_gpu() else None)
-    held = {"state": decoder.init(learnt, 1), "read": 0}
+    """Return the kernels of a step of one stream and the slowest instructions."""
+    step, _ = compile_step(config, decoder, params, 1, NO_CUDA_GRAPHS if on_gpu() else None)
+    held = {"state": decoder.init(params, 1), "read": 0}
 
     def call() -> Any:
         held["read"] += 1
         chunk = sound(config, 1, held["read"])
-        held["state"], events = step(learnt, held["state"], chunk)
+        held["state"], events = step(params, held["state"], chunk)
         return jax.block_until_ready(events)
 
     for _ in range(4):
@@ -246,13 +249,8 @@ def traced(
     }
 
 
-def quantiles(values: Sequence[float]) -> dict[str, float]:
-    """The median and the tails."""
-    return {f"p{q}": float(np.percentile(values, q)) for q in (50, 90, 99)}
-
-
 def table(report: dict[str, Any]) -> str:
-    """The report for people."""
+    """Format the report as text."""
     chosen = report["config"]
     lines = [
         f"{report['device']}, jax {report['jax']}: {chosen['preset']} with the streaming encoder, "

@@ -1,41 +1,77 @@
-"""Measuring one compiled function."""
+"""Measure compiled functions, and the checks and numbers that all profiles share."""
 
 import dataclasses
 import functools
+import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import jax
 import jax.monitoring
 import jax.numpy as jnp
+import numpy as np
 
-COMPILED = "/jax/core/compile/backend_compile_duration"  # what JAX calls it
+from simuljax.text import SPECIALS
+
+COMPILED = "/jax/core/compile/backend_compile_duration"  # the name of JAX's event
 _NO_KERNEL = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "copy-done"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What a function costs on this device."""
+    """The cost of a function on this device."""
 
     ms: float  # per call, the best of several rounds
     compile_s: float
-    temp_mib: float  # what it needs beside its inputs and outputs
-    gflop: float  # as XLA counts: a loop's body once, and nothing of kernels that are not its own
+    temp_mib: float  # without inputs and outputs
+    gflop: float  # as XLA counts: the body of a loop once, and no custom kernels
     gbyte: float
-    kernels: int  # instructions of the compiled module's entry that launch something
+    kernels: int  # launched by the entry of the compiled module
 
 
-def say(what: str) -> None:
-    """Compiling takes minutes, and nobody should wonder."""
-    print(what, file=sys.stderr, flush=True)
+def say(message: str) -> None:
+    """Print a line of progress to standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def environment(config: Any) -> dict[str, Any]:
+    """Return the first entries of every report: device, version of JAX, settings."""
+    return {
+        "device": jax.devices()[0].device_kind,
+        "jax": jax.__version__,
+        "config": dataclasses.asdict(config),
+    }
+
+
+def percentiles(
+    values: Sequence[float] | np.ndarray, at: tuple[int, ...] = (50, 90, 99)
+) -> dict[str, float]:
+    """Return percentiles by name: p50, p90, p99."""
+    return {f"p{q}": float(np.percentile(values, q)) for q in at}
+
+
+def check_positive(config: object, *, except_for: Collection[str] = ()) -> None:
+    """Refuse numbers of a dataclass, alone or in a tuple, that are not above 0 and finite."""
+    for name, value in vars(config).items():
+        for number in value if isinstance(value, tuple) else (value,):
+            counts = isinstance(number, int | float) and not isinstance(number, bool)
+            if counts and name not in except_for and not 0 < number < math.inf:
+                raise ValueError(f"{name} is {number}; it must be above 0 and finite")
+
+
+def check_vocabulary(size: int) -> None:
+    """Refuse a vocabulary without room for a word."""
+    if size <= len(SPECIALS):
+        raise ValueError(f"vocabulary is {size}; the special pieces alone are {len(SPECIALS)}")
 
 
 @contextmanager
 def counted_programs() -> Iterator[list[float]]:
-    """The seconds that each program took which JAX compiles meanwhile, or reads from its cache."""
+    """Yield a list that gets the seconds of every program JAX compiles or reads from its cache."""
     programs: list[float] = []
 
     def note(event: str, duration_secs: float, **_: object) -> None:
@@ -69,14 +105,14 @@ def measure(function: Callable, *args, rounds: int = 5, round_s: float = 0.1) ->
 
 
 def cost_of(compiled: jax.stages.Compiled) -> dict[str, float]:
-    """Operations and bytes of a call, as XLA counts them: a loop's body once."""
+    """Return operations and bytes of a call, as XLA counts them: the body of a loop once."""
     cost = compiled.cost_analysis() or {}
     names = {"gflop": "flops", "gbyte": "bytes accessed"}
     return {name: cost.get(theirs, float("nan")) / 1e9 for name, theirs in names.items()}
 
 
 def count_kernels(module: str) -> int:
-    """Instructions of a compiled module's entry that launch work (a loop counts once)."""
+    """Count the instructions of a module's entry that launch work; a loop counts once."""
     entry = module.partition("\nENTRY ")[2].split("\n}")[0]
     opcodes = re.findall(r"^\s+(?:ROOT )?%?\S+ = .*? ([a-z][a-z0-9-]*)\(", entry, re.MULTILINE)
     return sum(opcode not in _NO_KERNEL for opcode in opcodes)
@@ -84,7 +120,7 @@ def count_kernels(module: str) -> int:
 
 @functools.cache
 def copy_gb_per_s(device) -> float:
-    """Memory bandwidth that a large element-wise pass reaches, bytes read plus bytes written."""
+    """Return the bandwidth of a large element-wise pass: bytes read plus bytes written."""
     size = 2**28 if device.platform == "gpu" else 2**25
     x = jax.device_put(jnp.ones(size, jnp.float32), device)
     return 2 * x.nbytes / (measure(lambda x: x + 1, x).ms * 1e6)

@@ -1,7 +1,7 @@
-"""Which part of a model a compiled step spends its time in: kernels of a trace, by name of origin.
+"""Divide the time of a compiled step among the parts of a model.
 
-XLA keeps with every instruction the path of the code it came from; a trace says how long each
-instruction ran. A part is a pattern over those paths.
+XLA keeps the path of the source code of every instruction; a trace has the time of every
+instruction. A part is a pattern of those paths.
 """
 
 import re
@@ -19,19 +19,19 @@ _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = .*?op_name=\"([^\"]*)\""
 
 @dataclass(frozen=True, kw_only=True)
 class Traced:
-    """What a trace of some calls says of one of them."""
+    """The mean of some traced calls."""
 
     ms: Mapping[str, float]  # by instruction
     kernels: int
 
 
 def origins(module: str) -> dict[str, str]:
-    """The path of origin of every instruction of a compiled module's text."""
+    """Return the path of origin of every instruction of a compiled module."""
     return dict(_INSTRUCTION.findall(module))
 
 
 def trace(call: Callable[[], Any], calls: int, directory: Path | None = None) -> Traced:
-    """Traces `calls` calls; device time by instruction, per call."""
+    """Trace some calls; return the device time of each instruction per call."""
     with tempfile.TemporaryDirectory() as scratch:
         where = directory or Path(scratch)
         with jax.profiler.trace(str(where)):
@@ -51,7 +51,7 @@ def trace(call: Callable[[], Any], calls: int, directory: Path | None = None) ->
 
 
 def _on_device(plane: str, line: str) -> bool:
-    """Streams of a GPU or operations of a TPU; on a CPU, the threads that run XLA."""
+    """Return True for streams of a GPU, operations of a TPU and XLA's threads on a CPU."""
     if "/device:GPU" in plane:
         return line.startswith("Stream")
     if "/device:TPU" in plane:
@@ -62,7 +62,7 @@ def _on_device(plane: str, line: str) -> bool:
 def by_part(
     traced: Traced, origin: Mapping[str, str], parts: Mapping[str, str]
 ) -> dict[str, float]:
-    """Milliseconds by part: the first pattern that a path of origin matches; else "other"."""
+    """Return milliseconds by part: the first pattern that matches the origin, or "other"."""
     spent = dict.fromkeys([*parts, "other"], 0.0)
     for instruction, ms in traced.ms.items():
         path = origin.get(instruction, "")
@@ -72,6 +72,6 @@ def by_part(
 
 
 def dearest(traced: Traced, origin: Mapping[str, str], count: int = 20) -> list[dict[str, Any]]:
-    """The instructions that take longest, with where they come from."""
+    """Return the slowest instructions with their origins."""
     ranked = sorted(traced.ms.items(), key=lambda item: -item[1])[:count]
     return [{"ms": ms, "op": name, "from": origin.get(name, "")} for name, ms in ranked]

@@ -1,7 +1,7 @@
-"""Other implementations of Whisper, with our weights, on our sound: what `profile whisper` is for.
+"""Other implementations of Whisper, with the same weights and sound, for `profile whisper`.
 
-Each hears a batch of windows and writes the same number of tokens, greedily, after the same prompt
-and under the same list of forbidden tokens. They are imported where they are needed.
+Each encodes a batch of windows and writes the same number of greedy tokens, after the same prompt
+and with the same forbidden tokens. Their packages are imported when they are needed.
 """
 
 import importlib
@@ -25,12 +25,12 @@ PeerName = Literal["transformers", "transformers-compiled", "faster-whisper"]
 
 
 class PeerError(SimuljaxError):
-    """A peer that cannot be measured here, and why."""
+    """An implementation that cannot be measured here."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
-    """What everyone has to do."""
+    """The work that every implementation does."""
 
     model: Model
     tokenizer: Tokenizer
@@ -39,76 +39,74 @@ class Job:
 
     @property
     def suppressed(self) -> tuple[int, ...]:
-        """Signs that nobody says; and the end, so that all write as many tokens."""
+        """Return the unspoken signs and the end, so that all write the same number of tokens."""
         return (*self.tokenizer.unspoken, self.tokenizer.end)
 
     @property
     def opening(self) -> list[int]:
-        """The prompt of each row."""
+        """Return the prompt of each row."""
         return self.tokenizer.opening("transcribe", "en", "none")
 
     @cached_property
     def forbidden(self) -> tuple[list[int], list[int]]:
-        """Ids that may never come, and those that may not come first."""
+        """Return the ids that are forbidden always, and those forbidden at the start."""
         found = make_forbidden(self.tokenizer, self.suppressed)
         return tuple(np.flatnonzero(x).tolist() for x in (found.always, found.first))  # pyright: ignore[reportReturnType]
 
 
 class Runner(Protocol):
-    """One implementation on one job. Both methods return when all is computed."""
+    """One implementation on one job. Methods return when all is computed."""
 
     @property
     def name(self) -> str:
-        """Whose it is."""
+        """Return the name of the implementation."""
         ...
 
     @property
     def job(self) -> Job:
-        """What it does."""
+        """Return the job."""
         ...
 
     @property
     def warm_ups(self) -> int:
-        """Calls until it is as fast as it gets."""
+        """Return the number of calls until it has its full speed."""
         ...
 
-    def hear(self) -> Any:
-        """The windows, as far as they need to be heard only once."""
+    def encode(self) -> Any:
+        """Return what has to be computed once per window."""
         ...
 
-    def write(self, heard: Any) -> np.ndarray:
-        """Tokens [B, tokens]."""
+    def write(self, states: Any) -> np.ndarray:
+        """Return tokens [B, tokens]."""
         ...
 
     def peak_mib(self) -> float | None:
-        """The most memory of the device that was ever in use; None: nobody counts it."""
+        """Return the peak of device memory; None if it is not counted."""
         ...
 
 
 def make_peer(name: PeerName, job: Job) -> Runner:
-    """A peer with our weights, ready for the job."""
+    """Return an implementation with the job's weights."""
     if name == "faster-whisper":
         return FasterWhisper(job)
     return Transformers(job, compiled=name == "transformers-compiled")
 
 
 def _package(name: str) -> Any:
-    """Imported here and not above: only who measures against it has to have it."""
+    """Import a package that only this measurement needs."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
         package = name.partition(".")[0].replace("_", "-")
-        raise PeerError(
-            f"to measure a peer, the package {package} is needed ({error}); pip install {package}"
-        ) from error
+        raise PeerError(f"{package} is not installed ({error}): pip install {package}") from error
 
 
 def torch_model(job: Job) -> Any:
-    """transformers' model of our sizes with our numbers, on the GPU if there is one."""
+    """Return transformers' model with the job's weights, on the GPU if there is one."""
     torch, transformers = _package("torch"), _package("transformers")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.device("meta"):
-        model = transformers.WhisperForConditionalGeneration(_their_config(job, transformers))
+        model = transformers.WhisperForConditionalGeneration(_torch_config(job, transformers))
     dtype = getattr(torch, job.model.config.dtype)
     state = {
         name: torch.from_dlpack(x).to(device, dtype, copy=True) for name, x in state_dict(job.model)
@@ -118,7 +116,7 @@ def torch_model(job: Job) -> Any:
     return model.eval()
 
 
-def _their_config(job: Job, transformers: Any) -> Any:
+def _torch_config(job: Job, transformers: Any) -> Any:
     sizes, t = job.model.config.dimensions, job.tokenizer
     return transformers.WhisperConfig(
         vocab_size=sizes.vocabulary,
@@ -139,15 +137,17 @@ def _their_config(job: Job, transformers: Any) -> Any:
 
 
 def state_dict(model: Model) -> list[tuple[str, jax.Array]]:
-    """Our parameters by the names that transformers has for them."""
+    """Return the parameters by transformers' names."""
     found: dict[str, jax.Array] = {}
     params: dict[str, Any] = traverse_util.flatten_dict(model.params, sep="/")
     for path, value in params.items():
-        if "/layers/" in path:  # the encoder's are stacked
+        if "/layers/" in path:  # layers of the encoder are stacked
             for k, part in enumerate(value):
-                found[their_name(path.replace("/layers/", f"/layers_{k}/"))] = _turned(path, part)
+                found[torch_name(path.replace("/layers/", f"/layers_{k}/"))] = _torch_value(
+                    path, part
+                )
         else:
-            found[their_name(path)] = _turned(path, value)
+            found[torch_name(path)] = _torch_value(path, value)
     found["proj_out.weight"] = found["model.decoder.embed_tokens.weight"]
     return list(found.items())
 
@@ -171,27 +171,27 @@ _NAMES = {
 }
 
 
-def their_name(path: str) -> str:
-    """`encoder/layers_0/forward/inner/kernel` -> `model.encoder.layers.0.fc1.weight`."""
+def torch_name(path: str) -> str:
+    """Return `model.encoder.layers.0.fc1.weight` for `encoder/layers_0/forward/inner/kernel`."""
     if path == "decoder/embedding/embedding":
         return "model.decoder.embed_tokens.weight"
     parts = [_NAMES.get(part, part.replace("layers_", "layers.")) for part in path.split("/")]
     return ".".join(["model", *(part for part in parts if part != "forward")])
 
 
-def _turned(path: str, value: jax.Array) -> jax.Array:
-    """Linear maps and convolutions are applied from the other side there."""
+def _torch_value(path: str, value: jax.Array) -> jax.Array:
+    """Transpose linear maps and convolutions, as torch stores them."""
     return jnp.transpose(value) if path.endswith("kernel") else value
 
 
 class Transformers:
-    """Hugging Face's: fused attention; compiled: with a cache of fixed size, in CUDA graphs."""
+    """Hugging Face's, with fused attention; compiled: with a static cache, in CUDA graphs."""
 
     def __init__(self, job: Job, *, compiled: bool) -> None:
         self.torch, self.library = _package("torch"), _package("transformers")
         self.on_gpu = self.torch.cuda.is_available()
         if compiled and not self.on_gpu:
-            raise PeerError("transformers compiles its loop on a GPU alone; take `transformers`")
+            raise PeerError("transformers-compiled needs a GPU: use transformers")
         if self.on_gpu:
             self.torch.cuda.reset_peak_memory_stats()
         self.name = "transformers-compiled" if compiled else "transformers"
@@ -215,8 +215,8 @@ class Transformers:
             **({"cache_implementation": cache} if cache else {}),
         )
 
-    def hear(self) -> Any:
-        """Log-mel and encoder states; keys and values of the window come with the first token."""
+    def encode(self) -> Any:
+        """Return encoder states; keys and values are computed with the first token."""
         sound = [row.astype(np.float32) / 32768 for row in self.job.samples]
         device = str(self.model.device)
         given = {"sampling_rate": RATE, "return_tensors": "pt", "device": device}
@@ -227,23 +227,23 @@ class Transformers:
             self.torch.cuda.synchronize()
         return states
 
-    def write(self, heard: Any) -> np.ndarray:
-        """By the loop that all of its models share, without Whisper's own tries and cuts."""
+    def write(self, states: Any) -> np.ndarray:
+        """Return tokens of the generic loop, without Whisper's retries."""
         written = self.library.GenerationMixin.generate(
             self.model,
-            encoder_outputs=heard,
+            encoder_outputs=states,
             decoder_input_ids=self.prompt,
             generation_config=self.config,
         )
         return written[:, self.prompt.shape[1] :].cpu().numpy()
 
     def peak_mib(self) -> float | None:
-        """Of torch's own allocator."""
+        """Return the peak of torch's allocator."""
         return self.torch.cuda.max_memory_allocated() / 2**20 if self.on_gpu else None
 
 
 class FasterWhisper:
-    """SYSTRAN's: its log-mel, and CTranslate2's engine, to which it gives the work."""
+    """SYSTRAN's log-mel with CTranslate2's engine."""
 
     def __init__(self, job: Job) -> None:
         self.name, self.warm_ups, self.job = "faster-whisper", 1, job
@@ -260,27 +260,27 @@ class FasterWhisper:
                 intra_threads=_package("torch").get_num_threads(),  # else 4, however few cores
             )
 
-    def hear(self) -> Any:
-        """Log-mel and encoder states."""
+    def encode(self) -> Any:
+        """Return encoder states."""
         sound = self.job.samples.astype(np.float32) / 32768
         mel = np.ascontiguousarray([self.extractor(row)[:, :3000] for row in sound], np.float32)
         return self.engine.encode(self.library.StorageView.from_array(mel))
 
-    def write(self, heard: Any) -> np.ndarray:
-        """With one beam, and lists of forbidden tokens that came with the model."""
+    def write(self, states: Any) -> np.ndarray:
+        """Return greedy tokens; the model has the forbidden ones."""
         rows = [self.job.opening] * len(self.job.samples)
-        # Half of the length is the prompt's in its reckoning, however short that is.
+        # The engine counts half of the length for the prompt, however short that is.
         options = {"beam_size": 1, "max_length": 2 * self.job.tokens, "suppress_blank": True}
-        written = self.engine.generate(heard, rows, **options)
+        written = self.engine.generate(states, rows, **options)
         return np.array([result.sequences_ids[0] for result in written])
 
     def peak_mib(self) -> float | None:
-        """Its allocator does not tell."""
+        """Return None: its allocator does not tell."""
         return None
 
 
 def _save(job: Job, directory: str) -> None:
-    """As CTranslate2 keeps a model; names of tokens are their numbers, which is all it needs."""
+    """Write the model in CTranslate2's format; tokens are named by their ids."""
     converters = _package("ctranslate2.converters.transformers")
     spec = converters.WhisperLoader().get_model_spec(torch_model(job).float().cpu())
     t = job.tokenizer

@@ -1,4 +1,4 @@
-"""`simuljax profile train`: one update of a preset at a given shape, by part."""
+"""`simuljax profile train`: time one update of a preset at a given shape, by part."""
 
 import dataclasses
 import time
@@ -20,28 +20,33 @@ from simuljax.models import presets
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.profile import parts
-from simuljax.profile.measure import cost_of, say
-from simuljax.profile.positive import check_vocabulary, positive
+from simuljax.profile.measure import (
+    check_positive,
+    check_vocabulary,
+    cost_of,
+    environment,
+    say,
+)
 from simuljax.train.flops import BACKWARD, forward_flops, peak_flops
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
 from simuljax.train.parallel import Replicas
 from simuljax.train.step import TrainState, Update
 
-# In a CUDA graph kernels lose their names; a graph of a million is never made.
-ONE_BY_ONE: dict[str, str | bool] = {"xla_gpu_graph_min_graph_size": "1000000"}
+# Kernels in a CUDA graph have no names; a graph needs at least so many.
+NO_CUDA_GRAPHS: dict[str, str | bool] = {"xla_gpu_graph_min_graph_size": "1000000"}
 PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "dar": presets.dar,
     "small": presets.small,
     "tiny": presets.tiny,
 }
-# The first pattern that the origin of a kernel matches decides.
+# The first pattern that matches the origin of a kernel decides.
 PARTS = {
     "communication": r"psum",
     "front end": r"front_end",
     "optimiser": r"optimiser",
     "alignment": r"/alignment/",
-    "energies": r"cross\._alignment",  # of decisions, with their projections and their noise
+    "energies": r"cross\._alignment",  # of the decisions, with projections and noise
     "DAR": r"decision_attentive",
     "other losses": r"losses",
     "speech encoder": r"encode_speech|speech_decisions",
@@ -52,29 +57,29 @@ PARTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class TrainProfile:
-    """Time of an update by part, memory, and how much of the device's arithmetic it uses."""
+    """Time of an update by part, memory, and share of the device's peak arithmetic."""
 
     preset: Literal["dar", "small", "tiny"] = "dar"
     utterances: int = 40
     frames: int = 1000
-    """Of 10 ms, in each utterance."""
+    """Frames of 10 ms in each utterance."""
     targets: int = 64
     sources: int = 64
     vocabulary: int = 10_000
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     unroll: bool = True
-    """Layers one by one rather than in a loop: longer to compile, faster."""
+    """Unroll the loop over layers: longer to compile, faster."""
     updates: int = 20
-    """In a round; the best of five rounds counts."""
+    """Updates in a round; the best of five rounds counts."""
 
     def __post_init__(self) -> None:
-        """Refuse what there is nothing of to measure."""
-        positive(self)
+        """Refuse settings without anything to measure."""
+        check_positive(self)
         check_vocabulary(self.vocabulary)
 
 
 def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
-    """Compiles the update, times it, traces it; the trace is kept in the directory, if given."""
+    """Compile the update, time it and trace it; keep the trace in `trace`."""
     update = build(config)
     replicas = Replicas.on_all("shard_map")
     batch = replicas.share(random_batch(config))
@@ -92,7 +97,7 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     call = Repeated(compiled, state, batch, weights, seed)
     ms = call.best_ms(config.updates)
     say(f"{ms:.1f} ms; compiling it again for a trace whose kernels have names")
-    named = lowered.compile(compiler_options=ONE_BY_ONE) if on_gpu() else compiled
+    named = lowered.compile(compiler_options=NO_CUDA_GRAPHS) if on_gpu() else compiled
     say("tracing it")
     named_call = Repeated(named, call.state, batch, weights, seed)
     named_call()
@@ -102,12 +107,10 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     state = named_call.state
     say("counting the operations of a forward pass")
     forward = forward_flops(replicas.wrap(update.terms), state, batch)
-    flops, device = (1 + BACKWARD) * forward, jax.devices()[0].device_kind
-    peak = peak_flops(device)
+    flops = (1 + BACKWARD) * forward
+    peak = peak_flops(jax.devices()[0].device_kind)
     return {
-        "device": device,
-        "jax": jax.__version__,
-        "config": dataclasses.asdict(config),
+        **environment(config),
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(state.params)),
         "ms": ms,
         "utterances_per_s": config.utterances / ms * 1e3,
@@ -126,7 +129,7 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report for people."""
+    """Format the report as text."""
     chosen = report["config"]
     lines = [
         f"{report['device']}, jax {report['jax']}: {chosen['preset']} in {chosen['dtype']}, "
@@ -150,12 +153,12 @@ def table(report: dict[str, Any]) -> str:
 
 
 def on_gpu() -> bool:
-    """Whether kernels are gathered into CUDA graphs."""
+    """Return True if kernels are gathered into CUDA graphs."""
     return jax.default_backend() == "gpu"
 
 
 class Repeated:
-    """The update again and again, each on the state that the one before left."""
+    """Repeat the update, each on the state of the one before."""
 
     def __init__(self, compiled: Any, state: TrainState, *rest: Any):
         self.compiled, self.state, self.rest = compiled, state, rest
@@ -165,7 +168,7 @@ class Repeated:
         return self.state
 
     def best_ms(self, calls: int, rounds: int = 5) -> float:
-        """Of an update, in the best of several rounds."""
+        """Return the time of an update in the best of several rounds."""
         jax.block_until_ready(self())
         best = float("inf")
         for _ in range(rounds):
@@ -178,7 +181,7 @@ class Repeated:
 
 
 def build(chosen: TrainProfile) -> Update:
-    """The update of the preset with every loss on."""
+    """Return the update of the preset with every loss."""
     base = PRESETS[chosen.preset]()
     width = dataclasses.replace(base.width, dtype=chosen.dtype, unroll=chosen.unroll)
     model = dataclasses.replace(
@@ -198,14 +201,14 @@ def build(chosen: TrainProfile) -> Update:
 
 
 def first_state(update: Update) -> TrainState:
-    """The state before the first update."""
+    """Return the state before the first update."""
     params, statistics = initialise(update.model, jax.random.key(0, impl="rbg"))
     optimiser = update.optimiser.init(params)
     return TrainState(step=jnp.int32(0), params=params, statistics=statistics, optimiser=optimiser)
 
 
 def random_batch(chosen: TrainProfile) -> Batch:
-    """Noise and tokens without padding: the shape at its fullest."""
+    """Return noise and tokens without padding."""
     random, rows = np.random.default_rng(0), chosen.utterances
     samples = (chosen.frames - 1) * 160 + 400
 

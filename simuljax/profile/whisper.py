@@ -1,7 +1,7 @@
-"""`simuljax profile whisper`: how fast windows are heard and written, here and by others.
+"""`simuljax profile whisper`: time Whisper here and in other implementations.
 
-All do the same work in the same run, in turns, so that what else the machine does meets all alike:
-from samples on the host to tokens on the host, the same number of tokens for every window.
+All do the same work, from samples on the host to tokens on the host, with the same number of
+tokens for every window. They take turns, so that other load on the machine affects all alike.
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ from simuljax.models.whisper.decoding import Context, Decoding, decode, hear
 from simuljax.models.whisper.model import Network
 from simuljax.models.whisper.tokenizer import Tokenizer, make_tokenizer
 from simuljax.models.whisper.whisper import load
+from simuljax.profile.measure import check_positive, percentiles
 from simuljax.profile.peers import Job, PeerName, Runner, make_peer
-from simuljax.profile.positive import positive
 
 Size = Literal[
     "tiny", "base", "small", "medium", "large-v1", "large-v2", "large-v3", "large-v3-turbo"
@@ -35,56 +35,56 @@ Size = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class WhisperProfile:
-    """Real-time factor, time to hear a window and to write a token; and the same of others."""
+    """Real-time factor, time to encode a window and to write a token; also of other tools."""
 
     model: Path | None = None
-    """Weights; without them those of `size` are random."""
+    """Weights; by default random ones of `size`."""
     size: Size = "tiny"
     audio: Path | None = None
-    """A recording, repeated or cut to `seconds`; without one, noise."""
+    """A recording, repeated or cut to `seconds`; by default noise."""
     batches: tuple[int, ...] = (1, 16)
-    """Windows side by side."""
+    """Windows in a batch."""
     seconds: int = 30
-    """Of a window; others always hear 30 s."""
+    """Seconds of a window; other implementations always take 30."""
     tokens: int = 64
-    """To write for each window."""
+    """Tokens to write for each window."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     against: tuple[PeerName, ...] = ()
-    """Others to measure: their packages have to be installed."""
+    """Other implementations to measure; their packages have to be installed."""
     rounds: int = 7
 
     def __post_init__(self) -> None:
-        """Refuse what there is nothing of to measure."""
-        positive(self)
+        """Refuse settings without anything to measure."""
+        check_positive(self)
         for path in (self.model, self.audio):
             if path is not None and not path.exists():
-                raise ValueError(f"{path} is not there.")
+                raise ValueError(f"{path} does not exist")
 
 
 @dataclass(frozen=True, eq=False)
 class Ours:
-    """`hear` and `decode`, as transcriptions use them."""
+    """This implementation, as transcriptions use it."""
 
     job: Job
     name = "simuljax"
     warm_ups = 1
 
-    def hear(self) -> Heard:
-        """Log-mel, encoder states, and the keys and values of every layer."""
+    def encode(self) -> Heard:
+        """Return encoder states, with the keys and values of every layer."""
         return jax.block_until_ready(hear(self.job.model, self.job.samples))
 
-    def write(self, heard: Heard) -> np.ndarray:
-        """Greedily, once."""
+    def write(self, states: Heard) -> np.ndarray:
+        """Return greedy tokens [B, tokens]."""
         job = self.job
         options = Decoding(
             timestamps="none", max_tokens=job.tokens, temperatures=(0.0,), suppress=job.suppressed
         )
         contexts = [Context()] * len(job.samples)
-        written = decode(job.model, job.tokenizer, heard, contexts, options)
+        written = decode(job.model, job.tokenizer, states, contexts, options)
         return np.array([result.tokens for result in written])
 
     def peak_mib(self) -> float | None:
-        """Of JAX's own allocator."""
+        """Return the peak of JAX's allocator."""
         counted = jax.local_devices()[0].memory_stats()
         return counted["peak_bytes_in_use"] / 2**20 if counted else None
 
@@ -93,13 +93,13 @@ class Ours:
 class Times:
     """Seconds of one round."""
 
-    hearing: float
+    encoding: float
     writing: float
     cpu: float  # of all cores together
 
 
 def run(config: WhisperProfile) -> dict[str, Any]:
-    """All batches, ours and each peer in turns."""
+    """Measure all batches, this implementation and the others in turns."""
     model, tokenizer = _model(config)
     rows = []
     for batch in config.batches:
@@ -127,11 +127,11 @@ def _model(config: WhisperProfile) -> tuple[Model, Tokenizer]:
         dtype=config.dtype,
         name=config.size,
     )
-    return random_model(sizes), meaningless(published.dimensions.vocabulary)
+    return random_model(sizes), byte_tokenizer(published.dimensions.vocabulary)
 
 
 def random_model(config: Config, seed: int = 0) -> Model:
-    """Linear maps that keep the size of what they are given, so that tokens are various."""
+    """Return random weights that keep the scale of their inputs, so that tokens vary."""
     mel = jax.ShapeDtypeStruct((1, 2, config.dimensions.mels), jnp.float32)
     tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
     shapes = jax.eval_shape(Network(config).init, jax.random.key(0), mel, tokens)["params"]
@@ -154,15 +154,15 @@ def _normal(key: jax.Array, scale: float, *, shape: tuple[int, ...], dtype: str)
     return (scale * jax.random.normal(key, shape)).astype(dtype)
 
 
-def meaningless(size: int) -> Tokenizer:
-    """A vocabulary of bytes, and of numbers for want of words."""
+def byte_tokenizer(size: int) -> Tokenizer:
+    """Return a tokenizer of bytes, with numbers in place of words."""
     words = [bytes([byte]) for byte in range(256)]
     words += [f"<{k}>".encode() for k in range(256, 50_257)]
     return make_tokenizer(words, size)
 
 
 def sound(config: WhisperProfile, batch: int) -> np.ndarray:
-    """int16 [batch, samples]; each row begins a second later than the one before."""
+    """Return int16 [batch, samples]; each row begins a second after the one before."""
     count = config.seconds * RATE
     if config.audio is not None:
         one = read_audio(config.audio).samples
@@ -173,8 +173,8 @@ def sound(config: WhisperProfile, batch: int) -> np.ndarray:
 
 
 def _compare(runners: Sequence[Runner], config: WhisperProfile) -> list[dict[str, Any]]:
-    """Rounds in turns; tokens are compared with the first's."""
-    starts = [_warmed_up(runner) for runner in runners]
+    """Run rounds in turns; compare tokens with those of the first."""
+    starts = [_warm_up(runner) for runner in runners]
     times: list[list[Times]] = [[] for _ in runners]
     for _ in range(config.rounds):
         for runner, own in zip(runners, times, strict=True):
@@ -186,8 +186,8 @@ def _compare(runners: Sequence[Runner], config: WhisperProfile) -> list[dict[str
     ]
 
 
-def _warmed_up(runner: Runner) -> tuple[float, np.ndarray]:
-    """Seconds until it is as fast as it gets, and what it writes."""
+def _warm_up(runner: Runner) -> tuple[float, np.ndarray]:
+    """Return the seconds until it has its full speed, and its tokens."""
     start, tokens = time.perf_counter(), np.zeros(())
     for _ in range(runner.warm_ups):
         _, tokens = _round(runner)
@@ -196,18 +196,18 @@ def _warmed_up(runner: Runner) -> tuple[float, np.ndarray]:
 
 def _round(runner: Runner) -> tuple[Times, np.ndarray]:
     cpu, start = time.process_time(), time.perf_counter()
-    heard = runner.hear()
+    states = runner.encode()
     middle = time.perf_counter()
-    tokens = runner.write(heard)
+    tokens = runner.write(states)
     end = time.perf_counter()
     cpu = time.process_time() - cpu
-    return Times(hearing=middle - start, writing=end - middle, cpu=cpu), tokens
+    return Times(encoding=middle - start, writing=end - middle, cpu=cpu), tokens
 
 
 def agreement(found: np.ndarray, expected: np.ndarray) -> float:
-    """Which part of the tokens comes before the first that differs, in the mean over rows."""
+    """Return the share of tokens before the first difference, the mean over rows."""
     if found.shape != expected.shape:
-        raise ValueError(f"tokens {found.shape} were written, where others wrote {expected.shape}")
+        raise ValueError(f"tokens have shape {found.shape}; expected {expected.shape}")
     return float(np.logical_and.accumulate(found == expected, axis=1).mean())
 
 
@@ -215,22 +215,18 @@ def _row(
     runner: Runner, times: list[Times], start: float, agrees: float, config: WhisperProfile
 ) -> dict[str, Any]:
     count = len(runner.job.samples)
-    whole = float(np.median([t.hearing + t.writing for t in times]))
+    whole = float(np.median([t.encoding + t.writing for t in times]))
     return {
         "name": runner.name,
         "batch": count,
         "real_time_factor": whole / (count * config.seconds),
-        "hear_ms": _tails([1e3 * t.hearing for t in times]),
-        "token_ms": _tails([1e3 * t.writing / config.tokens for t in times]),
+        "hear_ms": percentiles([1e3 * t.encoding for t in times], (50, 99)),
+        "token_ms": percentiles([1e3 * t.writing / config.tokens for t in times], (50, 99)),
         "cpu_s": float(np.median([t.cpu for t in times])),
         "compile_s": max(0.0, start - runner.warm_ups * whole),
         "peak_mib": runner.peak_mib(),
         "agreement": agrees,
     }
-
-
-def _tails(values: Sequence[float]) -> dict[str, float]:
-    return {f"p{q}": float(np.percentile(values, q)) for q in (50, 99)}
 
 
 def _versions(config: WhisperProfile) -> dict[str, str]:
@@ -240,12 +236,12 @@ def _versions(config: WhisperProfile) -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    """Of a file its name: where it lies says nothing to others."""
+    """Return the name of a file, without its directory."""
     return value.name if isinstance(value, Path) else value
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report for people."""
+    """Format the report as text."""
     chosen, versions = report["config"], report["versions"]
     lines = [
         f"{report['device']}, {', '.join(f'{k} {v}' for k, v in versions.items())}",

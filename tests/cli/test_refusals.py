@@ -9,11 +9,10 @@ from simuljax.cli.report import check
 from simuljax.demo.run import DemoConfig
 from simuljax.eval.logs import as_records, write_records
 from simuljax.profile.alignment import AlignmentProfile
-from simuljax.profile.dar import DarProfile
 from simuljax.profile.decode import DecodeProfile
-from simuljax.profile.positive import positive
+from simuljax.profile.losses import DarProfile, TransducerProfile
+from simuljax.profile.measure import check_positive
 from simuljax.profile.train import TrainProfile
-from simuljax.profile.transducer import TransducerProfile
 from simuljax.report.write import Report
 from tests.eval.logs import made_up
 from tests.report.runs import evaluation
@@ -82,12 +81,12 @@ def refused(capsys, line: str) -> str:
         ("report a.log --bucket-ms nan", "bucket_ms is nan"),
         ("report a.log --utterances -1", "utterances is -1; draw 0 or more"),
         ("report a.log --split nothing", "--split nothing chooses among the evaluations of runs"),
-        ("profile train --utterances 0 --preset tiny", "utterances is 0; it must be more than 0"),
-        ("profile dar --heads 0", "heads is 0; it must be more than 0"),
-        ("profile decode --live 0", "live is 0; it must be more than 0"),
-        ("profile transducer --groups -1", "groups is -1; it must be more than 0"),
-        ("profile alignment --problems -1", "problems is -1; it must not be negative"),
-        ("demo --updates 0 --out new", "updates is 0; it must be more than 0"),
+        ("profile train --utterances 0 --preset tiny", "utterances is 0; it must be above 0"),
+        ("profile dar --heads 0", "heads is 0; it must be above 0"),
+        ("profile decode --live 0", "live is 0; it must be above 0"),
+        ("profile transducer --groups -1", "groups is -1; it must be above 0"),
+        ("profile alignment --problems -1", "problems is -1; it must be at least 0"),
+        ("demo --updates 0 --out new", "updates is 0; it must be above 0"),
     ],
 )
 def test_bad_numbers_and_files_are_bad_use(here, capsys, line, sentence):
@@ -108,21 +107,21 @@ def test_bad_numbers_and_files_are_bad_use(here, capsys, line, sentence):
 )
 @pytest.mark.parametrize("number", [0, -8])
 def test_every_number_is_positive(kind, field, number):
-    with pytest.raises(ValueError, match=rf"^{field} is {number}; it must be more than 0"):
+    with pytest.raises(ValueError, match=rf"^{field} is {number}; it must be above 0"):
         kind(**{field: number})
 
 
 @pytest.mark.parametrize(
     ("kind", "asked", "sentence"),
     [
-        (TrainProfile, {"vocabulary": 4}, "vocabulary is 4; the special pieces alone take 4"),
+        (TrainProfile, {"vocabulary": 4}, "vocabulary is 4; the special pieces alone are 4"),
         (DecodeProfile, {"vocabulary": 1}, "vocabulary is 1"),
         (DecodeProfile, {"batches": ()}, "batches is empty"),
         (DecodeProfile, {"batches": (1, -4)}, "batches is -4"),
         (DecodeProfile, {"read_ms": 50}, "read_ms is 50; choose a multiple of 40"),
         (DecodeProfile, {"seconds": 0.2}, "seconds is 0.2 and live_s 30.0"),
         (DecodeProfile, {"live_s": float("inf")}, "live_s is inf"),
-        (TransducerProfile, {"vocabulary": 2}, "vocabulary is 2; with a label it has 3"),
+        (TransducerProfile, {"vocabulary": 2}, "vocabulary is 2; it must be at least 3"),
         (DemoConfig, {"rows": 12}, "rows is 12; choose a multiple of 8"),
         (DemoConfig, {"held_out": 8, "drawn": 8}, "drawn is 8; held-out sentences are 0 to 7"),
         (DemoConfig, {"drawn": -1}, "drawn is -1"),
@@ -141,7 +140,7 @@ def test_what_can_be_is_let_through():
     AlignmentProfile(problems=0)
     DemoConfig(held_out=1, drawn=0, rows=8)
     with pytest.raises(ValueError, match="seed is 0"):
-        positive(DarProfile())  # the field that is let through is let through by name
+        check_positive(DarProfile())  # the field that is let through is let through by name
 
 
 def test_a_split_is_chosen_where_there_is_a_run(here):

@@ -1,4 +1,4 @@
-"""The measurements measure, and say so in a table and in JSON."""
+"""Measurements, their tables and their JSON."""
 
 import json
 
@@ -103,3 +103,15 @@ def test_profile_train_divides_the_update_into_parts(tmp_path):
         assert spent[name] > 0, spent
     assert spent["other"] < 0.3 * sum(spent.values()), spent
     assert sum(spent.values()) == pytest.approx(report["device_ms"])
+
+
+@pytest.mark.slow
+def test_groups_take_less_than_the_whole_lattice(capsys):
+    sizes = {"batch": 4, "groups": 10, "labels": 12, "vocabulary": 500, "width": 32}
+    small = [word for name, n in sizes.items() for word in (f"--{name}", str(n))]
+    main(["profile", "transducer", *small, "--json"])
+    report = json.loads(capsys.readouterr().out)
+    cost = {row["lattice"]: row for row in report["rows"]}
+    assert cost["grouped"]["temp_mib"] < 0.3 * cost["whole_lattice"]["temp_mib"]
+    assert cost["loss_alone"]["ms"] > 0
+    assert report["logits_mib"] == pytest.approx(4 * 10 * 13 * 500 * 4 / 2**20)
