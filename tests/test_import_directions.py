@@ -28,6 +28,7 @@ STANDS_ON = {
     "simuljax.voice": ("simuljax.audio", "simuljax.text", "simuljax.config.fields"),
     "simuljax.decode": ("simuljax.models", "simuljax.audio", "simuljax.text"),
     "simuljax.train": (
+        "simuljax.cache",
         "simuljax.losses",
         "simuljax.models",
         "simuljax.audio",

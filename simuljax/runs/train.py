@@ -1,9 +1,9 @@
-"""`simuljax train`: from an experiment to a trained run. What is wrong is said before compiling."""
+"""Train an experiment into a run directory. Mistakes are reported before anything compiles."""
 
-import dataclasses
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,11 +21,11 @@ from simuljax.text import Words
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.loop import Data, alike, compile_ahead, fit, fit_together
-from simuljax.train.member import Member
+from simuljax.train.member import ENDED, Member
 from simuljax.train.step import TrainState
 from simuljax.train.transfer import Rule, by_path, check_rules, source_of, transfer
 
-# What may change when a run goes on; everything else makes it another run.
+# Fields that may change when a run is resumed; any other change makes it another run.
 FREE = (
     "run",
     "cluster",
@@ -44,6 +44,7 @@ FREE = (
     "training.tensorboard",
     "software",
 )
+Initialise = Callable[[Any], Any]  # changes the first parameters
 EMBEDDINGS = {
     "source": ("text/embedding/", "speech/ctc/"),
     "target": ("decoder/embedding/", "decoder/output/"),
@@ -51,35 +52,39 @@ EMBEDDINGS = {
 
 
 def train(experiment: Experiment) -> TrainState:
-    """Trains, or goes on training, in the experiment's run directory."""
-    fed = opened([experiment])
-    experiment, begin = recorded(experiment, fed)
-    return fit(experiment.run, experiment.model, experiment.training, data_of(fed), begin=begin)
+    """Train in the experiment's run directory, or resume there; return the last state."""
+    data = open_data([experiment])
+    experiment, initialise = begin_run(experiment, data)
+    model, training = experiment.model, experiment.training
+    state = fit(experiment.run, model, training, data_of(data), begin=initialise)
+    if cluster.is_primary():
+        print(describe_end(experiment.run), flush=True)
+    return state
 
 
 def train_together(experiments: Sequence[Experiment]) -> None:
-    """Trains runs of one corpus and one model, which differ in seeds and weights of losses."""
-    fed = opened(experiments)
-    ready = [recorded(experiment, fed) for experiment in experiments]
-    members = [Member(experiment.run, experiment.training, begin) for experiment, begin in ready]
-    fit_together(members, ready[0][0].model, data_of(fed))
+    """Train runs of one corpus and one model that differ in seeds and loss weights."""
+    data = open_data(experiments)
+    ready = [begin_run(experiment, data) for experiment in experiments]
+    members = [Member(each.run, each.training, initialise) for each, initialise in ready]
+    fit_together(members, ready[0][0].model, data_of(data))
 
 
 def compile_together(experiments: Sequence[Experiment]) -> None:
-    """What training them will compile, for the cache on disk; donors need only have begun."""
-    fed = opened(experiments)
-    ready = [filled(experiment, fed) for experiment in experiments]
-    compile_ahead(ready[0].model, [each.training for each in ready], data_of(fed))
+    """Fill the compilation cache for their training; runs they start from may be unfinished."""
+    data = open_data(experiments)
+    ready = [with_sizes(experiment, data) for experiment in experiments]
+    compile_ahead(ready[0].model, [each.training for each in ready], data_of(data))
 
 
 def can_be_together(one: Experiment, other: Experiment) -> bool:
-    """Whether one compiled update serves both, and the same batches do."""
+    """Return True if one compiled update and the same batches serve both."""
     same = replace(other, run=one.run, init_from=one.init_from, training=one.training)
     return same == one and alike(one.training) == alike(other.training)
 
 
-def opened(experiments: Sequence[Experiment]) -> TrainingInput:
-    """The corpus that all of them are fed, with the files that each run keeps of it in place."""
+def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
+    """Open the corpus of runs that are trained together; each keeps its vocabularies."""
     for experiment in experiments:
         check_latency(experiment)
     enable_compilation_cache()
@@ -101,64 +106,62 @@ def opened(experiments: Sequence[Experiment]) -> TrainingInput:
 
 
 def check_latency(experiment: Experiment) -> None:
-    """Refuses a weight on delays that no parameter has an influence on."""
+    """Reject a latency weight if no parameter of the model changes the delays."""
     joint, model = experiment.training.objective.joint, experiment.model
     if not joint.latency or (model.decoder == "monotonic" and model.monotonic.policy == "learnt"):
         return
     instead = "use transducer_delay" if model.decoder == "caat" else "leave it at 0"
     decides = "CAAT" if model.decoder == "caat" else f"policy {model.monotonic.policy!r}"
     raise ConfigError(
-        f"{experiment.run}: latency is {joint.latency:g}, and with {decides} no parameter changes "
-        f"the delays that it would shorten: {instead}"
+        f"{experiment.run}: latency is {joint.latency:g}, but with {decides} no parameter changes "
+        f"the delays; {instead}"
     )
 
 
-def recorded(
-    experiment: Experiment, fed: TrainingInput
-) -> tuple[Experiment, Callable[[Any], Any] | None]:
-    """The experiment with all its sizes, written down, and how its first parameters are made."""
-    experiment = filled(experiment, fed)
-    begin = beginning(experiment, fed)
+def begin_run(experiment: Experiment, data: TrainingInput) -> tuple[Experiment, Initialise | None]:
+    """Write config.json; return the experiment with its sizes, and how to initialise it."""
+    experiment = with_sizes(experiment, data)
+    initialise = initialiser(experiment, data)
     if cluster.is_primary():
-        record(experiment)
-        print(describe(experiment, fed), flush=True)
+        write_config(experiment)
+        print(describe(experiment, data), flush=True)
     wait_for_all("recorded")
-    return experiment, begin
+    return experiment, initialise
 
 
-def data_of(fed: TrainingInput) -> Data:
-    """What the loop needs of it."""
+def data_of(data: TrainingInput) -> Data:
+    """Return what the training loop needs of the corpus."""
     return Data(
-        train=fed.train,
-        valid=fed.valid,
-        steps_per_epoch=fed.steps_per_epoch,
-        heard=fed.features,
-        words=Words.of(fed.vocabularies.source, fed.vocabularies.target),
-        shapes=fed.shapes,
+        train=data.train,
+        valid=data.valid,
+        steps_per_epoch=data.steps_per_epoch,
+        heard=data.features,
+        words=Words.of(data.vocabularies.source, data.vocabularies.target),
+        shapes=data.shapes,
     )
 
 
 def wait_for_all(name: str) -> None:
-    """Returns when every process has come here."""
+    """Wait until every process has come here."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(name)
 
 
-def filled(experiment: Experiment, fed: TrainingInput) -> Experiment:
-    """The experiment with the sizes that only its corpus knows."""
-    model = dataclasses.replace(
+def with_sizes(experiment: Experiment, data: TrainingInput) -> Experiment:
+    """Set the sizes of vocabularies and features, which the corpus decides."""
+    model = replace(
         experiment.model,
-        source_vocabulary=fed.vocabularies.source.size,
-        target_vocabulary=fed.vocabularies.target.size,
-        features=fed.features.features.dims,
+        source_vocabulary=data.vocabularies.source.size,
+        target_vocabulary=data.vocabularies.target.size,
+        features=data.features.features.dims,
     )
-    objective = dataclasses.replace(experiment.training.objective, features=fed.features.features)
-    training = dataclasses.replace(experiment.training, objective=objective)
-    return dataclasses.replace(experiment, model=model, training=training)
+    objective = replace(experiment.training.objective, features=data.features.features)
+    training = replace(experiment.training, objective=objective)
+    return replace(experiment, model=model, training=training)
 
 
-def record(experiment: Experiment) -> None:
-    """Writes config.json; what is there already must be the same experiment."""
+def write_config(experiment: Experiment) -> None:
+    """Write config.json; a directory that holds another experiment is rejected."""
     path = experiment.run / CONFIG_FILE
     new = to_json(experiment) | {
         "software": {
@@ -176,62 +179,74 @@ def record(experiment: Experiment) -> None:
         ]
         if changed:
             raise ConfigError(
-                f"{experiment.run} is another run: {'; '.join(changed)}. Choose another --run, "
-                "or take the change back to go on with this one"
+                f"{experiment.run} holds another experiment: {'; '.join(changed)}. Choose another "
+                "--run, or undo the change to resume this one"
             )
     write_json(path, new)
 
 
-def describe(experiment: Experiment, fed: TrainingInput) -> str:
-    """What is about to be trained on what."""
+def describe(experiment: Experiment, data: TrainingInput) -> str:
+    """Describe the model, the devices and the corpus."""
     devices = jax.devices()
     return "\n".join(
         [
             f"run {experiment.run}: {parameter_count(experiment.model) / 1e6:.1f} M parameters on "
             f"{len(devices)} x {devices[0].device_kind}",
             f"corpus {experiment.data.directory}, vocabularies of "
-            f"{fed.vocabularies.source.size} and {fed.vocabularies.target.size} pieces",
-            fed.description,
+            f"{data.vocabularies.source.size} and {data.vocabularies.target.size} pieces",
+            data.description,
         ]
     )
 
 
-def beginning(experiment: Experiment, fed: TrainingInput) -> Callable[[Any], Any] | None:
-    """How the first parameters are made from other runs', checked before anything is compiled."""
+def describe_end(run: Path) -> str:
+    """Describe the result of a training, and the next command to try."""
+    checkpoints = Checkpoints(run / CHECKPOINTS)
+    if not (run / ENDED).exists():
+        last = checkpoints.steps()[-1:]
+        return f"stopped after update {last[0] if last else 0}; the same command resumes"
+    best = checkpoints.best()
+    score = None if best is None else checkpoints.seal(best).score
+    found = "" if score is None else f", best checkpoint at {best} (validation {-score:.4g})"
+    return f"trained {checkpoints.steps()[-1]} updates{found}\nnext: simuljax evaluate {run}"
+
+
+def initialiser(experiment: Experiment, data: TrainingInput) -> Initialise | None:
+    """Return the function that takes parameters from other runs, after checking its rules."""
     if not experiment.init_from or Checkpoints(experiment.run / CHECKPOINTS).steps():
-        return None  # or it goes on from its own
-    donors = [(begin, open_run(begin.run)) for begin in experiment.init_from]
+        return None  # a run with checkpoints resumes
+    donors = [(init, open_run(init.run)) for init in experiment.init_from]
     own = by_path(shapes(experiment.model)[0])
-    for begin, donor in donors:
-        check_vocabularies(begin, donor, fed, own)
+    for init, donor in donors:
+        check_vocabularies(init, donor, data, own)
         try:
-            check_rules([Rule.parse(r) for r in begin.rules], own, by_path(shapes(donor.model)[0]))
+            check_rules([Rule.parse(r) for r in init.rules], own, by_path(shapes(donor.model)[0]))
         except ValueError as error:
-            raise ConfigError(f"the rules for {begin.run}: {error}") from error
+            raise ConfigError(f"the rules for {init.run}: {error}") from error
 
     def take(params: Any) -> Any:
-        for begin, donor in donors:
-            given = learnt(donor, begin.checkpoint).params
-            rules = [Rule.parse(rule) for rule in begin.rules]
+        for init, donor in donors:
+            given = learnt(donor, init.checkpoint).params
+            rules = [Rule.parse(rule) for rule in init.rules]
             params, report = transfer(params, given, rules)
             if cluster.is_primary():
-                print(f"parameters from {begin.run}:\n{report}", flush=True)
+                print(f"parameters from {init.run}:\n{report}", flush=True)
         return params
 
     return take
 
 
-def check_vocabularies(begin: InitFrom, donor: Run, fed: TrainingInput, own: Iterable[str]) -> None:
-    """Refuses to take embeddings, among the parameters `own`, that belong to other pieces."""
-    rules = [Rule.parse(rule) for rule in begin.rules]
+def check_vocabularies(init: InitFrom, donor: Run, data: TrainingInput, own: Iterable[str]) -> None:
+    """Reject embeddings, among the parameters `own`, that belong to another vocabulary."""
+    rules = [Rule.parse(rule) for rule in init.rules]
     for side, parts in EMBEDDINGS.items():
         taken = [
             path for path in own if source_of(path, rules) is not None and path.startswith(parts)
         ]
-        theirs, ours = getattr(donor, side), getattr(fed.vocabularies, side)
+        theirs, ours = getattr(donor, side), getattr(data.vocabularies, side)
         if taken and theirs.pieces != ours.pieces:
             raise ConfigError(
-                f"{taken[0]} would come from {begin.run}, whose {side} vocabulary is another one "
+                f"{taken[0]} would come from {init.run}, which has another {side} vocabulary "
                 f"({theirs.size} pieces, here {ours.size}): set --data.vocabularies-of "
-                f"{begin.run} in a new run, or leave {taken[0]} out of its rules"
+                f"{init.run} in a new run, or leave {taken[0]} out of its rules"
             )

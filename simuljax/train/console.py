@@ -99,6 +99,11 @@ class ConsoleLine:
             remaining=max(0, (self.total_steps or 0) - step) / pace if known else None,
         )
 
+    def note(self, text: str) -> None:
+        """Write a line that stays, above the one that is rewritten."""
+        self.stream.write(f"\r{text}\x1b[K\n" if self.stream.isatty() else f"{text}\n")
+        self.stream.flush()
+
     def finish(self) -> None:
         """Leaves the last line standing."""
         if self.stream.isatty():

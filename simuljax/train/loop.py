@@ -21,9 +21,11 @@ import numpy as np
 
 from simuljax.audio import FeatureRecord
 from simuljax.batch import Batch
+from simuljax.cache import announce_compilation
 from simuljax.config.model import ModelConfig
 from simuljax.models.translator import Translator
 from simuljax.text import Words
+from simuljax.train.cluster import is_primary
 from simuljax.train.drive import Driver, shape_of
 from simuljax.train.interruption import Interruption
 from simuljax.train.member import ENDED, Member, Span
@@ -33,6 +35,9 @@ from simuljax.train.step import AXIS, Report, TrainState, Update
 from simuljax.train.training import Training
 
 __all__ = ["ENDED", "Data", "Training", "alike", "compile_ahead", "drive", "fit", "fit_together"]
+
+
+COMPILE_S = 30.0  # about, for one batch shape on a few cores; shapes are compiled side by side
 
 
 class BatchIterator(Protocol):
@@ -169,6 +174,8 @@ class _Loop:
                 + ", ".join(str(member.run) for member in self.members)
             )
         self.data.train.set_state(saved[0].extra["iterator"])
+        if is_primary():
+            print(f"resumed from update {saved[0].step}", flush=True)
         return self.driver.joined([each.state for each in saved])
 
     def run_to_end(self) -> TrainState:
@@ -197,9 +204,10 @@ class _Loop:
         if over or self.training.accumulate > 1 or jax.process_count() > 1:
             return
         before, batches = self.driver.compile_s, list(self.data.shapes())
-        if len(batches) > 1:
-            print(f"compiling the update for {len(batches)} shapes of batches", flush=True)
-        self.driver.compile(self.state, batches, self._weights())
+        print(f"compiling the update for {len(batches)} batch shapes", flush=True)
+        name = f"update of {self.members[0].run}, {len(batches)} shapes"
+        with announce_compilation(name, about_s=COMPILE_S * (1 + len(batches)) / 2):
+            self.driver.compile(self.state, batches, self._weights())
         self.members[0].record.work.aside_s += self.driver.compile_s - before
 
     def _is_converged(self) -> bool:

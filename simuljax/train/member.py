@@ -140,7 +140,11 @@ class Member:
         if self.training.best_by == "loss_and_latency":
             weights, terms = self.weights(step), (f"{branch}_latency", f"{branch}_variance")
             loss += sum(weights[term] * values[term] for term in terms if term in values)
+        best = self.watch.best
         self.watch.see(loss)
+        shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
+        verdict = "best so far" if self.watch.best != best else f"best was {best}"
+        self.record.note(f"step {step} | validation | {shown} | {verdict}")
         return loss
 
     def advance(self, step: int) -> None:

@@ -107,6 +107,11 @@ class Record:
             self._metrics.write(step, values, split="valid")
         return values
 
+    def note(self, text: str) -> None:
+        """Print a line that stays above the one that is rewritten."""
+        if self._console is not None:
+            self._console.note(text)
+
     def close(self) -> None:
         """Closes the files, and leaves the last line standing."""
         if self._metrics is not None:

@@ -22,7 +22,7 @@ from simuljax.eval import read_records
 from simuljax.models import presets
 from simuljax.runs import translate as translating
 from simuljax.runs.evaluate import all_asked, evaluate, evaluate_each
-from simuljax.runs.train import check_latency, record, train
+from simuljax.runs.train import check_latency, train, write_config
 from simuljax.serve.run import RunError, learnt, open_run
 from tests.helpers.experiments import FILE, experiment
 
@@ -258,11 +258,13 @@ def test_a_file_that_is_no_experiment_is_refused(tmp_path, capsys):
 
 def test_what_may_change_when_a_run_goes_on(corpus, tmp_path):
     first = experiment(corpus, tmp_path)
-    record(first)
+    write_config(first)
     longer = dataclasses.replace(first.training, updates=9, patience=2)
-    record(dataclasses.replace(first, training=longer))
+    write_config(dataclasses.replace(first, training=longer))
     with pytest.raises(ConfigError, match=r"training\.seed was 0 and is 1"):
-        record(dataclasses.replace(first, training=dataclasses.replace(first.training, seed=1)))
+        write_config(
+            dataclasses.replace(first, training=dataclasses.replace(first.training, seed=1))
+        )
 
 
 EXPERIMENT_FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*/*.py"))

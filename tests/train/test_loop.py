@@ -69,9 +69,17 @@ def test_the_last_update_is_validated(go, tmp_path):
 
 def test_the_first_line_comes_after_the_first_update(go, tmp_path, capsys):
     go(tmp_path, updates=3)
-    first, second = capsys.readouterr().err.splitlines()
+    first, second, valid = capsys.readouterr().err.splitlines()
     assert first.startswith("step 1/3 | ") and "| compiled in " in first
     assert second.startswith("step 2/3 | ") and "tokens/s" in second and "compiled" not in second
+    assert valid.startswith("step 3 | validation | ") and "mt_nll" in valid
+
+
+def test_resuming_names_the_update(go, tmp_path, capsys):
+    go(tmp_path, updates=4)
+    assert "resumed" not in capsys.readouterr().out
+    go(tmp_path, updates=6)
+    assert "resumed from update 4" in capsys.readouterr().out
 
 
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(go, whole, tmp_path):
