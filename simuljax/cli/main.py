@@ -73,6 +73,8 @@ EXPECTED = (SimuljaxError, OSError, FloatingPointError)  # the last: a training 
 
 def main(args: Sequence[str] | None = None) -> None:
     """Read the command, then run it; exit with its status."""
+    # Child processes must not take a folder `simuljax` of the working directory for the package.
+    os.environ["PYTHONSAFEPATH"] = "1"
     args = _json_alone(sys.argv[1:] if args is None else args)
     with _exit_on_error(2):
         command = _read(args)

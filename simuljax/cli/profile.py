@@ -10,13 +10,14 @@ import jax
 import tyro
 
 from data_pipelines import throughput
-from simuljax.profile import alignment, decode, losses, train, whisper
+from simuljax.profile import alignment, decode, losses, start_up, train, whisper
 
 Part = (
     Annotated[alignment.AlignmentProfile, tyro.conf.subcommand("alignment", prefix_name=False)]
     | Annotated[losses.DarProfile, tyro.conf.subcommand("dar", prefix_name=False)]
     | Annotated[throughput.DataProfile, tyro.conf.subcommand("data", prefix_name=False)]
     | Annotated[decode.DecodeProfile, tyro.conf.subcommand("decode", prefix_name=False)]
+    | Annotated[start_up.StartUpProfile, tyro.conf.subcommand("start-up", prefix_name=False)]
     | Annotated[train.TrainProfile, tyro.conf.subcommand("train", prefix_name=False)]
     | Annotated[losses.TransducerProfile, tyro.conf.subcommand("transducer", prefix_name=False)]
     | Annotated[whisper.WhisperProfile, tyro.conf.subcommand("whisper", prefix_name=False)]
@@ -26,6 +27,7 @@ MODULES = {
     losses.DarProfile: losses,
     throughput.DataProfile: throughput,
     decode.DecodeProfile: decode,
+    start_up.StartUpProfile: start_up,
     train.TrainProfile: train,
     losses.TransducerProfile: losses,
     whisper.WhisperProfile: whisper,

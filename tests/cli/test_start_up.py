@@ -34,3 +34,16 @@ def test_a_quick_command_imports_nothing_heavy(command, tmp_path):
 
 def test_a_heavy_import_would_be_seen():
     assert imported_by("train", "--help") >= {"jax", "flax", "orbax"}
+
+
+def test_child_processes_ignore_packages_in_the_working_directory(tmp_path):
+    for package in ("simuljax", "data_pipelines", "experiments"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise SystemExit('the wrong package')")
+    size = ["--train", "4", "--valid", "1", "--test", "1", "--workers", "2", "--vocabulary", "60"]
+    command = [sys.executable, "-P", "-m", "simuljax.cli.main", "prepare", "phrasebook"]
+    done = subprocess.run(
+        [*command, "--to", "corpus", *size], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "corpus" / "summary.json").exists()
