@@ -10,7 +10,15 @@ import jax
 import tyro
 
 from data_pipelines import throughput
-from simuljax.profile import alignment, decode, losses, start_up, train, whisper
+from simuljax.profile import (
+    alignment,
+    decode,
+    long_stream,
+    losses,
+    start_up,
+    train,
+    whisper,
+)
 
 Part = (
     Annotated[alignment.AlignmentProfile, tyro.conf.subcommand("alignment", prefix_name=False)]
@@ -18,6 +26,7 @@ Part = (
     | Annotated[throughput.DataProfile, tyro.conf.subcommand("data", prefix_name=False)]
     | Annotated[decode.DecodeProfile, tyro.conf.subcommand("decode", prefix_name=False)]
     | Annotated[start_up.StartUpProfile, tyro.conf.subcommand("start-up", prefix_name=False)]
+    | Annotated[long_stream.StreamProfile, tyro.conf.subcommand("stream", prefix_name=False)]
     | Annotated[train.TrainProfile, tyro.conf.subcommand("train", prefix_name=False)]
     | Annotated[losses.TransducerProfile, tyro.conf.subcommand("transducer", prefix_name=False)]
     | Annotated[whisper.WhisperProfile, tyro.conf.subcommand("whisper", prefix_name=False)]
@@ -28,6 +37,7 @@ MODULES = {
     throughput.DataProfile: throughput,
     decode.DecodeProfile: decode,
     start_up.StartUpProfile: start_up,
+    long_stream.StreamProfile: long_stream,
     train.TrainProfile: train,
     losses.TransducerProfile: losses,
     whisper.WhisperProfile: whisper,
