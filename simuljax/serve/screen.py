@@ -10,20 +10,20 @@ No line is wider than the terminal, which would wrap it and move the lines to re
 
 import os
 import select
-import shutil
 import termios
 import tty
-import unicodedata
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Protocol, TextIO
 
+from rich.console import Console
+from rich.text import Text
+
 from simuljax.serve.pipeline import Progress
 from simuljax.serve.session import Word
 
-DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 _QUIET_DB, _METER_CELLS = -60.0, 10
-_PENDING_LINES = 3
+_TEXT_LINES = 3  # of the last committed words and pending text
 
 
 class Display(Protocol):
@@ -93,23 +93,30 @@ class Screen:
 
     def __init__(self, out: TextIO):
         self.out = out
+        self.console = Console(file=out, force_terminal=True, highlight=False, legacy_windows=False)
         self._line = ""  # committed words of the last line
         self._live: list[str] = []
 
     def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
         """Add the words and redraw the lines that changed."""
-        width = shutil.get_terminal_size().columns
-        text = " ".join([self._line, *(printable(word.text) for word in words)])
-        *full, self._line = wrap(text, max(width - 1, 1)) or [""]
-        live = live_lines(self._line, progress, settings, help, width)
+        text = Text(" ".join([self._line, *(printable(word.text) for word in words)]).strip())
+        *full, last = wrap(text, self.console) or [Text()]
+        self._line = last.plain
+        lines = live_lines(self._line, progress, settings, help, self.console)
+        live = [self._render(line) for line in lines]
         if full or live != self._live:
-            self._write(redraw(len(self._live), full, live))
+            self._write(redraw(len(self._live), [line.plain for line in full], live))
             self._live = live
 
     def close(self) -> None:
         """Leave the words and erase the rest."""
         self._write(redraw(len(self._live), [self._line] if self._line else [], []))
         self._live, self._line = [], ""
+
+    def _render(self, line: Text) -> str:
+        with self.console.capture() as captured:
+            self.console.print(line, end="", soft_wrap=True)
+        return captured.get()
 
     def _write(self, text: str) -> None:
         self.out.write(text)
@@ -125,25 +132,33 @@ def redraw(before: int, full: Sequence[str], live: Sequence[str]) -> str:
     return f"{up}\r\x1b[J" + "".join(f"{line}\n" for line in full) + "\n".join(live)
 
 
-def live_lines(line: str, progress: Progress, settings: str, help: str, width: int) -> list[str]:
-    """Return the lines that change, for a terminal of `width` columns."""
-    room = max(width - 1, 1)
-    return [
-        *text_lines(line, printable(progress.pending), room),
-        clip(status(progress, settings), room),
-        f"{DIM}{clip(help, room)}{PLAIN}",
-    ]
+def live_lines(
+    committed: str, progress: Progress, settings: str, help: str, console: Console
+) -> list[Text]:
+    """Return the lines that change: words, dim pending text, status, dim help."""
+    pending = Text(printable(progress.pending).strip(), "dim")
+    text = Text(f"{committed} " if committed and pending else committed) + pending
+    lines = wrap(text, console) or [Text()]
+    if len(lines) > _TEXT_LINES:
+        lines = lines[:_TEXT_LINES]
+        lines[-1].truncate(_room(console) - 1)
+        lines[-1].append("…", "dim")
+    lines += [Text(status(progress, settings)), Text(help, "dim")]
+    for line in lines:
+        line.truncate(_room(console))
+    return lines
 
 
-def text_lines(committed: str, pending: str, width: int) -> list[str]:
-    """Return the committed words and, dim behind them, at most three lines of pending text."""
-    used = columns(committed) + 1 if committed else 0
-    first, *more = wrap(pending, width, used) or [""]
-    if len(more) > _PENDING_LINES - 1:
-        more = more[: _PENDING_LINES - 1]
-        more[-1] = clip(more[-1], width - 1) + "…"
-    space = " " if committed and first else ""
-    return [f"{committed}{space}{_dim(first)}", *map(_dim, more)]
+def wrap(text: Text, console: Console) -> list[Text]:
+    """Break text at spaces, or in a word that is too wide, one column before the edge."""
+    lines = text.wrap(console, _room(console)) if text else []
+    for line in lines:
+        line.rstrip()
+    return list(lines)
+
+
+def _room(console: Console) -> int:
+    return max(console.width - 1, 1)
 
 
 def status(progress: Progress, settings: str) -> str:
@@ -175,52 +190,6 @@ def clock(seconds: float) -> str:
 def printable(text: str) -> str:
     """Replace control characters, which a terminal would execute, by spaces."""
     return "".join(c if c.isprintable() else " " for c in text)
-
-
-def columns(text: str) -> int:
-    """Return the width on a terminal: 2 for a Chinese character, 0 for a combining accent."""
-    return sum(map(_width, text))
-
-
-def clip(text: str, width: int) -> str:
-    """Return as much of the text as fits."""
-    used = 0
-    for place, character in enumerate(text):
-        used += _width(character)
-        if used > width:
-            return text[:place]
-    return text
-
-
-def wrap(text: str, width: int, used: int = 0) -> list[str]:
-    """Break text at spaces into lines of at most `width` columns; the first has `used` less.
-
-    A word that is wider than a line is broken at the end of the line.
-    """
-    lines, line = [], ""
-    room = width - used
-    for word in text.split():
-        joined = f"{line} {word}" if line else word
-        if columns(joined) <= room:
-            line = joined
-            continue
-        if line or used:
-            lines.append(line)
-        line, room, used = word, width, 0
-        while columns(line) > width and (head := clip(line, width)):
-            lines.append(head)
-            line = line[len(head) :]
-    return [*lines, line] if line else lines
-
-
-def _dim(text: str) -> str:
-    return f"{DIM}{text}{PLAIN}" if text else ""
-
-
-def _width(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 class Keys:
