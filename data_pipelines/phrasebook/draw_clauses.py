@@ -39,24 +39,6 @@ _ANYTHING = tuple(a for a in ADJECTIVES if a.english in ("beautiful", "strange",
 _STRONG = ("wonderful", "terrible", "delicious")  # nothing is very wonderful
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wish:
-    """The clause that a construction asks for.
-
-    `subject` None lets the verb choose. `extras` are the time, place and manner that the verb
-    does not demand; "timeless" leaves out the time and what implies one.
-    """
-
-    form: FormName
-    kind: Kind
-    subject: Nominal | None = None
-    extras: Literal["all", "timeless"] = "all"
-    polarity: Literal["any", "yes"] = "any"
-    # wanted: somebody does it on purpose; lasting: and goes on doing it
-    purpose: Literal["any", "wanted", "lasting"] = "any"
-    objects: Literal["any", "thing", "needed"] = "any"  # needed: the verb has some object
-
-
 @cache
 def _verbs(kind: str, form: str, purpose: str, objects: str, by_person: bool) -> tuple[Verb, ...]:
     found = [v for v in VERBS if bool(v.prefix) == (kind == "separable")]
@@ -128,14 +110,14 @@ def _perfect(scene: Scene, extras: str, voice: Literal["active", "passive"] = "a
     return _Timing(Form("perfect", voice=voice), mid=scene.dice.pick(PHRASES["perfect_adverbs"]))
 
 
-def _modal(scene: Scene, wish: Wish, *, denied: bool) -> _Timing:
+def _modal(scene: Scene, form: FormName, extras: str, *, denied: bool) -> _Timing:
     dice = scene.dice
-    if wish.form == "modal-past":
-        form, time = Form("past", dice.pick(_PAST_MODALS)), draw_adverbials.past_time(scene)
+    if form == "modal-past":
+        chosen, time = Form("past", dice.pick(_PAST_MODALS)), draw_adverbials.past_time(scene)
     else:
-        form = Form("present", dice.pick(_DENIABLE_MODALS if denied else MODALS))
+        chosen = Form("present", dice.pick(_DENIABLE_MODALS if denied else MODALS))
         time = draw_adverbials.future_time(scene)
-    return _Timing(form, time if wish.extras == "all" and dice.chance(0.6) else None)
+    return _Timing(chosen, time if extras == "all" and dice.chance(0.6) else None)
 
 
 def _passive(scene: Scene, extras: str) -> _Timing:
@@ -150,33 +132,26 @@ def _passive(scene: Scene, extras: str) -> _Timing:
     return _Timing(Form("present", dice.pick(_PASSIVE_MODALS), "passive"), time)
 
 
-def _timing(scene: Scene, wish: Wish, verb: Verb, *, denied: bool) -> _Timing:
-    if wish.form == "present":
-        return _present(scene, verb, wish.extras)
-    if wish.form == "perfect":
-        return _perfect(scene, wish.extras)
-    if wish.form == "future":
-        timed = wish.extras == "all" and scene.dice.chance(0.75)
+def _timing(scene: Scene, verb: Verb, form: FormName, extras: str, *, denied: bool) -> _Timing:
+    if form == "present":
+        return _present(scene, verb, extras)
+    if form == "perfect":
+        return _perfect(scene, extras)
+    if form == "future":
+        timed = extras == "all" and scene.dice.chance(0.75)
         return _Timing(Form("future"), draw_adverbials.future_time(scene) if timed else None)
-    return _modal(scene, wish, denied=denied)
+    return _modal(scene, form, extras, denied=denied)
 
 
-def _passive_clause(scene: Scene, wish: Wish, verb: Verb) -> Clause:
+def _passive_clause(scene: Scene, verb: Verb, subject: Nominal | None, extras: str) -> Clause:
     """Make the object the subject; the agent may be named."""
-    timing = _passive(scene, wish.extras)
+    timing = _passive(scene, extras)
     if verb.things:
         done_to = draw_nominals.definite(scene, scene.dice.pick(nouns_of(*verb.things)))
     else:
-        done_to = wish.subject or draw_nominals.subject(scene)
+        done_to = subject or draw_nominals.subject(scene)
     agent = draw_nominals.person(scene) if scene.dice.chance(0.3) else None
-    return Clause(
-        subject=done_to,
-        verb=verb,
-        form=timing.form,
-        agent=agent,
-        time=timing.time,
-        mid=timing.mid,
-    )
+    return Clause(subject=done_to, verb=verb, agent=agent, **vars(timing))
 
 
 def _extras(scene: Scene, verb: Verb) -> tuple[Bilingual | None, Bilingual | None]:
@@ -197,17 +172,15 @@ def _complement(scene: Scene, verb: Verb) -> Bilingual | None:
     return None
 
 
-def _polarity(scene: Scene, wish: Wish, verb: Verb) -> Polarity:
+def _denial(scene: Scene, verb: Verb, form: FormName, extras: str) -> Polarity:
     """Draw a denial: not, not a, not yet, or none."""
     dice = scene.dice
-    if wish.polarity == "yes" or not dice.chance(0.14):
+    if not dice.chance(0.14):
         return "yes"
     plain = verb.object_case == "acc" and not verb.german_preposition
     if plain and "person" not in verb.object_classes and dice.chance(0.45):
         return "no-kein"
-    if wish.form == "perfect" and wish.extras == "all" and dice.chance(0.4):
-        return "not-yet"
-    return "no"
+    return "not-yet" if form == "perfect" and extras == "all" and dice.chance(0.4) else "no"
 
 
 def draw_clause(
@@ -221,38 +194,45 @@ def draw_clause(
     purpose: Literal["any", "wanted", "lasting"] = "any",
     objects: Literal["any", "thing", "needed"] = "any",
 ) -> Clause:
-    """Draw a clause with these properties (see `Wish`), everything else by chance."""
-    wish = Wish(
-        form=form,
-        kind=kind,
-        subject=subject,
-        extras=extras,
-        polarity=polarity,
-        purpose=purpose,
-        objects=objects,
-    )
+    """Draw a clause with these properties, everything else by chance.
+
+    `subject` None lets the verb choose. `extras` are the time, place and manner that the verb
+    does not demand; "timeless" leaves out the time and what implies one. A "wanted" action is done
+    on purpose, a "lasting" one also continues. With "needed" the verb has some object.
+    """
     verb = scene.dice.pick(_verbs(kind, form, purpose, objects, subject is not None))
     if form == "passive":
-        return _passive_clause(scene, wish, verb)
+        return _passive_clause(scene, verb, subject, extras)
     actor = subject or draw_nominals.subject(scene, verb.subject)
-    denial = _polarity(scene, wish, verb)
-    timing = _timing(scene, wish, verb, denied=denial != "yes")
+    denial = "yes" if polarity == "yes" else _denial(scene, verb, form, extras)
+    timing = _timing(scene, verb, form, extras, denied=denial != "yes")
     manner, place = _extras(scene, verb) if denial == "yes" else (None, None)
     receiver = draw_nominals.other_person(scene, actor) if verb.recipient else None
     clause = Clause(
         subject=actor,
         verb=verb,
-        form=timing.form,
         object=object_of(scene, verb, actor, denied=denial == "no-kein"),
         recipient=receiver,
         complement=_complement(scene, verb),
         manner=manner,
         place=place,
-        time=timing.time,
-        mid=timing.mid,
         polarity=denial,
+        **vars(timing),
     )
     return _consistent(clause)
+
+
+def draw_action(
+    scene: Scene,
+    form: FormName,
+    kind: Kind,
+    subject: Nominal | None = None,
+    purpose: Literal["wanted", "lasting"] = "wanted",
+) -> Clause:
+    """Draw a clause of something done on purpose, without a time and not denied."""
+    return draw_clause(
+        scene, form, kind, subject, extras="timeless", polarity="yes", purpose=purpose
+    )
 
 
 def _consistent(clause: Clause) -> Clause:

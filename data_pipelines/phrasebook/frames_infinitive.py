@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 from functools import cache
-from typing import Literal
 
 from . import draw_nominals
 from .clauses import Clause, Form, Tense
-from .draw_clauses import FormName, Kind, draw_clause, is_so
+from .draw_clauses import FormName, Kind, draw_action, is_so
 from .english import present
 from .lexemes import ADJECTIVES, CAN, SPECIAL, Bilingual
-from .nominals import Nominal
 from .say import say
 from .scene import Scene
 
@@ -40,35 +38,24 @@ def _uses(form: FormName) -> tuple[tuple[str, Tense], ...]:
     return tuple((v, t) for v, tenses in _TENSES_OF.items() for t in tenses if t in _TENSES[form])
 
 
-def _infinitive(
-    scene: Scene,
-    kind: Kind,
-    subject: Nominal,
-    purpose: Literal["wanted", "lasting"] = "wanted",
-) -> Clause:
-    return draw_clause(
-        scene, "present", kind, subject, extras="timeless", polarity="yes", purpose=purpose
-    )
-
-
 def to_infinitive(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """She forgot to call me up: anzurufen."""
     outer, tense = scene.dice.pick(_uses(form))
     subject = draw_nominals.subject(scene)
     main = Clause(subject=subject, verb=SPECIAL[outer], form=Form(tense))
-    inner = _infinitive(scene, kind, subject)
+    inner = draw_action(scene, "present", kind, subject)
     if outer != "stop":
         return say("{0} to {1:to}.", "{0}, {1:zu}.", main, inner)
-    inner = _infinitive(scene, kind, subject, "lasting")  # one stops doing what lasts
+    inner = draw_action(scene, "present", kind, subject, "lasting")  # one stops doing what lasts
     return say("{0} {1:ing}.", "{0}, {1:zu}.", main, inner)
 
 
 def it_is_to(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """It is important to lock the door: Es ist wichtig, die Tür abzuschließen."""
     adjective = scene.dice.pick([a for a in ADJECTIVES if a.english in _EASY])
-    inner = _infinitive(scene, kind, draw_nominals.personal(scene, "you"))
+    inner = draw_action(scene, "present", kind, draw_nominals.personal(scene, "you"))
     while inner.verb.reflexive:
-        inner = _infinitive(scene, kind, draw_nominals.personal(scene, "you"))
+        inner = draw_action(scene, "present", kind, draw_nominals.personal(scene, "you"))
     it = replace(draw_nominals.personal(scene, "it-n"), owner="")
     predicate = Bilingual(adjective.english, adjective.german)
     main = is_so(it, predicate, Form("present" if form == "present" else "past"))
@@ -77,8 +64,8 @@ def it_is_to(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
 
 def _two(scene: Scene, kind: Kind, outer: FormName) -> tuple[Clause, Clause]:
     """Draw a main clause and an infinitive of the same subject."""
-    main = draw_clause(scene, outer, "plain", extras="timeless", polarity="yes", purpose="wanted")
-    return main, _infinitive(scene, kind, main.subject)
+    main = draw_action(scene, outer, "plain")
+    return main, draw_action(scene, "present", kind, main.subject)
 
 
 def in_order_to(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
@@ -101,7 +88,7 @@ def gladly(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """She likes to read the newspaper: Sie liest gern die Zeitung."""
     del form  # always the present
     word = scene.dice.pick(_GLADLY)
-    clause = _infinitive(scene, kind, draw_nominals.subject(scene))
+    clause = draw_action(scene, "present", kind, draw_nominals.subject(scene))
     spoken = replace(clause, form=Form("present"), time=Bilingual("", word.german))
     likes = present(word.english, clause.subject.agreement)
     said = f"{clause.subject.english} {likes} to {{0:to}}."

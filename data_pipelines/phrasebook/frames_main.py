@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from . import draw_adverbials, draw_nominals, german, nominals
 from .clauses import Clause
-from .draw_clauses import KINDS, FormName, Kind, draw_clause
+from .draw_clauses import KINDS, FormName, Kind, draw_action, draw_clause
 from .lexemes import PHRASES, Bilingual, nouns_of
 from .say import say, sentence
 from .scene import Scene
@@ -117,18 +117,9 @@ def imperative(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
 
 def lets(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """Let's open the window: Lass uns das Fenster aufmachen."""
-    while True:
-        clause = draw_clause(
-            scene,
-            form,
-            kind,
-            nominals.pronoun("we"),
-            extras="timeless",
-            polarity="yes",
-            purpose="wanted",
-        )
-        if not clause.verb.reflexive:
-            break
+    clause = draw_action(scene, form, kind, nominals.pronoun("we"))
+    while clause.verb.reflexive:
+        clause = draw_action(scene, form, kind, nominals.pronoun("we"))
     if scene.dice.chance(0.5):
         clause = replace(clause, time=draw_adverbials.near_time(scene))
     return say("let's {0:to}.", "lass uns {0:inf}.", clause)
@@ -136,17 +127,8 @@ def lets(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
 
 def coordinated(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """He opened the window and turned off the lamp: one subject, one auxiliary where it fits."""
-    first = draw_clause(
-        scene,
-        form,
-        scene.dice.pick(KINDS),
-        extras="timeless",
-        polarity="yes",
-        purpose="wanted",
-    )
-    second = draw_clause(
-        scene, form, kind, first.subject, extras="timeless", polarity="yes", purpose="wanted"
-    )
+    first = draw_action(scene, form, scene.dice.pick(KINDS))
+    second = draw_action(scene, form, kind, first.subject)
     second = replace(second, form=first.form)
     mark = {"perfect": "-", "present": "ing"}.get(form, "to")
     spoken = german.conjunct(second, after=first)

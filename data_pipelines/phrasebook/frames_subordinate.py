@@ -5,7 +5,7 @@ from typing import Literal
 
 from . import draw_nominals, german, nominals
 from .clauses import Clause, Form
-from .draw_clauses import KINDS, FormName, Kind, draw_clause, is_so, object_of, state
+from .draw_clauses import KINDS, FormName, Kind, draw_action, draw_clause, is_so, object_of, state
 from .frames_main import addressed
 from .lexemes import (
     CAN,
@@ -145,9 +145,7 @@ def after(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
 
 def so_that(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """..., damit er mich anrufen kann."""
-    main = draw_clause(
-        scene, "present", "plain", extras="timeless", polarity="yes", purpose="wanted"
-    )
+    main = draw_action(scene, "present", "plain")
     again = _next_subject(scene, main.subject)
     sub = draw_clause(scene, form, kind, again, extras="timeless", polarity="yes")
     sub = replace(sub, form=Form("present", CAN, sub.form.voice), mid=None)
@@ -192,9 +190,7 @@ def unreal(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     else:
         sub = replace(state(scene, subject, past=False), form=Form("unreal"))
     again = draw_nominals.pronoun_of(subject) or subject
-    main = draw_clause(
-        scene, form, kind, again, extras="timeless", polarity="yes", purpose="wanted"
-    )
+    main = draw_action(scene, form, kind, again)
     return joined(IF, replace(main, form=Form("would")), sub, "fronted")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from data_pipelines.corpora import Manifest, ParallelText, Phrasebook
 from data_pipelines.dataset import PreparedCorpus
-from tests.data_pipelines.hums import build, write_hums, write_lines
+from tests.helpers.corpora import build, write_hums, write_lines
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """`simuljax prepare`, `simuljax speak` and `simuljax profile data` as a user types them."""
 
+import importlib.util
 import json
 
 import pytest
@@ -24,6 +25,18 @@ def test_prepare_ends_with_what_there_is(phrasebook, capsys):
     said = capsys.readouterr().out
     assert "train                   40" in said
     assert "shapes; padding:" in said and "of frames" in said and "of target" in said
+
+
+@pytest.mark.parametrize(
+    "command", ["prepare phrasebook", "prepare phrasebook --voice hibari", "speak text"]
+)
+def test_speech_without_its_packages_names_the_extra(command, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as end:
+        main([*command.split(), "--to", str(tmp_path / "to")])
+    assert end.value.code == 2
+    assert "pip install 'simuljax[speech]'" in capsys.readouterr().err
+    assert not (tmp_path / "to").exists()
 
 
 def test_prepare_elsewhere_needs_a_place(capsys, tmp_path):

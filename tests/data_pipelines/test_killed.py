@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.data_pipelines.hums import finished, python, tree, write_hums, write_rows
+from tests.helpers.corpora import finished, python, tree, write_hums, write_rows
 
 PREPARE = """
 import sys
 from pathlib import Path
 from data_pipelines.corpora import Manifest, Phrasebook
 from data_pipelines.prepare import Preparation, prepare
-from tests.data_pipelines.hums import shards_of
+from tests.helpers.corpora import shards_of
 
 root, to = Path(sys.argv[1]), Path(sys.argv[2])
 phrases = Phrasebook(train=250, valid=25, test=25)

@@ -16,7 +16,7 @@ from data_pipelines.dataset import open_corpus
 from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.shards import Limits
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
-from tests.data_pipelines.hums import (
+from tests.helpers.corpora import (
     build,
     finished,
     python,
@@ -159,11 +159,13 @@ def test_tfds_reads_what_was_prepared(hums):
 WITHOUT_TENSORFLOW = """
 import sys
 from pathlib import Path
+import data_pipelines.input, data_pipelines.prepare, data_pipelines.resident
+assert not {"tensorflow_datasets", "grain", "array_record"} & set(sys.modules)
 from data_pipelines.batches import iterate
 from data_pipelines.builder import CorpusBuilder
 from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import open_corpus
-from tests.data_pipelines.hums import batches_of, build, shards_of
+from tests.helpers.corpora import batches_of, build, shards_of
 
 root, to, standard = map(Path, sys.argv[1:])
 build(Manifest(), root, to)

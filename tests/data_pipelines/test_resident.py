@@ -11,16 +11,12 @@ from data_pipelines.batches import Batches, Host, iterate
 from data_pipelines.dataset import PreparedCorpus
 from data_pipelines.resident import ResidentBatches, gather, load_resident
 from simuljax.batch import Batch
-from tests.data_pipelines.hums import BUDGET, batches_of, build_rows
+from tests.helpers.corpora import BUDGET, assert_same_batch, batches_of, build_rows
 
 
 def assert_same(held: Batch, read: Batch) -> None:
-    for field in Batch.__dataclass_fields__:
-        left, right = getattr(held, field), getattr(read, field)
-        assert (left is None) == (right is None), field
-        if right is not None:
-            assert isinstance(left, jax.Array) and left.dtype == right.dtype, field
-            np.testing.assert_array_equal(left, right, field)
+    assert all(isinstance(value, jax.Array) for value in vars(held).values() if value is not None)
+    assert_same_batch(held, read)
 
 
 def both(corpus: PreparedCorpus, split: str = "train", **options: Any) -> tuple[Any, Batches]:

@@ -20,7 +20,7 @@ from simuljax.runs.translate import word_delays
 from simuljax.serve import cascade
 from simuljax.serve.run import RunError, open_run
 from simuljax.text import EOS
-from tests.data_pipelines.hums import build, stored, write_hums
+from tests.helpers.corpora import build, stored, write_hums
 from tests.written_runs import PIECES, write_run
 
 pytestmark = pytest.mark.slow  # compiles much

@@ -20,7 +20,7 @@ from simuljax.eval import Record, read_records
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
 from simuljax.runs.evaluate import evaluate
-from tests.data_pipelines.hums import build, write_hums
+from tests.helpers.corpora import build, write_hums
 from tests.written_runs import PIECES, experiment_of, write_files
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from simuljax.models import presets
 from simuljax.runs.train import train
 from simuljax.serve import cascade
 from simuljax.serve import translator as live
-from tests.data_pipelines.hums import stored
+from tests.helpers.corpora import stored
 from tests.helpers.experiments import experiment
 
 pytestmark = pytest.mark.slow

@@ -2,7 +2,7 @@ import pytest
 
 from data_pipelines.corpora import CoVoST2
 from data_pipelines.utterance import Clip, CorpusError, Utterance
-from tests.data_pipelines.corpora.trees import sizes, skips, tone, write
+from tests.helpers.corpora import sizes, skips, tone, write
 
 VALIDATED = (
     "client_id\tpath\tsentence\tup_votes\tdown_votes\tage\tgender\taccent\n"

@@ -2,7 +2,7 @@ import pytest
 
 from data_pipelines.corpora import EuroparlST
 from data_pipelines.utterance import Clip, CorpusError, Utterance
-from tests.data_pipelines.corpora.trees import sizes, skips, tone, write
+from tests.helpers.corpora import sizes, skips, tone, write
 
 FIRST, SECOND = "en.20080924.31.3-243", "en.20080924.4.3-018"
 

@@ -2,7 +2,7 @@ import pytest
 
 from data_pipelines.corpora import How2
 from data_pipelines.utterance import Clip, CorpusError, Utterance
-from tests.data_pipelines.corpora.trees import sizes, skips, tone, write
+from tests.helpers.corpora import sizes, skips, tone, write
 
 
 def plant(root, split):

@@ -3,7 +3,7 @@ import soundfile
 
 from data_pipelines.corpora import IwsltNonNative
 from data_pipelines.utterance import Clip, CorpusError, Span, Utterance
-from tests.data_pipelines.corpora.trees import real, sizes, skips, tone, write
+from tests.helpers.corpora import real_corpus, sizes, skips, tone, write
 
 HEADER = "doc\tsent\tstart_s\tend_s\ten_OSt\ten_OStt\tword_end_s\tde\tcs\tcs2\n"
 FIRST = (
@@ -83,7 +83,7 @@ def test_wrong_places(root):
 
 
 def test_the_real_corpus():
-    listing = IwsltNonNative().read(real("speech/iwslt2020_nonnative"))
+    listing = IwsltNonNative().read(real_corpus("speech/iwslt2020_nonnative"))
     assert sizes(listing) == {"valid": 538, "test": 802}
     assert [reason for _, reason in skips(listing)] == ["no times"] * 14
     found = [u for split in listing.splits.values() for u in split]

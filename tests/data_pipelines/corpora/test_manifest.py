@@ -4,7 +4,7 @@ import pytest
 
 from data_pipelines.corpora import Manifest
 from data_pipelines.utterance import Clip, CorpusError, Span, Utterance
-from tests.data_pipelines.corpora.trees import sizes, skips, tone, write
+from tests.helpers.corpora import sizes, skips, tone, write
 
 WORDS = (Span(text="Good", start_ms=0, end_ms=250), Span(text="day.", start_ms=250, end_ms=300))
 HEADER = "id\taudio\toffset_s\tduration_s\ttranscript\ttranslation\tspeaker\twords\n"

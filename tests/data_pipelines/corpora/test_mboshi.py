@@ -6,7 +6,7 @@ import soundfile
 
 from data_pipelines.corpora import Mboshi
 from data_pipelines.utterance import Clip, CorpusError, Span, Utterance
-from tests.data_pipelines.corpora.trees import real, sizes, skips, tone, write
+from tests.helpers.corpora import real_corpus, sizes, skips, tone, write
 
 HEADER = "id\tsplit\tspeaker\tseconds\tmboshi\tfrench\tword_alignment(silver: word@start-end s)\n"
 FIRST = (
@@ -101,7 +101,7 @@ def test_wrong_places(root):
 
 
 def test_the_real_corpus():
-    listing = Mboshi().read(real("speech/mboshi_fr"))
+    listing = Mboshi().read(real_corpus("speech/mboshi_fr"))
     assert sizes(listing) == {"train": 4616, "valid": 514}
     assert not listing.skipped
     found = [u for split in listing.splits.values() for u in split]

@@ -6,7 +6,7 @@ import pytest
 from data_pipelines.corpora import Multi30kSpeech
 from data_pipelines.corpora.multi30k_speech import time_phonemes
 from data_pipelines.utterance import Clip, CorpusError, Span, Utterance
-from tests.data_pipelines.corpora.trees import real, sizes, skips, tone, write
+from tests.helpers.corpora import real_corpus, sizes, skips, tone, write
 
 HEADER = "id\tvoice\tspeed\tseconds\ten\tphonemes\tphone_end_frames_25ms\n"
 ROW = "test_2016_flickr_00001\tbf_lily\t1\t0.4\tA bar.\tɐ bˈɑː.\t4 5 6 8 9 11 12 14 16\n"
@@ -90,8 +90,8 @@ def test_wrong_places(root):
 
 
 def test_the_real_corpus():
-    corpus = Multi30kSpeech(translations=real("text/multi30k"))
-    listing = corpus.read(real("speech/multi30k_kokoro"))
+    corpus = Multi30kSpeech(translations=real_corpus("text/multi30k"))
+    listing = corpus.read(real_corpus("speech/multi30k_kokoro"))
     assert sizes(listing) == {"test": 500}
     found = listing.splits["test"]
     assert found[0].transcript == "A man in an orange hat starring at something."

@@ -4,7 +4,7 @@ import yaml
 from data_pipelines.corpora import MustC
 from data_pipelines.corpora.must_c import read_yaml
 from data_pipelines.utterance import Clip, CorpusError, Utterance
-from tests.data_pipelines.corpora.trees import sizes, skips, tone, write
+from tests.helpers.corpora import sizes, skips, tone, write
 
 # As in the release: one flow-style entry a line, with counts of words that nobody needs.
 ENTRY = (

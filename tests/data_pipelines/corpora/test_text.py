@@ -5,7 +5,7 @@ import pytest
 
 from data_pipelines.corpora import ParallelText, Tsv
 from data_pipelines.utterance import CorpusError, Utterance
-from tests.data_pipelines.corpora.trees import real, sizes, skips, write
+from tests.helpers.corpora import real_corpus, sizes, skips, write
 
 SGM = """<srcset setid="newstest2019" srclang="any">
 <doc docid="a"><p>
@@ -190,7 +190,7 @@ def test_columns_and_what_is_skipped(tmp_path):
 
 
 def test_real_multi30k():
-    sizes_of = sizes(ParallelText().read(real("text/multi30k")))
+    sizes_of = sizes(ParallelText().read(real_corpus("text/multi30k")))
     assert sizes_of == {
         "train": 29000,
         "valid": 1014,
@@ -202,13 +202,13 @@ def test_real_multi30k():
 
 
 def test_real_ted():
-    listing = ParallelText(source="de", target="en").read(real("text/iwslt_ted_de_en"))
+    listing = ParallelText(source="de", target="en").read(real_corpus("text/iwslt_ted_de_en"))
     assert len(listing.splits) == 9
     assert sum(sizes(listing).values()) == 11825
 
 
 def test_real_tatoeba():
-    folder = real("text/tatoeba")
+    folder = real_corpus("text/tatoeba")
     test = folder / "tatoeba-test-v2023-09-26.deu-eng.txt.gz"
     listing = Tsv(exclude=(test,)).read(folder / "deu-eng.zip")
     assert sum(sizes(listing).values()) + len(listing.skipped) == 169813

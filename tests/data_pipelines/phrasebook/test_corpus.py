@@ -38,6 +38,13 @@ def test() -> list[Pair]:
     return list(sentences("test", 500))
 
 
+LARGE = {  # of 20,000, 300 and 500 sentences
+    "train": "TRAIN20000",
+    "valid": "VALID300",
+    "test": "TEST500",
+}
+
+
 def fingerprint(pairs) -> str:
     lines = (f"{p.english}\t{p.german}\t{p.construction}\n" for p in pairs)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -47,7 +54,9 @@ def fingerprint(pairs) -> str:
 def test_the_first_sentences_are_pinned(split, request):
     """If this fails on purpose, raise PHRASEBOOK_VERSION and pin anew."""
     assert PHRASEBOOK_VERSION == 1
-    assert fingerprint(request.getfixturevalue(split)[:200]) == FIRST_200[split]
+    pairs = request.getfixturevalue(split)
+    assert fingerprint(pairs[:200]) == FIRST_200[split]
+    assert fingerprint(pairs) == LARGE[split]
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -1,6 +1,7 @@
 """What a prepared directory holds, its statistics, and what is said when it is damaged."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -10,13 +11,22 @@ import pytest
 from data_pipelines.batches import iterate
 from data_pipelines.batching import make_plan
 from data_pipelines.corpora import Manifest
-from data_pipelines.dataset import Split, Table, describe, open_corpus
+from data_pipelines.dataset import (
+    USED_DATA,
+    Split,
+    Table,
+    check_used_data,
+    describe,
+    digest,
+    open_corpus,
+    record_used_data,
+)
 from data_pipelines.input import feature_record
 from data_pipelines.shards import Limits
 from data_pipelines.utterance import CorpusError
 from simuljax.audio import Features, extract, load_features
 from simuljax.config.data import Budget
-from tests.data_pipelines.hums import (
+from tests.helpers.corpora import (
     RATE,
     SIZES,
     batches_of,
@@ -169,3 +179,36 @@ def test_a_damaged_corpus_says_what_is_wrong(hums, tmp_path, kind):
     with pytest.raises(CorpusError, match=message) as caught:
         open_corpus(tmp_path / "copy")
     assert str(tmp_path) in str(caught.value) and "prepare" in str(caught.value)
+
+
+@pytest.fixture
+def tables(tmp_path):
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for split in ("train", "valid"):
+        rewrite(corpus / f"{split}.tsv", f"{split}, as it was")
+    return {"train": (corpus, "train"), "valid": (corpus, "valid")}
+
+
+def rewrite(table, text):
+    before = table.stat().st_mtime_ns if table.exists() else 0
+    table.write_text(text)
+    os.utime(table, ns=(before + 1, before + 1))
+
+
+def test_a_corpus_of_other_texts_under_the_same_name_is_refused(tables, tmp_path):
+    record_used_data(tmp_path, tables)
+    check_used_data(tmp_path, tables)
+    rewrite(tables["valid"][0] / "valid.tsv", "of other texts")
+    with pytest.raises(CorpusError, match=r"trained on another valid than .*corpus holds now"):
+        check_used_data(tmp_path, tables)
+
+
+def test_what_is_not_known_is_not_refused(tables, tmp_path):
+    check_used_data(tmp_path, tables)  # a run from before there were such notes
+    record_used_data(tmp_path, tables | {"text": (tmp_path, "train")})
+    assert json.loads((tmp_path / USED_DATA).read_text())["text"] is None
+    for corpus, split in tables.values():
+        (corpus / f"{split}.tsv").unlink()
+    check_used_data(tmp_path, tables)  # the corpus was removed: nothing is compared
+    assert digest(tmp_path, "train") is None

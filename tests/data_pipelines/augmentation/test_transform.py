@@ -14,7 +14,7 @@ from data_pipelines.augmentation.effects import Augmented
 from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import PreparedCorpus, Record, decode
 from data_pipelines.utterance import CorpusError, Listing
-from tests.data_pipelines.hums import build, finished, python, stored, tree, write_hums
+from tests.helpers.corpora import build, finished, python, stored, tree, write_hums
 
 TEACHER = """
 import os, signal, sys
@@ -199,7 +199,7 @@ from pathlib import Path
 from data_pipelines.augmentation import distillation
 from data_pipelines.corpora import Manifest
 from data_pipelines.augmentation import Transform
-from tests.data_pipelines.hums import build
+from tests.helpers.corpora import build
 
 distillation.LINES_AT_A_TIME = 2
 build(Manifest(), Path(sys.argv[1]), Path(sys.argv[2]), transform=Transform(distil=sys.argv[3]))

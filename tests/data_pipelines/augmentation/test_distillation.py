@@ -17,7 +17,7 @@ from data_pipelines.utterance import CorpusError, Listing
 from simuljax.cli import main as cli
 from simuljax.serve import translator as live
 from simuljax.train.checkpoint import CHECKPOINTS
-from tests.data_pipelines.hums import write_hums
+from tests.helpers.corpora import write_hums
 from tests.written_runs import UPDATES, write_run
 
 SIZES = {"train": 7, "test": 2}

@@ -1,4 +1,4 @@
-"""A corpus of hums: real sound files, quick to build, with words whose times are known."""
+"""Corpora for tests: hums with known word times, small trees of sound files, and real corpora."""
 
 import contextlib
 import json
@@ -18,6 +18,7 @@ from data_pipelines.batching import make_plan
 from data_pipelines.corpora import Corpus, Manifest
 from data_pipelines.dataset import PreparedCorpus, Split
 from data_pipelines.prepare import Preparation, prepare
+from data_pipelines.utterance import Listing
 from simuljax.batch import Batch
 from simuljax.config.data import Budget
 from simuljax.text import VocabularyConfig, learn
@@ -167,3 +168,47 @@ def finished(process: subprocess.Popen[str]) -> str:
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err[-3000:]
     return out
+
+
+def assert_same_batch(one: Batch, other: Batch) -> None:
+    for field in Batch.__dataclass_fields__:
+        left, right = getattr(one, field), getattr(other, field)
+        assert (left is None) == (right is None), field
+        if left is not None:
+            assert left.dtype == right.dtype, field
+            np.testing.assert_array_equal(left, right, field)
+
+
+REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
+
+
+def real_corpus(name: str) -> Path:
+    """The directory of a real corpus; skips the test where it is not kept."""
+    if not (REAL / name).exists():
+        pytest.skip(f"no {name} in {REAL}")
+    return REAL / name
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="")
+    return path
+
+
+def tone(path: Path, seconds: float = 0.5) -> Path:
+    """A sound file in the format that its suffix names."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    times = np.arange(int(16000 * seconds)) / 16000
+    sound = 0.1 * np.sin(2 * np.pi * 440 * times)
+    opus = path.suffix == ".opus"
+    coding, container = ("OPUS", "OGG") if opus else (None, None)
+    soundfile.write(path, sound, 16000, subtype=coding, format=container)
+    return path
+
+
+def sizes(listing: Listing) -> dict[str, int]:
+    return {split: len(found) for split, found in listing.splits.items()}
+
+
+def skips(listing: Listing) -> list[tuple[str, str]]:
+    return [(skip.id, skip.reason) for skip in listing.skipped]
