@@ -61,7 +61,7 @@ def refused(capsys, line: str) -> str:
         ("prepare phrasebook --to new --train 1 --test -1", "test is -1 sentences"),
         ("prepare phrasebook --to new --train 0 --valid 0 --test 0", "no sentence is asked for"),
         ("prepare phrasebook --to new --workers -2", "workers is -2: it must be 1 or more"),
-        ("prepare phrasebook --to new --max-seconds nan", "max_seconds is nan: nothing would be"),
+        ("prepare phrasebook --to new --max-seconds nan", "max_seconds is nan"),
         ("prepare phrasebook --to new --frames-per-batch 0", "frames_per_batch is 0"),
         ("prepare phrasebook --to new --vocabulary 4", "vocabulary is 4: the special pieces"),
         ("speak text --to new --workers 0", "workers is 0: it must be 1 or more"),
