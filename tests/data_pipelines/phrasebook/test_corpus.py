@@ -39,9 +39,9 @@ def test() -> list[Pair]:
 
 
 LARGE = {  # of 20,000, 300 and 500 sentences
-    "train": "TRAIN20000",
-    "valid": "VALID300",
-    "test": "TEST500",
+    "train": "a6120b2cb8a093aefac67db55e30fb45854e7ef731771b117b81dbcd7c546da6",
+    "valid": "9265917e6836b6aa057f4de2578efcd6b744d5f247e980139246c21efe46be53",
+    "test": "cca874164e5701d197eacb4e492ace3a7e943bc123b9e5939e7cf5a881106e6f",
 }
 
 
