@@ -43,12 +43,16 @@ NOT_SETTINGS = ("software",)  # stored beside the settings
 class InitFrom:
     """Parameters taken from another run before training starts.
 
-    A rule is "into <- from", or one name where both are the same; "" is everything.
+    A rule is "into <- from", or one name where both are the same; "" is everything. DAR's teacher
+    starts as the run itself unless an entry fills it.
     """
 
     run: Path = setting(help="The run to take them from.")
     rules: tuple[str, ...] = setting(("",), help="Which parameters go where.")
     checkpoint: Literal["best", "last", "averaged"] = setting("best", help="Which checkpoint.")
+    fills: Literal["params", "teacher"] = setting(
+        "params", help="Parameters to fill: the run's own, or those of DAR's teacher."
+    )
 
     def __post_init__(self) -> None:
         check(self)

@@ -33,7 +33,10 @@ def to_json(value: Any) -> Any:
 
 
 def without_defaults(value: Any) -> Any:
-    """Return `to_json` without default values: the same when a class is given one more field."""
+    """Return `to_json` without default values: the same when a class is given one more field.
+
+    A field whose metadata have "before" stood for that value in documents older than itself.
+    """
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return (
             [without_defaults(v) for v in value]
@@ -43,7 +46,7 @@ def without_defaults(value: Any) -> Any:
     return {
         field.name: without_defaults(getattr(value, field.name))
         for field in dataclasses.fields(value)
-        if getattr(value, field.name) != default_of(field)
+        if getattr(value, field.name) != field.metadata.get("before", default_of(field))
     }
 
 
@@ -128,16 +131,16 @@ def _read_union(kinds: tuple, value: Any, place: str) -> Any:
 
 def _read_fields(kind: Any, value: Any, place: str) -> Any:
     _expect(isinstance(value, Mapping), value, place, f"an object ({kind.__name__})")
-    hints, names = typing.get_type_hints(kind), [f.name for f in dataclasses.fields(kind)]
+    hints, fields = typing.get_type_hints(kind), dataclasses.fields(kind)
+    names = [f.name for f in fields]
     for name in value:
         if name not in names:
             problem = f"{unknown(name, names)} ({kind.__name__} has {', '.join(names)})"
             raise ConfigError(f"{_join(place, name)}: {problem}")
-    missing = [
-        f.name for f in dataclasses.fields(kind) if f.name not in value and default_of(f) is MISSING
-    ]
+    missing = [f.name for f in fields if f.name not in value and default_of(f) is MISSING]
     if missing:
         raise ConfigError(f"{place or kind.__name__} lacks {', '.join(missing)}")
+    value = {f.name: f.metadata["before"] for f in fields if "before" in f.metadata} | dict(value)
     read_values = {n: _read(hints[n], value[n], _join(place, n)) for n in names if n in value}
     try:
         return kind(**read_values)

@@ -7,16 +7,17 @@ from simuljax.losses.attentive import cross_attentive, decision_attentive, decis
 from simuljax.losses.cross_entropy import label_smoothed_cross_entropy, online_distillation
 from simuljax.losses.ctc import ctc
 from simuljax.losses.joint import (
-    Branch,
-    JointObjective,
     Loss,
     TermSum,
     combine,
+    decision_statistics,
     joint_terms,
     matching_perplexity,
+    paper_decision_attentive,
     sum_terms,
 )
 from simuljax.losses.latency import head_variance, latency
+from simuljax.losses.objective import Branch, JointObjective
 from simuljax.losses.transducer import transducer
 
 __all__ = [
@@ -29,12 +30,14 @@ __all__ = [
     "ctc",
     "decision_attentive",
     "decision_perplexity",
+    "decision_statistics",
     "head_variance",
     "joint_terms",
     "label_smoothed_cross_entropy",
     "latency",
     "matching_perplexity",
     "online_distillation",
+    "paper_decision_attentive",
     "sum_terms",
     "transducer",
 ]

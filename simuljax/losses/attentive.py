@@ -3,10 +3,11 @@
 Both losses rebuild the text's vectors twice, once out of the speech's vectors and once out of the
 text's own, each by a softmax over cosine similarities, and measure the distance. CAR does it with
 encoder states (Tang et al. 2021), DAR with the monotonic energies of a decoder layer (Zaidi et
-al. 2022, eq. 7-12). The text is the teacher and carries no gradient.
+al. 2022, eq. 7-12). The text is the teacher. In CAR it carries no gradient; in DAR it may: where
+one decoder makes the energies of both, a step towards a text that is held fixed moves the text too.
 
 Matching m vectors with n takes m n floats per example, which are kept for the backward pass: those
-of speech alone, as the text has none.
+of speech alone, where the text carries no gradient.
 """
 
 import functools
@@ -19,6 +20,8 @@ from simuljax.losses.cross_entropy import PerExample
 from simuljax.ops import arguments
 
 DIRECTIONS = ("paper", "fairseq")
+TEXT_GRADIENTS = ("stop", "flow")
+COLUMNS = ("raw", "unit")
 _dot = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
@@ -31,6 +34,8 @@ def decision_attentive(
     *,
     temperature: float = 1.0,
     across_heads: bool = True,
+    text_gradient: str = "stop",
+    columns: str = "raw",
 ) -> PerExample:
     """DAR of one decoder layer: mean over real (h,l) of || A^{s->t} - sg[A^{t->t}] ||_2.
 
@@ -39,9 +44,13 @@ def decision_attentive(
         A^{s->t} = A^s softmax(C / temperature, over the speech index);  A^{t->t} the same of text.
 
     Give noise-free energies, bias included, before padding is masked, at decision points.
-    `across_heads=False` matches each head with itself only. Returns the value and weight 1 (0 for
-    an example with nothing in it).
+    `across_heads=False` matches each head with itself only. `text_gradient="flow"` leaves sg[] out:
+    the value is the same, and the gradient reaches text energies too. `columns="unit"` rebuilds
+    columns of unit length, so that the size of energies does not count. Returns the value and
+    weight 1 (0 for an example with nothing in it).
     """
+    arguments.one_of("text_gradient", text_gradient, TEXT_GRADIENTS)
+    arguments.one_of("columns", columns, COLUMNS)
     speech, text, real_speech, real_text, exists = _decision_columns(
         speech_energy,
         text_energy,
@@ -51,6 +60,10 @@ def decision_attentive(
         temperature,
         across_heads,
     )
+    if columns == "unit":
+        speech, text = _unit(speech), _unit(text)
+    if text_gradient == "stop":
+        text = jax.lax.stop_gradient(text)
     distance = _distance(speech, text, real_speech, real_text, temperature)
     return _mean_over(distance, real_text, exists)
 
@@ -112,13 +125,13 @@ def cross_attentive(
     student, teacher = (speech, real_speech), (text, real_text)
     if direction == "fairseq":
         student, teacher = teacher, student
-    distance = _distance(student[0], teacher[0], student[1], teacher[1], 1.0)
+    taught = jax.lax.stop_gradient(teacher[0])
+    distance = _distance(student[0], taught, student[1], teacher[1], 1.0)
     return _mean_over(distance, teacher[1], real_speech.any(-1) & real_text.any(-1))
 
 
 def _distance(student, teacher, real_student, real_teacher, temperature):
     """Per teacher vector, how far its two reconstructions lie apart; vectors are [..., n, D]."""
-    teacher = jax.lax.stop_gradient(teacher)
     of_student = _rebuild(student, teacher, real_student, temperature)
     of_teacher = _rebuild(teacher, teacher, real_teacher, temperature)
     return _norm(of_student - of_teacher)

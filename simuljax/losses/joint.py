@@ -10,12 +10,13 @@ batches and across devices:
     loss  = combine(sums, weights)       divide, weight, add
 
 Tokens divide the token losses and, as the papers' lambda presumes, the latency terms; sentences
-divide CAR and DAR. Denominators come from lengths alone, so a device can take the gradient of
-its own numerators over the denominators of the whole batch and add gradients across devices.
+divide CAR and, unless `decision_divisor` says otherwise, DAR. Denominators come from lengths alone,
+so a device can take the gradient of its own numerators over the denominators of the whole batch and
+add gradients across devices.
 """
 
-import dataclasses
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import flax.struct
@@ -24,7 +25,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from simuljax.losses.attentive import (
-    DIRECTIONS,
     cross_attentive,
     decision_attentive,
     decision_perplexity,
@@ -35,111 +35,10 @@ from simuljax.losses.cross_entropy import (
     online_distillation,
 )
 from simuljax.losses.ctc import ctc
-from simuljax.losses.latency import GATHERS, METRICS, head_variance, latency
+from simuljax.losses.latency import head_variance, latency
+from simuljax.losses.objective import Branch, JointObjective
 from simuljax.losses.transducer import transducer
 from simuljax.ops import arguments
-
-WEIGHTS = (
-    "distillation",
-    "cross_attentive",
-    "translation",
-    "decision_attentive",
-    "latency",
-    "variance",
-    "ctc",
-    "quantity",
-    "transducer",
-    "transducer_delay",
-)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JointObjective:
-    """Weights and choices of the objective; the Greek letters are those of eq. 13."""
-
-    distillation: float = 0.2  # alpha
-    cross_attentive: float = 0.02  # beta
-    translation: float = 0.5  # gamma
-    decision_attentive: float = 0.01  # delta
-    latency: float = 0.0  # lambda
-    variance: float = 0.0
-    ctc: float = 0.0  # of the transcript, on the speech encoder
-    quantity: float = 0.0  # of learnt decision points, against the pieces of the transcript
-    transducer: float = 0.0  # of CAAT, beside cross-entropy with all of the source in sight
-    transducer_delay: float = 0.0  # of CAAT: its delay_scale
-    smoothing: float = 0.1
-    latency_metric: str = "DAL"
-    latency_gather: str = "metric_then_heads"
-    latency_clip: bool = True
-    latency_on_text: bool = True
-    cross_attentive_direction: str = "paper"
-    decision_temperature: float = 1.0
-    decision_across_heads: bool = True
-
-    def __post_init__(self):
-        """Refuse a choice that does not exist before anything is compiled."""
-        arguments.one_of("latency_metric", self.latency_metric, METRICS)
-        arguments.one_of("latency_gather", self.latency_gather, GATHERS)
-        arguments.one_of("cross_attentive_direction", self.cross_attentive_direction, DIRECTIONS)
-        if not 0 <= self.distillation <= 1:
-            raise ValueError(f"distillation is {self.distillation}; it must lie in [0, 1].")
-
-    @property
-    def needs_text(self) -> bool:
-        """Whether any term looks at the text branch."""
-        paired = (self.distillation, self.cross_attentive, self.decision_attentive)
-        return any(paired) or self.translation > 0
-
-    def without_weights(self) -> "JointObjective":
-        """The same for all objectives that differ in how much their terms count, or if at all."""
-        return dataclasses.replace(self, **dict.fromkeys(WEIGHTS, 0.0))
-
-    def computing(self, others: Iterable["JointObjective"]) -> "JointObjective":
-        """Computes every term that counts here or in any of the others."""
-        every = (self, *others)
-        most = {name: max(getattr(one, name) for one in every) for name in WEIGHTS}
-        return dataclasses.replace(self, **most)
-
-    @property
-    def needs_lattice(self) -> bool:
-        """Whether any term looks at CAAT's lattice."""
-        return bool(self.transducer or self.transducer_delay)
-
-    def weights(self) -> dict[str, float]:
-        text = self.latency if self.latency_on_text else 0.0
-        return {
-            "st_nll": 1 - self.distillation,
-            "kd": self.distillation,
-            "car": self.cross_attentive,
-            "mt_nll": self.translation,
-            "dar": self.decision_attentive,
-            "st_latency": self.latency,
-            "mt_latency": text,
-            "st_variance": self.variance,
-            "mt_variance": self.variance if self.latency_on_text else 0.0,
-            "ctc": self.ctc,
-            "quantity": self.quantity,
-            "transducer": self.transducer,
-            "transducer_delay": self.transducer_delay,
-        }
-
-
-@flax.struct.dataclass
-class Branch:
-    """What one branch hands to the objective. An example it lacks has length 0 throughout."""
-
-    logits: jax.Array  # [B, T, V]
-    target_length: jax.Array  # [B]
-    state_length: jax.Array  # [B]
-    delays: jax.Array  # [B, heads, T]: of all layers and heads, in encoder states
-    states: Any = None  # [B, S, D], for CAR
-    energies: Any = None  # [M, B, H, T, P], for DAR: noise-free, at decision points
-    decision_length: Any = None  # [B]
-    ctc: Any = None  # [B, S, C]: logits, the blank last
-    decided: Any = None  # [B]: the expected number of learnt decision points
-    transcript: Any = None  # int32 [B, L], for CTC
-    transcript_length: Any = None  # [B]: pieces, without end-of-sentence
-    lattice: Any = None  # of CAAT: blank [B, G, T + 1], label [B, G, T] and groups [B]
 
 
 @flax.struct.dataclass
@@ -164,8 +63,10 @@ def joint_terms(
     text: Branch | None,
     targets: Int[Array, "B T"],
     objective: JointObjective,
+    *,
+    teacher: Branch | None = None,
 ) -> dict[str, PerExample]:
-    """Every term by name, unreduced.
+    """Every term by name, unreduced; `teacher` is the text branch of an averaged or frozen model.
 
     Latency and variance are always there, so that they can be watched before they count; KD, CAR
     and DAR cost something and are left out at weight 0. Of a branch that is missing, there are no
@@ -180,8 +81,39 @@ def joint_terms(
     if text is not None:
         terms |= _branch_terms("mt", text, targets, objective)
     if speech is not None and text is not None:
-        terms |= _paired_terms(speech, text, objective, weights)
+        terms |= _paired_terms(speech, text, objective, weights, teacher)
     return terms
+
+
+def decision_statistics(speech: Branch, text: Branch) -> dict[str, PerExample]:
+    """Return what shows whether DAR runs away, for examples with both speech and text.
+
+    st_energy, mt_energy   mean energy of a branch over layers, heads, targets and positions
+    st_read, mt_read       expected share of the source that heads have read at a target
+    """
+    found = {}
+    for prefix, branch in (("st", speech), ("mt", text)):
+        targets, points = _paired(speech, text), branch.decision_length
+        real = _within(targets, branch.delays.shape[-1])
+        exists = ((targets > 0) & (points > 0)).astype(jnp.float32)
+        places = real[:, :, None] & _within(points, branch.energies.shape[-1])[:, None]
+        energy = jnp.where(places[None, :, None], branch.energies, 0).mean((0, 2)).sum((1, 2))
+        length = jnp.maximum(branch.state_length, 1)[:, None, None]
+        read = jnp.where(real[:, None], branch.delays / length, 0).mean(1).sum(-1)
+        found[f"{prefix}_energy"] = energy / jnp.maximum(places.sum((1, 2)), 1), exists
+        found[f"{prefix}_read"] = exists * read / jnp.maximum(real.sum(1), 1), exists
+    return found
+
+
+def paper_decision_attentive(speech: Branch, text: Branch) -> PerExample:
+    """Return DAR as the paper has it, whichever form is trained: forms compare by it.
+
+    One layer after the other: it need not be fast.
+    """
+    paired = _paired(speech, text)
+    of_layer = _of_layer(decision_attentive, speech, text, paired, JointObjective())
+    value, weight = jax.lax.map(lambda pair: of_layer(*pair), (speech.energies, text.energies))
+    return value.mean(0), weight[0]
 
 
 def matching_perplexity(speech: Branch, text: Branch, objective: JointObjective) -> PerExample:
@@ -289,7 +221,7 @@ def _lattice_terms(speech):
     }
 
 
-def _paired_terms(speech, text, objective, weights):
+def _paired_terms(speech, text, objective, weights, teacher):
     """Terms of examples that have both speech and text."""
     paired, terms = _paired(speech, text), {}
     if weights["kd"]:
@@ -303,7 +235,7 @@ def _paired_terms(speech, text, objective, weights):
             direction=objective.cross_attentive_direction,
         )
     if weights["dar"]:
-        terms["dar"] = _decision_attentive_of_layers(speech, text, paired, objective)
+        terms["dar"] = _decision_term(speech, text, teacher, paired, objective)
     return terms
 
 
@@ -312,12 +244,35 @@ def _paired(speech, text):
     return jnp.where(text.target_length > 0, speech.target_length, 0)
 
 
+def _within(lengths, size):
+    """bool [B, size]: the first of each."""
+    return jnp.arange(size) < lengths[:, None]
+
+
 @jax.named_scope("decision_attentive")
-def _decision_attentive_of_layers(speech, text, target_length, objective):
+def _decision_term(speech, text, teacher, target_length, objective):
     """Mean over layers."""
-    of_layer = _of_layer(decision_attentive, speech, text, target_length, objective)
-    value, weight = jax.vmap(of_layer)(speech.energies, text.energies)
-    return value.mean(0), weight[0]
+    if objective.needs_teacher:
+        if teacher is None:
+            raise ValueError(
+                f"decision_teacher is {objective.decision_teacher!r}: give the text branch of that "
+                "model as `teacher`."
+            )
+        text = teacher
+    function = functools.partial(
+        decision_attentive,
+        text_gradient="flow" if objective.decision_teacher == "flow" else "stop",
+        columns=objective.decision_columns,
+    )
+    energies = [b.energies if objective.decision_bias else _unbiased(b) for b in (speech, text)]
+    of_layer = _of_layer(function, speech, text, target_length, objective)
+    value, weight = jax.vmap(of_layer)(*energies)
+    tokens = target_length if objective.decision_divisor == "tokens" else 1
+    return value.mean(0), weight[0] * tokens
+
+
+def _unbiased(branch):
+    return branch.energies - branch.energy_bias[:, None, None, None, None]
 
 
 def _of_layer(function, speech, text, target_length, objective):

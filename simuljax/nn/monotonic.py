@@ -50,6 +50,7 @@ class Reading:
     energy: jax.Array | None  # [B, H, T, W], noise-free; None where nothing is learnt
     delays: jax.Array  # [B, H, T], in states from 1
     alpha: jax.Array | None  # [B, H, T, W]
+    bias: jax.Array | None = None  # []: included in the energy
 
 
 class MonotonicAttention(nn.Module):
@@ -73,7 +74,9 @@ class MonotonicAttention(nn.Module):
         value = self.heads.split(self.heads.value(source.states))
         out = jnp.einsum("bhtk,bkhd->bthd", beta.astype(value.dtype), value)
         delays = expected_delays(alpha, source.decisions.ends + 1)
-        return self.heads.merge(out), Reading(energy=energy, delays=delays, alpha=alpha)
+        bias = self.bias if self.monotonic.policy == "learnt" else None
+        reading = Reading(energy=energy, delays=delays, alpha=alpha, bias=bias)
+        return self.heads.merge(out), reading
 
     def _offline(self, x: jax.Array, source: Source) -> tuple[jax.Array, Reading]:
         (batch, targets, _), heads = x.shape, self.heads

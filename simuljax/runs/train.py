@@ -54,9 +54,9 @@ EMBEDDINGS = {
 def train(experiment: Experiment) -> TrainState:
     """Train in the experiment's run directory, or resume there; return the last state."""
     data = open_data([experiment])
-    experiment, initialise = begin_run(experiment, data)
+    experiment, begin, teach = begin_run(experiment, data)
     model, training = experiment.model, experiment.training
-    state = fit(experiment.run, model, training, data_of(data), begin=initialise)
+    state = fit(experiment.run, model, training, data_of(data), begin=begin, teach=teach)
     if cluster.is_primary():
         print(describe_end(experiment.run), flush=True)
     return state
@@ -66,7 +66,7 @@ def train_together(experiments: Sequence[Experiment]) -> None:
     """Train runs of one corpus and one model that differ in seeds and loss weights."""
     data = open_data(experiments)
     ready = [begin_run(experiment, data) for experiment in experiments]
-    members = [Member(each.run, each.training, initialise) for each, initialise in ready]
+    members = [Member(each.run, each.training, begin, teach) for each, begin, teach in ready]
     fit_together(members, ready[0][0].model, data_of(data))
 
 
@@ -118,15 +118,20 @@ def check_latency(experiment: Experiment) -> None:
     )
 
 
-def begin_run(experiment: Experiment, data: TrainingInput) -> tuple[Experiment, Initialise | None]:
-    """Write config.json; return the experiment with its sizes, and how to initialise it."""
+def begin_run(
+    experiment: Experiment, data: TrainingInput
+) -> tuple[Experiment, Initialise | None, Initialise | None]:
+    """Write config.json; return the experiment with its sizes, and how to initialise it.
+
+    The second function initialises DAR's teacher, where it has parameters of its own.
+    """
     experiment = with_sizes(experiment, data)
-    initialise = initialiser(experiment, data)
+    begin, teach = (initialiser(experiment, data, part) for part in ("params", "teacher"))
     if cluster.is_primary():
         write_config(experiment)
         print(describe(experiment, data), flush=True)
     wait_for_all("recorded")
-    return experiment, initialise
+    return experiment, begin, teach
 
 
 def data_of(data: TrainingInput) -> Data:
@@ -211,11 +216,19 @@ def describe_end(run: Path) -> str:
     return f"trained {checkpoints.steps()[-1]} updates{found}\nnext: simuljax evaluate {run}"
 
 
-def initialiser(experiment: Experiment, data: TrainingInput) -> Initialise | None:
+def initialiser(
+    experiment: Experiment, data: TrainingInput, part: str = "params"
+) -> Initialise | None:
     """Return the function that takes parameters from other runs, after checking its rules."""
-    if not experiment.init_from or Checkpoints(experiment.run / CHECKPOINTS).steps():
+    entries = [init for init in experiment.init_from if init.fills == part]
+    if part == "teacher" and entries and not experiment.training.objective.joint.needs_teacher:
+        raise ConfigError(
+            f"{entries[0].run} would fill DAR's teacher, and this objective has none: set "
+            "decision_teacher to 'averaged' or 'frozen', or leave that entry of init_from out"
+        )
+    if not entries or Checkpoints(experiment.run / CHECKPOINTS).steps():
         return None  # a run with checkpoints resumes
-    donors = [(init, open_run(init.run)) for init in experiment.init_from]
+    donors = [(init, open_run(init.run)) for init in entries]
     own = by_path(shapes(experiment.model)[0])
     for init, donor in donors:
         check_vocabularies(init, donor, data, own)
@@ -230,7 +243,8 @@ def initialiser(experiment: Experiment, data: TrainingInput) -> Initialise | Non
             rules = [Rule.parse(rule) for rule in init.rules]
             params, report = transfer(params, given, rules)
             if cluster.is_primary():
-                print(f"parameters from {init.run}:\n{report}", flush=True)
+                into = "" if part == "params" else f" for the {part}"
+                print(f"parameters from {init.run}{into}:\n{report}", flush=True)
         return params
 
     return take

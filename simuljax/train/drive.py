@@ -17,6 +17,7 @@ from simuljax.train.flops import BACKWARD, forward_flops
 from simuljax.train.parallel import Replicas
 from simuljax.train.step import Gathered, Report, TrainState, Update, Validation
 
+Change = Callable[[Any], Any]  # of parameters
 Shape = tuple[tuple[int, ...] | None, ...]
 
 
@@ -57,13 +58,25 @@ class Driver:
         each = [{name: np.float32(weight) for name, weight in one.items()} for one in weights]
         return self.replicas.replicate(self._stack(each))
 
-    def first(self, begin: Sequence[Callable[[Any], Any] | None] | None = None) -> TrainState:
-        """The state before any update; `begin` may change the parameters of each run."""
-        states = []
-        for seed, change in zip(self.seeds, begin or [None] * self.members, strict=True):
-            params, statistics = self._initialise(self.model.first_key(seed))
-            params = change(params) if change is not None else params
-            states.append(self._state_of(params, statistics))
+    def first(
+        self,
+        begin: Sequence[Change | None] | None = None,
+        teach: Sequence[Change | None] | None = None,
+    ) -> TrainState:
+        """Return the state before any update.
+
+        `begin` may change the first parameters of each run; `teach` makes those of DAR's teacher,
+        if it has its own, from the same. Without it a teacher begins as the run does.
+        """
+        states, none = [], [None] * self.members
+        for seed, change, taught in zip(self.seeds, begin or none, teach or none, strict=True):
+            drawn, statistics = self._initialise(self.model.first_key(seed))
+            params = change(drawn) if change is not None else drawn
+            state = self._state_of(params, statistics)
+            if taught is not None:
+                teacher = self.model.first_teacher(taught(drawn))
+                state = dataclasses.replace(state, teacher=teacher)
+            states.append(state)
         return self.replicas.replicate(self._stack(states))
 
     def template(self) -> TrainState:
@@ -163,6 +176,7 @@ class Driver:
             params=params,
             statistics=statistics,
             optimiser=self.model.optimiser.init(params),
+            teacher=self.model.first_teacher(params),
         )
 
     def _count(self, batch: Batch) -> float:

@@ -68,17 +68,18 @@ def fit(
     data: Data,
     *,
     begin: Callable[[Any], Any] | None = None,
+    teach: Callable[[Any], Any] | None = None,
     driver: Driver | None = None,
 ) -> TrainState:
     """Trains, or goes on training, in the directory `run`; gives the state at the end.
 
-    `begin` changes the first parameters of a run that has no checkpoint yet. A `driver` that
-    `drive` made for the same model and training saves compiling again, where a process trains
-    several runs. A run that ended by itself leaves `ended.json`; one that was told to stop does
-    not, and is to be started again.
+    `begin` changes the first parameters of a run that has no checkpoint yet, `teach` those of DAR's
+    teacher where it has its own. A `driver` that `drive` made for the same model and training saves
+    compiling again, where a process trains several runs. A run that ended by itself leaves
+    `ended.json`; one that was told to stop does not, and is to be started again.
     """
     driver = driver or drive(model, [training], data.heard, data.words)
-    return _Loop([Member(run, training, begin)], driver, data).run_to_end()
+    return _Loop([Member(run, training, begin, teach)], driver, data).run_to_end()
 
 
 def fit_together(members: Sequence[Member], model: ModelConfig, data: Data) -> None:
@@ -167,7 +168,8 @@ class _Loop:
         found = [member.restore(self.driver.template()) for member in self.members]
         saved = [each for each in found if each is not None]
         if not saved:
-            return self.driver.first([member.begin for member in self.members])
+            begin = [member.begin for member in self.members]
+            return self.driver.first(begin, [member.teach for member in self.members])
         if len({None if each is None else each.step for each in found}) > 1:
             raise ValueError(
                 "runs that are trained together must stand at the same update, and these do not: "

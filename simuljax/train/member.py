@@ -44,9 +44,13 @@ class Member:
     """A run among those that are trained together; alone, most of the time."""
 
     def __init__(
-        self, run: Path, training: Training, begin: Callable[[Any], Any] | None = None
+        self,
+        run: Path,
+        training: Training,
+        begin: Callable[[Any], Any] | None = None,
+        teach: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.run, self.training, self.begin = run, training, begin
+        self.run, self.training, self.begin, self.teach = run, training, begin, teach
         self.watch, self.refused, self.saved = Watch(), 0, 0
         self.span = Span(started=0, last=0, per_epoch=0.0)
         self._record: Record | None = None  # until it is opened

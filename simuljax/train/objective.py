@@ -15,6 +15,7 @@ from simuljax.audio.spec_augment import spec_augment
 from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig
 from simuljax.losses import Branch, JointObjective, TermSum
+from simuljax.losses.cross_entropy import PerExample
 from simuljax.models.translator import Decoded, Encoded, Translator, source_of
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.decisions import Decisions
@@ -42,10 +43,10 @@ class Objective:
 
 @flax.struct.dataclass
 class Forward:
-    """A pass over a batch: the terms of the loss as sums, and how many tokens were right."""
+    """A pass over a batch: the terms of the loss as sums, and what is only logged."""
 
     sums: dict[str, TermSum]
-    right: dict[str, TermSum]
+    logged: dict[str, TermSum]  # means that are not losses: accuracies, energies
     statistics: Any  # BatchNorm's, as they are after the pass; {} for a model without
 
 
@@ -55,6 +56,7 @@ class Variables:
 
     params: Any
     statistics: Any  # BatchNorm's
+    teacher: Any = None  # parameters of a text branch that DAR compares speech with
 
 
 def forward(
@@ -70,8 +72,9 @@ def forward(
 ) -> Forward:
     """Sums of every term over the batch; with a key as in training, without as in validation.
 
-    `words` serve models that decide at words heard, or count those that they write. With `watch`
-    also of what no loss counts: how DAR matches.
+    `words` serve models that decide at words heard, or count those that they write. Where DAR is
+    computed, energies and reading shares of both branches are logged; with `watch` wherever both
+    branches have energies, with DAR as the paper has it and how it matches.
     """
     keys: dict[str, jax.Array] = {}
     if key is not None:
@@ -85,17 +88,45 @@ def forward(
     speech, text = branches(
         bound, batch, heard_statistics, objective, k, keys if train else None, words
     )
+    joint, both = objective.joint, speech is not None and text is not None
+    teacher = None
+    if both and joint.needs_teacher:
+        fixed = model.bind({"params": variables.teacher})
+        teacher = text_branch(fixed, batch, k)
     with jax.named_scope("losses"):
-        terms = losses.joint_terms(speech, text, batch.target, objective.joint)
-        if watch and objective.joint.decision_attentive and speech is not None and text is not None:
-            terms["dar_perplexity"] = losses.matching_perplexity(speech, text, objective.joint)
-    right = {
-        name: accuracy(b, batch.target)
+        terms = losses.joint_terms(speech, text, batch.target, joint, teacher=teacher)
+        seen = {}
+        if speech is not None and text is not None and speech.energies is not None:
+            seen = decision_log(speech, text, joint, watch=watch)
+    logged = losses.sum_terms(seen) | {
+        f"{name}_accuracy": accuracy(b, batch.target)
         for name, b in (("st", speech), ("mt", text))
         if b is not None
     }
     statistics = dict(bound.variables.get(STATISTICS, {}))
-    return Forward(sums=losses.sum_terms(terms), right=right, statistics=statistics)
+    return Forward(sums=losses.sum_terms(terms), logged=logged, statistics=statistics)
+
+
+def decision_log(
+    speech: Branch, text: Branch, joint: JointObjective, *, watch: bool
+) -> dict[str, PerExample]:
+    """Return what is logged about the decisions of both branches."""
+    seen = {}
+    if watch or joint.decision_attentive:
+        seen |= losses.decision_statistics(speech, text)
+    if watch:
+        seen["dar_paper"] = losses.paper_decision_attentive(speech, text)
+        seen["dar_perplexity"] = losses.matching_perplexity(speech, text, joint)
+    return seen
+
+
+def text_branch(bound: Translator, batch: Batch, k: jax.Array) -> Branch:
+    """Return the text branch as in validation, of a model that need not have a speech branch."""
+    encoded = bound.encode_text(batch.source, batch.source_length, train=False)
+    decisions = bound.text_decisions(encoded)
+    source = source_of(encoded, decisions, k)
+    decoded = bound.decode_each(shift(batch.target), [source], train=False)[0]
+    return branch(decoded, encoded, decisions, batch.target_length)
 
 
 def branches(
@@ -183,6 +214,7 @@ def branch(
         delays=reading.delays.swapaxes(0, 1).reshape(batch, layers * heads, targets),
         states=encoded.states,
         energies=reading.energy,
+        energy_bias=reading.bias,
         decision_length=decisions.count,
     )
 

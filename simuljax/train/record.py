@@ -14,6 +14,7 @@ from simuljax.train.cluster import is_primary
 from simuljax.train.console import ConsoleLine, Progress
 from simuljax.train.flops import peak_flops
 from simuljax.train.metrics import MetricsWriter
+from simuljax.train.runaway import DecisionWatch
 from simuljax.train.step import Report, Validation
 
 FRAME = 160  # samples in 10 ms
@@ -48,6 +49,7 @@ class Record:
     ) -> None:
         self.work, self._updates_per_epoch = Work(), updates_per_epoch
         self._metrics = self._console = None
+        self._runaway = {split: DecisionWatch(run) for split in ("train", "valid")}
         if is_primary():
             peak = peak_flops(jax.devices()[0].device_kind)
             self._metrics = MetricsWriter(run, resume_from=resume_from, tensorboard=tensorboard)
@@ -69,11 +71,11 @@ class Record:
                 "loss": loss.total,
                 **loss.terms,
                 **{f"weighted_{name}": value for name, value in loss.weighted.items()},
-                **accuracies(report.right),
+                **means(report.logged),
                 "gradient_norm": report.gradient_norm,
                 "learning_rate": rate,
             }
-            self._metrics.write(step, values)
+            self._metrics.write(step, values | self._runaway["train"].note(values))
 
     def line(self, step: int, report: Report, rate: float, note: str | None = None) -> None:
         """The same for people, with the rates since the line before."""
@@ -102,7 +104,8 @@ class Record:
     def validation(self, step: int, seen: Validation) -> dict[str, float]:
         """The terms of a validation, into the files; also given, on every process."""
         terms = combine(seen.sums, dict.fromkeys(seen.sums, 1.0)).terms
-        values = {name: float(value) for name, value in terms.items()} | accuracies(seen.right)
+        values = {name: float(value) for name, value in terms.items()} | means(seen.logged)
+        values |= self._runaway["valid"].note(values)
         if self._metrics is not None:
             self._metrics.write(step, values, split="valid")
         return values
@@ -124,9 +127,6 @@ def _total(lengths: list[Any]) -> int:
     return sum(int(np.sum(each)) for each in jax.device_get(lengths))
 
 
-def accuracies(right: Mapping[str, TermSum]) -> dict[str, float]:
-    """Tokens that were right, of all, by branch."""
-    return {
-        f"{branch}_accuracy": float(s.numerator) / max(1.0, float(s.denominator))
-        for branch, s in right.items()
-    }
+def means(logged: Mapping[str, TermSum]) -> dict[str, float]:
+    """Divide every sum by its count."""
+    return {name: float(s.numerator) / max(1.0, float(s.denominator)) for name, s in logged.items()}

@@ -23,6 +23,7 @@ from simuljax.text import Words
 from simuljax.train.objective import Forward, Objective, Variables, forward
 
 AXIS = "replicas"
+TEXT_PARTS = ("text", "shared", "decoder")  # parameters that a text branch computes with
 Random = Literal["rbg", "threefry"]
 
 
@@ -34,6 +35,7 @@ class TrainState:
     params: Any
     statistics: Any  # BatchNorm's; {} for a model without
     optimiser: optax.OptState
+    teacher: Any = flax.struct.field(default_factory=dict)  # parameters; {} where DAR needs none
 
 
 @flax.struct.dataclass
@@ -43,7 +45,7 @@ class Gathered:
     gradient: Any
     statistics: Any
     sums: dict[str, TermSum]
-    right: dict[str, TermSum]
+    logged: dict[str, TermSum]
 
 
 @flax.struct.dataclass
@@ -51,7 +53,7 @@ class Report:
     """What an update says about itself, over all replicas."""
 
     loss: Loss
-    right: dict[str, TermSum]
+    logged: dict[str, TermSum]
     gradient_norm: jax.Array
     finite: jax.Array  # bool []: whether the update was made
 
@@ -61,7 +63,7 @@ class Validation:
     """The sums of a validation batch, over all replicas."""
 
     sums: dict[str, TermSum]
-    right: dict[str, TermSum]
+    logged: dict[str, TermSum]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,7 +88,7 @@ class Update:
 
     def totals(self, state: TrainState, batch: Batch) -> dict[str, jax.Array]:
         """The denominators of a micro-batch; nothing else of the forward pass is computed."""
-        sums = self._forward(state.params, state.statistics, batch, None).sums
+        sums = self._forward(state, state.params, batch, None).sums
         return jax.lax.psum({name: s.denominator for name, s in sums.items()}, AXIS)
 
     def gather(
@@ -102,15 +104,15 @@ class Update:
         key = jax.random.fold_in(self._key(seed, state.step), micro)
 
         def loss(params: Any) -> tuple[jax.Array, Forward]:
-            passed = self._forward(params, state.statistics, batch, key)
+            passed = self._forward(state, params, batch, key)
             own = {name: s.denominator for name, s in passed.sums.items()}
             whole = jax.lax.psum(own, AXIS) if totals is None else totals
             shares = {name: TermSum(s.numerator, whole[name]) for name, s in passed.sums.items()}
             return combine(shares, weights).total, passed
 
         gradient, passed = jax.grad(loss, has_aux=True)(state.params)
-        gradient, sums, right = jax.lax.psum((gradient, passed.sums, passed.right), AXIS)
-        return Gathered(gradient=gradient, statistics=passed.statistics, sums=sums, right=right)
+        gradient, sums, logged = jax.lax.psum((gradient, passed.sums, passed.logged), AXIS)
+        return Gathered(gradient=gradient, statistics=passed.statistics, sums=sums, logged=logged)
 
     @jax.named_scope("optimiser")
     def apply(
@@ -126,11 +128,12 @@ class Update:
             params=params,
             statistics=gathered.statistics,
             optimiser=optimiser,
+            teacher=self._next_teacher(state.teacher, params),
         )
         kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), made, state)
         report = Report(
             loss=combine(gathered.sums, weights),
-            right=gathered.right,
+            logged=gathered.logged,
             gradient_norm=norm,
             finite=finite,
         )
@@ -145,19 +148,32 @@ class Update:
         return self._seen(state, batch, watch=False)
 
     def _seen(self, state: TrainState, batch: Batch, *, watch: bool) -> Validation:
-        passed = self._forward(state.params, state.statistics, batch, None, watch=watch)
-        return jax.lax.psum(Validation(sums=passed.sums, right=passed.right), AXIS)
+        passed = self._forward(state, state.params, batch, None, watch=watch)
+        return jax.lax.psum(Validation(sums=passed.sums, logged=passed.logged), AXIS)
+
+    def first_teacher(self, params: Any) -> Any:
+        """Return a copy of the parameters of the text branch, or {} where DAR needs no teacher."""
+        if not self.objective.joint.needs_teacher:
+            return {}
+        return jax.tree.map(jnp.copy, {part: params[part] for part in TEXT_PARTS if part in params})
+
+    def _next_teacher(self, teacher: Any, params: Any) -> Any:
+        if self.objective.joint.decision_teacher != "averaged":
+            return teacher
+        decay = self.objective.joint.decision_decay
+        own = {part: params[part] for part in teacher}
+        return jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, teacher, own)
 
     def _forward(
         self,
+        state: TrainState,
         params: Any,
-        statistics: Any,
         batch: Batch,
         key: jax.Array | None,
         *,
         watch: bool = False,
     ) -> Forward:
-        variables = Variables(params=params, statistics=statistics)
+        variables = Variables(params=params, statistics=state.statistics, teacher=state.teacher)
         given = (batch, self.statistics, self.objective, key, self.words)
         return forward(self.model, variables, *given, watch=watch)
 

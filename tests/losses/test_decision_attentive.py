@@ -11,9 +11,9 @@ from simuljax import losses
 from tests.oracles import matching, reference
 from tests.oracles.checks import CHEAP, assert_close, assert_gradient, everything_finite
 
-OPTIONS = ("across_heads", "temperature")
+OPTIONS = ("across_heads", "temperature", "text_gradient", "columns")
 decision_attentive = jax.jit(losses.decision_attentive, static_argnames=OPTIONS)
-decision_perplexity = jax.jit(losses.decision_perplexity, static_argnames=OPTIONS)
+decision_perplexity = jax.jit(losses.decision_perplexity, static_argnames=OPTIONS[:2])
 
 SPEECH = jnp.float32(reference.SPEECH_ENERGY)[None]
 TEXT = jnp.float32(reference.TEXT_ENERGY)[None]
@@ -50,7 +50,9 @@ def random_batch(rng, batch=2, heads=2, targets=4, speech=5, text=3, dtype: type
         ((3, 2, 3), {"across_heads": False}, 0.657122),
     ],
 )
-def test_reference_values(limits, options, expected):
+@pytest.mark.parametrize("text_gradient", ["stop", "flow"])
+def test_reference_values(limits, options, expected, text_gradient):
+    options = {"text_gradient": text_gradient} | options
     value, weight = decision_attentive(SPEECH, TEXT, *lengths(*limits), **options)
     assert_close(value, [expected], 1e-6)
     assert_close(weight, [1], 0)
@@ -118,6 +120,48 @@ def test_text_energies_get_no_gradient(across_heads):
     to_speech, to_text = jax.jit(jax.grad(total, (0, 1)))(*batch[:2])
     assert np.any(to_speech)
     assert not np.any(to_text)
+
+
+@pytest.mark.parametrize("columns", ["raw", "unit"])
+def test_flow_is_the_gradient_on_both_sides(x64, columns):
+    speech, text, *rest = random_batch(np.random.default_rng(8), dtype=np.float64)
+    options = {"text_gradient": "flow", "columns": columns}
+
+    def total(s, t):
+        return decision_attentive(s, t, *rest, **options)[0].sum()
+
+    assert_gradient(lambda s: total(s, text), lambda s: float(total(s, text)), speech)
+    assert_gradient(lambda t: total(speech, t), lambda t: float(total(speech, t)), text)
+
+
+def test_the_size_of_unit_columns_does_not_count():
+    speech, text, *rest = random_batch(np.random.default_rng(9))
+    once, _ = decision_attentive(speech, text, *rest, columns="unit")
+    louder, _ = decision_attentive(3 * speech, 0.5 * text, *rest, columns="unit")
+    np.testing.assert_allclose(louder, once, rtol=1e-5)
+    same, _ = decision_attentive(speech, 2 * speech, rest[0], rest[0], rest[2], columns="unit")
+    np.testing.assert_allclose(same, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text_gradient", "shared"), [("stop", "text"), ("flow", "text"), ("stop", "nothing")]
+)
+def test_one_gain_that_makes_both(text_gradient, shared):
+    """Text energies are twice those of speech: a fixed target is met, one that is shared flees."""
+    speech, _, limit, _, targets = random_batch(np.random.default_rng(10))
+
+    def loss(gain):
+        text = 2 * speech * (gain if shared == "text" else 1.0)
+        rest = (limit, limit, targets)
+        return decision_attentive(gain * speech, text, *rest, text_gradient=text_gradient)[0].sum()
+
+    step, gain, seen = jax.jit(jax.value_and_grad(loss)), 1.0, []
+    for _ in range(20):
+        value, slope = step(gain)
+        seen.append(float(value))
+        gain = gain - 0.02 * slope
+    assert (seen[-1] > 1.2 * seen[0]) == (text_gradient == "stop" and shared == "text")
+    assert (seen[-1] < 0.8 * seen[0]) == (text_gradient == "flow" or shared == "nothing")
 
 
 def test_columns_of_zeros_have_finite_gradients():

@@ -20,7 +20,9 @@ HALVES = (slice(0, 2), slice(2, 4))  # of a batch; one shape, so one compilation
 def branch(key, batch, sources, target_length, state_length) -> Branch:
     keys = jax.random.split(key, 4)
     length = jnp.asarray(state_length)
+    bias = jnp.array([0.5, -1.0])
     return Branch(
+        energy_bias=bias,
         logits=jax.random.normal(keys[0], (batch, TARGETS, VOCABULARY)),
         target_length=jnp.asarray(target_length),
         states=jax.random.normal(keys[1], (batch, sources, 8)),
@@ -45,8 +47,9 @@ def sums_of(speech, text, targets, objective=ALL_ON):
 
 def rows(tree: Branch, which) -> Branch:
     """Some examples of a branch; its energies [M, B, H, T, P] have the layers first."""
-    chosen = jax.tree.map(lambda leaf: leaf[which], replace(tree, energies=None))
-    return replace(chosen, energies=tree.energies[:, which])
+    per_example = replace(tree, energies=None, energy_bias=None)
+    chosen = jax.tree.map(lambda leaf: leaf[which], per_example)
+    return replace(chosen, energies=tree.energies[:, which], energy_bias=tree.energy_bias)
 
 
 @jax.jit
@@ -85,6 +88,62 @@ def test_dar_is_the_mean_over_layers():
     layers = [of_layer(speech.energies[m], text.energies[m], *lengths)[0] for m in range(2)]
     term = losses.combine(sums_of(speech, text, targets), ALL_ON.weights()).terms["dar"]
     assert float(term) == pytest.approx(float((layers[0] + layers[1]).mean() / 2), rel=1e-6)
+
+
+def dar_of(speech, text, targets, other=None, **options) -> TermSum:
+    objective = replace(ALL_ON, **{f"decision_{name}": value for name, value in options.items()})
+    terms = losses.joint_terms(speech, text, targets, objective, teacher=other)
+    return losses.sum_terms(terms)["dar"]
+
+
+def test_the_joint_objective_lets_the_gradient_flow_to_text_by_default():
+    speech, text, targets = ragged_batch()
+
+    def slope(**options):
+        def total(energies):
+            return dar_of(speech, replace(text, energies=energies), targets, **options).numerator
+
+        return jax.grad(total)(text.energies)
+
+    assert slope().any() and not slope(teacher="stop").any()
+    assert dar_of(speech, text, targets) == dar_of(speech, text, targets, teacher="stop")
+
+
+def test_dar_against_a_teacher_of_its_own():
+    speech, text, targets = ragged_batch()
+    other = branch(jax.random.key(7), 4, 6, [5, 3, 1, 2], [6, 4, 1, 3])
+    taught = jax.jit(lambda: dar_of(speech, text, targets, other, teacher="frozen"))
+    assert taught() == jax.jit(lambda: dar_of(speech, other, targets))()
+    with pytest.raises(ValueError, match="decision_teacher"):
+        dar_of(speech, text, targets, teacher="averaged")
+
+
+def test_dar_without_bias_and_divided_by_tokens():
+    speech, text, targets = ragged_batch()
+    without = dar_of(speech, text, targets, bias=False)
+    less = [replace(b, energies=b.energies - b.energy_bias[:, None, None, None, None])
+            for b in (speech, text)]  # fmt: skip
+    np.testing.assert_allclose(without.numerator, dar_of(*less, targets).numerator, rtol=1e-6)
+    by_sentence, by_token = (
+        dar_of(speech, text, targets, divisor=by) for by in ("sentences", "tokens")
+    )
+    assert by_sentence.numerator == by_token.numerator
+    assert (by_sentence.denominator, by_token.denominator) == (4, 11)
+
+
+def test_decision_statistics():
+    speech, text, _ = ragged_batch()
+    text = replace(text, target_length=text.target_length.at[1].set(0))
+    found = losses.decision_statistics(speech, text)
+    real = (
+        np.asarray(speech.energies)[:, 0, :, :5, :9],
+        np.asarray(speech.energies)[:, 2, :, :1, :2],
+    )
+    value, weight = found["st_energy"]
+    np.testing.assert_allclose([value[0], value[2]], [part.mean() for part in real], rtol=1e-5)
+    assert weight.tolist() == [1, 0, 1, 1] and value[1] == 0
+    read, _ = found["mt_read"]
+    np.testing.assert_allclose(read[0], np.asarray(text.delays)[0].mean() / 6, rtol=1e-5)
 
 
 def test_sums_of_parts_are_the_sum_of_the_batch():

@@ -141,7 +141,7 @@ def look(driver: Driver, state: TrainState, batch: Batch, branches: tuple[str, .
     """Validation, on what was trained on."""
     seen = jax.device_get(driver.validate(state, [batch]))
     nll = {b: seen.sums[f"{b}_nll"] for b in branches}
-    right = {b: seen.right[b] for b in branches}
+    right = {b: seen.logged[f"{b}_accuracy"] for b in branches}
     return Known(
         nll={b: float(s.numerator / s.denominator) for b, s in nll.items()},
         accuracy={b: float(s.numerator / s.denominator) for b, s in right.items()},
