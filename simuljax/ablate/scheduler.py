@@ -58,7 +58,7 @@ def next_tasks(
 ) -> list[Task]:
     """Return the tasks of free workers; `evaluations` is `to_evaluate` of each run.
 
-    Evaluations come first, so that variants are finished, but one of several workers is left for
+    Evaluations come first, so that variants are finished, but half of several workers are left for
     training. Runs that are trained together end one after the other; what starts from them waits
     for the last, so that it is trained together too. An idle worker helps with a run that has
     more evaluations left than processes. Evaluations in real time run when nothing else does.
@@ -74,7 +74,9 @@ def next_tasks(
         and all(is_trained(need) and need.name not in training for need in run.needs)
     ]
     ready.sort(key=generation, reverse=True)  # finish variants before starting others
-    free, reserved = workers - len(working), int(bool(ready) and workers > 1)
+    free, reserved = workers - len(working), 0
+    if workers > 1:
+        reserved = min(len(groups(ready, together)), (workers + 1) // 2)
     evaluating = sum(task.stage == "evaluate" for task in working)
     room = min(free, workers - reserved - evaluating)
     tasks = [Task(runs=some, stage="evaluate") for some in evenly(trained, room)]
