@@ -21,9 +21,11 @@ from pathlib import Path
 from experiments.zaidi2022.recipe import ALONE, with_objective
 from simuljax.ablate.grid import Ablation
 from simuljax.config.data import DataConfig
+from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment
 from simuljax.config.model import ModelConfig, Monotonic, TextConfig
+from simuljax.decode.policies import AlignAtt, FixedSteps
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 from simuljax.train.training import Training
@@ -122,18 +124,16 @@ def translators(recipe: Recipe) -> dict[str, Experiment]:
 
 def stepped(recipe: Recipe, steps: tuple[Steps, ...], split: str) -> tuple[Evaluation, ...]:
     """Evaluate offline and with each (k, s, N), with the paper's length limit."""
-    one = Evaluation(run=ANY, split=split, length_ratio=recipe.length_ratio, length_constant=0)
+    limit = LengthLimit(ratio=recipe.length_ratio, constant=0)
+    one = Evaluation(run=ANY, split=split, limit=limit)
     whole = replace(one, mode="offline")
     return (
         whole,
-        replace(whole, beam=10),
+        replace(whole, beam=Beam(size=10)),
         *(
             replace(
                 one,
-                policy="fixed-steps",
-                first_ms=round(10 * k * recipe.scale),
-                step_ms=10 * s,
-                tokens=n,
+                policy=FixedSteps(first_ms=round(10 * k * recipe.scale), step_ms=10 * s, tokens=n),
             )
             for k, s, n in steps
         ),
@@ -174,8 +174,7 @@ def cascades(recipe: Recipe, base: Ablation, titled: str) -> Ablation:
     heard = Evaluation(
         run=ANY,
         split=recipe.tests[0],
-        policy="align-att",
-        last_frames=LAST_FRAMES,
+        policy=AlignAtt(frames=LAST_FRAMES),
         force_finish=True,
     )
     ways = [replace(heard, then=recipe.runs / name) for name in ("mt", "mt_offline")]

@@ -21,6 +21,7 @@ from experiments.zaidi2022.table_3 import ABLATION as MMA
 from simuljax.ablate.grid import Ablation
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS, Experiment
+from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, LocalAgreement, WaitK
 from simuljax.train.training import Training
 
 TRAINING = Training(
@@ -65,15 +66,15 @@ LIVE = 50  # utterances that are played with the clock running
 ONE = Evaluation(run=papi.ANY, checkpoint="averaged")
 CAREFUL = replace(ONE, force_finish=True, avoid_eos_while_reading=True)
 POLICIES = (
-    *(replace(CAREFUL, policy="wait-k", units="ctc", k=k) for k in (3, 5, 7)),
-    *(replace(CAREFUL, policy="wait-k", units="fixed", k=k) for k in (3, 5, 7)),
+    *(replace(CAREFUL, policy=WaitK(k=k, units="ctc")) for k in (3, 5, 7)),
+    *(replace(CAREFUL, policy=WaitK(k=k)) for k in (3, 5, 7)),
     *(
-        replace(ONE, policy="fixed-steps", first_ms=k, step_ms=s, tokens=n)
+        replace(ONE, policy=FixedSteps(first_ms=k, step_ms=s, tokens=n))
         for k, s, n in ((1_000, 200, 2), (1_500, 200, 2), (2_000, 400, 2))
     ),
-    *(replace(ONE, policy="local-agreement", read_ms=ms) for ms in (280, 560, 1_120)),
-    *(replace(ONE, policy="align-att", last_frames=f) for f in (2, 6, 12, 20)),
-    *(replace(ONE, policy="ed-att", last_frames=4, alpha=a) for a in (0.1, 0.2, 0.4)),
+    *(replace(ONE, policy=LocalAgreement(), read_ms=ms) for ms in (280, 560, 1_120)),
+    *(replace(ONE, policy=AlignAtt(frames=f)) for f in (2, 6, 12, 20)),
+    *(replace(ONE, policy=EDAtt(frames=4, alpha=a)) for a in (0.1, 0.2, 0.4)),
 )
 CLOCKED = tuple(POLICIES[i] for i in (1, 4, 7, 10, 13, 17))  # live takes its time: one of a kind
 
@@ -87,8 +88,7 @@ CASCADED = tuple(
     Evaluation(
         run=papi.ANY,
         checkpoint="averaged",
-        policy="align-att",
-        last_frames=nguyen.LAST_FRAMES,
+        policy=AlignAtt(frames=nguyen.LAST_FRAMES),
         force_finish=True,
         then=HEARING.runs / "cascade_mt",
         then_k=k,

@@ -20,14 +20,16 @@ A recipe holds corpora, model sizes and schedules. `rows` makes the paper's syst
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from experiments.zaidi2022.recipe import ALONE, with_objective
 from simuljax.ablate.grid import Ablation
 from simuljax.config.data import DataConfig
+from simuljax.config.decoding import Beam
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig
+from simuljax.decode.policies import WaitK
 from simuljax.train.training import Training
 
 Units = Literal["fixed", "adaptive"]
@@ -142,23 +144,23 @@ def _row(
     )
 
 
-def tested(units: Units, architecture: str, **changes: object) -> tuple[Evaluation, ...]:
+def tested(units: Units, architecture: str, **changes: Any) -> tuple[Evaluation, ...]:
     """Evaluate at every k_test, as in appendix A: no `avoid_eos` for the fixed Transformer."""
     spared = units == "fixed" and architecture == "transformer"
     one = Evaluation(
         run=ANY,
         checkpoint="averaged",
-        policy="wait-k",
-        units="fixed" if units == "fixed" else "ctc",
         force_finish=True,
         avoid_eos_while_reading=not spared,
+        **changes,
     )
-    return tuple(replace(one, k=k, **changes) for k in K)
+    heard = "fixed" if units == "fixed" else "ctc"
+    return tuple(replace(one, policy=WaitK(k=k, units=heard)) for k in K)
 
 
 OFFLINE = (
     Evaluation(run=ANY, checkpoint="averaged", mode="offline"),
-    Evaluation(run=ANY, checkpoint="averaged", mode="offline", beam=5),
+    Evaluation(run=ANY, checkpoint="averaged", mode="offline", beam=Beam(size=5)),
 )
 
 
@@ -206,7 +208,7 @@ def _architectures(recipe: Recipe, units: Units) -> Ablation:
 def _rivals(recipe: Recipe) -> Ablation:
     """Compare with CAAT, simulated on the whole test set and in real time."""
     native = Evaluation(run=ANY, checkpoint="averaged")
-    clock: dict[str, object] = {"mode": "live", "first": recipe.live}
+    clock: dict[str, Any] = {"mode": "live", "first": recipe.live}
     return Ablation(
         title=f"Papi et al. 2022 on {recipe.name}: an offline Conformer and CAAT",
         runs=recipe.runs,

@@ -17,7 +17,7 @@ from data_pipelines.dataset import SUMMARY
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError
-from simuljax.config.json import from_json, to_json, without_defaults
+from simuljax.config.json import without_defaults
 from simuljax.config.loading import load_module
 from simuljax.errors import ChoiceError, unknown
 from simuljax.report.collect import Latency
@@ -134,18 +134,7 @@ def load_ablation(path: Path, name: str | None = None) -> Ablation:
     ablation = several[name] if several else getattr(module, "ABLATION", None)
     if not isinstance(ablation, Ablation):
         raise ConfigError(f"{path} defines no ABLATION: see simuljax/ablate/grid.py")
-    check_values(ablation)
     return ablation
-
-
-def check_values(ablation: Ablation) -> None:
-    """Reject values of the wrong type or outside their choices, before anything runs."""
-    for row, experiment in ablation.rows.items():
-        from_json(Experiment, to_json(experiment), f"rows[{row!r}]")
-    own = {f"own[{row!r}]": ways for row, ways in ablation.own.items()}
-    for place, ways in {"evaluations": ablation.evaluations, **own}.items():
-        for number, way in enumerate(ways):
-            from_json(Evaluation, to_json(way), f"{place}[{number}]")
 
 
 def plan(ablation: Ablation) -> list[Planned]:

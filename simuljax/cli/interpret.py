@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 import tyro
 
 from simuljax.cache import enable_compilation_cache
-from simuljax.config.fields import ConfigError
-from simuljax.decode.choosing import make_policy
-from simuljax.decode.policies import policy_class
-from simuljax.decode.policy import Policy, PolicyError
+from simuljax.config.decoding import PolicyConfig
+from simuljax.config.fields import ConfigError, setting
+from simuljax.decode.policies import POLICIES, Consensus
+from simuljax.decode.policy import Policy
 from simuljax.models.whisper import LANGUAGES
 from simuljax.models.whisper.languages import language_code
 from simuljax.models.whisper.tokenizer import Task
@@ -28,13 +28,6 @@ Whisper's weights come from
   https://huggingface.co/ggerganov/whisper.cpp   ggml-tiny.bin, not quantised
   https://github.com/openai/whisper              tiny.pt, with multilingual.tiktoken beside it
 and likewise for base, small, medium, large-v3 and turbo."""
-# The policies that have an option.
-_POLICIES_WITH = {
-    "threshold": ("confidence", "consensus"),
-    "by": ("confidence",),
-    "frames": ("alignatt",),
-    "hypotheses": ("local-agreement",),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,36 +38,37 @@ class WhisperOptions:
     """Whisper: the language that is spoken; by default the model detects it."""
     window: float = 1.0
     """Whisper: seconds of sound from one hypothesis to the next."""
-    by: Literal["no_speech", "log_probability"] | None = None
-    """--policy confidence: the probability that is compared; by default no_speech."""
-    frames: int | None = None
-    """--policy alignatt: the last encoder states, 20 ms each, that a word must not attend to; by
-    default 25."""
-    hypotheses: int | None = None
-    """--policy local-agreement: how many hypotheses in a row must agree; by default 2."""
     padding: Literal["full", "short"] = "full"
     """Whisper: pad the sound to 30 s, as in training, or to the next 5 s: faster, less accurate."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Whisper: the type to compute in."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WhisperPolicy(PolicyConfig):
+    """The policy of a Whisper model."""
+
+    policy: Policy = setting(  # pyright: ignore[reportIncompatibleVariableOverride]
+        Consensus(),
+        help=f"When to commit words: {', '.join(POLICIES)}, or FILE.py:CLASS. Every policy has "
+        "options of its own.",
+        label="{}",
+    )
+
+
 def interpret_command(
     live: LiveOptions,
     whisper: WhisperOptions,
+    decoding: WhisperPolicy,
     model: Path | None = None,
-    policy: str = "consensus",
-    threshold: float | None = None,
 ) -> Callable[[], None]:
     """Translate speech live with a Whisper model: `simuljax translate` with Whisper's defaults.
 
     Args:
         live: Sources and outputs.
         whisper: Languages, windows and policies.
+        decoding: When to commit words.
         model: Whisper's weights: .pt, safetensors or ggml.
-        policy: When to commit words: greedy, confidence, consensus, alignatt, local-agreement,
-            offline, wait-k, fixed-steps, or a class of your own as path/to/file.py:Class.
-        threshold: --policy confidence or consensus: the least probability or similarity, 0 to 1; by
-            default 0.5.
     """
     if live.devices:
         return lambda: print(input_devices())
@@ -82,18 +76,17 @@ def interpret_command(
         check_source(live)
         check_sound_file(live)
         raise LiveError(f"give the model with --model. {_WEIGHTS}")
-    return live_whisper(model, live, whisper, policy, threshold)
+    return live_whisper(model, live, whisper, decoding.policy)
 
 
 def live_whisper(
     model: Path,
     options: LiveOptions,
     whisper: WhisperOptions,
-    policy: str,
-    threshold: float | None,
+    policy: Policy,
 ) -> Callable[[], None]:
     """Check the options; return the live translation with a Whisper model."""
-    to, settings = whisper_settings(options, whisper, policy, threshold)
+    to, settings = whisper_settings(options, whisper, policy)
     options = replace(options, to=to)
     check_source(options)
     if not model.exists():
@@ -108,13 +101,13 @@ def live_whisper(
 
 
 def whisper_settings(
-    options: LiveOptions, whisper: WhisperOptions, policy: str, threshold: float | None
+    options: LiveOptions, whisper: WhisperOptions, policy: Policy
 ) -> tuple[str, WhisperStreaming]:
     """Return the code of the language to write, and the settings of the stream."""
     to, spoken, task = languages(options.to, whisper.spoken)
     try:
         settings = WhisperStreaming(
-            policy=_policy(whisper, policy, threshold),
+            policy=policy,
             window_s=whisper.window,
             task=task,
             language=spoken,
@@ -122,7 +115,7 @@ def whisper_settings(
             behind="every" if options.source_pace == "fast" else "latest",
         )
     except ConfigError as error:
-        raise LiveError(_name_option(str(error))) from None
+        raise LiveError(str(error).replace("WhisperStreaming.window_s", "--window")) from None
     return to, settings
 
 
@@ -145,30 +138,3 @@ def _language(option: str, given: str) -> str:
         return language_code(given)
     except ValueError as error:
         raise LiveError(f"{option}: {error}") from None
-
-
-def _policy(whisper: WhisperOptions, name: str, threshold: float | None) -> Policy:
-    try:
-        kind = policy_class(name)
-    except PolicyError as error:
-        raise LiveError(f"--policy: {error}") from None
-    given = {option: getattr(whisper, option) for option in ("by", "frames", "hypotheses")}
-    chosen = {
-        option: value
-        for option, value in {"threshold": threshold, **given}.items()
-        if value is not None
-    }
-    for option in chosen:
-        if kind.name not in _POLICIES_WITH[option]:
-            policies = " or ".join(_POLICIES_WITH[option])
-            raise LiveError(f"--{option} is for --policy {policies}; {name} does not have it")
-    named = {"agree" if n == "hypotheses" else n: value for n, value in chosen.items()}
-    return make_policy(name, named)
-
-
-def _name_option(problem: str) -> str:
-    """Put the option where an error names the field: `window_s` is --window."""
-    name, _, rest = problem.partition(" ")
-    field = name.rpartition(".")[2]
-    options = {"window_s": "window", "agree": "hypotheses"} | {n: n for n in _POLICIES_WITH}
-    return f"--{options[field]} {rest}" if field in options else problem

@@ -104,8 +104,10 @@ def _parse(name: str, function: Callable, args: list[str]) -> Callable[[], objec
     """Read arguments by the function's signature; exit 2 if they do not fit it."""
     import tyro
 
+    from simuljax.config.command_line import with_options
+
     return tyro.cli(
-        function,
+        with_options(function, args),
         prog=f"simuljax {name}",
         args=args,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.CascadeSubcommandArgs),

@@ -69,6 +69,9 @@ class Experiment:
     init_from: tuple[InitFrom, ...] = setting((), help="Runs that give the first parameters.")
     cluster: Cluster = setting(Cluster(), help="Processes of the run; detected by default.")
 
+    def __post_init__(self) -> None:
+        check(self)
+
 
 def load_experiments(path: Path) -> Mapping[str, Experiment]:
     """Return the experiments of a file by name; a single one has the name ""."""

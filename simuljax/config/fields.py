@@ -15,10 +15,11 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Literal, Union
 
 from simuljax.errors import SimuljaxError
@@ -48,6 +49,7 @@ class Setting:
     choices: tuple[Any, ...] | None = None  # if the annotation is not a Literal
     applies: tuple[str, ...] = ()  # the properties that a model must have, all of them
     unit: str | None = None
+    option: str | None = None  # the name on the command line, if not the field's
 
     def range(self) -> str:
         """Return the values that are allowed, as an error or a table says it; "" for all."""
@@ -85,6 +87,7 @@ def setting(
     choices: Iterable[Any] | None = None,
     applies: str | Iterable[str] | None = None,
     unit: str | None = None,
+    option: str | None = None,
 ) -> Any:
     """Return a dataclass field with its declaration; a frozen dataclass may be the default."""
     declared = Setting(
@@ -97,6 +100,7 @@ def setting(
         choices=None if choices is None else tuple(choices),
         applies=(applies,) if isinstance(applies, str) else tuple(applies or ()),
         unit=unit,
+        option=option,
     )
     return dataclasses.field(default=default, metadata={KEY: declared})
 
@@ -117,20 +121,6 @@ def default_of(field: dataclasses.Field) -> Any:
     if field.default_factory is not MISSING:
         return field.default_factory()
     return field.default
-
-
-def changed(config: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
-    """Yield the fields whose values are not the default, with the values."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if value != default_of(field):
-            yield field, value
-
-
-def label_of(config: Any) -> str:
-    """Return the label of a configuration: each value that is not the default, "" if all are."""
-    found = ((setting_of(field), value) for field, value in changed(config))
-    return "-".join(s.label.format(value) for s, value in found if s is not None and s.label)
 
 
 def check(config: Any) -> None:
@@ -155,7 +145,8 @@ def check(config: Any) -> None:
 def wrong_type(hint: Any, value: Any) -> str | None:
     """Return what a value must be if it is not of the annotated type; None if it is.
 
-    Numbers, text, choices and tuples of these are compared. Other types are left to their users.
+    Numbers, text, paths, choices, dataclasses and tuples of these are compared. Other types are
+    left to their users.
     """
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
@@ -173,7 +164,9 @@ def wrong_type(hint: Any, value: Any) -> str | None:
     if hint is int:
         right = isinstance(value, Integral) and not isinstance(value, bool)
         return None if right else "a whole number"
-    named = {bool: "True or False", str: "text", types.NoneType: "None"}
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return None if isinstance(value, hint) else f"a {hint.__name__}"
+    named = {bool: "True or False", str: "text", types.NoneType: "None", Path: "a pathlib.Path"}
     return named[hint] if hint in named and not isinstance(value, hint) else None
 
 

@@ -7,11 +7,11 @@ own folder) is on the path while it loads, so it loads from any working director
 
 import importlib.util
 import inspect
-import os
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -92,13 +92,19 @@ def is_reference(name: str) -> bool:
 def load_object(reference: str) -> Any:
     """Return the object that "path/to/file.py:Name" names."""
     file, _, name = reference.rpartition(":")
-    module = load_module(file)
+    path = Path(file).resolve()
+    module = _load_once(path, path.stat().st_mtime_ns) if path.is_file() else load_module(file)
     if not hasattr(module, name):
         raise ConfigError(f"{reference}: {unknown(name, vars(module))}")
     return getattr(module, name)
 
 
+@cache
+def _load_once(path: Path, changed: int) -> ModuleType:
+    """Load a file again only if it has changed, so that its classes are the same ones."""
+    return load_module(path)
+
+
 def reference_to(held: Any) -> str:
     """Return the name by which `load_object` finds a class or function of a file."""
-    file = os.path.relpath(inspect.getfile(held))
-    return f"{file}:{held.__qualname__}"
+    return f"{Path(inspect.getfile(held)).resolve()}:{held.__qualname__}"

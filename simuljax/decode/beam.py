@@ -17,51 +17,18 @@ goes with the hypothesis as its keys and values do.
 """
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simuljax.config.decoding import Beam, Decoding
 from simuljax.decode.greedy import Written, limit_of, repeated
-from simuljax.decode.options import Decoding
 from simuljax.decode.state import Control, Known, Prefix, attempt, commit, init_prefix, take_rows
 from simuljax.models.translator import Attempt, Translator
 from simuljax.text import EOS
-
-Until = Literal["full", "sure"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Beam:
-    """How many hypotheses live, how scores count length, and when to stop.
-
-    The search of a source is over at the limit of length, or once K hypotheses have ended and
-
-        full   that is all (as fairseq stops)
-        sure   no live one can come before the K-th of them: log p / limit ** length_penalty, with
-               the most tokens that the source allows, is no better than the K-th score. Since
-               log p <= 0 only falls, no score that it can still reach is; nothing is missed.
-    """
-
-    size: int = 5
-    length_penalty: float = 1.0
-    until: Until = "full"
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"a beam of {self.size}; it holds at least 1 hypothesis")
-        if not 0 <= self.length_penalty < np.inf:
-            raise ValueError(f"length_penalty is {self.length_penalty}; it is 0 or more, say 1")
-        if self.until not in get_args(Until):
-            raise ValueError(f"until is {self.until!r}; choose one of {get_args(Until)}")
-
-    def weights(self, longest: int) -> jax.Array:
-        """float32 [longest + 1]: what the log-probability of so many tokens is divided by."""
-        lengths = np.maximum(np.arange(longest + 1), 1).astype(np.float64)
-        return jnp.asarray(lengths**self.length_penalty, jnp.float32)
 
 
 @flax.struct.dataclass
@@ -114,6 +81,12 @@ class BeamHypotheses:
         return jax.tree.map(choose, self, other)
 
 
+def length_weights(beam: Beam, longest: int) -> jax.Array:
+    """Return float32 [longest + 1]: the divisor of the log-probability of so many tokens."""
+    lengths = np.maximum(np.arange(longest + 1), 1).astype(np.float64)
+    return jnp.asarray(lengths**beam.length_penalty, jnp.float32)
+
+
 def no_hypotheses(batch: int, size: int, room: int) -> BeamHypotheses:
     """Nothing, and room for so many tokens."""
     tokens = jnp.zeros((batch, size, room), jnp.int32)
@@ -147,7 +120,11 @@ def beam_search(
     by its length; a prefix that is finished stays as it is.
     """
     room = decoding.limit.of(known.size) if start is None else start[0].room
-    limit, weights, size = limit_of(known.progress, room, decoding), beam.weights(room), beam.size
+    limit, weights, size = (
+        limit_of(known.progress, room, decoding),
+        length_weights(beam, room),
+        beam.size,
+    )
     sources = _repeat(known, size)
 
     def turn(state: _Turn) -> _Turn:

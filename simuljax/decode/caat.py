@@ -19,10 +19,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from simuljax.audio import Filterbank, frame_count
+from simuljax.config.decoding import Decoding
 from simuljax.config.model import ModelConfig
 from simuljax.decode.caat_search import Candidates, Group, init_candidates, search_group
 from simuljax.decode.greedy import Written, limit_of, nothing_written
-from simuljax.decode.options import Decoding
 from simuljax.decode.simulate import Listening, Simulation
 from simuljax.decode.source import encode_speech
 from simuljax.decode.state import Known

@@ -19,9 +19,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from simuljax.config.decoding import Blocks, Decoding
 from simuljax.decode.beam import BeamHypotheses
 from simuljax.decode.greedy import repeated
-from simuljax.decode.options import Blocks, Decoding
 from simuljax.decode.state import recent_of
 from simuljax.models.caat import BLANK
 from simuljax.models.translator import Translator, init_past

@@ -7,7 +7,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from simuljax.decode.options import Decoding, Gather, Repetition
+from simuljax.config.decoding import Decoding, Gather, Repetition
 from simuljax.decode.policy import Policy, Step
 from simuljax.decode.state import Control, Known, Prefix, attempt, commit
 from simuljax.models.translator import Attempt, Translator

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from simuljax.decode.beam import Beam, beam_search
+from simuljax.config.decoding import Beam, Decoding
+from simuljax.decode.beam import beam_search
 from simuljax.decode.greedy import greedy_search, nothing_written
-from simuljax.decode.options import Decoding
 from simuljax.decode.source import counting_of, encode_speech, encode_text, known_of
 from simuljax.decode.state import Control, Known, control_of, init_prefix
 from simuljax.models.translator import Encoded, Translator

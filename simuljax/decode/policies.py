@@ -122,7 +122,11 @@ class _Attention(Policy):
 
     needs: ClassVar[tuple[Need, ...]] = ("attention",)
     frames: int = setting(
-        25, help="States at the end of the source, which may yet change.", label="f{}", low=0
+        25,
+        help="States at the end of the source, which may yet change.",
+        label="f{}",
+        low=0,
+        option="last_frames",
     )
     layer: int | None = setting(
         None, help="Decoder layer, from 1; None: the mean of all.", label="layer{}", low=1

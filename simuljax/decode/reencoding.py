@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.audio import RATE, Features, Statistics, features_of, frame_count
-from simuljax.decode.beam import Beam, beam_search
-from simuljax.decode.choosing import check_policy, usual_history
+from simuljax.config.decoding import Beam, Decoding, check_policy
+from simuljax.config.model import ModelConfig
+from simuljax.decode.beam import beam_search
 from simuljax.decode.greedy import Written, greedy_search, nothing_written
-from simuljax.decode.options import Decoding
-from simuljax.decode.policy import History, Hypotheses
+from simuljax.decode.policy import History, Hypotheses, Policy
 from simuljax.decode.source import counting_of, encode_speech, encode_text
 from simuljax.decode.state import (
     Control,
@@ -194,6 +194,17 @@ def _cut(prefix: Prefix, written: Written, count: jax.Array, finished: jax.Array
         recent=recent_of(written.tokens, count, prefix.recent.shape[1]),
         finished=finished,
     )
+
+
+def usual_history(policy: Policy | None, model: ModelConfig) -> History:
+    """Return what becomes of targets when more has been heard, by default.
+
+    A streaming encoder keeps its states, and a stream over it its targets.
+    """
+    if policy is None:
+        return "recomputed"
+    streams = model.speech is not None and model.speech.kind == "streaming"
+    return "kept" if streams and policy.is_incremental else policy.history
 
 
 @flax.struct.dataclass

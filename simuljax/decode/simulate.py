@@ -19,10 +19,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from simuljax.audio import Filterbank, frame_count
-from simuljax.decode.choosing import check_policy, usual_history
-from simuljax.decode.options import Decoding
+from simuljax.config.decoding import Decoding, check_policy
 from simuljax.decode.policy import History
-from simuljax.decode.reencoding import Targets, no_targets, write_targets
+from simuljax.decode.reencoding import Targets, no_targets, usual_history, write_targets
 from simuljax.decode.source import counting_of, encode_speech, encode_text
 from simuljax.decode.state import Control, Known, control_of
 from simuljax.models.translator import Translator

@@ -11,8 +11,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from simuljax.config.decoding import Decoding
 from simuljax.config.model import ModelConfig
-from simuljax.decode.options import Decoding
 from simuljax.decode.policies import WaitK
 from simuljax.decode.state import Control, Known
 from simuljax.models.encoders import Encoded

@@ -12,8 +12,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
-from simuljax.decode.options import Decoding
 from simuljax.decode.policy import Policy, PolicyError
 from simuljax.models.translator import Attempt, Translator, init_past
 from simuljax.nn.attention import Past

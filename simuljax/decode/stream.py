@@ -22,9 +22,8 @@ import jax
 import jax.numpy as jnp
 
 from simuljax.audio import Features, FeatureState, Statistics, init_stream, normalise, stream_step
-from simuljax.decode.choosing import check_policy
+from simuljax.config.decoding import Decoding, check_policy
 from simuljax.decode.greedy import Written, greedy_search, nothing_written
-from simuljax.decode.options import Decoding
 from simuljax.decode.policy import PolicyError
 from simuljax.decode.source import Source, append, init_source
 from simuljax.decode.state import Control, Prefix, control_of, init_prefix

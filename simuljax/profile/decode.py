@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from simuljax.audio import RATE, Statistics
-from simuljax.decode.options import Decoding, LengthLimit
+from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits, StreamParams
 from simuljax.models.casting import weight_bytes
 from simuljax.models.initialise import initialise

@@ -16,6 +16,7 @@ from simuljax.batch import Batch
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig
+from simuljax.decode.policies import WaitK
 from simuljax.eval import Record
 from simuljax.models.translator import Translator as Network
 from simuljax.runs.translate import Translating, decode_batch, reference, word_delays
@@ -112,25 +113,23 @@ def cascading(first: Translating) -> Cascading:
 
 
 def of_text(chosen: Evaluation, model: ModelConfig) -> Evaluation:
-    """How the second model of a cascade writes; the flags are those of both.
+    """Return the evaluation of the second model of a cascade; the flags are those of both.
 
     One that was trained offline waits for k words more than it has written, if k is given.
     """
     assert chosen.then is not None
-    search = {"beam": chosen.beam, "length_penalty": chosen.length_penalty}
     waits = model.monotonic.policy == "offline" and chosen.then_k is not None
     return Evaluation(
         run=chosen.then,
         branch="text",
         mode="offline" if chosen.mode == "offline" else "streamed",
-        k=chosen.then_k,
+        k=None if waits else chosen.then_k,
         threshold=chosen.then_threshold,
         gather=chosen.gather,
         force_finish=chosen.force_finish,
         avoid_eos_while_reading=chosen.avoid_eos_while_reading,
-        policy="wait-k" if waits else None,
-        convention="stacl" if waits else None,
-        **search if chosen.mode == "offline" else {},
+        policy=WaitK(k=chosen.then_k, convention="stacl") if waits else None,
+        beam=chosen.beam if chosen.mode == "offline" else None,
     )
 
 

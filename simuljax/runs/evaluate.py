@@ -16,6 +16,7 @@ from data_pipelines.dataset import digest
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import differences, read_json, to_json, write_json
+from simuljax.config.options import to_options
 from simuljax.eval import Record, read_records, score, write_records
 from simuljax.eval.curves import Point
 from simuljax.eval.lengths import word_difference
@@ -108,11 +109,13 @@ def check_data(chosen: Evaluation, corpus: Path) -> str | None:
 def begin(chosen: Evaluation, steps: list[int], corpus: Path) -> None:
     """Makes sure that what is in the folder already is of this evaluation, or makes the folder."""
     data = check_data(chosen, corpus)
-    folder, what = chosen.folder, to_json(chosen) | {"steps": steps, "data": data}
+    folder, what = chosen.folder, to_json(to_options(chosen)) | {"steps": steps, "data": data}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIG
     if path.exists():
-        usual: Any = to_json(Evaluation(run=chosen.run))  # settings younger than the log
+        usual: Any = to_json(
+            to_options(Evaluation(run=chosen.run))
+        )  # settings younger than the log
         old = usual | read_json(path)
         other = differences(_told(old), _told(what))
         if other:

@@ -21,11 +21,8 @@ from simuljax.batch import Batch
 from simuljax.config.data import Budget
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
-from simuljax.config.model import ModelConfig
 from simuljax.decode.caat import simulate_caat
-from simuljax.decode.choosing import check_policy
 from simuljax.decode.offline import translate_speech, translate_text
-from simuljax.decode.policies import PolicyError
 from simuljax.decode.simulate import simulate_speech, simulate_text, usual_listening
 from simuljax.eval import Record
 from simuljax.models.translator import Translator
@@ -158,20 +155,7 @@ def spoken(run: Run, chosen: Evaluation) -> Examples:
     examples = tokenise_split(corpus[chosen.split], vocabularies, run.config.data.task)
     if not len(examples.split):
         raise ConfigError(f"the split {chosen.split} of {corpus.directory} is empty")
-    check_model(chosen, run.model)
     return dataclasses.replace(examples, mute=chosen.branch == "text")
-
-
-def check_model(chosen: Evaluation, model: ModelConfig) -> None:
-    """Refuses a branch that the model has not, and a policy that means nothing to it."""
-    if chosen.branch == "text" and model.text is None:
-        raise ConfigError(f"{chosen.run} has no text branch")
-    if chosen.branch == "speech" and model.speech is None:
-        raise ConfigError(f"{chosen.run} has no speech branch: say --branch text")
-    try:
-        check_policy(chosen.decides(), model, chosen.branch)
-    except PolicyError as error:
-        raise ConfigError(f"{chosen.run}: {error}") from None
 
 
 def decode_batch(
@@ -191,7 +175,7 @@ def decode_batch(
         if chosen.mode == "streamed":
             done = simulate_text(model, variables, read.tokens, read.lengths, read.units, **how)
             return done.tokens, done.lengths, done.delays
-        how |= {"beam": chosen.search()}
+        how |= {"beam": chosen.beam}
         whole = translate_text(model, variables, read.tokens, read.lengths, **how)
         return whole.tokens, whole.lengths, _at_end(whole.tokens, read.words)
     features = extract_features(batch.audio, run.heard.features, run.heard.statistics)
@@ -209,7 +193,7 @@ def decode_batch(
         done = simulate_speech(model, variables, features, batch.audio_length, labels, **how)
         return done.tokens, done.lengths, done.delays
     frames = frame_count(batch.audio_length, bank)
-    how |= {"beam": chosen.search()}
+    how |= {"beam": chosen.beam}
     whole = translate_speech(model, variables, features, frames, labels, **how)
     return whole.tokens, whole.lengths, _at_end(whole.tokens, batch.audio_length * 1000 / RATE)
 

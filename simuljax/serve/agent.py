@@ -13,14 +13,13 @@ recording, so an agent whose model has ended early reads on in silence until the
 import logging
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any, get_args
 
 from simuljax.audio import RATE
 from simuljax.cache import enable_compilation_cache
-from simuljax.decode.choosing import make_policy
-from simuljax.decode.options import Decoding, Gather, LengthLimit, Repetition
-from simuljax.decode.policies import POLICIES, Policy
+from simuljax.config.decoding import Decoding
+from simuljax.config.options import Option, from_options, leaf_types, options_of
+from simuljax.decode.policies import POLICIES
 from simuljax.decode.stream import StreamLimits
 from simuljax.serve.run_translator import load_run
 from simuljax.serve.session import MS
@@ -84,8 +83,6 @@ class SpeechAgent(SpeechToTextAgent):
     def add_args(parser: ArgumentParser) -> None:
         """What may be set on SimulEval's command line."""
         add_common_args(parser)
-        parser.add_argument("--read-ms", type=int, help="speech to a READ")
-        parser.add_argument("--predecision-ms", type=int, help="step between decisions")
 
     def begin(self, rate: int) -> Stream:
         """A stream of samples at this rate."""
@@ -138,66 +135,32 @@ def act(words: Sequence[Word | TextWord], states: LiveStates) -> Action:
 
 
 def add_common_args(parser: ArgumentParser) -> None:
-    """Settings of speech and text, as in `simuljax evaluate`; what is left out is as usual."""
-    usual, limits = Decoding(), StreamLimits()
-    add = parser.add_argument
+    """Add the options of `Decoding` and of all policies, as `simuljax evaluate` has them."""
+    limits, add = StreamLimits(), parser.add_argument
     add("--run", required=True, help="directory of a trained run")
     add("--checkpoint", choices=("best", "last", "averaged"), default="best")
-    add("--threshold", type=float, default=usual.threshold, help="on the probability of writing")
-    add("--k", type=int, help="of wait-k; by default as the run was trained")
-    add("--gather", choices=get_args(Gather), default=usual.gather, help="which heads decide")
-    for name in ("--force-finish", "--avoid-eos-while-reading"):
-        add(name, action=BooleanOptionalAction, default=False)
-    add("--length-ratio", type=float, default=usual.limit.ratio, help="tokens per source state")
-    add("--length-constant", type=int, default=usual.limit.constant, help="tokens beside that")
-    add("--repetition", type=int, nargs=2, metavar=("LONGEST", "TIMES"), help="guard against it")
     add("--max-states", type=int, default=limits.states, help="of a source: 40 ms, or a piece")
     add("--max-tokens", type=int, default=limits.tokens, help="of a translation")
-    add_policy_args(parser)
+    for name, option in decoding_options().items():
+        choices = [c for kind in leaf_types(option.type) for c in get_args(kind)] or None
+        if option.type is bool:
+            add(option.flag, action=BooleanOptionalAction, default=None, help=option.setting.help)
+        else:
+            read = str if choices and name != "heads" else option.parse
+            choices = choices if read is str else None
+            add(option.flag, type=read, choices=choices, help=option.setting.help)
 
 
-def add_policy_args(parser: ArgumentParser) -> None:
-    """What decides for a run that was trained offline, and the options of each policy."""
-    group = parser.add_argument_group("policies of runs that were trained offline")
-    add = group.add_argument
-    add("--policy", help=f"{', '.join(POLICIES)}, or path/to/file.py:Class; by default the end")
-    add("--units", choices=("fixed", "ctc"), help="of wait-k")
-    add("--step-ms", type=int, help="of wait-k and fixed-steps: speech to a READ")
-    add("--convention", choices=("papi", "stacl"), help="of wait-k")
-    add("--trailing", choices=("count", "leave"), help="of wait-k: a word that may be unfinished")
-    add("--first-ms", type=int, help="of fixed-steps: k")
-    add("--tokens", type=int, help="of fixed-steps: N")
-    add("--agree", type=int, help="of local-agreement: hypotheses")
-    add("--beam", type=int, help="of local-agreement")
-    add("--last-frames", type=int, dest="frames", help="of align-att and ed-att: states")
-    add("--alpha", type=float, help="of ed-att")
-    add("--layer", type=int, help="of align-att and ed-att, from 1")
-    add("--heads", type=int, help="of align-att and ed-att: one of them, from 1")
-    add("--scores", choices=("paper", "release"), help="of align-att and ed-att")
-
-
-def policy_of(args: Namespace) -> Policy | None:
-    """The policy that the arguments ask for."""
-    if args.policy is None:
-        return None
-    names = {field.name for kind in POLICIES.values() for field in fields(kind)}
-    return make_policy(args.policy, {name: getattr(args, name) for name in names if name in args})
+def decoding_options() -> dict[str, Option]:
+    """Return the options of decoding and of all policies; of one name, the first."""
+    known = options_of(Decoding)
+    for policy in POLICIES.values():
+        known = options_of(Decoding, policy) | known
+    return known
 
 
 def settings(args: Namespace) -> dict[str, Any]:
-    """The arguments as `Translator.stream` and `TextReader` take them."""
-    repetition = None
-    if args.repetition:
-        repetition = Repetition(longest=args.repetition[0], times=args.repetition[1])
-    return {
-        "threshold": args.threshold,
-        "k": args.k,
-        "gather": args.gather,
-        "force_finish": args.force_finish,
-        "avoid_eos_while_reading": args.avoid_eos_while_reading,
-        "limit": LengthLimit(ratio=args.length_ratio, constant=args.length_constant),
-        "repetition": repetition,
-        "policy": policy_of(args),
-        "states": args.max_states,
-        "tokens": args.max_tokens,
-    }
+    """Return the arguments as `Translator.stream` and `TextReader` take them."""
+    given = {name: getattr(args, name) for name in decoding_options()}
+    decoding = from_options(Decoding, {k: v for k, v in given.items() if v is not None})
+    return {"decoding": decoding, "states": args.max_states, "tokens": args.max_tokens}

@@ -13,11 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.audio import RATE, features_of, frame_count
+from simuljax.config.decoding import Beam, Decoding
 from simuljax.config.model import ModelConfig
-from simuljax.decode.beam import Beam
 from simuljax.decode.caat import CaatDecoder
 from simuljax.decode.offline import translate_speech, translate_text
-from simuljax.decode.options import Decoding
 from simuljax.decode.policy import PolicyError
 from simuljax.decode.reencoding import ReencodingDecoder, padded
 from simuljax.decode.stream import StreamingDecoder, StreamLimits

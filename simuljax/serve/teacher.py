@@ -17,8 +17,8 @@ import numpy as np
 import tyro
 
 from simuljax.cache import enable_compilation_cache
+from simuljax.config.decoding import Beam
 from simuljax.config.fields import ConfigError
-from simuljax.decode.beam import Beam
 from simuljax.decode.offline import translate_text
 from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import RunTranslator, load_run

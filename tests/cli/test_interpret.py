@@ -11,7 +11,13 @@ import soundfile
 
 from simuljax.audio import RATE, AudioError
 from simuljax.cli import main as cli
-from simuljax.cli.interpret import WhisperOptions, interpret_command, whisper_settings
+from simuljax.cli.interpret import (
+    WhisperOptions,
+    WhisperPolicy,
+    interpret_command,
+    whisper_settings,
+)
+from simuljax.config.options import from_options
 from simuljax.decode.policies import (
     AlignAtt,
     Confidence,
@@ -37,11 +43,13 @@ def refused(capsys, *args: str) -> str:
     return printed.err
 
 
-def settings(policy="consensus", threshold=None, audio="a.wav", mic=False, **given):
+def settings(audio="a.wav", mic=False, **given):
     """Return the settings of the stream."""
     live = {name: given.pop(name) for name in ("to", "pace") if name in given}
+    own = {name: given.pop(name) for name in ("spoken", "window", "padding") if name in given}
     options = LiveOptions(audio=None if mic else audio, mic=mic, **live)
-    return whisper_settings(options, WhisperOptions(**given), policy, threshold)[1]
+    policy = from_options(WhisperPolicy, given).policy
+    return whisper_settings(options, WhisperOptions(**own), policy)[1]
 
 
 @pytest.fixture
@@ -60,8 +68,8 @@ def files(tmp_path):
         ({"policy": "confidence", "by": "log_probability"}, Confidence(by="log_probability")),
         ({"policy": "greedy"}, Greedy()),
         ({"policy": "offline"}, Offline()),
-        ({"policy": "align-att", "frames": 10}, AlignAtt(frames=10)),
-        ({"policy": "local-agreement", "hypotheses": 3}, LocalAgreement(agree=3)),
+        ({"policy": "align-att", "last_frames": 10}, AlignAtt(frames=10)),
+        ({"policy": "local-agreement", "agree": 3}, LocalAgreement(agree=3)),
     ],
 )
 def test_policies(given, policy):
@@ -109,14 +117,14 @@ def test_windows_and_padding():
         (["--to", "de", "--from", "es"], ["--to de", "add --from de"]),
         (["--to", "klingon"], ["--to", "'klingon'"]),
         (["--from", "xx"], ["--from", "'xx'"]),
-        (["--policy", "greedy", "--threshold", "0.5"], ["--threshold", "confidence or consensus"]),
-        (["--by", "no_speech"], ["--by is for --policy confidence", "consensus"]),
-        (["--frames", "3"], ["--frames is for --policy alignatt"]),
-        (["--hypotheses", "3"], ["--hypotheses is for --policy local-agreement"]),
-        (["--threshold", "1.5"], ["simuljax: --threshold is 1.5"]),
+        (["--policy", "greedy", "--threshold", "0.5"], ["--threshold"]),
+        (["--by", "no_speech"], ["--by"]),
+        (["--last-frames", "3"], ["--last-frames"]),
+        (["--agree", "3"], ["--agree"]),
+        (["--threshold", "1.5"], ["threshold is 1.5"]),
         (["--window", "0"], ["simuljax: --window is 0.0"]),
-        (["--policy", "align-att", "--frames", "-1"], ["simuljax: --frames is -1"]),
-        (["--policy", "local-agreement", "--hypotheses", "1"], ["simuljax: --hypotheses is 1"]),
+        (["--policy", "align-att", "--last-frames", "-1"], ["frames is -1"]),
+        (["--policy", "local-agreement", "--agree", "1"], ["agree is 1"]),
         (["--polcy", "greedy"], ["--policy"]),
         (["--policy", "gredy"], ["'greedy'"]),
         (["--mic"], ["give a sound file, -, or --mic"]),
@@ -206,7 +214,7 @@ def test_a_log_without_speech_has_no_file_beside_it(files, tmp_path):
     (tmp_path / "a.log").write_text("old")
     (tmp_path / "a.speech.jsonl").symlink_to(files[0])
     live = LiveOptions(audio=files[0], log=tmp_path / "a.log")
-    assert callable(interpret_command(live, WhisperOptions(), Path(files[2])))
+    assert callable(interpret_command(live, WhisperOptions(), WhisperPolicy(), Path(files[2])))
 
 
 def test_what_is_no_sound_is_found_before_the_model_is_loaded(files, capsys):
@@ -228,13 +236,13 @@ def test_a_missing_key_is_found_before_the_model_is_loaded(files, capsys, monkey
     assert "ELEVENLABS_API_KEY" in refused(capsys, *given)
     monkeypatch.setenv("ELEVENLABS_API_KEY", "a key")
     live = LiveOptions(audio=files[0], play=True, voice="http", voice_name="Ana")
-    assert callable(interpret_command(live, WhisperOptions(), Path(files[2])))
+    assert callable(interpret_command(live, WhisperOptions(), WhisperPolicy(), Path(files[2])))
 
 
 def test_devices_need_a_sound_card(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", None)
     with pytest.raises(AudioError, match="or give a sound file"):
-        interpret_command(LiveOptions(devices=True), WhisperOptions())()
+        interpret_command(LiveOptions(devices=True), WhisperOptions(), WhisperPolicy())()
 
 
 @pytest.mark.slow

@@ -14,8 +14,9 @@ from simuljax.cli import main as cli
 from simuljax.cli import translate as command
 from simuljax.cli.interpret import WhisperOptions
 from simuljax.cli.translate import DecodingOptions, check_run, is_whisper, translate_command
+from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
-from simuljax.decode.options import Decoding
+from simuljax.config.options import from_options
 from simuljax.decode.policies import AlignAtt, LocalAgreement, WaitK
 from simuljax.errors import SimuljaxError
 from simuljax.serve.live_options import LiveOptions
@@ -26,7 +27,6 @@ from tests.decode.streams import DECODING, SPEECH
 
 TALKATIVE = small.changed(DECODING, avoid_eos_while_reading=True)
 TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
-OPTIONS = (LiveOptions, DecodingOptions, WhisperOptions)
 GGML = TINY / "ggml-tiny.bin"
 needs_whisper = pytest.mark.skipif(
     not GGML.exists(), reason="Whisper tiny is not among the shared data (weights/whisper-tiny)"
@@ -35,11 +35,11 @@ needs_whisper = pytest.mark.skipif(
 
 def translate(model, **given):
     """Return the command; options are told apart by their names."""
-    names = {kind: {field.name for field in fields(kind)} for kind in OPTIONS}
-    live, run, whisper = (
-        kind(**{name: value for name, value in given.items() if name in names[kind]})
-        for kind in OPTIONS
+    names = {kind: {field.name for field in fields(kind)} for kind in (LiveOptions, WhisperOptions)}
+    live, whisper = (
+        kind(**{name: given.pop(name) for name in names[kind] & given.keys()}) for kind in names
     )
+    run = from_options(DecodingOptions, given)
     return translate_command(model=model, live=live, run=run, whisper=whisper)
 
 
@@ -96,16 +96,16 @@ def test_a_whisper_file_is_a_model(capsys, tmp_path):
         ({"audio": None}, "give a sound file, -, or --mic"),
         ({"mic": True}, "give a sound file, -, or --mic"),
         ({"beam": 3}, "--beam needs --offline"),
-        ({"beam": 0, "offline": True}, "--beam is 0"),
+        ({"beam": 0, "offline": True}, "size is 0"),
         ({"threshold": 2.0}, "threshold is 2.0"),
-        ({"predecision_ms": 50}, "--predecision-ms 50"),
-        ({"read_ms": 0}, "--read-ms is 0"),
+        ({"predecision_ms": 50}, "step_ms is 50"),
+        ({"read_ms": 0}, "read_ms is 0"),
         ({"audio": None, "mic": True, "offline": True}, "--offline"),
         ({"offline": True, "threshold": 0.3}, "--threshold"),
-        ({"offline": True, "policy": "wait-k"}, "--policy"),
+        ({"offline": True, "policy": "greedy"}, "--policy"),
         ({"offline": True, "play": True}, "--play"),
         ({"audio": None, "mic": True, "pace": "real"}, "--pace is for files"),
-        ({"policy": "wait-k"}, "--policy wait-k: wait-k needs k"),
+        ({"policy": "wait-k"}, "wait-k needs --k"),
         ({"policy": "waitk"}, "'waitk'"),
         ({"k": 0}, "k is 0"),
         ({"alpha": 0.2}, "--alpha"),
@@ -124,9 +124,8 @@ def test_bad_options_are_refused_before_a_run_is_loaded(run, sound, given, fact)
         ({"read_ms": 280}, "--read-ms is for trained runs"),
         ({"checkpoint": "last"}, "--checkpoint is for trained runs"),
         ({"offline": True, "checkpoint": "last"}, "--checkpoint is for trained runs"),
-        ({"policy": "wait-k"}, "wait-k needs k"),
         ({"beam": 5}, "--beam needs --offline"),
-        ({"policy": "greedy", "threshold": 0.5}, "--threshold is for --policy"),
+        ({"policy": "greedy", "threshold": 0.6}, "--threshold is for trained runs"),
         ({"to": "de"}, "add --from de"),
     ],
 )
@@ -157,9 +156,7 @@ def test_which_models_are_whispers(tmp_path, run):
     ],
 )
 def test_settings_of_decoding(given, wanted):
-    run = DecodingOptions(**given)
-    command.check_decoding(run)
-    assert run.decoding() == wanted
+    assert from_options(DecodingOptions, given).decoding() == wanted
 
 
 @pytest.mark.parametrize(
@@ -173,7 +170,7 @@ def test_settings_of_decoding(given, wanted):
 def test_settings_that_the_run_does_not_have(tmp_path, policy, given, fact):
     made = spoken.translator(speech=SPEECH, monotonic=Monotonic(policy=policy))
     with pytest.raises(RunError, match=fact):
-        check_run(tmp_path, DecodingOptions(**given), made.run.model)
+        check_run(tmp_path, from_options(DecodingOptions, given), made.run.model)
 
 
 def test_speech_of_a_run_needs_a_language(monkeypatch, run, sound, tmp_path):

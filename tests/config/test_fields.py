@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from simuljax.config.fields import (
     ConfigError,
     check,
-    label_of,
     setting,
     settings,
     wrong_type,
@@ -79,11 +79,6 @@ def test_an_inner_configuration_checks_itself():
         dataclasses.replace(Outer(), inner=Inner(size=0))
 
 
-def test_a_label_has_every_changed_field_that_has_one():
-    assert label_of(Outer()) == ""
-    assert label_of(Outer(rate=0.3, share=0.5, count=2, kind="b", flag=True)) == "r0.3-n2-b-flag"
-
-
 def test_declarations_say_range_and_model():
     declared = settings(Outer)
     assert "plain" not in declared
@@ -92,6 +87,8 @@ def test_declarations_say_range_and_model():
     assert declared["count"].applies == ("counting",)
 
 
-def test_types_that_are_not_settings_are_left_alone():
-    assert wrong_type(Inner, None) is None
+def test_types_of_parts_are_checked_and_others_left_alone():
+    assert wrong_type(Inner, None) == "a Inner"
     assert wrong_type(Inner | None, Inner()) is None
+    assert wrong_type(Path, "x") == "a pathlib.Path"
+    assert wrong_type(dict, None) is None

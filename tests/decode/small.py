@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simuljax.config.decoding import Decoding
 from simuljax.config.model import (
     DecisionKind,
     ModelConfig,
@@ -16,7 +17,6 @@ from simuljax.config.model import (
     TextConfig,
     Width,
 )
-from simuljax.decode.options import Decoding
 from simuljax.models.encoders import Encoded
 from simuljax.models.translator import Translator
 from tests.oracles.hard_decoder import HardDecoder

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from simuljax.audio import FeatureRecord, extract, frame_count, normalise
-from simuljax.decode.options import Decoding
+from simuljax.config.decoding import Decoding
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import Run
 from simuljax.serve.run_translator import RunTranslator

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.audio import Features, Filterbank, Statistics, extract, frame_count, normalise
+from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import SpeechConfig
-from simuljax.decode.options import Decoding, LengthLimit, Repetition
 from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits
 from simuljax.models.streaming import chunking_of
 from simuljax.nn.subsampling import state_count

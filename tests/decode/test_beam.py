@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.decoding import Beam, Decoding, LengthLimit, Repetition, Until
 from simuljax.config.model import Monotonic
 from simuljax.decode import beam, offline
-from simuljax.decode.beam import Beam, Until, no_hypotheses
-from simuljax.decode.options import Decoding, LengthLimit, Repetition
+from simuljax.decode.beam import no_hypotheses
 from simuljax.decode.source import known_of
 from simuljax.decode.state import control_of
 from simuljax.nn.decisions import fixed_windows
@@ -175,7 +175,7 @@ def test_when_a_search_is_over():
     expected: dict[Until, np.ndarray] = {"sure": sure, "full": sure | (score > -np.inf)}
     for until, those in expected.items():
         how = Beam(size=1, length_penalty=2.0, until=until)
-        over = beam._is_over(live, ended, jnp.full(len(cases), 4), how.weights(4), how)
+        over = beam._is_over(live, ended, jnp.full(len(cases), 4), beam.length_weights(how, 4), how)
         np.testing.assert_array_equal(over, those)
 
 

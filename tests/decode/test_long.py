@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
+from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
-from simuljax.decode.options import Decoding, LengthLimit, Repetition
 from simuljax.serve.backends import IncrementalBackend
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import STATE

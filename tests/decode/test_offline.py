@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
+from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
 from simuljax.decode import offline
-from simuljax.decode.options import Decoding, LengthLimit, Repetition
 from simuljax.nn.decisions import fixed_windows
 from tests.decode import small
 from tests.oracles import simultaneous

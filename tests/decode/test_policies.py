@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from simuljax.audio import frame_count
+from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import Monotonic, SpeechConfig
-from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.policies import (
     AlignAtt,
     EDAtt,

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from simuljax.audio import Filterbank, frame_count
+from simuljax.config.decoding import Beam, Decoding, LengthLimit
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.decode import simulate
-from simuljax.decode.beam import Beam
 from simuljax.decode.offline import translate_speech
-from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.policies import FixedSteps, LocalAgreement, PolicyError, WaitK
 from simuljax.decode.reencoding import ReencodingDecoder, padded
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.decoding import check_policy
 from simuljax.config.model import Monotonic, SpeechConfig
-from simuljax.decode.choosing import check_policy, make_policy, usual_history
+from simuljax.config.options import make_policy
 from simuljax.decode.greedy import begins_word, words_begun
 from simuljax.decode.policies import (
     AlignAtt,
@@ -18,6 +19,7 @@ from simuljax.decode.policies import (
     WaitK,
 )
 from simuljax.decode.policy import Hypotheses, PolicyError, Step
+from simuljax.decode.reencoding import usual_history
 from simuljax.text import EOS, PAD, WordCount, Words, count_words
 from tests.decode import small
 from tests.text.samples import vocabulary as sampled
@@ -178,8 +180,8 @@ STREAMING = SpeechConfig(kind="streaming", layers=2, shared=1, channels=12)
         (lambda: AlignAtt(frames=-1), "frames is -1"),
         (lambda: EDAtt(frames=2, alpha=0), "alpha is 0"),
         (lambda: EDAtt(frames=2, alpha=0.1, layer=0), "layer is 0"),
-        (lambda: make_policy("wait-k", {"alpha": 0.1, "k": 2}), "wait-k has no alpha: it has k"),
-        (lambda: make_policy("ed-att", {"frames": 2}), "needs alpha"),
+        (lambda: make_policy("wait-k", {"alpha": 0.1, "k": 2}), "wait-k has no alpha; it has k"),
+        (lambda: make_policy("ed-att", {"frames": 2}), "needs --alpha"),
         (lambda: make_policy("wait-long", {}), "wait-long"),
         (lambda: check_policy(WaitK(k=3), small.translator().config), "decides by itself"),
         (lambda: check_policy(WaitK(k=3, units="ctc"), OFFLINE), "CTC head"),

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.decode.options import Decoding, LengthLimit, Repetition
+from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingTextDecoder, padded
 from simuljax.decode.simulate import simulate_text
 from simuljax.decode.stream import StreamLimits

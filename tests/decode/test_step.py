@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
-from simuljax.decode.options import Decoding
 from simuljax.decode.state import Known, attempt, commit, control_of, init_prefix
 from simuljax.models.translator import Attempt
 from simuljax.nn.attention import Past

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
-from simuljax.decode.options import Decoding
 from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.text import EOS
 from tests.decode import small, spoken

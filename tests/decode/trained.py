@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.decode.options import Decoding
+from simuljax.config.decoding import Decoding
 from simuljax.decode.state import control_of
 from simuljax.models.encoders import Encoded
 from simuljax.models.streaming import chunking_of

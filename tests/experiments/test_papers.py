@@ -18,9 +18,9 @@ from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import load_ablation
 from simuljax.audio import Statistics
 from simuljax.batch import Batch
+from simuljax.config.decoding import Beam
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError
-from simuljax.decode.beam import Beam
 from simuljax.decode.policies import WaitK
 from simuljax.models.initialise import initialise
 from simuljax.models.translator import Translator
@@ -112,14 +112,14 @@ def test_the_tables_of_nguyen(listed, corpus):
 
 def test_the_numbers_of_nguyen():
     ways = nguyen_must_c.ABLATIONS["table"].ways("characters")
-    steps = {(p.first_ms, p.step_ms, p.tokens) for p in ways if p.policy}
+    steps = {(p.policy.first_ms, p.policy.step_ms, p.policy.tokens) for p in ways if p.policy}
     assert len(steps) == 12
     assert steps == {(10 * k, 10 * s, n) for k in (100, 200) for s in (10, 20) for n in (1, 2, 3)}
-    assert [p.beam for p in ways if p.mode == "offline"] == [None, 10]
-    assert {p.length_ratio for p in nguyen_how2.ABLATIONS["table"].ways("characters")} == {1.6}
+    assert [p.beam for p in ways if p.mode == "offline"] == [None, Beam(size=10)]
+    assert {p.limit.ratio for p in nguyen_how2.ABLATIONS["table"].ways("characters")} == {1.6}
     for way in ways:
         assert (way.decoding().policy is None) == (way.mode == "offline")
-        assert way.search() is None or way.beam == 10
+        assert way.beam in (None, Beam(size=10))
 
 
 def test_the_flags_of_papi():

@@ -18,6 +18,7 @@ from data_pipelines.dataset import SUMMARY
 from data_pipelines.prepare import Preparation, prepare
 from simuljax.ablate.grid import Ablation, Planned, load_ablation, plan
 from simuljax.ablate.worker import work
+from simuljax.config.decoding import LengthLimit
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment, InitFrom
 from simuljax.config.model import ModelConfig
@@ -27,7 +28,7 @@ from tests.helpers.experiments import experiment
 REPOSITORY = Path(__file__).parents[2]
 EVALUATIONS = tuple(Evaluation(run=Path(), mode=mode) for mode in ("offline", "live", "streamed"))
 CLOCKED = 3  # utterances in real time
-LIMIT = {"length_ratio": 0.1, "length_constant": 4}  # an untrained model would write for long
+LIMIT = LengthLimit(ratio=0.1, constant=4)  # an untrained model would write for long
 FILE = """
 from pathlib import Path
 from tests.helpers.grids import grid, with_training
@@ -129,7 +130,7 @@ def small_row(row: Experiment, corpus: Path) -> Experiment:
 def small_evaluation(evaluation: Evaluation) -> Evaluation:
     """Shrink an evaluation to fewer utterances and tokens, under the same name."""
     first = evaluation.first and CLOCKED
-    return replace(evaluation, name=evaluation.folder.name, frames=8_000, first=first, **LIMIT)
+    return replace(evaluation, name=evaluation.folder.name, frames=8_000, first=first, limit=LIMIT)
 
 
 def small_grid(grid: Ablation, rows: Sequence[str], corpus: Path, runs: Path) -> Ablation:

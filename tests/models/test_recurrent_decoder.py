@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.decoding import Beam, Decoding, LengthLimit
 from simuljax.config.model import Monotonic, SpeechConfig, Width
 from simuljax.decode import offline
-from simuljax.decode.beam import Beam
-from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.policies import FixedSteps
 from simuljax.decode.reencoding import no_targets, write_targets
 from simuljax.decode.source import encode_speech, known_of

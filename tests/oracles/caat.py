@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simuljax.decode.options import Repetition
+from simuljax.config.decoding import Repetition
 
 BOS, EOS = 1, 2
 Ask = Callable[[tuple[int, ...], int], np.ndarray]  # tokens and states in sight -> log p [V]

@@ -9,9 +9,11 @@ import pytest
 
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
+from simuljax.config.decoding import Beam, Blocks
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
+from simuljax.decode.policies import AlignAtt, FixedSteps
 from simuljax.eval import read_records
 from simuljax.losses import JointObjective
 from simuljax.runs.evaluate import evaluate
@@ -65,7 +67,7 @@ def test_the_record_has_both_terms(trained):
 
 @pytest.mark.slow
 def test_live_and_in_batches_it_writes_the_same(trained):
-    streamed = Evaluation(run=trained, split="test", frames=8_000, first=3, inside=2)
+    streamed = Evaluation(run=trained, split="test", frames=8_000, first=3, blocks=Blocks(inside=2))
     lived = dataclasses.replace(streamed, mode="live", repeats=1)
     evaluate(streamed)
     evaluate(lived)
@@ -79,17 +81,15 @@ def test_live_and_in_batches_it_writes_the_same(trained):
 
 @pytest.mark.slow
 def test_it_is_an_offline_model_too(trained):
-    offline = Evaluation(run=trained, split="test", frames=8_000, first=2, mode="offline", beam=2)
+    offline = Evaluation(run=trained, split="test", frames=8_000, first=2, mode="offline")
+    offline = dataclasses.replace(offline, beam=Beam(size=2))
     evaluate(offline)
-    policy = dataclasses.replace(
-        offline, mode="streamed", beam=None, policy="fixed-steps", tokens=2
-    )
-    policy = dataclasses.replace(policy, first_ms=640, step_ms=640)
+    steps = FixedSteps(first_ms=640, step_ms=640, tokens=2)
+    policy = dataclasses.replace(offline, mode="streamed", beam=None, policy=steps)
     evaluate(policy)
     assert any(record.prediction for record in read_records(policy.folder))
-    with pytest.raises(ConfigError, match="tells none"):
-        evaluate(dataclasses.replace(policy, policy="align-att", last_frames=2, tokens=None,
-                                     first_ms=None, step_ms=None))  # fmt: skip
+    with pytest.raises(ConfigError, match=r"alignatt.*CAAT"):
+        evaluate(dataclasses.replace(policy, policy=AlignAtt(frames=2)))
 
 
 @pytest.mark.slow

@@ -8,10 +8,11 @@ import pytest
 
 from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import open_corpus
+from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic
-from simuljax.decode.options import LengthLimit
+from simuljax.decode.policies import WaitK
 from simuljax.eval import Record, read_records
 from simuljax.models.presets import offline, tiny
 from simuljax.runs.cascade import Heard, of_text
@@ -41,8 +42,7 @@ def chosen(tmp_path_factory) -> Evaluation:
         run=asr,
         then=mt,
         then_k=2,
-        length_ratio=FEW.ratio,
-        length_constant=FEW.constant,
+        limit=FEW,
         frames=2_000,
     )
 
@@ -106,7 +106,7 @@ def test_two_offline_models_with_policies(chosen):
     )
     mt = write_run(place / "mt_offline", corpus=corpus, seed=2, monotonic=whole)
     heard = dataclasses.replace(
-        chosen, run=asr, then=mt, policy="wait-k", k=1, step_ms=120, force_finish=True
+        chosen, run=asr, then=mt, policy=WaitK(k=1, step_ms=120), force_finish=True
     )
     evaluate(heard)
     live = dataclasses.replace(heard, mode="live", repeats=1)
@@ -118,7 +118,7 @@ def test_two_offline_models_with_policies(chosen):
 
 @pytest.mark.slow
 def test_whole_recordings_with_a_beam(chosen):
-    whole = dataclasses.replace(chosen, mode="offline", beam=2, first=2)
+    whole = dataclasses.replace(chosen, mode="offline", beam=Beam(size=2), first=2)
     evaluate(whole)
     for record in read_records(whole.folder):
         assert set(record.delays) == {record.source_length}
@@ -141,7 +141,7 @@ def test_an_offline_translator_waits_for_words(chosen):
     waits = of_text(chosen, tiny())
     assert (waits.k, waits.policy) == (2, None)
     made = of_text(chosen, offline(tiny()))
-    assert (made.k, made.policy, made.convention) == (2, "wait-k", "stacl")
+    assert (made.k, made.policy) == (None, WaitK(k=2, convention="stacl"))
     free = of_text(dataclasses.replace(chosen, then_k=None), offline(tiny()))
     assert free.policy is None  # the whole text, then
 

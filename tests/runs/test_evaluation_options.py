@@ -10,7 +10,7 @@ import pytest
 from experiments.papi2022 import policies as ablation_policies
 from experiments.zaidi2022 import demo_grid as ablation_demo
 from simuljax.cli import main as cli
-from simuljax.config.evaluation import SWEPT, Evaluation
+from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig
 from simuljax.runs.check import check, check_effects
@@ -26,18 +26,19 @@ OFFLINE = ModelConfig(monotonic=Monotonic(policy="offline"))
 CAAT = replace(OFFLINE, decoder="caat", speech=SpeechConfig(kind="streaming"))
 
 BAD_USE = [
-    (["--threshold", "2"], "threshold is 2.0; it lies between 0 and 1"),
-    (["--then", "mt", "--then-threshold", "0"], "--then-threshold 0.0: threshold is 0.0"),
-    (["--predecision-ms", "50"], "--predecision-ms 50: .* multiple of 40 ms"),
-    (["--read-ms", "0"], "--read-ms 0: it counts from 1"),
-    (["--first", "0"], "--first 0: it counts from 1"),
-    (["--inside", "0"], "1 <= across <= inside"),
-    (["--length-ratio", "-1"], "from 0"),
-    (["--policy", "wait-k"], "wait-k needs k"),
-    (["--sweep", "treshold=.1"], r"do you mean threshold\?"),
-    (["--sweep", "read-ms=280"], r"do you mean read_ms\?"),
+    (["--threshold", "2"], "threshold is 2.0"),
+    (["--then", "mt", "--then-threshold", "0"], "then_threshold is 0.0"),
+    (["--predecision-ms", "50"], "50.* multiple of 40 ms"),
+    (["--read-ms", "0"], "read_ms is 0"),
+    (["--first", "0"], "first is 0"),
+    (["--inside", "0"], "inside is 0"),
+    (["--length-ratio", "-1"], "ratio is -1"),
+    (["--policy", "wait-k"], "wait-k needs --k"),
+    (["--policy", "wait-k", "--sweep", "k=1,-2"], "k is -2"),
+    (["--sweep", "treshold=.1"], "'threshold'"),
+    (["--sweep", "read-ms=280"], "'read_ms'"),
     (["--sweep", "threshold=.1,2"], "threshold is 2.0"),
-    (["--sweep", "checkpoint=first"], "choose one of best, last, averaged"),
+    (["--sweep", "checkpoint=first"], "'first'.*'averaged'"),
     (["--sweep", "k=1", "--sweep", "k=2"], "twice"),
     (["--mode", "offline", "--policy", "wait-k", "--k", "3"], "--policy wait-k would change noth"),
     (["--mode", "offline", "--force-finish"], "--force-finish would change nothing"),
@@ -59,7 +60,7 @@ def test_bad_use_exits_2_without_a_run(tmp_path, capsys, given, said):
 
 def refused(model: ModelConfig, then: ModelConfig | None = None, **given: Any) -> str:
     """The sentence, or nothing."""
-    chosen = replace(PLAIN, then=Path("mt") if then else None, **given)
+    chosen = PLAIN.but(then=Path("mt") if then else None, **given)
     check(chosen)
     try:
         check_effects(chosen, model, then)
@@ -82,7 +83,7 @@ def refused(model: ModelConfig, then: ModelConfig | None = None, **given: Any) -
         ({"inside": 3, "policy": "wait-k", "k": 1}, [], [CAAT]),
         ({"force_finish": True}, [LEARNT, WAITING], [OFFLINE, COUNTING, CAAT]),
         ({"read_ms": 400}, [LEARNT, WAITING, CAAT], [OFFLINE, COUNTING]),
-        ({"read_ms": 400, "policy": "align-att", "last_frames": 2}, [OFFLINE], []),
+        ({"read_ms": 400, "policy": "alignatt", "last_frames": 2}, [OFFLINE], []),
         ({"predecision_ms": 400}, [LEARNT, WAITING, CAAT], [OFFLINE]),
         ({"predecision_ms": 400, "mode": "offline"}, [LEARNT, WAITING], [OFFLINE, CAAT]),
         ({"predecision_ms": 400, "policy": "wait-k", "k": 1}, [], [OFFLINE]),
@@ -118,12 +119,12 @@ def test_milliseconds_of_a_text():
 def test_refused_before_anything_is_made(tmp_path):
     run = write_run(tmp_path / "run")  # by wait-k
     chosen = Evaluation(run=run)
-    with pytest.raises(ConfigError, match="--inside 3 would change nothing: it is of CAAT"):
-        evaluate(replace(chosen, inside=3))
+    with pytest.raises(ConfigError, match=r"--inside 3 would change nothing: it .*CAAT"):
+        evaluate(chosen.but(inside=3))
     with pytest.raises(ConfigError, match=r"--threshold 0\.3 would change nothing"):
         all_asked(chosen, ("threshold=0.5,0.3",))
     with pytest.raises(ConfigError, match="threshold is 2"):
-        evaluate(replace(chosen, threshold=2.0))
+        evaluate(chosen.but(threshold=2.0))
     assert not (run / "eval").exists()
 
 
@@ -134,9 +135,3 @@ def test_what_our_own_ablations_ask_has_an_effect(ablation):
             check(way)
             if way.then is None:
                 check_effects(way, ablation.rows[row].model)
-
-
-def test_the_guide_names_all_that_can_be_swept():
-    guide = (ROOT / "docs" / "evaluation.md").read_text()
-    (line,) = [line for line in guide.splitlines() if line.startswith("| `--sweep")]
-    assert [name for name in SWEPT if f"`{name}`" not in line] == []

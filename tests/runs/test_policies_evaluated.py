@@ -65,7 +65,7 @@ def asked(run: Path, name: str, **changes) -> Evaluation:
     given: dict[str, Any] = (
         {"checkpoint": "last", "policy": name.split()[0]} | POLICIES[name] | LIMIT | changes
     )
-    return Evaluation(run=run, frames=8_000, **given)
+    return Evaluation.of(run=run, frames=8_000, **given)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -80,13 +80,13 @@ def test_in_batches_and_live(trained, name):
 
 
 def test_on_the_command_line(trained, capsys):
-    given = ["--policy", "align-att", "--branch", "text", "--sweep", "last_frames=1,3"]
+    given = ["--policy", "alignatt", "--branch", "text", "--sweep", "last_frames=1,3"]
     cli.main(["evaluate", str(trained), *given, "--force-finish"])
-    assert "finish-align-att-f3" in capsys.readouterr().out
+    assert "alignatt-f3-finish" in capsys.readouterr().out
     with pytest.raises(SystemExit) as refused:
         cli.main(["evaluate", str(trained), "--policy", "fixed-steps"])
     assert refused.value.code == 2
-    assert "fixed-steps needs first_ms and step_ms and tokens" in capsys.readouterr().err
+    assert "fixed-steps needs --first-ms and --step-ms and --tokens" in capsys.readouterr().err
 
 
 def test_refused_before_anything_is_translated(trained):

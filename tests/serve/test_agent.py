@@ -13,8 +13,8 @@ import soundfile
 
 import simuljax
 from simuljax.audio import as_int16, extract, normalise
+from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
-from simuljax.decode.options import Decoding
 from simuljax.decode.policies import WaitK
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
 from simuljax.text import EOS, WordStream

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.decode.options import LengthLimit
+from simuljax.config.decoding import LengthLimit
 from simuljax.serve import cascade
 from simuljax.serve.cascade import Cascade, check_agreement
 from simuljax.serve.run import Run, RunError, learnt, open_run

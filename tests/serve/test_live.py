@@ -22,9 +22,9 @@ from simuljax.audio import (
     normalise,
     save_features,
 )
+from simuljax.config.decoding import Decoding
 from simuljax.config.json import write_json
 from simuljax.config.model import Monotonic, SpeechConfig
-from simuljax.decode.options import Decoding
 from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.serve.backends import IncrementalBackend
 from simuljax.serve.run import RunError, open_run

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
+from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import Monotonic
-from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.policies import AlignAtt, FixedSteps, LocalAgreement, WaitK
 from simuljax.decode.simulate import simulate_text
 from simuljax.serve.backends import IncrementalBackend

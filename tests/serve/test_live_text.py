@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from simuljax.audio import FeatureRecord, Features, Filterbank, Statistics
+from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import Monotonic
-from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.simulate import simulate_text
 from simuljax.eval import average_lagging
 from simuljax.serve.run import Run, RunError

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.batch import Batch
+from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
 from simuljax.decode.offline import translate_speech
-from simuljax.decode.options import Decoding, LengthLimit
 from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.models.initialise import initialise
 from simuljax.train.drive import Driver

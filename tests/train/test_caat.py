@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from simuljax.audio import Features, features_of
+from simuljax.config.decoding import Blocks, Decoding
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
 from simuljax.decode.caat import simulate_caat
-from simuljax.decode.options import Blocks, Decoding
 from simuljax.decode.simulate import Listening
 from simuljax.losses import JointObjective
 from simuljax.models.translator import Translator

@@ -1,0 +1,311 @@
+"""Decoding: the policy, the search and the limits of a stream or a whole source."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from simuljax.config.fields import ConfigError, check, setting, settings
+from simuljax.config.model import ModelConfig, PreDecision
+from simuljax.decode.policies import POLICIES
+from simuljax.decode.policy import Policy, PolicyError
+
+Gather = Literal["any", "majority", "mean"]
+Branch = Literal["speech", "text"]
+Source = Literal["live", "whole"]
+Until = Literal["full", "sure"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthLimit:
+    """At most ratio * source + constant tokens, end-of-sentence included.
+
+    The source counts in encoder states, as far as it has been heard.
+    """
+
+    ratio: float = setting(
+        1.5,
+        help="Tokens per state of the source (40 ms, or a piece) at most.",
+        label="ratio{:g}",
+        option="length_ratio",
+        low=0,
+    )
+    constant: int = setting(
+        10, help="Tokens beside that.", label="plus{}", option="length_constant"
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def of(self, states: int) -> int:
+        """Return the limit for so many states."""
+        return int(self.ratio * states) + self.constant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repetition:
+    """The same 1 to `longest` tokens may stand `times` times in a row, and not once more."""
+
+    longest: int = setting(
+        4,
+        help="Tokens of a repeated phrase.",
+        label="phrase{}",
+        option="repeated_tokens",
+        low=1,
+    )
+    times: int = setting(
+        3,
+        help="Times that a phrase may be repeated.",
+        label="times{}",
+        option="repeats_at_most",
+        low=1,
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def window(self) -> int:
+        """Return how many tokens back a repetition reaches."""
+        return self.longest * (self.times + 1) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """CAAT's beam: hypotheses inside a group, and those that live on after it (1: committed)."""
+
+    inside: int = setting(
+        5,
+        help="Hypotheses inside a group; 1 is greedy.",
+        label="inside{}",
+        low=1,
+        applies=("CAAT", "a live source"),
+    )
+    across: int = setting(
+        1,
+        help="Hypotheses that live on after a group.",
+        label="across{}",
+        low=1,
+        applies=("CAAT", "a live source"),
+    )
+    longest: int = setting(
+        32,
+        help="Labels in a group while the source is live.",
+        label="group{}",
+        option="group_labels",
+        low=1,
+        applies=("CAAT", "a live source"),
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.across > self.inside:
+            raise ConfigError(f"across is {self.across}; it must be at most inside, {self.inside}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beam:
+    """Beam search of a whole source: its size, how scores count length, and when to stop.
+
+    The search is over at the limit of length, or once K hypotheses have ended and
+
+        full   that is all (as fairseq stops)
+        sure   no live one can come before the K-th of them: log p / limit ** length_penalty, with
+               the most tokens that the source allows, is no better than the K-th score. Since
+               log p <= 0 only falls, no score that it can still reach is; nothing is missed.
+    """
+
+    size: int = setting(
+        5, help="Hypotheses followed at once.", label="beam{}", option="beam", low=1
+    )
+    length_penalty: float = setting(
+        1.0, help="Scores are log p / length ** this.", label="lp{:g}", low=0
+    )
+    until: Until = setting("full", help="When to stop.", label="{}")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyConfig:
+    """A read/write policy; the fields of its class are options too."""
+
+    policy: Policy | None = setting(
+        None,
+        help=f"Policy of a model trained offline: {', '.join(POLICIES)}, or FILE.py:CLASS. By "
+        "default it waits for the end of the source. `--policy NAME --help` lists the options of a policy.",
+        label="{}",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding(PolicyConfig):
+    """When to write, how to search, and what not to write.
+
+    `gather`: the decoder reads if `any` head waits, if the `majority` of all heads of all layers
+    does, or if the `mean` of their probabilities of writing, each at the decision where the head
+    stands, is below the threshold. A head that is overruled attends as from the last decision.
+
+    While the source is live, `force_finish` lets end-of-sentence write nothing and read on, and
+    `avoid_eos_while_reading` takes the best other token in its place.
+    """
+
+    read_ms: int | None = setting(
+        None,
+        help="Speech to a READ; by default the step between decisions.",
+        label="read{}ms",
+        low=1,
+        unit="ms",
+        applies="words written before the source ends",
+    )
+    predecision_ms: int | None = setting(
+        None,
+        help="Step between decisions; by default as trained.",
+        label="{}ms",
+        low=40,
+        unit="ms",
+        applies="decisions in steps of speech",
+    )
+    threshold: float = setting(
+        0.5,
+        help="Probability from which a head writes.",
+        label="p{:g}",
+        above=0,
+        below=1,
+        applies="learned monotonic heads",
+    )
+    k: int | None = setting(
+        None,
+        help="Lag of wait-k; by default the middle of those trained.",
+        label="k{}",
+        low=1,
+        applies="wait-k heads",
+    )
+    gather: Gather = setting(
+        "any",
+        help="Which heads decide.",
+        label="{}",
+        applies=("learned monotonic heads", "a live source"),
+    )
+    force_finish: bool = setting(
+        False,
+        help="Read on at an end-of-sentence before the source ends.",
+        label="finish",
+        applies="tokens written before the source ends",
+    )
+    avoid_eos_while_reading: bool = setting(
+        False,
+        help="Write the best other token in place of an early end-of-sentence.",
+        label="avoid",
+        applies="tokens written before the source ends",
+    )
+    beam: Beam | None = setting(
+        None, help="Beam search; by default greedy.", applies="a whole source"
+    )
+    blocks: Blocks = setting(Blocks(), help="CAAT's search.")
+    limit: LengthLimit = setting(LengthLimit(), help="Greatest length.")
+    repetition: Repetition | None = setting(None, help="Guard against repetitions.")
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.predecision_ms is not None:
+            PreDecision(step_ms=self.predecision_ms)
+
+    def decoding(self) -> "Decoding":
+        """Return the decoding alone, of a class that adds other fields."""
+        return Decoding(**{field.name: getattr(self, field.name) for field in fields(Decoding)})
+
+    def fixed(self) -> "Decoding":
+        """Return the choices that are compiled in; numbers that a sweep varies are arrays."""
+        policy = None if self.policy is None else self.policy.template()
+        return replace(
+            self.decoding(), threshold=0.5, k=None, policy=policy, read_ms=None, predecision_ms=None
+        )
+
+
+def heads_decide(model: ModelConfig) -> bool:
+    """Return True if monotonic heads decide; those that count words leave it to a policy."""
+    own = model.monotonic
+    counts_words = own.policy == "wait_k" and own.counts == "words"
+    return own.policy != "offline" and not counts_words
+
+
+def decides_early(decoding: Decoding, model: ModelConfig, branch: Branch = "speech") -> bool:
+    """Return True if anything can be written before the end of a source that arrives live."""
+    groups = model.decoder == "caat" and branch == "speech"
+    return decoding.policy is not None or groups or heads_decide(model)
+
+
+def properties(
+    decoding: Decoding, model: ModelConfig, source: Source = "live", branch: Branch = "speech"
+) -> set[str]:
+    """Return what `applies` of a field can ask for and these have."""
+    own, live, by_itself = model.monotonic.policy, source == "live", decoding.policy is None
+    early = decides_early(decoding, model, branch)
+    caat = model.decoder == "caat" and by_itself and branch == "speech"
+    windows = model.predecision.kind == "fixed"
+    if live:
+        reads = decoding.read_ms is None and (by_itself or decoding.policy.read_ms is None)
+        steps = early and (reads or (windows and by_itself))
+    else:
+        steps = windows and model.decoder != "caat" and early
+    found = {
+        "a live source": live,
+        "a whole source": not live,
+        "learned monotonic heads": own == "learnt" and by_itself,
+        "wait-k heads": own == "wait_k" and heads_decide(model) and by_itself,
+        "CAAT": caat,
+        "tokens written before the source ends": live and early and not caat,
+        "words written before the source ends": early,
+        "decisions in steps of speech": steps and branch == "speech",
+    }
+    return {name for name, has in found.items() if has}
+
+
+def without_effect(
+    decoding: Decoding,
+    model: ModelConfig,
+    *,
+    source: Source = "live",
+    branch: Branch = "speech",
+) -> dict[str, str]:
+    """Return the fields that are not the default and yet change nothing, with the reason."""
+    has, idle, usual = properties(decoding, model, source, branch), {}, Decoding()
+    for config, default in ((decoding, usual), (decoding.blocks, usual.blocks)):
+        for name, declared in settings(default).items():
+            missing = [needed for needed in declared.applies if needed not in has]
+            if missing and getattr(config, name) != getattr(default, name):
+                idle[declared.option or name] = f"applies only to {missing[0]}"
+    return idle
+
+
+def check_policy(policy: Any, model: ModelConfig, branch: Branch = "speech") -> None:
+    """Refuse a policy that this model cannot run."""
+    if policy is None:
+        return
+    name, own = policy.name, model.monotonic.policy
+    if own != "offline" and not (own == "wait_k" and name == "wait-k"):
+        raise PolicyError(
+            f"policy {name} is for models trained offline, and this one decides by itself "
+            f"(monotonic.policy is {own!r}): leave the policy out"
+        )
+    if model.decoder == "caat" and "attention" in policy.needs:
+        raise PolicyError(f"policy {name} needs cross-attention weights, and CAAT has none")
+    for need in ("segments", "no_speech"):
+        if need in policy.needs:
+            raise PolicyError(f"policy {name} needs {need}, which only a Whisper model writes")
+    if branch == "text" and name == "fixed-steps":
+        raise PolicyError("policy fixed-steps counts milliseconds, and a text has none: use wait-k")
+    if (
+        branch == "speech"
+        and "units" in policy.needs
+        and not (model.speech and model.speech.ctc_after)
+    ):
+        raise PolicyError(
+            "units='ctc' counts the words that a CTC head hears, and the model has none "
+            "(speech.ctc_after): use units='fixed'"
+        )
+    heads = 1 if model.decoder == "lstm" else model.width_of_decoder.heads
+    for field, most in (("layer", model.decoder_layers), ("heads", heads)):
+        value = getattr(policy, field, None)
+        if "attention" in policy.needs and isinstance(value, int) and value > most:
+            raise PolicyError(f"{field} is {value}; the decoder has {most}")

@@ -1,0 +1,255 @@
+"""Options: the fields of a tree of configurations by one flat set of names.
+
+The command line, sweeps, stored evaluations and labels speak of options. An option is named like
+its field, or as `setting(option=...)` says. The options of the policy that is named by the option
+`policy` are options too, and come before others of the same name.
+"""
+
+import dataclasses
+import hashlib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+from simuljax.config.fields import (
+    MISSING,
+    ConfigError,
+    Setting,
+    default_of,
+    setting_of,
+    type_hints,
+)
+from simuljax.config.loading import is_reference, reference_to
+from simuljax.decode.policies import POLICIES, policy_class
+from simuljax.decode.policy import Policy, PolicyError
+from simuljax.errors import unknown
+
+T = TypeVar("T")
+POLICY = "policy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A field somewhere in a tree of configurations."""
+
+    name: str
+    path: tuple[str, ...]
+    setting: Setting
+    type: Any
+    default: Any  # if nothing is given; MISSING if it has to be
+    usual: Any  # the value that a label leaves out
+
+    @property
+    def flag(self) -> str:
+        """Return the name as it is written on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def parse(self, text: str) -> Any:
+        """Return the value that a text stands for."""
+        for kind in leaf_types(self.type):
+            if kind is types.NoneType:
+                continue
+            if typing.get_origin(kind) is Literal or kind in (str, Path):
+                return kind(text) if kind is Path else text
+            if kind is bool and text.lower() in ("true", "false"):
+                return text.lower() == "true"
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+        raise ConfigError(f"{self.flag} {text} is not a value of this option")
+
+
+def leaf_types(hint: Any) -> tuple[Any, ...]:
+    """Return the alternatives of a type: numbers first, so that a text is tried as one."""
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        parts = [part for each in typing.get_args(hint) for part in leaf_types(each)]
+        return tuple(sorted(parts, key=lambda part: part not in (int, float)))
+    return (hint,)
+
+
+def options_of(kind: type, policy: type[Policy] | None = None) -> dict[str, Option]:
+    """Return the options of a configuration class, with those of a policy, by name."""
+    found: dict[str, Option] = {}
+    for field in dataclasses.fields(kind):
+        declared, hint = setting_of(field), type_hints(kind)[field.name]
+        if declared is None:
+            continue
+        if field.name == POLICY:
+            found[POLICY] = Option(
+                name=POLICY,
+                path=(POLICY,),
+                setting=declared,
+                type=str | None,
+                default=default_policy(kind),
+                usual=None,
+            )
+            found |= {} if policy is None else _options_of_policy(policy)
+            continue
+        inner = [part for part in leaf_types(hint) if dataclasses.is_dataclass(part)]
+        if inner:
+            for name, option in _options_of_part(inner[0], default_of(field)).items():
+                path = (field.name, *option.path)
+                found.setdefault(name, dataclasses.replace(option, path=path))
+            continue
+        name = declared.option or field.name
+        default = default_of(field)
+        option = Option(
+            name=name,
+            path=(field.name,),
+            setting=declared,
+            type=hint,
+            default=default,
+            usual=default,
+        )
+        found.setdefault(name, option)
+    return found
+
+
+def _options_of_part(kind: Any, default: Any) -> dict[str, Option]:
+    """Return the options of an inner configuration; one that may be None has no defaults."""
+    found = options_of(kind)
+    if default is None:
+        first = next(iter(found))  # which says that there is one, so that every label has it
+        return {
+            name: dataclasses.replace(
+                option,
+                type=option.type | None,
+                default=None,
+                usual=None if name == first else option.usual,
+            )
+            for name, option in found.items()
+        }
+    return {
+        name: dataclasses.replace(option, default=getattr(default, option.path[-1]))
+        for name, option in found.items()
+    }
+
+
+def _options_of_policy(policy: type[Policy]) -> dict[str, Option]:
+    return {
+        name: dataclasses.replace(option, path=(POLICY, *option.path))
+        for name, option in options_of(policy).items()
+    }
+
+
+def to_options(config: Any) -> dict[str, Any]:
+    """Return the value of every option of a configuration; a policy is named."""
+    return {option.name: _value(config, option) for option in options_in(config).values()}
+
+
+def given_options(config: Any) -> dict[str, Any]:
+    """Return the values of the options that are not the default."""
+    known = options_in(config)
+    return {name: v for name, v in to_options(config).items() if v != known[name].default}
+
+
+def options_in(config: Any) -> dict[str, Option]:
+    """Return the options of a configuration, its policy's included."""
+    policy = getattr(config, POLICY, None)
+    return options_of(type(config), None if policy is None else type(policy))
+
+
+def _value(config: Any, option: Option) -> Any:
+    if option.path == (POLICY,):
+        return None if config.policy is None else name_of(config.policy)
+    for name in option.path:
+        config = None if config is None else getattr(config, name)
+    return config
+
+
+def default_policy(kind: type) -> str | None:
+    """Return the name of the policy that a class has by default; None if it has none."""
+    found = [default_of(f) for f in dataclasses.fields(kind) if f.name == POLICY]
+    return name_of(found[0]) if found and isinstance(found[0], Policy) else None
+
+
+def name_of(policy: Policy) -> str:
+    """Return the name that `policy_class` knows a policy by."""
+    known = POLICIES.get(policy.name) is type(policy)
+    return policy.name if known else reference_to(type(policy))
+
+
+def from_options(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Return a configuration of this class from the values of its options."""
+    name = values.get(POLICY, default_policy(kind))
+    policy = None if name is None else policy_class(name)
+    known = options_of(kind, policy)
+    parts: dict[str, dict[str, Any]] = {}
+    own: dict[str, Any] = {}
+    for given, value in values.items():
+        if given not in known:
+            raise ConfigError(f"{_refusal(given, name)}: {unknown(given, known)}")
+        *above, field = known[given].path
+        if given != POLICY:
+            (parts.setdefault(above[0], {}) if above else own)[field] = value
+    if policy is not None:
+        own[POLICY] = make_policy(typing.cast(str, name), parts.pop(POLICY, {}))
+    for field, changes in parts.items():
+        if any(value is not None for value in changes.values()):
+            own[field] = _part(kind, field, changes)
+    return kind(**own)
+
+
+def _part(kind: type, field: str, changes: dict[str, Any]) -> Any:
+    """Return the inner configuration of a field with some of its values changed."""
+    (inner,) = (p for p in leaf_types(type_hints(kind)[field]) if dataclasses.is_dataclass(p))
+    given = {name: value for name, value in changes.items() if value is not None}
+    (outer,) = (f for f in dataclasses.fields(kind) if f.name == field)
+    options = {option.path[-1]: option for option in options_of(typing.cast(type, inner)).values()}
+    first = next(iter(options))
+    if default_of(outer) is None and first not in given:
+        raise ConfigError(f"{options[next(iter(given))].flag} needs {options[first].flag} too")
+    return typing.cast(Any, inner)(**given)
+
+
+def _refusal(name: str, policy: str | None) -> str:
+    flag = f"--{name.replace('_', '-')}"
+    return flag if policy is None else f"{flag} with --policy {policy}"
+
+
+def make_policy(name: str, values: Mapping[str, Any]) -> Policy:
+    """Return the policy of a name with these values of its fields; None is the default."""
+    policy, given = policy_class(name), {k: v for k, v in values.items() if v is not None}
+    known = {field.name: field for field in dataclasses.fields(policy)}
+    for field in given:
+        if field not in known:
+            raise PolicyError(f"policy {name} has no {field}; it has {', '.join(known)}")
+    lacks = [n for n, field in known.items() if default_of(field) is MISSING and n not in given]
+    if lacks:
+        flags = " and ".join(f"--{field.replace('_', '-')}" for field in lacks)
+        raise PolicyError(f"policy {name} needs {flags}")
+    return policy(**given)
+
+
+def label_of(config: Any) -> str:
+    """Return the label of a configuration: each option that is not the default, "" if all are.
+
+    Two configurations that differ in an option with a label have different labels.
+    """
+    parts = []
+    for option in options_in(config).values():
+        value = _value(config, option)
+        if option.setting.label and value is not None and value != option.usual:
+            parts.append(option.setting.label.replace("{:g}", "{}").format(shown(value)))
+    return "-".join(parts)
+
+
+def shown(value: Any) -> str:
+    """Return a value as a part of a file name, exactly: no digit of a number is lost."""
+    if isinstance(value, Path):
+        return f"{value.name}-{_digest(value)}"
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    if isinstance(value, str) and is_reference(value):
+        file, _, name = value.rpartition(":")
+        return f"{Path(file).stem}_{name}-{_digest(Path(file).resolve())}"
+    return str(value)
+
+
+def _digest(path: Path) -> str:
+    """Return a few digits that tell a path from others of the same name."""
+    return hashlib.sha256(path.as_posix().encode()).hexdigest()[:6]
