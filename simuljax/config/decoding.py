@@ -131,8 +131,8 @@ class PolicyConfig:
 
     policy: Policy | None = setting(
         None,
-        help=f"Policy of a model trained offline: {', '.join(POLICIES)}, or FILE.py:CLASS. By "
-        "default it waits for the end of the source. `--policy NAME --help` lists the options of a policy.",
+        help=f"Policy of a model trained offline: {', '.join(POLICIES)}, or FILE.py:CLASS; by "
+        "default it waits for the end. `--policy NAME --help` lists the options of a policy.",
         label="{}",
     )
 
@@ -244,7 +244,8 @@ def properties(
     caat = model.decoder == "caat" and by_itself and branch == "speech"
     windows = model.predecision.kind == "fixed"
     if live:
-        reads = decoding.read_ms is None and (by_itself or decoding.policy.read_ms is None)
+        own_step = None if decoding.policy is None else decoding.policy.read_ms
+        reads = decoding.read_ms is None and own_step is None
         steps = early and (reads or (windows and by_itself))
     else:
         steps = windows and model.decoder != "caat" and early

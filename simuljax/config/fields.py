@@ -164,7 +164,7 @@ def wrong_type(hint: Any, value: Any) -> str | None:
     if hint is int:
         right = isinstance(value, Integral) and not isinstance(value, bool)
         return None if right else "a whole number"
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return None if isinstance(value, hint) else f"a {hint.__name__}"
     named = {bool: "True or False", str: "text", types.NoneType: "None", Path: "a pathlib.Path"}
     return named[hint] if hint in named and not isinstance(value, hint) else None

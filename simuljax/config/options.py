@@ -241,7 +241,7 @@ def label_of(config: Any) -> str:
 def shown(value: Any) -> str:
     """Return a value as a part of a file name, exactly: no digit of a number is lost."""
     if isinstance(value, Path):
-        return f"{value.name}-{_digest(value)}"
+        return value.name if value == Path(value.name) else f"{value.name}-{_digest(value)}"
     if isinstance(value, float):
         return repr(value).removesuffix(".0")
     if isinstance(value, str) and is_reference(value):

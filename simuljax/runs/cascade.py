@@ -118,17 +118,20 @@ def of_text(chosen: Evaluation, model: ModelConfig) -> Evaluation:
     One that was trained offline waits for k words more than it has written, if k is given.
     """
     assert chosen.then is not None
-    waits = model.monotonic.policy == "offline" and chosen.then_k is not None
+    k = chosen.then_k
+    waits = (
+        None if k is None or model.monotonic.policy != "offline" else WaitK(k=k, convention="stacl")
+    )
     return Evaluation(
         run=chosen.then,
         branch="text",
         mode="offline" if chosen.mode == "offline" else "streamed",
-        k=None if waits else chosen.then_k,
+        k=None if waits else k,
         threshold=chosen.then_threshold,
         gather=chosen.gather,
         force_finish=chosen.force_finish,
         avoid_eos_while_reading=chosen.avoid_eos_while_reading,
-        policy=WaitK(k=chosen.then_k, convention="stacl") if waits else None,
+        policy=waits,
         beam=chosen.beam if chosen.mode == "offline" else None,
     )
 

@@ -137,7 +137,7 @@ def test_seeds_of_a_cascade_are_one_setting(cascade):
         evaluation(run.experiment.run, way.folder.name, made_up(run.seed or 0))
     assert len(folders) == 2
     (setting,) = row_of(both, runs, "asr").settings.values()
-    assert setting.name == "test-speech-streamed-then-mt-k3"
+    assert setting.name == "test-speech-streamed-then-mt-then-k3"
     assert list(setting.by_seed) == [0, 1]
 
 

@@ -35,10 +35,12 @@ needs_whisper = pytest.mark.skipif(
 
 def translate(model, **given):
     """Return the command; options are told apart by their names."""
-    names = {kind: {field.name for field in fields(kind)} for kind in (LiveOptions, WhisperOptions)}
-    live, whisper = (
-        kind(**{name: given.pop(name) for name in names[kind] & given.keys()}) for kind in names
-    )
+
+    def taken(kind):
+        names = {field.name for field in fields(kind)} & given.keys()
+        return kind(**{name: given.pop(name) for name in names})
+
+    live, whisper = taken(LiveOptions), taken(WhisperOptions)
     run = from_options(DecodingOptions, given)
     return translate_command(model=model, live=live, run=run, whisper=whisper)
 

@@ -183,7 +183,7 @@ def test_when_a_search_is_over():
     ("wrong", "said"),
     [
         ({"size": 0}, "at least 1"),
-        ({"length_penalty": -1.0}, "0 or more"),
+        ({"length_penalty": -1.0}, "at least 0"),
         ({"until": "now"}, "'sure'"),
     ],
 )

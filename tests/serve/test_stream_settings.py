@@ -16,11 +16,11 @@ from simuljax.serve.run_translator import Streaming
     [
         ({"read_ms": -160}, "read_ms is -160"),
         ({"read_ms": 0}, "read_ms is 0"),
-        ({"read_ms": 100.5}, "a whole number of ms"),
+        ({"read_ms": 100.5}, "read_ms is 100.5; it must be a whole number"),
         ({"predecision_ms": 0}, "predecision_ms is 0"),
         ({"sentences": "x"}, "choose one of"),
-        ({"policy": "wait-k"}, r"as WaitK\(k=3\)"),
-        ({"threshold": "x"}, "between 0 and 1"),
+        ({"policy": "wait-k"}, "policy is 'wait-k'; it must be a Policy"),
+        ({"threshold": "x"}, "threshold is 'x'"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(setting, said):
