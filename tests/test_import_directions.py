@@ -58,7 +58,7 @@ STANDS_ON = {
     ),
     "simuljax.serve": ("simuljax.config", "simuljax.voice", "simuljax.eval", "simuljax.cache"),
     "simuljax.report": ("simuljax.eval", "simuljax.config"),
-    "simuljax.profile": ("simuljax.serve",),
+    "simuljax.profile": ("simuljax.serve", "data_pipelines"),
     "simuljax.runs": ("simuljax.serve", "simuljax.report", "data_pipelines"),
     "simuljax.ablate": ("simuljax.runs",),
     "simuljax.demo": ("simuljax.runs", "simuljax.profile"),

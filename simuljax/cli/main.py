@@ -25,12 +25,11 @@ COMMANDS = {
         "Build a small corpus, train a model on it, stream new sentences, score and draw.",
     ),
     "prepare": (
-        "data_pipelines.prepare:prepare_command",
-        "Build a corpus from your copy of it (phrasebook needs none); run again to go on after a "
-        "kill.",
+        "simuljax.cli.prepare:prepare_command",
+        "Build a corpus from your copy of it (phrasebook needs none); run again to continue.",
     ),
     "speak": (
-        "data_pipelines.prepare:speak_command",
+        "simuljax.cli.speak:speak_command",
         "Turn a text corpus into a speech translation corpus, with the times of words and "
         "phonemes.",
     ),

@@ -9,9 +9,9 @@ from typing import Annotated
 import jax
 import tyro
 
-from data_pipelines import throughput
 from simuljax.profile import (
     alignment,
+    data,
     decode,
     long_stream,
     losses,
@@ -23,7 +23,7 @@ from simuljax.profile import (
 Part = (
     Annotated[alignment.AlignmentProfile, tyro.conf.subcommand("alignment", prefix_name=False)]
     | Annotated[losses.DarProfile, tyro.conf.subcommand("dar", prefix_name=False)]
-    | Annotated[throughput.DataProfile, tyro.conf.subcommand("data", prefix_name=False)]
+    | Annotated[data.DataProfile, tyro.conf.subcommand("data", prefix_name=False)]
     | Annotated[decode.DecodeProfile, tyro.conf.subcommand("decode", prefix_name=False)]
     | Annotated[start_up.StartUpProfile, tyro.conf.subcommand("start-up", prefix_name=False)]
     | Annotated[long_stream.StreamProfile, tyro.conf.subcommand("stream", prefix_name=False)]
@@ -34,7 +34,7 @@ Part = (
 MODULES = {
     alignment.AlignmentProfile: alignment,
     losses.DarProfile: losses,
-    throughput.DataProfile: throughput,
+    data.DataProfile: data,
     decode.DecodeProfile: decode,
     start_up.StartUpProfile: start_up,
     long_stream.StreamProfile: long_stream,
