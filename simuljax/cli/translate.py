@@ -1,39 +1,39 @@
 """The command `simuljax translate`: live translation with any model."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from simuljax.cache import announce_compilation, enable_compilation_cache, show_status
-from simuljax.cli.interpret import WhisperOptions, languages, live_whisper
 from simuljax.config.decoding import Decoding, check_policy, without_effect
-from simuljax.config.fields import setting
+from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import given_options, options_of
 from simuljax.decode.policies import Consensus
 from simuljax.decode.policy import Policy, PolicyError
-from simuljax.errors import SimuljaxError
 from simuljax.models import whisper as whisper_models
+from simuljax.models.whisper.languages import LANGUAGES, language_code
+from simuljax.models.whisper.tokenizer import Task
 from simuljax.serve.audio_io import input_devices
+from simuljax.serve.controls import Controls
 from simuljax.serve.live import run as run_live
-from simuljax.serve.live_models import LiveRun
 from simuljax.serve.live_options import LiveOptions, check_options, check_source
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError, open_run
-from simuljax.serve.translator import is_whisper, load
+from simuljax.serve.stream import Stream
+from simuljax.serve.translator import Translator, is_whisper, load
+from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 
 # What --offline goes with; the other options are about streams.
-OFFLINE = {"audio", "to", "offline", "beam", "checkpoint", "spoken", "dtype"}
-# Options of runs that Whisper has too.
-_SHARED = {"policy", "offline", "beam"}
-_COMPILATION_S = 20.0
+_OFFLINE = {"audio", "to", "offline", "beam", "checkpoint", "spoken", "dtype"}
+_RUN_COMPILATION_S, _LAYER_COMPILATION_S = 20.0, 5.0  # on two cores; per layer of Whisper
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecodingOptions(Decoding):
+class RunOptions(Decoding):
     """The options of trained runs; Whisper has some of them."""
 
     offline: bool = setting(False, help="Translate the whole file at once.")
@@ -43,11 +43,25 @@ class DecodingOptions(Decoding):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class WhisperOptions:
+    """The options of Whisper models alone."""
+
+    spoken: Annotated[str | None, tyro.conf.arg(name="from")] = None
+    """Whisper: the language that is spoken; by default the model detects it."""
+    window: float = 1.0
+    """Whisper: seconds of sound from one hypothesis to the next."""
+    padding: Literal["full", "short"] = "full"
+    """Whisper: pad the sound to 30 s, as in training, or to the next 5 s: faster, less accurate."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Whisper: the type to compute in."""
+
+
 def translate_command(
     *,
     model: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = None,
     live: LiveOptions,
-    run: DecodingOptions,
+    run: RunOptions,
     whisper: WhisperOptions,
 ) -> Callable[[], None]:
     """Translate speech live: words appear as they are committed.
@@ -55,7 +69,7 @@ def translate_command(
     Args:
         model: The directory of a trained run, or a Whisper file (.pt, safetensors, ggml).
         live: Sources and outputs.
-        run: Decoding with a trained run; Whisper has --policy, --threshold, --offline and --beam.
+        run: Decoding with a trained run; Whisper has --policy, --offline and --beam.
         whisper: Decoding with a Whisper model.
     """
     if live.devices:
@@ -65,117 +79,152 @@ def translate_command(
     check_source(live)
     if not model.exists():
         raise LiveError(f"there is no model {model}")
-    try:
-        if run.offline:
-            return _offline(model, live, run, whisper)
-        if is_whisper(model):
-            _refuse_beam(run)
-            return live_whisper(model, live, whisper, whisper_policy(model, run))
-        return _live_run(model, live, run, whisper)
-    except ValueError as error:
-        raise error if isinstance(error, SimuljaxError) else LiveError(str(error)) from None
-
-
-def given(options: Any) -> dict[str, Any]:
-    """Return the options that are not at their defaults."""
-    if isinstance(options, Decoding):
-        return given_options(options)
-    values = {
-        field.name: (getattr(options, field.name), field.default) for field in fields(options)
-    }
-    return {name: value for name, (value, default) in values.items() if value != default}
-
-
-def _refuse(options: Any, allowed: set[str], reason: str) -> None:
-    for name in given(options).keys() - allowed:
-        raise LiveError(f"{_option(name)} {reason}")
-
-
-def _refuse_beam(decoding: DecodingOptions) -> None:
-    if decoding.beam is not None and not decoding.offline:
+    if run.offline and live.is_live:
+        raise LiveError("--offline translates a whole file: give a sound file")
+    for group in (live, run, whisper) if run.offline else ():
+        _refuse(group, "is for live translation: leave it out with --offline", _OFFLINE)
+    if run.beam is not None and not run.offline:
         raise LiveError("--beam needs --offline or, for a run, --policy local-agreement")
+    if is_whisper(model):
+        policy = whisper_policy(model, run)
+        return whisper_command(model, live, whisper, policy, _beam(run) if run.offline else None)
+    _refuse(whisper, f"is for Whisper models; {model} is a run")
+    return _run_command(model, live, run)
 
 
-def whisper_policy(model: Path, decoding: DecodingOptions) -> Policy:
-    """Return the policy of a Whisper model; refuse the options that it does not have."""
-    own = {"threshold"} if decoding.policy is None else set(options_of(type(decoding.policy)))
-    _refuse(decoding, _SHARED | own, f"is for trained runs; {model} is a Whisper model")
-    if decoding.policy is not None and decoding.policy.beam > 1:
-        raise LiveError(f"--beam is for trained runs; {model} is a Whisper model")
-    return decoding.policy or Consensus(threshold=decoding.threshold)
+def _refuse(options: Any, reason: str, allowed: Collection[str] = ()) -> None:
+    """Refuse options that are not at their defaults."""
+    if isinstance(options, Decoding):
+        given = list(given_options(options))
+    else:
+        given = [f.name for f in fields(options) if getattr(options, f.name) != f.default]
+    for name in given:
+        if name not in allowed:
+            raise LiveError(f"{_option(name)} {reason}")
 
 
 def _option(name: str) -> str:
     return "--from" if name == "spoken" else f"--{name.replace('_', '-')}"
 
 
-def _offline(
-    model: Path, options: LiveOptions, decoding: DecodingOptions, whisper: WhisperOptions
-) -> Callable[[], None]:
-    """Check the options of --offline; return the translation of a whole file."""
-    if options.is_live:
-        raise LiveError("--offline translates a whole file: give a sound file")
-    for group in (options, decoding, whisper):
-        _refuse(group, OFFLINE, "is for live translation: leave it out with --offline")
-    audio, beam = str(options.audio), 1 if decoding.beam is None else decoding.beam.size
-    if not is_whisper(model):
-        _refuse(whisper, set(), f"is for Whisper models; {model} is a run")
-        open_run(model)
-        check_options(options, model)
-
-        def translate_run() -> None:
-            enable_compilation_cache()
-            print(load(model, decoding.checkpoint).translate(audio, beam=beam))
-
-        return translate_run
-    _refuse(decoding, _SHARED, f"is for trained runs; {model} is a Whisper model")
-    _, spoken, task = languages(options.to, whisper.spoken)
-    check_options(options, model)
-
-    def translate_whisper() -> None:
-        enable_compilation_cache()
-        settings = whisper_models.Decoding(beams=beam)
-        loaded = whisper_models.load(model, dtype=whisper.dtype)
-        result = loaded.transcribe(audio, task=task, language=spoken, decoding=settings)
-        print(result.text.strip())
-
-    return translate_whisper
+def _beam(run: RunOptions) -> int:
+    return 1 if run.beam is None else run.beam.size
 
 
-def _live_run(
-    model: Path, options: LiveOptions, decoding: DecodingOptions, whisper: WhisperOptions
-) -> Callable[[], None]:
-    """Check the options; return the live translation with a trained run."""
-    _refuse(whisper, set(), f"is for Whisper models; {model} is a run")
-    _refuse_beam(decoding)
-    check_run(model, decoding, open_run(model).model)
-    check_options(options, model)
+def _run_command(model: Path, live: LiveOptions, run: RunOptions) -> Callable[[], None]:
+    """Check the options; return the translation with a trained run."""
+    config = open_run(model).model
+    if not run.offline:
+        check_run(model, run, config)
+    check_options(live, model)
+    if run.offline:
+        return lambda: _translate_file(live, lambda: load(model, run.checkpoint), _beam(run))
 
-    def load_model() -> LiveRun:
+    def load_stream() -> tuple[Stream, None]:
         show_status(f"loading {model.name} ...")
-        translator = load(model, decoding.checkpoint)
-        with announce_compilation(str(model.resolve()), about_s=_COMPILATION_S):
+        translator = load(model, run.checkpoint)
+        with announce_compilation(str(model.resolve()), about_s=_RUN_COMPILATION_S):
             stream = translator.stream(
-                sentences=decoding.sentences,
-                read_ms=decoding.read_ms,
-                predecision_ms=decoding.predecision_ms,
-                decoding=decoding.decoding(),
+                sentences=run.sentences,
+                read_ms=run.read_ms,
+                predecision_ms=run.predecision_ms,
+                decoding=run.decoding(),
             )
-        return LiveRun(stream, decoding.policy.name if decoding.policy else "")
+        return stream, None
 
-    def command() -> None:
-        enable_compilation_cache()
-        run_live(options, load_model)
-
-    return command
+    return lambda: _translate_live(live, load_stream)
 
 
-def check_run(run: Path, decoding: DecodingOptions, model: ModelConfig) -> None:
+def check_run(run: Path, options: RunOptions, model: ModelConfig) -> None:
     """Refuse settings that this run does not have or that would have no effect."""
-    chosen = decoding.decoding()
+    chosen = options.decoding()
     try:
         check_policy(chosen.policy, model)
     except PolicyError as error:
         raise RunError(f"{run}: {error}") from None
     for name, why in without_effect(chosen, model).items():
         raise RunError(f"{run}: {_option(name)} would change nothing: it {why}; leave it out")
+
+
+def whisper_policy(model: Path, run: RunOptions) -> Policy:
+    """Return the policy of a Whisper model; refuse the options that it does not have."""
+    own = {"threshold"} if run.policy is None else set(options_of(type(run.policy)))
+    reason = f"is for trained runs; {model} is a Whisper model"
+    _refuse(run, reason, {"policy", "offline", "beam"} | own)
+    if run.policy is not None and run.policy.beam > 1:
+        raise LiveError(f"--beam {reason}")
+    return run.policy or Consensus(threshold=run.threshold)
+
+
+def whisper_command(
+    model: Path,
+    live: LiveOptions,
+    whisper: WhisperOptions,
+    policy: Policy,
+    offline_beam: int | None = None,
+) -> Callable[[], None]:
+    """Check the options; return the translation with a Whisper model, live or of a whole file."""
+    to, settings = whisper_settings(live, whisper, policy)
+    live = replace(live, to=to)
+    check_options(live, model)
+
+    def load_translator() -> WhisperTranslator:
+        return WhisperTranslator(whisper_models.load(model, dtype=whisper.dtype), settings)
+
+    if offline_beam is not None:
+        return lambda: _translate_file(live, load_translator, offline_beam)
+
+    def load_stream() -> tuple[Stream, Controls]:
+        show_status(f"loading {model.name} ...")
+        translator = load_translator()
+        name = f"{translator.name} {whisper.dtype} {settings.padding}"
+        layers = translator.whisper.config.dimensions.text_layers
+        with announce_compilation(name, about_s=_LAYER_COMPILATION_S * layers):
+            translator.backend().compile()
+        stream = translator.stream()
+        return stream, Controls(stream, settings)
+
+    return lambda: _translate_live(live, load_stream)
+
+
+def whisper_settings(
+    live: LiveOptions, whisper: WhisperOptions, policy: Policy
+) -> tuple[str, WhisperStreaming]:
+    """Return the code of the language to write, and the settings of the stream."""
+    to = _language("--to", live.to or "en")
+    spoken = None if whisper.spoken is None else _language("--from", whisper.spoken)
+    task: Task = "transcribe" if to == spoken else "translate"
+    if task == "translate" and to != "en":
+        raise LiveError(
+            f"--to {to}: Whisper translates into English only. To transcribe {LANGUAGES[to]} "
+            f"speech, add --from {to}"
+        )
+    try:
+        settings = WhisperStreaming(
+            policy=policy,
+            window_s=whisper.window,
+            task=task,
+            language=spoken,
+            padding=whisper.padding,
+            behind="every" if live.source_pace == "fast" else "latest",
+        )
+    except ConfigError as error:
+        raise LiveError(str(error).replace("WhisperStreaming.window_s", "--window")) from None
+    return to, settings
+
+
+def _language(option: str, given: str) -> str:
+    try:
+        return language_code(given)
+    except ValueError as error:
+        raise LiveError(f"{option}: {error}") from None
+
+
+def _translate_file(live: LiveOptions, load: Callable[[], Translator], beam: int) -> None:
+    enable_compilation_cache()
+    print(load().translate(str(live.audio), beam=beam).strip())
+
+
+def _translate_live(live: LiveOptions, load: Callable[[], Any]) -> None:
+    enable_compilation_cache()
+    run_live(live, load)

@@ -1,6 +1,6 @@
 """Run a live translation: follow the pipeline, obey keys and signals, write the outputs.
 
-`simuljax translate` and `simuljax interpret` share all of this. A model has to be a `LiveModel`.
+`simuljax translate` and `simuljax interpret` share all of this.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator
 from types import FrameType
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -20,45 +20,48 @@ from simuljax.serve.live_options import LiveOptions, make_voice
 from simuljax.serve.outputs import Speaker, log_record, write_srt
 from simuljax.serve.pipeline import LiveStream, Pipeline, Progress
 from simuljax.serve.screen import Display, Keys, Screen, clock, display_for
-from simuljax.voice import Http, Player, Voice, VoiceError
+from simuljax.voice import Http, Player, Voice
 
 TICK_S = 0.1
 _FINISHING = "finishing; Ctrl-C leaves at once"
 _WARN_AFTER_S, _SECONDS_PER_WORD = 120.0, 20.0
 
 
-class LiveModel(LiveStream, Protocol):
-    """The stream of a model, with what the screen shows of its settings and the keys it has."""
+class KeyControls(Protocol):
+    """What keys change while a stream runs."""
 
-    line_per: Literal["commit", "recording"]  # of plain text
-    keys: str  # for the help line
+    help: str  # for the last line of the screen
 
     @property
-    def settings(self) -> str:
+    def status(self) -> str:
         """Return the settings for the status line."""
         ...
 
     def press(self, key: str) -> None:
-        """Change a setting; ignore keys without a meaning."""
+        """Change a setting."""
         ...
 
 
-def run(options: LiveOptions, load_model: Callable[[], LiveModel]) -> None:
-    """Translate the source to its end; write the outputs even if an error or Ctrl-C comes first."""
+def run(options: LiveOptions, load: Callable[[], tuple[LiveStream, KeyControls | None]]) -> None:
+    """Translate the source to its end; write the outputs even if an error or Ctrl-C comes first.
+
+    Plain text has a line per commit for streams with controls, which commit segments.
+    """
     source, voice = _source(options), _loaded_voice(options)
     player = Player(voice.rate) if voice and options.play else None
-    model = load_model()  # last: it takes longest
+    stream, controls = load()  # last: it takes longest
     speaker = None
     if voice is not None:
         speaker = Speaker(voice, track=options.speak, player=player, notes=options.speech_notes)
-    pipeline = Pipeline(model, source, speaker=speaker, pace=options.source_pace)
+    pipeline = Pipeline(stream, source, speaker=speaker, pace=options.source_pace)
     with contextlib.suppress(AttributeError):  # not a file: something else was put in its place
         sys.stdout.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
     try:
         try:
             pipeline.start()
-            display = display_for(sys.stdout, timeline=options.timeline, line_per=model.line_per)
-            _follow(pipeline, model, display)
+            line_per = "commit" if controls else "recording"
+            display = display_for(sys.stdout, timeline=options.timeline, line_per=line_per)
+            _follow(pipeline, controls, display)
         finally:
             _write_outputs(options, pipeline)
     except KeyboardInterrupt:
@@ -83,16 +86,13 @@ def _source(options: LiveOptions) -> Generator[np.ndarray, None, None]:
 def _loaded_voice(options: LiveOptions) -> Voice | None:
     if not options.speaks:
         return None
-    try:
-        voice = make_voice(options)
-        if not isinstance(voice, Http):
-            voice.speak("one")  # loads the engine
-    except ImportError as error:
-        raise VoiceError(str(error)) from error
+    voice = make_voice(options)
+    if not isinstance(voice, Http):
+        voice.speak("one")  # loads the engine
     return voice
 
 
-def _follow(pipeline: Pipeline, model: LiveModel, display: Display) -> None:
+def _follow(pipeline: Pipeline, controls: KeyControls | None, display: Display) -> None:
     """Show the progress and obey keys and signals until the end."""
     shown, done, leaving, warned, warning = 0, False, False, False, None
     with contextlib.ExitStack() as stack:
@@ -102,15 +102,17 @@ def _follow(pipeline: Pipeline, model: LiveModel, display: Display) -> None:
         while not done:
             done = pipeline.wait(TICK_S)
             pressed = keys.pressed() if keys else ""
-            for key in pressed:
-                model.press(key)
+            if controls is not None:
+                for key in pressed:
+                    controls.press(key)
             if not leaving and (interrupt.requested or "q" in pressed):
                 leaving = True
                 pipeline.finish()
             words, progress = pipeline.words[shown:], pipeline.progress()
             shown += len(words)
             warning = few_words(progress, shown)
-            display.show(words, progress, model.settings, _help(leaving, warning, model, keys))
+            status = controls.status if controls else ""
+            display.show(words, progress, status, _help(leaving, warning, controls, keys))
             if warning and not warned and keys is None:
                 warned = True
                 print(f"simuljax: {warning}", file=sys.stderr)
@@ -129,14 +131,16 @@ def few_words(progress: Progress, words: int) -> str | None:
     )
 
 
-def _help(leaving: bool, warning: str | None, model: LiveModel, keys: Keys | None) -> str:
+def _help(
+    leaving: bool, warning: str | None, controls: KeyControls | None, keys: Keys | None
+) -> str:
     if leaving:
         return _FINISHING
     if warning is not None:
         return warning
     if keys is None or not keys.available:
         return "Ctrl-C finishes"
-    return "  ".join(filter(None, (model.keys, "q finish")))
+    return f"{controls.help}  q finish" if controls else "q finish"
 
 
 class Interrupt:

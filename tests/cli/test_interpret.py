@@ -11,12 +11,8 @@ import soundfile
 
 from simuljax.audio import RATE, AudioError
 from simuljax.cli import main as cli
-from simuljax.cli.interpret import (
-    WhisperOptions,
-    WhisperPolicy,
-    interpret_command,
-    whisper_settings,
-)
+from simuljax.cli.interpret import WhisperPolicy, interpret_command
+from simuljax.cli.translate import WhisperOptions, whisper_settings
 from simuljax.config.options import from_options
 from simuljax.decode.policies import (
     AlignAtt,

@@ -13,7 +13,7 @@ from simuljax.audio import RATE
 from simuljax.cli import main as cli
 from simuljax.cli import translate as command
 from simuljax.cli.interpret import WhisperOptions
-from simuljax.cli.translate import DecodingOptions, check_run, is_whisper, translate_command
+from simuljax.cli.translate import RunOptions, check_run, is_whisper, translate_command
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
 from simuljax.config.options import from_options
@@ -41,7 +41,7 @@ def translate(model, **given):
         return kind(**{name: given.pop(name) for name in names})
 
     live, whisper = taken(LiveOptions), taken(WhisperOptions)
-    run = from_options(DecodingOptions, given)
+    run = from_options(RunOptions, given)
     return translate_command(model=model, live=live, run=run, whisper=whisper)
 
 
@@ -158,7 +158,7 @@ def test_which_models_are_whispers(tmp_path, run):
     ],
 )
 def test_settings_of_decoding(given, wanted):
-    assert from_options(DecodingOptions, given).decoding() == wanted
+    assert from_options(RunOptions, given).decoding() == wanted
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_settings_of_decoding(given, wanted):
 def test_settings_that_the_run_does_not_have(tmp_path, policy, given, fact):
     made = spoken.translator(speech=SPEECH, monotonic=Monotonic(policy=policy))
     with pytest.raises(RunError, match=fact):
-        check_run(tmp_path, from_options(DecodingOptions, given), made.run.model)
+        check_run(tmp_path, from_options(RunOptions, given), made.run.model)
 
 
 def test_speech_of_a_run_needs_a_language(monkeypatch, run, sound, tmp_path):

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -25,10 +24,9 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 class Model:
-    """Keep all sound, and commit a word with every push: its number of samples."""
+    """Keep all sound, and commit a word with every push: its number of samples. It has keys."""
 
-    line_per: Literal["commit", "recording"] = "commit"
-    keys = "p policy"
+    help = "p policy"
 
     def __init__(self, slow_s: float = 0.0, fails_at: int | None = None, last_s: float = 0.0):
         self.slow_s, self.fails_at, self.last_s = slow_s, fails_at, last_s
@@ -44,7 +42,7 @@ class Model:
         return np.concatenate([np.zeros(0, np.int16), *self.chunks])
 
     @property
-    def settings(self) -> str:
+    def status(self) -> str:
         return f"keys [{self.pressed}]"
 
     def press(self, key: str) -> None:

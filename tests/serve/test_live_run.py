@@ -27,7 +27,7 @@ from simuljax.serve.live_options import LiveOptions
 from tests.serve.live_fakes import Model
 
 model = Model(last_s={last_s})
-run(LiveOptions(audio="-", log=Path({log!r})), lambda: model)
+run(LiveOptions(audio="-", log=Path({log!r})), lambda: (model, model))
 print("model heard", len(model.samples), model.pressed, file=sys.stderr)
 """
 
@@ -104,8 +104,9 @@ def test_a_second_one_leaves_at_once_and_what_was_said_is_written(started, tmp_p
 def test_an_error_is_raised_and_what_was_said_is_written(tmp_path, capsys):
     soundfile.write(tmp_path / "a.wav", np.zeros(RATE, np.int16), RATE)
     files = {"log": tmp_path / "a.log", "srt": tmp_path / "a.srt"}
+    model = Model(fails_at=3)
     with pytest.raises(ZeroDivisionError, match="the model broke"):
-        run(LiveOptions(audio=str(tmp_path / "a.wav"), **files), lambda: Model(fails_at=3))
+        run(LiveOptions(audio=str(tmp_path / "a.wav"), **files), lambda: (model, model))
     assert capsys.readouterr().out == "1600\n1600\n1600\n"
     (record,) = read_records(tmp_path / "a.log")
     assert record.delays == (100, 200, 300)
@@ -160,6 +161,6 @@ def test_the_warning_is_printed_once(tmp_path, capsys):
             return []
 
     soundfile.write(tmp_path / "a.wav", np.zeros(130 * RATE, np.int16), RATE)
-    run(LiveOptions(audio=str(tmp_path / "a.wav")), Silent)
+    run(LiveOptions(audio=str(tmp_path / "a.wav")), lambda: (Silent(), None))
     printed = capsys.readouterr()
     assert printed.out == "end\n" and printed.err.count("words in 2:") == 1

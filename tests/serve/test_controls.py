@@ -12,7 +12,7 @@ from simuljax.decode.policies import (
     LocalAgreement,
     Offline,
 )
-from simuljax.serve.live_models import LiveWhisper, after_key, describe
+from simuljax.serve.controls import Controls, after_key, describe
 from simuljax.serve.whisper import WhisperStreaming
 
 
@@ -83,10 +83,9 @@ def test_the_status_line_names_the_policy(policy, text):
 
 def test_a_key_reaches_the_stream():
     changes = []
-    stream = SimpleNamespace(change=changes.append, pending="perhaps")
-    model = LiveWhisper(SimpleNamespace(stream=lambda: stream, settings=WhisperStreaming()))  # pyright: ignore[reportArgumentType]
+    controls = Controls(SimpleNamespace(change=changes.append), WhisperStreaming())  # pyright: ignore[reportArgumentType]
     for key in "x+w":
-        model.press(key)
+        controls.press(key)
     wanted = WhisperStreaming(policy=Consensus(threshold=0.55), window_s=2.0)
     assert changes[-1] == wanted and len(changes) == 2
-    assert model.settings == "consensus 0.55  window 2 s" and model.pending == "perhaps"
+    assert controls.status == "consensus 0.55  window 2 s"
