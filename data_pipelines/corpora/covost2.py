@@ -58,8 +58,8 @@ class CoVoST2(Reader):
         table = home / "clip_durations.tsv"
         if table.is_file():
             return _listed_durations(table)
-        rows = (row for rows in splits.values() for row in rows if row.cells)
-        return dict(_measured_durations([Path(row.cells["path"]).stem for row in rows], audio))
+        cells = (row.cells for rows in splits.values() for row in rows if row.cells)
+        return dict(_measured_durations([Path(each["path"]).stem for each in cells], audio))
 
     def _utterance(
         self,

@@ -46,7 +46,7 @@ def adjectives(scene: Scene, entry: Noun, probability: float = 0.38) -> tuple[Ad
     if ambiguous or "person" in entry.classes or not dice.chance(0.4):
         return (first,)
     second = dice.pick(options)
-    closes = second.rank == 3 or second.english in ("old", "new")
+    closes = second.rank == "3" or second.english in ("old", "new")
     return (first, second) if closes and first.rank < second.rank else (first,)
 
 

@@ -57,13 +57,13 @@ class Adjective:
     stem: str
     comparative: str
     superlative: str
-    rank: int  # 0 opinion, 1 size, 2 state, 3 color
+    rank: str  # 0 opinion, 1 size, 2 state, 3 color
     classes: tuple[str, ...]  # of the nouns it describes
 
     @property
     def gradable(self) -> bool:
         """Return True if it is compared: older, but not redder or emptier."""
-        return bool(self.comparative) and self.rank < 3
+        return bool(self.comparative) and self.rank < "3"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -138,9 +138,7 @@ def _grouped(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 NOUNS = tuple(Noun(**row) for row in _table("nouns", "classes"))
 PLACES = tuple(noun for noun in NOUNS if noun.english_at)
-ADJECTIVES = tuple(
-    Adjective(**row | {"rank": int(row["rank"])}) for row in _table("adjectives", "classes")
-)
+ADJECTIVES = tuple(Adjective(**row) for row in _table("adjectives", "classes"))
 _ALL_VERBS = tuple(Verb(**row) for row in _table("verbs", "subject", "object_classes"))
 VERBS = tuple(verb for verb in _ALL_VERBS if not verb.role)
 SPECIAL = {verb.role: verb for verb in _ALL_VERBS if verb.role}
