@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,14 +13,15 @@ from simuljax.audio import filterbank, pitch
 from simuljax.audio.filterbank import Filterbank, FilterbankState
 from simuljax.audio.pitch import PitchState
 from simuljax.audio.pitch_track import Pitch
+from simuljax.config.fields import setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
     """80 filterbanks, or these with pitch: the 83 dimensions of Nguyen et al. 2021."""
 
-    filterbank: Filterbank = field(default_factory=Filterbank)
-    pitch: bool = False
+    filterbank: Filterbank = setting(Filterbank(), help="Filterbank.")
+    pitch: bool = setting(False, help="Add the three dimensions of pitch.")
 
     @property
     def dims(self) -> int:

@@ -20,6 +20,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Real
 
 from simuljax.audio import framing
 from simuljax.audio.framing import Count, FrameState, Framing
+from simuljax.config.fields import ConfigError, check, setting
 
 FilterbankState = FrameState
 
@@ -28,18 +29,19 @@ FilterbankState = FrameState
 class Filterbank:
     """Filterbank settings; `high_hz` 0 stands for half the rate."""
 
-    rate: int = 16_000
-    bins: int = 80
-    frame_ms: float = 25.0
-    shift_ms: float = 10.0
-    low_hz: float = 20.0
-    high_hz: float = 0.0
-    preemphasis: float = 0.97
+    rate: int = setting(16_000, help="Sampling rate.", low=1, unit="Hz")
+    bins: int = setting(80, help="Filters.", low=1)
+    frame_ms: float = setting(25.0, help="Length of a frame.", above=0, unit="ms")
+    shift_ms: float = setting(10.0, help="Step from frame to frame.", above=0, unit="ms")
+    low_hz: float = setting(20.0, help="Lowest frequency.", low=0, unit="Hz")
+    high_hz: float = setting(0.0, help="Highest frequency; 0: half the rate.", low=0, unit="Hz")
+    preemphasis: float = setting(0.97, help="Pre-emphasis.")
 
     def __post_init__(self) -> None:
         """Check that frames overlap and that filters lie below half the rate."""
-        if min(self.rate, self.bins) < 1 or not 0 < self.shift_ms <= self.frame_ms:
-            raise ValueError(f"{self}: rate and bins are from 1, and 0 < shift_ms <= frame_ms.")
+        check(self)
+        if self.shift_ms > self.frame_ms:
+            raise ConfigError(f"shift_ms is {self.shift_ms}; it must not exceed frame_ms")
         if not 0 <= self.low_hz < self.top_hz <= self.rate / 2:
             raise ValueError(f"{self}: 0 <= low_hz < high_hz <= {self.rate / 2:g} must hold.")
 

@@ -15,27 +15,26 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, UInt32
 
+from simuljax.config.fields import check, setting
+
 
 @dataclass(frozen=True, kw_only=True)
 class SpecAugment:
     """Number and width of the masks."""
 
-    frequency_masks: int = 2
-    frequency_width: int = 27  # F
-    time_masks: int = 2
-    time_width: int = 100  # T, in frames
-    time_fraction: float = 1.0  # p: no time mask is wider than this part of the example
-    fill: Literal["mean", "zero"] = "mean"  # of each dimension over the example; or 0
+    frequency_masks: int = setting(2, help="Masks of frequencies.", low=0)
+    frequency_width: int = setting(27, help="Width of a mask of frequencies (F).", low=0)
+    time_masks: int = setting(2, help="Masks of time.", low=0)
+    time_width: int = setting(100, help="Frames of a mask of time (T).", low=0)
+    time_fraction: float = setting(
+        1.0, help="Part of the example that a mask of time covers at most (p).", low=0, high=1
+    )
+    fill: Literal["mean", "zero"] = setting(
+        "mean", help="Value under a mask: the mean of the dimension, or 0."
+    )
 
     def __post_init__(self) -> None:
-        """Refuse settings that would silently mask nothing, or everything."""
-        counts = (
-            self.frequency_masks, self.frequency_width, self.time_masks, self.time_width
-        )  # fmt: skip
-        if min(counts) < 0 or not 0 <= self.time_fraction <= 1:
-            raise ValueError(f"{self}: numbers and widths are from 0, time_fraction in [0, 1].")
-        if self.fill not in ("mean", "zero"):
-            raise ValueError(f"fill is {self.fill!r}; choose 'mean' or 'zero'.")
+        check(self)
 
 
 LIBRISPEECH_BASIC = LB = SpecAugment(frequency_masks=1, time_masks=1)

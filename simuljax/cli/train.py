@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from simuljax.config.command_line import describe
 from simuljax.config.experiment import Experiment, load_experiments
 from simuljax.errors import ChoiceError, unknown
 from simuljax.runs.train import train
@@ -35,6 +36,7 @@ def train_command(
         return lambda: print(usage)
     else:
         default, prog, changes = named[changes[0]], f"{prog} {changes[0]}", changes[1:]
+    describe(Experiment)
     chosen = tyro.cli(
         Experiment,
         default=default,

@@ -123,7 +123,7 @@ def default_of(field: dataclasses.Field) -> Any:
     return field.default
 
 
-def check(config: Any) -> None:
+def check(config: Any, error: type[Exception] = ConfigError) -> None:
     """Refuse a value of another type, out of range, or not a finite number.
 
     Call it from `__post_init__`, before checks of several fields together.
@@ -137,9 +137,7 @@ def check(config: Any) -> None:
             numbers = [v for v in values if declared.choices or not isinstance(v, str)]
             wanted = None if all(map(declared.allows, numbers)) else declared.range()
         if wanted is not None:
-            raise ConfigError(
-                f"{type(config).__name__}.{field.name} is {value!r}; it must be {wanted}"
-            )
+            raise error(f"{type(config).__name__}.{field.name} is {value!r}; it must be {wanted}")
 
 
 def wrong_type(hint: Any, value: Any) -> str | None:

@@ -77,10 +77,7 @@ class Policy:
     beam: ClassVar[Any] = 1  # hypotheses that are followed at once
 
     def __post_init__(self) -> None:
-        try:
-            check(self)
-        except ConfigError as error:
-            raise PolicyError(str(error)) from None
+        check(self, PolicyError)
 
     def should_read(self, step: Step) -> Any:
         """Return bool [...]: the next unit has to wait until more of the source is there."""

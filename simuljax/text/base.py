@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self
 
+from simuljax.config.fields import check, setting
 from simuljax.text import files
 from simuljax.text.errors import VocabularyError
 from simuljax.text.normalise import clean
@@ -25,17 +26,13 @@ class VocabularyConfig:
     `language` matters to `subword_nmt` (Moses rules) and to `phonemes` (an eSpeak NG voice).
     """
 
-    kind: Kind = "unigram"
-    size: int = 8000
-    lowercase: bool = False
-    language: str = "en"
+    kind: Kind = setting("unigram", help="Segmentation.")
+    size: int = setting(8000, help="Pieces, the four special ones included.", above=len(SPECIALS))
+    lowercase: bool = setting(False, help="Convert text to lower case.")
+    language: str = setting("en", help="Language of Moses rules, or of phonemes.")
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            choices = ", ".join(map(repr, get_args(Kind)))
-            raise VocabularyError(f"kind is {self.kind!r}; choose one of {choices}.")
-        if self.size <= len(SPECIALS):
-            raise VocabularyError(f"size is {self.size}; the special pieces alone take 4.")
+        check(self, VocabularyError)
 
 
 @dataclass(frozen=True, kw_only=True)

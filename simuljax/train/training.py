@@ -15,7 +15,7 @@ from simuljax.train.step import Random
 class Training:
     """Duration, optimiser, objective, and what is kept."""
 
-    updates: int = setting(100_000, help="Updates at most.", low=1)
+    updates: int = setting(100_000, help="Updates at most; 0 only initialises.", low=0)
     epochs: float | None = setting(None, help="Epochs at most; None: no limit.", above=0)
     optimiser: Optimiser = setting(Optimiser(), help="Optimiser and learning rate.")
     objective: Objective = setting(Objective(), help="Losses, features and augmentation.")

@@ -188,7 +188,7 @@ def test_a_config_is_json_and_a_key():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"bins": 0}, "from 1"),
+        ({"bins": 0}, "bins is 0"),
         ({"shift_ms": 0.0}, "shift_ms"),
         ({"low_hz": 9000.0}, "8000 must hold"),
         ({"high_hz": 9000.0}, "8000 must hold"),

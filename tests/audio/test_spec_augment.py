@@ -137,8 +137,8 @@ def test_no_masks_change_nothing():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"time_masks": -1}, "from 0"),
-        ({"time_fraction": 2.0}, r"\[0, 1\]"),
+        ({"time_masks": -1}, "time_masks is -1"),
+        ({"time_fraction": 2.0}, "time_fraction is 2.0"),
         ({"fill": "max"}, "fill"),
     ],
 )
