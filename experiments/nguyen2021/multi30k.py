@@ -4,7 +4,7 @@
     simuljax ablate experiments/nguyen2021/multi30k.py --grid table      and figure_2, figure_3
     simuljax train experiments/nguyen2021/multi30k.py characters         a single row
     simuljax evaluate runs/nguyen-multi30k/asr --then runs/nguyen-multi30k/mt --then-k 3 \
-        --policy align-att --last-frames 4 --force-finish
+        --policy alignatt --last-frames 4 --force-finish
 
 Hardware: one H200. Not run. Captions take 3 s and the paper's sentences 6, so k is halved.
 """
