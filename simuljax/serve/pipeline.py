@@ -10,7 +10,7 @@ Brackets are queues. No thread blocks another:
     translator  takes the whole queue at once, so that a slow model gets fewer and longer chunks. A
                 file at the "fast" pace is taken chunk by chunk instead: its words do not depend on
                 the speed of the machine.
-    speaker     speaks everything in its queue at once, at most 100,000 words.
+    speaker     speaks everything in its queue at once.
 
 `finish` ends the recording; the sound until then is translated and spoken. An error in one thread
 ends all of them; `words` keeps what was committed.
@@ -20,12 +20,12 @@ before, end of the pushed sound) + time spent on them. This is the wall clock of
 """
 
 import contextlib
+import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -35,8 +35,8 @@ from simuljax.serve.audio_io import Pace
 from simuljax.serve.session import Word
 
 LIVE_QUEUE_S, FILE_QUEUE_S = 3600.0, 5.0
-_WORD_LIMIT = 100_000
 _SILENCE_DB = -100.0
+_POLL_S = 0.005
 
 T = TypeVar("T")
 
@@ -45,60 +45,8 @@ class LiveError(SimuljaxError):
     """A live translation that cannot start or cannot go on."""
 
 
-class QueueFullError(LiveError):
-    """The consumer of a queue is too slow."""
-
-
-class BoundedQueue(Generic[T]):
-    """A first-in-first-out queue from one thread to another, bounded by the size of its items."""
-
-    def __init__(
-        self, *, limit: int, size_of: Callable[[T], int], when_full: Literal["wait", "raise"]
-    ) -> None:
-        self.limit, self.size_of, self.when_full = limit, size_of, when_full
-        self.size = 0
-        self._items: deque[T] = deque()
-        self._closed = False
-        self._changed = threading.Condition()
-
-    def put(self, item: T) -> bool:
-        """Append an item; return False if the queue is closed.
-
-        A full queue waits or raises `QueueFullError`. An item above the limit is taken when the
-        queue is empty.
-        """
-        size = self.size_of(item)
-        with self._changed:
-            while not self._closed and self._items and self.size + size > self.limit:
-                if self.when_full == "raise":
-                    raise QueueFullError(f"the queue holds {self.size} of {self.limit}")
-                self._changed.wait()
-            if self._closed:
-                return False
-            self._items.append(item)
-            self.size += size
-            self._changed.notify_all()
-            return True
-
-    def take(self, count: Literal["one", "all"] = "all") -> list[T]:
-        """Wait for items and return the first or all; return [] after the end."""
-        with self._changed:
-            while not self._items and not self._closed:
-                self._changed.wait()
-            number = len(self._items) if count == "all" else min(1, len(self._items))
-            taken = [self._items.popleft() for _ in range(number)]
-            self.size -= sum(map(self.size_of, taken))
-            self._changed.notify_all()
-            return taken
-
-    def close(self, *, discard: bool = False) -> None:
-        """Refuse further items; those in the queue can still be taken unless discarded."""
-        with self._changed:
-            if discard:
-                self._items.clear()
-                self.size = 0
-            self._closed = True
-            self._changed.notify_all()
+class TooSlowError(LiveError):
+    """The model is too far behind a live source."""
 
 
 class LiveStream(Protocol):
@@ -171,17 +119,13 @@ class Pipeline:
     ):
         self.stream, self.source, self.speaker, self.pace = stream, source, speaker, pace
         limit_s = queue_s or (LIVE_QUEUE_S if pace == "real" else FILE_QUEUE_S)
-        self.audio: BoundedQueue[np.ndarray] = BoundedQueue(
-            limit=round(limit_s * RATE),
-            size_of=len,
-            when_full="raise" if pace == "real" else "wait",
-        )
-        self.to_speak: BoundedQueue[Committed] = BoundedQueue(
-            limit=_WORD_LIMIT, size_of=lambda item: len(item.words), when_full="raise"
-        )
+        self.limit = round(limit_s * RATE)  # samples in the queue
         self.words: list[Word] = []
         self.error: BaseException | None = None
-        self._recorded = self._pushed = 0  # samples
+        self._audio: queue.SimpleQueue[np.ndarray | None] = queue.SimpleQueue()  # None: the end
+        self._to_speak: queue.SimpleQueue[Committed | None] = queue.SimpleQueue()
+        self._stopped, self._lock = False, threading.Lock()
+        self._queued = self._recorded = self._pushed = 0  # samples
         self._ready_s = 0.0
         self._level_db = self._loudest_db = _SILENCE_DB
         self._threads = [self._thread(work) for work in (self._record, self._translate)]
@@ -195,7 +139,9 @@ class Pipeline:
 
     def finish(self) -> None:
         """Stop recording; the sound until now is translated and spoken."""
-        self.audio.close()
+        with self._lock:
+            self._stopped = True
+            self._audio.put(None)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the end; return True if all is done. A recorder that hangs is not awaited."""
@@ -206,6 +152,11 @@ class Pipeline:
         if done:
             self._threads[0].join(1.0)  # long enough to close a device; a pipe may never answer
         return done
+
+    @property
+    def backlog(self) -> int:
+        """Return the samples in the queue."""
+        return self._queued - self._pushed
 
     @property
     def recorded_s(self) -> float:
@@ -223,23 +174,38 @@ class Pipeline:
             spoken_s=self.speaker.end_s if self.speaker else None,
         )
 
+    @property
+    def _failed(self) -> bool:
+        """Return True after an error that ends everything; one of the source ends the sound."""
+        return self.error is not None and not isinstance(self.error, AudioError)
+
     def _record(self) -> None:
         with contextlib.closing(self.source) as source:
             try:
                 for samples in source:
-                    if not self.audio.put(samples):
+                    if not self._enqueue(samples):
                         break
-                    if self.pace == "real":
-                        self._count(samples)
-            except AudioError as error:  # ends the sound; raised after its translation
+            except AudioError as error:  # raised after the translation of the sound before
                 self.error = error
-            except QueueFullError as error:
-                raise QueueFullError(
-                    f"the model is {self.audio.size / RATE:.0f} s behind the speaker and the queue "
-                    "is full: use a smaller model, a larger --window, or --pace fast for a pipe "
-                    "that can wait"
-                ) from error
-        self.audio.close()
+        self.finish()
+
+    def _enqueue(self, samples: np.ndarray) -> bool:
+        """Queue sound, or wait for room if the source can wait; return False after the end."""
+        while self.backlog and self.backlog + len(samples) > self.limit and not self._stopped:
+            if self.pace == "real":
+                raise TooSlowError(
+                    f"the model is {self.backlog / RATE:.0f} s behind the speaker and the queue is "
+                    "full: use a smaller model, a larger --window, or --pace fast for a pipe that "
+                    "can wait"
+                )
+            time.sleep(_POLL_S)
+        with self._lock:
+            if not self._stopped:
+                self._queued += len(samples)
+                self._audio.put(samples)
+                if self.pace == "real":
+                    self._count(samples)
+            return not self._stopped
 
     def _count(self, samples: np.ndarray) -> None:
         """Count sound when it is recorded; that of a file when the model takes it."""
@@ -249,15 +215,15 @@ class Pipeline:
 
     def _translate(self) -> None:
         count = "all" if self.pace == "real" else "one"
-        while chunks := self.audio.take(count):
+        while (chunks := _take(self._audio, count)) and not self._failed:
             samples = np.concatenate(chunks)
             if self.pace == "fast":
                 self._count(samples)
             self._pushed += len(samples)
             self._commit(lambda samples=samples: self.stream.push(samples))
-        if self.error is None or isinstance(self.error, AudioError):
+        if not self._failed:
             self._commit(self.stream.finish)
-        self.to_speak.close()
+        self._to_speak.put(None)
 
     def _commit(self, step: Callable[[], list[Word]]) -> None:
         start = time.perf_counter()
@@ -267,13 +233,13 @@ class Pipeline:
         if words:
             self.words.extend(words)
             if self.speaker is not None:
-                self.to_speak.put(Committed(words=words, ready_s=self._ready_s))
+                self._to_speak.put(Committed(words=words, ready_s=self._ready_s))
 
     def _speak(self) -> None:
         assert self.speaker is not None
-        while items := self.to_speak.take():
+        while (items := _take(self._to_speak)) and not self._failed:
             self.speaker.say(" ".join(item.text for item in items), items[-1].ready_s)
-        if self.error is None or isinstance(self.error, AudioError):
+        if not self._failed:
             self.speaker.finish()
 
     def _thread(self, work: Callable[[], None]) -> threading.Thread:
@@ -282,10 +248,21 @@ class Pipeline:
                 work()
             except BaseException as error:
                 self.error = self.error or error
-                self.audio.close(discard=True)
-                self.to_speak.close(discard=True)
+                self.finish()
+                self._to_speak.put(None)
 
         return threading.Thread(target=run, name=work.__name__.strip("_"), daemon=True)
+
+
+def _take(items: "queue.SimpleQueue[T | None]", count: Literal["one", "all"] = "all") -> list[T]:
+    """Wait for items and return the first or all; return [] after the end."""
+    taken: list[T] = []
+    while (item := items.get()) is not None:
+        taken.append(item)
+        if count == "one" or items.empty():
+            return taken
+    items.put(None)  # for the next call
+    return taken
 
 
 def level_db(samples: np.ndarray) -> float:

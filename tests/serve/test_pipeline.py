@@ -2,13 +2,12 @@
 
 import threading
 import time
-from typing import Literal
 
 import numpy as np
 import pytest
 
 from simuljax.audio import RATE, AudioError
-from simuljax.serve.pipeline import BoundedQueue, Pipeline, QueueFullError, level_db
+from simuljax.serve.pipeline import Pipeline, TooSlowError, level_db
 from tests.serve.live_fakes import Model, Voice
 
 SOUND = np.random.default_rng(1).integers(-3000, 3000, 2 * RATE).astype(np.int16)
@@ -76,7 +75,7 @@ def test_sound_of_a_patient_source_is_heard_when_the_model_takes_it():
     model.gate.clear()
     pipeline = Pipeline(model, speech(), pace="fast")
     pipeline.start()
-    until(lambda: pipeline.audio.size == 39 * CHUNK and pipeline.recorded_s > 0)
+    until(lambda: pipeline.backlog == 39 * CHUNK and pipeline.recorded_s > 0)
     assert pipeline.recorded_s == CHUNK / RATE
     model.gate.set()
     assert pipeline.wait(10) and pipeline.recorded_s == 2.0
@@ -87,7 +86,7 @@ def test_memory_is_bounded_for_a_patient_source():
     pipeline = Pipeline(model, speech(), pace="fast", queue_s=0.2)
     pipeline.start()
     while not pipeline.wait(0.001):
-        largest = max(largest, pipeline.audio.size)
+        largest = max(largest, pipeline.backlog)
     assert 2 * CHUNK < largest <= 0.2 * RATE
     np.testing.assert_array_equal(model.samples, SOUND)
 
@@ -111,7 +110,7 @@ def test_a_model_too_far_behind_is_an_error_that_says_how_far_and_words_are_kept
     assert closed.wait(10), "the recorder has to stop"
     model.gate.set()
     assert pipeline.wait(10)
-    assert isinstance(pipeline.error, QueueFullError)
+    assert isinstance(pipeline.error, TooSlowError)
     assert "1 s behind the speaker" in str(pipeline.error)
     assert "--pace fast" in str(pipeline.error)
     assert texts(pipeline)[0] == str(CHUNK)
@@ -219,81 +218,21 @@ def test_level(samples, db):
     assert level_db(np.asarray(samples, np.int16)) == pytest.approx(db, abs=0.01)
 
 
-def queue(limit=10, when_full: Literal["wait", "raise"] = "raise") -> BoundedQueue[str]:
-    return BoundedQueue[str](limit=limit, size_of=len, when_full=when_full)
+def test_a_chunk_larger_than_the_queue_passes_alone():
+    model = Model()
+    run(Pipeline(model, speech(), pace="fast", queue_s=0.01))
+    np.testing.assert_array_equal(model.samples, SOUND)
 
 
-def later(work) -> threading.Thread:
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
-
-
-def test_first_in_first_out_one_or_all():
-    line = queue()
-    for text in ("a", "bb", "ccc"):
-        assert line.put(text)
-    assert line.size == 6
-    assert line.take("one") == ["a"]
-    assert line.size == 5
-    assert line.take() == ["bb", "ccc"]
-    assert line.size == 0
-
-
-def test_at_the_bound_who_cannot_wait_is_refused_and_nothing_is_lost():
-    line = queue(limit=5)
-    line.put("aaa")
-    line.put("bb")
-    with pytest.raises(QueueFullError, match="5 of 5"):
-        line.put("c")
-    assert line.take() == ["aaa", "bb"]
-    assert line.put("c")
-
-
-def test_at_the_bound_who_can_wait_waits():
-    line = queue(limit=5, when_full="wait")
-    line.put("aaaa")
-    thread = later(lambda: line.put("bb"))
-    thread.join(0.1)
-    assert thread.is_alive() and line.size == 4
-    assert line.take() == ["aaaa"]
-    thread.join(5)
-    assert line.take() == ["bb"]
-
-
-def test_what_is_larger_than_the_line_passes_alone():
-    line = queue(limit=2)
-    assert line.put("aaaa")
-    assert line.take() == ["aaaa"]
-
-
-def test_after_the_end_what_waits_is_taken_and_nothing_comes_in():
-    line = queue()
-    line.put("a")
-    line.close()
-    assert not line.put("b")
-    assert line.take() == ["a"]
-    assert line.take() == [] == line.take("one")
-
-
-def test_abandoned_nothing_is_left():
-    line = queue()
-    line.put("a")
-    line.close(discard=True)
-    assert line.take() == [] and line.size == 0
-
-
-@pytest.mark.parametrize("discard", [True, False])
-@pytest.mark.parametrize("waits_for", ["sound", "room"])
-def test_closing_wakes_a_waiting_thread(discard, waits_for):
-    line = queue(limit=2, when_full="wait")
-    if waits_for == "room":
-        line.put("aa")
-    answers = []
-    work = line.take if waits_for == "sound" else lambda: line.put("b")
-    thread = later(lambda: answers.append(work()))
-    time.sleep(0.05)
-    assert thread.is_alive()
-    line.close(discard=discard)
-    thread.join(5)
-    assert answers == [[] if waits_for == "sound" else False]
+def test_after_finish_no_sound_is_taken():
+    """A source that waits for room in the queue is let go."""
+    model, closed = Model(), threading.Event()
+    model.gate.clear()
+    pipeline = Pipeline(model, endless(closed), pace="fast", queue_s=0.1)
+    pipeline.start()
+    until(lambda: pipeline.backlog == 0.1 * RATE)
+    pipeline.finish()
+    assert closed.wait(5)
+    model.gate.set()
+    assert pipeline.wait(10)
+    assert len(model.samples) == round(pipeline.recorded_s * RATE) == 3 * CHUNK
