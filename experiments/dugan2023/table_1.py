@@ -10,7 +10,7 @@ repeated. Afterwards TO has table.md, figure.png, and a folder for every cell wi
 
 `--aware N` plays N recordings of each language one at a time for the clock.
 
-Run with Whisper base on one H200: experiments/results/whisper/dugan. Spanish and French into
+Run with Whisper base on one H200: experiments/results/whisper. Spanish and French into
 English, 14 talks, 32 cells; non-native English, 24 documents, 8 cells.
 
 The paper: Whisper medium, 75 recordings of CoVoST 2, an RTX 2080, a beam of 5, and AL that is off

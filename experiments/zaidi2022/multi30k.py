@@ -7,8 +7,8 @@
     simuljax train experiments/zaidi2022/multi30k.py dar_lambda_0.05
 
 Hardware: one H200; times in ../BUDGET.md. Expected on test 2016: `dar` after 8 epochs 39.1 BLEU
-from text and 33.0 from speech (results/multi30k/side_by_side.txt); after 10 more with lambda 0.1,
-34.5 streamed at 1.4 s LAAL (results/multi30k/latency.txt).
+from text and 33.0 from speech (results/outputs.md); after 10 more with lambda 0.1,
+34.5 streamed at 1.4 s LAAL (results/outputs.md).
 """
 
 from dataclasses import replace

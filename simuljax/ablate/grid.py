@@ -20,7 +20,9 @@ from simuljax.config.fields import ConfigError
 from simuljax.config.json import without_defaults
 from simuljax.config.loading import load_module
 from simuljax.errors import ChoiceError, unknown
+from simuljax.eval.significance import Rule
 from simuljax.report.collect import Latency
+from simuljax.report.results import Claim
 from simuljax.train.training import Training
 
 # Fields that cannot change a result.
@@ -40,17 +42,6 @@ HASHED = 10  # digits of the hash in a directory's name
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
-    """What a paper says of two rows: `row` is better than `over`, by so many points of BLEU."""
-
-    says: str
-    row: str
-    over: str
-    evaluation: str = "test-speech-offline"  # the setting that the claim is about, by its folder
-    published: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Ablation:
     """What is compared, with what, and how it is measured."""
 
@@ -67,7 +58,8 @@ class Ablation:
     curves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Of single rows in place of `evaluations`. The run that follows in a cascade may be a row's.
     own: Mapping[str, tuple[Evaluation, ...]] = field(default_factory=dict)
-    claims: tuple[Claim, ...] = ()  # which held here?
+    claims: tuple[Claim, ...] = ()  # judged by the rule, which is fixed before anything runs
+    rule: Rule = field(default_factory=Rule)
     latency: Latency = "AL"  # of curves
     title: str = ""
     answer: str = "answer"  # the folder of it, beside the runs

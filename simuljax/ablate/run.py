@@ -38,7 +38,7 @@ from simuljax.ablate.scheduler import (
     to_compile,
     to_evaluate,
 )
-from simuljax.ablate.summary import write_answer
+from simuljax.ablate.summary import write_summary
 from simuljax.ablate.worker import FAILED, Stage, check_all_data, is_locked, work
 from simuljax.config.fields import ConfigError
 from simuljax.errors import ChoiceError, unknown
@@ -74,7 +74,7 @@ class AblateOptions:
     report: bool = False
     """Train and evaluate nothing: write the summary from the results so far."""
     publish: bool = False
-    """Copy the summary and its evidence, without weights, to experiments/results, docs/results."""
+    """Write the page, the scores, the curves and the logs to experiments/results/NAME."""
 
 
 def check_counts(options: AblateOptions) -> None:
@@ -98,8 +98,8 @@ def ablate(options: AblateOptions, ablation: Ablation) -> None:
             run_all(options, ablation, part)
         _summarise(options, ablation, runs)
         if options.publish:
-            where = Path("experiments") / "results", Path("docs") / "results"
-            print(f"published: {publish(ablation, runs, *where)}")
+            where = Path("experiments") / "results"
+            print(f"published: {publish(ablation, runs, where, command_of(options))}")
         failed = [] if options.report else [r for r in part if state_of(r, ablation) == "failed"]
         if failed:
             raise ConfigError(
@@ -186,11 +186,14 @@ def run_all(options: AblateOptions, ablation: Ablation, runs: Sequence[Planned])
 def _summarise(options: AblateOptions, ablation: Ablation, runs: Sequence[Planned]) -> None:
     """Write the page and its tables from the results so far."""
     if any((run.experiment.run / "eval").exists() for run in runs):
-        grid = f" --grid {options.grid}" if options.grid else ""
-        command = f"simuljax ablate {options.file}{grid}"
-        print(f"summary: {write_answer(ablation, [*runs], command)}")
+        print(f"summary: {write_summary(ablation, runs, command_of(options))}")
     elif options.report or options.publish:
         raise ConfigError(f"{ablation.runs} holds no evaluation of this grid")
+
+
+def command_of(options: AblateOptions) -> str:
+    """Return the command that runs the grid."""
+    return f"simuljax ablate {options.file}" + (f" --grid {options.grid}" if options.grid else "")
 
 
 def show(bar: tqdm, runs: Sequence[Planned], states: Mapping[str, str]) -> None:

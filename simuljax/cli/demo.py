@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from simuljax.cli.report import sound_of
+from simuljax.cli.report import knowledge
 from simuljax.demo.run import DemoConfig, run
-from simuljax.report.write import Report, write_report
+from simuljax.report.run_page import Report, write_report
 
 
 def demo_command(config: DemoConfig) -> Callable[[], object]:
@@ -15,4 +15,4 @@ def demo_command(config: DemoConfig) -> Callable[[], object]:
 
 def write_page(run: Path, out: Path) -> Path:
     """Write the report of a run into a directory and return the page."""
-    return write_report(Report(runs=(run,), out=out), sound_of)
+    return write_report(Report(runs=(str(run),), out=out), knowledge())

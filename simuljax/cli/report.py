@@ -1,4 +1,4 @@
-"""`simuljax report`, with the sound of the corpora that the runs were evaluated on."""
+"""`simuljax report`: a page about runs, logs or published results, with the corpora's speech."""
 
 import functools
 import math
@@ -6,104 +6,137 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from data_pipelines.dataset import PreparedCorpus, open_corpus
 from data_pipelines.utterance import CorpusError
 from simuljax.config.experiment import read_experiment
 from simuljax.config.fields import ConfigError
-from simuljax.config.json import read_json
-from simuljax.errors import ChoiceError
+from simuljax.config.json import read_json, without_defaults
+from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records
-from simuljax.report.collect import Evaluated, find_logs
-from simuljax.report.write import Report, write_report
+from simuljax.report.collect import Evaluated, Source, sources_of
+from simuljax.report.grid_page import write_published_page
+from simuljax.report.page import flatten
+from simuljax.report.results import is_results, read_results
+from simuljax.report.run_page import Knowledge, Report, write_report
+from simuljax.report.utterances import SourceAudio
 from simuljax.runs.alignment import draw_alignment, has_alignment, look
-from simuljax.serve.run import open_run
+from simuljax.serve.run import open_run, parameter_count
 from simuljax.train.checkpoint import CHECKPOINTS
 
 ALIGNMENT = "alignment.png"  # beside a log
 
 
-def report_command(chosen: Report) -> Callable[[], None]:
-    """Draw what evaluations have left, and write a page of it that can be sent as one file."""
-    check(chosen)
+def report_command(options: Report) -> Callable[[], None]:
+    """Write a page about evaluations: figures, tests, utterances; of a grid's results its page."""
+    check(options)
 
     def command() -> None:
-        draw_alignments(chosen)
-        print(write_report(chosen, sound_of))
+        if is_grid(options):
+            print(write_published_page(Path(options.runs[0]), options.out))
+        else:
+            draw_alignments(options)
+            print(write_report(options, knowledge()))
 
     return command
 
 
-def check(chosen: Report) -> None:
-    """Refuses what can be seen to be wrong before anything is read."""
-    if not chosen.runs:
-        raise ChoiceError("a report needs a run, or a log: simuljax report RUN")
-    if chosen.bucket_ms is not None and not 0 < chosen.bucket_ms < math.inf:
+def knowledge() -> Knowledge:
+    """Return the functions that look into corpora and models."""
+    return Knowledge(
+        source_of=source_of, parameters_of=parameters_of, changed_fields=changed_fields
+    )
+
+
+def check(options: Report) -> None:
+    """Reject options that cannot work before anything is read."""
+    if not options.runs:
+        raise ChoiceError("a report needs a run or a log: simuljax report RUN")
+    if options.bucket_ms is not None and not 0 < options.bucket_ms < math.inf:
+        raise ChoiceError(f"bucket_ms is {options.bucket_ms}; it must be above 0, 500 for example")
+    if options.utterances < 0:
+        raise ChoiceError(f"utterances is {options.utterances}; it must be 0 or more")
+    if options.split is not None and not any(each.is_run for each in sources(options)):
         raise ChoiceError(
-            f"bucket_ms is {chosen.bucket_ms}; a bucket is wider than 0 ms, 500 for example"
-        )
-    if chosen.utterances < 0:
-        raise ChoiceError(f"utterances is {chosen.utterances}; draw 0 or more")
-    logs = logs_of(chosen)
-    if chosen.split is not None and all(root == log for root, log in logs):
-        raise ChoiceError(
-            f"--split {chosen.split} chooses among the evaluations of runs, and there are only "
-            "logs, whose split nobody knows: leave it out"
+            f"--split {options.split} chooses among the evaluations of runs; logs of other tools "
+            "have no split. Leave it out."
         )
 
 
-def logs_of(chosen: Report) -> list[tuple[Path, Path]]:
-    """(Run or log of another system, log of an evaluation) of all that is to be reported."""
-    return [found for path in chosen.runs for found in find_logs(path)]
+def is_grid(options: Report) -> bool:
+    """Return True if the one input is a folder with the published results of a grid."""
+    folder = Path(options.runs[0])
+    return len(options.runs) == 1 and is_results(folder) and read_results(folder).grid is not None
 
 
-def draw_alignments(chosen: Report) -> None:
-    """Of the first utterance of every run that has weights and decides by itself, once."""
+def sources(options: Report) -> list[Source]:
+    """Return the logs of all inputs."""
+    return [found for given in options.runs for found in sources_of(given)]
+
+
+def draw_alignments(options: Report) -> None:
+    """Draw the alignment of the first utterance of every run that has weights, once."""
     drawn: set[Path] = set()
-    for run, log in logs_of(chosen):
-        if run in drawn or not (log.parent / "config.json").exists():
+    for source in sources(options):
+        path = source.log.parent / "config.json"
+        if source.root in drawn or not path.exists():
             continue
-        told = read_json(log.parent / "config.json")
-        if chosen.split in (None, told["split"]) and hears_as_trained(told):
-            drawn.add(run)
-            if not (log.parent / ALIGNMENT).exists():
-                draw_alignment_of(run, told, log)
+        config = read_json(path)
+        if options.split in (None, config["split"]) and streams_as_trained(config):
+            drawn.add(source.root)
+            if not (source.log.parent / ALIGNMENT).exists():
+                draw_alignment_of(source.root, config, source.log)
 
 
-def hears_as_trained(told: Mapping[str, Any]) -> bool:
-    """Whether an evaluation streamed speech, its own, with the steps of training."""
+def streams_as_trained(config: Mapping[str, Any]) -> bool:
+    """Return True if an evaluation streamed its own speech with the steps of training."""
     usual = {"mode": "streamed", "branch": "speech", "predecision_ms": None, "audio": "own"}
-    return all(told.get(name, value) == value for name, value in usual.items())
+    return all(config.get(name, value) == value for name, value in usual.items())
 
 
-def draw_alignment_of(run: Path, told: Mapping[str, Any], log: Path) -> None:
-    """Beside the log; of what was published, which has no weights, or no corpus, there is none."""
-    corpus = opened(told.get("corpus"), run)
+def draw_alignment_of(run: Path, config: Mapping[str, Any], log: Path) -> None:
+    """Draw an alignment beside the log, if the weights and the corpus are there."""
+    corpus = opened(config.get("corpus"), run)
     if corpus is None or not (run / CHECKPOINTS).exists():
         return
     whole = open_run(run)
     if has_alignment(whole.model) and whole.config.data.task == "translation":
         index = read_records(log)[0].index or 0
-        looked = look(whole, corpus[told["split"]], index, told["checkpoint"])
+        looked = look(whole, corpus[config["split"]], index, config["checkpoint"])
         draw_alignment(looked, log.parent / ALIGNMENT)
 
 
-def sound_of(evaluated: Evaluated, index: int) -> np.ndarray | None:
-    """The samples of an utterance, if its corpus is still where it was."""
-    if evaluated.run is None or evaluated.told.get("branch") == "text":
+def source_of(evaluated: Evaluated, index: int) -> SourceAudio | None:
+    """Return the speech and the transcript of an utterance, if its corpus is still there."""
+    if evaluated.run is None or evaluated.config.get("branch") == "text":
         return None
-    corpus = opened(evaluated.told.get("corpus"), evaluated.run)
+    corpus = opened(evaluated.config.get("corpus"), evaluated.run)
     if corpus is None:
         return None
-    (stored,) = corpus[evaluated.told["split"]].source.__getitems__([index])
-    return stored["audio"]
+    split = corpus[evaluated.config["split"]]
+    (stored,) = split.source.__getitems__([index])
+    return SourceAudio(samples=stored["audio"], transcript=split.table.transcript[index])
+
+
+def parameters_of(run: Path) -> int | None:
+    """Return the number of parameters of a run's model; None if it cannot be opened."""
+    try:
+        return parameter_count(open_run(run).model)
+    except (SimuljaxError, OSError):
+        return None
+
+
+def changed_fields(run: Path) -> Mapping[str, str]:
+    """Return the fields of a run's configuration that are not the default."""
+    try:
+        return flatten(without_defaults(read_experiment(run)))
+    except (SimuljaxError, OSError):
+        return {}
 
 
 @functools.cache
 def opened(directory: str | None, run: Path) -> PreparedCorpus | None:
-    """The corpus of an evaluation: the one named there, or else the run's own."""
+    """Return the corpus of an evaluation: the one it names, or else the run's own."""
     try:
         return open_corpus(directory or read_experiment(run).data.directory)
     except (CorpusError, ConfigError):
-        return None  # published evaluations have no more of their run than its config.json
+        return None  # published evaluations have no run directory

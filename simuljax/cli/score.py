@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from simuljax.eval.latency import DEFAULT, Profile
-from simuljax.eval.logs import NAME, RecordError, log_in, read_records
+from simuljax.eval.logs import NAME, RecordError, log_in, read_records, split_member
 from simuljax.eval.long_form import read_segments, score_longform
 from simuljax.eval.scores import LATENCIES, build_report
 
@@ -29,7 +29,8 @@ def score_command(
     """Score a log in SimulEval's format, ours or another tool's.
 
     Args:
-        log: The log, gzipped or not, or the directory that has it.
+        log: The log, gzipped or not, the directory that has it, or one of a results folder:
+            experiments/results/NAME:RUN/EVALUATION.
         profile: Whose definitions: words alone (1.1), or end-of-sentence too (1.0, up to 2022).
         computation_aware: Only the computation-aware scores; otherwise both where there is a clock.
         json: Write the scores as JSON to this file, or to standard output (`--json` alone).
@@ -57,7 +58,9 @@ def score_command(
 
 def _check_log(log: Path) -> None:
     """Refuses a place without a log, before anything is read."""
-    if log.is_dir():
+    if split_member(log):
+        found = None
+    elif log.is_dir():
         found = None if log_in(log) else f"{log} has no {NAME}"
     else:
         found = None if log.exists() else f"there is no log {log}"

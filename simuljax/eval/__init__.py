@@ -1,16 +1,13 @@
-"""From logs to numbers and pictures: quality, latency, curves, significance. Needs no JAX.
+"""Score logs: quality, latency, curves, significance. Needs no JAX.
 
-records         reading and writing instances.log
+logs            reading and writing instances.log and archives of logs
 latency         AL, LAAL, AP, DAL, YAAL of one utterance; token_delay has ATD
-scores          a log as SimulEval scores it, in either of its generations
-longform        whole talks, cut at the reference's segments: StreamLAAL, LongYAAL
-significance    whether two systems differ
+scores          a log as SimulEval scores it, in either of its versions
+long_form       whole talks, cut at the reference's segments: StreamLAAL, LongYAAL
+speech_out      latency of spoken output
+word_errors     word error rate of transcripts
+significance    tests between systems, over utterances and seeds; resampling is the bootstrap
 curves          latency against quality: regimes, buckets, interpolation, hypervolume
-pictures        the same for the eye, with matplotlib
-report          evaluations of runs and logs of other systems, gathered; reporting is the command
-highlights      which utterances to show, and whether two systems differ
-ablation        rows of a grid over seeds, against a baseline; ablation_page shows them
-timeline, page  words over the speech, as SVG; the whole as one HTML page
 """
 
 from simuljax.eval.latency import (

@@ -1,6 +1,6 @@
-"""Latency against quality: the points of several runs as one curve.
+"""Curves of quality against latency, made of the points of several evaluations.
 
-Latency is milliseconds and less is better; quality is BLEU or the like and more is better.
+Latency is in milliseconds, and lower is better; quality is BLEU or the like, and higher is better.
 """
 
 import math
@@ -14,23 +14,23 @@ Regime = Literal["low", "medium", "high"]
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Point:
-    """One run of a system at one setting."""
+    """One system at one setting."""
 
     latency_ms: float
     quality: float
     label: str = ""  # of the setting: "k=3", "lambda=0.1"
-    seeds: tuple[tuple[float, float], ...] = field(default=(), compare=False)  # of a mean
+    seeds: tuple[tuple[float, float], ...] = field(default=(), compare=False)  # if it is a mean
 
 
 def regime(latency_ms: float) -> Regime:
-    """Low below 1 s, medium below 2 s, high from there on."""
+    """Return low below 1 s, medium below 2 s, high from there on."""
     if math.isnan(latency_ms):
-        raise ValueError("a run without a latency is in no regime")
+        raise ValueError("latency_ms is NaN; a point without a latency is in no regime")
     return "low" if latency_ms < 1000 else "medium" if latency_ms < 2000 else "high"
 
 
 def best_per_regime(points: Iterable[Point]) -> dict[Regime, Point]:
-    """The point of best quality in each regime that has one."""
+    """Return the point of best quality in each regime that has one."""
     best: dict[Regime, Point] = {}
     for point in sorted(points):
         where = regime(point.latency_ms)
@@ -40,9 +40,9 @@ def best_per_regime(points: Iterable[Point]) -> dict[Regime, Point]:
 
 
 def best_per_bucket(points: Iterable[Point], width_ms: float = 500.0) -> list[Point]:
-    """The point of best quality in each latency bucket [i width, (i+1) width), in order.
+    """Return the point of best quality in each latency bucket [i width, (i+1) width), in order.
 
-    Figure 3 of Ma et al. 2020. Of equal qualities the one of lower latency is taken.
+    See figure 3 of Ma et al. 2020. Of points of equal quality it is the one of lower latency.
     """
     if not width_ms > 0:
         raise ValueError(f"width_ms must be positive, not {width_ms}")
@@ -55,7 +55,7 @@ def best_per_bucket(points: Iterable[Point], width_ms: float = 500.0) -> list[Po
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:
-    """The points that no other one beats in both, in order of latency."""
+    """Return the Pareto-optimal points in order of latency."""
     front: list[Point] = []
     for point in sorted(points, key=lambda p: (p.latency_ms, -p.quality)):
         if not front or point.quality > front[-1].quality:
@@ -64,7 +64,7 @@ def frontier(points: Iterable[Point]) -> list[Point]:
 
 
 def quality_at(points: Sequence[Point], latency_ms: float) -> float:
-    """Quality at a latency, on straight lines between the points; NaN outside them.
+    """Return the quality at a latency, on straight lines between the points; NaN outside.
 
     Of several points at one latency the best counts.
     """
@@ -80,11 +80,10 @@ def quality_at(points: Sequence[Point], latency_ms: float) -> float:
 
 
 def hypervolume(points: Iterable[Point], *, latency_ms: float, quality: float = 0.0) -> float:
-    """The area that the points dominate up to a reference latency, above a reference quality.
+    """Return the area that the points dominate up to a reference latency, above a quality.
 
-    In ms times quality. It is exact for the steps between the settings that were run: nothing is
-    interpolated, so a system gains by every point that is better than all faster ones. The same
-    reference for all systems that are compared.
+    The unit is ms times quality. Nothing is interpolated, so a system gains by every point that is
+    better than all faster ones. Use the same reference for all systems of a comparison.
     """
     inside = [p for p in frontier(points) if p.latency_ms < latency_ms and p.quality > quality]
     ends = [*(point.latency_ms for point in inside), latency_ms][1:]

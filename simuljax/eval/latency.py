@@ -1,16 +1,16 @@
 """Latency of one utterance from the times at which its words were committed.
 
-d_i is the delay of word i (ms of source heard), S the source's duration in the same unit, n the
-number of words, r the reference's. Published numbers come from two generations of SimulEval:
+d_i is the delay of word i (ms of source read), S the source's duration in the same unit, n the
+number of words, r the reference's. Published numbers come from two versions of SimulEval:
 
     simuleval-1.1   words only: n delays, r
     simuleval-1.0   end-of-sentence counts: n + 1 delays, r + 1 (2020-2022 papers)
 
-In 1.0 the delay of end-of-sentence is S unless `end_delay` says otherwise. A text source counts its
-own end there too, so its S is the number of words plus one; that is left to the caller.
+In 1.0 the delay of end-of-sentence is S unless `end_delay` is given. A text source counts its own
+end there too, so its S is the number of words plus one; the caller adds it.
 
-An utterance without a word has no latency: the value is NaN, and `score` leaves it out and counts
-it. An empty reference counts as one word, as `"".split(" ")` does.
+An utterance without a word has no latency: the value is NaN, and `score` skips and counts it. An
+empty reference counts as one word, as `"".split(" ")` does.
 """
 
 import math
@@ -30,7 +30,7 @@ def average_lagging(
     profile: Profile = DEFAULT,
     end_delay: float | None = None,
 ) -> float:
-    """AL = mean_{i <= tau} d_i - (i-1) S/r, tau the first i with d_i >= S (Ma et al. 2019).
+    """Return AL = mean_{i <= tau} d_i - (i-1) S/r, tau the first i with d_i >= S (Ma 2019).
 
     1.0: r + 1 for r, and the ideal delay stays at r S/(r+1) once the reference is used up.
     """
@@ -48,7 +48,7 @@ def length_adaptive_average_lagging(
     profile: Profile = DEFAULT,
     end_delay: float | None = None,
 ) -> float:
-    """LAAL: AL with max(n, r) for r, in 1.0 max(n+1, r) (Papi et al. 2022, Polák et al. 2022)."""
+    """Return LAAL: AL with max(n, r) for r, in 1.0 max(n+1, r) (Papi 2022, Polák 2022)."""
     times = _times(delays, source_length, profile, end_delay)
     entries = max(len(times), reference_length, 1)
     return _lagging(times, source_length, source_length / entries)
@@ -61,20 +61,20 @@ def hypothesis_average_lagging(
     profile: Profile = DEFAULT,
     end_delay: float | None = None,
 ) -> float:
-    """AL as first published, with n for r (Ma et al. 2019; figure 3 of Nguyen et al. 2021)."""
+    """Return AL as first published, with n for r (Ma 2019; figure 3 of Nguyen et al. 2021)."""
     return average_lagging(delays, source_length, len(delays), profile=profile, end_delay=end_delay)
 
 
 def off_by_one_average_lagging(
     delays: Sequence[float], source_length: float, reference_length: int
 ) -> float:
-    """AL as the code of Dugan et al. 2023 has it: words are counted from 0, and one is taken off.
+    """Return AL as the code of Dugan et al. 2023 has it: words count from 0, less one.
 
         AL' = mean_{i <= tau} d_i - (i-2) S/r,  tau the first i with d_i > S (all, if none)
 
-    The ideal speaker says its first word S/r before the recording begins, so AL' exceeds AL by S/r;
-    where words are due at S exactly, words after the first of them count as well. Their words are
-    Whisper's tokens; here they are what delays and reference count.
+    The ideal speaker says its first word S/r before the recording begins, so AL' exceeds AL by S/r.
+    Words after the first with a delay of exactly S count as well. Their words are Whisper's tokens;
+    here they are the units of delays and reference.
     """
     _times(delays, source_length, DEFAULT, None)
     step = source_length / max(reference_length, 1)
@@ -90,7 +90,7 @@ def average_proportion(
     profile: Profile = DEFAULT,
     end_delay: float | None = None,
 ) -> float:
-    """AP = sum_i d_i / (S r), in 1.0 sum_i d_i / (S (n+1)) (Cho & Esipova 2016)."""
+    """Return AP = sum_i d_i / (S r), in 1.0 sum_i d_i / (S (n+1)) (Cho & Esipova 2016)."""
     times = _times(delays, source_length, profile, end_delay)
     if not times:
         return math.nan
@@ -106,7 +106,7 @@ def differentiable_average_lagging(
     profile: Profile = DEFAULT,
     end_delay: float | None = None,
 ) -> float:
-    """DAL = mean_i d'_i - (i-1) S/n,  d'_1 = d_1,  d'_i = max(d_i, d'_{i-1} + S/n).
+    """Return DAL = mean_i d'_i - (i-1) S/n,  d'_1 = d_1,  d'_i = max(d_i, d'_{i-1} + S/n).
 
     From Arivazhagan et al. 2019. The reference plays no part; 1.0 has n + 1 for n.
     """
@@ -128,10 +128,10 @@ def yaal(
     profile: Profile = DEFAULT,
     source_end: float | None = None,
 ) -> float:
-    """YAAL: LAAL over the words with d_i < S; NaN if there are none (Polák et al. 2025).
+    """Return YAAL: LAAL over the words with d_i < S; NaN if there are none (Polák et al. 2025).
 
-    `source_end` is where a longer recording ends, if S is the duration of one segment of it:
-    then the words with d_i < source_end count (LongYAAL). End-of-sentence is not a word.
+    `source_end` is the end of a longer recording of which S is one segment: then the words with
+    d_i < source_end count (LongYAAL). End-of-sentence is not a word.
     """
     _times(delays, source_length, profile, None)
     end = source_length if source_end is None else source_end
@@ -143,7 +143,7 @@ def yaal(
 def _lagging(
     times: Sequence[float], source_length: float, step: float, last: float = math.inf
 ) -> float:
-    """Mean of d_i - step min(i, last), i from 0, up to and with the first d_i >= S."""
+    """Return the mean of d_i - step min(i, last), i from 0, through the first d_i >= S."""
     total, count = 0.0, 0
     for i, delay in enumerate(times):
         total += delay - step * min(i, last)
@@ -156,7 +156,7 @@ def _lagging(
 def _times(
     delays: Sequence[float], source_length: float, profile: Profile, end_delay: float | None
 ) -> list[float]:
-    """The delays a profile counts; none if there is no word."""
+    """Return the delays that a profile counts; none if there is no word."""
     if profile not in PROFILES:
         raise ValueError(f"profile is {profile!r}; it must be one of {', '.join(PROFILES)}")
     if not 0 < source_length < math.inf:

@@ -1,38 +1,47 @@
-"""Logs in SimulEval's format: one JSON object a line, one line an utterance.
+"""Read and write logs in SimulEval's format: one JSON object per line, one line per utterance.
 
     index, prediction, delays, elapsed, prediction_length, reference, source, source_length
 
-`delays` and `elapsed` have an entry for every unit of the prediction: words, or characters for
+`delays` and `elapsed` have one entry per unit of the prediction: words, or characters for
 languages written without spaces. Times are milliseconds; for a text source, words read. Logs of
-SimulEval 1.0 end predictions in `</s>` with an entry of its own: here it is taken off and kept
-apart, so that a record looks the same wherever it comes from.
+SimulEval 1.0 end predictions in `</s>` with an entry of its own. The reader stores it apart, so
+that a record looks the same for both versions.
+
+A log may be gzipped, and it may be a member of an archive that holds the logs of many evaluations:
+
+    experiments/results/NAME/logs.tar.xz       members are called RUN/EVALUATION/instances.log
+    experiments/results/NAME:RUN/EVALUATION    names one of them wherever a log is expected
 """
 
+import functools
 import gzip
 import io
 import json
+import lzma
 import math
+import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Literal
 
-from simuljax.errors import SimuljaxError
+from simuljax.errors import SimuljaxError, unknown
 
 END = "</s>"
 NAME = "instances.log"
-LOGS = (NAME, f"{NAME}.gz")  # what a log is called in the directory of an evaluation
+LOGS = (NAME, f"{NAME}.gz")  # names of a log in the directory of an evaluation
+ARCHIVE = "logs.tar.xz"
 Unit = Literal["word", "char"]
 
 
 class RecordError(SimuljaxError):
-    """A log, or a line of it, that cannot be scored; says where and why."""
+    """A log or a line of it that cannot be scored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What was committed when, for one utterance."""
+    """The words committed for one utterance, and when."""
 
     prediction: str  # without </s>
     delays: tuple[float, ...]  # of the words or characters alone
@@ -46,20 +55,20 @@ class Record:
 
     @property
     def has_text_source(self) -> bool:
-        """Whether `source` is the text that `source_length` counts the words of."""
+        """Return True if `source` is a text and `source_length` counts its words."""
         return isinstance(self.source, str) and self.source_length == len(self.source.split())
 
     def reference_length(self, unit: Unit) -> int:
-        """As SimulEval counts: spaces + 1 (double spaces count), or characters with spaces.
+        """Count as SimulEval does: spaces + 1 (double spaces count), or characters with spaces.
 
-        Without a reference, the length of the prediction.
+        Without a reference, return the length of the prediction.
         """
         if self.reference is None:
             return len(self.delays)
         return len(self.reference.split(" ") if unit == "word" else self.reference.strip())
 
     def as_dict(self) -> dict[str, object]:
-        """The record as the log has it."""
+        """Return the record as the log stores it."""
         delays, elapsed, prediction = [*self.delays], [*self.elapsed], self.prediction
         if self.end_delay is not None:
             delays.append(self.end_delay)
@@ -78,7 +87,7 @@ class Record:
 
 
 def parse_record(entry: Mapping[str, object], where: str = "record") -> Record:
-    """A record from what stands in a log; `where` is for the error."""
+    """Check one entry of a log; `where` names it in an error."""
     prediction = _text(entry, "prediction", where) or ""
     delays, elapsed = (_times(entry, key, where) for key in ("delays", "elapsed"))
     length = _number(entry.get("source_length"))
@@ -106,48 +115,34 @@ def parse_record(entry: Mapping[str, object], where: str = "record") -> Record:
 
 
 def read_records(path: Path | str) -> list[Record]:
-    """The records of a log, gzipped or not, or of the directory that has it."""
+    """Read a log: a file, gzipped or not, the directory that has it, or ARCHIVE:MEMBER."""
     path = Path(path)
     if path.is_dir():
         path = log_in(path) or path / NAME
-    records = []
-    for number, line in enumerate(_text_of(path).split("\n"), start=1):
-        where = f"{path}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise RecordError(f"{where}: not JSON ({error}); was the writer killed?") from None
-        if not isinstance(entry, dict):
-            raise RecordError(f"{where}: not a JSON object but {line[:40]!r}")
-        records.append(parse_record(entry, where))
-    if not records:
-        raise RecordError(f"{path}: no records")
-    return records
+    return parse_log(_text_of(path), str(path))
 
 
 def log_in(folder: Path) -> Path | None:
-    """The log of a directory, gzipped or not, if it has one."""
+    """Return the log of a directory, gzipped or not; None if it has none."""
     return next((folder / name for name in LOGS if (folder / name).is_file()), None)
 
 
 def record_line(record: Record) -> str:
-    """The line of the log, without its end; for writers that add one utterance at a time."""
+    """Return the line of the log, without its end; for writers of one utterance at a time."""
     return json.dumps(record.as_dict(), ensure_ascii=False)
 
 
 def write_records(path: Path | str, records: Iterable[Record]) -> None:
-    """Write a log whole."""
+    """Write a whole log."""
     text = "".join(record_line(record) + "\n" for record in records)
     Path(path).write_text(text, encoding="utf-8")
 
 
 def as_records(entries: Iterable[Mapping[str, object] | Record]) -> list[Record]:
-    """Parsed records; of several with one index the last counts, as in a log that was resumed.
+    """Parse records; of several with one index keep the last, as in a log that was resumed.
 
-    If every reference is empty, nobody knew any, and there are none. One among others is a
-    reference that is empty: SimulEval's count for it (1) and BLEU have a meaning.
+    If every reference is empty, the log has no references. A single empty one is a reference:
+    SimulEval's count for it (1) and BLEU are defined.
     """
     unique: dict[object, Record] = {}
     for place, entry in enumerate(entries):
@@ -161,7 +156,7 @@ def as_records(entries: Iterable[Mapping[str, object] | Record]) -> list[Record]
 
 
 def find_unit(records: Iterable[Record]) -> Unit:
-    """Characters if the delays count them in every record, and are not words as well; else words.
+    """Return "char" if delays count characters in every record and do not count words as well.
 
     SimulEval leaves spaces out when it counts the characters of a prediction.
     """
@@ -171,8 +166,78 @@ def find_unit(records: Iterable[Record]) -> Unit:
     return "char" if characters and not words else "word"
 
 
+def write_archive(path: Path, logs: Mapping[str, bytes]) -> Path:
+    """Write logs, given by member name; equal logs give equal bytes.
+
+    Members are sorted by evaluation: logs of the same test set repeat its references, and xz finds
+    repetitions within 64 MiB.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    preset = 9
+    with (
+        lzma.open(path, "wb", preset=preset) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+    ):
+        for name in sorted(logs, key=lambda name: name.split("/")[::-1]):
+            member = tarfile.TarInfo(name)
+            member.size = len(logs[name])
+            archive.addfile(member, io.BytesIO(logs[name]))
+    return path
+
+
+@functools.lru_cache(maxsize=4)
+def read_archive(path: Path) -> Mapping[str, bytes]:
+    """Return every log of an archive by member name."""
+    try:
+        with lzma.open(path) as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
+            files = ((member, archive.extractfile(member)) for member in archive)
+            return {member.name: file.read() for member, file in files if file is not None}
+    except FileNotFoundError:
+        raise RecordError(f"there is no archive {path}") from None
+    except (lzma.LZMAError, tarfile.TarError, EOFError) as error:
+        raise RecordError(f"{path} is damaged: {error}") from None
+
+
+def split_member(path: Path | str) -> tuple[Path, str] | None:
+    """Return (archive, member) of FOLDER:MEMBER or ARCHIVE:MEMBER; None for any other path."""
+    place, colon, member = str(path).partition(":")
+    archive = Path(place) / ARCHIVE if Path(place).is_dir() else Path(place)
+    is_member = colon and archive.name.endswith(ARCHIVE) and archive.is_file()
+    return (archive, member) if is_member else None
+
+
+def read_member(archive: Path, member: str) -> bytes:
+    """Return one log of an archive; `/instances.log` may be left out of the member's name."""
+    logs = read_archive(archive)
+    for name in (member, f"{member.rstrip('/')}/{NAME}"):
+        if name in logs:
+            return logs[name]
+    short = [name.removesuffix(f"/{NAME}") for name in logs]
+    raise RecordError(f"{archive}: {unknown(member, short)} Its first is {short[0]!r}.")
+
+
+def parse_log(text: str, where: str) -> list[Record]:
+    """Return the records of a log's text; `where` names it in errors."""
+    records = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        place = f"{where}, line {number}"
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise RecordError(f"{place}: not JSON ({error}); was the writer killed?") from None
+        if not isinstance(entry, dict):
+            raise RecordError(f"{place}: not a JSON object but {line[:40]!r}")
+        records.append(parse_record(entry, place))
+    if not records:
+        raise RecordError(f"{where}: no records")
+    return records
+
+
 def _text_of(path: Path) -> str:
-    data = path.read_bytes()
+    member = split_member(path)
+    data = read_member(*member) if member else path.read_bytes()
     try:
         if data.startswith(b"\x1f\x8b"):
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read()
@@ -202,7 +267,7 @@ def _text(entry: Mapping[str, object], key: str, where: str) -> str | None:
 
 
 def _number(value: object) -> float | None:
-    """A Python number, of NumPy's too; None for what is none, or not finite."""
+    """Return a Python number, from NumPy's too; None for anything else or not finite."""
     if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
         return None
     return int(value) if isinstance(value, Integral) else float(value)

@@ -1,16 +1,16 @@
-"""Whole talks: the output is cut at the reference's segments, and each is scored on its own.
+"""Score whole talks: cut the output at the reference's segments and score each on its own.
 
     talk -> segments    minimum word error rate (Matusov et al. 2005), by the package mweralign
     StreamLAAL          LAAL of the segments, times from each segment's start (Papi et al. 2024)
     LongYAAL            YAAL of the segments; words count until the talk ends (Polák et al. 2025)
 
-SimulEval's clock runs through the talk, so `elapsed` has all computation so far in it. What is late
-for a listener is only what was spent on the words at hand:
+SimulEval's clock runs through the talk, so `elapsed` has all computation so far in it. A listener
+waits only for the computation of the current words:
 
     cost_i = (e_i - d_i) - (e_{i-1} - d_{i-1})
 
-Word i reaches the listener at d_i + cost_i. The published scripts treat the rest differently, and
-each metric follows its own. StreamLAAL (version 2.0): words with equal e_i share a cost; times
+Word i reaches the listener at d_i + cost_i. The published scripts differ in the rest, and each
+metric follows its own. StreamLAAL (version 2.0): words with equal e_i share a cost; times
 before the segment's start are 0, and a shared cost is the difference of such clipped times.
 LongYAAL (OmniSTEval): no word is earlier than the one before it; nothing is clipped.
 """
@@ -33,7 +33,7 @@ Cut = Callable[[Sequence[str], Sequence[Sequence[str]]], list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A sentence of the reference, and where in the talk it is spoken."""
+    """A sentence of the reference and its place in the talk."""
 
     talk: str  # name of the audio file, without its directory
     reference: str
@@ -43,23 +43,23 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentRecord:
-    """What was committed for one segment; times from its start."""
+    """The words committed for one segment; times count from its start."""
 
     segment: Segment
     prediction: str
     delays: tuple[float, ...]
     elapsed: tuple[float, ...]
-    clipped_elapsed: tuple[float, ...]  # as StreamLAAL wants them
+    clipped_elapsed: tuple[float, ...]  # as StreamLAAL defines them
     talk_end_ms: float  # from the segment's start
 
     @property
     def clipped_delays(self) -> tuple[float, ...]:
-        """The delays, none before the segment's start."""
+        """Return the delays, none before the segment's start."""
         return tuple(max(0.0, delay) for delay in self.delays)
 
 
 def read_segments(times: Path | str, references: Path | str) -> list[Segment]:
-    """Segments from a YAML list of {wav, offset, duration} (seconds) and a text of as many lines.
+    """Read segments: a YAML list of {wav, offset, duration} (seconds) and a text of as many lines.
 
     Both may be gzipped.
     """
@@ -79,7 +79,7 @@ def score_longform(
     tokenize: str | None = None,
     cut: Cut | None = None,
 ) -> dict[str, Any]:
-    """BLEU, StreamLAAL, LongYAAL (and _CA, NaN without a clock), n, skipped, signature.
+    """Return BLEU, StreamLAAL, LongYAAL (and _CA, NaN without a clock), n, skipped, signature.
 
     n counts segments, skipped those without a word. `cut` may replace `minimum_error_cut`.
     """
@@ -104,7 +104,7 @@ def score_longform(
 def resegment(
     talks: Sequence[Record], segments: Sequence[Segment], *, unit: Unit, cut: Cut
 ) -> list[SegmentRecord]:
-    """Every talk cut at its segments, in the order of the segments."""
+    """Cut every talk at its segments, in the order of the segments."""
     by_name = {_name(talk): talk for talk in talks}
     wanted = {segment.talk for segment in segments}
     if len(by_name) != len(talks) or set(by_name) != wanted:
@@ -117,9 +117,9 @@ def resegment(
 
 
 def minimum_error_cut(units: Sequence[str], references: Sequence[Sequence[str]]) -> list[int]:
-    """How many of the units belong to each reference, at the least edit distance.
+    """Return the number of units of each reference in the cut of least edit distance.
 
-    Words are compared as they are written: mweralign ignores case, so it is given numbers.
+    Case counts: mweralign ignores it, so words are replaced by numbers.
     """
     try:
         from mweralign import align_texts  # pyright: ignore[reportMissingImports]
@@ -170,7 +170,7 @@ def _cut_talk(
 
 
 def _listened(talk: Record) -> list[float]:
-    """The time of each word with what was spent on it; a word is never before the last one."""
+    """Return the time of each word with its computation; none is before the word before it."""
     times, last = [], (-math.inf, 0.0, 0.0)
     for delay, elapsed in zip(talk.delays, talk.elapsed, strict=True):
         time, spent_at, heard = last
@@ -180,7 +180,7 @@ def _listened(talk: Record) -> list[float]:
 
 
 def _clipped(talk: Record, starts: Sequence[float]) -> list[float]:
-    """The same from each word's start, as StreamLAAL has it."""
+    """Return the same from each word's start, as StreamLAAL defines it."""
     times, cost, spent_at, heard = [], 0.0, None, 0.0
     for delay, elapsed, start in zip(talk.delays, talk.elapsed, starts, strict=True):
         if elapsed != spent_at:
@@ -220,7 +220,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _name(talk: Record) -> str:
-    """A talk's audio file: the source, or the first thing SimulEval says about it."""
+    """Return a talk's audio file: the source, or the first entry of SimulEval's list."""
     source = talk.source
     if isinstance(source, list | tuple) and source:
         source = source[0]

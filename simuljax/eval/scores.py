@@ -1,13 +1,13 @@
-"""Quality and latency of a system from its log, as SimulEval computes them.
+"""Score a log as SimulEval does: quality and latency.
 
     BLEU    of sacrebleu, over all utterances, with its signature
     AL, LAAL, AP, DAL, ATD, YAAL    means over the utterances that have a word
     RTF     mean of (last time / source length); computation-aware this is the real-time factor
     n, skipped    utterances in all, and those without a word (or, computation-aware, a clock)
 
-Without references there is no BLEU, and the length of the output stands for that of the reference.
+Without references there is no BLEU, and the length of the output replaces that of the reference.
 
-Two things follow SimulEval where one might do otherwise: of several records with one index the
+Two rules follow SimulEval where another choice is possible: of several records with one index the
 last counts, and the pseudo-tokens of ATD are 300 long for text sources too.
 """
 
@@ -36,7 +36,7 @@ Source = Literal["auto", "speech", "text"]
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """A corpus score, and what sacrebleu says it is."""
+    """A corpus score with sacrebleu's signature."""
 
     bleu: float
     signature: str
@@ -98,7 +98,7 @@ def latencies(
     unit: Unit = "word",
     source: Source = "auto",
 ) -> list[dict[str, float] | None]:
-    """Every latency of every record; None for one without a word or, if asked for, a clock."""
+    """Return the latencies of every record; None without a word or, if it is needed, a clock."""
     if profile not in PROFILES:
         raise ValueError(f"profile is {profile!r}; it must be one of {', '.join(PROFILES)}")
     each = []
@@ -141,7 +141,7 @@ def _latency(
 
 
 def corpus_bleu(records: Sequence[Record], tokenize: str = "13a") -> Quality:
-    """BLEU of all predictions, empty ones too; NaN where there are no references."""
+    """Return BLEU of all predictions, empty ones too; NaN if there are no references."""
     import sacrebleu
 
     missing = [place for place, record in enumerate(records) if record.reference is None]
@@ -156,7 +156,7 @@ def corpus_bleu(records: Sequence[Record], tokenize: str = "13a") -> Quality:
 
 
 def average_runs(scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means over runs of one system: clocks differ from run to run, so papers give three."""
+    """Average the scores of several runs of one system, whose clocks differ."""
     if not scores:
         raise ValueError("there are no runs to average")
     first = dict(scores[0])
@@ -169,13 +169,13 @@ def average_runs(scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The mean of those that are numbers: YAAL is none where every word came after the end."""
+    """Return the mean without NaN: YAAL is NaN if every word came after the end."""
     known = [value for value in values if not math.isnan(value)]
     return math.fsum(known) / len(known) if known else math.nan
 
 
 def default_tokenizer(records: Sequence[Record], unit: Unit) -> str:
-    """The tokenizer of sacrebleu for words, Chinese or Japanese."""
+    """Return the tokenizer of sacrebleu for words, Chinese or Japanese."""
     if unit == "word":
         return "13a"
     kana = any("\u3040" <= char <= "\u30ff" for r in records for char in r.reference or "")

@@ -1,64 +1,55 @@
-"""Whether two systems differ, from their logs of the same utterances.
+"""Test whether systems differ, from their logs of the same utterances.
 
-    paired_bootstrap    utterances are drawn with replacement, the same for both (Koehn 2004)
-    paired_t_test       differences of utterances against 0
-    confidence_interval one system alone, by bootstrap
+One log per system:
 
-and, of systems that were trained several times, a log for each seed,
+    confidence_interval   one system alone, by bootstrap
+    paired_bootstrap      draw utterances with replacement, the same for both (Koehn 2004)
+    compare_all           every pair of several systems, with Holm's correction
+    paired_t_test         differences of utterances against 0
 
-    bootstrap_of_seeds  seeds are drawn, too: would others show the same?
-    t_test_of_seeds     an utterance counts once, with its mean over seeds
+Several logs per system, one per seed:
+
+    compare_seeds         a t-interval over seeds that also counts the choice of utterances
+    judge                 the verdicts on several claims, with Holm's correction
+
+A seed's difference on a test set is modelled as D_s = delta + a_s + u + w_s: a_s is the seed's own,
+u that of the utterances, the same for all seeds, and w_s what this seed makes of these utterances.
+Then
+
+    Var(mean D) = s^2 / S + sigma_u^2
+
+with s^2 the sample variance of D over S seeds, which holds a and w, and sigma_u^2 the covariance of
+two seeds' differences when utterances are drawn anew. Degrees of freedom: Satterthwaite (1946).
 
 Latency is a mean over utterances. BLEU is of the whole corpus: the bootstrap adds up the n-gram
-counts of what was drawn; the t-test takes sentence BLEU, so its values are not those of `score`.
-All are deterministic for a seed.
+counts of the drawn utterances; `paired_t_test` takes sentence BLEU, so its values are not those of
+`score`. All results are deterministic for a sampling seed.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from simuljax.eval.latency import DEFAULT, Profile
-from simuljax.eval.logs import Record, RecordError, as_records, find_unit
-from simuljax.eval.scores import Entries, default_tokenizer, latencies
+from simuljax.eval.logs import RecordError, as_records
+from simuljax.eval.resampling import (
+    Cache,
+    Interval,
+    Measure,
+    Metric,
+    Sampling,
+    cached_samples,
+    pair_logs,
+    percentile_interval,
+    sample_scores,
+    score_each,
+)
+from simuljax.eval.scores import Entries
 
-Metric = Literal["BLEU", "AL", "LAAL", "AP", "DAL", "ATD", "YAAL", "RTF"]
-Resampled = Callable[[np.ndarray], np.ndarray]  # counts [samples, n] -> scores [samples]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How a score is resampled."""
-
-    samples: int = 1000
-    seed: int = 0
-    confidence: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.samples < 1 or not 0 < self.confidence < 1:
-            raise ValueError(f"samples must be positive and confidence within (0, 1): {self}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measure:
-    """What is compared."""
-
-    metric: Metric = "BLEU"
-    profile: Profile = DEFAULT
-    computation_aware: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interval:
-    """A score and the interval that holds it with the given confidence."""
-
-    value: float
-    low: float
-    high: float
-    confidence: float
+Verdict = Literal["supported", "contradicted", "inconclusive", "not testable here"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,25 +57,61 @@ class Comparison:
     """Second system against first: `difference` = second - first, with its interval."""
 
     metric: Metric
-    test: Literal["paired bootstrap", "paired t-test"]
+    test: Literal["paired bootstrap", "paired t-test", "t-test over seeds"]
     first: float
     second: float
     difference: Interval
     p_value: float  # two-sided
     n: int  # utterances compared
+    adjusted: float = math.nan  # p, corrected for the other comparisons that were made
+    error: float = math.nan  # standard error of the difference
+    freedom: float = math.nan  # its degrees of freedom
+    by_seed: tuple[float, ...] = ()  # the difference of every seed
+
+    def detectable(self, rule: "Rule") -> float:
+        """Return the smallest true difference that the rule would find with its power."""
+        from scipy import stats
+
+        reach = stats.t.ppf([1 - rule.alpha / 2, rule.power], self.freedom)
+        return float(reach.sum()) * self.error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """How the claims of a grid are judged; it is fixed before the grid runs.
+
+    A claim says that one variant is better than another by more than 0. It is *supported* if the
+    corrected p-value is below `alpha` and the difference is positive. It is *contradicted* if a
+    difference of `margin` or more is rejected at the same level. It is *inconclusive* otherwise,
+    and *not testable here* with fewer than `seeds` seeds or if the experiment lacks its conditions.
+    """
+
+    alpha: float = 0.05
+    power: float = 0.8
+    margin: float = 0.0
+    seeds: int = 2
+
+    def __post_init__(self) -> None:
+        if not (0 < self.alpha < 1 and 0 < self.power < 1 and self.seeds >= 2):
+            raise ValueError(f"alpha and power must be within (0, 1), seeds at least 2: {self}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """The verdict on a claim, and the comparison that it rests on."""
+
+    verdict: Verdict
+    comparison: Comparison | None = None
+    reason: str = ""  # why it is not testable
 
 
 def confidence_interval(
     records: Entries, measure: Measure | None = None, sampling: Sampling | None = None
 ) -> Interval:
-    """A system's score with its bootstrap interval (percentiles)."""
-    measure, sampling = measure or Measure(), sampling or Sampling()
-    checked = as_records(records)
-    resampled = _resampled(checked, measure)
-    (value,) = resampled(np.ones((1, len(checked))))
-    n, rng = len(checked), np.random.default_rng(sampling.seed)
-    draws = _draws(n, rng, sampling.samples)
-    return _interval(float(value), resampled(draws), sampling.confidence)
+    """Return a system's score with its bootstrap interval (percentiles)."""
+    sampling = sampling or Sampling()
+    value, samples = sample_scores(as_records(records), measure or Measure(), sampling)
+    return percentile_interval(value, samples, sampling.confidence)
 
 
 def paired_bootstrap(
@@ -93,75 +120,193 @@ def paired_bootstrap(
     measure: Measure | None = None,
     sampling: Sampling | None = None,
 ) -> Comparison:
-    """How often a difference this large would come from drawing other utterances.
+    """Test how often other utterances would give a difference as large.
 
     p = (1 + #{|D_b - mean D| >= |D|}) / (1 + samples), D_b the difference on sample b.
     """
-    return bootstrap_of_seeds([first], [second], measure, sampling)
+    (found,) = compare_all({"first": first, "second": second}, measure, sampling).values()
+    return replace(found, adjusted=math.nan)
 
 
-def bootstrap_of_seeds(
+def compare_all(
+    logs: Mapping[str, Entries], measure: Measure | None = None, sampling: Sampling | None = None
+) -> dict[tuple[str, str], Comparison]:
+    """Compare every pair of systems by paired bootstrap; `adjusted` is Holm's p-value."""
+    measure, sampling = measure or Measure(), sampling or Sampling()
+    names = [*logs]
+    order = as_records(logs[names[0]])
+    sampled = {
+        name: sample_scores(pair_logs(order, logs[name])[1], measure, sampling) for name in names
+    }
+    found = {}
+    for one, other in itertools.combinations(names, 2):
+        (a, first), (b, second) = sampled[one], sampled[other]
+        differences = second - first
+        extreme = np.abs(differences - np.nanmean(differences)) >= abs(b - a) - 1e-12
+        found[one, other] = Comparison(
+            metric=measure.metric,
+            test="paired bootstrap",
+            first=a,
+            second=b,
+            difference=percentile_interval(b - a, differences, sampling.confidence),
+            p_value=(1 + int(extreme.sum())) / (1 + sampling.samples),
+            n=len(order),
+        )
+    return dict(zip(found, corrected([*found.values()]), strict=True))
+
+
+def compare_seeds(
     first: Sequence[Entries],
     second: Sequence[Entries],
     measure: Measure | None = None,
     sampling: Sampling | None = None,
+    cache: Cache | None = None,
 ) -> Comparison:
-    """The mean of the seeds' differences; a sample draws utterances, for all alike, and seeds.
+    """Compare two systems that were trained with the same seeds; see the head of this file.
 
-    Few seeds vary less than many would: of two or three, the interval is still too narrow.
+    With one seed, only the choice of utterances counts. `cache` saves work where one log takes
+    part in several comparisons of the same utterances.
     """
     measure, sampling = measure or Measure(), sampling or Sampling()
-    pairs = _pairs(first, second)
-    n, rng = len(pairs[0][0]), np.random.default_rng(sampling.seed)
-    utterances = _draws(n, rng, sampling.samples)
-    seeds = _draws(len(pairs), rng, sampling.samples)
-    scores = [[_resampled(records, measure) for records in pair] for pair in pairs]
-    a, b = np.mean([[one(np.ones((1, n)))[0] for one in pair] for pair in scores], axis=0)
-    each = np.stack([other(utterances) - one(utterances) for one, other in scores], axis=1)
-    differences = np.where(seeds > 0, seeds * each, 0.0).sum(1) / len(pairs)
-    extreme = np.abs(differences - np.nanmean(differences)) >= abs(b - a) - 1e-12
-    return Comparison(
-        metric=measure.metric,
-        test="paired bootstrap",
-        first=float(a),
-        second=float(b),
-        difference=_interval(float(b - a), differences, sampling.confidence),
-        p_value=(1 + int(extreme.sum())) / (1 + sampling.samples),
-        n=n,
+    if not first or len(first) != len(second):
+        raise RecordError(f"{len(first)} and {len(second)} seeds: both systems need the same")
+    order, cache = as_records(first[0]), {} if cache is None else cache
+    one, other = (
+        np.stack([cached_samples(cache, order, log, measure, sampling) for log in logs])
+        for logs in (first, second)
+    )
+    values, samples = (other - one)[:, 0], (other - one)[:, 1:]
+    error, freedom = _standard_error(values, samples, len(order))
+    return _t_comparison(
+        measure.metric,
+        "t-test over seeds",
+        (float(one[:, 0].mean()), float(other[:, 0].mean())),
+        (float(values.mean()), error, freedom),
+        sampling.confidence,
+        n=len(order),
+        by_seed=tuple(map(float, values)),
     )
 
 
 def paired_t_test(
     first: Entries, second: Entries, measure: Measure | None = None, confidence: float = 0.95
 ) -> Comparison:
-    """Student's test on the utterances that have a value in both systems."""
-    return t_test_of_seeds([first], [second], measure, confidence)
-
-
-def t_test_of_seeds(
-    first: Sequence[Entries],
-    second: Sequence[Entries],
-    measure: Measure | None = None,
-    confidence: float = 0.95,
-) -> Comparison:
-    """The same on each utterance's mean over seeds: it says nothing about seeds not trained."""
-    from scipy import stats
-
+    """Apply Student's test to the utterances that have a value in both systems."""
     measure = measure or Measure()
-    pairs = _pairs(first, second)
-    a, b = (np.mean([_each(pair[k], measure) for pair in pairs], axis=0) for k in (0, 1))
+    a, b = (score_each(records, measure) for records in pair_logs(first, second))
     both = ~(np.isnan(a) | np.isnan(b))
     a, b = a[both], b[both]
     if len(a) < 2:
         raise RecordError(f"a t-test needs two utterances that both systems have, not {len(a)}")
-    difference, error = float(np.mean(b - a)), float(np.std(b - a, ddof=1) / math.sqrt(len(a)))
-    reach = float(stats.t.ppf(0.5 + confidence / 2, len(a) - 1)) * error
-    p_value = 2 * float(stats.t.sf(abs(difference) / error, len(a) - 1)) if error else None
+    error = float(np.std(b - a, ddof=1) / math.sqrt(len(a)))
+    return _t_comparison(
+        measure.metric,
+        "paired t-test",
+        (float(a.mean()), float(b.mean())),
+        (float(np.mean(b - a)), error, len(a) - 1),
+        confidence,
+        n=len(a),
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values for their number (Holm 1979).
+
+    The i-th smallest of m becomes max_{j <= i} min(1, (m - j + 1) p_(j)).
+    """
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = highest
+    return adjusted
+
+
+def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return the comparisons with `adjusted` p-values."""
+    p_values = holm([each.p_value for each in comparisons])
+    return [replace(c, adjusted=p) for c, p in zip(comparisons, p_values, strict=True)]
+
+
+def judge(comparisons: Sequence[Comparison | None], rule: Rule) -> list[Judgement]:
+    """Judge claims by a rule; None stands for a claim whose variants were not evaluated."""
+    from scipy import stats
+
+    tested = [c for c in comparisons if c is not None and len(c.by_seed) >= rule.seeds]
+    shares = [_share(c.difference.value - rule.margin, c.error) for c in tested]
+    against = holm(
+        [2 * float(stats.t.sf(abs(t), c.freedom)) for t, c in zip(shares, tested, strict=True)]
+    )
+    found = {}
+    for c, p_margin in zip(corrected(tested), against, strict=True):
+        value = c.difference.value
+        verdict: Verdict = "inconclusive"
+        if c.adjusted < rule.alpha and value > 0:
+            verdict = "supported"
+        elif p_margin < rule.alpha and value < rule.margin:
+            verdict = "contradicted"
+        found[id(tested[len(found)])] = Judgement(verdict=verdict, comparison=c)
+    return [found.get(id(c)) or _untestable(c, rule) for c in comparisons]
+
+
+def _untestable(comparison: Comparison | None, rule: Rule) -> Judgement:
+    reason = "not evaluated"
+    if comparison is not None:
+        reason = f"{len(comparison.by_seed)} of {rule.seeds} seeds"
+    return Judgement(verdict="not testable here", comparison=comparison, reason=reason)
+
+
+def are_split(values: Sequence[float], least: float) -> bool:
+    """Return True if seeds fall into two groups, so that their mean describes none of them.
+
+    The largest gap between neighbours must be `least` or more and four times the next largest; of
+    two seeds, five times `least`.
+    """
+    ordered = sorted(value for value in values if math.isfinite(value))
+    gaps = sorted(b - a for a, b in itertools.pairwise(ordered))
+    if len(gaps) < 2:
+        return bool(gaps) and gaps[0] >= 5 * least
+    return gaps[-1] >= max(least, 4 * gaps[-2])
+
+
+def _standard_error(values: np.ndarray, samples: np.ndarray, n: int) -> tuple[float, float]:
+    """Return the standard error of the mean difference and its degrees of freedom."""
+    seeds = len(values)
+    if seeds == 1:
+        return float(np.nanstd(samples[0], ddof=1)), n - 1
+    of_mean = np.nanvar(samples.mean(0), ddof=1)
+    of_one = np.nanvar(samples, axis=1, ddof=1).mean()
+    shared = max(0.0, float(seeds * of_mean - of_one) / (seeds - 1))  # covariance of two seeds
+    between = float(np.var(values, ddof=1)) / seeds
+    total = between + shared
+    parts = between**2 / (seeds - 1) + shared**2 / (n - 1)
+    return math.sqrt(total), total**2 / parts if parts else n - 1
+
+
+def _share(difference: float, error: float) -> float:
+    return difference / error if error else math.copysign(math.inf, difference) * bool(difference)
+
+
+def _t_comparison(
+    metric: Metric,
+    test: Literal["paired t-test", "t-test over seeds"],
+    means: tuple[float, float],
+    found: tuple[float, float, float],
+    confidence: float,
+    *,
+    n: int,
+    by_seed: tuple[float, ...] = (),
+) -> Comparison:
+    from scipy import stats
+
+    difference, error, freedom = found
+    reach = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * error
+    p_value = 2 * float(stats.t.sf(abs(difference) / error, freedom)) if error else None
     return Comparison(
-        metric=measure.metric,
-        test="paired t-test",
-        first=float(a.mean()),
-        second=float(b.mean()),
+        metric=metric,
+        test=test,
+        first=means[0],
+        second=means[1],
         difference=Interval(
             value=difference,
             low=difference - reach,
@@ -169,98 +314,8 @@ def t_test_of_seeds(
             confidence=confidence,
         ),
         p_value=p_value if p_value is not None else float(difference == 0),
-        n=len(a),
+        n=n,
+        error=error,
+        freedom=freedom,
+        by_seed=by_seed,
     )
-
-
-def _pair(first: Entries, second: Entries) -> tuple[list[Record], list[Record]]:
-    """Both logs in the order of the first, matched by index."""
-    one, other = as_records(first), as_records(second)
-    by_index = {record.index: record for record in other}
-    if not one or {record.index for record in one} != set(by_index) or len(one) != len(other):
-        raise RecordError("the two logs are not of the same utterances: their indices differ")
-    other = [by_index[record.index] for record in one]
-    for a, b in zip(one, other, strict=True):
-        if a.reference != b.reference:
-            raise RecordError(f"the two logs have different references for utterance {a.index}")
-    return one, other
-
-
-def _pairs(
-    first: Sequence[Entries], second: Sequence[Entries]
-) -> list[tuple[list[Record], list[Record]]]:
-    """Those of every seed, all in the same order."""
-    if not first or len(first) != len(second):
-        raise RecordError(f"{len(first)} and {len(second)} seeds: both systems need the same")
-    order = as_records(first[0])
-    return [
-        (_pair(order, one)[1], _pair(order, other)[1])
-        for one, other in zip(first, second, strict=True)
-    ]
-
-
-def _draws(n: int, rng: np.random.Generator, samples: int) -> np.ndarray:
-    """How often each of n is in each sample of as many, [samples, n]."""
-    return rng.multinomial(n, np.full(n, 1 / n), size=samples)
-
-
-def _resampled(records: Sequence[Record], measure: Measure) -> Resampled:
-    if measure.metric == "BLEU":
-        return _resampled_bleu(records)
-    values = _each(records, measure)
-    known = ~np.isnan(values)
-    if not known.any():
-        raise RecordError(f"no utterance has a value of {measure.metric}")
-
-    def means(counts: np.ndarray) -> np.ndarray:
-        weight = counts[:, known].sum(1)
-        total = counts[:, known] @ values[known]
-        return np.divide(total, weight, out=np.full(len(counts), np.nan), where=weight > 0)
-
-    return means
-
-
-def _resampled_bleu(records: Sequence[Record]) -> Resampled:
-    """Sums of n-gram matches, n-grams and lengths are all that BLEU needs of a sample."""
-    import sacrebleu
-
-    bleu = sacrebleu.BLEU(tokenize=default_tokenizer(records, find_unit(records)))
-    each = [bleu.corpus_score([r.prediction], [[_reference(r)]]) for r in records]
-    rows = np.array([[*s.counts, *s.totals, s.sys_len, s.ref_len] for s in each], np.int64)
-
-    def scores(counts: np.ndarray) -> np.ndarray:
-        sums = (counts.astype(np.int64) @ rows).tolist()
-        compute = sacrebleu.BLEU.compute_bleu
-        return np.array(
-            [compute(s[:4], s[4:8], s[8], s[9], bleu.smooth_method).score for s in sums]
-        )
-
-    return scores
-
-
-def _each(records: Sequence[Record], measure: Measure) -> np.ndarray:
-    """The metric of every utterance, NaN where it has none."""
-    unit = find_unit(records)
-    if measure.metric == "BLEU":
-        import sacrebleu
-
-        tokenize = default_tokenizer(records, unit)
-        bleu = sacrebleu.BLEU(tokenize=tokenize, effective_order=True)
-        scores = [bleu.sentence_score(r.prediction, [_reference(r)]).score for r in records]
-        return np.array(scores)
-    each = latencies(
-        records, profile=measure.profile, computation_aware=measure.computation_aware, unit=unit
-    )
-    return np.array([math.nan if values is None else values[measure.metric] for values in each])
-
-
-def _reference(record: Record) -> str:
-    if record.reference is None:
-        raise RecordError(f"record {record.index} has no reference, so it has no BLEU")
-    return record.reference
-
-
-def _interval(value: float, samples: np.ndarray, confidence: float) -> Interval:
-    tail = 50 * (1 - confidence)
-    low, high = np.nanpercentile(samples, [tail, 100 - tail])
-    return Interval(value=value, low=float(low), high=float(high), confidence=confidence)

@@ -1,16 +1,15 @@
-"""Latency of spoken output: when the voice begins, when it ends, and how late its speech is.
+"""Latency of spoken output: start, end and average token delay of the voice.
 
-Output is a sequence of pieces, each spoken without a pause: committed after `delay_ms` of the
-source, it sounds from `start_ms` to `end_ms`, counted from the source's beginning. What takes time
-is in `start_ms`: computation where that is measured, synthesis, and waiting for the piece before.
+Output is a sequence of pieces, each spoken without a pause. A piece is committed after `delay_ms`
+of the source and sounds from `start_ms` to `end_ms`, from the start of the source. `start_ms`
+includes computation where it is measured, synthesis, and waiting for the piece before.
 
     StartOffset    start of the first piece
     EndOffset      end of the last piece - end of the source
     ATD            average token delay (Kano et al. 2023) with tokens on both sides
 
-For ATD every piece is cut into tokens of 300 ms, its remainder is a shorter one. Token t belongs to
-source token s(t) as in `token_delay`, by the delays of the pieces; it is there when it has been
-said, at T_t:
+For ATD every piece is cut into tokens of 300 ms; its remainder is a shorter one. Token t belongs to
+source token s(t) as in `token_delay`, by the delays of the pieces, and is complete at its end T_t:
 
     ATD = mean_t T_t - (end of source token s(t)) = ATD of text with those delays + mean_t T_t - d_t
 """
@@ -25,7 +24,7 @@ from simuljax.eval.token_delay import TOKEN_MS, average_token_delay
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Speech that was put out at once."""
+    """Speech without a pause."""
 
     delay_ms: float  # of the source, when its words were committed
     start_ms: float
@@ -40,7 +39,7 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class SpeechLatency:
-    """Of one recording, in ms."""
+    """The latencies of one recording, in ms."""
 
     start_offset: float
     end_offset: float
@@ -48,9 +47,9 @@ class SpeechLatency:
 
 
 def speech_latency(pieces: Sequence[Piece], source_length: float) -> SpeechLatency:
-    """All three; NaN if nothing was said. `source_length` is the source's duration in ms.
+    """Return the latencies of pieces in order that do not overlap; NaN without speech.
 
-    Pieces come in the order of their words and do not overlap.
+    `source_length` is the source's duration in ms.
     """
     if not 0 < source_length < math.inf:
         raise ValueError(f"source_length must be positive and finite, not {source_length}")
@@ -68,7 +67,7 @@ def speech_latency(pieces: Sequence[Piece], source_length: float) -> SpeechLaten
 
 
 def speech_token_delay(pieces: Sequence[Piece], source_length: float) -> float:
-    """ATD of pieces that sound; NaN if there are none."""
+    """Return ATD of pieces that have a length; NaN if there are none."""
     tokens = [(piece.delay_ms, end) for piece in pieces for end in _token_ends(piece)]
     if not tokens:
         return math.nan
@@ -78,6 +77,6 @@ def speech_token_delay(pieces: Sequence[Piece], source_length: float) -> float:
 
 
 def _token_ends(piece: Piece) -> list[float]:
-    """Where each 300 ms of a piece, and what remains, have been said."""
+    """Return the ends of the tokens of a piece."""
     count = math.ceil((piece.end_ms - piece.start_ms) / TOKEN_MS)
     return [min(piece.start_ms + (t + 1) * TOKEN_MS, piece.end_ms) for t in range(count)]

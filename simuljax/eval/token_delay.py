@@ -1,4 +1,4 @@
-"""Average token delay (Kano et al. 2023): how long after its source token each word is committed.
+"""Average token delay (Kano et al. 2023): the delay of each word after its source token.
 
 Speech has no tokens, so 300 ms stand for one. The source between two distinct delays is cut into
 such pseudo-tokens, starting afresh at each distinct delay; the remainder is a shorter one. Word t
@@ -30,10 +30,10 @@ def average_token_delay(
     profile: Profile = DEFAULT,
     elapsed: Sequence[float] | None = None,
 ) -> float:
-    """ATD of the words, in both profiles: SimulEval 1.0 had none. NaN if there is no word.
+    """Return ATD of the words, the same in both profiles; NaN if there is no word.
 
-    `elapsed` makes it computation-aware. The lengths play no part; they are here so that all
-    metrics are called alike.
+    `elapsed` makes it computation-aware. The lengths are not used; all metrics have the same
+    signature.
     """
     if profile not in PROFILES:
         raise ValueError(f"profile is {profile!r}; it must be one of {', '.join(PROFILES)}")
@@ -53,7 +53,7 @@ def average_token_delay(
 
 
 def _source_tokens(delays: Sequence[float]) -> tuple[list[float], list[int]]:
-    """Where each pseudo-token ends (0 first), and how many there are up to each distinct delay."""
+    """Return the ends of pseudo-tokens (0 first), and their number up to each distinct delay."""
     ends, counts, heard = [0.0], [0], 0.0
     for delay in dict.fromkeys(delays):
         whole, rest = divmod(delay - heard, TOKEN_MS)
@@ -65,7 +65,7 @@ def _source_tokens(delays: Sequence[float]) -> tuple[list[float], list[int]]:
 
 
 def _words(delays: Sequence[float], elapsed: Sequence[float] | None):
-    """For each word: which group of equal delays it is in, the words before that, its time."""
+    """Yield for each word its group of equal delays, the words before that, and its time."""
     costs = _costs(delays, elapsed)
     time, words, chunk = 0.0, 0, 0
     for _, group in itertools.groupby(zip(delays, costs, strict=True), key=lambda pair: pair[0]):
@@ -77,9 +77,9 @@ def _words(delays: Sequence[float], elapsed: Sequence[float] | None):
 
 
 def _costs(delays: Sequence[float], elapsed: Sequence[float] | None) -> list[float]:
-    """Time spent on each word: what `elapsed` exceeds `delays` by, less what it did before.
+    """Return the time spent on each word: the growth of `elapsed` - `delays`.
 
-    An `elapsed` of zeros means that nobody looked at the clock.
+    An `elapsed` of zeros means that time was not measured.
     """
     if elapsed is None or not any(elapsed):
         return [0.0] * len(delays)

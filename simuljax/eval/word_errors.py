@@ -1,12 +1,12 @@
-"""Word error rate of transcripts, and how long after it was spoken a word is written.
+"""Word error rate of transcripts, and the lag of written words behind speech.
 
-Texts are compared as a listener would, not as they are written. `normalise`:
+Texts are normalised before they are compared. `normalise`:
 
     NFKC, lower case, ’ becomes '
-    <...> and [...] are marks of the transcriber: left out
-    hyphens and dashes separate words; other punctuation and signs are left out, but for ' inside
-    a word and . , between digits
-    hesitations (uh, um, uhm, hm, hmm, mm, mmm, mhm, er, erm, eh) are left out
+    removes <...> and [...], the marks of a transcriber
+    splits words at hyphens and dashes; removes other punctuation, but for ' inside a word and
+    . , between digits
+    removes hesitations (uh, um, uhm, hm, hmm, mm, mmm, mhm, er, erm, eh)
 
 Numbers stay as they are written: "7" is not "seven".
 """
@@ -28,20 +28,20 @@ _WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W_]+(?:'[^\W_]+)*")
 
 @dataclass(frozen=True, kw_only=True)
 class Transcript:
-    """Normalised words, with a time for each if it is known."""
+    """Normalised words, each with a time if it is known."""
 
     words: tuple[str, ...]
     times_ms: tuple[float, ...] = ()
 
 
 def normalise(text: str) -> list[str]:
-    """The words of a text that count."""
+    """Return the normalised words of a text."""
     plain = _MARKS.sub(" ", unicodedata.normalize("NFKC", text).lower().replace("’", "'"))
     return [word for word in _WORD.findall(plain) if word not in HESITATIONS]
 
 
 def transcript(text: str, times_ms: Sequence[float] = ()) -> Transcript:
-    """The words of a text that count; each has the time of the written word that it came from.
+    """Return the normalised words, each with the time of the written word that it comes from.
 
     A mark of several words may have a time for each of them, or one for all.
     """
@@ -58,7 +58,7 @@ def transcript(text: str, times_ms: Sequence[float] = ()) -> Transcript:
 
 
 def word_error_rate(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> float:
-    """Percent: edits of all (reference, hypothesis) pairs, by words of the references."""
+    """Return the edits of all (reference, hypothesis) pairs in percent of the reference words."""
     errors = words = 0
     for reference, hypothesis in pairs:
         errors += edits(reference, hypothesis)
@@ -67,12 +67,12 @@ def word_error_rate(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> flo
 
 
 def edits(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
-    """The fewest words substituted, left out and added that make one of the other."""
+    """Return the least number of substitutions, deletions and insertions."""
     return int(_distances(reference, hypothesis)[-1, -1])
 
 
 def lags(reference: Transcript, hypothesis: Transcript) -> list[float]:
-    """For every word that is right, when it was written less when it had been spoken, in ms."""
+    """Return the time from speech to text of every correct word, in ms."""
     return [
         hypothesis.times_ms[j] - reference.times_ms[i]
         for i, j in matches(reference.words, hypothesis.words)
@@ -80,7 +80,7 @@ def lags(reference: Transcript, hypothesis: Transcript) -> list[float]:
 
 
 def matches(reference: Sequence[str], hypothesis: Sequence[str]) -> list[tuple[int, int]]:
-    """Places of equal words in an alignment of the fewest edits; of several, the latest words."""
+    """Return places of equal words in an alignment of the fewest edits; of several, the latest."""
     table = _distances(reference, hypothesis)
     i, j, found = len(reference), len(hypothesis), []
     while i and j:
@@ -98,9 +98,9 @@ def matches(reference: Sequence[str], hypothesis: Sequence[str]) -> list[tuple[i
 
 
 def _distances(reference: Sequence[str], hypothesis: Sequence[str]) -> np.ndarray:
-    """[i, j]: edits from the first i words of the reference to the first j of the hypothesis.
+    """Return [i, j]: edits from i words of the reference to j words of the hypothesis.
 
-    A row at a time: x_j = min(y_j, x_{j-1} + 1) is min_{k <= j} (y_k - k) + j.
+    One row at a time: x_j = min(y_j, x_{j-1} + 1) is min_{k <= j} (y_k - k) + j.
     """
     numbers: dict[str, int] = {}
     spelled = np.array([numbers.setdefault(word, len(numbers)) for word in hypothesis], np.int64)

@@ -1,28 +1,29 @@
-"""Pictures of what a system does, with matplotlib (the extra `plots`). Each returns its path.
+"""Draw the figures of a report with matplotlib (the extra `plots`). Each returns its path.
 
-draw_curves       quality against latency, a line a system
-draw_staircase    one utterance: what had been heard when each word was committed
-draw_alignment    one utterance: the attention of every layer and head
+draw_curves    quality against latency, one line per system
+draw_losses    the loss of every run over its updates
+draw_forest    differences with their intervals, one row per claim
+
+A PDF is written beside every PNG, for papers.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from simuljax.errors import import_extra
 from simuljax.eval.curves import Point
-from simuljax.eval.logs import Record, RecordError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
 Through = Callable[[Sequence[Point]], Sequence[Point]]
+Curves = Mapping[str, Mapping[str, Sequence[float | None]]]  # split -> metric -> values
 
 # Distinct for the colour-blind too, and by their markers in print (Okabe & Ito; the last, Tol).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -30,17 +31,21 @@ COLOURS += ("#882255", "#999933", "#bbbbbb")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 FEW = 5  # systems whose names fit into the figure
 BLUE, ORANGE, GREY = COLOURS[0], COLOURS[1], "#8a8a8a"
-NAMED = 60  # more words than this could not be read
 REGIMES = ((0.0, 1000.0, "low"), (1000.0, 2000.0, "medium"), (2000.0, np.inf, "high"))
+# Losses to draw, best first: the first that a split has.
+LOSSES = {"train": ("loss",), "valid": ("loss", "st_nll", "nll", "mt_nll", "ctc")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spoken:
-    """A word of the source, and when it is said."""
+class Effect:
+    """A row of a forest plot: a difference with its interval."""
 
-    text: str
-    start_ms: float
-    end_ms: float
+    label: str
+    value: float
+    low: float
+    high: float
+    published: float | None = None
+    detectable: float = math.nan  # smaller differences could not have been found
 
 
 def draw_curves(
@@ -55,20 +60,20 @@ def draw_curves(
     offline: Mapping[str, float] | None = None,
     through: Through | None = None,
 ) -> Path:
-    """Quality against latency, with the regimes; settings are written beside few points.
+    """Draw quality against latency, with the regimes and a label at every point that has one.
 
-    From a point that is a mean over seeds a thin line goes to each of them.
+    A point that is a mean over seeds has a thin line to each of them.
 
     Args:
         systems: The points of every line.
         path: The picture to write.
-        latency: What the points' latency is.
-        quality: What their quality is.
-        title: Above all.
-        unit: Of latency: words read, for sources that are text; they have no regimes.
+        latency: Name of the points' latency.
+        quality: Name of their quality.
+        title: Title of the figure.
+        unit: Unit of latency: words read, for sources that are text; they have no regimes.
         aware: The same with computation, for systems that have a clock: a dashed line each.
-        offline: The quality with the whole source, for systems that were asked: a level each.
-        through: Which points of a system its line goes through; the others stay as dots.
+        offline: The quality with the whole source, for systems that have it: a level each.
+        through: Chooses the points of a system that its line goes through.
     """
     systems, aware = (
         {name: [p for p in line if math.isfinite(p.latency_ms + p.quality)] for name, line in lines}
@@ -78,11 +83,11 @@ def draw_curves(
     points = [p for lines in (systems, aware) for curve in lines.values() for p in curve]
     if not points:
         raise ValueError("there are no points to draw")
-    figure = new_figure(8 if len(systems) <= FEW else 12, 5)
+    many = sum(map(len, systems.values())) > 20
+    figure = new_figure(8 if len(systems) <= FEW else 12, 7.5 if many else 5)
     axes = figure.subplots()
-    labelled = sum(map(len, systems.values())) <= 8  # more would lie on each other
     for i, (name, curve) in enumerate(systems.items()):
-        _draw_curve(axes, name, curve, i, labelled=labelled, through=through)
+        _draw_curve(axes, name, curve, i, through)
         _draw_aware(axes, aware.get(name, ()), i, through)
     x = [at for p in points for at in (p.latency_ms, *(seed[0] for seed in p.seeds))]
     margin = 0.08 * (max(x) - min(x)) or 0.1 * max(abs(x[0]), 1)
@@ -92,109 +97,106 @@ def draw_curves(
     axes.margins(y=0.12)
     if unit == "ms":
         _draw_regimes(axes)
-    axes.set(xlabel=f"{latency} ({unit}), lower is sooner", ylabel=quality, title=title)
+    axes.set(xlabel=f"{latency} ({unit}), lower is better", ylabel=quality, title=title)
     _draw_legend(axes, len(systems), clock=any(aware.values()))
-    return save_figure(figure, path)
+    _label_points(axes, systems)
+    return save_figure(figure, path, pdf=True)
 
 
-def draw_staircase(
-    record: Record,
-    path: Path | str,
-    *,
-    samples: np.ndarray | None = None,
-    rate: int = 16000,
-    title: str = "",
-) -> Path:
-    """Words committed against speech heard: right is READ, up is WRITE; the waveform below.
+def draw_losses(runs: Mapping[str, Curves], path: Path | str, title: str = "") -> Path | None:
+    """Draw the loss of every run in training and in validation; None if no run has curves.
 
-    The dotted line is the ideal that AL measures from. With a clock in the record, dots show when
-    each word was really there.
+    Runs called NAME-seedN share a colour.
     """
-    words = record.prediction.split()
-    if len(words) != len(record.delays):
-        words = [*"".join(words)]
-    if not words or len(words) != len(record.delays):
-        raise RecordError(
-            f"record {record.index}: {len(words)} words and {len(record.delays)} delays: "
-            "a staircase needs a delay for each, and at least one"
-        )
-    height = min(14.0, max(2.0, 0.22 * len(words)))
-    figure = new_figure(9, height + (2.2 if samples is not None else 1.2))
-    if samples is None:
-        panels = [figure.subplots()]
-    else:
-        panels = [*figure.subplots(2, 1, sharex=True, height_ratios=[height, 0.9])]
-        _draw_waveform(panels[1], np.asarray(samples), rate)
-    _draw_steps(panels[0], record, words)
-    panels[0].set_title(title or "READ to the right, WRITE upwards")
-    clock = "; dots: time on the clock" if any(record.elapsed) else ""
-    panels[-1].set_xlabel(f"speech heard (s){clock}")
-    return save_figure(figure, path)
+    found = {
+        split: {run: curve for run, curves in runs.items() if (curve := _loss(curves, split))}
+        for split in LOSSES
+    }
+    shown = [split for split, curves in found.items() if curves]
+    if not shown:
+        return None
+    names = [*dict.fromkeys(run.split("-seed")[0] for run in runs)]
+    high = max(3.8, 0.19 * len(names) + 0.6)  # a line of the legend each
+    figure = new_figure(max(6, 5.5 * len(shown)) + (2.5 if len(names) > FEW else 0), high)
+    for axes, split in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        labels = {label for label, _, _ in found[split].values()}
+        for run, (_, steps, values) in found[split].items():
+            name = run.split("-seed")[0]
+            colour, dashed = _look(names.index(name))[0], names.index(name) >= len(COLOURS)
+            seen = name in axes.get_legend_handles_labels()[1]
+            axes.plot(
+                steps,
+                values,
+                "--" if dashed else "-",
+                color=colour,
+                linewidth=1.2,
+                alpha=0.85,
+                label="_seed" if seen else name,
+            )
+        kind = "training" if split == "train" else "validation"
+        axes.set(xlabel="updates", ylabel=" or ".join(sorted(labels)), title=f"{title}{kind}")
+        _fit_losses(axes, [values for _, _, values in found[split].values()])
+    if len(names) > 1:
+        place = {"loc": "upper right"} if len(names) <= FEW else {"bbox_to_anchor": (1.01, 1)}
+        axes.legend(frameon=False, fontsize=7, **({"loc": "upper left"} | place))
+    return save_figure(figure, path, pdf=True)
 
 
-def draw_alignment(
-    alignment: np.ndarray,
-    tokens: Sequence[str],
-    path: Path | str,
-    *,
-    positions: Sequence[str] | None = None,
-    state_ms: float | None = None,
-    edges_ms: Sequence[float] | np.ndarray | None = None,
-    spoken: Sequence[Spoken] = (),
-    hard: np.ndarray | None = None,
-    title: str = "",
-    meaning: str = "probability",
-) -> Path:
-    """Every head of every layer as a map of tokens (down) over source positions (right).
+def draw_forest(effects: Sequence[Effect], path: Path | str, *, metric: str = "BLEU") -> Path:
+    """Draw one row per claim: the difference, its interval, the published value, what is too small.
 
-    Args:
-        alignment: [layers, heads, T, W], probabilities.
-        tokens: T target tokens.
-        path: The picture to write.
-        positions: W words or tokens of the source, if it has them;
-        state_ms: or how much speech an encoder state stands for, for an axis in seconds;
-        edges_ms: or the W + 1 times between which each position listens.
-        spoken: Words of the source, written above the times at which they are said.
-        hard: [layers, heads, T], the position where each head decided to write; below 0 for none.
-        title: Above all.
-        meaning: Of the values.
+    The grey bar of a row holds the differences that the experiment could not have found.
     """
-    alignment = np.asarray(alignment, np.float32)
-    if alignment.ndim != 4 or alignment.shape[2] != len(tokens):
-        raise ValueError(
-            f"alignment must be [layers, heads, {len(tokens)} tokens, W], not {alignment.shape}"
-        )
-    edges, below = _edges(alignment.shape[3], positions, state_ms, edges_ms)
-    if hard is not None and np.shape(hard) != alignment.shape[:3]:
-        raise ValueError(f"hard must be {alignment.shape[:3]}, not {np.shape(hard)}")
-    if spoken and below != "speech (s)":
-        raise ValueError("spoken words have times: give state_ms or edges_ms for an axis of time")
-    figure, panels = _panels(alignment.shape, above=bool(spoken))
-    image = _draw_maps(panels, alignment, edges, hard)
-    for axes in panels.flat if spoken else ():
-        _draw_spoken(axes, spoken, float(edges[-1]))
-    _name_tokens(panels, tokens, positions)
-    marks = "; marks: where the head writes" if hard is not None else ""
-    figure.supxlabel(below + ", the words as they are said" * bool(spoken) + marks, fontsize=10)
-    figure.suptitle(title or "Where each token attends")
-    figure.colorbar(image, ax=panels, label=meaning, pad=0.01, aspect=30)
-    return save_figure(figure, path)
+    figure = new_figure(8, 1.2 + 0.42 * len(effects))
+    axes = figure.subplots()
+    for row, each in enumerate(effects):
+        if math.isfinite(each.detectable):
+            width = 2 * each.detectable
+            axes.barh(row, width, 0.62, -each.detectable, color="#e6e6e6", zorder=0)
+        axes.plot([each.low, each.high], [row, row], color=BLUE, linewidth=2)
+        axes.plot(each.value, row, "o", color=BLUE)
+        if each.published is not None:
+            axes.plot(each.published, row, "D", color=ORANGE, markersize=5)
+    axes.axvline(0, color=GREY, linewidth=0.8)
+    axes.set_yticks(range(len(effects)), [each.label for each in effects])
+    axes.set(ylim=(len(effects) - 0.4, -0.6), xlabel=f"difference in {metric}")
+    handles = [
+        axes.plot([], [], "-o", color=BLUE)[0],
+        axes.plot([], [], "D", color=ORANGE)[0],
+        axes.barh(0, 0, color="#e6e6e6"),
+    ]
+    names = ("here, 95 % interval", "published", "too small to find here")
+    axes.legend(handles, names, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    return save_figure(figure, path, pdf=True)
+
+
+def _loss(curves: Curves, split: str) -> tuple[str, list[float], list[float]] | None:
+    """Return (metric, updates, values) of the loss that a split has."""
+    columns = curves.get(split, {})
+    for metric in LOSSES[split]:
+        pairs = zip(columns.get("step", ()), columns.get(metric, ()), strict=False)
+        known = [(float(at), float(v)) for at, v in pairs if at is not None and v is not None]
+        if known:
+            return metric, [at for at, _ in known], [value for _, value in known]
+    return None
+
+
+def _fit_losses(axes: "Axes", lines: Sequence[Sequence[float]]) -> None:
+    """Leave out of view the first values, which are often far above all others."""
+    values = np.concatenate([np.asarray(line) for line in lines])
+    high = max(np.nanpercentile(values, 98), max(line[-1] for line in lines))
+    low = np.nanmin(values)
+    axes.set_ylim(low - 0.05 * (high - low or 1), high + 0.08 * (high - low or 1))
 
 
 def _look(place: int) -> tuple[str, str]:
-    """Colour and mark of a line; when all colours have been used, they come with other marks."""
+    """Return the colour and marker of a line; colours that come again have other markers."""
     colours = len(COLOURS)
     return COLOURS[place % colours], MARKERS[(place + place // colours) % len(MARKERS)]
 
 
 def _draw_curve(
-    axes: "Axes",
-    name: str,
-    curve: Sequence[Point],
-    place: int,
-    *,
-    labelled: bool,
-    through: Through | None,
+    axes: "Axes", name: str, curve: Sequence[Point], place: int, through: Through | None
 ) -> None:
     colour, marker = _look(place)
     if through is not None:
@@ -208,20 +210,10 @@ def _draw_curve(
         for seed in point.seeds:
             ends = zip((point.latency_ms, point.quality), seed, strict=True)
             axes.plot(*ends, color=colour, linewidth=0.8, alpha=0.6, label="_seed")
-    for point in curve if labelled else []:
-        axes.annotate(
-            point.label,
-            (point.latency_ms, point.quality),
-            xytext=(0, 8 if place % 2 == 0 else -15),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-            color=colour,
-        )
 
 
 def _draw_aware(axes: "Axes", curve: Sequence[Point], place: int, through: Through | None) -> None:
-    """The twin of a curve with computation: dashed, its marks hollow."""
+    """Draw the twin of a curve with computation: dashed, with hollow markers."""
     colour, marker = _look(place)
     if curve:
         line = axes.plot(*_coordinates(curve if through is None else through(curve)), "--")
@@ -234,24 +226,77 @@ def _draw_level(axes: "Axes", quality: float | None, colour: str) -> None:
     if quality is None:
         return
     axes.axhline(quality, color=colour, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
-    style = {"ha": "left", "va": "bottom", "fontsize": 8, "color": colour}
+    style: dict[str, Any] = {"ha": "left", "va": "bottom", "fontsize": 8, "color": colour}
     axes.text(0.005, quality, "offline", transform=axes.get_yaxis_transform(), **style)
 
 
 def _draw_legend(axes: "Axes", systems: int, *, clock: bool) -> None:
-    """Who is who, if there is one to tell apart; dashes are explained once.
-
-    Many names stand beside the lines, since they would cover some of them.
-    """
+    """Name the systems if there are several; many names stand beside the figure."""
     handles, names = axes.get_legend_handles_labels()
     if clock:
         handles += axes.plot([], [], "--o", color=GREY, linewidth=1.3, markerfacecolor="white")
         names.append("with computation")
     if systems > 1 or clock:
-        if systems <= FEW:
-            axes.legend(handles, names, frameon=False, loc="lower right")
-        else:
-            axes.legend(handles, names, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
+        place: dict[str, Any] = {"loc": "lower right"}
+        if systems > FEW:
+            place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}
+        axes.legend(handles, names, frameon=False, **place)
+
+
+def _label_points(axes: "Axes", systems: Mapping[str, Sequence[Point]]) -> None:
+    """Write every point's label where it covers no other label and no point, if there is room."""
+    figure = axes.figure
+    figure.draw_without_rendering()
+    labelled = [(p, _look(i)[0]) for i, c in enumerate(systems.values()) for p in c if p.label]
+    size = 8 if len(labelled) <= 20 else 6.5
+    dots = [axes.transData.transform((p.latency_ms, p.quality)) for p, _ in labelled]
+    scale = figure.dpi / 72
+    taken = [_box(x, y, 5 * scale, 5 * scale) for x, y in dots]
+    view = axes.get_window_extent()
+    for (point, colour), (x, y) in zip(labelled, dots, strict=True):
+        width, height = 0.56 * size * scale * len(point.label), 1.25 * size * scale
+        best = min(
+            _places(width, height, scale),
+            key=lambda at: _covered(_box(x + at[0], y + at[1], width, height), taken, view),
+        )
+        taken.append(_box(x + best[0], y + best[1], width, height))
+        far = math.hypot(*best) > 1.6 * height + width / 2
+        axes.annotate(
+            point.label,
+            (point.latency_ms, point.quality),
+            xytext=(best[0] / scale, best[1] / scale),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=size,
+            color=colour,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.4} if far else None,
+        )
+
+
+def _places(width: float, height: float, scale: float) -> list[tuple[float, float]]:
+    """Return offsets of a label's middle from its point, the nearest first."""
+    up, side = height / 2 + 5 * scale, width / 2 + 6 * scale
+    near = [(0.0, up), (0.0, -up), (side, 0.0), (-side, 0.0)]
+    near += [(a * side, b * up) for a in (1, -1) for b in (1, -1)]
+    far = [
+        (a * side, b * (up + n * height)) for n in (1, 2, 3) for a in (0, 1, -1) for b in (1, -1)
+    ]
+    return near + far
+
+
+def _box(x: float, y: float, width: float, height: float) -> tuple[float, float, float, float]:
+    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+
+
+def _covered(box: tuple[float, ...], taken: Sequence[tuple[float, ...]], view: Any) -> float:
+    """Return the area of a box that lies on others, or outside of the axes (which is worse)."""
+    a, b, c, d = box
+    total = sum(
+        max(0.0, min(c, r) - max(a, p)) * max(0.0, min(d, s) - max(b, q)) for p, q, r, s in taken
+    )
+    outside = max(0.0, view.x0 - a) + max(0.0, c - view.x1) + max(0.0, d - view.y1)
+    return total + 50 * (outside + max(0.0, view.y0 - b))
 
 
 def _coordinates(curve: Sequence[Point]) -> tuple[list[float], list[float]]:
@@ -260,138 +305,31 @@ def _coordinates(curve: Sequence[Point]) -> tuple[list[float], list[float]]:
 
 
 def _draw_regimes(axes: "Axes") -> None:
-    """Thin lines at 1 s and 2 s where they are in view, and the names of what is between."""
+    """Draw thin lines at 1 s and 2 s where they are in view, and name the regimes."""
     left, right = axes.get_xlim()
     for begin, end, name in REGIMES:
         low, high = max(begin, left), min(end, right)
-        if begin > left and begin < right:
+        if left < begin < right:
             axes.axvline(begin, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
         if high - low > 0.12 * (right - left):
-            place = ((low + high) / 2, 0.985)
-            axes.text(
-                *place,
-                f"{name} latency",
-                transform=axes.get_xaxis_transform(),
-                ha="center",
-                va="top",
-                fontsize=8,
-                color=GREY,
-            )
-
-
-def _draw_steps(axes: "Axes", record: Record, words: Sequence[str]) -> None:
-    seconds = np.array(record.delays) / 1000
-    source, count = record.source_length / 1000, len(words)
-    x = np.concatenate([[0.0], np.repeat(seconds, 2), [max(source, seconds[-1])]])
-    y = np.concatenate([np.repeat(np.arange(count), 2), [count, count]])
-    axes.plot(x, y, color=BLUE, linewidth=1.6, zorder=3, clip_on=False)
-    ideal = record.reference_length("word" if " " in record.prediction else "char")
-    # A word is drawn half a step above the words before it; the ideal writes word 1 at 0 s.
-    axes.plot([0, source], [0.5, ideal + 0.5], color=GREY, linestyle=":", label="ideal of AL")
-    if any(record.elapsed):
-        clock, middle = np.array(record.elapsed) / 1000, np.arange(count) + 0.5
-        axes.plot(clock, middle, ".", color=ORANGE, markersize=5, label="with computation")
-    for i, (word, at) in enumerate(zip(words, seconds, strict=True)):
-        if count > NAMED:
-            break
-        place = {"xytext": (-5, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
-        axes.annotate(word, (at, i + 0.5), fontsize=8, **place)
-    axes.axvline(source, color=GREY, linewidth=0.8, label="the source ends")
-    axes.set(ylabel="words committed", ylim=(0, max(count, ideal) + 0.8))
-    axes.legend(frameon=False, loc="upper left", fontsize=8)
-
-
-def _draw_waveform(axes: "Axes", samples: np.ndarray, rate: int) -> None:
-    """The extremes of every short stretch: what the eye sees, at a size that can be drawn."""
-    if samples.ndim != 1 or not len(samples):
-        raise ValueError(f"samples must be mono and not empty, not of shape {samples.shape}")
-    stretch = max(1, len(samples) // 2000)
-    whole = samples[: len(samples) // stretch * stretch].reshape(-1, stretch)
-    at = (np.arange(len(whole)) + 0.5) * stretch / rate
-    axes.fill_between(at, whole.min(1), whole.max(1), color=GREY, linewidth=0)
-    axes.set(yticks=[], ylabel="speech")
-
-
-def _edges(
-    width: int,
-    positions: Sequence[str] | None,
-    state_ms: float | None,
-    edges_ms: Sequence[float] | np.ndarray | None,
-) -> tuple[np.ndarray, str]:
-    """Where columns begin and end, and what the axis is."""
-    if edges_ms is not None:
-        if len(edges_ms) != width + 1:
-            raise ValueError(f"edges_ms must be {width + 1} times, not {len(edges_ms)}")
-        return np.asarray(edges_ms, float) / 1000, "speech (s)"
-    if positions is None and state_ms is not None:
-        return np.arange(width + 1) * state_ms / 1000, "speech (s)"
-    return np.arange(width + 1) - 0.5, "encoder state" if positions is None else "source"
-
-
-def _panels(shape: Sequence[int], *, above: bool) -> tuple["Figure", np.ndarray]:
-    """A row a layer; the heads of one layer alone stand two by two."""
-    layers, heads, targets, _ = shape
-    rows, columns = (layers, heads) if layers > 1 or heads <= 2 else (-(-heads // 2), 2)
-    size = 0.55 + min(3.2, 0.17 * targets + 0.5) + 0.35 * above
-    wide = 5.6 if layers == 1 else 2.6
-    figure = new_figure(min(16.0, 1.6 + wide * columns), 1.1 + size * rows)
-    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for axes in panels.flat[layers * heads :]:
-        axes.set_visible(False)
-    return figure, panels
-
-
-def _draw_maps(
-    panels: np.ndarray, alignment: np.ndarray, edges: np.ndarray, hard: np.ndarray | None
-) -> "QuadMesh":
-    """One scale for all of them, up to the largest value there is."""
-    layers, heads, targets, _ = alignment.shape
-    highest = max(float(alignment.max()), 1e-6)
-    rows, middles = np.arange(targets + 1) - 0.5, (edges[1:] + edges[:-1]) / 2
-    images = []
-    for (layer, head), axes in zip(np.ndindex(layers, heads), panels.flat, strict=False):
-        values = alignment[layer, head]
-        images.append(axes.pcolormesh(edges, rows, values, cmap="Blues", vmin=0, vmax=highest))
-        if hard is not None:
-            (written,) = np.nonzero(hard[layer, head] >= 0)
-            at = middles[hard[layer, head, written]]
-            axes.plot(at, written, "D", color=ORANGE, markersize=4, markeredgecolor="white")
-        name = f"layer {layer + 1}, head {head + 1}" if layers > 1 else f"head {head + 1}"
-        axes.set_title(name, fontsize=9, loc="left" if layers == 1 else "center")
-        axes.tick_params(labelsize=8)
-        axes.set_ylim(targets - 0.5, -0.5)
-    return images[-1]
-
-
-def _draw_spoken(axes: "Axes", spoken: Sequence[Spoken], end: float) -> None:
-    """The words at the top, each above its time, and thin lines where one ends."""
-    axes.set(xlim=(0, end), ylim=(axes.get_ylim()[0], -1.7))
-    for word in spoken:
-        middle = (word.start_ms + word.end_ms) / 2000
-        axes.axvline(word.end_ms / 1000, color=GREY, linewidth=0.6, alpha=0.7)
-        axes.text(middle, -1.1, word.text, ha="center", va="center", fontsize=8, color="#333333")
-
-
-def _name_tokens(
-    panels: np.ndarray, tokens: Sequence[str], positions: Sequence[str] | None
-) -> None:
-    for axes in panels[:, 0]:
-        axes.set_yticks(range(len(tokens)), tokens)
-    for axes in panels[-1] if positions is not None else []:
-        axes.set_xticks(range(len(positions or ())), positions or (), rotation=90)
+            style: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 8, "color": GREY}
+            place = ((low + high) / 2, 0.985, f"{name} latency")
+            axes.text(*place, transform=axes.get_xaxis_transform(), **style)
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure, in inches; no global state of pyplot."""
+    """Return an empty figure, in inches, without pyplot's global state."""
     Figure = import_extra("matplotlib.figure", "plots").Figure
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save_figure(figure: "Figure", path: Path | str) -> Path:
-    """Writes the picture, without the frames' upper and right lines."""
+def save_figure(figure: "Figure", path: Path | str, *, pdf: bool = False) -> Path:
+    """Write the figure without the upper and right lines of its frames; also as PDF if asked."""
     path = Path(path)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
+    if pdf:
+        figure.savefig(path.with_suffix(".pdf"))
     return path

@@ -1,13 +1,11 @@
-"""One utterance as a drawing for a web page: what was written when, above what was being said.
+"""Draw one utterance as SVG for a web page: the words over the time at which they were committed.
 
-Words stand over the moment when the source allowed them (their delay), in as many lanes as they
-need; what is written later stands lower, so that the words read as a text does.
-Below the axis is the waveform, or the words of a source that is text. Where there is a clock, an
-orange line leads from a word's delay to the time when it was really there. The drawing is SVG
-without colours of its own: they are in `STYLE`, for a light and a dark page.
+Words stand over their delay, in as many lanes as they need; words committed later stand lower, so
+that they read as a text does. Below the axis is the waveform, or the words of a text source. An
+orange line leads from a word's delay to its time on the clock, where that was measured. The SVG has
+no colours of its own: they are in `templates/base.html`, for a light and a dark page.
 """
 
-import html
 import math
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -15,51 +13,40 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 import numpy as np
+from markupsafe import Markup
+from markupsafe import escape as escape_markup
 
 from simuljax.eval.logs import Record, Unit
+from simuljax.report.page import clean
 
-WIDTH, MARGIN, TAIL = 960, 12, 170  # of a row; to the right of its end there is room for words
+WIDTH, MARGIN, TAIL = 960, 12, 170  # of a row; its tail has room for the last words
 LANE, CLOCK, SCALE, WAVE = 19, 26, 22, 44  # heights
-LETTER, WIDE = 7.9, 14.0  # pixels to a letter, an upper estimate for most fonts, and to a Han one
-STRETCH = 15  # seconds, or words, to a row
-ROWS = 8  # more are not drawn
-PIECES = 5  # of what is written at once; more is counted
+LETTER, WIDE = 7.9, 14.0  # pixels of a letter, an upper estimate for most fonts, and of a Han one
+STRETCH = 15  # seconds or words per row
+ROWS = 8  # drawn at most
+PIECES = 5  # lanes for the words of one moment; the rest is counted
 COLUMNS = 400  # of a waveform
-STYLE = """
-.timeline { width: 100%; min-width: 40rem; height: auto; display: block; font-size: 14px; }
-.timeline text { fill: var(--ink); font-family: system-ui, sans-serif;
-  paint-order: stroke; stroke: var(--paper); stroke-width: 4px; }
-.timeline .scale text { fill: var(--faint); font-size: 11px; text-anchor: middle; }
-.timeline .scale line, .timeline .scale path { stroke: var(--faint); fill: none; }
-.timeline .heard { fill: var(--heard); }
-.timeline .lead { stroke: var(--write); stroke-width: 1.2; }
-.timeline .clock { stroke: var(--clock); stroke-width: 1.4; }
-.timeline .wave { fill: var(--wave); }
-"""
-# What XML does not know: control characters, halves of a letter, two that are none.
-_BAD = (*range(9), 11, 12, *range(14, 32), 127, *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
-_REPLACED = dict.fromkeys(_BAD, "\ufffd")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Burst:
-    """Words that were written at once, or as many of them as stand in a lane."""
+    """Words committed at the same moment, or as many of them as fit into a lane."""
 
     words: tuple[str, ...]
     delay: float
-    elapsed: tuple[float, ...]  # a time a word, or nothing
+    elapsed: tuple[float, ...]  # one time per word, or none
     x: float
     lane: int = 0
 
     @property
     def text(self) -> str:
-        """With spaces, unless it is Chinese or the like."""
+        """Return the words, with spaces unless it is Chinese or the like."""
         return ("" if all(map(_is_wide, "".join(self.words))) else " ").join(self.words)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A stretch of the source that is drawn from margin to margin."""
+    """A stretch of the source, drawn from margin to margin."""
 
     start: float
     end: float
@@ -68,18 +55,18 @@ class Row:
     is_last: bool
 
     def x(self, time: float) -> float:
-        """Where a time stands."""
+        """Return the place of a time."""
         room = WIDTH - MARGIN - TAIL
         return round(MARGIN + room * (time - self.start) / (self.end - self.start), 1)
 
 
-def escape(text: object) -> str:
-    """Text as it may stand in a page: no markup, and no character that XML does not know."""
-    return html.escape(str(text).translate(_REPLACED), quote=True)
+def escape(text: object) -> Markup:
+    """Return a text without markup and without characters that XML does not allow."""
+    return escape_markup(clean(str(text)))
 
 
 def tokens_of(record: Record, unit: Unit) -> list[str]:
-    """What the delays are of: words, or characters without spaces."""
+    """Return the units that have delays: words, or characters without spaces."""
     words = record.prediction.split()
     return words if unit == "word" else [*"".join(words)]
 
@@ -91,31 +78,48 @@ def draw_timeline(
     samples: np.ndarray | None = None,
     rate: int = 16000,
     until: float = 0.0,
-) -> str:
-    """The rows of the drawing, an `<svg>` each; a sentence where there is nothing to draw.
+) -> Markup:
+    """Return one `<svg>` per row, or a sentence where there is nothing to draw.
 
     Args:
         record: The utterance.
-        unit: What its delays are of.
-        samples: Its sound, mono.
-        rate: Of the sound.
-        until: Where the axis ends, if not with the record: for two that are held side by side.
+        unit: The unit of its delays.
+        samples: Its speech, mono.
+        rate: Sampling rate of the speech.
+        until: The end of the axis if it is later than the record, for two side by side.
     """
     words = tokens_of(record, unit)
     if len(words) != len(record.delays):
         counted = f"{len(words)} words and {len(record.delays)} delays"
-        return f"<p>The log has {counted} here, so nobody knows what was written when.</p>"
+        return Markup(f"<p>The log has {counted} here: words and delays cannot be matched.</p>")
     rows = rows_of(record, until)
     drawn = "".join(_draw_row(row, record, words, samples, rate) for row in rows[:ROWS])
     if len(rows) > ROWS:
         kept, whole = (f"{row.end / row.unit:.0f}" for row in (rows[ROWS - 1], rows[-1]))
         kind = "words" if record.has_text_source else "seconds"
         drawn += f"<p>The first {kept} of {whole} {kind}.</p>"
-    return drawn if words else f"{drawn}<p>Nothing was written.</p>"
+    return Markup(drawn if words else f"{drawn}<p>Nothing was written.</p>")
+
+
+def commits_of(record: Record, unit: Unit = "word") -> list[tuple[float, str, str]]:
+    """Return (seconds, delay as text, words) of every moment at which words were committed."""
+    words = tokens_of(record, unit)
+    if len(words) != len(record.delays):
+        return []
+    scale, name = (1.0, "words") if record.has_text_source else (1000.0, "s")
+    moments = groupby(zip(record.delays, words, strict=True), key=lambda pair: pair[0])
+    return [
+        (
+            delay / scale,
+            f"{delay / scale:.{0 if scale == 1 else 1}f} {name}",
+            " ".join(w for _, w in group),
+        )
+        for delay, group in moments
+    ]
 
 
 def rows_of(record: Record, until: float = 0.0) -> list[Row]:
-    """Rows of equal length that hold the source and all that was written."""
+    """Return rows of equal length that hold the source and all words."""
     unit = 1.0 if record.has_text_source else 1000.0
     end = max(end_of(record), until, unit / 10)
     count = math.ceil(end / (STRETCH * unit))
@@ -128,12 +132,12 @@ def rows_of(record: Record, until: float = 0.0) -> list[Row]:
 
 
 def end_of(record: Record) -> float:
-    """Of the source, or of what was written if that is later."""
+    """Return the end of the source, or of the last word if that is later."""
     return max([record.source_length, *record.delays, *record.elapsed])
 
 
 def bursts_of(row: Row, record: Record, words: Sequence[str]) -> list[Burst]:
-    """What was written in this row, each in its lane."""
+    """Return the words of this row, each burst in its lane."""
     inside = [
         (word, delay, clock)
         for word, delay, clock in zip(words, record.delays, _clock(record), strict=True)
@@ -157,7 +161,7 @@ def _clock(record: Record) -> Sequence[float | None]:
 def _wrapped(
     delay: float, written: Sequence[tuple[str, float, float | None]], x: float
 ) -> Iterator[Burst]:
-    """The words in as few pieces as there is room for."""
+    """Split the words into as few pieces as fit."""
     begin = 0
     for end in range(1, len(written) + 1):
         here = written[begin : end + 1]
@@ -170,7 +174,7 @@ def _wrapped(
 
 
 def _in_lanes(bursts: Sequence[Burst]) -> list[Burst]:
-    """From the last to the first, each in the lowest lane where it ends before what is there."""
+    """Place bursts, the last first, in the lowest lane where each ends before the next begins."""
     free: list[float] = []  # up to where each lane is free
     placed = []
     for burst in reversed(bursts):
@@ -202,7 +206,7 @@ def _draw_row(
 
 
 def _scale(row: Row, axis: int) -> str:
-    """What had been heard, as a band on the axis; ticks, and where the source ends."""
+    """Draw the source as a band on the axis, ticks, and the end of the source."""
     heard = row.x(min(row.length, row.end)) - MARGIN
     band = f'<rect class="heard" x="{MARGIN}" y="{axis}" width="{heard:.1f}" height="5"/>'
     band = band if heard > 0 else ""
@@ -221,7 +225,7 @@ def _scale(row: Row, axis: int) -> str:
 
 
 def _step(row: Row) -> float:
-    """Between ticks: the least round number that leaves room for what is written there."""
+    """Return the least round distance of ticks that leaves room for their labels."""
     pixels = (WIDTH - MARGIN - TAIL) / (row.end - row.start)
     sizes = (1.0,) if row.unit == 1 else (0.1, 0.2, 0.5, 1.0)
     return next((s * row.unit for s in sizes if s * row.unit * pixels >= 44), sizes[-1] * row.unit)
@@ -233,7 +237,7 @@ def _lead(burst: Burst, axis: int) -> str:
 
 
 def _clock_lines(row: Row, burst: Burst, axis: int) -> str:
-    """From the delay on the axis to the time on the clock, above it, if that is in sight."""
+    """Draw lines from the delay on the axis to the time on the clock above, if that is in view."""
     ends = sorted({row.x(time) for time in burst.elapsed})
     path = "".join(f"M{burst.x} {axis}L{x} {axis - CLOCK + 4}v4" for x in ends if x < WIDTH)
     return f'<path class="clock" fill="none" d="{path}"/>' if path else ""
@@ -241,11 +245,12 @@ def _clock_lines(row: Row, burst: Burst, axis: int) -> str:
 
 def _text(row: Row, burst: Burst, axis: int) -> str:
     y = axis - burst.lane * LANE - 8 - _raised(burst)
-    told = f"{_time(row, burst.delay)} heard"
+    when = f"after {_time(row, burst.delay)}"
     if burst.elapsed:
-        told += f", there at {_time(row, burst.elapsed[-1])}"
-    title = f"<title>{escape(told)}: {escape(burst.text)}</title>"
-    return f'<text x="{burst.x + 4}" y="{y}">{title}{escape(burst.text)}</text>'
+        when += f", on the clock at {_time(row, burst.elapsed[-1])}"
+    title = f"<title>{escape(when)}: {escape(burst.text)}</title>"
+    at = f' data-at="{burst.delay / 1000:g}"' if row.unit > 1 else ""
+    return f'<text x="{burst.x + 4}" y="{y}"{at}>{title}{escape(burst.text)}</text>'
 
 
 def _raised(burst: Burst) -> int:
@@ -257,7 +262,7 @@ def _time(row: Row, time: float) -> str:
 
 
 def _source_words(row: Row, record: Record, axis: int) -> str:
-    """Each below the stretch in which it is read; two lines, in turn."""
+    """Write each word below the stretch in which it is read, on two lines in turn."""
     words, drawn = str(record.source).split(), []
     for i in range(math.ceil(row.start), min(len(words), math.ceil(row.end))):
         y = axis + 22 + 17 * (i % 2)
@@ -266,7 +271,7 @@ def _source_words(row: Row, record: Record, axis: int) -> str:
 
 
 def _waveform(row: Row, samples: np.ndarray, rate: int, top: int) -> str:
-    """The extremes of every short stretch, as one shape."""
+    """Draw the extremes of every short stretch as one shape."""
     if samples.ndim != 1:
         raise ValueError(f"samples must be mono, not of shape {samples.shape}")
     loudest = float(np.abs(samples.astype(np.float64)).max(initial=0)) or 1.0

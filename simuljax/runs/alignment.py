@@ -14,8 +14,8 @@ from simuljax.config.model import ModelConfig
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.subsampling import STRIDE
-from simuljax.report import figures as pictures
-from simuljax.report.figures import Spoken
+from simuljax.report import alignment_map
+from simuljax.report.alignment_map import SpokenWord
 from simuljax.serve.run import Run, learnt
 from simuljax.text import EOS
 from simuljax.train.average import Which
@@ -39,12 +39,12 @@ class Looked:
 def draw_alignment(looked: Looked, path: Path) -> Path:
     """What each head looks at while it writes the reference, below the words that are said."""
     pairs = zip(looked.words, looked.times * 1000, strict=False)
-    return pictures.draw_alignment(
+    return alignment_map.draw_alignment(
         looked.alpha[None],
         looked.pieces,
         path,
         edges_ms=looked.edges * 1000,
-        spoken=[Spoken(text=word, start_ms=start, end_ms=end) for word, (start, end) in pairs],
+        spoken=[SpokenWord(text=word, start_ms=start, end_ms=end) for word, (start, end) in pairs],
         hard=looked.hard[None],
         title="Where each head writes",
         meaning="probability of writing here",

@@ -1,23 +1,23 @@
-"""From the evaluations of a grid's runs to the answer, its claims, and what others are given."""
+"""From the evaluations of a grid's runs to its page, its verdicts, and the published results."""
 
 import dataclasses
-import gzip
-import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from data_pipelines.dataset import SUMMARY
-from simuljax.ablate.grid import Ablation, Claim, Planned, plan
+from simuljax.ablate.grid import Ablation, Planned, plan
 from simuljax.ablate.publish import publish
-from simuljax.ablate.summary import serving_table, write_answer
+from simuljax.ablate.summary import write_summary
+from simuljax.cli.main import main
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.json import write_json
 from simuljax.eval import read_records, score, write_records
-from simuljax.report.ablation import Row, Setting
+from simuljax.report.results import Claim, read_results
 from simuljax.train.member import ENDED
 from tests.helpers.experiments import experiment
-from tests.report.test_ablation import evaluated
+from tests.report.test_variants import evaluated
 
 GOOD = {"plain": 0.5, "better": 0.8, "same": 0.5}
 
@@ -47,7 +47,7 @@ def grid(tmp_path) -> tuple[Ablation, list[Planned]]:
         rows=rows,
         table=tuple(GOOD),
         baseline="plain",
-        seeds=(0, 1),
+        seeds=(0, 1, 2, 3),
         claims=tuple(claims),
         evaluations=(Evaluation(run=Path(), mode="offline"),),
     )
@@ -63,87 +63,108 @@ def pretend(run: Planned, number: int, branch: str = "speech", right: float = 0.
     folder.mkdir(parents=True)
     records = evaluated(right or GOOD[run.row], 600.0, number, mode="offline").records
     write_records(folder / "instances.log", records)
-    write_json(folder / "scores.json", score(records))
+    write_json(folder / "scores.json", score(records) | {"steps": [8]})
     write_json(folder / "config.json", {"mode": "offline", "split": "test", "branch": branch})
     write_json(run.experiment.run / "config.json", run.experiment)
     (run.experiment.run / "metrics.jsonl").write_text('{"step": 1}\n')
     (run.experiment.run / "checkpoints").mkdir(exist_ok=True)
 
 
-def answer_to(ablation: Ablation, runs: list[Planned]) -> str:
-    """The Markdown of it."""
-    write_answer(ablation, runs, "simuljax ablate question.py")
-    return (ablation.runs / "answer" / "README.md").read_text()
+def page_of(ablation: Ablation, runs: list[Planned]) -> ElementTree.Element:
+    """The page, parsed."""
+    page = write_summary(ablation, runs, "simuljax ablate question.py")
+    assert page == ablation.runs / "answer" / "index.html"
+    return ElementTree.fromstring(page.read_text("utf-8").removeprefix("<!DOCTYPE html>\n"))
 
 
-def verdicts_in(told: str) -> dict[str, str]:
+def rows_of(page: ElementTree.Element) -> list[list[str]]:
+    """The cells of all rows of all tables."""
+    return [["".join(cell.itertext()) for cell in row] for row in page.iter("tr")]
+
+
+def verdicts_in(page: ElementTree.Element) -> dict[str, str]:
     """By claim."""
-    return {
-        line.split(" | ")[0].removeprefix("| "): line.split(" | ")[-1].removesuffix(" |")
-        for line in told.splitlines()
-        if "is better" in line
-    }
+    return {row[0]: row[-1] for row in rows_of(page) if "is better" in row[0]}
 
 
 def test_claims_are_judged(grid, tmp_path):
-    told = answer_to(*grid)
-    assert verdicts_in(told) == {
-        "better is better": "held",
-        "worse is better": "the opposite",
-        "the same is better": "open",
+    page = page_of(*grid)
+    assert verdicts_in(page) == {
+        "better is better": "supported",
+        "worse is better": "contradicted",
+        "the same is better": "inconclusive",
     }
-    assert "| +1.50 |" in told
-    assert str(tmp_path) not in told, "directories of this machine say nothing to others"
+    assert "+1.50" in rows_of(page)[1]
+    said = "".join(page.itertext())
+    assert "Of 3 claims: 1 supported, 1 contradicted, 1 inconclusive." in said
+    assert str(tmp_path) not in said, "directories of this machine say nothing to others"
+    heads = [head for row in rows_of(page) for head in row]
+    assert "accumulate" in heads, "the field in which the variants differ"
 
 
 @pytest.mark.parametrize(("from_text", "founded"), [(0.55, True), (1.0, False)])
-def test_a_baseline_far_behind_its_text_is_no_base_for_a_verdict(grid, from_text, founded):
+def test_a_baseline_far_below_its_text_supports_no_verdict(grid, from_text, founded):
     ablation, runs = grid
     read = Evaluation(run=Path(), branch="text", mode="offline")
     ablation = dataclasses.replace(ablation, evaluations=(*ablation.evaluations, read))
     for number, run in enumerate(runs):
         pretend(run, number, "text", from_text)
-    verdicts = set(verdicts_in(answer_to(ablation, runs)).values())
-    assert verdicts == ({"held", "the opposite", "open"} if founded else {"no base"})
+    verdicts = set(verdicts_in(page_of(ablation, runs)).values())
+    weak = {"not testable here (the baseline is too weak)"}
+    assert verdicts == ({"supported", "contradicted", "inconclusive"} if founded else weak)
 
 
-def test_what_is_published_can_be_scored_and_holds_no_weights(grid, tmp_path):
+def test_published_results_can_be_scored_and_hold_no_weights(grid, tmp_path):
     ablation, runs = grid
-    write_answer(ablation, runs, "simuljax ablate question.py")
-    publish(ablation, runs, tmp_path / "results", tmp_path / "docs")
-    to = publish(ablation, runs, tmp_path / "results", tmp_path / "docs")  # in its place
+    command = "simuljax ablate question.py"
+    publish(ablation, runs, tmp_path / "results", command)
+    to = publish(ablation, runs, tmp_path / "results", command)  # in its place
     assert to == tmp_path / "results" / "question"
-    assert not list(to.rglob("checkpoints"))
-    for run in runs:
-        kept = to / run.name / "eval" / "test-speech-offline"
-        log = read_records(kept / "instances.log.gz")
-        assert score(log)["BLEU"] == json.loads((kept / "scores.json").read_text())["BLEU"]
-        assert json.loads((to / run.name / "config.json").read_text())["run"]
-        metrics = (to / run.name / "metrics.jsonl.gz").read_bytes()
-        assert gzip.decompress(metrics) == b'{"step": 1}\n'
-        assert run.name in (tmp_path / "docs" / "question.md").read_text()
+    names = {path.name for path in to.rglob("*")}
+    assert names == {"scores.jsonl", "runs.jsonl", "logs.tar.xz", "index.html"}
+    results = read_results(to)
+    assert results.grid is not None and results.grid.rule == ablation.rule
+    assert {run.run for run in results.runs} == {run.name for run in runs}
+    assert all(run.config["run"] and run.curves["train"]["step"] == [1] for run in results.runs)
+    assert {(each.variant, each.seed) for each in results.evaluations} == {
+        (run.row, run.seed) for run in runs
+    }
+    for each in results.evaluations:
+        log = read_records(f"{to}:{each.run}/{each.evaluation}")
+        assert score(log)["BLEU"] == each.scores["BLEU"]
+        assert each.steps == [8] and len(each.config_hash) == 12
 
 
-def test_rows_that_were_not_run_leave_claims_open(grid, tmp_path):
+def test_published_results_give_the_same_page(grid, tmp_path):
     ablation, runs = grid
-    some = [run for run in runs if run.row != "same"]
-    write_answer(ablation, some, "simuljax ablate question.py")
-    told = (tmp_path / "runs" / "question" / "answer" / "README.md").read_text()
-    assert "| the same is better | - | - | - | not run |" in told
+    to = publish(ablation, runs, tmp_path / "results", "simuljax ablate question.py")
+    own, published = page_of(ablation, runs), (to / "index.html").read_text("utf-8")
+    published = ElementTree.fromstring(published.removeprefix("<!DOCTYPE html>\n"))
+    without = [row for row in rows_of(own) if "all" not in row[2:3]]  # "Not run" is of this place
+    assert [row for row in rows_of(published) if row not in without] == []
+    main(["report", str(to), "--out", str(tmp_path / "again")])
+    again = (tmp_path / "again" / "index.html").read_text("utf-8")
+    assert again == (to / "index.html").read_text("utf-8")
+    assert (tmp_path / "again" / "claims.pdf").exists()
 
 
-def test_what_was_not_run_is_listed(grid):
+def test_variants_that_were_not_run_leave_claims_untested(grid):
+    ablation, runs = grid
+    page = page_of(ablation, [run for run in runs if run.row != "same"])
+    assert verdicts_in(page)["the same is better"] == "not testable here (not evaluated)"
+
+
+def test_missing_runs_are_listed(grid):
     ablation, runs = grid
     last = runs[-1]
     for run in runs:
         (run.experiment.run / ENDED).touch()
-    assert "Not run" not in answer_to(ablation, runs)
+    assert "Not run" not in "".join(page_of(ablation, runs).itertext())
     (last.experiment.run / "eval" / "test-speech-offline" / "scores.json").unlink()
-    heads = "### Not run\n\n| row | seeds | evaluations |\n| --- | --- | --- |\n"
-    assert f"{heads}| {last.row} | {last.seed} | all |" in answer_to(ablation, runs)
+    assert [last.row, str(last.seed), "all"] in rows_of(page_of(ablation, runs))
 
 
-def test_what_was_evaluated_in_part_is_a_mean_of_fewer_seeds(grid):
+def test_an_evaluation_of_fewer_seeds_is_a_mean_of_those(grid):
     ablation, runs = grid
     last = runs[-1]
     read = Evaluation(run=Path(), branch="text", mode="offline")
@@ -152,17 +173,9 @@ def test_what_was_evaluated_in_part_is_a_mean_of_fewer_seeds(grid):
         pretend(run, number, "text")
         (run.experiment.run / ENDED).touch()
     (last.experiment.run / "eval" / "test-text-offline" / "scores.json").unlink()
-    told = answer_to(ablation, runs)
-    assert f"| {last.row} | {last.seed} | test-text-offline |" in told
-    assert f"| {last.row} | test-speech-offline | 2 | " in told
-    assert f"| {last.row} | test-text-offline | 1 | " in told
-
-
-def test_a_curve_of_one_training_serves_many_latencies():
-    settings = {
-        name: Setting(name=name, by_seed={0: evaluated(0.5, 600.0, 0)})
-        for name in ("a", "b", "c", "lambda_0.1/a")
-    }
-    (table,) = serving_table([Row(name="offline", settings=settings)])
-    assert table.rows == (("offline", "4", "2", "2.0"),)
-    assert serving_table([Row(name="one", settings={"a": settings["a"]})]) == []
+    rows = rows_of(page_of(ablation, runs))
+    assert [last.row, str(last.seed), "test-text-offline"] in rows
+    counted = [row for row in rows if len(row) > 5 and row[0] == last.row and row[2].isdigit()]
+    seeds = {tuple(row[:2]): row[2] for row in counted}
+    assert seeds[last.row, "test-speech-offline"] == "4"
+    assert seeds[last.row, "test-text-offline"] == "3"

@@ -14,7 +14,7 @@ from simuljax.ablate import worker
 from simuljax.ablate.grid import Planned, evaluations_of, plan
 from simuljax.ablate.run import Worker, collect
 from simuljax.ablate.scheduler import Task, state_of
-from simuljax.ablate.summary import spent_of, write_answer
+from simuljax.ablate.summary import trainings_of, write_summary
 from simuljax.ablate.worker import FAILED, SPENT, locked, work
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
@@ -102,9 +102,9 @@ def test_failed_evaluation_leaves_the_other_runs_alone(corpus, tmp_path, monkeyp
 def test_killed_run_has_no_training_time(corpus, tmp_path):
     ablation, (_, one, _) = all_trained(corpus, tmp_path / "runs")
     (one.experiment.run / SPENT).write_text('{"evaluation": {"seconds": 1.0, "joules": null}}')
-    assert spent_of(one) == []
+    assert trainings_of([one]) == []
     with pytest.raises(ConfigError, match=str(ablation.runs)):
-        write_answer(ablation, plan(ablation), "simuljax ablate x.py")
+        write_summary(ablation, plan(ablation), "simuljax ablate x.py")
 
 
 def test_evaluation_of_another_checkpoint_removes_old_results(tmp_path):

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from simuljax.eval import Record, RecordError, read_records, record_line, write_records
-from simuljax.eval.logs import as_records, find_unit, parse_record
+from simuljax.eval.logs import (
+    as_records,
+    find_unit,
+    parse_record,
+    read_archive,
+    write_archive,
+)
 from tests.eval.logs import made_up
 
 
@@ -130,3 +136,22 @@ def test_arrays_are_lists_too():
     entry = {"prediction": "ja nein", "delays": np.array([300, 600]), "elapsed": np.ones(2)}
     record = parse_record(entry | {"source_length": np.float32(900)})
     assert record.delays == (300, 600) and json.loads(record_line(record))["elapsed"] == [1, 1]
+
+
+def test_logs_of_an_archive(tmp_path):
+    logs = {}
+    for name in ("a/test", "b/test"):
+        write_records(tmp_path / "x.log", as_records(made_up(len(name))))
+        logs[f"{name}/instances.log"] = (tmp_path / "x.log").read_bytes()
+    path = write_archive(tmp_path / "logs.tar.xz", logs)
+    assert read_archive(path) == logs
+    first = path.read_bytes()
+    assert write_archive(path, dict(reversed(logs.items()))).read_bytes() == first
+    for name in (f"{tmp_path}:a/test", f"{path}:a/test/instances.log"):
+        assert read_records(name) == as_records(made_up(len("a/test")))
+    with pytest.raises(RecordError, match=r"there is no 'a/tset'; do you mean 'a/test'"):
+        read_records(f"{tmp_path}:a/tset")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "logs.tar.xz").write_bytes(first[:-40])
+    with pytest.raises(RecordError, match=r"logs\.tar\.xz is damaged"):
+        read_records(tmp_path / "broken:a/test")

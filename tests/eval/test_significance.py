@@ -1,20 +1,25 @@
-"""Whether two systems differ."""
+"""Tests of whether systems differ."""
 
-import functools
+import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from simuljax.eval import RecordError, score
+from simuljax.eval.resampling import Interval, Measure, Sampling
 from simuljax.eval.significance import (
-    Measure,
-    Sampling,
-    bootstrap_of_seeds,
+    Comparison,
+    Rule,
+    _standard_error,
+    are_split,
+    compare_all,
+    compare_seeds,
     confidence_interval,
+    holm,
+    judge,
     paired_bootstrap,
     paired_t_test,
-    t_test_of_seeds,
 )
 from tests.eval.logs import made_up
 
@@ -144,44 +149,159 @@ def test_logs_that_cannot_be_compared(first):
 
 
 @metrics
-def test_of_seeds_the_mean_difference_is_told(first, worse, measure):
-    comparison = bootstrap_of_seeds([first, first], [worse, first], measure, FEW)
+def test_of_seeds_the_mean_difference_is_returned(first, worse, measure):
+    comparison = compare_seeds([first, first], [worse, first], measure, FEW)
     alone = paired_bootstrap(first, worse, measure, FEW).difference.value
     assert comparison.difference.value == pytest.approx(alone / 2)
+    assert comparison.by_seed == pytest.approx((alone, 0))
     assert comparison.n == len(first)
 
 
 @metrics
 def test_seeds_that_disagree_leave_it_open(first, worse, measure):
-    """Each of them, and all utterances as if they were of one system, are certain of it."""
+    """Each seed, and all utterances as if they were of one system, are certain of it."""
     ups, downs = [first, worse, first], [worse, first, worse]
     one, other = (
         [r | {"index": r["index"] + 1000 * k} for k in (0, 1, 2) for r in logs[k]]
         for logs in (ups, downs)
     )
     assert paired_bootstrap(one, other, measure, FEW).p_value < 0.05
-    found = bootstrap_of_seeds(ups, downs, measure, FEW)
+    found = compare_seeds(ups, downs, measure, FEW)
     assert found.difference.low < 0 < found.difference.high
     assert found.p_value > 0.05
 
 
 @metrics
 def test_copies_of_a_seed_make_nothing_surer(first, worse, measure):
-    alone, copies = ([first], [worse]), ([first] * 3, [worse] * 3)
-    few = functools.partial(bootstrap_of_seeds, sampling=FEW)
-    for test in (few, t_test_of_seeds):
-        one, three = test(*alone, measure), test(*copies, measure)
-        assert three.p_value == pytest.approx(one.p_value)
-        assert three.difference.low == pytest.approx(one.difference.low)
-        assert three.n == one.n
+    one = compare_seeds([first], [worse], measure, FEW)
+    three = compare_seeds([first] * 3, [worse] * 3, measure, FEW)
+    assert three.p_value == pytest.approx(one.p_value)
+    assert three.difference.low == pytest.approx(one.difference.low)
+    assert three.n == one.n
 
 
 def test_seeds_are_of_the_same_utterances(first, worse):
     shuffled = list(reversed(worse))
-    assert bootstrap_of_seeds([first, first], [worse, shuffled], None, FEW) == bootstrap_of_seeds(
+    assert compare_seeds([first, first], [worse, shuffled], None, FEW) == compare_seeds(
         [first, first], [worse, worse], None, FEW
     )
     with pytest.raises(RecordError, match="2 and 1 seeds"):
-        bootstrap_of_seeds([first, first], [worse])
+        compare_seeds([first, first], [worse])
     with pytest.raises(RecordError, match="not of the same utterances"):
-        bootstrap_of_seeds([first, first[1:]], [worse, worse[1:]])
+        compare_seeds([first, first[1:]], [worse, worse[1:]])
+
+
+def test_a_cache_changes_nothing(first, worse):
+    cache = {}
+    given = [first, first], [worse, first], AL, FEW
+    assert compare_seeds(*given, cache) == compare_seeds(*given, cache) == compare_seeds(*given)
+    assert len(cache) == 2
+
+
+def test_without_noise_of_utterances_it_is_the_t_interval_over_seeds():
+    values = np.array([1.0, 2.0, 4.0])
+    samples = np.repeat(values[:, None], 50, axis=1)  # utterances change nothing
+    error, freedom = _standard_error(values, samples, 1000)
+    expected = stats.ttest_1samp(values, 0)
+    assert freedom == pytest.approx(2)
+    assert values.mean() / error == pytest.approx(expected.statistic)
+
+
+def test_noise_of_utterances_that_seeds_share_is_not_averaged_out():
+    rng = np.random.default_rng(0)
+    shared, own = rng.normal(0, 3, 20_000), rng.normal(0, 4, (5, 20_000))
+    error, freedom = _standard_error(np.full(5, 7.0), shared + own, 1000)
+    assert error == pytest.approx(3, rel=0.05), "the seeds' own noise shows between seeds"
+    assert freedom == pytest.approx(999)
+    values = np.array([6.0, 8.0, 7.0, 5.0, 9.0])
+    error, freedom = _standard_error(values, shared + own, 1000)
+    between = values.var(ddof=1) / 5
+    assert error**2 == pytest.approx(9 + between, rel=0.05)
+    assert 4 < freedom < 999
+
+
+def test_intervals_over_seeds_hold_the_truth_as_often_as_they_say():
+    """Draw seeds and utterances anew: a 90 % interval holds the true difference in about 90 %."""
+    rng, held, trials = np.random.default_rng(0), 0, 300
+    for _ in range(trials):
+        utterance, seeds = rng.normal(0, 2, 40), rng.normal(0, 0.5, 3)
+        each = 1.0 + seeds[:, None] + utterance + rng.normal(0, 1, (3, 40))
+        draws = rng.multinomial(40, np.full(40, 1 / 40), size=100)
+        error, freedom = _standard_error(each.mean(1), each @ draws.T / 40, 40)
+        held += abs(each.mean() - 1.0) < stats.t.ppf(0.95, freedom) * error
+    assert 0.84 < held / trials < 0.96
+
+
+def test_the_correction_of_holm():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.6]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_every_pair_of_systems_is_tested(first, worse):
+    found = compare_all({"a": first, "b": worse, "c": first}, AL, FEW)
+    assert [*found] == [("a", "b"), ("a", "c"), ("b", "c")]
+    alone = paired_bootstrap(first, worse, AL, FEW)
+    assert found["a", "b"].p_value == alone.p_value
+    assert found["a", "b"].adjusted == pytest.approx(3 * alone.p_value)
+    assert found["a", "c"].adjusted == 1 and math.isnan(alone.adjusted)
+
+
+def compared(value, error=1.0, seeds=5, freedom=10.0):
+    """A comparison as `compare_seeds` returns it."""
+    p_value = 2 * float(stats.t.sf(abs(value) / error, freedom))
+    interval = Interval(value=value, low=value - 2, high=value + 2, confidence=0.95)
+    return Comparison(
+        metric="BLEU",
+        test="t-test over seeds",
+        first=20.0,
+        second=20.0 + value,
+        difference=interval,
+        p_value=p_value,
+        n=1000,
+        error=error,
+        freedom=freedom,
+        by_seed=(value,) * seeds,
+    )
+
+
+def test_verdicts():
+    found = judge(
+        [compared(5.0), compared(-5.0), compared(1.0), None, compared(5.0, seeds=1)], Rule()
+    )
+    assert [each.verdict for each in found] == [
+        "supported",
+        "contradicted",
+        "inconclusive",
+        "not testable here",
+        "not testable here",
+    ]
+    assert [each.reason for each in found[3:]] == ["not evaluated", "1 of 2 seeds"]
+
+
+def test_many_claims_need_more_evidence():
+    weak = compared(2.5)
+    assert weak.p_value < 0.05
+    assert judge([weak], Rule())[0].verdict == "supported"
+    assert {each.verdict for each in judge([weak] * 4, Rule())} == {"inconclusive"}
+
+
+def test_a_margin_contradicts_what_is_too_small():
+    small = compared(0.1, error=0.2)
+    assert judge([small], Rule())[0].verdict == "inconclusive"
+    assert judge([small], Rule(margin=1.0))[0].verdict == "contradicted"
+    assert judge([compared(0.1)], Rule(margin=1.0))[0].verdict == "inconclusive"
+
+
+def test_the_smallest_difference_that_could_be_found():
+    """With 10 degrees of freedom: (2.228 + 0.879) standard errors."""
+    assert compared(0.0, error=0.5).detectable(Rule()) == pytest.approx(0.5 * 3.107, rel=1e-3)
+    assert compared(0.0).detectable(Rule(power=0.9)) > compared(0.0).detectable(Rule())
+    with pytest.raises(ValueError, match="seeds at least 2"):
+        Rule(seeds=1)
+
+
+def test_seeds_in_two_groups():
+    assert are_split([300, 320, 3183], 250) and are_split([300, 3183], 250)
+    assert not are_split([300, 900], 250) and not are_split([300, 620, 900], 250)
+    assert not are_split([300, 310, 500], 250) and not are_split([300], 250)

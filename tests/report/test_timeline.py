@@ -80,7 +80,7 @@ def test_the_clock_leads_to_the_time_of_each_word():
         assert f"L{row.x(time)} " in attribute(clock, "d")
     assert attribute(clock, "d").count(f"M{row.x(500.0)} ") == 2
     titles = [title.text for title in parsed(draw_timeline(record)).iter("title")]
-    assert titles == ["0.50 s heard, there at 0.90 s: a b"]
+    assert titles == ["after 0.50 s, on the clock at 0.90 s: a b"]
 
 
 def test_a_clock_that_is_far_behind_draws_nothing_outside():
@@ -133,7 +133,7 @@ def test_characters_and_words_of_a_text_source():
     tree = parsed(draw_timeline(text))
     scale = {t.text for group in named(tree, "scale") for t in group.iter("text")}
     assert scale == {"the", "house", "stands"}
-    assert next(tree.iter("title")).text == "2 words heard: das"
+    assert next(tree.iter("title")).text == "after 2 words: das"
 
 
 def test_the_waveform_is_as_long_as_the_sound():

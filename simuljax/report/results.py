@@ -1,0 +1,210 @@
+"""Published results: one folder per grid or experiment, every number with the log it rests on.
+
+    scores.jsonl   one line per evaluation: variant, seed, settings, scores, steps, config hash
+    runs.jsonl     first the grid (title, command, baseline, claims), if it is one; then one line
+                   per run: its config, the curves of its metrics, what its training cost
+    logs.tar.xz    the log of every evaluation, called RUN/EVALUATION/instances.log
+    index.html     the page of a grid
+
+`simuljax report FOLDER` writes the page again. `simuljax score FOLDER:RUN/EVALUATION` scores one
+of the logs.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simuljax.eval.logs import ARCHIVE, NAME, RecordError, write_archive
+from simuljax.eval.significance import Rule
+
+SCORES, RUNS, PAGE = "scores.jsonl", "runs.jsonl", "index.html"
+Curves = Mapping[str, Mapping[str, Sequence[float | None]]]  # split -> metric -> values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A statement that one variant beats another in one evaluation, by so many BLEU."""
+
+    says: str
+    row: str
+    over: str
+    evaluation: str = "test-speech-offline"  # by the name of its folder
+    published: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridInfo:
+    """The declaration of a grid, as far as its page needs it."""
+
+    title: str
+    command: str
+    baseline: str
+    variants: tuple[str, ...]  # in the order of the tables
+    latency: str = "AL"
+    claims: tuple[Claim, ...] = ()
+    rule: Rule = field(default_factory=Rule)
+    date: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRun:
+    """A training: its configuration and its course. The weights are left out."""
+
+    run: str
+    variant: str
+    seed: int | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    curves: Curves = field(default_factory=dict)
+    parameters: int | None = None
+    spent: Mapping[str, Any] | None = None
+    diagnosis: Mapping[str, Any] | None = None
+
+    @property
+    def config_hash(self) -> str:
+        """Return the first 12 digits of a hash of the configuration."""
+        return hashlib.sha256(json.dumps(self.config, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedEvaluation:
+    """The scores of one evaluation, how it was made, and the name of its log in the archive."""
+
+    run: str
+    evaluation: str  # the folder's name within the run
+    variant: str = ""  # of the grid; the run may continue another variant's
+    setting: str = ""  # the grid's name for the evaluation
+    seed: int | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    config_hash: str = ""  # of the run
+    steps: Sequence[int] = ()  # updates of the checkpoints
+    scores: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def log(self) -> str:
+        """Return the member of the archive."""
+        return f"{self.run}/{self.evaluation}/{NAME}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """Everything in a folder but the logs."""
+
+    grid: GridInfo | None
+    runs: tuple[PublishedRun, ...]
+    evaluations: tuple[PublishedEvaluation, ...]
+
+
+def read_run(directory: Path, name: str, variant: str, seed: int | None) -> PublishedRun:
+    """Read the files of a run's directory."""
+    return PublishedRun(
+        run=name,
+        variant=variant,
+        seed=seed,
+        config=_object(directory / "config.json") or {},
+        curves=curves_of(directory),
+        spent=_object(directory / "spent.json"),
+        diagnosis=_object(directory / "diagnosis.json"),
+    )
+
+
+def read_evaluation(folder: Path, of: PublishedRun, **names: Any) -> PublishedEvaluation:
+    """Read the scores and the settings of an evaluation's folder."""
+    scores = _object(folder / "scores.json") or {}
+    config = _object(folder / "config.json") or {}
+    return PublishedEvaluation(
+        run=of.run,
+        evaluation=folder.name,
+        config={name: value for name, value in config.items() if value is not None},
+        config_hash=of.config_hash if of.config else "",
+        steps=scores.pop("steps", ()),
+        scores=scores,
+        **names,
+    )
+
+
+def curves_of(directory: Path) -> Curves:
+    """Return the metrics of a run by split, one list per metric; None where it was not logged."""
+    path = directory / "metrics.jsonl"
+    text = path.read_text("utf-8") if path.exists() else ""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for entry in map(json.loads, filter(str.strip, text.splitlines())):
+        own = {"step": entry["step"], "time": entry.get("time")} | entry.get("values", {})
+        rows.setdefault(entry.get("split", "train"), []).append(own)
+    found: dict[str, dict[str, list[float | None]]] = {}
+    for split, entries in rows.items():
+        names = dict.fromkeys(name for entry in entries for name in entry)
+        found[split] = {name: [entry.get(name) for entry in entries] for name in names}
+    return found
+
+
+def write_results(folder: Path, results: Results, logs: Mapping[str, bytes]) -> None:
+    """Write a folder; `logs` are by member name."""
+    missing = [each.log for each in results.evaluations if each.log not in logs]
+    if missing:
+        raise RecordError(f"{len(missing)} evaluations have no log, the first is {missing[0]}")
+    folder.mkdir(parents=True, exist_ok=True)
+    grid = [{"kind": "grid"} | asdict(results.grid)] if results.grid else []
+    runs = [
+        {"kind": "run"} | asdict(run) | {"config_hash": run.config_hash} for run in results.runs
+    ]
+    if grid or runs:
+        _write_lines(folder / RUNS, [*grid, *runs])
+    _write_lines(
+        folder / SCORES, [asdict(each) | {"log": each.log} for each in results.evaluations]
+    )
+    write_archive(folder / ARCHIVE, logs)
+
+
+def read_results(folder: Path) -> Results:
+    """Read a folder that `write_results` wrote."""
+    grid, runs = None, []
+    for line in _lines(folder / RUNS):
+        kind = line.pop("kind")
+        line.pop("config_hash", None)
+        if kind == "grid":
+            claims = tuple(Claim(**claim) for claim in line.pop("claims"))
+            given = {"variants": tuple(line.pop("variants")), "rule": Rule(**line.pop("rule", {}))}
+            grid = GridInfo(**line, **given, claims=claims)
+        else:
+            runs.append(PublishedRun(**line))
+    lines = [{k: v for k, v in line.items() if k != "log"} for line in _lines(folder / SCORES)]
+    evaluations = tuple(PublishedEvaluation(**line) for line in lines)
+    return Results(grid=grid, runs=tuple(runs), evaluations=evaluations)
+
+
+def is_results(folder: Path) -> bool:
+    """Return True for a folder of published results."""
+    return (folder / SCORES).is_file() and (folder / ARCHIVE).is_file()
+
+
+def _write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    encoded = (
+        json.dumps(_plain(line), ensure_ascii=False, separators=(",", ":")) for line in lines
+    )
+    path.write_text("".join(f"{line}\n" for line in encoded), "utf-8")
+
+
+def _plain(value: object) -> object:
+    """Return the value with null for NaN, which JSON has not."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        raise RecordError(f"{path} is damaged: {error}") from None
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text("utf-8")) if path.exists() else None

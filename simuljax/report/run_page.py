@@ -1,0 +1,281 @@
+"""Write the report of runs and logs: figures, and a page that holds them."""
+
+import shlex
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from simuljax.eval.curves import best_per_bucket
+from simuljax.report.collect import AWARE, Comparable, Evaluated, Latency, gather, group
+from simuljax.report.comparisons import compare_systems, comparison_table, has_several, verdict_of
+from simuljax.report.figures import draw_curves, draw_losses
+from simuljax.report.page import Figure, Table, differing_fields, number, render
+from simuljax.report.results import PAGE, PublishedRun, is_results, read_results, read_run
+from simuljax.report.utterances import TIMES, SourceOf, articles_of
+
+FIGURE = "latency-quality"
+READING = (
+    "Shown are, of the first system, the utterances of highest and of lowest chrF, those with the "
+    "highest {latency}, and as many from the middle (nearest to the median chrF); of a system with "
+    "several settings the one of best BLEU. Words stand at the moment they were committed. Marked "
+    "are words of the hypothesis that the reference has not, and the reverse."
+)
+CLOCKED = " Orange lines lead to the time on the clock, computation included."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The inputs and options of a report."""
+
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Evaluated runs, folders of published results, or logs in SimulEval's format. NAME=LOG gives
+    a log a name; logs of the same name are the points of one line."""
+    out: Path | None = None
+    """The directory of the page; by default `report` in the first of them."""
+    split: str | None = None
+    """Only the evaluations of runs on this split."""
+    latency: Latency = "AL"
+    """The latency on the axis of the figure."""
+    utterances: int = 12
+    """Utterances to show of every test set."""
+    bucket_ms: float | None = None
+    """Draw lines through the best point of each bucket this wide: 500 in figure 3 of Ma 2020."""
+
+    @property
+    def place(self) -> Path:
+        """Return the directory of the page."""
+        first = Path(self.runs[0].partition("=")[2] or self.runs[0])
+        first = Path(str(first).partition(":")[0]) if not first.exists() else first
+        return self.out or (first if first.is_dir() else first.parent) / "report"
+
+    @property
+    def command(self) -> str:
+        """Return the command that writes this report."""
+        options = {"split": self.split, "latency": self.latency, "bucket-ms": self.bucket_ms}
+        usual = {"split": None, "latency": "AL", "bucket-ms": None}
+        words = [f"--{k} {v}" for k, v in options.items() if v != usual[k]]
+        return " ".join(["simuljax report", *map(shlex.quote, self.runs), *words])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """What only the caller can find out: it has the corpora and the models."""
+
+    source_of: SourceOf = lambda _evaluated, _index: None
+    parameters_of: Callable[[Path], int | None] = lambda _run: None
+    changed_fields: Callable[[Path], Mapping[str, str]] = lambda _run: {}
+
+
+def write_report(options: Report, knowledge: Knowledge | None = None) -> Path:
+    """Gather the evaluations, draw them, and write the page."""
+    knowledge, out = knowledge or Knowledge(), options.place
+    comparables = group(gather(options.runs, options.split), options.latency)
+    out.mkdir(parents=True, exist_ok=True)
+    runs = _runs([each for comparable in comparables for each in comparable.evaluated])
+    sections = []
+    for place, comparable in enumerate(comparables, start=1):
+        name = f"{FIGURE}-{place}.png" if len(comparables) > 1 else f"{FIGURE}.png"
+        figure = draw_comparable(comparable, out / name, options)
+        sections.append(section_of(comparable, figure, options, knowledge))
+    losses = draw_losses({run.run: run.curves for run in runs.values()}, out / "losses.png")
+    page = build_page(options, sections, runs, losses, knowledge)
+    (out / PAGE).write_text(page, "utf-8")
+    return out / PAGE
+
+
+def build_page(
+    options: Report,
+    sections: Sequence["Section"],
+    runs: Mapping[Path, PublishedRun],
+    losses: Path | None,
+    knowledge: Knowledge,
+) -> str:
+    """Return the page as text."""
+    systems = sorted({name for section in sections for name in section.systems})
+    tables = [differing_fields({run.run: run.config for run in runs.values()})]
+    tables += [_changed(runs, knowledge)] if len(runs) == 1 else []
+    caption = "Loss of every run over its updates; runs that differ in their seed share a colour."
+    return render(
+        "report.html",
+        title="Report: " + ", ".join(systems),
+        facts=_facts(options, runs, knowledge),
+        tables=[table for table in tables if table],
+        losses=Figure(path=losses, caption=caption) if losses else None,
+        sections=sections,
+        scripted=any(article["audio"] for section in sections for article in section.articles),
+    )
+
+
+def _runs(evaluated: Iterable[Evaluated]) -> dict[Path, PublishedRun]:
+    """Read the configurations and curves of the runs that were evaluated."""
+    found: dict[Path, PublishedRun] = {}
+    for run in dict.fromkeys(each.run for each in evaluated if each.run):
+        if is_results(run.parent):
+            by_name = {each.run: each for each in read_results(run.parent).runs}
+            found |= {run: by_name[run.name]} if run.name in by_name else {}
+        elif (run / "config.json").exists():
+            found[run] = read_run(run, run.name, run.name, None)
+    return found
+
+
+def _facts(
+    options: Report, runs: Mapping[Path, PublishedRun], knowledge: Knowledge
+) -> list[tuple[str, str]]:
+    sizes = {run.name: knowledge.parameters_of(run) for run in runs}
+    shown = [f"{name} {size / 1e6:.1f} M" for name, size in sizes.items() if size]
+    distinct = {size for size in sizes.values() if size}
+    if len(distinct) == 1:
+        shown = [f"{distinct.pop() / 1e6:.1f} M"]
+    configs = [run.config.get("training", {}) for run in runs.values()]
+    seeds = sorted({config["seed"] for config in configs if "seed" in config})
+    updates = {r.run: max(c["step"]) for r in runs.values() if (c := r.curves.get("train"))}
+    return [
+        ("runs", ", ".join(run.name for run in runs)),
+        ("parameters", ", ".join(shown)),
+        ("seeds", ", ".join(map(str, seeds))),
+        ("updates", ", ".join(str(value) for value in dict.fromkeys(updates.values()))),
+        ("trained", _date(runs.values())),
+        ("report of", time.strftime("%Y-%m-%d %H:%M")),
+        ("command", options.command),
+    ]
+
+
+def _date(runs: Iterable[PublishedRun]) -> str:
+    """Return the day of the last training."""
+    times = [t for run in runs for c in run.curves.values() for t in c.get("time", ()) if t]
+    return time.strftime("%Y-%m-%d", time.gmtime(max(times))) if times else ""
+
+
+def _changed(runs: Mapping[Path, PublishedRun], knowledge: Knowledge) -> Table | None:
+    changed = [item for run in runs for item in knowledge.changed_fields(run).items()]
+    heads, title = ("field", "value"), "Fields that are not the default"
+    made = Table(title=title, heads=heads, rows=tuple(changed), left=2, folded=True)
+    return made if changed else None
+
+
+def draw_comparable(comparable: Comparable, path: Path, options: Report) -> Path | None:
+    """Draw the latency-quality figure of a test set; None where there is no point."""
+    latency = options.latency
+    streamed = {system: distinct_settings(e) for system, e in comparable.streamed().items()}
+    free, counted = (
+        {
+            system: [p for e in each if (p := e.point(latency, computation=computation))]
+            for system, each in streamed.items()
+        }
+        for computation in ("free", "counted")
+    )
+    if not any(free.values()):
+        return None
+    through = None
+    if options.bucket_ms is not None and comparable.unit == "ms":
+        through = partial(best_per_bucket, width_ms=options.bucket_ms)
+    return draw_curves(
+        free,
+        path,
+        latency=latency,
+        title=next(iter(free)) if len(free) == 1 else "",
+        unit=comparable.unit,
+        aware=counted,
+        offline={
+            s: max(e.scores["BLEU"] for e in each) for s, each in comparable.offline().items()
+        },
+        through=through,
+    )
+
+
+def distinct_settings(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
+    """Shorten the settings by what all of them share."""
+    parts = [each.setting.split(", ") for each in evaluated]
+    shared = set.intersection(*map(set, parts)) if len(parts) > 1 else set()
+    settings = [", ".join(part for part in each if part not in shared) for each in parts]
+    settings = [s or ("default" if len(parts) > 1 else "") for s in settings]
+    return [replace(e, setting=setting) for e, setting in zip(evaluated, settings, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """The part of a page that is about one test set."""
+
+    name: str
+    systems: tuple[str, ...]
+    figure: Figure | None
+    verdict: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    reading: str = ""
+    articles: Sequence[Mapping[str, Any]] = ()
+    pictures: Sequence[tuple[str, Sequence[Figure]]] = field(default_factory=list)
+
+
+def section_of(
+    comparable: Comparable, figure: Path | None, options: Report, knowledge: Knowledge
+) -> Section:
+    """Return the section of a test set."""
+    caption = (
+        f"Quality against {options.latency}, one line per system; up and to the left is better."
+    )
+    if comparable.offline():
+        caption += " Dotted: the same system with the whole source."
+    if any(AWARE in each.scores for each in comparable.evaluated):
+        caption += " Dashed: with the time spent computing."
+    tested = compare_systems(comparable, options.latency) if has_several(comparable) else []
+    clock = any(any(r.elapsed) for each in comparable.evaluated for r in each.records)
+    return Section(
+        name=comparable.name,
+        systems=tuple({each.system: 0 for each in comparable.evaluated if not each.is_control}),
+        figure=Figure(path=figure, caption=caption) if figure else None,
+        verdict=verdict_of(comparable, tested, options.latency),
+        tables=[_scores(comparable), *comparison_table(tested)],
+        reading=READING.format(latency=options.latency) + CLOCKED * clock,
+        articles=articles_of(comparable, options.utterances, options.latency, knowledge.source_of),
+        pictures=[
+            (
+                ", ".join(filter(None, [each.system, each.name])),
+                [Figure(path=path, caption=path.stem) for path in each.pictures],
+            )
+            for each in comparable.evaluated
+            if each.pictures
+        ],
+    )
+
+
+def _scores(comparable: Comparable) -> Table:
+    """Return one row per evaluation; the note says how they were scored."""
+    ways = [_way(each) for each in comparable.evaluated]
+    several = list(dict.fromkeys(ways))
+    clock = any(AWARE in each.scores for each in comparable.evaluated)
+    heads = ["system", "setting", "evaluation", "BLEU", *TIMES, "AP"]
+    heads += [*(f"{name}_CA" for name in TIMES), "RTF_CA"] * clock + ["n", "skipped"]
+    heads += ["scored"] * (len(several) > 1)
+    rows = []
+    for each, way in zip(comparable.evaluated, ways, strict=True):
+        cells = _cells(each, comparable.unit, clock=clock)
+        rows.append((*cells, *[f"({several.index(way) + 1})"] * (len(several) > 1)))
+    notes = [f"({i}) {way}" if len(several) > 1 else way for i, way in enumerate(several, start=1)]
+    notes.append(f"Latencies are in {comparable.unit}; skipped: without a word, so without latency")
+    notes += ["_CA: by the clock, with the time spent computing"] * clock
+    if any(each.is_control for each in comparable.evaluated):
+        notes.append("Grey: a control with the wrong audio, which must score badly")
+    return Table(
+        title="Scores", heads=tuple(heads), rows=tuple(rows), note=". ".join(notes) + ".", left=3
+    )
+
+
+def _cells(each: Evaluated, unit: str, *, clock: bool) -> list[str]:
+    digits = 0 if unit == "ms" else 2
+    scores, aware = each.scores, each.scores.get(AWARE, {})
+    cells = [each.system, each.setting, each.name, number(scores["BLEU"], 2)]
+    cells += [number(scores[name], digits) for name in TIMES] + [number(scores["AP"], 3)]
+    if clock:
+        cells += [number(aware.get(name), digits) for name in TIMES]
+        cells.append(number(aware.get("RTF"), 3))
+    return [*cells, str(scores["n"]), str(scores["skipped"])]
+
+
+def _way(each: Evaluated) -> str:
+    signature = each.scores["signature"]
+    return f"profile {each.scores['profile']}" + f"; BLEU {signature}" * bool(signature)

@@ -1,0 +1,344 @@
+"""Summarise the variants of a grid: means over seeds, tests against the baseline, curves.
+
+A variant is a system trained with several seeds; each of its evaluations was made for every seed.
+Variants are compared with the baseline
+
+    in one evaluation   both with the same settings, seeds and utterances
+    at equal latency    for each point of the baseline, the best point of the variant with no higher
+                        latency (Zaidi et al. 2022, table 4); on the straight lines of both curves,
+                        where they overlap; and by the area that each curve dominates
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from simuljax.eval.curves import Point, frontier, hypervolume, quality_at
+from simuljax.eval.logs import Record, RecordError
+from simuljax.eval.resampling import Cache, Measure
+from simuljax.eval.significance import Comparison, are_split, compare_seeds
+from simuljax.report.collect import Computation, Evaluated, Latency, policy_of, read_published
+from simuljax.report.results import Results
+
+BETWEEN = 5  # latencies at which two curves are compared
+# Settings of the utterances and of the clock, which do not change what is decided.
+OF_THE_TEST = ("run", "mode", "first", "repeats", "name", "steps", "frames")
+# The least gap between two groups of seeds: BLEU, and milliseconds.
+LEAST_BLEU, LEAST_MS = 2.0, 250.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """A mean over seeds and the standard deviation of one seed; NaN with one seed."""
+
+    mean: float
+    deviation: float
+    seeds: int
+    values: tuple[float, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        """Summarise one value per seed; a value that is NaN makes the mean NaN."""
+        given = tuple(values)
+        known = len(given) > 1 and all(map(math.isfinite, given))
+        deviation = statistics.stdev(given) if known else math.nan
+        mean = math.fsum(given) / len(given)
+        return cls(mean=mean, deviation=deviation, seeds=len(given), values=given)
+
+    @property
+    def is_split(self) -> bool:
+        """Return True if the seeds fall into two groups, so that the mean describes none."""
+        large = max(map(abs, self.values), default=0.0) >= 100  # a latency
+        return are_split(self.values, LEAST_MS if large else LEAST_BLEU)
+
+    def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return "-"
+        digits = 0 if abs(self.mean) >= 100 else 2
+        if self.is_split:
+            return " / ".join(f"{value:.{digits}f}" for value in sorted(self.values))
+        spread = f" ± {self.deviation:.{digits}f}" if self.seeds > 1 else ""
+        return f"{self.mean:.{digits}f}{spread}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One evaluation of a variant, for every seed."""
+
+    name: str  # of the evaluation, after the variant that continues this one, if it is one
+    by_seed: Mapping[int, Evaluated]
+
+    @property
+    def first(self) -> Evaluated:
+        """Return that of the first seed; settings are the same for all."""
+        return next(iter(self.by_seed.values()))
+
+    def spread(self, score: str) -> Spread:
+        """Summarise a score over the seeds."""
+        return Spread.of(self.values(score))
+
+    def values(self, score: str) -> list[float]:
+        """Return a score of every seed."""
+        return [float(each.scores[score]) for each in self.by_seed.values()]
+
+    @property
+    def is_streamed(self) -> bool:
+        """Return True if it has a latency in milliseconds."""
+        return (
+            self.first.mode == "streamed" and not self.first.is_control and self.first.unit == "ms"
+        )
+
+    @property
+    def is_clocked(self) -> bool:
+        """Return True if it was played in real time."""
+        return self.first.config.get("mode") == "live"
+
+    def is_whole(self, branch: str) -> bool:
+        """Return True if this branch had the whole source before it wrote."""
+        own = self.first.config.get("branch", "speech") == branch
+        return own and self.first.mode == "offline" and not self.first.is_control
+
+    @property
+    def utterances(self) -> int:
+        """Return the number of utterances of the test set."""
+        return max(len(each.records) for each in self.by_seed.values())
+
+    def logs(self, seeds: Iterable[int]) -> list[Sequence[Record]]:
+        """Return the records of these seeds."""
+        return [self.by_seed[seed].records for seed in seeds]
+
+    def point(self, latency: Latency, *, computation: Computation = "free") -> Point:
+        """Return the means over seeds; NaN where computation was not measured."""
+        times = [e.latency(latency, computation=computation) for e in self.by_seed.values()]
+        return Point(
+            latency_ms=Spread.of(times).mean,
+            quality=self.spread("BLEU").mean,
+            label=self.label,
+            seeds=tuple(zip(times, self.values("BLEU"), strict=True)),
+        )
+
+    def computation_ms(self, latency: Latency) -> float:
+        """Return what computation adds to a latency; NaN where it was not measured."""
+        counted = self.point(latency, computation="counted")
+        return counted.latency_ms - self.point(latency).latency_ms
+
+    @property
+    def policy(self) -> str:
+        """Return the policy and its units, or "its own" if the model itself decides."""
+        return policy_of(self.first.config) or "its own"
+
+    @property
+    def label(self) -> str:
+        """Return a short label for a figure."""
+        weight = self.name.partition("/")[0] if "/" in self.name else ""
+        weight = weight.replace("lambda_", "λ=")
+        return ", ".join(filter(None, [weight, self.first.setting]))
+
+    def decides_like(self, other: "Measured") -> bool:
+        """Return True if both differ at most in the test set and in the clock."""
+        seeds = self.by_seed.keys() & other.by_seed.keys()
+        return bool(seeds) and all(
+            self.by_seed[seed].run == other.by_seed[seed].run
+            and _deciding(self.by_seed[seed]) == _deciding(other.by_seed[seed])
+            for seed in seeds
+        )
+
+    def of_seeds(self, seeds: Iterable[int]) -> "Measured":
+        """Return the same of these seeds alone."""
+        return replace(self, by_seed={seed: self.by_seed[seed] for seed in seeds})
+
+
+def _deciding(evaluated: Evaluated) -> dict[str, Any]:
+    """Return the settings that decide; options newer than the evaluation are absent."""
+    items = evaluated.config.items()
+    return {name: value for name, value in items if name not in OF_THE_TEST and value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A system of the grid: its evaluations by name, and what a training cost per seed."""
+
+    name: str
+    evaluations: Mapping[str, Measured]
+    minutes: Spread | None = None  # of training
+    kilojoules: Spread | None = None
+
+    @property
+    def seeds(self) -> list[int]:
+        """Return the seeds of any of its evaluations."""
+        return sorted({seed for each in self.evaluations.values() for seed in each.by_seed})
+
+    def of_seed(self, seed: int) -> "Variant":
+        """Return the variant with one seed alone."""
+        own = {
+            name: Measured(name=name, by_seed={seed: each.by_seed[seed]})
+            for name, each in self.evaluations.items()
+            if seed in each.by_seed
+        }
+        return Variant(name=self.name, evaluations=own)
+
+    def streamed(self, computation: Computation) -> list[Measured]:
+        """Return the evaluations with a latency, all of the whole test set.
+
+        Evaluations in real time are returned for "counted", and for "free" only if there are no
+        others: as a rule they play a part of the test set.
+        """
+        every = [each for each in self.evaluations.values() if each.is_streamed]
+        clocked = [each for each in every if each.is_clocked]
+        if computation == "counted":
+            return clocked
+        free = [each for each in every if not each.is_clocked] or clocked
+        most = max((each.utterances for each in free), default=0)
+        return [each for each in free if each.utterances == most]
+
+    def whole(self, branch: str) -> Spread | None:
+        """Return the best BLEU of a branch with the whole source; None if it was not evaluated.
+
+        Variants that continue this one and evaluations of a part of the test set do not count.
+        """
+        own = [each for name, each in self.evaluations.items() if "/" not in name]
+        found = [each for each in own if each.is_whole(branch)]
+        most = max((each.utterances for each in found), default=0)
+        spreads = [each.spread("BLEU") for each in found if each.utterances == most]
+        return max(spreads, key=lambda spread: spread.mean, default=None)
+
+    def curve(self, latency: Latency) -> list[Point]:
+        """Return its streamed points, those of variants that continue it included."""
+        points = [each.point(latency) for each in self.streamed("free")]
+        return sorted(point for point in points if not math.isnan(point.latency_ms))
+
+    def lines(
+        self, latency: Latency, *, computation: Computation = "free"
+    ) -> dict[str, list[Point]]:
+        """Return the same for a figure: one line per policy if there are several."""
+        every = [each for each in self.evaluations.values() if each.is_streamed]
+        several = len({each.policy for each in every}) > 1
+        found: dict[str, list[Point]] = {}
+        for each in self.streamed(computation):
+            free = computation == "free"
+            point = each.point(latency) if free else self._played(each, latency)
+            if not math.isnan(point.latency_ms):
+                name = f"{self.name}, {each.policy}" if several else self.name
+                found.setdefault(name, []).append(point)
+        return {name: sorted(points) for name, points in found.items()}
+
+    def _played(self, played: Measured, latency: Latency) -> Point:
+        """Return the point of the whole test set, later by what computation took on the part."""
+        for whole in self.streamed("free"):
+            if whole is not played and whole.decides_like(played):
+                both = sorted(whole.by_seed.keys() & played.by_seed.keys())
+                point = whole.of_seeds(both).point(latency)
+                took = played.of_seeds(both).computation_ms(latency)
+                return replace(point, latency_ms=point.latency_ms + took)
+        return played.point(latency, computation="counted")
+
+
+def read_variants(folder: Path, results: Results) -> list[Variant]:
+    """Return the variants of a grid's published results."""
+    order = results.grid.variants if results.grid else ()
+    found: dict[str, dict[str, dict[int, Evaluated]]] = {name: {} for name in order}
+    for each in results.evaluations:
+        own = found.setdefault(each.variant, {}).setdefault(each.setting, {})
+        own[each.seed or 0] = read_published(folder, each)
+    spent: dict[str, list[Mapping[str, Any]]] = {}
+    for run in results.runs:
+        if run.spent and run.spent.get("training"):
+            spent.setdefault(run.variant, []).append(run.spent["training"])
+    return [make_variant(name, own, spent.get(name, [])) for name, own in found.items() if own]
+
+
+def make_variant(
+    name: str,
+    evaluations: Mapping[str, Mapping[int, Evaluated]],
+    spent: Sequence[Mapping[str, Any]] = (),
+) -> Variant:
+    """Return a variant from its evaluations by name and seed, and from what its trainings cost."""
+    joules = [each["joules"] for each in spent if each["joules"] is not None]
+    return Variant(
+        name=name,
+        evaluations={k: Measured(name=k, by_seed=v) for k, v in evaluations.items()},
+        minutes=Spread.of(each["seconds"] / 60 for each in spent) if spent else None,
+        kilojoules=Spread.of(each / 1000 for each in joules) if joules else None,
+    )
+
+
+def share_of_text(variant: Variant, variants: Iterable[Variant]) -> float:
+    """Return its BLEU from speech over the best BLEU that any variant has from text; or NaN."""
+    speech = variant.whole("speech")
+    text = [spread for each in variants if (spread := each.whole("text"))]
+    return speech.mean / max(each.mean for each in text) if speech and text else math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtEqualLatency:
+    """A variant's curve against the baseline's."""
+
+    variant: str
+    no_later: tuple[tuple[Point, Point | None], ...]  # a point of the baseline, the variant's best
+    between: tuple[tuple[float, float], ...]  # latency, difference in quality on straight lines
+    area: float  # that the variant's curve dominates, over the baseline's
+
+
+def compare(
+    variant: Variant,
+    baseline: Variant,
+    evaluation: str,
+    measure: Measure | None = None,
+    cache: Cache | None = None,
+) -> Comparison | None:
+    """Compare one evaluation over the seeds that both have; None if there are none."""
+    own, base = variant.evaluations.get(evaluation), baseline.evaluations.get(evaluation)
+    if own is None or base is None or variant.name == baseline.name:
+        return None
+    seeds = sorted(set(own.by_seed) & set(base.by_seed))
+    return compare_seeds(base.logs(seeds), own.logs(seeds), measure, cache=cache) if seeds else None
+
+
+def at_equal_latency(
+    variant: Variant, baseline: Variant, latency: Latency
+) -> AtEqualLatency | None:
+    """Compare two curves; None if one of them has no point."""
+    new, old = variant.curve(latency), baseline.curve(latency)
+    if not new or not old or variant.name == baseline.name:
+        return None
+    end = max(point.latency_ms for point in [*new, *old]) + 1.0
+    areas = [hypervolume(points, latency_ms=end) for points in (new, old)]
+    return AtEqualLatency(
+        variant=variant.name,
+        no_later=tuple((point, _no_later(new, point)) for point in old),
+        between=tuple(_between(frontier(new), frontier(old))),
+        area=areas[0] / areas[1] if areas[1] else math.nan,
+    )
+
+
+def _no_later(points: Sequence[Point], than: Point) -> Point | None:
+    """Return the best point whose latency is not higher."""
+    early = [point for point in points if point.latency_ms <= than.latency_ms]
+    return max(early, key=lambda point: point.quality, default=None)
+
+
+def _between(new: Sequence[Point], old: Sequence[Point]) -> list[tuple[float, float]]:
+    """Return the difference at a few latencies that both curves cover."""
+    low = max(new[0].latency_ms, old[0].latency_ms)
+    high = min(new[-1].latency_ms, old[-1].latency_ms)
+    if high <= low:
+        return []
+    places = [min(high, low + (high - low) * i / (BETWEEN - 1)) for i in range(BETWEEN)]
+    found = [(place, quality_at(new, place) - quality_at(old, place)) for place in places]
+    return [(place, difference) for place, difference in found if not math.isnan(difference)]
+
+
+def check_same_test(variants: Sequence[Variant]) -> None:
+    """Reject variants whose utterances or references differ in one evaluation."""
+    seen: dict[str, tuple] = {}
+    for variant in variants:
+        for name, measured in variant.evaluations.items():
+            for each in measured.by_seed.values():
+                test = tuple((record.index, record.reference) for record in each.records)
+                if seen.setdefault(name, test) != test:
+                    raise RecordError(
+                        f"{each.run}: {name} has other utterances than in the other variants"
+                    )
