@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from simuljax.cache import announce_compilation, enable_compilation_cache, show_status
-from simuljax.config.decoding import Decoding, check_policy, without_effect
+from simuljax.config.decoding import Beam, Decoding, check_policy, without_effect
 from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import given_options, options_of
@@ -24,11 +24,12 @@ from simuljax.serve.live_options import LiveOptions, check_options, check_source
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError, open_run
 from simuljax.serve.stream import Stream
-from simuljax.serve.translator import Translator, is_whisper, load
+from simuljax.serve.translator import is_whisper, load
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 
 # What --offline goes with; the other options are about streams.
-_OFFLINE = {"audio", "to", "offline", "beam", "checkpoint", "spoken", "dtype"}
+_BEAM = {"beam", "length_penalty", "until"}
+_OFFLINE = {"audio", "to", "offline", "checkpoint", "spoken", "dtype", *_BEAM}
 _RUN_COMPILATION_S, _LAYER_COMPILATION_S = 20.0, 5.0  # on two cores; per layer of Whisper
 
 
@@ -87,28 +88,31 @@ def translate_command(
         raise LiveError("--beam needs --offline or, for a run, --policy local-agreement")
     if is_whisper(model):
         policy = whisper_policy(model, run)
-        return whisper_command(model, live, whisper, policy, _beam(run) if run.offline else None)
+        beam = 1 if run.beam is None else run.beam.size
+        return whisper_command(model, live, whisper, policy, beam if run.offline else None)
     _refuse(whisper, f"is for Whisper models; {model} is a run")
     return _run_command(model, live, run)
 
 
 def _refuse(options: Any, reason: str, allowed: Collection[str] = ()) -> None:
     """Refuse options that are not at their defaults."""
-    if isinstance(options, Decoding):
-        given = list(given_options(options))
-    else:
-        given = [f.name for f in fields(options) if getattr(options, f.name) != f.default]
-    for name in given:
+    for name in _given(options):
         if name not in allowed:
             raise LiveError(f"{_option(name)} {reason}")
 
 
+def _given(options: Any) -> list[str]:
+    """Return the names of the options that are not at their defaults."""
+    if isinstance(options, RunOptions) and options.beam is not None:
+        beam = [name for name in _given(options.beam) if name != "size"]
+        return ["beam", *beam, *_given(replace(options, beam=None))]
+    if isinstance(options, Decoding):
+        return list(given_options(options))
+    return [f.name for f in fields(options) if getattr(options, f.name) != f.default]
+
+
 def _option(name: str) -> str:
     return "--from" if name == "spoken" else f"--{name.replace('_', '-')}"
-
-
-def _beam(run: RunOptions) -> int:
-    return 1 if run.beam is None else run.beam.size
 
 
 def _run_command(model: Path, live: LiveOptions, run: RunOptions) -> Callable[[], None]:
@@ -118,7 +122,7 @@ def _run_command(model: Path, live: LiveOptions, run: RunOptions) -> Callable[[]
         check_run(model, run, config)
     check_options(live, model)
     if run.offline:
-        return lambda: _translate_file(live, lambda: load(model, run.checkpoint), _beam(run))
+        return lambda: _translate_file(live, lambda: load(model, run.checkpoint), run.beam or 1)
 
     def load_stream() -> tuple[Stream, None]:
         show_status(f"loading {model.name} ...")
@@ -220,7 +224,7 @@ def _language(option: str, given: str) -> str:
         raise LiveError(f"{option}: {error}") from None
 
 
-def _translate_file(live: LiveOptions, load: Callable[[], Translator], beam: int) -> None:
+def _translate_file(live: LiveOptions, load: Callable[[], Any], beam: int | Beam) -> None:
     enable_compilation_cache()
     print(load().translate(str(live.audio), beam=beam).strip())
 

@@ -93,7 +93,7 @@ class RunTranslator(Translator):
         """Return the name of the run's directory."""
         return self.run.directory.name
 
-    def translate(self, audio: Any, *, rate: int = RATE, beam: int = 1) -> str:
+    def translate(self, audio: Any, *, rate: int = RATE, beam: int | Beam = 1) -> str:
         """Return the translation of a recording; `beam` hypotheses are followed at once."""
         if self.run.model.speech is None:
             raise RunError(f"{self.run.directory} translates text: use translate_text")
@@ -197,9 +197,10 @@ class RunTranslator(Translator):
         return self.run.target.decode(np.asarray(tokens)[: int(length)].tolist())
 
 
-def _beam(size: int) -> Beam | None:
+def _beam(beam: int | Beam) -> Beam | None:
     """Return None, greedy decoding, for a beam of 1: the same tokens, and quicker."""
-    return None if size == 1 else Beam(size=size)
+    chosen = Beam(size=beam) if isinstance(beam, int) else beam
+    return None if chosen.size == 1 else chosen
 
 
 def with_step(model: ModelConfig, predecision_ms: int | None) -> ModelConfig:

@@ -127,6 +127,7 @@ def test_bad_options_are_refused_before_a_run_is_loaded(run, sound, given, fact)
         ({"checkpoint": "last"}, "--checkpoint is for trained runs"),
         ({"offline": True, "checkpoint": "last"}, "--checkpoint is for trained runs"),
         ({"beam": 5}, "--beam needs --offline"),
+        ({"offline": True, "beam": 2, "length_penalty": 0.5}, "--length-penalty is for trained"),
         ({"policy": "greedy", "threshold": 0.6}, "--threshold is for trained runs"),
         ({"to": "de"}, "add --from de"),
     ],
@@ -135,6 +136,15 @@ def test_bad_options_are_refused_before_whisper_is_loaded(tmp_path, sound, given
     (tmp_path / "tiny.bin").write_bytes(b"no weights")
     with pytest.raises(SimuljaxError, match=re.escape(fact)):
         translate(tmp_path / "tiny.bin", **{"audio": sound[0], **given})
+
+
+def test_a_whole_file_may_have_a_beam(monkeypatch, tmp_path, run, sound):
+    (tmp_path / "tiny.bin").write_bytes(b"no weights")
+    assert callable(translate(tmp_path / "tiny.bin", audio=sound[0], offline=True, beam=2))
+    made = spoken.translator(speech=SPEECH, monotonic=Monotonic(policy="offline")).run
+    monkeypatch.setattr(command, "open_run", lambda _: made)
+    given = {"offline": True, "beam": 2, "length_penalty": 0.5}
+    assert callable(translate(run, audio=sound[0], **given))
 
 
 def test_which_models_are_whispers(tmp_path, run):
