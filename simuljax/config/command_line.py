@@ -23,9 +23,9 @@ from simuljax.decode.policies import policy_class
 
 def help_of(declared: Setting) -> str:
     """Return the help of a field: what it is, its range, and the models it applies to."""
-    notes = [declared.range(), *(f"applies to {name}" for name in declared.applies)]
-    said = "; ".join(filter(None, notes))
-    return f"{declared.help} ({said})" if said else declared.help
+    applies = f"applies to {' and '.join(declared.applies)}" if declared.applies else ""
+    notes = "; ".join(filter(None, [declared.range(), applies]))
+    return f"{declared.help} ({notes})" if notes else declared.help
 
 
 def describe(kind: Any) -> None:

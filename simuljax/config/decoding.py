@@ -42,7 +42,7 @@ class LengthLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class Repetition:
-    """The same 1 to `longest` tokens may stand `times` times in a row, and not once more."""
+    """A guard against loops: a phrase of 1 to `longest` tokens may stand `times` times in a row."""
 
     longest: int = setting(
         4,

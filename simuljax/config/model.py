@@ -43,7 +43,7 @@ def check_heads(width: int, heads: int, name: str = "heads") -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Monotonic:
-    """How a decoder head decides (`policy`) and what it then attends to (`attention`).
+    """The decision of a decoder head (`policy`) and its soft attention (`attention`).
 
     wait-k writes the first token after k decision points; k is drawn per batch from
     `wait_k[0] .. wait_k[1]` (multi-path training when these differ). `offline` attends to

@@ -40,7 +40,7 @@ def _idle_together(chosen: Evaluation) -> Iterator[tuple[str, str]]:
     policy = None if chosen.policy is None else chosen.policy.name
     units = getattr(chosen.policy, "units", None)
     rules = (
-        (chosen.mode == "offline", LIVE, "with --mode offline all is heard before a word"),
+        (chosen.mode == "offline", LIVE, "--mode offline waits for the whole source"),
         (chosen.branch == "text", OF_SPEECH, "with --branch text there is no speech"),
         (chosen.branch == "text" and policy == "wait-k", ("step_ms",), "a unit of text is a word"),
         (chosen.then is None, FOLLOWING, "it belongs to the second run: give --then"),
