@@ -42,11 +42,23 @@ HASHED = 10  # digits of the hash in a directory's name
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """A row that needs no training: a model file. Its evaluations name a corpus."""
+
+    model: Path
+
+    @property
+    def run(self) -> Path:
+        """Return the directory of its results."""
+        return Evaluation(run=self.model).results
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ablation:
     """What is compared, with what, and how it is measured."""
 
     runs: Path
-    rows: Mapping[str, Experiment]  # all that are needed, by name
+    rows: Mapping[str, Experiment | Pretrained]  # all that are needed, by name
     table: tuple[str, ...]  # the rows that are compared
     baseline: str  # the row that the others are compared with
     evaluations: tuple[Evaluation, ...]  # of every run of the table; their `run` is filled in
@@ -82,7 +94,8 @@ class Ablation:
         """Refuses evaluations of an average that no training will have written."""
         for way in [way for way in self.ways(row) if way.checkpoint == "averaged"]:
             asked = [self.rows[row], *(e for e in self.rows.values() if e.run == way.then)]
-            for experiment in [each for each in asked if not each.training.average]:
+            trained = [each for each in asked if isinstance(each, Experiment)]
+            for experiment in [each for each in trained if not each.training.average]:
                 raise ConfigError(
                     f"an evaluation of {row!r} asks for averaged parameters of {experiment.run}, "
                     "whose training keeps none: set training.average there"
@@ -105,8 +118,14 @@ class Planned:
     row: str
     seed: int | None  # None: the row's own, for runs that others start from
     digest: str  # a hash of everything that can change its result
-    experiment: Experiment
+    experiment: Experiment | Pretrained
     needs: tuple["Planned", ...]  # the runs it starts from
+
+    @property
+    def to_train(self) -> Experiment:
+        """Return the experiment of a run that needs training."""
+        assert isinstance(self.experiment, Experiment)
+        return self.experiment
 
     @property
     def name(self) -> str:
@@ -141,6 +160,11 @@ def plan(ablation: Ablation) -> list[Planned]:
 def _plan(ablation: Ablation, row: str, seed: int, planned: dict[str, Planned]) -> Planned:
     """Plan the run of a row after those it starts from."""
     experiment, own = ablation.rows[row], seed if row in ablation.seeded else None
+    if isinstance(experiment, Pretrained):
+        if not experiment.model.exists():
+            raise ConfigError(f"row {row!r}: {experiment.model} does not exist")
+        once = Planned(row=row, seed=own, digest="", experiment=experiment, needs=())
+        return planned.setdefault(once.name, once)
     if own is not None:
         experiment = replace(experiment, training=_seeded(experiment.training, own, ablation.order))
     by_run = {str(each.run): name for name, each in ablation.rows.items()}
@@ -163,8 +187,10 @@ def _plan(ablation: Ablation, row: str, seed: int, planned: dict[str, Planned]) 
 def evaluations_of(run: Planned, ablation: Ablation) -> list[Evaluation]:
     """Return the evaluations of a run, with the directories of the grid."""
     place = {str(ablation.rows[need.row].run): need.experiment.run for need in run.needs}
+    held = run.experiment
+    model = held.model if isinstance(held, Pretrained) else held.run
     return [
-        replace(way, run=run.experiment.run, then=place.get(str(way.then), way.then))
+        replace(way, run=model, then=place.get(str(way.then), way.then))
         for way in ablation.ways(run.row)
     ]
 

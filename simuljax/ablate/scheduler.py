@@ -167,7 +167,7 @@ def groups(runs: Sequence[Planned], size: int) -> list[list[Planned]]:
 def can_join(run: Planned, other: Planned) -> bool:
     """Return True if the two can be trained together from their last checkpoints."""
     steps = [Checkpoints(each.experiment.run / CHECKPOINTS).steps()[-1:] for each in (run, other)]
-    return can_be_together(run.experiment, other.experiment) and steps[0] == steps[1]
+    return can_be_together(run.to_train, other.to_train) and steps[0] == steps[1]
 
 
 def progress(run: Planned) -> str:
@@ -175,7 +175,7 @@ def progress(run: Planned) -> str:
     name = f"{run.row}{'' if run.seed is None else f'/{run.seed}'}"
     if is_trained(run):
         return f"{name} evaluating"
-    path, training = run.experiment.run / METRICS, run.experiment.training
+    path, training = run.experiment.run / METRICS, run.to_train.training
     lines = path.read_bytes()[-4_000:].split(b"\n")[1:-1] if path.exists() else []
     last = max((json.loads(line) for line in lines), key=lambda e: e.get("step", 0), default={})
     total = "" if training.epochs else f"/{training.updates}"

@@ -18,11 +18,12 @@ from typing import Literal
 import jax
 
 from data_pipelines.dataset import check_used_data
-from simuljax.ablate.grid import Ablation, Planned, evaluations_of
+from simuljax.ablate.grid import Ablation, Planned, Pretrained, evaluations_of
 from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import read_json, write_json
-from simuljax.runs.evaluate import SCORES, check_data, evaluate
+from simuljax.runs.evaluate import SCORES, check_data, corpus_of, evaluate
 from simuljax.runs.heads import diagnose
 from simuljax.runs.train import compile_together, train, train_together
 from simuljax.train.member import ENDED
@@ -41,7 +42,7 @@ def work(runs: Sequence[Planned], ablation: Ablation, stage: Stage = "both") -> 
             if stage != "compile":
                 train_all(untrained)
             elif untrained:
-                compile_together([run.experiment for run in untrained])
+                compile_together([run.to_train for run in untrained])
         if stage == "both":  # a run that was told to stop has not ended
             runs = [run for run in runs if is_trained(run)]
     if stage in ("both", "evaluate", "clock"):
@@ -53,7 +54,7 @@ def work(runs: Sequence[Planned], ablation: Ablation, stage: Stage = "both") -> 
 
 def is_trained(run: Planned) -> bool:
     """Return True if the training has ended, so that others can start from the run."""
-    return (run.experiment.run / ENDED).exists()
+    return isinstance(run.experiment, Pretrained) or (run.experiment.run / ENDED).exists()
 
 
 def _lock_free(runs: Sequence[Planned], locks: ExitStack) -> list[Planned]:
@@ -91,9 +92,9 @@ def train_all(runs: Sequence[Planned]) -> None:
         return
     with measured() as spent:
         if len(runs) == 1:
-            train(runs[0].experiment)
+            train(runs[0].to_train)
         else:
-            train_together([run.experiment for run in runs])
+            train_together([run.to_train for run in runs])
     joules = None if spent.joules is None else spent.joules / len(runs)
     for run in runs:
         _add_spent(run.experiment.run, "training", spent.seconds / len(runs), joules)
@@ -121,7 +122,8 @@ def evaluate_all(run: Planned, ablation: Ablation, stage: Stage = "both") -> Non
 
 def _has_heads(run: Planned, evaluation: Evaluation) -> bool:
     """Return True if the model has monotonic heads, and they read speech."""
-    return run.experiment.model.monotonic.policy != "offline" and evaluation.branch == "speech"
+    own = isinstance(run.experiment, Experiment) and run.experiment.model.monotonic.policy
+    return own not in (False, "offline") and evaluation.branch == "speech"
 
 
 def lacking(run: Planned, ablation: Ablation) -> list[Evaluation]:
@@ -142,10 +144,12 @@ def of_stage(evaluations: Sequence[Evaluation], stage: Stage) -> list[Evaluation
 def check_all_data(runs: Sequence[Planned], ablation: Ablation) -> None:
     """Reject a grid whose corpora have changed since its runs were trained or evaluated."""
     for run in runs:
-        corpus = run.experiment.data
-        check_used_data(run.experiment.run, corpus.tables())
-        for evaluation in evaluations_of(run, ablation):
-            check_data(evaluation, corpus.directory)
+        evaluations = evaluations_of(run, ablation)
+        if isinstance(run.experiment, Experiment):
+            check_used_data(run.experiment.run, run.experiment.data.tables())
+        for evaluation in evaluations:
+            own = isinstance(run.experiment, Experiment) and run.experiment.data.directory
+            check_data(evaluation, own or corpus_of(evaluation))
 
 
 @contextmanager

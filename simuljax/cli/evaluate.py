@@ -8,7 +8,7 @@ import tyro
 
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.evaluation import Evaluation
-from simuljax.runs.evaluate import all_asked, evaluate_each
+from simuljax.runs.evaluate import evaluate_all, plan_evaluations
 
 
 def evaluate_command(
@@ -24,10 +24,10 @@ def evaluate_command(
             Given several times, for each combination.
         also: More runs, say with other lambdas: the same of each, on the same curve.
     """
-    asked = all_asked(chosen, sweep, also)
+    asked = plan_evaluations(chosen, sweep, also)
 
     def command() -> None:
         enable_compilation_cache()
-        evaluate_each(asked)
+        evaluate_all(asked)
 
     return command

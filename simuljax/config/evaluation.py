@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from simuljax.config.decoding import Branch, Decoding
 from simuljax.config.fields import ConfigError, setting
+from simuljax.config.loading import RUNS
 from simuljax.config.options import Option, from_options, given_options, label_of, options_in
 from simuljax.errors import unknown
 
@@ -18,10 +19,12 @@ Mode = Literal["streamed", "offline", "live"]
 class Evaluation(Decoding):
     """A trained run on a split, and how it is decoded."""
 
-    run: Path = setting(help="The directory of a trained run.")
+    run: Path = setting(help="The directory of a trained run, or a Whisper file.")
     split: str = setting("test", help="Split of the corpus.")
     corpus: Path | None = setting(
-        None, help="A prepared corpus; by default the run's own.", label="on-{}"
+        None,
+        help="A prepared corpus, by default the run's own; for Whisper, also a manifest's folder.",
+        label="on-{}",
     )
     name: str | None = setting(
         None, help="Name of the results under RUN/eval/; by default made from the settings."
@@ -44,6 +47,12 @@ class Evaluation(Decoding):
     )
     then_threshold: float = setting(
         0.5, help="Threshold of that run.", label="then-p{:g}", above=0, below=1
+    )
+    task: Literal["translate", "transcribe"] | None = setting(
+        None, help="Task of a Whisper model; by default translate.", label="{}"
+    )
+    language: str | None = setting(
+        None, help="Language that a Whisper model hears; by default it guesses.", label="{}"
     )
     audio: Literal["own", "other"] = setting(
         "own",
@@ -76,10 +85,15 @@ class Evaluation(Decoding):
         return label_of(self)
 
     @property
+    def results(self) -> Path:
+        """Return the directory that results are stored under: the run, or one beside the runs."""
+        return RUNS / self.run.stem if self.run.is_file() else self.run
+
+    @property
     def folder(self) -> Path:
         """Return where the results go."""
         parts = [self.split, self.branch, self.mode, self.label]
-        return self.run / "eval" / (self.name or "-".join(filter(None, parts)))
+        return self.results / "eval" / (self.name or "-".join(filter(None, parts)))
 
 
 def points(chosen: Evaluation, sweep: Iterable[str]) -> list[Evaluation]:

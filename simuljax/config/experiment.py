@@ -4,7 +4,6 @@ A file under experiments/ defines `EXPERIMENT`, or several by name in `EXPERIMEN
 line may change any field: `simuljax train FILE [NAME] --training.seed 2`.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +12,14 @@ from typing import Any, Literal
 from simuljax.config.data import DataConfig
 from simuljax.config.fields import ConfigError, check, setting
 from simuljax.config.json import from_json, read_json
-from simuljax.config.loading import load_module
+from simuljax.config.loading import DATA, RUNS, load_module
 from simuljax.config.model import ModelConfig
 from simuljax.train.cluster import Cluster
 from simuljax.train.training import Training
 
+__all__ = ["DATA", "RUNS", "Experiment", "InitFrom", "load_experiments", "read_experiment"]
+
 CONFIG_FILE = "config.json"
-# Where experiments look for corpora and put runs, unless the command line says otherwise.
-DATA = Path(os.environ.get("SIMULJAX_DATA", "data"))
-RUNS = Path(os.environ.get("SIMULJAX_RUNS", "runs"))
 
 ENCODER = ("speech", "shared")
 # An offline translator of text has its encoder to itself, and one attention, from which both the

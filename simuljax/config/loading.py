@@ -7,6 +7,7 @@ own folder) is on the path while it loads, so it loads from any working director
 
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ from typing import Any
 
 from simuljax.config.fields import ConfigError
 from simuljax.errors import SimuljaxError, unknown
+
+# Where experiments look for corpora and put runs, unless the command line says otherwise.
+DATA = Path(os.environ.get("SIMULJAX_DATA", "data"))
+RUNS = Path(os.environ.get("SIMULJAX_RUNS", "runs"))
 
 
 def load_module(path: Path | str) -> ModuleType:

@@ -5,7 +5,7 @@ word of the translation has the delay of the recognised word that allowed it. Li
 go through `simuljax.serve.cascade`. Both give the same words and delays.
 """
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 import jax
@@ -53,18 +53,16 @@ class Cascading:
         return self.first.chosen
 
     @property
-    def steps(self) -> list[int]:
-        """Updates of both."""
-        return [*self.cascade.recogniser.steps, *self.cascade.translator.steps]
+    def steps(self) -> tuple[int, ...]:
+        """Return the updates of both checkpoints."""
+        return (*self.cascade.recogniser.steps, *self.cascade.translator.steps)
 
     def __len__(self) -> int:
         return len(self.first)
 
-    def records(self, done: Set[int], note: Callable[[int], object]) -> Iterator[list[Record]]:
-        """Of all utterances that are not done, some at a time; `note` hears how many."""
-        for some in self._live(done) if self.chosen.mode == "live" else self._in_batches(done):
-            note(len(some))
-            yield some
+    def records(self, done: Set[int]) -> Iterator[list[Record]]:
+        """Yield the records of the utterances that are not done, some at a time."""
+        return self._live(done) if self.chosen.mode == "live" else self._in_batches(done)
 
     def _in_batches(self, done: Set[int]) -> Iterator[list[Record]]:
         for rows, batch in self.first.batches(done):

@@ -1,11 +1,12 @@
-"""`simuljax evaluate`: a trained run on a split, its log and its scores; a sweep, and its curve.
+"""Evaluate models on a split: translate it, write the log and the scores, draw a sweep's curve.
 
-Results go to RUN/eval/NAME/: config.json, instances.log, scores.json. What was translated before an
-interruption is not translated again: it waits in instances.log.part.
+Results go to RUN/eval/NAME/ (config.json, instances.log, scores.json); those of a model file go to
+the runs, under its name. After an interruption, the records in instances.log.part are kept.
 """
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from data_pipelines.dataset import digest
+from simuljax.cache import announce_compilation
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import differences, read_json, to_json, write_json
@@ -23,31 +25,37 @@ from simuljax.eval.lengths import word_difference
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import record_line
 from simuljax.eval.scores import average_runs
+from simuljax.eval.word_errors import normalise, word_error_rate
 from simuljax.report.figures import draw_curves
 from simuljax.runs.cascade import Cascading, cascading
 from simuljax.runs.check import check, check_effects
+from simuljax.runs.recordings import Recordings, open_recordings, stream_settings
 from simuljax.runs.translate import Translating, spoken
-from simuljax.serve.run import Run, learnt, open_run
+from simuljax.serve.run import learnt, open_run
+from simuljax.serve.translator import is_whisper, load
 
+# Settings without influence on a log, or compared elsewhere.
 FREE = ("run", "name", "frames", "repeats", "steps", "data")
 SCORES, CONFIG = "scores.json", "config.json"
-DIGITS = {"BLEU": 2, "AP": 3}
-SHOWN = ("BLEU", "AL", "LAAL", "AP", "DAL", "ATD")
+DIGITS = {"BLEU": 2, "WER": 2, "AP": 3}
+SHOWN = ("BLEU", "WER", "AL", "LAAL", "AP", "DAL", "ATD")
+COMPILE_S = 30.0  # about, for the first batch on a few cores
+Source = Translating | Cascading | Recordings
 
 
-def all_asked(
+def plan_evaluations(
     chosen: Evaluation, sweep: tuple[str, ...] = (), also: tuple[Path, ...] = ()
 ) -> dict[Path, list[Evaluation]]:
-    """Every setting of every run, if all of them can be asked, before the first takes its time."""
-    ways = points(chosen, sweep)
-    asked = {run: [replace(way, run=run) for way in ways] for run in (chosen.run, *also)}
+    """Return every setting of every model; reject any that is impossible, before the first runs."""
+    settings = points(chosen, sweep)
+    asked = {run: [replace(each, run=run) for each in settings] for run in (chosen.run, *also)}
     for each in asked.values():
-        open_asked(each)
+        check_all(each)
     return asked
 
 
-def evaluate_each(asked: Mapping[Path, Sequence[Evaluation]]) -> list[dict[str, Any]]:
-    """Prints the scores and, of several, draws the curve, beside the first run's."""
+def evaluate_all(asked: Mapping[Path, Sequence[Evaluation]]) -> list[dict[str, Any]]:
+    """Evaluate, print the scores and the next command; draw a curve if there are several."""
     all_scores, curves = [], {}
     for run, each in asked.items():
         scores = [evaluate(one) for one in each]
@@ -58,35 +66,37 @@ def evaluate_each(asked: Mapping[Path, Sequence[Evaluation]]) -> list[dict[str, 
             for one, s in zip(each, scores, strict=True)
         ]
     drawn = any(math.isfinite(p.latency_ms) for curve in curves.values() for p in curve)
-    (first, (way, *_)), *_ = asked.items()
-    if len(all_scores) > 1 and way.branch == "speech" and drawn:
-        print(f"curve: {draw_curves(curves, first / 'eval' / 'curve.png')}")
+    first = next(iter(asked.values()))[0]
+    if len(all_scores) > 1 and first.branch == "speech" and drawn:
+        print(f"curve: {draw_curves(curves, first.folder.with_name('curve.png'))}")
+    print(f"next: simuljax report {' '.join(str(each[0].results) for each in asked.values())}")
     return all_scores
 
 
-def open_asked(each: Sequence[Evaluation]) -> Run:
-    """The run of these evaluations, if all of them can be asked of it."""
+def check_all(each: Sequence[Evaluation]) -> None:
+    """Reject settings that the model of these evaluations cannot have."""
     for chosen in each:
         check(chosen)
-    run = open_run(each[0].run)
+    if is_whisper(each[0].run):
+        return
+    model = open_run(each[0].run).model
     then = open_run(each[0].then).model if each[0].then else None
     for chosen in each:
-        check_effects(chosen, run.model, then)
-    return run
+        check_effects(chosen, model, then)
 
 
 def evaluate(chosen: Evaluation) -> dict[str, Any]:
-    """Translates what is not yet translated of the split, writes the results, gives the scores."""
-    run = open_asked([chosen])
-    trained = learnt(run, chosen.checkpoint)
-    alone = Translating(run=run, trained=trained, examples=spoken(run, chosen), chosen=chosen)
-    translating = cascading(alone) if chosen.then else alone
-    steps = translating.steps if isinstance(translating, Cascading) else list(trained.steps)
-    begin(chosen, steps, run.config.data.directory)
+    """Translate what the log lacks of the split, write the results and return the scores."""
+    check_all([chosen])
+    source = open_source(chosen)
+    steps = [*source.steps]
+    open_folder(chosen, steps, corpus_of(chosen))
     passes = chosen.repeats if chosen.mode == "live" else 1
     logs = [LOG, *(f"instances-{i}.log" for i in range(2, passes + 1))]
-    runs = [translated(translating, chosen.folder / log) for log in logs]
+    runs = [translate_split(source, chosen.folder / log) for log in logs]
     scores = score(runs[0]) | {"word_difference": word_difference(runs[0]), "steps": steps}
+    if chosen.task == "transcribe":
+        scores["WER"] = word_error_rate(_normalised(record) for record in runs[0])
     if chosen.mode == "live":
         clocked = [score(records, computation_aware=True) for records in runs]
         scores["computation_aware"] = average_runs(clocked)
@@ -94,63 +104,81 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
     return scores
 
 
+def open_source(chosen: Evaluation) -> Source:
+    """Load the model and open the split."""
+    if is_whisper(chosen.run):
+        model = load(chosen.run)
+        model.backend(**stream_settings(chosen))  # rejects settings that it cannot have
+        split = open_recordings(corpus_of(chosen), chosen.split)
+        return Recordings(model=model, split=split, chosen=chosen)
+    run = open_run(chosen.run)
+    trained = learnt(run, chosen.checkpoint)
+    alone = Translating(run=run, trained=trained, examples=spoken(run, chosen), chosen=chosen)
+    return cascading(alone) if chosen.then else alone
+
+
+def corpus_of(chosen: Evaluation) -> Path:
+    """Return the corpus of an evaluation: as given, or that of the run."""
+    if chosen.corpus is None and is_whisper(chosen.run):
+        raise ConfigError(f"{chosen.run} was not trained here: name a --corpus")
+    return chosen.corpus or open_run(chosen.run).config.data.directory
+
+
+def _normalised(record: Record) -> tuple[list[str], list[str]]:
+    return normalise(record.reference or ""), normalise(record.prediction)
+
+
 def check_data(chosen: Evaluation, corpus: Path) -> str | None:
-    """A digest of the split, if what is in the folder already, if anything, is of the same."""
-    path, there = chosen.folder / CONFIG, digest(chosen.corpus or corpus, chosen.split)
-    kept = read_json(path).get("data") if path.exists() else None  # old ones do not say
-    if None not in (kept, there) and kept != there:
+    """Return the digest of the split; reject a folder that holds results of other data."""
+    corpus = chosen.corpus or corpus
+    path, now = chosen.folder / CONFIG, digest(corpus, chosen.split)
+    before = read_json(path).get("data") if path.exists() else None  # old ones do not say
+    if None not in (before, now) and before != now:
         raise ConfigError(
-            f"{chosen.folder} is of another {chosen.split} than {chosen.corpus or corpus} holds "
-            "now: give this one a --name, or remove that directory"
+            f"{chosen.folder} holds results of other data than {chosen.split} in {corpus} now: "
+            "give this evaluation a --name, or remove that directory"
         )
-    return there
+    return now
 
 
-def begin(chosen: Evaluation, steps: list[int], corpus: Path) -> None:
-    """Makes sure that what is in the folder already is of this evaluation, or makes the folder."""
+def open_folder(chosen: Evaluation, steps: list[int], corpus: Path) -> None:
+    """Make the folder of the results; reject one that holds another evaluation."""
     data = check_data(chosen, corpus)
-    folder, what = chosen.folder, to_json(to_options(chosen)) | {"steps": steps, "data": data}
+    folder, new = chosen.folder, to_json(to_options(chosen)) | {"steps": steps, "data": data}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIG
     if path.exists():
-        usual: Any = to_json(
-            to_options(Evaluation(run=chosen.run))
-        )  # settings younger than the log
-        old = usual | read_json(path)
-        other = differences(_told(old), _told(what))
-        if other:
+        defaults: Any = to_json(to_options(Evaluation(run=chosen.run)))  # of newer settings
+        old = defaults | read_json(path)
+        changed = differences(_comparable(old), _comparable(new))
+        if changed:
             raise ConfigError(
-                f"{folder} holds another evaluation ({'; '.join(other)}): give this one a --name, "
-                "or remove that directory"
+                f"{folder} holds another evaluation ({'; '.join(changed)}): give this one a "
+                "--name, or remove that directory"
             )
         if old.get("steps") == steps:
             return
-        print(f"{folder} is of updates {old.get('steps')}, these are {steps}: evaluated anew")
-        (folder / SCORES).unlink(missing_ok=True)  # first: without them it is not done
-        for old_one in [*folder.glob("instances*.log*"), *folder.glob("*.png")]:
-            old_one.unlink()
-    write_json(path, what)
+        print(f"{folder} is of updates {old.get('steps')}, not {steps}: evaluating again")
+        (folder / SCORES).unlink(missing_ok=True)  # first: without scores it is not done
+        for stale in [*folder.glob("instances*.log*"), *folder.glob("*.png")]:
+            stale.unlink()
+    write_json(path, new)
 
 
-def _told(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what has no influence on the log of a pass, or is compared elsewhere."""
+def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in FREE}
 
 
-def translated(translating: Translating | Cascading, log: Path) -> list[Record]:
-    """The records of a log, which is written first if it is not there."""
+def translate_split(source: Source, log: Path) -> list[Record]:
+    """Return the records of a log; translate first what it lacks."""
     if log.exists():
         return read_records(log)
     part = log.with_name(log.name + ".part")
-    records = {record.index: record for record in whole_lines(part)}
-    chosen = translating.chosen
-    with (
-        part.open("w", encoding="utf-8") as file,
-        tqdm(desc=chosen.folder.name, unit="utt", total=len(translating)) as bar,
-    ):
+    records = {record.index: record for record in read_partial(part)}
+    with part.open("w", encoding="utf-8") as file:
         write_lines(file, records.values())
-        bar.update(len(records))
-        for some in translating.records({index or 0 for index in records}, bar.update):
+        left = source.records({index or 0 for index in records})
+        for some in _shown(source, left, len(records)):
             write_lines(file, some)
             records |= {record.index: record for record in some}
     write_records(part, sorted(records.values(), key=lambda record: record.index or 0))
@@ -158,14 +186,25 @@ def translated(translating: Translating | Cascading, log: Path) -> list[Record]:
     return read_records(log)
 
 
+def _shown(source: Source, batches: Iterator[list[Record]], done: int) -> Iterator[list[Record]]:
+    """Show a bar of utterances; before the first of them, that the model compiles."""
+    name = source.chosen.folder.name
+    with announce_compilation(f"{source.chosen.run} {name}", about_s=COMPILE_S):
+        first = next(batches, [])
+    with tqdm(desc=name, unit="utt", total=len(source), initial=done) as bar:
+        for some in itertools.chain([first], batches):
+            bar.update(len(some))
+            yield some
+
+
 def write_lines(file: Any, records: Iterable[Record]) -> None:
-    """Each with its own line, and all of them on the disk."""
+    """Write a line for each record, all the way to the disk."""
     file.writelines(record_line(record) + "\n" for record in records)
     file.flush()
 
 
-def whole_lines(part: Path) -> list[Record]:
-    """What an evaluation that was interrupted has left; half a line at the end is no record."""
+def read_partial(part: Path) -> list[Record]:
+    """Return the records of an interrupted evaluation; half a line at the end is dropped."""
     if not part.exists():
         return []
     *lines, _ = part.read_bytes().split(b"\n")
@@ -176,9 +215,9 @@ def whole_lines(part: Path) -> list[Record]:
 
 
 def table(run: Path, each: Sequence[Evaluation], scores: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each evaluation of a run."""
-    aware = any("computation_aware" in one for one in scores)
-    names = [*SHOWN, *(["AL_CA"] if aware else [])]
+    """Format the scores, one line per evaluation."""
+    names = [name for name in SHOWN if name in scores[0]]
+    names += ["AL_CA"] if any("computation_aware" in one for one in scores) else []
     wide = max(len(one.folder.name) for one in each) + 2
     lines = [
         f"{run} (as SimulEval {scores[0]['profile']})",
@@ -186,7 +225,7 @@ def table(run: Path, each: Sequence[Evaluation], scores: Sequence[Mapping[str, A
     ]
     for one, found in zip(each, scores, strict=True):
         values = dict(found) | {"AL_CA": found.get("computation_aware", {}).get("AL")}
-        cells = [_cell(name, values[name]) for name in names]
+        cells = [_cell(name, values.get(name)) for name in names]
         lines.append(f"{one.folder.name:{wide}}" + "".join(cells))
     return "\n".join(lines)
 

@@ -6,7 +6,7 @@ simulate`), which gives the words and delays of a live stream. Live, the utteran
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import jax
@@ -50,11 +50,14 @@ class Translating:
         count = len(self.examples.split)
         return min(count, self.chosen.first or count)
 
-    def records(self, done: Set[int], note: Callable[[int], object]) -> Iterator[list[Record]]:
-        """Of all utterances that are not done, some at a time; `note` hears how many."""
-        for some in self._live(done) if self.chosen.mode == "live" else self._in_batches(done):
-            note(len(some))
-            yield some
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Return the updates of the checkpoint."""
+        return self.trained.steps
+
+    def records(self, done: Set[int]) -> Iterator[list[Record]]:
+        """Yield the records of the utterances that are not done, some at a time."""
+        return self._live(done) if self.chosen.mode == "live" else self._in_batches(done)
 
     def _in_batches(self, done: Set[int]) -> Iterator[list[Record]]:
         model = Translator(with_step(self.run.model, self.chosen.predecision_ms))
@@ -155,7 +158,7 @@ def spoken(run: Run, chosen: Evaluation) -> Examples:
     examples = tokenise_split(corpus[chosen.split], vocabularies, run.config.data.task)
     if not len(examples.split):
         raise ConfigError(f"the split {chosen.split} of {corpus.directory} is empty")
-    return dataclasses.replace(examples, mute=chosen.branch == "text")
+    return dataclasses.replace(examples, text_only=chosen.branch == "text")
 
 
 def decode_batch(

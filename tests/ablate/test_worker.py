@@ -109,10 +109,10 @@ def test_killed_run_has_no_training_time(corpus, tmp_path):
 
 def test_evaluation_of_another_checkpoint_removes_old_results(tmp_path):
     way = Evaluation(run=tmp_path / "run", mode="offline")
-    evaluating.begin(way, [100], tmp_path)
+    evaluating.open_folder(way, [100], tmp_path)
     write_scores(way)
     (way.folder / "instances.log").write_text("")
-    evaluating.begin(way, [200], tmp_path)
+    evaluating.open_folder(way, [200], tmp_path)
     assert [path.name for path in way.folder.iterdir()] == ["config.json"]
 
 
@@ -121,7 +121,7 @@ def test_partial_log_cut_inside_a_character_is_read(tmp_path):
     record = Record(index=0, prediction="für", delays=(1.0,), reference="für", source_length=1.0)
     line = (record_line(record) + "\n").encode()
     part.write_bytes(line + line[: line.index("ü".encode()) + 1])
-    assert [each.prediction for each in evaluating.whole_lines(part)] == ["für"]
+    assert [each.prediction for each in evaluating.read_partial(part)] == ["für"]
     assert part.read_bytes() == line
 
 
@@ -193,10 +193,10 @@ def test_changed_test_data_is_rejected(corpus, tmp_path):
     ablation, runs = all_trained(corpus, tmp_path / "runs")
     way = evaluations_of(next(run for run in runs if run.row in ablation.table), ablation)[0]
     (corpus / "test.tsv").write_text("as it was")
-    evaluating.begin(way, [4], corpus)
+    evaluating.open_folder(way, [4], corpus)
     worker.check_all_data(runs, ablation)
     (corpus / "test.tsv").write_text("of other texts")
     with pytest.raises(ConfigError, match=r"is of another test than .* holds now"):
         worker.check_all_data(runs, ablation)
     with pytest.raises(ConfigError, match="--name"):
-        evaluating.begin(way, [4], corpus)
+        evaluating.open_folder(way, [4], corpus)

@@ -14,7 +14,7 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig
 from simuljax.runs.check import check, check_effects
-from simuljax.runs.evaluate import all_asked, evaluate
+from simuljax.runs.evaluate import evaluate, plan_evaluations
 from tests.written_runs import write_run
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +122,7 @@ def test_refused_before_anything_is_made(tmp_path):
     with pytest.raises(ConfigError, match=r"--inside 3 would change nothing: it .*CAAT"):
         evaluate(chosen.but(inside=3))
     with pytest.raises(ConfigError, match=r"--threshold 0\.3 would change nothing"):
-        all_asked(chosen, ("threshold=0.5,0.3",))
+        plan_evaluations(chosen, ("threshold=0.5,0.3",))
     with pytest.raises(ConfigError, match="threshold is 2"):
         evaluate(chosen.but(threshold=2.0))
     assert not (run / "eval").exists()

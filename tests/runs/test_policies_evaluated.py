@@ -14,7 +14,7 @@ from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.eval import read_records
 from simuljax.models.translator import Translator
-from simuljax.runs.evaluate import all_asked, evaluate
+from simuljax.runs.evaluate import evaluate, plan_evaluations
 from simuljax.runs.train import train
 from simuljax.serve.run import open_run
 from simuljax.text import VocabularyConfig
@@ -91,6 +91,6 @@ def test_on_the_command_line(trained, capsys):
 
 def test_refused_before_anything_is_translated(trained):
     with pytest.raises(ConfigError, match="layer is 3"):
-        all_asked(asked(trained, "align-att", layer=3))
+        plan_evaluations(asked(trained, "align-att", layer=3))
     with pytest.raises(ConfigError, match="a text has none"):
-        all_asked(asked(trained, "fixed-steps", branch="text"))
+        plan_evaluations(asked(trained, "fixed-steps", branch="text"))

@@ -21,7 +21,7 @@ from simuljax.config.fields import ConfigError
 from simuljax.eval import read_records
 from simuljax.models import presets
 from simuljax.runs import translate as translating
-from simuljax.runs.evaluate import all_asked, evaluate, evaluate_each
+from simuljax.runs.evaluate import evaluate, evaluate_all, plan_evaluations
 from simuljax.runs.train import check_latency, train, write_config
 from simuljax.serve.run import RunError, learnt, open_run
 from tests.helpers.experiments import FILE, experiment
@@ -141,13 +141,13 @@ def test_a_live_evaluation_has_a_clock(trained):
 @pytest.mark.slow
 def test_a_sweep_has_a_curve(trained, capsys):
     chosen = Evaluation(run=trained, split="test", frames=8_000)
-    scores = evaluate_each(all_asked(chosen, ("threshold=0.3,0.5", "gather=any,majority")))
+    scores = evaluate_all(plan_evaluations(chosen, ("threshold=0.3,0.5", "gather=any,majority")))
     assert len(scores) == 4
     assert (trained / "eval" / "test-speech-streamed-p0.3-majority" / "instances.log").exists()
     assert (trained / "eval" / "curve.png").exists()
     assert "test-speech-streamed-p0.3" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="SETTING=VALUE"):
-        all_asked(chosen, ("treshold=0.3",))
+        plan_evaluations(chosen, ("treshold=0.3",))
 
 
 @pytest.mark.slow
