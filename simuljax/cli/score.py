@@ -57,7 +57,7 @@ def score_command(
 
 
 def _check_log(log: Path) -> None:
-    """Refuses a place without a log, before anything is read."""
+    """Reject a path without a log, before anything is read."""
     if split_member(log):
         found = None
     elif log.is_dir():
@@ -72,7 +72,7 @@ def _check_log(log: Path) -> None:
 
 
 def table(report: Mapping[str, Any], unit: str = "ms") -> str:
-    """The report for people: a row a metric, a column a clock."""
+    """Format the report: one row per metric, one column per clock."""
     columns = [report, *_parts(report, "computation_aware")]
     lines = [f"{'':14s}{'by the source':>17s}{'with computation':>20s}"] * (len(columns) == 2)
     for metric in ("BLEU", *LATENCIES):
@@ -120,7 +120,7 @@ def _show(report: Mapping[str, Any], path: str | None, unit: str) -> None:
 
 
 def _plain(value: object) -> object:
-    """JSON has no NaN: null says that there is no value."""
+    """Replace NaN, which JSON does not have, by null."""
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     return None if isinstance(value, float) and math.isnan(value) else value

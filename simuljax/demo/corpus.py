@@ -1,9 +1,8 @@
-"""A little language inside the phrasebook's: six constructions, few words, one voice.
+"""A small part of the phrasebook: six constructions, few words, one voice.
 
-The phrasebook has 1,700 English words and a hundred voices; a model that has five minutes on a
-laptop cannot learn to hear and translate them. Six short constructions and the 200 words that they
-use most make sentences that reorder (`She likes the car`, `Das Auto gefällt ihr`), that inflect
-articles and adjectives, and most of which nobody has said yet.
+The phrasebook has 1,700 English words and a hundred voices: too many for five minutes of training
+on a laptop. Six short constructions with their 200 most frequent words still reorder (`She likes
+the car`, `Das Auto gefällt ihr`) and inflect, and most test sentences are new.
 """
 
 import hashlib
@@ -21,8 +20,7 @@ from data_pipelines.phrasebook.scene import Dice, Scene
 from data_pipelines.synthesis import Part
 from data_pipelines.utterance import Utterance, Voice
 
-# How often each is drawn, so that about as many of each are left when those with rarer words have
-# been thrown away.
+# Weights of the constructions; equal shares are left when sentences with rarer words are dropped.
 DRAWN: Mapping[str, float] = {
     "described": 1,
     "likes": 1.4,
@@ -48,9 +46,9 @@ class LittlePhrasebook(Phrasebook):
     valid: int = 100
     test: int = 200
     vocabulary: int = 200
-    """English words of the language: those that its constructions use most."""
+    """English words: the most frequent ones of the constructions."""
     longest: int = 8
-    """Words of a sentence."""
+    """Most words in a sentence."""
     words_per_minute: int = 200
 
     def _split(self, part: Part) -> list[Utterance]:
@@ -67,7 +65,7 @@ class LittlePhrasebook(Phrasebook):
         ]
 
     def _pairs(self, part: Part, count: int) -> dict[str, str]:
-        """German by English. A sentence belongs to a split by its hash, whenever it is drawn."""
+        """Return German by English; the hash of a sentence decides its split."""
         known, pairs = frequent_words(self.vocabulary), dict[str, str]()
         drawn = draw(f"little {part} {self.seed}")
         while len(pairs) < count:
@@ -80,20 +78,20 @@ class LittlePhrasebook(Phrasebook):
 
 
 def draw(seed: str) -> Iterator[Bilingual]:
-    """Sentences of the constructions without end."""
+    """Yield sentences of the constructions without end."""
     dice, names, weights = Dice(seed), tuple(DRAWN), tuple(DRAWN.values())
     while True:
         yield BUILD[dice.weighted(names, weights)](Scene(dice=dice))
 
 
 def is_of(part: Part, english: str) -> bool:
-    """Whether a sentence belongs to this split."""
+    """Return True if a sentence belongs to this split."""
     return hashlib.blake2b(english.encode()).digest()[0] in BYTES[part]
 
 
 @cache
 def frequent_words(count: int) -> frozenset[str]:
-    """The words that the constructions use most."""
+    """Return the most frequent words of the constructions."""
     used = Counter[str]()
     for said in islice(draw("little words"), SAMPLE):
         used.update(words(said.english.lower()))

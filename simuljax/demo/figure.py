@@ -1,4 +1,4 @@
-"""A picture of `simuljax demo`: every term of the loss."""
+"""The figure of `simuljax demo`: every term of the loss."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from simuljax.train.metrics import read_metrics
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A panel each: title, unit, and the terms with what they are called there.
+# Per panel: title, unit, and the terms with their labels.
 PANELS: Sequence[tuple[str, str, Mapping[str, str]]] = (
     ("translation (NLL)", "nats per token", {"st_nll": "of speech", "mt_nll": "of text"}),
     ("recognition (CTC)", "nats per piece", {"ctc": ""}),
@@ -23,7 +23,7 @@ PANELS: Sequence[tuple[str, str, Mapping[str, str]]] = (
 
 
 def draw_losses(experiment: Experiment, path: Path) -> Path:
-    """Every term over the updates, in training and on held-out sentences."""
+    """Draw every term over the updates, for training and held-out sentences."""
     lines = read_metrics(experiment.run)
     figure = new_figure(11, 5.6)
     start = experiment.training.latency_after
@@ -44,7 +44,7 @@ def draw_losses(experiment: Experiment, path: Path) -> Path:
 
 
 def _draw_term(axes: "Axes", lines: Sequence[Mapping], term: str, colour: str, name: str) -> None:
-    """A line for the batches of training, dots for the held-out sentences."""
+    """Draw a line for the training batches and dots for the held-out sentences."""
     for split, style in (("train", "-"), ("valid", "o")):
         found = [
             (line["step"], line["values"].get(term)) for line in lines if line["split"] == split

@@ -53,22 +53,22 @@ LONGEST_S = 2.2  # of what is trained on: all is padded to the longest
 
 @dataclass(frozen=True, kw_only=True)
 class DemoConfig:
-    """How much of everything; what is there already must have been made with the same."""
+    """Sizes of the demo; an existing output directory must have been made with the same."""
 
     out: Path = Path("demo_out")
-    """Where the corpus, the run and the pictures go."""
+    """Directory of the corpus, the run and the figures."""
     sentences: int = 3_000
-    """To train on."""
+    """Training sentences."""
     held_out: int = 200
-    """Sentences to test on; half as many choose the checkpoint."""
+    """Test sentences; half as many choose the checkpoint."""
     updates: int = 800
     rows: int = 24
-    """Sentences to an update, a multiple of 8."""
+    """Sentences per update, a multiple of 8."""
     drawn: int = 0
     """The held-out sentence whose alignment is drawn."""
 
     def __post_init__(self) -> None:
-        """Refuse what could not be trained, tested or drawn, before the corpus is built."""
+        """Reject impossible sizes before the corpus is built."""
         check_positive(self, except_for=("drawn",))
         if self.rows % 8:
             raise ValueError(f"rows is {self.rows}; choose a multiple of 8")
@@ -120,7 +120,7 @@ def run(config: DemoConfig, write_page: WritePage) -> dict[str, float]:
 
 
 def build(config: DemoConfig) -> PreparedCorpus:
-    """The corpus, as it is or as it will be."""
+    """Build the corpus, or open it if it exists."""
     language = LittlePhrasebook(
         train=config.sentences, valid=max(8, config.held_out // 2), test=config.held_out
     )
@@ -131,7 +131,7 @@ def build(config: DemoConfig) -> PreparedCorpus:
 
 
 def most_similar_bleu(train: Table, test: Table) -> float:
-    """What a memoriser gets: similar is the cosine between bags of words of two transcripts."""
+    """Return the BLEU of a memoriser; similarity is the cosine between bags of words."""
     known = {word: i for i, word in enumerate({w for s in train.transcript for w in bag(s)})}
     memory = np.zeros((len(train), len(known)), np.float32)
     for row, sentence in zip(memory, train.transcript, strict=True):
@@ -145,12 +145,12 @@ def most_similar_bleu(train: Table, test: Table) -> float:
 
 
 def bag(sentence: str) -> Counter[str]:
-    """The words of a sentence."""
+    """Count the words of a sentence."""
     return Counter(words(sentence.lower()))
 
 
 def table(scores: Mapping[str, Mapping[str, float]], similar: float, count: int) -> str:
-    """BLEU and lagging side by side, controls below."""
+    """Format BLEU and LAAL of every system, with the controls below."""
     rows = (
         ("speech, whole sentences at a time", "offline"),
         ("speech, streamed", "streamed"),
@@ -163,11 +163,11 @@ def table(scores: Mapping[str, Mapping[str, float]], similar: float, count: int)
 
 
 def translations(records: Sequence[Record], test: Table) -> str:
-    """A few streamed translations between what was said and what should have come."""
+    """Format a few streamed translations with their transcripts and references."""
     lines = [""]
     for record in records[:SHOWN]:
         lines += [
-            f"  said        {test.transcript[record.index or 0]}",
+            f"  transcript  {test.transcript[record.index or 0]}",
             f"  streamed    {record.prediction}",
             f"  reference   {record.reference}",
             "",
