@@ -20,7 +20,7 @@ STANDS_ON = {
     "simuljax.config.fields": (),
     "simuljax.config.loading": ("simuljax.config.fields",),
     "simuljax.losses": ("simuljax.ops", "simuljax.config.loading"),
-    "simuljax.config.model": ("simuljax.config.fields",),
+    "simuljax.config.model": ("simuljax.config.loading",),
     "simuljax.config.data": ("simuljax.audio", "simuljax.text"),
     "simuljax.config.json": ("simuljax.config.loading",),
     "simuljax.nn": ("simuljax.ops", "simuljax.config.loading", "simuljax.config.model"),

@@ -13,7 +13,7 @@ ones. The paper's table has a DAR weight of 0.01; it also names a search over 0.
 from dataclasses import replace
 
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
-from experiments.zaidi2022.recipe import STEPS, phases, with_objective
+from experiments.zaidi2022.recipe import DAR, STEPS, phases, with_objective
 from simuljax.ablate.grid import Ablation
 from simuljax.config.experiment import RUNS, Experiment
 
@@ -32,8 +32,7 @@ LAMBDAS = {
 def vary(name: str, changes: dict[str, float | bool]) -> Experiment:
     """Change the DAR loss of the variant `dar`."""
     base = EXPERIMENTS["dar"]
-    joint = replace(base.training.objective.joint, **changes)
-    training = with_objective(base.training, joint)
+    training = with_objective(base.training, replace(DAR, **changes))
     return replace(base, run=base.run.with_name(name), training=training)
 
 

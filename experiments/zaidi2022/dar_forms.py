@@ -28,7 +28,7 @@ from dataclasses import replace
 from typing import Any
 
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
-from experiments.zaidi2022.recipe import ANY, at_lambda, with_objective
+from experiments.zaidi2022.recipe import ANY, DAR, at_lambda, with_objective
 from simuljax.ablate.grid import Ablation
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import OFFLINE_TEXT, RUNS, Experiment, InitFrom
@@ -52,7 +52,7 @@ SECOND = replace(RECIPE.second, best_by="loss_and_latency")
 def form(name: str, changes: dict[str, Any]) -> Experiment:
     """Return the row `dar` with another form of DAR; a frozen teacher has the weights of `mt`."""
     base = EXPERIMENTS["dar"]
-    joint = replace(base.training.objective.joint, **changes)
+    joint = replace(DAR, **changes)
     teacher = InitFrom(run=EXPERIMENTS["mt"].run, rules=OFFLINE_TEXT, fills="teacher")
     return replace(
         base,

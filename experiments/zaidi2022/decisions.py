@@ -17,7 +17,7 @@ with READs of their own step: with smaller READs, heads decide more often on the
 from dataclasses import replace
 
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
-from experiments.zaidi2022.recipe import ANY, STEPS, phases, with_objective
+from experiments.zaidi2022.recipe import ANY, KD, STEPS, phases, with_objective
 from simuljax.ablate.grid import Ablation
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS, Experiment
@@ -30,12 +30,11 @@ FIXED = EXPERIMENTS["kd"]
 
 def decide(name: str, kind: DecisionKind, *, quantity: float = 0.0) -> Experiment:
     """Change the decision points of the variant `kd`."""
-    joint = replace(FIXED.training.objective.joint, quantity=quantity)
     return replace(
         FIXED,
         run=FIXED.run.with_name(name),
         model=replace(FIXED.model, predecision=PreDecision(kind=kind)),
-        training=with_objective(FIXED.training, joint),
+        training=with_objective(FIXED.training, replace(KD, quantity=quantity)),
     )
 
 

@@ -40,9 +40,8 @@ EXPERIMENTS = rows(
         model=presets.dar(),
         asr=Training(optimiser=PAPER, objective=HEARD, epochs=100, accumulate=4, patience=10),
         mt=Training(optimiser=PAPER, epochs=100, accumulate=4, patience=10),
-        first=Training(
-            optimiser=PAPER, objective=HEARD, epochs=150, accumulate=4, distil_after=5_000
-        ),
+        first=Training(optimiser=PAPER, objective=HEARD, epochs=150, accumulate=4),
+        distil_after=5_000,
         second=Training(optimiser=PAPER, objective=HEARD, epochs=50, accumulate=4),
         equal="epochs",
     )

@@ -56,6 +56,7 @@ class Recipe:
     mt: Training
     first: Training  # lambda = 0
     second: Training  # lambda > 0
+    distil_after: int = 0  # updates of `first`
     # Rows with augmented speech have the same number of these. Their epochs are 3 times as long.
     equal: Literal["epochs", "updates"] = "updates"
 
@@ -120,7 +121,9 @@ def _first(recipe: Recipe, name: str, joint: JointObjective) -> Experiment:
         run=recipe.runs / name,
         data=corpus,
         model=recipe.model,
-        training=with_objective(as_long(recipe, recipe.first, name), joint),
+        training=with_objective(
+            as_long(recipe, recipe.first, name), joint, distil_after=recipe.distil_after
+        ),
         init_from=(
             InitFrom(run=recipe.runs / "asr", rules=ENCODER),
             InitFrom(run=recipe.runs / "mt", rules=OFFLINE_TEXT),
@@ -151,11 +154,12 @@ def phases(
 
 def at_lambda(base: Experiment, second: Training, weight: float) -> Experiment:
     """Train an experiment further with a latency weight, by the schedule of the second phase."""
-    joint = replace(base.training.objective.joint, latency=weight)
+    weighted = base.training.objective.with_weights(st_latency=weight, mt_latency=weight)
+    terms = tuple(replace(term, start=0) for term in weighted.terms)
     return replace(
         base,
         run=base.run.with_name(f"{base.run.name}_lambda_{weight:g}"),
-        training=with_objective(second, joint),
+        training=replace(second, objective=replace(second.objective, terms=terms)),
         init_from=(InitFrom(run=base.run), *(i for i in base.init_from if i.fills == "teacher")),
     )
 
@@ -165,6 +169,7 @@ def adam(peak: float, warmup: int) -> Optimiser:
     return Optimiser(learning_rate=peak, warmup=warmup, betas=(0.9, 0.98), clip=10.0)
 
 
-def with_objective(training: Training, joint: JointObjective) -> Training:
+def with_objective(training: Training, joint: JointObjective, *, distil_after: int = 0) -> Training:
     """Replace the objective of a schedule."""
-    return replace(training, objective=replace(training.objective, joint=joint))
+    terms = joint.terms(distil_after=distil_after)
+    return replace(training, objective=replace(training.objective, terms=terms))

@@ -40,9 +40,16 @@ def train_command(
     chosen = tyro.cli(
         Experiment,
         default=default,
-        args=changes,
+        args=[by_index(change, default) for change in changes],
         prog=prog,
         config=(tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff),
         description="",
     )
     return lambda: train(chosen)
+
+
+def by_index(argument: str, experiment: Experiment) -> str:
+    """Replace the name of a term by its index: `--training.objective.terms.kd.weight`."""
+    for index, term in enumerate(experiment.training.objective.terms):
+        argument = argument.replace(f".objective.terms.{term.name}.", f".objective.terms.{index}.")
+    return argument

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from simuljax.config.data import DataConfig
 from simuljax.config.fields import ConfigError, check, setting
-from simuljax.config.json import from_json, read_json
+from simuljax.config.json import from_json, read_json, to_json
 from simuljax.config.loading import DATA, RUNS, load_module
 from simuljax.config.model import ModelConfig
+from simuljax.losses import JointObjective
 from simuljax.train.cluster import Cluster
 from simuljax.train.training import Training
 
@@ -91,7 +92,8 @@ def read_experiment(directory: Path) -> Experiment:
         raise ConfigError(f"{path} is damaged: it must hold an object")
     settings = {name: value for name, value in stored.items() if name not in NOT_SETTINGS}
     try:
-        return from_json(Experiment, {"run": str(directory)} | with_new_names(settings))
+        current = with_terms(with_new_names(settings))
+        return from_json(Experiment, {"run": str(directory)} | current)
     except ConfigError as error:
         raise ConfigError(f"{path} cannot be used: {error}") from error
 
@@ -104,3 +106,20 @@ def with_new_names(settings: Mapping[str, Any], place: str = "") -> dict[str, An
         new = RENAMED.get(path, path).rpartition(".")[2]
         renamed[new] = with_new_names(value, f"{path}.") if isinstance(value, dict) else value
     return renamed
+
+
+def with_terms(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return stored settings with the objective as a list of terms.
+
+    Earlier versions stored the weights and options of the joint objective in
+    `training.objective.joint`. Runs older than the option `decision_teacher` had "stop".
+    """
+    training = dict(settings.get("training", {}))
+    objective = dict(training.get("objective", {}))
+    if "joint" in objective:
+        old = {"decision_teacher": "stop"} | objective.pop("joint")
+        starts = {n: training.pop(n, 0) for n in ("distil_after", "latency_after")}
+        terms = from_json(JointObjective, old, "training.objective.joint").terms(**starts)
+        training["objective"] = objective | {"terms": to_json(terms)}
+        return {**settings, "training": training}
+    return settings

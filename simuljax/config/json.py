@@ -10,7 +10,7 @@ import math
 import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
@@ -33,10 +33,7 @@ def to_json(value: Any) -> Any:
 
 
 def without_defaults(value: Any) -> Any:
-    """Return `to_json` without default values: the same when a class is given one more field.
-
-    A field whose metadata have "before" stood for that value in documents older than itself.
-    """
+    """Return `to_json` without default values: the same when a class is given one more field."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return (
             [without_defaults(v) for v in value]
@@ -46,7 +43,7 @@ def without_defaults(value: Any) -> Any:
     return {
         field.name: without_defaults(getattr(value, field.name))
         for field in dataclasses.fields(value)
-        if getattr(value, field.name) != field.metadata.get("before", default_of(field))
+        if getattr(value, field.name) != default_of(field)
     }
 
 
@@ -91,7 +88,16 @@ def differences(old: Any, new: Any, place: str = "") -> list[str]:
             for name in dict.fromkeys([*old, *new])
             for line in differences(old.get(name), new.get(name), _join(place, name))
         ]
+    if isinstance(old, list) and isinstance(new, list) and _names(old) == _names(new) != []:
+        pairs = zip(_names(old), old, new, strict=True)
+        return [line for n, a, b in pairs for line in differences(a, b, _join(place, n))]
     return [] if old == new else [f"{place} was {old!r} and is {new!r}"]
+
+
+def _names(values: list[Any]) -> list[str]:
+    """Return the names of objects in a list; [] if any has none."""
+    names = [value.get("name") if isinstance(value, Mapping) else None for value in values]
+    return [] if None in names else [str(name) for name in names]
 
 
 def _read(kind: Any, value: Any, place: str) -> Any:
@@ -106,6 +112,11 @@ def _read(kind: Any, value: Any, place: str) -> Any:
         _expect(len(kinds) == len(value), value, place, f"a list of {len(kinds)}")
         pairs = zip(kinds, value, strict=True)
         return tuple(_read(k, v, f"{place}[{i}]") for i, (k, v) in enumerate(pairs))
+    if origin is Mapping:
+        _expect(isinstance(value, Mapping), value, place, "an object")
+        return {name: _read(choices[1], held, _join(place, name)) for name, held in value.items()}
+    if origin is Callable:
+        return _expect(False, value, place, "the name of a function")
     if dataclasses.is_dataclass(kind):
         return _read_fields(kind, value, place)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -140,7 +151,6 @@ def _read_fields(kind: Any, value: Any, place: str) -> Any:
     missing = [f.name for f in fields if f.name not in value and default_of(f) is MISSING]
     if missing:
         raise ConfigError(f"{place or kind.__name__} lacks {', '.join(missing)}")
-    value = {f.name: f.metadata["before"] for f in fields if "before" in f.metadata} | dict(value)
     read_values = {n: _read(hints[n], value[n], _join(place, n)) for n in names if n in value}
     try:
         return kind(**read_values)

@@ -1,14 +1,17 @@
 """The sizes and choices of a translator; stored with every run."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from simuljax.config.fields import ConfigError, check, setting
+from simuljax.config.loading import is_reference, reference_to
+from simuljax.errors import unknown
 
 STRIDE = 4  # frames of 10 ms to an encoder state
 STATE_MS = 10 * STRIDE
 
 Encoder = Literal["transformer", "s_transformer", "streaming", "vgg_blstm", "conformer"]
+ENCODERS = get_args(Encoder)
 Decoder = Literal["monotonic", "lstm", "caat"]
 DecisionKind = Literal["every_state", "fixed", "words", "phonemes", "learnable", "ctc_words"]
 Attention = Literal["hard", "lookback", "chunkwise"]
@@ -98,9 +101,14 @@ class PreDecision:
 
 @dataclass(frozen=True, kw_only=True)
 class SpeechConfig:
-    """The encoder from features to states of 40 ms."""
+    """The encoder from features to states of 40 ms.
 
-    kind: Encoder = setting("transformer", help="Architecture.")
+    `kind` may be a class of your own, see `simuljax.models.encoders.OwnEncoder`.
+    """
+
+    kind: Encoder | str = setting(
+        "transformer", help="Architecture, or an encoder of your own: file.py:Class."
+    )
     layers: int = setting(12, help="Layers.", low=1)
     shared: int = setting(6, help="Layers at the top shared with the text encoder.", low=0)
     channels: int = setting(1024, help="Channels of the first convolution.", low=1)
@@ -116,7 +124,14 @@ class SpeechConfig:
     kernel: int = setting(31, help="States of a convolution.", low=1, applies="conformer")
 
     def __post_init__(self) -> None:
+        if isinstance(self.kind, type):
+            object.__setattr__(self, "kind", reference_to(self.kind))
         check(self)
+        if self.kind not in ENCODERS and not is_reference(self.kind):
+            raise ConfigError(
+                f"SpeechConfig.kind: {unknown(self.kind, ENCODERS)}; a class of your own is given "
+                "as file.py:Class"
+            )
         if self.shared > self.layers:
             raise ConfigError(f"shared is {self.shared}; the encoder has {self.layers} layers")
         if self.kind == "vgg_blstm" and self.shared:

@@ -26,6 +26,7 @@ LATENCY_SHARE = 0.15  # of the updates, at the end
 def demo_experiment(run: Path, corpus: Path, *, updates: int = 800, rows: int = 24) -> Experiment:
     """Return the experiment. Batches have one shape, because every shape is compiled."""
     joint = JointObjective(ctc=0.5, latency=0.05, decision_teacher="stop")
+    terms = joint.terms(latency_after=round(updates * (1 - LATENCY_SHARE)))
     return Experiment(
         run=run,
         data=DataConfig(
@@ -43,8 +44,7 @@ def demo_experiment(run: Path, corpus: Path, *, updates: int = 800, rows: int = 
         ),
         training=Training(
             updates=updates,
-            latency_after=round(updates * (1 - LATENCY_SHARE)),
-            objective=Objective(joint=joint),
+            objective=Objective(terms=terms),
             optimiser=Optimiser(
                 learning_rate=2e-3,
                 schedule="cosine",

@@ -26,7 +26,8 @@ def draw_losses(experiment: Experiment, path: Path) -> Path:
     """Draw every term over the updates, for training and held-out sentences."""
     lines = read_metrics(experiment.run)
     figure = new_figure(11, 5.6)
-    start = experiment.training.latency_after
+    latency = experiment.training.objective.term("st_latency")
+    start = None if latency is None else latency.start
     for axes, (title, unit, terms) in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
         for colour, (term, name) in zip((BLUE, ORANGE), terms.items(), strict=False):
             _draw_term(axes, lines, term, colour, name)

@@ -1,29 +1,29 @@
 """Losses: per-example values and weights, no reduction over the batch inside.
 
-Each loss returns (value [B], weight [B]). `joint` holds the one place where they are reduced.
+Each loss returns (value [B], weight [B]). `objective` holds the one place where they are reduced.
 """
 
 from simuljax.losses.attentive import cross_attentive, decision_attentive, decision_perplexity
 from simuljax.losses.cross_entropy import label_smoothed_cross_entropy, online_distillation
 from simuljax.losses.ctc import ctc
-from simuljax.losses.joint import (
-    Loss,
-    TermSum,
-    combine,
+from simuljax.losses.joint import JointObjective
+from simuljax.losses.latency import head_variance, latency
+from simuljax.losses.objective import Loss, Term, TermSum, combine, sum_terms, term_values
+from simuljax.losses.terms import (
+    Branch,
+    Outputs,
     decision_statistics,
-    joint_terms,
     matching_perplexity,
     paper_decision_attentive,
-    sum_terms,
 )
-from simuljax.losses.latency import head_variance, latency
-from simuljax.losses.objective import Branch, JointObjective
 from simuljax.losses.transducer import transducer
 
 __all__ = [
     "Branch",
     "JointObjective",
     "Loss",
+    "Outputs",
+    "Term",
     "TermSum",
     "combine",
     "cross_attentive",
@@ -32,12 +32,12 @@ __all__ = [
     "decision_perplexity",
     "decision_statistics",
     "head_variance",
-    "joint_terms",
     "label_smoothed_cross_entropy",
     "latency",
     "matching_perplexity",
     "online_distillation",
     "paper_decision_attentive",
     "sum_terms",
+    "term_values",
     "transducer",
 ]

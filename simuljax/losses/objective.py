@@ -1,139 +1,178 @@
-"""The joint objective's weights and choices, and what a branch hands to it."""
+"""The objective: a list of named terms, one reduction over sentences, one weighted sum.
+
+    values = term_values(terms, outputs)     name -> (value [B], weight [B])
+    sums   = sum_terms(values)               name -> numerator and denominator; psum or add these
+    loss   = combine(sums, weights)          divide, weight, add
+
+The only reduction over sentences stands in `sum_terms`, so it is right on ragged batches and across
+devices. Denominators come from lengths alone, so a device can take the gradient of its own
+numerators over the denominators of the whole batch and add gradients across devices.
+"""
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any, Literal, get_args
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import flax.struct
 import jax
+import jax.numpy as jnp
+from flax.core import FrozenDict
 
-from simuljax.losses.attentive import COLUMNS, DIRECTIONS
-from simuljax.losses.latency import GATHERS, METRICS
+from simuljax.config.fields import ConfigError, check, setting
+from simuljax.config.loading import is_reference, load_object, reference_to
+from simuljax.errors import unknown
+from simuljax.losses.cross_entropy import PerExample
+from simuljax.losses.terms import BUILT_IN, NEEDS, OWN_TEACHERS, Outputs, TermFunction
 from simuljax.ops import arguments
 
-# The text energies that DAR compares speech with. "flow": those of the text branch, which learns
-# from DAR too; "stop": the same held fixed, as in the paper; "averaged": those of an exponential
-# average of the parameters; "frozen": those of parameters that training never changes.
-DecisionTeacher = Literal["flow", "stop", "averaged", "frozen"]
-DIVISORS = ("sentences", "tokens")
-
-WEIGHTS = (
-    "distillation",
-    "cross_attentive",
-    "translation",
-    "decision_attentive",
-    "latency",
-    "variance",
-    "ctc",
-    "quantity",
-    "transducer",
-    "transducer_delay",
-)
+Start = int | Literal["convergence"]
+Option = bool | int | float | str
+_LOADED: dict[str, TermFunction] = {}  # functions of experiment files, by reference
+# Whose weight is reduced by that of another term: (1 - alpha) NLL + alpha KD.
+SHARED = {"kd": "st_nll"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JointObjective:
-    """Weights and choices of the objective; the Greek letters are those of eq. 13."""
+class Term:
+    """A named part of the loss: a function, how much it counts, and from when on.
 
-    distillation: float = 0.2  # alpha
-    cross_attentive: float = 0.02  # beta
-    translation: float = 0.5  # gamma
-    decision_attentive: float = 0.01  # delta
-    latency: float = 0.0  # lambda
-    variance: float = 0.0
-    ctc: float = 0.0  # of the transcript, on the speech encoder
-    quantity: float = 0.0  # of learnt decision points, against the pieces of the transcript
-    transducer: float = 0.0  # of CAAT, beside cross-entropy with all of the source in sight
-    transducer_delay: float = 0.0  # of CAAT: its delay_scale
-    smoothing: float = 0.1
-    latency_metric: str = "DAL"
-    latency_gather: str = "metric_then_heads"
-    latency_clip: bool = True
-    latency_on_text: bool = True
-    cross_attentive_direction: str = "paper"
-    decision_temperature: float = 1.0
-    decision_across_heads: bool = True
-    # Runs recorded before this option existed were trained with "stop".
-    decision_teacher: DecisionTeacher = dataclasses.field(
-        default="flow", metadata={"before": "stop"}
-    )
-    decision_decay: float = 0.999  # of the averaged teacher, per update
-    decision_columns: Literal["raw", "unit"] = "raw"
-    decision_bias: bool = True  # whether energies include the decoder's bias
-    decision_divisor: Literal["sentences", "tokens"] = "sentences"
+    `function` is a built-in term (by default the one called `name`), a function of an experiment
+    file, or "path/to/file.py:function"; see `simuljax.losses.terms` for what it takes and returns.
+    """
 
-    def __post_init__(self):
-        """Refuse a choice that does not exist before anything is compiled."""
-        arguments.one_of("latency_metric", self.latency_metric, METRICS)
-        arguments.one_of("latency_gather", self.latency_gather, GATHERS)
-        arguments.one_of("cross_attentive_direction", self.cross_attentive_direction, DIRECTIONS)
-        arguments.one_of("decision_teacher", self.decision_teacher, get_args(DecisionTeacher))
-        arguments.one_of("decision_columns", self.decision_columns, COLUMNS)
-        arguments.one_of("decision_divisor", self.decision_divisor, DIVISORS)
-        if not 0 <= self.decision_decay < 1:
-            raise ValueError(f"decision_decay is {self.decision_decay}; it must lie in [0, 1).")
-        if not 0 <= self.distillation <= 1:
-            raise ValueError(f"distillation is {self.distillation}; it must lie in [0, 1].")
+    name: str = setting(help="Name in logs and metrics.")
+    function: str | Callable[..., Any] = setting("", help="Built-in term or file.py:function.")
+    weight: float = setting(1.0, help="Factor of the term; 0: not computed, or only watched.")
+    start: Start = setting(0, help="First update that it counts in, or convergence.", low=0)
+    ramp: int = setting(0, help="Updates in which the weight grows linearly from 0.", low=0)
+    watch: bool = setting(False, help="Compute and log it even where its weight is 0.")
+    options: Mapping[str, Option] = setting(FrozenDict(), help="Keyword arguments of the function.")
 
-    @property
-    def needs_text(self) -> bool:
-        """Whether any term looks at the text branch."""
-        paired = (self.distillation, self.cross_attentive, self.decision_attentive)
-        return any(paired) or self.translation > 0
+    def __post_init__(self) -> None:
+        if callable(self.function):
+            reference = reference_to(self.function)
+            _LOADED[reference] = self.function
+            object.__setattr__(self, "function", reference)
+        object.__setattr__(self, "options", FrozenDict(self.options))
+        check(self)
+        if is_reference(self.kind):
+            return
+        if self.kind not in BUILT_IN:
+            raise ConfigError(
+                f"term {self.name!r}: {unknown(self.kind, BUILT_IN)}; a function of your own is "
+                "given as file.py:function"
+            )
+        known = [p for p in inspect.signature(BUILT_IN[self.kind]).parameters if p != "outputs"]
+        for option in self.options:
+            if option not in known:
+                raise ConfigError(f"options of term {self.name!r}: {unknown(option, known)}")
 
-    @property
-    def needs_teacher(self) -> bool:
-        """Return True if DAR's text energies come from parameters of their own."""
-        return bool(self.decision_attentive) and self.decision_teacher in ("averaged", "frozen")
+    def __call__(self, outputs: Outputs) -> PerExample | None:
+        """Return value and weight of every sentence; None where the term does not apply."""
+        if self.kind in BUILT_IN:
+            return BUILT_IN[self.kind](outputs, **self.options)
+        if self.kind not in _LOADED:
+            _LOADED[self.kind] = load_object(self.kind)
+        found = _LOADED[self.kind](outputs, **self.options)
+        return None if found is None else self._checked(found, outputs)
 
-    def without_weights(self) -> "JointObjective":
-        """The same for all objectives that differ in how much their terms count, or if at all."""
-        return dataclasses.replace(self, **dict.fromkeys(WEIGHTS, 0.0))
-
-    def computing(self, others: Iterable["JointObjective"]) -> "JointObjective":
-        """Computes every term that counts here or in any of the others."""
-        every = (self, *others)
-        most = {name: max(getattr(one, name) for one in every) for name in WEIGHTS}
-        return dataclasses.replace(self, **most)
+    def _checked(self, found: Any, outputs: Outputs) -> PerExample:
+        """Refuse a function that reduces over sentences, or returns no weight."""
+        shape = (outputs.targets.shape[0],)
+        if not isinstance(found, tuple) or [jnp.shape(part) for part in found] != [shape] * 2:
+            raise ConfigError(
+                f"term {self.name!r} must return value and weight, both of shape {shape}; it "
+                f"returned {jax.tree.map(jnp.shape, found)}"
+            )
+        return found
 
     @property
-    def needs_lattice(self) -> bool:
-        """Whether any term looks at CAAT's lattice."""
-        return bool(self.transducer or self.transducer_delay)
+    def kind(self) -> str:
+        """Return the name of its built-in function, or the reference of one of your own."""
+        return str(self.function) or self.name
 
-    def weights(self) -> dict[str, float]:
-        text = self.latency if self.latency_on_text else 0.0
-        return {
-            "st_nll": 1 - self.distillation,
-            "kd": self.distillation,
-            "car": self.cross_attentive,
-            "mt_nll": self.translation,
-            "dar": self.decision_attentive,
-            "st_latency": self.latency,
-            "mt_latency": text,
-            "st_variance": self.variance,
-            "mt_variance": self.variance if self.latency_on_text else 0.0,
-            "ctc": self.ctc,
-            "quantity": self.quantity,
-            "transducer": self.transducer,
-            "transducer_delay": self.transducer_delay,
-        }
+    def needs(self, part: str) -> bool:
+        """Return True if the term counts and may use "text" or "lattice"."""
+        return bool(self.weight) and (self.kind not in BUILT_IN or NEEDS.get(self.kind) == part)
+
+    def start_at(self, converged: int | None) -> int | float:
+        """Return its first update; infinity while it waits for convergence."""
+        if self.start != "convergence":
+            return self.start
+        return float("inf") if converged is None else converged
+
+    def weight_at(self, step: int, converged: int | None) -> int | float:
+        """Return the weight in an update that comes after `step` others."""
+        since = step - self.start_at(converged)
+        if since < 0:
+            return 0.0
+        return self.weight * min(1.0, (since + 1) / self.ramp) if self.ramp else self.weight
 
 
 @flax.struct.dataclass
-class Branch:
-    """What one branch hands to the objective. An example it lacks has length 0 throughout."""
+class TermSum:
+    """A term summed over examples; add these across micro-batches and devices."""
 
-    logits: jax.Array  # [B, T, V]
-    target_length: jax.Array  # [B]
-    state_length: jax.Array  # [B]
-    delays: jax.Array  # [B, heads, T]: of all layers and heads, in encoder states
-    states: Any = None  # [B, S, D], for CAR
-    energies: Any = None  # [M, B, H, T, P], for DAR: noise-free, at decision points
-    energy_bias: Any = None  # [M]: included in the energies
-    decision_length: Any = None  # [B]
-    ctc: Any = None  # [B, S, C]: logits, the blank last
-    decided: Any = None  # [B]: the expected number of learnt decision points
-    transcript: Any = None  # int32 [B, L], for CTC
-    transcript_length: Any = None  # [B]: pieces, without end-of-sentence
-    lattice: Any = None  # of CAAT: blank [B, G, T + 1], label [B, G, T] and groups [B]
+    numerator: Any  # []
+    denominator: Any  # []
+
+
+@flax.struct.dataclass
+class Loss:
+    """The loss, and every term by name, before and after weighting."""
+
+    total: Any  # []
+    terms: dict[str, Any]
+    weighted: dict[str, Any]
+
+
+def check_terms(terms: Sequence[Term]) -> None:
+    """Refuse two terms of one name."""
+    names = [term.name for term in terms]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"terms has two called {twice[0]!r}; names must differ")
+
+
+def term_values(terms: Iterable[Term], outputs: Outputs) -> dict[str, PerExample]:
+    """Return value and weight of every term that counts or is watched, and applies."""
+    found = {term.name: term(outputs) for term in terms if term.weight or term.watch}
+    return {name: pair for name, pair in found.items() if pair is not None}
+
+
+def sum_terms(terms: Mapping[str, PerExample]) -> dict[str, TermSum]:
+    """Sum values and weights over examples: the one reduction."""
+    return {name: TermSum(value.sum(), weight.sum()) for name, (value, weight) in terms.items()}
+
+
+def combine(sums: Mapping[str, TermSum], weights: Mapping[str, float | jax.Array]) -> Loss:
+    """Return the sum over terms of weight * numerator / denominator.
+
+    The weight of `kd` is taken from that of `st_nll`, where both are computed. A weight may be
+    traced, so that a schedule does not recompile. A term of weight 0 is reported but has no part in
+    the loss, so it costs no backward pass. A term without examples is 0.
+    """
+    weights = dict(weights)
+    for name, other in SHARED.items():
+        if name in sums and other in sums:
+            weights[other] = weights[other] - weights[name]
+    terms = {
+        name: s.numerator / jnp.where(s.denominator > 0, s.denominator, 1)
+        for name, s in sums.items()
+    }
+    weighted = {name: weights[name] * value for name, value in terms.items()}
+    counted = [value for name, value in weighted.items() if not _is_off(weights[name])]
+    total = sum(counted, jnp.zeros(()))
+    return Loss(total=total, terms=terms, weighted=weighted)
+
+
+def _is_off(weight: Any) -> bool:
+    """Return True for a weight that is known to be 0; a traced one may change."""
+    return arguments.is_known(weight) and float(weight) == 0
+
+
+def teacher_of(terms: Iterable[Term]) -> Mapping[str, Any] | None:
+    """Return the options of the term that asks for a teacher with parameters of its own."""
+    asking = (t.options for t in terms if t.weight and t.options.get("teacher") in OWN_TEACHERS)
+    return next(asking, None)

@@ -1,10 +1,16 @@
 """Speech and text encoders, and the layers they share."""
 
+import functools
+from collections.abc import Callable
+from typing import Protocol
+
 import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
 
+from simuljax.config.fields import ConfigError
+from simuljax.config.loading import load_object
 from simuljax.config.model import SpeechConfig, TextConfig, Width
 from simuljax.nn.attention import View, distance_penalty
 from simuljax.nn.chunked import Chunking, ChunkView, Left, chunked_layer
@@ -28,6 +34,34 @@ class Encoded:
     lengths: jax.Array  # int32 [B]
     ctc: jax.Array | None = None  # [B, K, V + 1]: logits, the blank last
     words: jax.Array | None = None  # int32 [B, K]: how many the CTC head has heard, where asked for
+
+
+class OwnEncoder(Protocol):
+    """An encoder of your own: a Flax module with these fields, named as "file.py:Class".
+
+    It returns one state for every 4 frames of 10 ms, rounded up, and none may depend on padding.
+    `shared` holds the layers that are shared with the text encoder, or None. Streams encode all
+    speech so far again at every READ.
+    """
+
+    speech: SpeechConfig
+    width: Width
+    ctc_classes: int  # source vocabulary and blank, for `Encoded.ctc`
+
+    def __call__(
+        self, features: jax.Array, lengths: jax.Array, shared: "Stack | None", *, train: bool
+    ) -> Encoded:
+        """Encode normalised features [B, F, D]."""
+        ...
+
+
+@functools.cache
+def load_encoder(reference: str) -> Callable[..., nn.Module]:
+    """Return the class of a user's encoder; the same object for the same name."""
+    found = load_object(reference)
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise ConfigError(f"speech.kind is {reference!r}; it must be a class of flax.linen.Module")
+    return found
 
 
 class Stack(nn.Module):

@@ -19,7 +19,7 @@ from simuljax.models.blstm import VGGBLSTMEncoder
 from simuljax.models.caat import Lattice, TransducerDecoder
 from simuljax.models.conformer import ConformerEncoder
 from simuljax.models.decoded import Attempt, Decoded
-from simuljax.models.encoders import Encoded, SpeechEncoder, Stack, TextEncoder
+from simuljax.models.encoders import Encoded, SpeechEncoder, Stack, TextEncoder, load_encoder
 from simuljax.models.recurrent_decoder import RecurrentDecoder
 from simuljax.models.s_transformer import STransformerEncoder
 from simuljax.models.streaming import StreamingSpeechEncoder, StreamingState, init_stream
@@ -71,8 +71,10 @@ class Translator(nn.Module):
                 return StreamingSpeechEncoder(speech, width, classes)
             case "vgg_blstm":
                 return VGGBLSTMEncoder(speech, width, classes)
-            case _:
+            case "transformer":
                 return SpeechEncoder(speech, width, classes)
+            case _:
+                return load_encoder(speech.kind)(speech, width, classes)
 
     def encode_speech(self, features: jax.Array, lengths: jax.Array, *, train: bool) -> Encoded:
         """Encode normalised features [B, F, 80] into states of 40 ms."""

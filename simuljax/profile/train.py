@@ -83,7 +83,7 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     update = build(config)
     replicas = Replicas.on_all("shard_map")
     batch = replicas.share(random_batch(config))
-    weights = {k: jnp.float32(v) for k, v in update.objective.joint.weights().items()}
+    weights = {k: jnp.float32(v) for k, v in update.objective.weights().items()}
     weights = replicas.replicate(weights)
     state = replicas.replicate(first_state(update))
     step: Any = replicas.wrap(update.whole, donate=0)
@@ -194,7 +194,7 @@ def build(chosen: TrainProfile) -> Update:
     zeros, ones = np.zeros(80, np.float32), np.ones(80, np.float32)
     return Update(
         model=Translator(model),
-        objective=Objective(joint=JointObjective(latency=0.05), augment=augment),
+        objective=Objective(terms=JointObjective(latency=0.05).terms(), augment=augment),
         optimiser=Optimiser().build(),
         statistics=Statistics(mean=zeros + 8, std=ones * 4, frames=1),
     )

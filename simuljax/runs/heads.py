@@ -27,7 +27,7 @@ from simuljax.nn.subsampling import STRIDE
 from simuljax.ops import expected_alignment
 from simuljax.runs.translate import Translating, spoken
 from simuljax.serve.run import learnt, open_run
-from simuljax.train.objective import Objective, branches, draw_k
+from simuljax.train.objective import Objective, branches, draw_k, matching_options
 
 STATE_MS = 10 * STRIDE
 FILE = "diagnosis.json"
@@ -72,7 +72,7 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
         for _, batch in translating.batches(set())
     ]
     heads = run.model.width.heads
-    matched = heads if objective.joint.decision_across_heads else 1
+    matched = heads if matching_options(objective).get("across_heads", True) else 1
     found = summarise(tuple(trained.steps), [_real(each) for each in seen], heads, matched)
     write_json(path, found)
     return found
@@ -100,7 +100,7 @@ def _look(
     lost = mass_lost(speech, model.config.monotonic.method)
     if text is None:
         return Looked(speech=_light(speech), mass_lost=lost)
-    perplexity, _ = matching_perplexity(speech, text, objective.joint)
+    perplexity, _ = matching_perplexity(speech, text, **matching_options(objective))
     return Looked(speech=_light(speech), text=_light(text), perplexity=perplexity, mass_lost=lost)
 
 
@@ -124,7 +124,7 @@ def mass_lost(speech: Branch, method: Any) -> jax.Array:
 def _light(branch: Branch) -> Branch:
     """Without what is large and not looked at."""
     nothing = branch.logits[:, :0]
-    return branch.replace(logits=nothing, states=None, energies=None, ctc=None)  # pyright: ignore[reportAttributeAccessIssue]
+    return branch.replace(logits=nothing, states=None, energies=None, alignment=None, ctc=None)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dataclass(frozen=True, kw_only=True)

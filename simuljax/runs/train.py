@@ -107,14 +107,14 @@ def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
 
 def check_latency(experiment: Experiment) -> None:
     """Reject a latency weight if no parameter of the model changes the delays."""
-    joint, model = experiment.training.objective.joint, experiment.model
-    if not joint.latency or (model.decoder == "monotonic" and model.monotonic.policy == "learnt"):
+    weight, model = experiment.training.objective.weight("st_latency"), experiment.model
+    if not weight or (model.decoder == "monotonic" and model.monotonic.policy == "learnt"):
         return
     instead = "use transducer_delay" if model.decoder == "caat" else "leave it at 0"
     decides = "CAAT" if model.decoder == "caat" else f"policy {model.monotonic.policy!r}"
     raise ConfigError(
-        f"{experiment.run}: latency is {joint.latency:g}, but with {decides} no parameter changes "
-        f"the delays; {instead}"
+        f"{experiment.run}: st_latency has weight {weight:g}, but with {decides} no parameter "
+        f"changes the delays; {instead}"
     )
 
 
@@ -221,10 +221,10 @@ def initialiser(
 ) -> Initialise | None:
     """Return the function that takes parameters from other runs, after checking its rules."""
     entries = [init for init in experiment.init_from if init.fills == part]
-    if part == "teacher" and entries and not experiment.training.objective.joint.needs_teacher:
+    if part == "teacher" and entries and experiment.training.objective.teacher is None:
         raise ConfigError(
             f"{entries[0].run} would fill DAR's teacher, and this objective has none: set "
-            "decision_teacher to 'averaged' or 'frozen', or leave that entry of init_from out"
+            "DAR's option teacher to 'averaged' or 'frozen', or leave that entry of init_from out"
         )
     if not entries or Checkpoints(experiment.run / CHECKPOINTS).steps():
         return None  # a run with checkpoints resumes

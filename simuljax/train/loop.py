@@ -91,7 +91,7 @@ def fit_together(members: Sequence[Member], model: ModelConfig, data: Data) -> N
 def compile_ahead(model: ModelConfig, trainings: Sequence[Training], data: Data) -> None:
     """What `fit` or `fit_together` would compile, left in the cache on disk; nothing is learnt."""
     driver = drive(model, trainings, data.heard, data.words)
-    weights = driver.weights([each.objective.joint.weights() for each in trainings])
+    weights = driver.weights([each.objective.weights() for each in trainings])
     state, several = driver.first(), trainings[0].accumulate
     if several == 1:
         driver.compile(state, data.shapes(), weights)
@@ -115,10 +115,10 @@ def drive(
                 "runs that are trained together may differ in their seeds and in the weights of "
                 f"their losses alone: {first} and {other}"
             )
-    joint = first.objective.joint.computing(other.objective.joint for other in others)
+    objective = first.objective.computing(other.objective for other in others)
     update = Update(
         model=Translator(model, axis=AXIS),
-        objective=dataclasses.replace(first.objective, joint=joint),
+        objective=objective,
         optimiser=first.optimiser.build(),
         statistics=heard.statistics,
         words=words,
@@ -133,8 +133,7 @@ def alike(training: Training) -> Training:
 
     A loss that counts in one of them is computed for all, with a weight of 0 where it does not.
     """
-    joint = training.objective.joint.without_weights()
-    objective = dataclasses.replace(training.objective, joint=joint)
+    objective = training.objective.without_weights()
     order = training.seed if training.order is None else training.order
     return dataclasses.replace(training, objective=objective, order=order, seed=0)
 
@@ -213,7 +212,7 @@ class _Loop:
         self.members[0].record.work.aside_s += self.driver.compile_s - before
 
     def _is_converged(self) -> bool:
-        return all(member.is_converged for member in self.members)
+        return all(member.is_converged(self.step) for member in self.members)
 
     def _one_update(self) -> None:
         batches = [next(self.data.train) for _ in range(self.training.accumulate)]
@@ -239,7 +238,7 @@ class _Loop:
         weights = [member.weights(self.step) for member in self.members]
         known = tuple(tuple(each.values()) for each in weights)
         if known not in self.weights:
-            self.weights[known] = self.driver.weights(weights)
+            self.weights = {known: self.driver.weights(weights)}
         return self.weights[known]
 
     def _count(self, batches: list[Batch], compile_s: float) -> None:

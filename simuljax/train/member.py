@@ -22,7 +22,6 @@ from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints, Restored
 from simuljax.train.cluster import is_primary
 from simuljax.train.console import duration
 from simuljax.train.record import Record
-from simuljax.train.schedule import advance, weights_at
 from simuljax.train.step import Report, Validation
 from simuljax.train.training import Training
 from simuljax.train.watch import Watch
@@ -67,9 +66,9 @@ class Member:
         """The last state that was saved, if any."""
         found = self.checkpoints.restore(template)
         if found is None:
-            advance(self.watch, 0, self.training.latency_after, None)
+            self.advance(0)
         else:
-            self.watch = Watch(**found.extra["watch"])
+            self.watch = Watch.from_saved(found.extra["watch"])
         return found
 
     def open(self, span: Span, *, console: bool) -> None:
@@ -93,17 +92,12 @@ class Member:
 
     def weights(self, step: int) -> Mapping[str, float]:
         """Of every term, at an update that comes after `step` others."""
-        return weights_at(
-            step,
-            self.training.objective.joint,
-            distil_after=self.training.distil_after,
-            latency="off" if self.watch.latency is None else "on",
-        )
+        return self.training.objective.weights_at(step, self.watch.converged)
 
-    @property
-    def is_converged(self) -> bool:
-        """Whether nothing gets better any more."""
-        return self.watch.latency is not None and self.watch.is_tired(self.training.patience)
+    def is_converged(self, step: int) -> bool:
+        """Return True if validations have stopped improving with all terms."""
+        started = self.watch.all_started(step, self.training.objective)
+        return started and self.watch.is_tired(self.training.patience)
 
     def hear(self, step: int, report: Report | None) -> None:
         """What an update said, on the host; None: that it was made, and no more."""
@@ -143,7 +137,7 @@ class Member:
             loss = values.get(f"{branch}_nll", math.nan)
         if self.training.best_by == "loss_and_latency":
             weights, terms = self.weights(step), (f"{branch}_latency", f"{branch}_variance")
-            loss += sum(weights[term] * values[term] for term in terms if term in values)
+            loss += sum(weights.get(t, 0.0) * values[t] for t in terms if t in values)
         best = self.watch.best
         self.watch.see(loss)
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
@@ -153,7 +147,7 @@ class Member:
 
     def advance(self, step: int) -> None:
         """Begins the next phase when its time has come."""
-        advance(self.watch, step, self.training.latency_after, self.training.patience)
+        self.watch.advance(step, self.training.objective, self.training.patience)
 
     def save(self, step: int, state: Any, iterator: Any, loss: float | None) -> None:
         """Writes a checkpoint in the background, unless this very step was saved."""

@@ -1,8 +1,8 @@
 """From a batch to the terms of the objective: features, both branches, losses."""
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import flax.struct
@@ -13,9 +13,12 @@ from simuljax import losses
 from simuljax.audio import Features, SpecAugment, Statistics, features_of, frame_count
 from simuljax.audio.spec_augment import spec_augment
 from simuljax.batch import Batch
+from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
-from simuljax.losses import Branch, JointObjective, TermSum
+from simuljax.errors import unknown
+from simuljax.losses import Branch, JointObjective, Outputs, Term, TermSum
 from simuljax.losses.cross_entropy import PerExample
+from simuljax.losses.objective import check_terms, teacher_of
 from simuljax.models.translator import Decoded, Encoded, Translator, source_of
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.decisions import Decisions
@@ -34,11 +37,62 @@ BATCH_KEYS = ("dropout", "noise", "augment", "policy")
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """What is minimised, and what is heard."""
+    """The terms of the loss, and the features of speech."""
 
-    joint: JointObjective = field(default_factory=JointObjective)
-    features: Features = field(default_factory=Features)
-    augment: SpecAugment | None = None
+    terms: tuple[Term, ...] = setting(JointObjective().terms(), help="Terms of the loss.")
+    features: Features = setting(Features(), help="Features of speech.")
+    augment: SpecAugment | None = setting(None, help="Augmentation of features.")
+
+    def __post_init__(self) -> None:
+        check_terms(self.terms)
+
+    def term(self, name: str) -> Term | None:
+        """Return a term by name; None if there is none."""
+        return next((term for term in self.terms if term.name == name), None)
+
+    def weight(self, name: str) -> float:
+        """Return the weight of a term; 0 if there is none."""
+        term = self.term(name)
+        return term.weight if term else 0.0
+
+    def weights(self) -> dict[str, float]:
+        """Return the weight of every term once all have started."""
+        return {term.name: term.weight for term in self.terms}
+
+    def weights_at(self, step: int, converged: int | None) -> dict[str, float]:
+        """Return the weight of every term in an update that comes after `step` others."""
+        return {term.name: term.weight_at(step, converged) for term in self.terms}
+
+    def with_weights(self, **weights: float) -> "Objective":
+        """Return the objective with other weights, by the names of terms."""
+        names = [term.name for term in self.terms]
+        for name in weights:
+            if name not in names:
+                raise ConfigError(f"the objective: {unknown(name, names)}")
+        terms = [
+            dataclasses.replace(term, weight=float(weights.get(term.name, term.weight)))
+            for term in self.terms
+        ]
+        return dataclasses.replace(self, terms=tuple(terms))
+
+    def without_weights(self) -> "Objective":
+        """Return the same for all objectives that differ in the weights of their terms alone."""
+        return self.with_weights(**{term.name: 0.0 for term in self.terms})
+
+    def computing(self, others: Iterable["Objective"]) -> "Objective":
+        """Return an objective that computes every term that counts here or in any of the others."""
+        every = (self, *others)
+        most = {t.name: max(abs(one.weight(t.name)) for one in every) for t in self.terms}
+        return self.with_weights(**most)
+
+    def needs(self, part: str) -> bool:
+        """Return True if a term that counts uses "text" or "lattice"."""
+        return any(term.needs(part) for term in self.terms)
+
+    @property
+    def teacher(self) -> Mapping[str, Any] | None:
+        """Return the options of the teacher if it has parameters of its own."""
+        return teacher_of(self.terms)
 
 
 @flax.struct.dataclass
@@ -88,16 +142,16 @@ def forward(
     speech, text = branches(
         bound, batch, heard_statistics, objective, k, keys if train else None, words
     )
-    joint, both = objective.joint, speech is not None and text is not None
-    teacher = None
-    if both and joint.needs_teacher:
+    both, teacher = speech is not None and text is not None, None
+    if both and objective.teacher is not None:
         fixed = model.bind({"params": variables.teacher})
         teacher = text_branch(fixed, batch, k)
     with jax.named_scope("losses"):
-        terms = losses.joint_terms(speech, text, batch.target, joint, teacher=teacher)
+        given = Outputs(targets=batch.target, speech=speech, text=text, teacher=teacher)
+        terms = losses.term_values(objective.terms, given)
         seen = {}
         if speech is not None and text is not None and speech.energies is not None:
-            seen = decision_log(speech, text, joint, watch=watch)
+            seen = decision_log(speech, text, objective, watch=watch)
     logged = losses.sum_terms(seen) | {
         f"{name}_accuracy": accuracy(b, batch.target)
         for name, b in (("st", speech), ("mt", text))
@@ -108,16 +162,24 @@ def forward(
 
 
 def decision_log(
-    speech: Branch, text: Branch, joint: JointObjective, *, watch: bool
+    speech: Branch, text: Branch, objective: Objective, *, watch: bool
 ) -> dict[str, PerExample]:
     """Return what is logged about the decisions of both branches."""
     seen = {}
-    if watch or joint.decision_attentive:
+    if watch or objective.weight("dar"):
         seen |= losses.decision_statistics(speech, text)
     if watch:
         seen["dar_paper"] = losses.paper_decision_attentive(speech, text)
-        seen["dar_perplexity"] = losses.matching_perplexity(speech, text, joint)
+        matching = matching_options(objective)
+        seen["dar_perplexity"] = losses.matching_perplexity(speech, text, **matching)
     return seen
+
+
+def matching_options(objective: Objective) -> dict[str, Any]:
+    """Return the options of DAR that say how columns are matched."""
+    term = objective.term("dar")
+    options = {} if term is None else term.options
+    return {name: options[name] for name in ("temperature", "across_heads") if name in options}
 
 
 def text_branch(bound: Translator, batch: Batch, k: jax.Array) -> Branch:
@@ -151,7 +213,7 @@ def branches(
         encoded = with_words(bound.config, encoded, words)
         labels = batch.words if bound.config.predecision.kind == "words" else batch.phonemes
         heard_of = encoded, bound.speech_decisions(encoded, labels, train=train)
-    if bound.config.text is not None and (heard_of is None or objective.joint.needs_text):
+    if bound.config.text is not None and (heard_of is None or objective.needs("text")):
         encoded = bound.encode_text(batch.source, batch.source_length, train=train)
         read_of = encoded, bound.text_decisions(encoded)
     present = [given for given in (heard_of, read_of) if given is not None]
@@ -164,8 +226,8 @@ def branches(
     if heard_of is not None:
         speech = branch(decoded[0], *heard_of, batch.target_length)
         speech = with_transcript(speech, *heard_of, batch)
-        if objective.joint.needs_lattice:
-            speech = with_lattice(bound, speech, sources[0], batch, train=train)
+        if objective.needs("lattice"):
+            speech = with_lattice(bound, speech, sources[0], batch, objective, train=train)
     if read_of is not None:
         text = branch(decoded[-1], *read_of, batch.target_length)
     return speech, text
@@ -215,6 +277,7 @@ def branch(
         states=encoded.states,
         energies=reading.energy,
         energy_bias=reading.bias,
+        alignment=reading.alpha,
         decision_length=decisions.count,
     )
 
@@ -233,16 +296,28 @@ def with_transcript(speech: Branch, encoded: Encoded, decisions: Decisions, batc
 
 
 def with_lattice(
-    bound: Translator, speech: Branch, source: Source, batch: Batch, *, train: bool
+    bound: Translator,
+    speech: Branch,
+    source: Source,
+    batch: Batch,
+    objective: Objective,
+    *,
+    train: bool,
 ) -> Branch:
     """The speech branch with the scores that CAAT's transducer loss needs."""
     if bound.config.decoder != "caat":
+        if not (objective.weight("transducer") or objective.weight("transducer_delay")):
+            return speech  # a term of the user's own has to do without
         raise ValueError(
             f"the transducer counts in the objective, and the decoder is {bound.config.decoder!r}: "
             "train a model with decoder='caat', or set transducer and transducer_delay to 0"
         )
     lattice = bound.lattice(jnp.asarray(batch.target), source, train=train)
-    return dataclasses.replace(speech, lattice=lattice)
+    with jax.named_scope("transducer"):
+        paths = losses.transducer(
+            lattice.blank, lattice.label, lattice.groups, speech.target_length
+        )
+    return dataclasses.replace(speech, lattice=lattice, transducer=paths)
 
 
 def accuracy(branch: Branch, target: jax.Array) -> TermSum:

@@ -153,14 +153,15 @@ class Update:
 
     def first_teacher(self, params: Any) -> Any:
         """Return a copy of the parameters of the text branch, or {} where DAR needs no teacher."""
-        if not self.objective.joint.needs_teacher:
+        if self.objective.teacher is None:
             return {}
         return jax.tree.map(jnp.copy, {part: params[part] for part in TEXT_PARTS if part in params})
 
     def _next_teacher(self, teacher: Any, params: Any) -> Any:
-        if self.objective.joint.decision_teacher != "averaged":
+        options = self.objective.teacher
+        if options is None or options["teacher"] != "averaged":
             return teacher
-        decay = self.objective.joint.decision_decay
+        decay = options.get("decay", 0.999)
         own = {part: params[part] for part in teacher}
         return jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, teacher, own)
 

@@ -7,7 +7,6 @@ from simuljax.config.fields import ConfigError, check, setting
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
 from simuljax.train.parallel import Parallelism
-from simuljax.train.schedule import LatencyStart
 from simuljax.train.step import Random
 
 
@@ -19,10 +18,6 @@ class Training:
     epochs: float | None = setting(None, help="Epochs at most; None: no limit.", above=0)
     optimiser: Optimiser = setting(Optimiser(), help="Optimiser and learning rate.")
     objective: Objective = setting(Objective(), help="Losses, features and augmentation.")
-    distil_after: int = setting(0, help="Updates before online distillation counts.", low=0)
-    latency_after: LatencyStart = setting(
-        0, help="Updates before latency counts; convergence: once patience runs out.", low=0
-    )
     accumulate: int = setting(1, help="Batches to an update.", low=1)
     seed: int = setting(0, help="Seed of parameters, dropout, noise and augmentation.", low=0)
     order: int | None = setting(None, help="Seed of the order of batches; None: `seed`.", low=0)
@@ -50,5 +45,8 @@ class Training:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.latency_after == "convergence" and self.patience is None:
-            raise ConfigError("latency_after is 'convergence'; set patience, which detects it")
+        waiting = [t.name for t in self.objective.terms if t.start == "convergence"]
+        if waiting and self.patience is None:
+            raise ConfigError(
+                f"term {waiting[0]!r} starts at convergence; set patience, which detects it"
+            )

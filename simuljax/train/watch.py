@@ -1,32 +1,54 @@
-"""How a run is getting on: its best validation, its phase; saved with every checkpoint."""
+"""Validations of a run: the best of the phase, and when terms start; saved with checkpoints."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from simuljax.train.objective import Objective
 
 
 @dataclass(kw_only=True)
 class Watch:
-    """The best validation of the phase, how many have passed since, and where the phase began.
+    """The best validation of the phase, how many have passed since, and where the phase started.
 
-    A run has up to two phases: latency does not count, then it does. Scores of one say nothing
-    about the other, so the best starts anew.
+    A phase starts with every term that starts to count. Scores of one phase do not compare with
+    those of another, so the best is chosen anew.
     """
 
     best: float | None = None
     since: int = 0
     phase_start: int = 0  # updates made before it
-    latency: int | None = None  # the update after which latency counts; None: not yet
+    converged: int | None = None  # the update at which terms that wait for convergence start
+
+    @classmethod
+    def from_saved(cls, saved: Mapping[str, Any]) -> "Watch":
+        """Return the watch of a checkpoint; older ones named `converged` "latency"."""
+        names = {"latency": "converged"}
+        return cls(**{names.get(name, name): value for name, value in saved.items()})
 
     def see(self, loss: float) -> None:
-        """Takes note of a validation; NaN is never the best."""
+        """Note a validation; NaN is never the best."""
         better = loss < (math.inf if self.best is None else self.best)
         self.best, self.since = (loss, 0) if better else (self.best, self.since + 1)
 
     def is_tired(self, patience: int | None) -> bool:
-        """Whether as many validations brought nothing."""
+        """Return True if `patience` validations brought no improvement."""
         return patience is not None and self.since >= patience
 
-    def begin_latency(self, step: int) -> None:
-        """From here on latency counts, and the best is that of the new phase."""
-        self.latency = self.phase_start = step
-        self.best, self.since = None, 0
+    def advance(self, step: int, objective: Objective, patience: int | None) -> None:
+        """Start the next phase if a term starts to count after `step` updates."""
+        waits = any(term.weight and term.start == "convergence" for term in objective.terms)
+        if waits and self.converged is None and self.is_tired(patience):
+            self.converged = step
+        begun = [start for start in self._starts(objective) if start <= step]
+        if max(begun, default=0) > self.phase_start:
+            self.phase_start = int(max(begun))
+            self.best, self.since = None, 0
+
+    def all_started(self, step: int, objective: Objective) -> bool:
+        """Return True if every term counts."""
+        return all(start <= step for start in self._starts(objective))
+
+    def _starts(self, objective: Objective) -> list[float]:
+        return [term.start_at(self.converged) for term in objective.terms if term.weight]

@@ -109,12 +109,16 @@ def test_rows_of_one_name_and_other_contents_are_other_runs(names):
 
 
 def test_variants_of_dar_differ_from_it_in_one_choice():
-    base = multi30k.EXPERIMENTS["dar"].training.objective.joint
+    base = multi30k.EXPERIMENTS["dar"].training.objective.terms
     for name, changes in dar.VARIANTS.items():
-        joint = dar.ABLATION.rows[name].training.objective.joint
-        (changed,) = changes
-        varied, usual = dataclasses.asdict(joint), dataclasses.asdict(base)
-        assert [name for name in varied if varied[name] != usual[name]] == [changed]
+        terms = dar.ABLATION.rows[name].training.objective.terms
+        ((changed, value),) = changes.items()
+        (term,) = [new for new, old in zip(terms, base, strict=True) if new != old]
+        assert term.name == "dar"
+        if changed == "decision_attentive":
+            assert term.weight == value
+        else:
+            assert term.options[changed.removeprefix("decision_")] == value
 
 
 def together(grid: Ablation, size: int, corpus: Path) -> list[set[str]]:
@@ -155,7 +159,7 @@ def test_longer_rows_differ_in_epochs_and_checkpoint_choice(tmp_path):
         assert dataclasses.replace(first, epochs=base.epochs) == base
         assert first.epochs == 3 * (base.epochs or 0)
         assert later.best_by == "loss_and_latency"
-        assert later.objective.joint.latency > 0
+        assert later.objective.weight("st_latency") > 0
     assert together(long, 9, tmp_path) == [{"mma_long", "kd_long", "dar_long"}]
 
 

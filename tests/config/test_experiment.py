@@ -19,8 +19,10 @@ from simuljax.config.model import (
     TextConfig,
     Width,
 )
+from simuljax.losses import JointObjective
 from simuljax.models import presets
 from simuljax.train.cluster import Cluster
+from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
 from simuljax.train.training import Training
 
@@ -52,8 +54,6 @@ NAN, INF = float("nan"), float("inf")
         (Training, "patience", 0),
         (Training, "average", 0),
         (Training, "seed", 1.5),
-        (Training, "latency_after", -1),
-        (Training, "latency_after", "later"),
         (Training, "parallelism", "pjit"),
         (ModelConfig, "decoder_layers", 0),
         (ModelConfig, "joiner_layers", -1),
@@ -92,16 +92,21 @@ def test_every_field_has_a_help_text(kind):
 
 
 def test_a_run_of_an_earlier_version_still_opens(tmp_path: Path):
+    joint = JointObjective(distillation=0.1, latency=0.2, decision_teacher="stop")
+    terms = joint.terms(distil_after=7, latency_after=9)
     now = Experiment(
         run=tmp_path,
         data=DataConfig(directory=Path("corpus"), task="transcription"),
         model=presets.tiny(),
-        training=Training(parallelism="shard_map"),
+        training=Training(parallelism="shard_map", objective=Objective(terms=terms)),
         init_from=(InitFrom(run=Path("donor")),),
     )
     stored = to_json(now)
     stored["corpus"], stored["begin"] = stored.pop("data"), stored.pop("init_from")
     stored["training"]["way"] = stored["training"].pop("parallelism")
+    del stored["training"]["objective"]["terms"]
+    stored["training"]["objective"]["joint"] = {"distillation": 0.1, "latency": 0.2}
+    stored["training"] |= {"distil_after": 7, "latency_after": 9}
     stored["software"] = {"simuljax": "0.1"}
     (tmp_path / "config.json").write_text(json.dumps(stored))
     assert read_experiment(tmp_path) == now

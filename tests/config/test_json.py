@@ -123,18 +123,3 @@ def test_differences_name_every_leaf():
     assert "width.heads was 2 and is 4" in found
     assert len(found) == 2
     assert differences(old, old) == []
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Changed:
-    """A class whose last field came later, with a default that is not what was done before."""
-
-    size: int = 3
-    form: str = dataclasses.field(default="new", metadata={"before": "old"})
-
-
-def test_a_field_younger_than_the_document_stands_for_what_was_done_before():
-    assert from_json(Changed, {"size": 4}) == Changed(size=4, form="old")
-    assert from_json(Changed, {"size": 4, "form": "new"}) == Changed(size=4)
-    assert without_defaults(Changed(form="old")) == {}
-    assert without_defaults(Changed()) == {"form": "new"}

@@ -137,11 +137,12 @@ def test_the_little_phrasebook_is_little_and_a_larger_one_begins_with_it():
 
 def test_the_demo_trains_with_every_loss_and_latency_last():
     training = EXPERIMENT.training
-    weights = training.objective.joint.weights()
+    weights = training.objective.weights()
     for term in ("st_nll", "kd", "car", "dar", "mt_nll", "ctc", "st_latency"):
         assert weights[term] > 0
-    assert isinstance(training.latency_after, int)
-    assert training.updates / 2 < training.latency_after < training.updates
+    latency = training.objective.term("st_latency")
+    assert latency is not None and isinstance(latency.start, int)
+    assert training.updates / 2 < latency.start < training.updates
 
 
 @pytest.mark.slow

@@ -176,7 +176,7 @@ def terms(row: Experiment) -> set[str]:
         given = (model, variables, batch, statistics, row.training.objective, key, words)
         return forward(*given).sums
 
-    weights = row.training.objective.joint.weights()
+    weights = row.training.objective.weights()
     return {name for name in jax.eval_shape(run, jax.random.key(0)) if weights[name]}
 
 

@@ -33,7 +33,7 @@ def experiment(corpus: Path, run: Path) -> Experiment:
         ),
         training=Training(
             optimiser=Optimiser(learning_rate=1e-3, warmup=4),
-            objective=Objective(joint=FEW_TERMS),
+            objective=Objective(terms=FEW_TERMS.terms()),
             updates=4,
             log_every=2,
             validate_every=2,

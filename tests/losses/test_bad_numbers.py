@@ -82,9 +82,9 @@ def test_lambda_may_be_traced_and_a_lone_branch_counts_in_full():
 
     @jax.jit
     def total(weight):
-        objective = losses.JointObjective()
-        terms = losses.joint_terms(branch, None, targets, objective)
-        weights = objective.weights() | {"st_latency": weight}
+        objective = losses.JointObjective().terms()
+        terms = losses.term_values(objective, losses.Outputs(targets=targets, speech=branch))
+        weights = {term.name: term.weight for term in objective} | {"st_latency": weight}
         return losses.combine(losses.sum_terms(terms), weights).total
 
     assert float(total(0.0)) == pytest.approx(np.log(3), rel=1e-6)

@@ -51,7 +51,7 @@ def trained(tmp_path_factory) -> Path:
         predecision=PreDecision(step_ms=640),
         monotonic=Monotonic(policy="offline"),
     )
-    objective = Objective(joint=ALONE)
+    objective = Objective(terms=ALONE.terms())
     training = dataclasses.replace(given.training, objective=objective, updates=60)
     train(dataclasses.replace(given, model=model, training=training))
     return place / "run"

@@ -12,7 +12,6 @@ import pytest
 
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
-from experiments.zaidi2022.recipe import with_objective
 from simuljax.ablate.grid import load_ablation
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
@@ -292,10 +291,11 @@ def test_every_experiment_file_builds(path):
 )
 def test_a_weight_on_delays_that_nothing_changes_is_refused(model, instead, tmp_path):
     built = experiment(tmp_path, tmp_path / "run")
-    joint = dataclasses.replace(built.training.objective.joint, latency=0.1)
-    built = dataclasses.replace(built, training=with_objective(built.training, joint))
+    objective = built.training.objective.with_weights(st_latency=0.1)
+    training = dataclasses.replace(built.training, objective=objective)
+    built = dataclasses.replace(built, training=training)
     check_latency(built)
-    with pytest.raises(ConfigError, match=f"latency is 0.1.*{instead}"):
+    with pytest.raises(ConfigError, match=f"st_latency has weight 0.1.*{instead}"):
         train(dataclasses.replace(built, model=model))
 
 

@@ -104,7 +104,7 @@ def driver_of(translator: ModelConfig, objective: JointObjective, batch: Batch) 
     """On one device: there is nothing to divide."""
     update = Update(
         model=Translator(translator, axis=AXIS),
-        objective=Objective(joint=objective),
+        objective=Objective(terms=objective.terms()),
         optimiser=Optimiser(learning_rate=4e-3, warmup=40, betas=(0.9, 0.98), clip=1.0).build(),
         statistics=tones.heard_in(batch).statistics,
     )

@@ -43,7 +43,8 @@ def translator(**changes: Any) -> ModelConfig:
 
 def objective(**changes: Any) -> Objective:
     given: dict[str, Any] = {"latency": 0.05}
-    return Objective(joint=JointObjective(**given | changes))
+    starts = {n: changes.pop(n) for n in ("latency_after", "distil_after") if n in changes}
+    return Objective(terms=JointObjective(**given | changes).terms(**starts))
 
 
 def batch(rows: int = 4, seed: int = 0, seconds: float = 0.4) -> Batch:
@@ -91,4 +92,4 @@ class Cycle:
 
 
 def weights(objective: Objective) -> dict[str, Any]:
-    return {name: jnp.float32(value) for name, value in objective.joint.weights().items()}
+    return {name: jnp.float32(value) for name, value in objective.weights().items()}

@@ -96,7 +96,7 @@ def test_who_is_charged_for_delay_writes_sooner():
 
 
 def test_only_caat_has_a_lattice():
-    objective = Objective(joint=JointObjective(transducer=1.0))
+    objective = Objective(terms=JointObjective(transducer=1.0).terms())
     with pytest.raises(ValueError, match="decoder='caat'"):
         jax.eval_shape(
             lambda: forward(
@@ -122,7 +122,7 @@ def test_a_row_without_speech_counts_nothing():
     model = dataclasses.replace(
         CAAT, target_vocabulary=small.TARGET, source_vocabulary=small.SOURCE
     )
-    objective = Objective(joint=OBJECTIVE)
+    objective = Objective(terms=OBJECTIVE.terms())
     batch, variables = small.batch(), variables_of(model)
 
     def sums(batch):

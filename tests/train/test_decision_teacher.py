@@ -11,6 +11,7 @@ import pytest
 from simuljax.losses import JointObjective
 from simuljax.models.translator import Translator
 from simuljax.train.drive import Driver
+from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
 from simuljax.train.parallel import Replicas
 from simuljax.train.record import means
@@ -21,7 +22,7 @@ from tests.train import small
 ONLY_DAR = JointObjective(
     distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=1.0
 )
-WEIGHTS = dict.fromkeys(ONLY_DAR.weights(), 0.0) | {"dar": 1.0}
+WEIGHTS = {term.name: float(term.name == "dar") for term in ONLY_DAR.terms()}
 UPDATES, DECAY = 30, 0.99
 
 
@@ -41,7 +42,7 @@ def follow(teacher: Any) -> Followed:
     joint = dataclasses.replace(ONLY_DAR, decision_teacher=teacher, decision_decay=DECAY)
     update = Update(
         model=Translator(small.translator(), axis=AXIS),
-        objective=dataclasses.replace(small.objective(), joint=joint),
+        objective=Objective(terms=joint.terms()),
         optimiser=Optimiser(learning_rate=0.05, warmup=1, method="sgd").build(),
         statistics=small.HEARD.statistics,
     )
@@ -97,7 +98,7 @@ def test_a_teacher_may_have_parameters_of_its_own():
     joint = dataclasses.replace(ONLY_DAR, decision_teacher="frozen")
     update = Update(
         model=Translator(small.translator(), axis=AXIS),
-        objective=dataclasses.replace(small.objective(), joint=joint),
+        objective=Objective(terms=joint.terms()),
         optimiser=Optimiser().build(),
         statistics=small.HEARD.statistics,
     )

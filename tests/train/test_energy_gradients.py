@@ -47,12 +47,12 @@ def translator(attention: Attention, kind: DecisionKind) -> Translator:
 def gradient_of(model: Translator) -> tuple[Callable[[Any], dict[str, Any]], Any]:
     """Of the NLL of a training pass, with respect to what decides; and parameters for it."""
     params = random_parameters(model, method=everything)["params"]
-    objective, key = Objective(joint=PLAIN), jax.random.key(0, impl="rbg")
+    objective, key = Objective(terms=PLAIN.terms()), jax.random.key(0, impl="rbg")
 
     def loss(deciding: dict[str, Any], params: Any, batch: Batch) -> jax.Array:
         variables = Variables(params=merged(params, deciding), statistics={})
         passed = forward(model, variables, batch, small.HEARD.statistics, objective, key)
-        return combine(passed.sums, objective.joint.weights()).total
+        return combine(passed.sums, objective.weights()).total
 
     lowered = jax.jit(jax.grad(loss)).lower(deciding_in(params), params, BATCH)
     compiled = lowered.compile(compiler_options=FAST)

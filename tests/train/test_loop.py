@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.config.fields import ConfigError
 from simuljax.train.average import load
 from simuljax.train.checkpoint import Checkpoints
 from simuljax.train.loop import ENDED, Training, fit
@@ -136,33 +137,34 @@ def test_latency_counts_after_some_updates_without_compiling(go, whole, tmp_path
             compiled.append(event)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
-    state = go(tmp_path / "two", latency_after=5, distil_after=3)
+    state = go(tmp_path / "two", objective=small.objective(latency_after=5, distil_after=3))
     assert compiled == []
     jnp.cos(jnp.ones(7)).block_until_ready()
     assert compiled != []  # it does notice
     train = values(tmp_path / "two")
     assert [train[step]["weighted_mt_latency"] > 0 for step in (2, 4, 6, 8)] == [0, 0, 1, 1]
     assert all(train[step]["mt_latency"] > 0 for step in train)
-    go(tmp_path / "resumed", latency_after=5, updates=7)
-    assert_same_bits(go(tmp_path / "resumed", latency_after=5), state)
+    late = {"objective": small.objective(latency_after=5)}
+    go(tmp_path / "resumed", updates=7, **late)
+    assert_same_bits(go(tmp_path / "resumed", **late), state)
 
 
 def test_latency_counts_after_convergence(go, tmp_path):
     state = go(
         tmp_path,
         begin=broken,
-        latency_after="convergence",
+        objective=small.objective(latency_after="convergence"),
         patience=2,
         validate_every=1,
     )
     assert int(state.step) == 4  # twice the patience
-    assert [extra_of(tmp_path, step)["watch"]["latency"] for step in (2, 3, 4)] == [2, 2, 2]
-    with pytest.raises(ValueError, match="needs patience"):
-        Training(latency_after="convergence")
+    assert [extra_of(tmp_path, step)["watch"]["converged"] for step in (2, 3, 4)] == [2, 2, 2]
+    with pytest.raises(ConfigError, match="set patience"):
+        Training(objective=small.objective(latency_after="convergence"))
 
 
 def test_the_best_is_that_of_the_phase(go, tmp_path):
-    go(tmp_path, updates=8, latency_after=4, validate_every=2)
+    go(tmp_path, updates=8, objective=small.objective(latency_after=4), validate_every=2)
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     assert checkpoints.scored() == [6, 8] and checkpoints.best() in (6, 8)
     assert set(checkpoints.steps()) & {2, 4}  # the best of the phase before stays
@@ -180,7 +182,7 @@ def test_the_best_is_by_the_loss_the_tokens_that_are_right_or_latency_too(go, tm
             - weights["mt_variance"] * value["mt_variance"]
         ),
     }[by]
-    weights = runs.training().objective.joint.weights()
+    weights = runs.training().objective.weights()
     assert weights["mt_latency"]
     scores = {step: measure(value) for step, value in values(tmp_path, "valid").items()}
     checkpoints = Checkpoints(tmp_path / "checkpoints")

@@ -27,8 +27,8 @@ def names(objective: JointObjective, **changes) -> set[str]:
     def run(key):
         params, statistics = initialise(model, key)
         variables = Variables(params=params, statistics=statistics)
-        joint = Objective(joint=objective)
-        return forward(model, variables, batch, small.HEARD.statistics, joint, key).sums
+        given = Objective(terms=objective.terms())
+        return forward(model, variables, batch, small.HEARD.statistics, given, key).sums
 
     return set(jax.eval_shape(run, jax.random.key(0)))
 
@@ -72,7 +72,7 @@ def test_ctc_and_quantity_reach_the_encoder_and_nothing_above_it():
     )
     params, _ = initialise(model, jax.random.key(0, impl="rbg"))
     batch = jax.tree.map(jnp.asarray, small.batch())
-    objective = Objective(joint=dataclasses.replace(ALONE, ctc=1.0))
+    objective = Objective(terms=dataclasses.replace(ALONE, ctc=1.0).terms())
 
     def losses(params):
         variables = Variables(params=params, statistics={})

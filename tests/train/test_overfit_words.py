@@ -59,7 +59,7 @@ def driver_of(case: str, batch: Batch) -> Driver:
     )
     update = Update(
         model=Translator(translator, axis=AXIS),
-        objective=Objective(joint=dataclasses.replace(SPEECH_ALONE, ctc=0.5)),
+        objective=Objective(terms=dataclasses.replace(SPEECH_ALONE, ctc=0.5).terms()),
         optimiser=Optimiser(learning_rate=4e-3, warmup=40, betas=(0.9, 0.98), clip=1.0).build(),
         statistics=tones.heard_in(batch).statistics,
         words=Words(source=boundaries(), target=boundaries()),

@@ -41,8 +41,8 @@ def test_gradients_reach_everything():
     model = Translator(translator(dropout=0.2, ctc_after=2))
     params, statistics = initialise(model, jax.random.key(0, impl="rbg"))
     batch = tones.utterances(4, seed=1)
-    objective = Objective(joint=JointObjective(ctc=0.3))
-    heard, assigned = tones.heard_in(batch).statistics, objective.joint.weights()
+    objective = Objective(terms=JointObjective(ctc=0.3).terms())
+    heard, assigned = tones.heard_in(batch).statistics, objective.weights()
 
     def loss(params, batch):
         variables = Variables(params=params, statistics=statistics)

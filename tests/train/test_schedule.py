@@ -1,29 +1,29 @@
-"""What counts when, and how a run is watched."""
+"""When terms count, and how validations are followed."""
 
 import math
-from typing import Literal
 
-import pytest
-
-from simuljax.losses import JointObjective
-from simuljax.train.schedule import advance, last_update, weights_at
+from simuljax.losses import JointObjective, Term
+from simuljax.train.objective import Objective
+from simuljax.train.schedule import last_update
 from simuljax.train.watch import Watch
 
-OBJECTIVE = JointObjective(latency=0.1, variance=0.2, distillation=0.3)
+JOINT = JointObjective(latency=0.1, variance=0.2, distillation=0.3)
+LATE = {"st_latency", "mt_latency", "st_variance", "mt_variance"}
 
 
-@pytest.mark.parametrize(
-    ("step", "latency", "changed"),
-    [
-        (0, "off", {"kd": 0, "st_nll": 1, "st_latency": 0, "mt_latency": 0, "st_variance": 0,
-                    "mt_variance": 0}),
-        (9, "on", {"kd": 0, "st_nll": 1}),
-        (10, "on", {}),
-    ],
-)  # fmt: skip
-def test_weights(step: int, latency: Literal["on", "off"], changed: dict[str, float]) -> None:
-    weights = weights_at(step, OBJECTIVE, distil_after=10, latency=latency)
-    assert weights == OBJECTIVE.weights() | changed
+def test_weights_follow_the_schedule() -> None:
+    objective = Objective(terms=JOINT.terms(distil_after=10, latency_after="convergence"))
+    full = objective.weights()
+    off = dict.fromkeys(LATE, 0.0)
+    assert objective.weights_at(0, None) == full | off | {"kd": 0.0}
+    assert objective.weights_at(9, 9) == full | {"kd": 0.0}
+    assert objective.weights_at(10, 9) == full
+
+
+def test_a_weight_may_grow() -> None:
+    term = Term(name="kd", weight=0.4, start=2, ramp=4)
+    weights = [term.weight_at(step, None) for step in range(8)]
+    assert weights == [0, 0, 0.1, 0.2, 0.4 * 0.75, 0.4, 0.4, 0.4]
 
 
 def test_the_best_and_the_patience() -> None:
@@ -34,24 +34,35 @@ def test_the_best_and_the_patience() -> None:
     assert watch.best == 2.0 and not watch.is_tired(1) and not watch.is_tired(None)
 
 
-def test_latency_begins_once() -> None:
-    watch = Watch()
-    advance(watch, 4, 5, None)
-    assert watch.latency is None
-    advance(watch, 5, 5, None)
+def test_a_phase_starts_once() -> None:
+    watch, objective = Watch(), Objective(terms=JOINT.terms(latency_after=5))
+    watch.advance(4, objective, None)
+    assert watch.phase_start == 0 and not watch.all_started(4, objective)
+    watch.advance(5, objective, None)
     watch.see(1.0)
-    advance(watch, 6, 5, None)
-    assert (watch.latency, watch.phase_start, watch.best) == (5, 5, 1.0)
+    watch.advance(6, objective, None)
+    assert (watch.phase_start, watch.best) == (5, 1.0) and watch.all_started(5, objective)
 
 
-def test_convergence_begins_it_and_forgets_the_best() -> None:
-    watch = Watch()
+def test_a_term_of_weight_0_starts_no_phase() -> None:
+    watch, objective = Watch(), Objective(terms=JointObjective().terms(latency_after=5))
+    watch.advance(5, objective, None)
+    assert watch.phase_start == 0 and watch.all_started(0, objective)
+
+
+def test_convergence_starts_a_phase_and_forgets_the_best() -> None:
+    watch, objective = Watch(), Objective(terms=JOINT.terms(latency_after="convergence"))
     for step, loss in enumerate((3.0, 2.0, 2.5, 2.6), start=1):
         watch.see(loss)
-        advance(watch, step, "convergence", 2)
-    assert watch == Watch(best=None, since=0, phase_start=4, latency=4)
+        watch.advance(step, objective, 2)
+    assert watch == Watch(best=None, since=0, phase_start=4, converged=4)
     watch.see(2.9)
     assert watch.best == 2.9
+
+
+def test_checkpoints_of_earlier_versions_are_read() -> None:
+    saved = {"best": 2.0, "since": 1, "phase_start": 4, "latency": 4}
+    assert Watch.from_saved(saved) == Watch(best=2.0, since=1, phase_start=4, converged=4)
 
 
 def test_the_end() -> None:

@@ -27,7 +27,7 @@ def test_a_model_with_batch_norm_trains_and_comes_back(tmp_path: Path):
         updates=4,
         validate_every=2,
         log_every=1,
-        objective=Objective(joint=alone),
+        objective=Objective(terms=alone.terms()),
         optimiser=Optimiser(learning_rate=1e-2, warmup=1),
     )
     data = Data(

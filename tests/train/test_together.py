@@ -20,11 +20,10 @@ LAMBDAS = {0: 0.0, 1: 0.2}  # by seed
 
 def training(seed: int, latency: float, **changes) -> Training:
     """With lambda 0 nothing else counts either, so that all of it is computed for nothing."""
-    objective, weights = small.objective(), {"latency": latency}
+    weights = {"latency": latency}
     if not latency:
         weights |= dict.fromkeys(["decision_attentive", "distillation", "cross_attentive"], 0.0)
-    joint = dataclasses.replace(objective.joint, **weights)
-    given = {"objective": dataclasses.replace(objective, joint=joint), "random": "threefry"}
+    given = {"objective": small.objective(**weights), "random": "threefry"}
     given |= {"updates": 6, "order": 0, "seed": seed, "method": "sgd"}  # Adam makes much of noise
     return runs.training(**given | changes)
 
@@ -97,9 +96,9 @@ def test_other_differences_are_refused(tmp_path):
 
 
 def test_what_counts_for_one_is_computed_for_all():
-    counts = small.objective().joint
+    counts = small.objective()
     not_at_all = counts.without_weights()
-    hotter = dataclasses.replace(counts, decision_temperature=2.0)
+    hotter = small.objective(decision_temperature=2.0)
     assert counts.without_weights() == not_at_all.without_weights() != hotter.without_weights()
     assert not_at_all.computing([counts]) == counts == counts.computing([not_at_all])
     assert not_at_all.computing(each for each in [counts]) == counts

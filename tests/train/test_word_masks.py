@@ -111,7 +111,7 @@ def test_a_target_sees_the_words_that_wait_k_allows_and_no_state_more(k, seen):
 
 def passed(model: Translator, words: Words | None) -> tuple[Forward, Any]:
     """A pass as in training, and BatchNorm's statistics before it."""
-    objective = Objective(joint=ALONE)
+    objective = Objective(terms=ALONE.terms())
     batch = jax.tree.map(jnp.asarray, small.batch())
     params, statistics = initialise(model, jax.random.key(0, impl="rbg"))
     variables = Variables(params=params, statistics=statistics)

@@ -1,0 +1,40 @@
+"""Terms: names, options and schedules are checked before anything is compiled."""
+
+import math
+from typing import Any
+
+import pytest
+
+from simuljax.config.fields import ConfigError
+from simuljax.config.json import differences, from_json, to_json
+from simuljax.losses import JointObjective, Term
+from simuljax.train.objective import Objective
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"start": -1}, "Term.start is -1"),
+        ({"weight": math.nan}, "Term.weight is nan"),
+        ({"ramp": -2}, "Term.ramp is -2"),
+        ({"name": "dra"}, "dar"),
+        ({"options": {"temprature": 2.0}}, "temperature"),
+    ],
+)
+def test_a_term_that_cannot_be_is_refused(given: dict[str, Any], said: str):
+    with pytest.raises(ConfigError, match=said):
+        Term(**{"name": "dar"} | given)
+
+
+def test_names_differ():
+    with pytest.raises(ConfigError, match="'kd'"):
+        Objective(terms=(Term(name="kd"), Term(name="kd")))
+    with pytest.raises(ConfigError, match="latency"):
+        Objective().with_weights(latency=0.1)
+
+
+def test_json_and_differences():
+    one = Objective(terms=JointObjective().terms(latency_after="convergence"))
+    assert from_json(Objective, to_json(one)) == one
+    other = one.with_weights(kd=0.5)
+    assert differences(to_json(one), to_json(other)) == ["terms.kd.weight was 0.2 and is 0.5"]
