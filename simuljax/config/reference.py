@@ -5,7 +5,7 @@ Every table is made from the declarations of fields, so that nothing is written 
 
 import dataclasses
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simuljax.config.evaluation import Evaluation
@@ -13,6 +13,7 @@ from simuljax.config.experiment import Experiment
 from simuljax.config.fields import MISSING, Setting, default_of, setting_of, type_hints
 from simuljax.config.options import leaf_types
 from simuljax.decode.policies import POLICIES
+from simuljax.losses import JointObjective
 
 HEAD = """\
 # Reference: every setting
@@ -28,6 +29,7 @@ def reference() -> str:
     """Return the page."""
     training, decoding = tables(Experiment), tables(Evaluation)
     policies = [table(kind, [f"--policy {name}"]) for name, kind in POLICIES.items()]
+    training.append(table(JointObjective, ["JointObjective(...).terms()"]))
     parts = ["## Experiments", *training, "## Evaluations", *decoding, "## Policies", *policies]
     return "\n\n".join([HEAD.rstrip(), *parts]) + "\n"
 
@@ -69,11 +71,18 @@ def row(field: dataclasses.Field) -> str:
     """Return the row of a field."""
     declared = setting_of(field) or Setting(help="")
     default, name = default_of(field), declared.option or field.name
-    shown = "required" if default is MISSING else f"`{default}`"
+    shown = "required" if default is MISSING else f"`{brief(default)}`"
     values = "; ".join(filter(None, [declared.range(), declared.unit or ""]))
     only = f" Applies to {' and '.join(declared.applies)}." if declared.applies else ""
     cells = (f"`{name}`", shown, values or choices(field), f"{declared.help}{only}")
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def brief(default: Any) -> Any:
+    """Return a default as a table shows it: objects of a list by their names."""
+    if isinstance(default, tuple) and any(map(dataclasses.is_dataclass, default)):
+        return ", ".join(each.name for each in default)
+    return dict(default) if isinstance(default, Mapping) else default
 
 
 def choices(field: dataclasses.Field) -> str:

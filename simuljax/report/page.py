@@ -87,9 +87,11 @@ def p_value(value: float) -> str:
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the values of a nested configuration by dotted name."""
+    """Return the values of a nested configuration by dotted name; terms by their names."""
     flat: dict[str, str] = {}
     for name, value in config.items():
+        if name == "terms":
+            value = {term["name"]: term for term in value}
         if isinstance(value, Mapping):
             flat |= flatten(value, f"{prefix}{name}.")
         else:
