@@ -58,7 +58,9 @@ def test_it_is_trained(speech):
         state, report = compiled.update(state, [batch], weights)
         losses.append(float(report.loss.total))
     assert losses[-1] < losses[0]
-    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, jax.device_get(state.params["speech"]))
+    moved = jax.tree.map(
+        lambda a, b: np.abs(a - b).max(), before, jax.device_get(state.params["speech"])
+    )
     assert all(change > 0 for name, change in by_path(moved).items() if "kernel" in name)
 
 
