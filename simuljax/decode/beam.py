@@ -17,7 +17,6 @@ goes with the hypothesis as its keys and values do.
 """
 
 import dataclasses
-from typing import Any
 
 import flax.struct
 import jax
@@ -26,14 +25,14 @@ import numpy as np
 
 from simuljax.config.decoding import Beam, Decoding
 from simuljax.decode.greedy import Written, limit_of, repeated
-from simuljax.decode.state import Control, Known, Prefix, attempt, commit, init_prefix, take_rows
-from simuljax.models.translator import Attempt, Translator
+from simuljax.decode.state import Context, Known, Prefix, attempt, commit, init_prefix, take_rows
+from simuljax.models.translator import Attempt
 from simuljax.text import EOS
 
 
 @flax.struct.dataclass
 class BeamHypotheses:
-    """K of each source, the best first; 0 beyond the lengths, which count end-of-sentence."""
+    """K hypotheses of each source, the best first; 0 beyond the lengths, which count the end."""
 
     tokens: jax.Array  # int32 [B, K, N]
     lengths: jax.Array  # int32 [B, K]; without end-of-sentence where the limit came first
@@ -43,12 +42,12 @@ class BeamHypotheses:
 
     @property
     def last(self) -> jax.Array:
-        """int32 [B, K]: the tokens that were written last."""
+        """Return int32 [B, K]: the last tokens."""
         place = jnp.maximum(self.lengths - 1, 0)
         return jnp.take_along_axis(self.tokens, place[..., None], 2)[..., 0]
 
     def take(self, places: jax.Array) -> "BeamHypotheses":
-        """Those at these places [B, J]."""
+        """Return the hypotheses at these places [B, J]."""
 
         def pick(a: jax.Array) -> jax.Array:
             return jnp.take_along_axis(a, places.reshape(places.shape + (1,) * (a.ndim - 2)), 1)
@@ -56,24 +55,24 @@ class BeamHypotheses:
         return jax.tree.map(pick, self)
 
     def first(self, count: int) -> "BeamHypotheses":
-        """The first so many."""
+        """Return the first so many."""
         return jax.tree.map(lambda a: a[:, :count], self)
 
     def best(self, count: int) -> "BeamHypotheses":
-        """So many of them by score, the best first; of equal ones, first what was first."""
+        """Return so many by score, the best first; equal ones stay in order."""
         return self.take(jax.lax.top_k(self.score, count)[1])
 
     def only(self, there: jax.Array) -> "BeamHypotheses":
-        """As if there were no others than these [B, K]."""
+        """Return the hypotheses as if there were no others than these [B, K]."""
         log_prob, score = (jnp.where(there, a, -jnp.inf) for a in (self.log_prob, self.score))
         return dataclasses.replace(self, log_prob=log_prob, score=score)
 
     def join(self, other: "BeamHypotheses") -> "BeamHypotheses":
-        """These, and then the others, of the same sources."""
+        """Return these, and then the others, of the same sources."""
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), self, other)
 
     def unless(self, rows: jax.Array, other: "BeamHypotheses") -> "BeamHypotheses":
-        """These, but of some sources [B] the others."""
+        """Return these, but the others of some sources [B]."""
 
         def choose(a: jax.Array, b: jax.Array) -> jax.Array:
             return jnp.where(rows.reshape(rows.shape + (1,) * (a.ndim - 1)), b, a)
@@ -88,7 +87,7 @@ def length_weights(beam: Beam, longest: int) -> jax.Array:
 
 
 def no_hypotheses(batch: int, size: int, room: int) -> BeamHypotheses:
-    """Nothing, and room for so many tokens."""
+    """Return no hypotheses, with room for so many tokens."""
     tokens = jnp.zeros((batch, size, room), jnp.int32)
     never = jnp.full((batch, size), -jnp.inf)
     return BeamHypotheses(
@@ -105,20 +104,14 @@ class _Turn:
 
 
 def beam_search(
-    model: Translator,
-    variables: Any,
-    known: Known,
-    *,
-    control: Control,
-    decoding: Decoding,
-    beam: Beam,
-    start: tuple[Prefix, Written] | None = None,
+    context: Context, known: Known, beam: Beam, start: tuple[Prefix, Written] | None = None
 ) -> BeamHypotheses:
-    """The best hypotheses of sources that have ended.
+    """Return the best hypotheses of sources that have ended.
 
     With `start`, those that begin with what has been written, which has no influence on scores but
     by its length; a prefix that is finished stays as it is.
     """
+    decoding = context.decoding
     room = decoding.limit.of(known.size) if start is None else start[0].room
     limit, weights, size = (
         limit_of(known.progress, room, decoding),
@@ -128,7 +121,7 @@ def beam_search(
     sources = _repeat(known, size)
 
     def turn(state: _Turn) -> _Turn:
-        tried = attempt(model, variables, state.prefix, sources, control.selection)
+        tried = attempt(context, state.prefix, sources)
         further, parent = _continue(state, tried, weights, decoding)
         ends = further.last == EOS
         lives = jnp.argsort(ends, stable=True)[:, :size]
@@ -139,25 +132,24 @@ def beam_search(
         prefix = _follow(state.prefix, tried, jnp.take_along_axis(parent, lives, 1), live)
         return _Turn(prefix=prefix, live=live, ended=ended, over=over)
 
-    first = _begin(model, known.batch, room, decoding, beam, limit, start)
+    first = _begin(context, known.batch, room, beam, limit, start)
     last = jax.lax.while_loop(lambda state: ~state.over.all(), turn, first)
     return _in_order(last, weights)
 
 
 def _begin(
-    model: Translator,
+    context: Context,
     batch: int,
     room: int,
-    decoding: Decoding,
     beam: Beam,
     limit: jax.Array,
     start: tuple[Prefix, Written] | None,
 ) -> _Turn:
-    """One hypothesis of each source: nothing, or what has been written."""
+    """Begin with one hypothesis of each source: nothing, or what has been written."""
     nothing = no_hypotheses(batch, beam.size, room)
     live = dataclasses.replace(nothing, log_prob=nothing.log_prob.at[:, 0].set(0))
     if start is None:
-        prefix = init_prefix(model, batch * beam.size, room, decoding)
+        prefix = init_prefix(context.model, batch * beam.size, room, context.decoding)
         return _Turn(prefix=prefix, live=live, ended=nothing, over=limit == 0)
     prefix, written = start
     given = (written.tokens, written.count, written.reach)
@@ -171,7 +163,7 @@ def _begin(
 
 
 def _repeat(known: Known, size: int) -> Known:
-    """Every source K times, once for each of its hypotheses."""
+    """Repeat every source K times, once for each of its hypotheses."""
     return Known(
         memory=jax.tree.map(lambda a: jnp.repeat(a, size, 1), known.memory),
         progress=jax.tree.map(lambda a: jnp.repeat(a, size, 0), known.progress),
@@ -181,7 +173,7 @@ def _repeat(known: Known, size: int) -> Known:
 def _continue(
     state: _Turn, tried: Attempt, weights: jax.Array, decoding: Decoding
 ) -> tuple[BeamHypotheses, jax.Array]:
-    """The best 2 K continuations, the best first, and int32 [B, 2 K]: what each continues.
+    """Return the best 2 K continuations, the best first, and int32 [B, 2 K]: their parents.
 
     At most K of them end a sentence, so K that do not are among them.
     """
@@ -208,7 +200,7 @@ def _continue(
 def _likeliest(
     logits: jax.Array, prefix: Prefix, count: int, decoding: Decoding
 ) -> tuple[jax.Array, jax.Array]:
-    """The best tokens of every row that may follow, the best first, and their log-probabilities.
+    """Return the best tokens that may follow each row, the best first, and their log-probabilities.
 
     They are ordered by logits, whose order is exact: sums of log-probabilities may round to ties.
     """
@@ -225,7 +217,7 @@ def _likeliest(
 def _is_over(
     live: BeamHypotheses, ended: BeamHypotheses, limit: jax.Array, weights: jax.Array, beam: Beam
 ) -> jax.Array:
-    """bool [B]: see `Beam`. Without a live hypothesis, nothing can come before anything."""
+    """Return bool [B]: the search is over (see `Beam`), also without a live hypothesis."""
     last = ended.score[:, -1]
     over = live.log_prob[:, 0] / weights[limit] <= last
     if beam.until == "full":
@@ -234,7 +226,7 @@ def _is_over(
 
 
 def _follow(prefix: Prefix, tried: Attempt, parent: jax.Array, live: BeamHypotheses) -> Prefix:
-    """The prefix of every live hypothesis, from that of its parent [B, K]."""
+    """Return the prefix of every live hypothesis, from that of its parent [B, K]."""
     batch, size = parent.shape
     rows = (jnp.arange(batch)[:, None] * size + parent).reshape(-1)
     layers = jax.tree.map(lambda a: a[:, rows], tried.layers)
@@ -244,7 +236,7 @@ def _follow(prefix: Prefix, tried: Attempt, parent: jax.Array, live: BeamHypothe
 
 
 def _in_order(last: _Turn, weights: jax.Array) -> BeamHypotheses:
-    """Those that have ended, then those that were at the limit; zeros for those not there."""
+    """Return ended hypotheses, then those at the limit; zeros where there is none."""
     live = dataclasses.replace(last.live, score=last.live.log_prob / weights[last.live.lengths])
     both = last.ended.join(live)
     order = jnp.argsort(both.log_prob == -jnp.inf, stable=True)

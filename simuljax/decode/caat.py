@@ -33,7 +33,7 @@ from simuljax.nn.subsampling import STRIDE, state_count
 
 @flax.struct.dataclass
 class Search:
-    """What becomes of sources group by group."""
+    """The state of the search, group by group."""
 
     candidates: Candidates
     written: Written  # committed; room for all tokens
@@ -52,7 +52,7 @@ class CaatDecoder(StreamingDecoder):
             raise ValueError(f"the decoder is {self.model.config.decoder!r}: use StreamingDecoder")
 
     def init(self, params: StreamParams, batch: int) -> StreamState:
-        """Streams that have heard nothing."""
+        """Return streams that have read nothing."""
         search = init_search(self.model, batch, self.limits.tokens, self.decoding)
         state = replace(super().init(params, batch), prefix=search)  # pyright: ignore[reportArgumentType]
         return jax.tree.map(jnp.copy, state)
@@ -60,7 +60,7 @@ class CaatDecoder(StreamingDecoder):
     def step(
         self, params: StreamParams, state: StreamState, chunk: Chunk
     ) -> tuple[StreamState, Events]:
-        """One READ, and what is written after it. A stream that has ended hears no more."""
+        """Read a chunk and write what it allows. A stream that has ended reads no more."""
         before = state.source.known.progress.ended
         length = jnp.where(before, 0, chunk.length)
         state = self._encode(params, state, chunk, length, chunk.ended & ~before)
@@ -73,7 +73,7 @@ class CaatDecoder(StreamingDecoder):
 
 
 def init_search(model: Translator, batch: int, room: int, decoding: Decoding) -> Search:
-    """Nothing heard, and room for so many tokens."""
+    """Return a search that has read nothing, with room for so many tokens."""
     zero = jnp.zeros(batch, jnp.int32)
     return Search(
         candidates=init_candidates(model, batch, room, decoding.blocks),
@@ -93,7 +93,7 @@ def search_on(
     delays: jax.Array,
     decoding: Decoding,
 ) -> Search:
-    """Through every group that is complete; `delays` [B, G] are noted beside a group's tokens."""
+    """Search every complete group; `delays` [B, G] are noted beside a group's tokens."""
 
     def next_group(search: Search) -> Search:
         due, last = _due(search, known)
@@ -122,14 +122,14 @@ def search_on(
 
 
 def _due(search: Search, known: Known) -> tuple[jax.Array, jax.Array]:
-    """bool [B]: whether a group can be searched, and whether it is the last."""
+    """Return bool [B] twice: a group can be searched; it is the last."""
     ended, count = known.progress.ended, known.progress.count
     last = ended & (search.groups >= count - 1)
     return ~search.finished & (ended | (search.groups < count)), last
 
 
 def _commit(written: Written, candidates: Candidates, group: Group, delay: jax.Array) -> Written:
-    """With what all hypotheses begin with, or all of the best one after the last group."""
+    """Commit what all hypotheses begin with, or all of the best one after the last group."""
     texts, place = candidates.texts, jnp.arange(written.tokens.shape[1])
     there = (texts.log_prob > -jnp.inf)[..., None]
     inside = place < texts.lengths[..., None]
@@ -147,7 +147,7 @@ def _commit(written: Written, candidates: Candidates, group: Group, delay: jax.A
 
 
 def _show(search: Search, events: int) -> tuple[Search, Events]:
-    """The next of what is committed, as much as a step gives out."""
+    """Give out the next committed tokens, as many as a step holds."""
     written, room = search.written, search.written.tokens.shape[1]
     count = jnp.minimum(written.count - search.shown, events)
     place = jnp.minimum(search.shown[:, None] + jnp.arange(events), room - 1)
@@ -176,7 +176,7 @@ def simulate_caat(
     decoding: Decoding | None = None,
     listening: Listening | None = None,
 ) -> Simulation:
-    """As `simulate_speech`: streams of `samples` [B] samples with these features [B, F, D]."""
+    """Simulate streams of `samples` [B] samples with features [B, F, D], like `simulate_speech`."""
     decoding, listening = decoding or Decoding(), listening or Listening()
     sizes = jnp.array(listening.samples, jnp.int32)
     given = (variables, features, jnp.asarray(samples, jnp.int32), sizes)
@@ -206,7 +206,7 @@ def _simulate(model, decoding, bank, variables, features, samples, sizes) -> Sim
 
 
 def samples_of_group(model: ModelConfig, group: jax.Array, bank: Filterbank) -> jax.Array:
-    """After how many samples a group, from 0, is complete, if it is not the last."""
+    """Return the samples after which a group, from 0, is complete, if it is not the last."""
     assert model.speech is not None
     chunks = -(-(group + 1) * model.predecision.step // model.speech.chunk)
     states = chunks * model.speech.chunk + model.speech.right

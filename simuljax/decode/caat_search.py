@@ -40,7 +40,7 @@ class Candidates:
 
 @flax.struct.dataclass
 class Group:
-    """What is asked in one group of each source."""
+    """The question to the joiner in one group of each source."""
 
     memory: Memory  # layers first
     reach: jax.Array  # int32 [B]: states in sight
@@ -58,7 +58,7 @@ class _Turn:
 
 @flax.struct.dataclass
 class _Ways:
-    """C ways to go on."""
+    """C continuations."""
 
     texts: BeamHypotheses  # [B, C]
     rests: jax.Array  # bool [B, C]
@@ -66,7 +66,7 @@ class _Ways:
 
 
 def init_candidates(model: Translator, batch: int, room: int, blocks: Blocks) -> Candidates:
-    """Nothing written: one hypothesis, and none beside it."""
+    """Return one empty hypothesis of each source."""
     size = blocks.inside
     tokens = jnp.zeros((batch, size, room), jnp.int32)
     log_prob = jnp.where(jnp.arange(size) == 0, 0.0, -jnp.inf) + jnp.zeros((batch, size))
@@ -81,7 +81,7 @@ def init_candidates(model: Translator, batch: int, room: int, blocks: Blocks) ->
 def search_group(
     model: Translator, variables: Any, beam: Candidates, group: Group, decoding: Decoding
 ) -> Candidates:
-    """The hypotheses after a group, of which `across` are there."""
+    """Return the hypotheses after a group: `across` of them."""
     blocks = decoding.blocks
 
     def turn(state: _Turn) -> _Turn:
@@ -101,14 +101,14 @@ def search_group(
 
 
 def _live(texts: BeamHypotheses, due: jax.Array) -> jax.Array:
-    """bool [B, K]: those that there are."""
+    """Return bool [B, K]: hypotheses that exist, of sources that are due."""
     return due[:, None] & (texts.log_prob > -jnp.inf)
 
 
 def _ask(
     model: Translator, variables: Any, beam: Candidates, group: Group
 ) -> tuple[jax.Array, Past]:
-    """Logits [B, K, V] for what follows each hypothesis, and the past with its last token."""
+    """Return logits [B, K, V] of the next token, and the past with the last one."""
     texts, (batch, size, room) = beam.texts, beam.texts.tokens.shape
     flat = jax.tree.map(lambda a: a.reshape(a.shape[0], batch * size, *a.shape[3:]), beam.past)
     before = jnp.where(texts.lengths > 0, texts.last, BLANK)  # which is begin-of-sentence
@@ -129,7 +129,7 @@ def _ask(
 
 
 def _ways(state: _Turn, logits: jax.Array, group: Group, decoding: Decoding) -> _Ways:
-    """All that is worth a look: every hypothesis with the blank, then each with its best labels."""
+    """Continue every hypothesis by the blank, then by its best labels."""
     texts, (batch, size, room) = state.beam.texts, state.beam.texts.tokens.shape
     full = (texts.lengths >= group.limit[:, None]) | (
         ~group.last[:, None] & (state.count >= decoding.blocks.longest)
@@ -158,7 +158,7 @@ def _ways(state: _Turn, logits: jax.Array, group: Group, decoding: Decoding) -> 
 def _scores(
     logits: jax.Array, texts: BeamHypotheses, full: jax.Array, group: Group, decoding: Decoding
 ) -> tuple[jax.Array, jax.Array]:
-    """Log-probabilities of resting [B, K] and of every label [B, K, V]."""
+    """Return log-probabilities of resting [B, K] and of every label [B, K, V]."""
     log_p = jax.nn.log_softmax(logits.astype(jnp.float32))
     last, ids = group.last[:, None], jnp.arange(log_p.shape[-1])
     blank = jnp.logaddexp(log_p[..., BLANK], log_p[..., EOS])
@@ -173,7 +173,7 @@ def _scores(
 
 
 def _merged(ways: _Ways) -> _Ways:
-    """With the sum of equal texts that are equally at rest in the first of them, -inf elsewhere."""
+    """Merge equal texts that are equally at rest: the sum in the first, -inf elsewhere."""
     texts, rests = ways.texts, ways.rests
     inside = jnp.arange(texts.tokens.shape[-1]) < texts.lengths[..., None]
     tokens = jnp.where(inside, texts.tokens, -1)
@@ -187,7 +187,7 @@ def _merged(ways: _Ways) -> _Ways:
 
 
 def _of_parents(past: Past, parent: jax.Array) -> Past:
-    """The past of every hypothesis, from that of its parent [B, K]."""
+    """Return the past of every hypothesis, from that of its parent [B, K]."""
     if parent.shape[1] == 1:
         return past
     place = parent[None, :, :, None, None, None]
@@ -195,6 +195,6 @@ def _of_parents(past: Past, parent: jax.Array) -> Past:
 
 
 def _first(beam: Candidates, count: int) -> Candidates:
-    """As if there were only the first so many."""
+    """Keep the first so many."""
     there = jnp.arange(beam.texts.log_prob.shape[1]) < count
     return dataclasses.replace(beam, texts=beam.texts.only(there))

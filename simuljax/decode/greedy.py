@@ -1,7 +1,6 @@
 """Greedy search under a policy: as many tokens as it allows, without a round trip to the host."""
 
 import dataclasses
-from typing import Any
 
 import flax.struct
 import jax
@@ -9,8 +8,8 @@ import jax.numpy as jnp
 
 from simuljax.config.decoding import Decoding, Gather, Repetition
 from simuljax.decode.policy import Policy, Step
-from simuljax.decode.state import Control, Known, Prefix, attempt, commit
-from simuljax.models.translator import Attempt, Translator
+from simuljax.decode.state import Context, Control, Known, Prefix, attempt, commit
+from simuljax.models.translator import Attempt
 from simuljax.nn.pointers import Look, SourceProgress
 from simuljax.text import EOS, WordCount
 
@@ -39,15 +38,12 @@ def nothing_written(batch: int, room: int) -> Written:
 
 
 def greedy_search(
-    model: Translator,
-    variables: Any,
+    context: Context,
     prefix: Prefix,
     written: Written,
     known: Known,
     *,
     delay: jax.Array,
-    control: Control,
-    decoding: Decoding,
     active: jax.Array | None = None,
 ) -> tuple[Prefix, Written]:
     """Write in every row until it has to read, is finished, or has no more room in `written`.
@@ -56,11 +52,12 @@ def greedy_search(
     `active` [B] write nothing. A row that is not finished and has no more room can go on with a new
     `written`.
     """
-    policy, progress = control.policy(decoding), known.progress
+    decoding, control = context.decoding, context.control
+    policy, progress = context.policy, known.progress
     limit, before = limit_of(progress, prefix.room, decoding), written.count
 
     def turn(state: _Turn) -> _Turn:
-        tried = attempt(model, variables, state.prefix, known, control.selection)
+        tried = attempt(context, state.prefix, known)
         token = _choose(tried.logits[:, 0], state.prefix, progress, decoding)
         words = _count_words(state.prefix, token, control)
         if policy is None:
@@ -120,8 +117,9 @@ def _step(
     if "log_probability" in policy.needs:
         log_p = jax.nn.log_softmax(tried.logits[:, 0].astype(jnp.float32))
         log_probability = jnp.take_along_axis(log_p, token[:, None], 1)[:, 0]
-    weights = tried.layers.look.weights
-    counted = prefix.words is not None and words is not None
+    weights, begun, begins = tried.layers.look.weights, None, None
+    if prefix.words is not None and words is not None:
+        begun, begins = words_begun(prefix.words), begins_word(prefix.words, words, token)
     return Step(
         ended=known.progress.ended,
         states=known.progress.lengths,
@@ -129,8 +127,8 @@ def _step(
         token=token,
         samples=known.samples,
         units=known.units,
-        words=words_begun(prefix.words) if counted else None,
-        begins_word=begins_word(prefix.words, words, token) if counted else None,
+        words=begun,
+        begins_word=begins,
         attention=None if weights is None else weights[..., 0, :],
         log_probability=log_probability,
     )

@@ -1,4 +1,4 @@
-"""Translation of whole sources, which are heard at once: greedy, or the best of a beam.
+"""Translate whole sources: greedily, or with the best of a beam.
 
 Where words are committed while the source is live there is no beam, since none can be taken back.
 """
@@ -16,7 +16,7 @@ from simuljax.config.decoding import Beam, Decoding
 from simuljax.decode.beam import beam_search
 from simuljax.decode.greedy import greedy_search, nothing_written
 from simuljax.decode.source import counting_of, encode_speech, encode_text, known_of
-from simuljax.decode.state import Control, Known, control_of, init_prefix
+from simuljax.decode.state import Context, Control, Known, control_of, init_prefix
 from simuljax.models.translator import Encoded, Translator
 from simuljax.nn.decisions import Decisions
 from simuljax.text import Words
@@ -42,7 +42,7 @@ def translate_speech(
     beam: Beam | None = None,
     words: Words | None = None,
 ) -> Translation:
-    """The best tokens for normalised features [B, F, D], of which `frames` [B] are real.
+    """Return the best tokens for normalised features [B, F, D] of `frames` [B] real frames.
 
     `variables` are those of `model.apply`: {"params": ...} and BatchNorm's statistics, if any.
     `labels` [B, F] serve models that decide at words or phonemes, `words` those that hear words by
@@ -63,7 +63,7 @@ def translate_text(
     decoding: Decoding | None = None,
     beam: Beam | None = None,
 ) -> Translation:
-    """The best tokens for transcripts [B, L], end-of-sentence included."""
+    """Return the best tokens for transcripts [B, L], end-of-sentence included."""
     decoding = _unhurried(decoding)
     control = control_of(decoding, model.config.monotonic)
     given = (variables, tokens, jnp.asarray(lengths), control)
@@ -79,21 +79,20 @@ def translate_states(
     decoding: Decoding | None = None,
     beam: Beam | None = None,
 ) -> Translation:
-    """The best tokens for what an encoder gave."""
+    """Return the best tokens for encoder states."""
     decoding = _unhurried(decoding)
     control = control_of(decoding, model.config.monotonic)
     return _states(model, decoding.fixed(), beam, variables, encoded, decisions, control)
 
 
 def _unhurried(decoding: Decoding | None) -> Decoding:
-    """Without a policy: there is nothing to wait for."""
+    """Drop the policy: the whole source is there."""
     return dataclasses.replace(decoding, policy=None) if decoding else Decoding()
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _speech(model, decoding, beam, variables, features, frames, labels, control) -> Translation:
-    ended = jnp.ones(frames.shape, bool)
-    given = (features, frames, ended, labels)
+    given = (features, frames, jnp.ones(frames.shape, bool), labels)
     counting = counting_of(model.config, decoding, control)
     known = encode_speech(model, variables, *given, counting=counting)
     return _write(model, decoding, beam, variables, known, control)
@@ -111,34 +110,14 @@ def _states(model, decoding, beam, variables, encoded, decisions, control) -> Tr
     return _write(model, decoding, beam, variables, known, control)
 
 
-def _write(
-    model: Translator,
-    decoding: Decoding,
-    beam: Beam | None,
-    variables: Any,
-    known: Known,
-    control: Control,
-) -> Translation:
-    if beam is None:
-        return _greedy(model, decoding, variables, known, control)
-    found = beam_search(model, variables, known, control=control, decoding=decoding, beam=beam)
-    return Translation(
-        tokens=found.tokens[:, 0], lengths=found.lengths[:, 0], delays=found.delays[:, 0]
-    )
-
-
-def _greedy(
-    model: Translator, decoding: Decoding, variables: Any, known: Known, control: Control
-) -> Translation:
+def _write(model, decoding, beam, variables, known: Known, control: Control) -> Translation:
+    context = Context(model=model, variables=variables, control=control, decoding=decoding)
+    if beam is not None:
+        found = beam_search(context, known, beam)
+        tokens, lengths, delays = found.tokens, found.lengths, found.delays
+        return Translation(tokens=tokens[:, 0], lengths=lengths[:, 0], delays=delays[:, 0])
     batch, room = known.batch, decoding.limit.of(known.size)
-    _, written = greedy_search(
-        model,
-        variables,
-        init_prefix(model, batch, room, decoding),
-        nothing_written(batch, room),
-        known,
-        delay=known.progress.lengths,
-        control=control,
-        decoding=decoding,
-    )
+    prefix = init_prefix(model, batch, room, decoding)
+    given = (prefix, nothing_written(batch, room), known)
+    _, written = greedy_search(context, *given, delay=known.progress.lengths)
     return Translation(tokens=written.tokens, lengths=written.count, delays=written.reach)

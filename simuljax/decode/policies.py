@@ -55,7 +55,7 @@ class WaitK(Policy):
     )
 
     @property
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[Need, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Return what `Step` must have."""
         return ("words", "samples") if self.units == "fixed" else ("words", "units")
 
@@ -71,8 +71,9 @@ class WaitK(Policy):
 
     def should_read(self, step: Step) -> Any:
         """Read while a unit is missing for the word that would begin."""
-        by_time = self.units == "fixed" and step.samples is not None
-        heard = step.samples // (self.step_ms * MS) if by_time else step.units
+        heard = step.units
+        if self.units == "fixed" and step.samples is not None:
+            heard = step.samples // (self.step_ms * MS)
         ahead = heard - step.words
         lacks = ahead < self.k if self.convention == "stacl" else ahead <= self.k
         return lacks & step.begins_word
@@ -192,7 +193,7 @@ class LocalAgreement(Policy):
     beam: int = setting(1, help="Hypotheses that are followed at once.", label="beam{}", low=1)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @property
-    def looks_back(self) -> int:
+    def looks_back(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Return the number of hypotheses before the newest."""
         return self.agree - 1
 
@@ -240,7 +241,7 @@ class Confidence(Policy):
     )
 
     @property
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[Need, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Return what `Step` must have."""
         return (self.by,)
 

@@ -26,7 +26,7 @@ from simuljax.decode.greedy import Written, greedy_search, nothing_written
 from simuljax.decode.policy import History, Hypotheses, Policy
 from simuljax.decode.source import counting_of, encode_speech, encode_text
 from simuljax.decode.state import (
-    Control,
+    Context,
     Known,
     Prefix,
     control_of,
@@ -66,47 +66,31 @@ def no_targets(model: Translator, batch: int, room: int, decoding: Decoding) -> 
 
 
 def write_targets(
-    model: Translator,
-    variables: Any,
-    targets: Targets,
-    known: Known,
-    *,
-    delay: jax.Array,
-    control: Control,
-    decoding: Decoding,
-    history: History,
+    context: Context, targets: Targets, known: Known, *, delay: jax.Array, history: History
 ) -> Targets:
     """Write what the source allows; targets stay, or are passed again (`recomputed`)."""
-    prefix = targets.prefix
+    prefix, written = targets.prefix, targets.written
     if history == "recomputed":
-        given = (prefix, targets.written.tokens, known, control.selection)
-        prefix = replay(model, variables, *given)
-    how: dict[str, Any] = {"delay": delay, "control": control, "decoding": decoding}
-    given = (model, variables, prefix, targets.written)
+        prefix = replay(context, prefix, written.tokens, known)
     if targets.hypotheses is None:
-        prefix, written = greedy_search(*given, known, **how)
+        prefix, written = greedy_search(context, prefix, written, known, delay=delay)
         return Targets(prefix=prefix, written=written)
-    return _write_hypothesis(*given, targets.hypotheses, known, **how)
+    return _write_hypothesis(context, prefix, written, targets.hypotheses, known, delay)
 
 
 def _write_hypothesis(
-    model: Translator,
-    variables: Any,
+    context: Context,
     prefix: Prefix,
     written: Written,
     before: jax.Array,
     known: Known,
-    *,
     delay: jax.Array,
-    control: Control,
-    decoding: Decoding,
 ) -> Targets:
     """Commit as much of a whole hypothesis as the policy says; `before` [B, A, N] came earlier."""
-    policy, ended = control.policy(decoding), known.progress.ended
+    policy, ended = context.policy, known.progress.ended
     assert policy is not None
-    given = (model, variables, prefix, written, _as_if_all(known))
-    how: dict[str, Any] = {"delay": delay, "control": control, "decoding": decoding}
-    trial, whole = _search_greedily(*given, **how) if policy.beam == 1 else _search(*given, **how)
+    given = (prefix, written, _as_if_all(known), delay)
+    trial, whole = _hypothesise(context.without_policy(), *given, policy.beam)
     is_token = real(whole.count, whole.tokens.shape[1]) & (whole.tokens != EOS)
     every = jnp.concatenate([before, jnp.where(is_token, whole.tokens, NOTHING)[:, None]], 1)
     count = jnp.maximum(policy.commit(Hypotheses(units=every)), written.count).astype(jnp.int32)
@@ -120,43 +104,13 @@ def _write_hypothesis(
     )
 
 
-def _search_greedily(
-    model: Translator,
-    variables: Any,
-    prefix: Prefix,
-    written: Written,
-    known: Known,
-    *,
-    delay: jax.Array,
-    control: Control,
-    decoding: Decoding,
+def _hypothesise(
+    context: Context, prefix: Prefix, written: Written, known: Known, delay: jax.Array, beam: int
 ) -> tuple[Prefix, Written]:
-    """Append the best token until end-of-sentence or the limit."""
-    freely = dataclasses.replace(decoding, policy=None)
-    given = (model, variables, prefix, written, known)
-    return greedy_search(*given, delay=delay, control=control, decoding=freely)
-
-
-def _search(
-    model: Translator,
-    variables: Any,
-    prefix: Prefix,
-    written: Written,
-    known: Known,
-    *,
-    delay: jax.Array,
-    control: Control,
-    decoding: Decoding,
-) -> tuple[Prefix, Written]:
-    """Return the best hypothesis of a beam, every one of which begins with what was written."""
-    assert decoding.policy is not None
-    found = beam_search(
-        *(model, variables, known),
-        control=control,
-        decoding=decoding,
-        beam=Beam(size=decoding.policy.beam),
-        start=(prefix, written),
-    )
+    """Return a whole hypothesis that begins with what was written: greedy, or a beam's best."""
+    if beam == 1:
+        return greedy_search(context, prefix, written, known, delay=delay)
+    found = beam_search(context, known, Beam(size=beam), (prefix, written))
     new = jnp.arange(written.tokens.shape[1]) >= written.count[:, None]
     best = Written(
         tokens=found.tokens[:, 0],
@@ -236,16 +190,13 @@ class _Reencoding:
         delay: jax.Array,
         history: History,
     ) -> tuple[ReencodingState, Events]:
-        targets = write_targets(
-            self.model,
-            params.variables,
-            state.targets,
-            known,
-            delay=delay,
+        context = Context(
+            model=self.model,
+            variables=params.variables,
             control=params.control,
             decoding=self.decoding.fixed(),
-            history=history,
         )
+        targets = write_targets(context, state.targets, known, delay=delay, history=history)
         events = Events(
             written=_after(targets.written, state.targets.written.count),
             finished=targets.prefix.finished,
@@ -277,6 +228,7 @@ class ReencodingDecoder(_Reencoding):
         ended: jax.Array,
     ) -> tuple[ReencodingState, Events]:
         """Read the first `length` [B] of samples [B, N]; write what that allows."""
+        assert params.statistics is not None
         features = features_of(samples, self.features, params.statistics)
         frames = frame_count(length, self.features.filterbank)
         known = encode_speech(

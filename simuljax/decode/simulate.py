@@ -1,11 +1,10 @@
-"""What a stream would write, and when, of sources that are there whole: a batch at a time.
+"""Simulate streams: what they would write, and when, of sources that are there whole, in batches.
 
-With every READ more of the source is heard, and what has been heard is encoded from scratch: the
-only way for an encoder that looks at all of it. The reference for every decision is the training-
-time forward pass on exactly what has been heard, so the targets written before are passed through
-the decoder anew too (history `recomputed`). With `kept` they stay as they were when written, which
-is cheaper, and the same for heads that decide by themselves over an encoder whose states do not
-change any more.
+With every READ more of the source is encoded from scratch: the only way for an encoder that looks
+at all of it. The reference for every decision is the training-time forward pass on exactly the
+source so far, so the targets written before are passed through the decoder again (history
+`recomputed`). With `kept` they stay as they were when written, which is cheaper, and the same for
+heads that decide by themselves over an encoder whose states do not change any more.
 """
 
 import functools
@@ -23,7 +22,7 @@ from simuljax.config.decoding import Decoding, check_policy
 from simuljax.decode.policy import History
 from simuljax.decode.reencoding import Targets, no_targets, usual_history, write_targets
 from simuljax.decode.source import counting_of, encode_speech, encode_text
-from simuljax.decode.state import Control, Known, control_of
+from simuljax.decode.state import Context, Known, control_of
 from simuljax.models.translator import Translator
 from simuljax.nn.subsampling import state_count
 from simuljax.text import Words
@@ -33,7 +32,7 @@ Listen = Callable[[jax.Array, jax.Array], Known]
 
 @dataclass(frozen=True, kw_only=True)
 class Listening:
-    """How much speech a READ is, and what becomes of targets written before it.
+    """The size of a READ, and the treatment of targets written before it.
 
     The first READ may be of another size. None: as the others; the history, as the policy has it.
     """
@@ -51,19 +50,19 @@ class Listening:
 
     @property
     def samples(self) -> tuple[int, int]:
-        """Of the first READ, and of every other."""
+        """Return the samples of the first READ, and of every other."""
         rate = self.filterbank.rate
         return (self.first_ms or self.read_ms) * rate // 1000, self.read_ms * rate // 1000
 
     def fixed(self, history: History) -> "Listening":
-        """What is compiled in; a history that is None is this one."""
+        """Return the settings that are compiled in; a history that is None is this one."""
         return replace(self, read_ms=1, first_ms=None, history=self.history or history)
 
 
 def usual_listening(
     decoding: Decoding, read_ms: int | None = None, usual_ms: int = 280, **how: Any
 ) -> Listening:
-    """READs of `read_ms`, or else as the policy wants them, or as usual."""
+    """Return READs of `read_ms`, or as the policy wants them, or of `usual_ms`."""
     policy = decoding.policy
     read_ms = read_ms or (policy.read_ms if policy else None) or usual_ms
     return Listening(read_ms=read_ms, first_ms=policy.first_read_ms if policy else None, **how)
@@ -71,7 +70,7 @@ def usual_listening(
 
 @flax.struct.dataclass
 class Simulation:
-    """Tokens, and what had been heard and what was attended to when each was committed."""
+    """Tokens, and how much of the source was there when each was committed."""
 
     tokens: jax.Array  # int32 [B, N], 0 beyond the lengths
     lengths: jax.Array  # int32 [B]; end-of-sentence counts
@@ -96,7 +95,7 @@ def simulate_speech(
     listening: Listening | None = None,
     words: Words | None = None,
 ) -> Simulation:
-    """Streams of `samples` [B] samples each, whose normalised features [B, F, D] are given.
+    """Simulate streams of `samples` [B] samples with normalised features [B, F, D].
 
     `variables` are those of `model.apply`; `labels` [B, F] serve models that decide at words,
     `words` policies that count them. Without `listening`, READs are as the policy wants them.
@@ -128,7 +127,7 @@ def simulate_text(
     history: History = "recomputed",
     words: Words | None = None,
 ) -> Simulation:
-    """Transcripts [B, L] that arrive one token a READ, end-of-sentence included.
+    """Simulate transcripts [B, L] that arrive one token a READ, end-of-sentence included.
 
     With `units` [B, R], the tokens that are there after each READ, a READ may be a whole word
     (`simuljax.text.word_pieces`); the READ that follows them brings the end-of-sentence. Delays
@@ -153,7 +152,8 @@ def _speech(model, decoding, listening, variables, features, samples, labels, si
 
     room = decoding.limit.of(state_count(features.shape[1]))
     targets = no_targets(model, len(samples), room, decoding)
-    end = _run(model, decoding, listening, variables, listen, targets, samples, sizes, control)
+    context = Context(model=model, variables=variables, control=control, decoding=decoding)
+    end = _run(context, listening.history, listen, targets, samples, sizes)
     return _simulation(end, 1000 / bank.rate)
 
 
@@ -169,35 +169,28 @@ def _text(model, decoding, listening, variables, tokens, lengths, units, control
     total = lengths if units is None else (units < lengths[:, None]).sum(1) + 1
     targets = no_targets(model, len(tokens), decoding.limit.of(tokens.shape[1]), decoding)
     sizes = jnp.ones(2, jnp.int32)
-    end = _run(model, decoding, listening, variables, listen, targets, total, sizes, control)
+    context = Context(model=model, variables=variables, control=control, decoding=decoding)
+    end = _run(context, listening.history, listen, targets, total, sizes)
     return _simulation(end, 1.0)
 
 
 def _run(
-    model: Translator,
-    decoding: Decoding,
-    listening: Listening,
-    variables: Any,
+    context: Context,
+    history: History,
     listen: Listen,
     targets: Targets,
     total: jax.Array,
     sizes: jax.Array,
-    control: Control,
 ) -> Targets:
-    """READ, then write, until every row is finished.
+    """Read and write until every row is finished.
 
     `total` [B] is how long each source is, `sizes` [2] are those of the first READ and the others.
     """
-    assert listening.history is not None
-    history = listening.history
 
     def read(stream: _Stream) -> _Stream:
         heard = jnp.minimum(sizes[0] + stream.reads * sizes[1], total)
         known = listen(heard, heard >= total)
-        given = (model, variables, stream.targets, known)
-        targets = write_targets(
-            *given, delay=heard, control=control, decoding=decoding, history=history
-        )
+        targets = write_targets(context, stream.targets, known, delay=heard, history=history)
         return _Stream(reads=stream.reads + 1, targets=targets)
 
     start = _Stream(reads=jnp.int32(0), targets=targets)

@@ -30,7 +30,7 @@ from simuljax.text.ctc_words import words_heard
 
 @flax.struct.dataclass
 class Counting:
-    """How words are counted in the output of a CTC head."""
+    """The rule that counts words in the output of a CTC head."""
 
     boundaries: WordBoundaries  # of the source's vocabulary
     trailing: Literal["count", "leave"] = flax.struct.field(pytree_node=False, default="count")

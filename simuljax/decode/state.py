@@ -6,6 +6,7 @@ gave; `replay` passes all targets again over a source that has changed.
 
 import dataclasses
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import flax.struct
@@ -35,6 +36,25 @@ class Control:
     def policy(self, decoding: Decoding) -> Policy | None:
         """Return the policy with its numbers, for a step that was compiled for its template."""
         return None if decoding.policy is None else decoding.policy.with_numbers(self.numbers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """The model and the choices, inside a compiled function: what all of decoding needs."""
+
+    model: Translator
+    variables: Any  # of `model.apply`
+    control: Control
+    decoding: Decoding
+
+    @property
+    def policy(self) -> Policy | None:
+        """Return the policy with its numbers."""
+        return self.control.policy(self.decoding)
+
+    def without_policy(self) -> "Context":
+        """Return the context of a search that nothing interrupts."""
+        return dataclasses.replace(self, decoding=dataclasses.replace(self.decoding, policy=None))
 
 
 def control_of(decoding: Decoding, monotonic: Monotonic, words: Words | None = None) -> Control:
@@ -115,13 +135,12 @@ def init_prefix(model: Translator, batch: int, room: int, decoding: Decoding) ->
     )
 
 
-def attempt(
-    model: Translator, variables: Any, prefix: Prefix, known: Known, selection: Selection
-) -> Attempt:
+def attempt(context: Context, prefix: Prefix, known: Known) -> Attempt:
     """Return what would be written next; T = 1."""
     state = LayerState(past=prefix.past, memory=known.memory, pointer=prefix.pointer)
+    selection = context.control.selection
     given = (prefix.token[:, None], prefix.position, state, known.progress, selection)
-    return model.apply(variables, *given, method="attempt")  # pyright: ignore[reportReturnType]
+    return context.model.apply(context.variables, *given, method="attempt")  # pyright: ignore[reportReturnType]
 
 
 def commit(
@@ -154,24 +173,16 @@ def commit(
     )
 
 
-def replay(
-    model: Translator,
-    variables: Any,
-    prefix: Prefix,
-    tokens: jax.Array,
-    known: Known,
-    selection: Selection,
-) -> Prefix:
+def replay(context: Context, prefix: Prefix, tokens: jax.Array, known: Known) -> Prefix:
     """Return the prefix as if its tokens, the first of [B, N], were written with what is known now.
 
     All of them are judged anew, and nothing waits: a head that would read on attends as from the
     last decision, as in training. There is room for far more tokens than most sentences have: while
     all are short, only so many are looked at.
     """
-    selection = dataclasses.replace(selection, weights=False)  # nothing is decided here
 
     def first(count: int) -> Prefix:
-        return _replay(model, variables, prefix, tokens[:, :count], known, selection)
+        return _replay(context, prefix, tokens[:, :count], known)
 
     if prefix.room <= SHORT:
         return first(prefix.room)
@@ -179,20 +190,14 @@ def replay(
     return jax.lax.cond(is_short, lambda: first(SHORT), lambda: first(prefix.room))
 
 
-def _replay(
-    model: Translator,
-    variables: Any,
-    prefix: Prefix,
-    tokens: jax.Array,
-    known: Known,
-    selection: Selection,
-) -> Prefix:
-    """`replay` of tokens [B, n], which are all that were written."""
+def _replay(context: Context, prefix: Prefix, tokens: jax.Array, known: Known) -> Prefix:
+    """Replay tokens [B, n], which are all that were written."""
     before = jnp.pad(tokens[:, :-1], [(0, 0), (1, 0)], constant_values=BOS)
     nothing = jax.tree.map(lambda a: a[:, :, :0], prefix.past)
     start = LayerState(past=nothing, memory=known.memory, pointer=jnp.zeros_like(prefix.pointer))
+    selection = dataclasses.replace(context.control.selection, weights=False)  # none is needed
     given = (before, jnp.zeros_like(prefix.position), start, known.progress, selection)
-    passed: Any = model.apply(variables, *given, method="attempt")
+    passed: Any = context.model.apply(context.variables, *given, method="attempt")
     last = jnp.maximum(prefix.position - 1, 0)[None, :, None, None]
     pointer = jnp.take_along_axis(passed.layers.look.pointer, last, 3)[..., 0]
     return dataclasses.replace(
@@ -227,5 +232,5 @@ def recent_of(tokens: jax.Array, count: jax.Array, window: int) -> jax.Array:
 
 
 def _no_tokens(batch: int, window: int) -> jax.Array:
-    """Different from every token and from each other, so that nothing seems to repeat."""
+    """Return ids unlike every token and each other, so that nothing seems to repeat."""
     return jnp.broadcast_to(PAD - 1 - jnp.arange(window, dtype=jnp.int32), (batch, window))

@@ -3,11 +3,11 @@
     samples -> filterbanks -> streaming encoder -> source -> decisions -> tokens
 
 Everything a stream remembers is in one pytree of fixed size, batch rows apart from one another, so
-that streams can be batched, stored and moved. A step is one READ: its samples are heard, then as
-much is written as the decisions allow.
+that streams can be batched, stored and moved. A step is one READ: its samples are encoded, then
+as much is written as the decisions allow.
 
 With `any` head deciding, what is written does not depend on how the samples are cut into steps: it
-is what the training-time forward pass, run from scratch on the states heard so far, decides. With
+is what the training-time forward pass, run from scratch on the states so far, decides. With
 `majority` and `mean` it depends on which decisions were there when a head was overruled; targets
 stay as they were when written. So they do under a policy, which decides for a decoder that attends
 to everything.
@@ -26,7 +26,7 @@ from simuljax.config.decoding import Decoding, check_policy
 from simuljax.decode.greedy import Written, greedy_search, nothing_written
 from simuljax.decode.policy import PolicyError
 from simuljax.decode.source import Source, append, init_source
-from simuljax.decode.state import Control, Prefix, control_of, init_prefix
+from simuljax.decode.state import Context, Control, Prefix, control_of, init_prefix
 from simuljax.models.casting import cast_weights
 from simuljax.models.streaming import StreamingState
 from simuljax.models.translator import Translator
@@ -35,7 +35,7 @@ from simuljax.text import Words
 
 @dataclass(frozen=True, kw_only=True)
 class StreamLimits:
-    """What the arrays of a stream hold.
+    """The sizes of a stream's arrays.
 
     A source of so many states has ended, whether its sound goes on or not; a sentence of so many
     tokens is cut. With more tokens than events to write, a step leaves the rest to the next one.
@@ -52,7 +52,7 @@ class StreamLimits:
 
 @flax.struct.dataclass
 class StreamParams:
-    """What a step computes with: parameters, the features' statistics, the choices."""
+    """Everything a step computes with: parameters, statistics of the features, choices."""
 
     variables: Any  # of `model.apply`
     statistics: Statistics | None  # None: of text
@@ -76,20 +76,20 @@ class StreamState:
     encoder: StreamingState
     source: Source
     prefix: Prefix
-    samples: jax.Array  # int32 [B]: heard
+    samples: jax.Array  # int32 [B]: read so far
     more: jax.Array  # bool [B]: a full step has left something to write
 
 
 @flax.struct.dataclass
 class Events:
-    """What a step has written; `heard` counts samples, its own included."""
+    """The output of a step; `delays` count samples, its own included."""
 
     written: Written
     finished: jax.Array  # bool [B]: nothing more will come
     more: jax.Array  # bool [B]: more would have come; take another step, without samples if need be
 
     def row(self, index: int) -> tuple[list[int], int, bool]:
-        """Of events on the host: a stream's tokens, how far they reach, and whether it is over."""
+        """Return a stream's tokens, how far they reach, and True if it is over; on the host."""
         count = int(self.written.count[index])
         tokens = self.written.tokens[index, :count].tolist()
         reach = max(self.written.reach[index, :count].tolist(), default=0)
@@ -114,14 +114,14 @@ class StreamingDecoder:
         check_policy(self.decoding.policy, self.model.config)
         if self.decoding.policy is not None and not self.decoding.policy.is_incremental:
             raise PolicyError(
-                f"{self.decoding.policy} needs all that was heard at every READ, which a streaming "
+                f"{self.decoding.policy} needs all of the sound at every READ, which a streaming "
                 "step does not: use simuljax.decode.reencoding"
             )
 
     def params(
         self, variables: Any, statistics: Statistics, words: Words | None = None
     ) -> StreamParams:
-        """What `step` takes first; weights are in the type that they are computed with.
+        """Return what `step` takes first, with weights in the type that they are computed with.
 
         `words` serve policies that count them.
         """
@@ -131,7 +131,7 @@ class StreamingDecoder:
         return StreamParams(variables=variables, statistics=statistics, control=control)
 
     def init(self, params: StreamParams, batch: int) -> StreamState:
-        """Streams that have heard nothing; every array is one of its own, so it may be donated."""
+        """Return streams that have read nothing; every array is its own, so that it may be donated."""
         state = StreamState(
             audio=init_stream(self.features, (batch,)),
             encoder=self.model.init_speech_stream(batch),
@@ -145,7 +145,7 @@ class StreamingDecoder:
     def step(
         self, params: StreamParams, state: StreamState, chunk: Chunk
     ) -> tuple[StreamState, Events]:
-        """One READ, and what is written after it. A stream that has ended hears no more."""
+        """Read a chunk and write what it allows. A stream that has ended reads no more."""
         before = state.source.known.progress
         length = jnp.where(before.ended, 0, chunk.length)
         state = self._encode(params, state, chunk, length, chunk.ended & ~before.ended)
@@ -153,16 +153,15 @@ class StreamingDecoder:
         news = (known.progress.lengths > before.lengths) | known.progress.ended | state.more
         if self.decoding.policy is not None:
             news |= length > 0  # it may count samples, of which there are more before a state is
-        prefix, written = greedy_search(
-            self.model,
-            params.variables,
-            state.prefix,
-            nothing_written(len(length), self.limits.events),
-            known,
-            delay=state.samples,
+        context = Context(
+            model=self.model,
+            variables=params.variables,
             control=params.control,
             decoding=self.decoding.fixed(),
-            active=news,
+        )
+        nothing = nothing_written(len(length), self.limits.events)
+        prefix, written = greedy_search(
+            context, state.prefix, nothing, known, delay=state.samples, active=news
         )
         more = ~prefix.finished & (written.count == self.limits.events)
         state = replace(state, prefix=prefix, more=more)
@@ -194,7 +193,7 @@ class StreamingDecoder:
 
 
 def _finite(samples: jax.Array) -> jax.Array:
-    """Silence in place of what is no number."""
+    """Replace samples that are not finite by silence."""
     if not jnp.issubdtype(samples.dtype, jnp.floating):
         return samples
     return jnp.where(jnp.isfinite(samples), samples, 0)

@@ -32,6 +32,9 @@ from simuljax.profile.measure import (
 )
 from simuljax.profile.train import NO_CUDA_GRAPHS, PRESETS, on_gpu
 from simuljax.serve.session import MS, STATE
+from simuljax.serve.stream import Backend
+from simuljax.serve.translator import load
+from simuljax.serve.whisper import Guards, WhisperTranslator
 
 MANY_TOKENS = 24  # of a step, to time one token
 
@@ -41,6 +44,8 @@ class DecodeProfile:
     """Time per READ and per token, memory, share of the bandwidth, streams in real time."""
 
     preset: Literal["dar", "small", "tiny"] = "dar"
+    model: Path | None = None
+    """A run or a Whisper file in place of a preset: its live streams are timed."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     unroll: bool = True
     """Unroll the loop over layers: longer to compile, faster."""
@@ -78,6 +83,8 @@ class DecodeProfile:
 
 def run(config: DecodeProfile, trace: Path | None = None) -> dict[str, Any]:
     """Measure steps, tokens and live streams; keep the trace of a few steps in `trace`."""
+    if config.model is not None:
+        return profile_model(config)
     decoder = build(config)
     params = random_params(decoder)
     floors = floors_ms(decoder, params)
@@ -152,9 +159,30 @@ def profile_live(
     config: DecodeProfile, decoder: StreamingDecoder, params: StreamParams, streams: int
 ) -> dict[str, Any]:
     """Time streams in real time; print the row at once, the next may not fit into memory."""
-    row = live.profile(decoder, params, streams, config.read_ms, config.seconds, config.live_s)
+    backend = live.decoder_backend(decoder, params, config.read_ms)
+    return timed_live(config, backend, streams)
+
+
+def timed_live(config: DecodeProfile, backend: Backend, streams: int) -> dict[str, Any]:
+    """Time the streams of a backend."""
+    row = live.profile(backend, streams, config.read_ms, config.seconds, config.live_s)
     say(live.line(row))
     return row
+
+
+def profile_model(config: DecodeProfile) -> dict[str, Any]:
+    """Time live streams of a run or a Whisper file; every READ is computed, whatever it holds."""
+    assert config.model is not None
+    translator = load(config.model)
+    settings: dict[str, Any] = {"read_ms": config.read_ms}
+    if isinstance(translator, WhisperTranslator):
+        settings["guards"] = Guards(quiet_db=None, steady_db=None)
+    backend = translator.backend(**settings)
+    return {
+        **environment(config),
+        "model": translator.name,
+        "live": [timed_live(config, backend, streams) for streams in config.live or (1,)],
+    }
 
 
 def compile_step(
@@ -252,6 +280,10 @@ def traced(
 def table(report: dict[str, Any]) -> str:
     """Format the report as text."""
     chosen = report["config"]
+    if "model" in report:
+        head = f"{report['device']}, jax {report['jax']}: {report['model']}, READs of "
+        lines = [f"{head}{chosen['read_ms']} ms", *(live.line(row) for row in report["live"])]
+        return "\n".join(lines)
     lines = [
         f"{report['device']}, jax {report['jax']}: {chosen['preset']} with the streaming encoder, "
         f"{chosen['dtype']}, {report['parameters'] / 1e6:.1f} M parameters; READs of "

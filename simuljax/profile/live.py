@@ -18,27 +18,30 @@ from simuljax.profile.measure import percentiles, say
 from simuljax.serve.backends import IncrementalBackend
 from simuljax.serve.engine import Behind, Engine, EngineStream
 from simuljax.serve.session import MS, STATE, ReadSession
+from simuljax.serve.stream import Backend
 from simuljax.text import Vocabulary, VocabularyConfig, WordStream, learn
 
 
-def profile(
-    decoder: StreamingDecoder,
-    params: StreamParams,
-    streams: int,
-    read_ms: int,
-    utterance_s: float,
-    seconds: float,
-) -> dict[str, Any]:
-    """Time `streams` streams for `seconds`, with READs spread evenly over time."""
+def decoder_backend(
+    decoder: StreamingDecoder, params: StreamParams, read_ms: int
+) -> IncrementalBackend:
+    """Return the backend of a decoder without a run: its words are characters."""
     words = WordStream.begin(character_vocabulary(decoder.model.config.target_vocabulary))
     most = decoder.limits.states * STATE
 
     def session() -> ReadSession:
         return ReadSession(words, read=read_ms * MS, most=most, sentences="one")
 
+    return IncrementalBackend(decoder, params, session)
+
+
+def profile(
+    backend: Backend, streams: int, read_ms: int, utterance_s: float, seconds: float
+) -> dict[str, Any]:
+    """Time `streams` streams for `seconds`, with READs spread evenly over time."""
     gc.collect()  # an engine before this one may still hold the device's memory
     say(f"compiling the step of {streams}")
-    engine = Engine(IncrementalBackend(decoder, params, session), streams=streams)
+    engine = Engine(backend, streams=streams)
     say(f"timing {streams} streams for {seconds:.0f} s")
     with engine:
         speakers = Speakers(engine, streams, read_ms, utterance_s)

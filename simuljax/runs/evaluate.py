@@ -18,7 +18,7 @@ from simuljax.cache import announce_compilation
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import differences, read_json, to_json, write_json
-from simuljax.config.options import to_options
+from simuljax.config.options import given_options, to_options
 from simuljax.eval import Record, read_records, score, write_records
 from simuljax.eval.curves import Point
 from simuljax.eval.lengths import word_difference
@@ -29,7 +29,12 @@ from simuljax.eval.word_errors import normalise, word_error_rate
 from simuljax.report.figures import draw_curves
 from simuljax.runs.cascade import Cascading, cascading
 from simuljax.runs.check import check, check_effects
-from simuljax.runs.recordings import Recordings, open_recordings, stream_settings
+from simuljax.runs.recordings import (
+    Recordings,
+    check_settings,
+    open_recordings,
+    stream_settings,
+)
 from simuljax.runs.translate import Translating, spoken
 from simuljax.serve.run import learnt, open_run
 from simuljax.serve.translator import is_whisper, load
@@ -78,7 +83,11 @@ def check_all(each: Sequence[Evaluation]) -> None:
     for chosen in each:
         check(chosen)
     if is_whisper(each[0].run):
+        for chosen in each:
+            check_settings(chosen)
         return
+    for name in given_options(each[0]).keys() & {"task", "language"}:
+        raise ConfigError(f"--{name} is for Whisper models; {each[0].run} is a run")
     model = open_run(each[0].run).model
     then = open_run(each[0].then).model if each[0].then else None
     for chosen in each:

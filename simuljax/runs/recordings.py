@@ -19,11 +19,16 @@ from data_pipelines.utterance import Clip
 from simuljax.audio import RATE, read_audio
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
+from simuljax.config.options import given_options, options_of
 from simuljax.eval import Record
 from simuljax.serve.session import Word
 from simuljax.serve.translator import Translator
 
 STREAMS = 16  # recordings at once
+_SETTINGS = {  # of an evaluation, beside those of its policy
+    *("run", "corpus", "split", "name", "mode", "first", "repeats"),
+    *("policy", "read_ms", "task", "language"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +93,14 @@ class Recordings:
             source=recording.id,
             source_length=len(samples) * 1000 / RATE,
         )
+
+
+def check_settings(chosen: Evaluation) -> None:
+    """Refuse settings that would have no effect on a model without a run of ours."""
+    own = set() if chosen.policy is None else {*options_of(type(chosen.policy))}
+    for name in given_options(chosen).keys() - _SETTINGS - own:
+        flag = f"--{name.replace('_', '-')}"
+        raise ConfigError(f"{flag} is for trained runs; {chosen.run} is a Whisper model")
 
 
 def stream_settings(chosen: Evaluation) -> dict[str, Any]:

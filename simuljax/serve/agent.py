@@ -24,7 +24,7 @@ from simuljax.decode.stream import StreamLimits
 from simuljax.serve.run_translator import load_run
 from simuljax.serve.session import MS
 from simuljax.serve.text_stream import TextReader, TextWord
-from simuljax.serve.translator import Stream, Word, load
+from simuljax.serve.translator import Stream, Word, is_whisper, load
 
 try:
     from simuleval.agents import (  # pyright: ignore[reportMissingImports]
@@ -45,16 +45,16 @@ log = logging.getLogger("simuljax.serve.agent")
 
 
 class LiveStates(AgentStates):
-    """What SimulEval keeps of a sentence, and the stream that translates it."""
+    """The state that SimulEval keeps of a sentence, and the stream that translates it."""
 
     def reset(self) -> None:
-        """Another sentence."""
+        """Begin another sentence."""
         super().reset()
         self.stream: Any = None  # a `Stream` or a `TextStream`, begun with the first of its source
         self.taken = 0  # of `source`
 
     def take(self) -> list[Any]:
-        """What has come since the last time: samples, or words."""
+        """Return the samples, or words, that came since the last time."""
         new, self.taken = self.source[self.taken :], len(self.source)
         return new
 
@@ -67,10 +67,7 @@ class SpeechAgent(SpeechToTextAgent):
         super().__init__(args)
         enable_compilation_cache()
         self.translator = load(args.run, args.checkpoint)
-        self.settings = settings(args) | {
-            "read_ms": args.read_ms,
-            "predecision_ms": args.predecision_ms,
-        }
+        self.settings = whisper_settings(args) if is_whisper(args.run) else speech_settings(args)
         read_ms = self.begin(RATE).session.size // MS  # compiles, too
         if "source_segment_size" in args and read_ms % args.source_segment_size:
             log.warning(
@@ -81,19 +78,21 @@ class SpeechAgent(SpeechToTextAgent):
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
-        """What may be set on SimulEval's command line."""
+        """Add the options of SimulEval's command line."""
         add_common_args(parser)
+        parser.add_argument("--task", choices=("translate", "transcribe"), help="of Whisper")
+        parser.add_argument("--language", help="that is spoken to Whisper; by default detected")
 
     def begin(self, rate: int) -> Stream:
-        """A stream of samples at this rate."""
+        """Return a stream of samples at this rate."""
         return self.translator.stream(rate=rate, **self.settings)
 
     def build_states(self) -> LiveStates:
-        """With a stream in them."""
+        """Return states with a stream in them."""
         return LiveStates()
 
     def policy(self, states: LiveStates) -> Action:
-        """Writes what the new sound allows."""
+        """Write what the new sound allows."""
         new = states.take()
         if states.stream is None:
             states.stream = self.begin(states.source_sample_rate or RATE)
@@ -111,21 +110,21 @@ class TextAgent(TextToTextAgent):
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
-        """What may be set on SimulEval's command line."""
+        """Add the options of SimulEval's command line."""
         add_common_args(parser)
 
     def build_states(self) -> LiveStates:
-        """With a stream in them."""
+        """Return states with a stream in them."""
         return LiveStates()
 
     def policy(self, states: LiveStates) -> Action:
-        """Writes what the new word allows."""
+        """Write what the new word allows."""
         states.stream = states.stream or self.reader.stream()
         return act(states.stream.push(" ".join(states.take())), states)
 
 
 def act(words: Sequence[Word | TextWord], states: LiveStates) -> Action:
-    """The words as SimulEval wants them, with those that the end of the source brings."""
+    """Return the words as SimulEval wants them, with those at the end of the source."""
     ended = states.source_finished
     if ended:
         words = [*words, *states.stream.finish()]
@@ -137,7 +136,7 @@ def act(words: Sequence[Word | TextWord], states: LiveStates) -> Action:
 def add_common_args(parser: ArgumentParser) -> None:
     """Add the options of `Decoding` and of all policies, as `simuljax evaluate` has them."""
     limits, add = StreamLimits(), parser.add_argument
-    add("--run", required=True, help="directory of a trained run")
+    add("--run", required=True, help="directory of a trained run, or a Whisper file")
     add("--checkpoint", choices=("best", "last", "averaged"), default="best")
     add("--max-states", type=int, default=limits.states, help="of a source: 40 ms, or a piece")
     add("--max-tokens", type=int, default=limits.tokens, help="of a translation")
@@ -164,3 +163,15 @@ def settings(args: Namespace) -> dict[str, Any]:
     given = {name: getattr(args, name) for name in decoding_options()}
     decoding = from_options(Decoding, {k: v for k, v in given.items() if v is not None})
     return {"decoding": decoding, "states": args.max_states, "tokens": args.max_tokens}
+
+
+def speech_settings(args: Namespace) -> dict[str, Any]:
+    """Return the arguments as `RunTranslator.stream` takes them."""
+    return settings(args) | {"read_ms": args.read_ms, "predecision_ms": args.predecision_ms}
+
+
+def whisper_settings(args: Namespace) -> dict[str, Any]:
+    """Return the arguments as `WhisperTranslator.stream` takes them; None is the default."""
+    given = {name: getattr(args, name) for name in ("read_ms", "task", "language")}
+    given["policy"] = settings(args)["decoding"].policy
+    return {name: value for name, value in given.items() if value is not None}

@@ -39,12 +39,12 @@ SHOWN = 20  # characters in a warning
 
 
 def load(recogniser: str | Path, translator: str | Path, checkpoint: Which = "best") -> "Cascade":
-    """The cascade of two runs: one that was trained to transcribe, one with a text branch."""
+    """Return the cascade of two runs: one that transcribes, one with a text branch."""
     return Cascade(load_run(recogniser, checkpoint), load_run(translator, checkpoint))
 
 
 class Cascade:
-    """Two trained models, of which the second reads what the first writes."""
+    """Two trained models; the second reads what the first writes."""
 
     def __init__(self, recogniser: RunTranslator, translator: RunTranslator):
         check_recogniser(recogniser.run)
@@ -55,7 +55,7 @@ class Cascade:
     def stream(
         self, *, recognising: Settings | None = None, translating: Settings | None = None
     ) -> "CascadeStream":
-        """A live stream of one sentence.
+        """Return a live stream of one sentence.
 
         `recognising` are settings of `Translator.stream`, `translating` those of `TextReader`.
         """
@@ -69,13 +69,13 @@ class Cascade:
         return CascadeStream(self.recogniser.stream(**settings), reader.stream())
 
     def translate(self, audio: str | Path | np.ndarray, *, rate: int = RATE, beam: int = 1) -> str:
-        """The translation of a whole recording, transcribed first; `beam` is that of both."""
+        """Return the translation of a recording, transcribed first; `beam` is that of both."""
         transcript = self.recogniser.translate(audio, rate=rate, beam=beam)
         return self.translator.translate_text(transcript, beam=beam)
 
     @functools.cache  # noqa: B019 (compiled functions live as long as their cascade)
     def _reader(self, chosen: Streaming) -> TextReader:
-        """What streams with these settings share: compiled once."""
+        """Return what streams with these settings share, compiled once."""
         return TextReader(self.translator, decoding=chosen.decoding, limits=chosen.limits)
 
 
@@ -89,22 +89,22 @@ class CascadeStream:
 
     @property
     def read(self) -> int:
-        """Samples of the next READ, at 16 kHz."""
+        """Return the samples of the next READ, at 16 kHz."""
         return self.recogniser.session.size
 
     def push(self, samples: Sequence[float] | np.ndarray) -> list[Word]:
-        """More sound: mono, int16 or float in [-1, 1]. Gives the words it completes."""
+        """Take more sound: mono, int16 or float in [-1, 1]. Return the words it completes."""
         start = time.perf_counter()
         heard = self.recogniser.push(samples)
         return self._translate(heard, start, ended=self.recogniser.session.finished)
 
     def finish(self) -> list[Word]:
-        """Nothing more will be said: gives the words that were still waiting."""
+        """Note that nothing more will come; return the words that were still waiting."""
         start = time.perf_counter()
         return self._translate(self.recogniser.finish(), start, ended=True)
 
     def _translate(self, heard: Sequence[Word], start: float, *, ended: bool) -> list[Word]:
-        """What follows from more words of the transcript, and from its end."""
+        """Translate more words of the transcript, and its end."""
         words = []
         for word in heard:
             words += self._timed(self.translator.push(word.text), word.delay_ms, start)
@@ -121,7 +121,7 @@ class CascadeStream:
 
 
 def check_recogniser(run: Run) -> None:
-    """Refuses what writes no transcripts of speech."""
+    """Refuse a run that does not transcribe speech."""
     if run.model.speech is None:
         raise RunError(f"{run.directory} hears nothing: the recogniser needs a speech branch")
     if run.config.data.task != "transcription":
@@ -134,7 +134,7 @@ def check_recogniser(run: Run) -> None:
 
 
 def check_translator(run: Run) -> None:
-    """Refuses what reads no text."""
+    """Refuse a run without a text branch."""
     if run.model.text is None:
         raise RunError(f"{run.directory} has no text branch, which is to read the transcript")
     if run.config.data.task == "transcription":
@@ -142,7 +142,7 @@ def check_translator(run: Run) -> None:
 
 
 def check_agreement(recogniser: Run, translator: Run) -> None:
-    """Refuses lower case where capitals are read; warns of characters that will be unknown."""
+    """Refuse lower case where capitals are read; warn of unknown characters."""
     written, read = recogniser.target, translator.source
     if written.config.lowercase and not read.config.lowercase:
         raise RunError(

@@ -28,7 +28,7 @@ FILES = (CONFIG_FILE, FEATURES_FILE, SOURCE_FILE, TARGET_FILE, ENDED)
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Which parameters of which run, and where to."""
+    """The parameters to export, and where to."""
 
     run: Annotated[Path, tyro.conf.Positional]
     """The directory of a run."""
@@ -55,11 +55,11 @@ def export(chosen: Export) -> Path:
 
 
 def kept_as(loaded: Loaded, dtype: str) -> object:
-    """The parameters; statistics of BatchNorm are few, and stay as they are."""
+    """Return the parameters in a type; statistics of BatchNorm are few, and stay as they are."""
     return jax.tree.map(lambda leaf: np.asarray(leaf).astype(jnp.dtype(dtype)), loaded.params)
 
 
 def describe(directory: Path) -> str:
-    """Where it is, and how large."""
+    """Return where the export is, and its size."""
     size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
     return f"{directory}: {size / 2**20:.1f} MiB"

@@ -30,7 +30,7 @@ from simuljax.train.average import Loaded, Which
 
 
 class RunError(SimuljaxError):
-    """A directory that is no whole run, or not the run that is wanted."""
+    """A directory that is not a complete run, or not the run that is needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Run:
 
 
 def open_run(directory: Path | str) -> Run:
-    """Reads all but the parameters, and checks that the files belong together."""
+    """Read all but the parameters; check that the files belong together."""
     directory = Path(directory)
     if not (directory / CONFIG_FILE).exists():
         raise RunError(
@@ -69,7 +69,7 @@ def open_run(directory: Path | str) -> Run:
 
 
 def check_belongs(run: Run) -> None:
-    """Refuses vocabularies and features that are not those of the model."""
+    """Refuse vocabularies and features that are not those of the model."""
     pairs = (
         (SOURCE_FILE, "pieces", run.source.size, run.model.source_vocabulary),
         (TARGET_FILE, "pieces", run.target.size, run.model.target_vocabulary),
@@ -91,7 +91,7 @@ def check_belongs(run: Run) -> None:
 
 
 def learnt(run: Run, which: Which = "best") -> Loaded:
-    """The parameters of a checkpoint, which must be those of the model."""
+    """Return the parameters of a checkpoint, which must be those of the model."""
     loaded = average.load(run.directory, which)
     wanted = shapes(run.model)
     for name, held, shape in zip(
@@ -108,11 +108,11 @@ def learnt(run: Run, which: Which = "best") -> Loaded:
 
 @functools.lru_cache(maxsize=8)
 def shapes(model: ModelConfig) -> tuple[Any, Any]:
-    """Parameters and BatchNorm's statistics without values."""
+    """Return the shapes of parameters and BatchNorm's statistics."""
     key = jax.eval_shape(lambda: jax.random.key(0, impl="rbg"))
     return jax.eval_shape(functools.partial(initialise, Translator(model)), key)
 
 
 def parameter_count(model: ModelConfig) -> int:
-    """How many numbers a model learns."""
+    """Return the number of parameters."""
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes(model)[0]))

@@ -56,7 +56,7 @@ class Together:
 
 
 def main(chosen: Teaching) -> None:
-    """Translates all that comes, or says what is wrong with the run."""
+    """Translate all lines, or say what is wrong with the run."""
     enable_compilation_cache()
     translator = load_run(chosen.run, chosen.checkpoint)
     check_teacher(translator)
@@ -84,7 +84,7 @@ def check_teacher(translator: RunTranslator) -> None:
 
 
 def who(translator: RunTranslator, chosen: Teaching) -> str:
-    """The run, which of its updates, and how it searches: all that its translations depend on."""
+    """Return all that translations depend on: the run, its updates, how it searches."""
     steps = "+".join(map(str, translator.steps))
     return f"{translator.run.directory} (updates {steps}, beam {chosen.beam})"
 
@@ -92,7 +92,7 @@ def who(translator: RunTranslator, chosen: Teaching) -> str:
 def translate_lines(
     translator: RunTranslator, sentences: Sequence[str], *, beam: int = 5, tokens: int = 4_096
 ) -> list[str]:
-    """The translation of every sentence; that of an empty one is empty."""
+    """Return the translation of every sentence; that of an empty one is empty."""
     source, target = translator.run.source, translator.run.target
     pieces = [source.encode(sentence) for sentence in sentences]
     said = [""] * len(sentences)
@@ -111,7 +111,7 @@ def translate_lines(
 
 
 def batches(lengths: Sequence[int], tokens: int) -> Iterator[Together]:
-    """The longest first, empty ones not at all; sizes are powers of 2, so that few compile."""
+    """Yield batches, the longest first, of sizes that are powers of 2, so that few compile."""
     waiting = sorted((i for i, n in enumerate(lengths) if n), key=lambda i: -lengths[i])
     most = power_of_2(len(waiting))
     while waiting:
@@ -122,7 +122,7 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[Together]:
 
 
 def power_of_2(number: int) -> int:
-    """The least that is not below the number."""
+    """Return the least power of 2 that is not below the number."""
     return 1 << max(0, number - 1).bit_length()
 
 

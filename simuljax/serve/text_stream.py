@@ -48,7 +48,7 @@ class TextReader:
     """A text branch with its settings; what its streams share is compiled once."""
 
     def __init__(self, translator: RunTranslator, **overrides: Any):
-        """`overrides` are fields of `Decoding` and `StreamLimits`; `states` are pieces here."""
+        """Take fields of `Decoding` and `StreamLimits` by name; `states` are pieces here."""
         run = translator.run
         if run.model.text is None:
             raise RunError(f"{run.directory} has no text branch: use translator.stream")
@@ -66,17 +66,17 @@ class TextReader:
         self.read(self.begin(), [], ended=False)  # compiles the first shape
 
     def stream(self) -> "TextStream":
-        """A text of which nothing has been read."""
+        """Return a stream that has read nothing."""
         return TextStream(self)
 
     def begin(self) -> ReencodingState:
-        """Bound to its device, as what a READ returns is: or the second one would compile again."""
+        """Return a state on its device, as a READ returns it, or the second would compile again."""
         return jax.device_put(self.decoder.init(1), jax.local_devices()[0])
 
     def read(
         self, state: ReencodingState, pieces: list[int], *, ended: bool
     ) -> tuple[ReencodingState, Events]:
-        """One READ, after which these are all the pieces there are; events are on the host."""
+        """Read all pieces so far; return the state, and the events on the host."""
         if len(pieces) > self.most:
             raise ValueError(
                 f"a text of more than {self.most} pieces, all of which are read anew with every "
@@ -99,13 +99,13 @@ class TextStream:
         self.ended = self.finished = False  # the source; the translation
 
     def push(self, text: str) -> list[TextWord]:
-        """The next word of the source (or several, each a READ). Gives the words it completes."""
+        """Read the next word, or several, each a READ. Return the words it completes."""
         if self.ended:
             raise ValueError("the stream has been finished: begin another with reader.stream()")
         return [written for word in text.split() for written in self._push(word)]
 
     def finish(self) -> list[TextWord]:
-        """The source is over: gives the words that were still waiting."""
+        """Note that the source has ended; return the words that were still waiting."""
         if self.ended:
             return []
         self.ended = True
@@ -120,7 +120,7 @@ class TextStream:
         return self._read()
 
     def _read(self) -> list[TextWord]:
-        """What the pieces allow to write, unless all has been written."""
+        """Write what the pieces allow, unless all has been written."""
         if self.finished:
             return []
         self.state, events = self.reader.read(self.state, self.pieces, ended=self.ended)
@@ -131,7 +131,7 @@ class TextStream:
 
 
 def text_settings(overrides: dict[str, Any]) -> Streaming:
-    """From names that are fields of `Decoding` or of `StreamLimits`; a typo is refused."""
+    """Return the settings by names of `Decoding` or `StreamLimits`; refuse others."""
     for field in dataclasses.fields(Streaming):
         if field.name in overrides and field.name not in SHARED:
             raise TypeError(f"a stream of text has no setting {field.name!r}: it is about sound")

@@ -12,7 +12,7 @@ from simuljax.config.model import Monotonic
 from simuljax.decode import beam, offline
 from simuljax.decode.beam import no_hypotheses
 from simuljax.decode.source import known_of
-from simuljax.decode.state import control_of
+from simuljax.decode.state import Context, control_of
 from simuljax.nn.decisions import fixed_windows
 from simuljax.text import EOS
 from tests.decode import small
@@ -36,8 +36,9 @@ def searching(model, how: Beam, decoding: Decoding = DECODING):
             model, variables, encoded, decisions, jnp.ones(encoded.lengths.shape, bool)
         )
         control = control_of(decoding, model.config.monotonic)
-        given = {"control": control, "decoding": decoding.fixed(), "beam": how}
-        return beam.beam_search(model, variables, known, **given)
+        chosen = {"control": control, "decoding": decoding.fixed()}
+        context = Context(model=model, variables=variables, **chosen)
+        return beam.beam_search(context, known, how)
 
     return search
 

@@ -9,7 +9,7 @@ import pytest
 
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
-from simuljax.decode.state import Known, attempt, commit, control_of, init_prefix
+from simuljax.decode.state import Context, Known, attempt, commit, control_of, init_prefix
 from simuljax.models.translator import Attempt
 from simuljax.nn.attention import Past
 from simuljax.nn.pointers import Look, progress_of
@@ -66,12 +66,13 @@ def known_of(model, variables, encoded, ended=True):
 
 def stepwise(model, rule, variables, prefix, encoded):
     """Logits and reach of every target, one forced token after the other."""
+    context = Context(model=model, variables=variables, control=rule, decoding=Decoding())
     known = known_of(model, variables, encoded)
     state, everywhere = init_prefix(model, len(prefix), TARGETS, Decoding()), jnp.ones(3, bool)
 
     def step(state, token):
         state = state.replace(token=token)
-        tried = attempt(model, variables, state, known, rule)
+        tried = attempt(context, state, known)
         state = commit(state, tried, token, everywhere, everywhere)
         return state, (tried.logits[:, 0], tried.layers.look.reach[..., 0])
 
@@ -86,7 +87,7 @@ def at_once(model, rule, variables, prefix, encoded):
         init_prefix(model, len(prefix), 1, Decoding()),
     )
     layers = LayerState(past=state.past, memory=known.memory, pointer=state.pointer)
-    given = (prefix, state.position, layers, known.progress, rule)
+    given = (prefix, state.position, layers, known.progress, rule.selection)
     tried = model.apply(variables, *given, method="attempt")
     return tried.logits, tried.layers.look.reach
 
@@ -95,12 +96,12 @@ def at_once(model, rule, variables, prefix, encoded):
 def test_steps_are_the_training_time_pass(monotonic, kind):
     model = small.translator(monotonic, kind)
     variables, encoded = small.parameters(model, decide=3e4), small.states(LENGTHS, SIZE)
-    rule = control_of(Decoding(), monotonic).selection
+    rule = control_of(Decoding(), monotonic)
     given = (variables, PREFIX, encoded)
 
     def run(*given):
         ways = [way(model, rule, *given) for way in (stepwise, at_once)]
-        return trained(model, rule.k, *given), ways
+        return trained(model, rule.selection.k, *given), ways
 
     (logits, reading), ways = small.compiled(run, *given)(*given)
     for ours, reach in ways:

@@ -13,7 +13,7 @@ from simuljax.decode import offline
 from simuljax.decode.policies import FixedSteps
 from simuljax.decode.reencoding import no_targets, write_targets
 from simuljax.decode.source import encode_speech, known_of
-from simuljax.decode.state import attempt, commit, control_of, init_prefix, replay
+from simuljax.decode.state import Context, attempt, commit, control_of, init_prefix, replay
 from simuljax.models.translator import source_of
 from simuljax.nn.subsampling import state_count
 from simuljax.text import BOS, EOS
@@ -25,7 +25,12 @@ pytestmark = pytest.mark.slow  # compiles much
 
 LENGTHS, STATES, TARGETS = [9, 4, 1], 9, 6
 DECODING = Decoding(limit=LengthLimit(ratio=0.4, constant=4))
-SELECTION = control_of(DECODING, Monotonic()).selection
+CONTROL = control_of(DECODING, Monotonic())
+
+
+def context_of(model, variables, selection=CONTROL.selection):
+    control = dataclasses.replace(CONTROL, selection=selection)
+    return Context(model=model, variables=variables, control=control, decoding=DECODING)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +84,7 @@ def step(model, variables, known):
 
     @small.fast
     def step(prefix, token, write):
-        tried = attempt(model, variables, prefix, known, SELECTION)
+        tried = attempt(context_of(model, variables), prefix, known)
         return tried, commit(prefix, tried, token, write, jnp.ones_like(write))
 
     return step
@@ -116,7 +121,7 @@ def test_several_targets_at_once_are_as_one_by_one(model, variables, step, prefi
     """`replay` rebuilds what steps have kept, all of it."""
     _, state = stepped(model, step, np.pad(prefix[:, :-1], [(0, 0), (1, 0)], constant_values=BOS))
     tokens = jnp.asarray(np.pad(prefix[:, :-1], [(0, 0), (0, 3)]))
-    again = small.fast(lambda s: replay(model, variables, s, tokens, known, SELECTION))(state)
+    again = small.fast(lambda s: replay(context_of(model, variables), s, tokens, known))(state)
     for kept, rebuilt in ((state.past.key, again.past.key), (state.past.value, again.past.value)):
         np.testing.assert_allclose(rebuilt[:, :, :TARGETS], kept[:, :, :TARGETS], atol=1e-5)
         assert rebuilt.shape == kept.shape
@@ -135,9 +140,11 @@ def test_rows_go_on_from_places_of_their_own(step, model, prefix, whole):
 
 
 def test_a_policy_that_asks_is_told_where_the_decoder_looks(model, variables, known, encoded):
-    asked = dataclasses.replace(SELECTION, weights=True)
+    asked = dataclasses.replace(CONTROL.selection, weights=True)
     start = init_prefix(model, len(LENGTHS), 8, DECODING)
-    tried = small.fast(lambda selection: attempt(model, variables, start, known, selection))
+    tried = small.fast(
+        lambda selection: attempt(context_of(model, variables, selection), start, known)
+    )
     look = tried(asked).layers.look
     assert look.weights is not None and look.weights.shape == (2, 3, 1, 1, STATES)
     params = variables["params"]["decoder"]["attention"]
@@ -145,7 +152,7 @@ def test_a_policy_that_asks_is_told_where_the_decoder_looks(model, variables, kn
         states = np.asarray(encoded.states[row, :length], np.float64)
         expected = oracle.attend(np.zeros(12), states, params)[1]
         np.testing.assert_allclose(look.weights[0, row, 0, 0, :length], expected, atol=1e-6)
-    assert jax.eval_shape(tried, SELECTION).layers.look.weights is None
+    assert jax.eval_shape(tried, CONTROL.selection).layers.look.weights is None
 
 
 @pytest.fixture(scope="module")
@@ -203,8 +210,10 @@ def test_fixed_steps_go_on_from_what_is_known(model, variables, speech):
     def read(told, frames, ended):
         known = encode_speech(model, variables, features, frames, ended)
         control = control_of(decoding, model.config.monotonic)
-        how = {"delay": frames, "control": control, "decoding": decoding.fixed(), "history": "kept"}
-        return write_targets(model, variables, told, known, **how), known.memory.value[0, :, :, 0]
+        chosen = {"control": control, "decoding": decoding.fixed()}
+        context = Context(model=model, variables=variables, **chosen)
+        written = write_targets(context, told, known, delay=frames, history="kept")
+        return written, known.memory.value[0, :, :, 0]
 
     told, rows = no_targets(model, 3, 20, decoding), [Row(variables) for _ in range(3)]
     for heard in STEPS:

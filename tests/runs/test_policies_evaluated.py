@@ -34,6 +34,7 @@ POLICIES = {
     "local-agreement beam": {"beam": 2, "read_ms": 400},
     "align-att": {"last_frames": 4, "read_ms": 200},
     "ed-att": {"last_frames": 4, "alpha": 0.2, "read_ms": 200},
+    "tests/decode/own_policy.py:Patient": {"share": 0.3, "read_ms": 200},
 }
 
 

@@ -18,6 +18,7 @@ from simuljax.decode.policies import (
     Offline,
 )
 from simuljax.models.whisper import Decoding, Tokenizer, Whisper, load
+from simuljax.serve.engine import EngineFull
 from simuljax.serve.whisper import Guards, WhisperStreaming, WhisperTranslator
 from simuljax.serve.whisper.hypothesis import (
     Hypothesis,
@@ -152,6 +153,32 @@ def test_words_depend_neither_on_chunks_nor_on_company(small, policy, padding):
         assert [w.delay_ms for w in words] == [w.delay_ms for w in alone]
     for chunk in (777, 20_000, 10**6):
         assert texts(push_all(told, sounds[0], chunk)) == texts(together[0])
+
+
+def test_sixteen_live_streams_write_what_each_writes_alone(small):
+    """Pushed in pieces of any size; a step takes those with a window due, and no others."""
+    translator, random = HashTranslator(small, SMALL), np.random.default_rng(3)
+    engine = translator.engine(streams=16)
+    sounds = [noise(2 + 0.3 * k, -20) for k in range(16)]
+    alone = [push_all(translator, sound, 4000) for sound in sounds]
+    asked, step = [], engine.rows.step
+    engine.rows.step = lambda reads: (asked.append(len(reads)), step(reads))[1]
+    streams, place = [engine.open() for _ in sounds], [0] * 16
+    with pytest.raises(EngineFull):
+        engine.open()
+    while not all(stream.session.ended for stream in streams):
+        for k in random.permutation(16)[: random.integers(1, 16)]:
+            if place[k] < len(sounds[k]):
+                streams[k].push(sounds[k][place[k] : place[k] + 4000])
+            elif place[k] < len(sounds[k]) + 4000:
+                streams[k].finish()
+            place[k] += 4000
+        engine.step()
+    while engine.step():
+        pass
+    found = [[(w.text, w.delay_ms) for w in stream.words()] for stream in streams]
+    assert found == [[(w.text, w.delay_ms) for w in words] for words in alone]
+    assert 1 <= min(asked) < max(asked) <= 16 and len(engine.free) == 16
 
 
 @pytest.mark.slow

@@ -1,0 +1,97 @@
+"""`simuljax evaluate` of a Whisper model: swept over a policy's number, offline, with refusals."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from data_pipelines.corpora import Phrasebook
+from data_pipelines.prepare import Preparation, prepare
+from simuljax.cli import main as cli
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.fields import ConfigError
+from simuljax.eval import read_records
+from simuljax.models.whisper import Whisper
+from simuljax.runs import evaluate as evaluation
+from simuljax.runs.evaluate import evaluate, open_source, plan_evaluations
+from simuljax.serve.whisper import WhisperTranslator
+from tests.models.whisper.small import TOKENIZER, small_model
+from tests.serve.whisper.test_translator import SMALL
+
+pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+ENGLISH = {"task": "transcribe", "language": "en", "read_ms": 500}
+PATIENT = str(Path(__file__).parents[1] / "decode" / "own_policy.py") + ":Patient"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("corpus") / "phrasebook"
+    prepare(Preparation(corpus=Phrasebook(train=8, valid=4, test=3)), None, directory, 1)
+    return directory
+
+
+@pytest.fixture
+def weights(tmp_path, monkeypatch) -> Path:
+    """A file whose model has random numbers, whatever is in it; texts are short and unguarded."""
+    model = Whisper(model=small_model(positions=1500, seed=5, layers=1), tokenizer=TOKENIZER)
+    monkeypatch.setattr(evaluation, "load", lambda path: WhisperTranslator(model, SMALL))
+    monkeypatch.setattr("simuljax.config.evaluation.RUNS", Path("runs"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.bin").write_bytes(b"weights")
+    return Path("small.bin")
+
+
+def test_a_sweep_over_a_policys_number(weights, corpus, capsys):
+    given = ["evaluate", str(weights), "--corpus", str(corpus), "--policy", "alignatt"]
+    given += [f for name, v in ENGLISH.items() for f in (f"--{name.replace('_', '-')}", str(v))]
+    cli.main([*given, "--sweep", "last_frames=0,1500"])
+    folders = sorted(Path("runs/small/eval").glob("test-*/"), key=os.path.getmtime)
+    hasty, patient = (read_records(folder) for folder in folders)
+    assert len(hasty) == len(patient) == 3 and all(record.prediction for record in hasty)
+    assert all(set(r.delays) == {r.source_length} for r in patient), "words waited for the end"
+    early = sum(delay < r.source_length for r in hasty for delay in r.delays)
+    assert early >= 3 and all(r.reference for r in hasty)
+    shown = capsys.readouterr().out
+    assert all(folder.name in shown for folder in folders) and "curve.png" in shown
+
+
+def test_streams_side_by_side_are_those_of_one_alone(weights, corpus):
+    chosen = Evaluation.of(run=weights, corpus=corpus, policy="greedy", **ENGLISH)
+    evaluate(chosen)
+    evaluate(live := chosen.but(mode="live", repeats=1))
+    one, other = read_records(chosen.folder), read_records(live.folder)
+    assert [(r.prediction, r.delays) for r in one] == [(r.prediction, r.delays) for r in other]
+    assert all(r.elapsed for r in other if r.prediction)
+
+
+def test_a_policy_of_ones_own(weights, corpus):
+    chosen = Evaluation.of(run=weights, corpus=corpus, policy=PATIENT, share=1.0, **ENGLISH)
+    assert chosen.label != chosen.but(share=0.5).label
+    evaluate(chosen)
+    assert all(set(r.delays) <= {r.source_length} for r in read_records(chosen.folder))
+
+
+def test_offline_every_word_comes_at_the_end(weights, corpus):
+    chosen = Evaluation.of(run=weights, corpus=corpus, mode="offline", task="transcribe", first=2)
+    records = read_records((evaluate(chosen), chosen.folder)[1])
+    assert len(records) == 2 and all(set(r.delays) <= {r.source_length} for r in records)
+
+
+@pytest.mark.parametrize(
+    ("given", "fact"),
+    [
+        ({"k": 3}, "--k"),
+        ({"predecision_ms": 320}, "--predecision-ms"),
+        ({"checkpoint": "last"}, "--checkpoint"),
+        ({"audio": "other"}, "--audio"),
+        ({"corpus": None}, "--corpus"),
+        ({"policy": "wait-k", "k": 3, "units": "ctc"}, "CTC"),
+        ({"policy": "edatt", "alpha": 0.1}, "edatt"),
+        ({"language": "xx"}, "xx"),
+    ],
+)
+def test_settings_that_whisper_does_not_have_are_refused(weights, corpus, given, fact):
+    chosen = Evaluation.of(**{"run": weights, "corpus": corpus} | given)
+    with pytest.raises(ConfigError, match=fact):
+        plan_evaluations(chosen)
+        open_source(chosen)
