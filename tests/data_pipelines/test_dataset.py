@@ -84,8 +84,13 @@ def test_statistics_are_those_of_the_real_frames(hums):
     real = np.concatenate([value[:count] for value, count in zip(values, counts, strict=True)])
     record = load_features(hums.directory / "statistics.json")
     assert record.statistics.frames == len(real)
-    np.testing.assert_allclose(record.statistics.mean, real.mean(0), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(record.statistics.std, real.std(0), rtol=1e-3, atol=1e-3)
+    mean, std = real.mean(0), real.std(0)
+    tones = mean > 8  # far above a hum's tones a bin holds float32 rounding, which differs by CPU
+    assert tones.sum() > 20
+    np.testing.assert_allclose(record.statistics.mean[tones], mean[tones], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(record.statistics.mean, mean, atol=5e-3)
+    np.testing.assert_allclose(record.statistics.std[tones], std[tones], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(record.statistics.std, std, rtol=1e-2, atol=1e-2)
 
 
 class Memory(list):
