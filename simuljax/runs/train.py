@@ -207,13 +207,13 @@ def describe(experiment: Experiment, data: TrainingInput) -> str:
 def describe_end(run: Path) -> str:
     """Describe the result of a training, and the next command to try."""
     checkpoints = Checkpoints(run / CHECKPOINTS)
+    last = max(checkpoints.steps(), default=0)
     if not (run / ENDED).exists():
-        last = checkpoints.steps()[-1:]
-        return f"stopped after update {last[0] if last else 0}; the same command resumes"
+        return f"stopped after update {last}; the same command resumes"
     best = checkpoints.best()
     score = None if best is None else checkpoints.seal(best).score
     found = "" if score is None else f", best checkpoint at {best} (validation {-score:.4g})"
-    return f"trained {checkpoints.steps()[-1]} updates{found}\nnext: simuljax evaluate {run}"
+    return f"trained {last} updates{found}\nnext: simuljax evaluate {run}"
 
 
 def initialiser(

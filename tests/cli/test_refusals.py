@@ -21,6 +21,7 @@ EXPERIMENT = """
 from pathlib import Path
 from simuljax.config.data import DataConfig
 from simuljax.config.experiment import Experiment
+from simuljax.config.model import DecoderWidth, ModelConfig
 from simuljax.train.training import Training
 EXPERIMENT = Experiment(
     run=Path("run"), data=DataConfig(directory=Path("corpus")), training=Training(updates=1),
@@ -72,10 +73,10 @@ def refused(capsys, line: str) -> str:
         ("train latin.py", "latin.py, line 1: "),
         ("train good.py --model.width.heads 0", "heads is 0; it must be at least 1"),
         ("train good.py --model.width.heads -8", "heads is -8; it must be at least 1"),
-        ("train good.py --model.width.heads 7", "a width of 512 does not divide among 7 heads"),
-        ("train good.py --model.width.model 0", "a width of 0 does not divide among 8 heads"),
-        ("train good.py --model.decoder-width.heads 0", "decoder_width.heads is 0; it must be"),
-        ("train good.py --model.decoder-width.heads 7", "among 7 decoder_width.heads; choose"),
+        ("train good.py --model.width.heads 7", "heads is 7; a width of 512 does not divide"),
+        ("train good.py --model.width.model 0", "model is 0; it must be at least 1"),
+        ("train good.py --model.decoder-width.heads 0", "DecoderWidth.heads is 0; it must be"),
+        ("train good.py --model.decoder-width.heads 7", "decoder_width.heads is 7; a width"),
         ("report", "a report needs a run"),
         ("report a.log --bucket-ms 0", "bucket_ms is 0.0"),
         ("report a.log --bucket-ms nan", "bucket_ms is nan"),
