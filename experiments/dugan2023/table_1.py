@@ -9,7 +9,7 @@ and two more, at windows of 1 and 2 s. `en` transcribes: its scores have WER. No
 
 Hardware: one H200, Whisper base. Results (results/whisper/dugan, made by an earlier harness):
 Spanish and French into English, 14 talks; non-native English, 24 documents; tables in
-docs/interpret.md. The paper has Whisper medium with a beam of 5 on 75 recordings of CoVoST 2, an
+docs/results/dugan2023.md. The paper has Whisper medium with a beam of 5 on 75 recordings of CoVoST 2, an
 RTX 2080, and AL that is off by one; its Spanish row at 1 s windows has 8.6 BLEU at AL_CA 2.5 s
 (greedy) to 42.9 at 9.6 s (offline).
 """

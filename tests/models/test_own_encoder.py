@@ -22,7 +22,7 @@ from simuljax.train.transfer import by_path
 from tests.serve.test_live import write_run
 from tests.train import small
 
-DOCS = Path(__file__).parents[2] / "docs" / "models.md"
+DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
 
 
 @pytest.fixture(scope="module")

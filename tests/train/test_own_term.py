@@ -19,7 +19,7 @@ from simuljax.train.metrics import read_metrics
 from simuljax.train.training import Training
 from tests.train import runs
 
-DOCS = Path(__file__).parents[2] / "docs" / "losses.md"
+DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
 
 
 @pytest.fixture(scope="module")
