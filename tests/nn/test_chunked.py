@@ -36,6 +36,7 @@ def chunking(sizes):
     return Chunking(chunk=chunk, left=left, right=right)
 
 
+@partial(jax.jit, static_argnums=1)
 def whole(parameters, cut):
     split = split_chunks(X, cut)
     view = chunk_view(LENGTHS, jnp.zeros(2, int), split.shape[1], cut, penalty=False)
@@ -51,7 +52,8 @@ def by_oracle(parameters, row, sizes):
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_agrees_with_the_oracle(parameters, sizes):
-    for got, row, n in zip(whole(parameters, chunking(sizes)), X, LENGTHS, strict=True):
+    states = np.asarray(whole(parameters, chunking(sizes)))
+    for got, row, n in zip(states, np.asarray(X), [13, 6], strict=True):
         assert_close(got[:n], by_oracle(parameters, row[:n], sizes), 1e-5)
 
 
@@ -78,6 +80,7 @@ def test_chunk_by_chunk_is_the_whole(parameters):
 def test_rotation_depends_on_distances_alone():
     query, key = jnp.asarray(np.random.default_rng(2).normal(size=(2, 5, 2, 8)), jnp.float32)
 
+    @jax.jit
     def energies(shift):
         place = jnp.arange(5) + shift
         return jnp.einsum("qhd,khd->hqk", rotate(query, place), rotate(key, place))
