@@ -7,9 +7,11 @@ import pytest
 
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
+from simuljax.ablate.grid import evaluations_of, load_ablation, plan
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
+from simuljax.config.options import from_options, to_options
 from simuljax.eval import read_records
 from simuljax.models.whisper import Whisper
 from simuljax.runs import evaluate as evaluation
@@ -69,6 +71,39 @@ def test_a_policy_of_ones_own(weights, corpus):
     assert chosen.label != chosen.but(share=0.5).label
     evaluate(chosen)
     assert all(set(r.delays) <= {r.source_length} for r in read_records(chosen.folder))
+
+
+def test_a_grid_of_a_policy_of_ones_own(weights, corpus):
+    """A file that declares it; every evaluation of the plan runs, and their results differ."""
+    Path("grid.py").write_text(
+        f"""
+from pathlib import Path
+from simuljax.ablate.grid import Ablation, Pretrained
+from simuljax.config.evaluation import Evaluation
+
+ABLATION = Ablation(
+    runs=Path("runs"),
+    rows={{"small": Pretrained(model=Path("small.bin"))}},
+    table=("small",),
+    baseline="small",
+    evaluations=tuple(
+        Evaluation.of(
+            run=Path(), corpus=Path({str(corpus)!r}), policy={PATIENT!r}, share=share, **{ENGLISH!r}
+        )
+        for share in (0.01, 1.0)
+    ),
+)
+"""
+    )
+    ablation = load_ablation(Path("grid.py"))
+    (planned,) = plan(ablation)
+    found = []
+    for each in evaluations_of(planned, ablation):
+        assert from_options(Evaluation, to_options(each)) == each
+        evaluate(each)
+        found.append(read_records(each.folder))
+    early = [sum(d < r.source_length for r in records for d in r.delays) for records in found]
+    assert early[0] > early[1] == 0
 
 
 def test_offline_every_word_comes_at_the_end(weights, corpus):

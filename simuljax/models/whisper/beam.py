@@ -62,7 +62,7 @@ def beam_search(
     marks: Marks,
     beams: int,
 ) -> Generated:
-    """The best text of each window that is `active` [B]; a penalty below 0 stands for none."""
+    """Return the best text of each window that is `active` [B]; a penalty below 0 is none."""
     written, logits, no_speech = begin(model, heard, prompt, limit, marks)
     state = _first(written, prompt.seen, active, limit, marks, beams)
     state = _advance(state, jnp.repeat(logits, beams, 0), forbidden, marks)
@@ -86,7 +86,7 @@ def beam_search(
 def _first(
     written: Written, seen: Seen, active: jax.Array, limit: int, marks: Marks, beams: int
 ) -> _State:
-    """All beams of a window alike; only the first has a chance, so that proposals differ."""
+    """Begin with equal beams, of which only the first has a chance, so that proposals differ."""
     batch = active.shape[0]
     several = partial(jnp.repeat, repeats=beams, axis=0)
     texts = _Texts(
@@ -108,11 +108,11 @@ def _first(
 
 
 def _advance(state: _State, logits: jax.Array, forbidden: Forbidden, marks: Marks) -> _State:
-    """From the logits [B K, V] to the next beams, and to what is finished."""
+    """Advance from the logits [B K, V] to the next beams and finished texts."""
     best = _propose(obey(logits, state.seen, forbidden, marks), state.live.score)
     ends = best.token == marks.end
     beams = state.live.score.shape[1]
-    order = jnp.cumsum(~ends, -1)  # the how-manieth that goes on
+    order = jnp.cumsum(~ends, -1)  # index among those that go on
     finished, number = _finish(state, best, ends & (order < beams))
     goes_on = jnp.argsort(jnp.where(ends, 1, 0), axis=-1, stable=True)[:, :beams]
     best = jax.tree.map(lambda x: jnp.take_along_axis(x, goes_on, 1), best)
@@ -132,7 +132,7 @@ def _advance(state: _State, logits: jax.Array, forbidden: Forbidden, marks: Mark
 
 
 def _propose(logits: jax.Array, score: jax.Array) -> _Proposals:
-    """The 2 K best of K + 1 for each beam, K of which at most can end."""
+    """Return the 2 K best of K + 1 for each beam, K of which at most can end."""
     batch, beams = score.shape
     log_probs, token = jax.lax.top_k(jax.nn.log_softmax(logits), beams + 1)
     shape = (batch, beams * (beams + 1))
@@ -147,7 +147,7 @@ def _propose(logits: jax.Array, score: jax.Array) -> _Proposals:
 
 
 def _extended(texts: _Texts, best: _Proposals, step: jax.Array) -> _Texts:
-    """The texts that proposals [B, n] continue, with their tokens at `step`."""
+    """Return the texts that proposals [B, n] continue, with their tokens at `step`."""
     tokens, log_probs = (
         jnp.take_along_axis(x, best.beam[..., None], 1) for x in (texts.tokens, texts.log_probs)
     )
@@ -160,7 +160,7 @@ def _extended(texts: _Texts, best: _Proposals, step: jax.Array) -> _Texts:
 
 
 def _finish(state: _State, best: _Proposals, ends: jax.Array) -> tuple[_Texts, jax.Array]:
-    """Finished texts with those of `ends` [B, 2 K] behind them, as long as there is room."""
+    """Append the texts of `ends` [B, 2 K] to the finished ones, as long as there is room."""
     beams = state.live.score.shape[1]
     ends &= jnp.isfinite(best.score)
     texts = _extended(state.live, best, state.step)
@@ -174,7 +174,7 @@ def _finish(state: _State, best: _Proposals, ends: jax.Array) -> tuple[_Texts, j
 
 
 def _filled_up(state: _State) -> _Texts:
-    """Where fewer than K are finished, the best beams are taken as they stand."""
+    """Fill up the finished texts with the best beams as they stand."""
     beams = state.live.score.shape[1]
     slot = state.number[:, None] + jnp.arange(beams)  # live beams are best first
     window = jnp.arange(len(slot))[:, None]
@@ -184,7 +184,7 @@ def _filled_up(state: _State) -> _Texts:
 
 
 def _best(texts: _Texts, length_penalty: jax.Array) -> _Texts:
-    """[B, limit] and so on: the text of the highest score for its length."""
+    """Return the text of the highest score for its length, [B, limit]."""
     count = texts.count.astype(jnp.float32)
     google = ((5 + count) / 6) ** length_penalty
     score = texts.score / jnp.where(length_penalty < 0, jnp.maximum(count, 1), google)

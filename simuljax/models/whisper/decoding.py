@@ -69,14 +69,14 @@ class Decoded:
 
 @jax.jit
 def hear(model: Model, samples: jax.Array) -> Heard:
-    """Windows of samples [B, N] to what the decoder attends to."""
+    """Encode windows of samples [B, N] into what the decoder attends to."""
     mel = log_mel(samples, model.config.dimensions.mels)
     return model.remember(model.encode(mel))
 
 
 @partial(jax.jit, static_argnames=("start", "first", "count"))
 def language_probs(model: Model, heard: Heard, *, start: int, first: int, count: int) -> jax.Array:
-    """P(language) [B, count] of the languages with the ids from `first` on."""
+    """Return P(language) [B, count] of the languages with the ids from `first` on."""
     rows = rows_of(heard)
     written = nothing_written(model.config, no_padding(rows), 1)
     states, *_ = model.write(jnp.full((rows, 1), start, jnp.int32), written, heard)
@@ -90,7 +90,7 @@ def decode(
     contexts: Sequence[Context],
     options: Decoding,
 ) -> list[Decoded]:
-    """The text of windows, one for each context; rows of what is heard beyond them are idle."""
+    """Return the text of windows, one for each context; further rows are idle."""
     rows = rows_of(heard)
     marks = make_marks(tokenizer, options.timestamps, options.max_initial_timestamp_s)
     longest = model.config.dimensions.text_positions
@@ -159,7 +159,7 @@ def make_prompt(
     rows: int,
     longest: int,
 ) -> Prompt:
-    """The tokens before the text, in a width out of few, so that few programs are compiled."""
+    """Return the tokens before the text, in one of few widths, so that few programs compile."""
     openings, starts = zip(
         *(_opening(tokenizer, context, options, longest) for context in contexts), strict=True
     )
@@ -178,7 +178,7 @@ def make_prompt(
 def _opening(
     tokenizer: Tokenizer, context: Context, options: Decoding, longest: int
 ) -> tuple[list[int], int]:
-    """Tokens before the text, and where <|startoftranscript|> is among them."""
+    """Return the tokens before the text, and the place of <|startoftranscript|> among them."""
     ids = tokenizer.opening(context.task, context.language, options.timestamps)
     ids += context.prefix
     if len(ids) >= longest:
@@ -193,7 +193,7 @@ def _opening(
 
 
 def _width(length: int) -> int:
-    """The least out of four that will do."""
+    """Return the least of four widths that will do."""
     return next(width for width in (8, 64, 256, 512) if width >= length)
 
 
@@ -214,13 +214,13 @@ def _result(written: Generated, row: int, temperature: float, tokenizer: Tokeniz
 
 
 def compression_ratio(text: str) -> float:
-    """How many times smaller zlib makes a text; 0 of none. Repetition makes it large."""
+    """Return how many times smaller zlib makes a text; 0 of none. Repetition makes it large."""
     data = text.encode("utf-8")
     return len(data) / len(zlib.compress(data))
 
 
 def is_silent(result: Decoded, options: Decoding) -> bool:
-    """Whether a window is one in which nobody speaks: likely so, and its text a guess."""
+    """Return True if nobody seems to speak in a window, and its text is a guess."""
     silence, guess = options.no_speech_limit, options.avg_logprob_limit
     if silence is None or result.no_speech_prob <= silence:
         return False
@@ -228,7 +228,7 @@ def is_silent(result: Decoded, options: Decoding) -> bool:
 
 
 def _is_bad(result: Decoded, options: Decoding) -> bool:
-    """Whether a text repeats itself or is a guess, though somebody speaks."""
+    """Return True if a text repeats itself or is a guess, though somebody speaks."""
     most, least = options.compression_ratio_limit, options.avg_logprob_limit
     repeats = most is not None and result.compression_ratio > most
     guess = least is not None and result.avg_logprob < least

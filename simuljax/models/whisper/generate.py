@@ -66,7 +66,7 @@ def begin(
 def step(
     model: Model, heard: Heard, written: Written, token: jax.Array
 ) -> tuple[Written, jax.Array]:
-    """One more token [R] into the cache, and the logits [R, V] after it."""
+    """Write one more token [R] into the cache; return the logits [R, V] after it."""
     states, written, _ = model.write(token[:, None], written, heard)
     return written, model.logits(states[:, 0])
 
@@ -84,7 +84,7 @@ def generate(
     limit: int,
     marks: Marks,
 ) -> Generated:
-    """At most `limit` tokens for each row that is `active` [R], at its temperature [R]."""
+    """Write at most `limit` tokens for each row that is `active` [R], at its temperature [R]."""
     written, logits, no_speech = begin(model, heard, prompt, limit, marks)
     pick = partial(
         _pick, forbidden=forbidden, temperature=temperature, marks=marks, config=model.config
@@ -105,7 +105,7 @@ def generate(
 def _first(
     written: Written, prompt: Prompt, active: jax.Array, key: jax.Array, limit: int, marks: Marks
 ) -> _State:
-    """Nothing written but the prompt."""
+    """Return the state after the prompt."""
     rows = active.shape[0]
     return _State(
         written=written,
@@ -128,7 +128,7 @@ def _pick(
     marks: Marks,
     config: Config,
 ) -> _State:
-    """The next token of each row; rows that are done write the end, which counts for nothing."""
+    """Pick the next token of each row; rows that are done write the end, which does not count."""
     logits = obey(logits, state.seen, forbidden, marks)
     key, used = jax.random.split(state.key)
     noisy = jax.lax.platform_dependent(
@@ -155,6 +155,6 @@ def _with_noise(logits: jax.Array, temperature: jax.Array, key: jax.Array) -> ja
 
 
 def _with_noise_if_any(logits: jax.Array, temperature: jax.Array, key: jax.Array) -> jax.Array:
-    """On a CPU the noise is a tenth of a step; elsewhere it costs less than to ask for it."""
+    """Skip the noise if no row needs it: on a CPU it takes a tenth of a step."""
     given = (logits, temperature, key)
     return jax.lax.cond((temperature > 0).any(), _with_noise, lambda x, *_: x, *given)

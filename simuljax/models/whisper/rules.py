@@ -48,7 +48,7 @@ class Seen:
 
 
 def make_marks(tokenizer: Tokenizer, timestamps: str, max_initial_s: float) -> Marks:
-    """For timestamps "predict" or "none"."""
+    """Return the ids for timestamps "predict" or "none"."""
     first = tokenizer.timestamps.start
     latest = first + round(max_initial_s / STATE_S) if timestamps == "predict" else None
     return Marks(
@@ -60,7 +60,7 @@ def make_marks(tokenizer: Tokenizer, timestamps: str, max_initial_s: float) -> M
 
 
 def make_forbidden(tokenizer: Tokenizer, suppressed: Sequence[int]) -> Forbidden:
-    """Special tokens that are not written, and those that a user or `unspoken` names."""
+    """Return special tokens that are not written, and those that a user or `unspoken` names."""
     t = tokenizer
     special = [t.transcribe, t.translate, t.start, t.previous, t.start_lm, t.no_speech]
     always, first = np.zeros(t.size, bool), np.zeros(t.size, bool)
@@ -70,7 +70,7 @@ def make_forbidden(tokenizer: Tokenizer, suppressed: Sequence[int]) -> Forbidden
 
 
 def seen_of(prefixes: Sequence[Sequence[int]], marks: Marks) -> Seen:
-    """What the rules remember of rows that begin with these tokens."""
+    """Return the memory of the rules for rows that begin with these tokens."""
     first = marks.first_timestamp
     stamps = [[token for token in prefix if token >= first] for prefix in prefixes]
     return Seen(
@@ -82,7 +82,7 @@ def seen_of(prefixes: Sequence[Sequence[int]], marks: Marks) -> Seen:
 
 
 def see(seen: Seen, token: jax.Array, marks: Marks) -> Seen:
-    """After one more token [R]."""
+    """Return the memory of the rules after one more token [R]."""
     is_timestamp = token >= marks.first_timestamp
     return Seen(
         tokens=seen.tokens + 1,
@@ -93,7 +93,7 @@ def see(seen: Seen, token: jax.Array, marks: Marks) -> Seen:
 
 
 def obey(logits: jax.Array, seen: Seen, forbidden: Forbidden, marks: Marks) -> jax.Array:
-    """[R, V] with -inf for what may not come."""
+    """Return logits [R, V] with -inf for tokens that may not come."""
     begins = (seen.tokens == 0)[:, None]
     wrong = forbidden.always | (begins & forbidden.first)
     logits = jnp.where(wrong, -jnp.inf, logits)
@@ -107,7 +107,7 @@ def obey(logits: jax.Array, seen: Seen, forbidden: Forbidden, marks: Marks) -> j
 
 
 def _out_of_order(vocabulary: int, seen: Seen, marks: Marks) -> jax.Array:
-    """[R, V]: timestamps where text must come or the reverse, and timestamps that fall."""
+    """Return bool [R, V]: timestamps where text must come, or the reverse, or that fall."""
     token = jnp.arange(vocabulary)
     is_timestamp, is_text = token >= marks.first_timestamp, token < marks.end
     last, before_last, begins = (

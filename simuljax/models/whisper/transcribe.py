@@ -75,8 +75,8 @@ class Request:
 
 
 @dataclass(kw_only=True)
-class _Course:
-    """A recording on its way through the model."""
+class _Progress:
+    """How far a recording has been transcribed."""
 
     samples: np.ndarray
     language: str | None
@@ -87,7 +87,7 @@ class _Course:
 
     @property
     def left(self) -> np.ndarray:
-        """Samples of the window to come."""
+        """Return the samples of the next window."""
         return self.samples[self.seek : self.seek + WINDOW_S * RATE]
 
 
@@ -101,9 +101,9 @@ class Transcriber:
     def __call__(
         self, recordings: Sequence[np.ndarray], request: Request, options: Decoding, batch: int
     ) -> list[Transcription]:
-        """Int16 samples at 16 kHz each, at most `batch` of them at a time."""
-        courses = [
-            _Course(
+        """Transcribe recordings, int16 at 16 kHz, at most `batch` of them at a time."""
+        in_progress = [
+            _Progress(
                 samples=samples,
                 language=request.language if self.tokenizer.multilingual else "en",
                 prompt=list(request.prompt),
@@ -111,46 +111,46 @@ class Transcriber:
             )
             for samples in recordings
         ]
-        rows = min(batch, len(courses))
-        while waiting := [course for course in courses if len(course.left) >= HOP]:
+        rows = min(batch, len(in_progress))
+        while waiting := [progress for progress in in_progress if len(progress.left) >= HOP]:
             self._round(waiting[:rows], rows, request, options)
-        return [self._transcription(course) for course in courses]
+        return [self._transcription(progress) for progress in in_progress]
 
     def _round(
-        self, courses: list[_Course], rows: int, request: Request, options: Decoding
+        self, in_progress: list[_Progress], rows: int, request: Request, options: Decoding
     ) -> None:
-        """One window of each."""
-        heard = hear(self.model, stack([c.left for c in courses], rows, request))
-        self._guess_languages(courses, heard)
+        """Transcribe one window of each."""
+        heard = hear(self.model, stack([c.left for c in in_progress], rows, request))
+        self._guess_languages(in_progress, heard)
         contexts = [
             Context(
                 task=request.task,
-                language=course.language or "en",
-                prompt=tuple(course.prompt),
-                prefix=course.prefix,
+                language=progress.language or "en",
+                prompt=tuple(progress.prompt),
+                prefix=progress.prefix,
             )
-            for course in courses
+            for progress in in_progress
         ]
         decoded = decode(self.model, self.tokenizer, heard, contexts, options)
         cut = [
             cut_window(self.tokenizer, with_prefix(d, c.prefix), len(c.left), options)
-            for d, c in zip(decoded, courses, strict=True)
+            for d, c in zip(decoded, in_progress, strict=True)
         ]
         if request.words == "timed":
-            cut = self._timed(cut, courses, contexts, heard)
-        for course, result, window in zip(courses, decoded, cut, strict=True):
-            _go_on(course, result, window, request)
+            cut = self._timed(cut, in_progress, contexts, heard)
+        for progress, result, window in zip(in_progress, decoded, cut, strict=True):
+            _move_on(progress, result, window, request)
 
-    def _guess_languages(self, courses: list[_Course], heard: Heard) -> None:
-        if all(course.language for course in courses):
+    def _guess_languages(self, in_progress: list[_Progress], heard: Heard) -> None:
+        if all(progress.language for progress in in_progress):
             return
         probs = self.languages(heard)
-        for course, row in zip(courses, probs, strict=False):
-            if course.language is None:
-                course.language = self.tokenizer.language_codes[int(row.argmax())]
+        for progress, row in zip(in_progress, probs, strict=False):
+            if progress.language is None:
+                progress.language = self.tokenizer.language_codes[int(row.argmax())]
 
     def languages(self, heard: Heard) -> np.ndarray:
-        """P(language) [B, languages]."""
+        """Return P(language) [B, languages]."""
         ids = self.tokenizer.language_ids
         shared = {"start": self.tokenizer.start, "first": ids.start, "count": len(ids)}
         return np.asarray(language_probs(self.model, heard, **shared))
@@ -158,22 +158,22 @@ class Transcriber:
     def _timed(
         self,
         cut: list["Window"],
-        courses: list[_Course],
+        in_progress: list[_Progress],
         contexts: list[Context],
         heard: Heard,
     ) -> list["Window"]:
         texts = [[i for segment in window.segments for i in segment.tokens] for window in cut]
-        frames = [len(course.left) // HOP for course in courses]
+        frames = [len(progress.left) // HOP for progress in in_progress]
         words = time_words(self.model, self.tokenizer, heard, texts, contexts, frames)
         return [
             replace(window, segments=_share_words(window.segments, found, self.tokenizer))
             for window, found in zip(cut, words, strict=True)
         ]
 
-    def _transcription(self, course: _Course) -> Transcription:
-        text = "".join(segment.text for segment in course.segments).strip()
+    def _transcription(self, progress: _Progress) -> Transcription:
+        text = "".join(segment.text for segment in progress.segments).strip()
         return Transcription(
-            text=text, segments=tuple(course.segments), language=course.language or "en"
+            text=text, segments=tuple(progress.segments), language=progress.language or "en"
         )
 
 
@@ -186,7 +186,7 @@ class Window:
 
 
 def stack(windows: Sequence[np.ndarray], rows: int, request: Request) -> np.ndarray:
-    """[rows, N] with silence after each."""
+    """Stack windows [rows, N] with silence after each."""
     seconds = padded_s(max(map(len, windows)), request.window)
     stacked = np.zeros((rows, seconds * RATE), np.int16)
     for row, window in enumerate(windows):
@@ -195,7 +195,7 @@ def stack(windows: Sequence[np.ndarray], rows: int, request: Request) -> np.ndar
 
 
 def padded_s(samples: int, window: Literal["full", "short"]) -> int:
-    """Seconds of the window that so many samples are heard in."""
+    """Return the seconds of the window for so many samples."""
     if window == "full":
         return WINDOW_S
     longest = samples / RATE + _SILENCE_S
@@ -203,7 +203,7 @@ def padded_s(samples: int, window: Literal["full", "short"]) -> int:
 
 
 def with_prefix(decoded: Decoded, prefix: Sequence[int]) -> Decoded:
-    """With the prefix before the tokens, certain as it is."""
+    """Put the prefix, which is certain, before the tokens."""
     return replace(
         decoded,
         tokens=(*prefix, *decoded.tokens),
@@ -212,7 +212,7 @@ def with_prefix(decoded: Decoded, prefix: Sequence[int]) -> Decoded:
 
 
 def cut_window(tokenizer: Tokenizer, decoded: Decoded, samples: int, options: Decoding) -> Window:
-    """The segments of a window of so many samples.
+    """Cut the text of a window of so many samples into segments.
 
     Each pair of timestamps ends a segment. Text after the last pair is left to the next window,
     which begins at that time; without a pair, and with a single timestamp at the end, all of the
@@ -227,7 +227,7 @@ def cut_window(tokenizer: Tokenizer, decoded: Decoded, samples: int, options: De
         stamps = [token for token in tokens if token > first]
         end = tokenizer.seconds(stamps[-1]) if stamps else samples / RATE
         whole = _segment(tokenizer, decoded, slice(None), 0.0, end)
-        return Window(segments=_said([whole]), used=samples)
+        return Window(segments=_with_text([whole]), used=samples)
     single = is_stamp[-2:] == [False, True]
     bounds = [0, *pairs, *([len(tokens)] if single else [])]
     segments = []
@@ -238,7 +238,7 @@ def cut_window(tokenizer: Tokenizer, decoded: Decoded, samples: int, options: De
         )
     end = round(tokenizer.seconds(tokens[bounds[-1] - 1]) * RATE)
     done = single or not 0 < end < samples  # never stand still
-    return Window(segments=_said(segments), used=samples if done else end)
+    return Window(segments=_with_text(segments), used=samples if done else end)
 
 
 def _segment(
@@ -258,15 +258,15 @@ def _segment(
     )
 
 
-def _said(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Those that take time and have text."""
+def _with_text(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Keep the segments that take time and have text."""
     return tuple(s for s in segments if s.end > s.start and s.text.strip())
 
 
 def _share_words(
     segments: Sequence[Segment], words: Sequence[TimedWord], tokenizer: Tokenizer
 ) -> tuple[Segment, ...]:
-    """Each word with the segment that its first token is of."""
+    """Give each word to the segment of its first token."""
     shared, place, end = [], 0, 0
     for segment in segments:
         end += sum(token < tokenizer.end for token in segment.tokens)
@@ -278,17 +278,17 @@ def _share_words(
     return tuple(shared)
 
 
-def _go_on(course: _Course, decoded: Decoded, window: Window, request: Request) -> None:
-    """The recording after a window."""
-    offset = course.seek / RATE
+def _move_on(progress: _Progress, decoded: Decoded, window: Window, request: Request) -> None:
+    """Move a recording on after a window."""
+    offset = progress.seek / RATE
     segments = [_moved(segment, offset) for segment in window.segments]
-    course.segments += segments
-    course.prompt += [token for segment in segments for token in segment.tokens]
+    progress.segments += segments
+    progress.prompt += [token for segment in segments for token in segment.tokens]
     # After a text drawn at a high temperature, the next window had better start afresh.
     if request.condition == "nothing" or decoded.temperature > 0.5:
-        course.prompt = []
-    course.prefix = ()
-    course.seek += window.used
+        progress.prompt = []
+    progress.prefix = ()
+    progress.seek += window.used
 
 
 def _moved(segment: Segment, offset: float) -> Segment:
