@@ -40,9 +40,11 @@ def announce_compilation(name: str, *, about_s: float) -> Iterator[None]:
     times = Path(directory) / "compile_seconds.json" if directory else None
     key = f"{name}, {jax.devices()[0].device_kind}, jax {jax.__version__}"
     known = _read_times(times)
-    message = f"compiling (about {about_s:.0f} s{', cached next time' if directory else ''})"
+    message = (
+        f"compiling: {{}} s of about {about_s:.0f} s{', cached next time' if directory else ''}"
+    )
     if key in known:
-        message = f"loading compiled programs (about {known[key]:.0f} s)"
+        message = f"loading compiled programs: {{}} s of about {known[key]:.0f} s"
     start = time.perf_counter()
     with _running_clock(message):
         yield
@@ -54,13 +56,13 @@ def announce_compilation(name: str, *, about_s: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _running_clock(message: str) -> Iterator[None]:
-    """Show a message with the seconds since it began."""
+    """Show a message; {} in it is the seconds since it began."""
     done = threading.Event()
 
     def run() -> None:
         seconds = 0
         while not done.is_set():
-            show_status(f"{message}: {seconds} s")
+            show_status(message.format(seconds))
             done.wait(1.0)
             seconds += 1
 
