@@ -46,7 +46,6 @@ NAN, INF = float("nan"), float("inf")
         (Optimiser, "clip", NAN),
         (Optimiser, "schedule", "linear"),
         (Training, "updates", -5),
-        (Training, "updates", 0),
         (Training, "epochs", 0.0),
         (Training, "log_every", 0),
         (Training, "validate_every", 0),
