@@ -180,3 +180,15 @@ def default_tokenizer(records: Sequence[Record], unit: Unit) -> str:
         return "13a"
     kana = any("\u3040" <= char <= "\u30ff" for r in records for char in r.reference or "")
     return "char" if kana else "zh"
+
+
+def word_difference(records: Sequence[Record]) -> float:
+    """Return the mean number of words above the reference's (Papi et al. 2022, table 2).
+
+    Below 0, words are missing. NaN without references.
+    """
+    known = [record for record in records if record.reference is not None]
+    if not known:
+        return math.nan
+    more = (len(r.prediction.split()) - len((r.reference or "").split()) for r in known)
+    return sum(more) / len(known)

@@ -105,8 +105,8 @@ def verdict_of(comparable: Comparable, tested: Sequence[Tested], latency: Latenc
 def _sentence(tested: Tested, best: Evaluated) -> str:
     other = tested.first if best is tested.second else tested.second
     c, turned = tested.comparison, -1 if best is tested.first else 1
-    value = turned * c.difference.value
-    ends = sorted(turned * end for end in (c.difference.low, c.difference.high))
+    value = turned * c.difference.value + 0.0  # no -0
+    ends = sorted(turned * end + 0.0 for end in (c.difference.low, c.difference.high))
     found = "has higher BLEU than" if c.adjusted < 0.05 else "is not shown to differ from"
     return (
         f"{tested.where.capitalize()}: {name_of(best)} {found} {name_of(other)}: {value:+.2f} "

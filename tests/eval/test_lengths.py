@@ -3,7 +3,7 @@
 import math
 
 from simuljax.eval import Record
-from simuljax.eval.lengths import word_difference
+from simuljax.eval.scores import word_difference
 
 
 def record(prediction: str, reference: str | None) -> Record:
