@@ -118,7 +118,8 @@ def draw_losses(runs: Mapping[str, Curves], path: Path | str, title: str = "") -
     names = [*dict.fromkeys(run.split("-seed")[0] for run in runs)]
     high = max(3.8, 0.19 * len(names) + 0.6)  # a line of the legend each
     figure = new_figure(max(6, 5.5 * len(shown)) + (2.5 if len(names) > FEW else 0), high)
-    for axes, split in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+    panels = figure.subplots(1, len(shown), squeeze=False)[0]
+    for axes, split in zip(panels, shown, strict=True):
         labels = {label for label, _, _ in found[split].values()}
         for run, (_, steps, values) in found[split].items():
             name = run.split("-seed")[0]
@@ -137,8 +138,13 @@ def draw_losses(runs: Mapping[str, Curves], path: Path | str, title: str = "") -
         axes.set(xlabel="updates", ylabel=" or ".join(sorted(labels)), title=f"{title}{kind}")
         _fit_losses(axes, [values for _, _, values in found[split].values()])
     if len(names) > 1:
-        place = {"loc": "upper right"} if len(names) <= FEW else {"bbox_to_anchor": (1.01, 1)}
-        axes.legend(frameon=False, fontsize=7, **({"loc": "upper left"} | place))
+        place: dict[str, Any] = (
+            {"loc": "upper right"} if len(names) <= FEW else {"bbox_to_anchor": (1.01, 1)}
+        )
+        known = dict(zip(*panels[0].get_legend_handles_labels()[::-1], strict=True))
+        known |= dict(zip(*panels[-1].get_legend_handles_labels()[::-1], strict=True))
+        style = {"frameon": False, "fontsize": 7, "loc": "upper left"} | place
+        panels[-1].legend(known.values(), known, **style)
     return save_figure(figure, path, pdf=True)
 
 
@@ -245,7 +251,7 @@ def _draw_legend(axes: "Axes", systems: int, *, clock: bool) -> None:
 
 def _label_points(axes: "Axes", systems: Mapping[str, Sequence[Point]]) -> None:
     """Write every point's label where it covers no other label and no point, if there is room."""
-    figure = axes.figure
+    figure: Any = axes.figure
     figure.draw_without_rendering()
     labelled = [(p, _look(i)[0]) for i, c in enumerate(systems.values()) for p in c if p.label]
     size = 8 if len(labelled) <= 20 else 6.5

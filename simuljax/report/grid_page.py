@@ -202,7 +202,8 @@ def _facts(
     seeds = sorted({seed for each in variants for seed in each.seeds})
     sizes = sorted({run.parameters for run in runs if run.parameters})
     tests = {m.utterances for each in variants for m in each.evaluations.values()}
-    minutes = [run.spent["training"]["seconds"] / 60 for run in runs if _was_timed(run)]
+    spent = [(run.spent or {}).get("training") for run in runs]
+    minutes = [each["seconds"] / 60 for each in spent if each]
     return [
         ("variants", f"{', '.join(each.name for each in variants)}; baseline {grid.baseline}"),
         ("seeds", ", ".join(map(str, seeds))),
@@ -212,7 +213,3 @@ def _facts(
         ("trained", grid.date),
         ("command", grid.command),
     ]
-
-
-def _was_timed(run: PublishedRun) -> bool:
-    return bool(run.spent and run.spent.get("training"))

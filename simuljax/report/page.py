@@ -95,7 +95,8 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             flat |= flatten(value, f"{prefix}{name}.")
         else:
-            flat[prefix + name] = value if isinstance(value, str) else json.dumps(value)
+            shown = f"{value:g}" if isinstance(value, float) else json.dumps(value)
+            flat[prefix + name] = value if isinstance(value, str) else shown
     return flat
 
 

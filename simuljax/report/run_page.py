@@ -133,7 +133,7 @@ def _facts(
         shown = [f"{distinct.pop() / 1e6:.1f} M"]
     configs = [run.config.get("training", {}) for run in runs.values()]
     seeds = sorted({config["seed"] for config in configs if "seed" in config})
-    updates = {r.run: max(c["step"]) for r in runs.values() if (c := r.curves.get("train"))}
+    updates = {r.run: c["step"][-1] for r in runs.values() if (c := r.curves.get("train"))}
     return [
         ("runs", ", ".join(run.name for run in runs)),
         ("parameters", ", ".join(shown)),
