@@ -4,7 +4,7 @@
 
 Hardware: 2 CPU cores, 60 to 90 s, 25 s of them compilation. Training has two phases, as in Ma et
 al. 2020 (MMA): lambda = 0, then lambda = 0.1 on DAL. Expected on held-out sentences, plus or minus
-one percent or a tenth of a frame (results/synthetic_alignment.txt):
+one percent or a tenth of a frame (results/outputs.md):
 
                                           phase 1    phase 2
     accuracy, expected alignment           98.4 %    100.0 %
