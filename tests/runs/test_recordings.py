@@ -1,0 +1,125 @@
+"""Evaluate a model that is no run: recordings of a manifest or a prepared corpus, any mode."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from simuljax.ablate.grid import Ablation, Pretrained, evaluations_of, plan
+from simuljax.ablate.scheduler import state_of
+from simuljax.ablate.worker import check_all_data, work
+from simuljax.audio import RATE
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.fields import ConfigError
+from simuljax.decode.policies import Greedy
+from simuljax.eval import read_records
+from simuljax.runs import evaluate as evaluating
+from simuljax.runs.evaluate import evaluate, plan_evaluations
+from simuljax.runs.recordings import open_recordings
+from simuljax.serve.session import Word
+
+SECONDS = (2, 3)
+
+
+class EchoModel:
+    """A model that writes the seconds it has heard, one word each."""
+
+    def backend(self, **overrides):
+        assert {"policy", "read_ms", "task", "language"} >= set(overrides)
+
+    def stream_all(self, recordings, *, streams, **overrides):
+        self.backend(**overrides)
+        return [
+            [
+                Word(text=f"{i + 1}", delay_ms=1000.0 * (i + 1), elapsed_ms=0.0)
+                for i in range(len(samples) // RATE)
+            ]
+            for samples in recordings
+        ]
+
+    def translate(self, samples):
+        return " ".join(str(i + 1) for i in range(len(samples) // RATE))
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    """Recordings of 2 and 3 s and a manifest of them; the second entry is a part of its file."""
+    folder = tmp_path / "talks"
+    folder.mkdir()
+    soundfile.write(folder / "a.wav", np.ones(2 * RATE, np.int16), RATE)
+    soundfile.write(folder / "b.wav", np.ones(9 * RATE, np.int16), RATE)
+    lines = [
+        "audio\toffset_s\tduration_s\ttranscript\ttranslation",
+        "a.wav\t\t\teins zwei\t1 2",
+        "b.wav\t4\t3\teins zwei drei\t1 2 3",
+    ]
+    (folder / "test.tsv").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(evaluating, "load", lambda path: EchoModel())
+    monkeypatch.setattr("simuljax.config.evaluation.RUNS", tmp_path / "runs")
+    (tmp_path / "echo.bin").write_bytes(b"weights")
+    return tmp_path / "echo.bin"
+
+
+def test_recordings_of_a_manifest_are_cut_and_read(corpus):
+    found = open_recordings(corpus, "test")
+    assert [len(each.read()) for each in found] == [seconds * RATE for seconds in SECONDS]
+    assert [each.translation for each in found] == ["1 2", "1 2 3"]
+    with pytest.raises(ConfigError, match="dev"):
+        open_recordings(corpus, "dev")
+
+
+def test_model_file_is_evaluated_on_a_manifest(corpus, model, tmp_path):
+    chosen = Evaluation(run=model, corpus=corpus, policy=Greedy(), language="de")
+    scores = evaluate(chosen)
+    assert chosen.folder.parent == tmp_path / "runs" / "echo" / "eval"
+    records = read_records(chosen.folder)
+    assert [record.prediction for record in records] == ["1 2", "1 2 3"]
+    assert [record.delays for record in records] == [(1000, 2000), (1000, 2000, 3000)]
+    assert scores["n"] == 2 and scores["AL"] == pytest.approx(1000)
+    whole = evaluate(Evaluation(run=model, corpus=corpus, mode="offline", first=1))
+    assert whole["n"] == 1 and whole["AL"] == pytest.approx(2000)
+
+
+def test_transcription_has_a_word_error_rate(corpus, model):
+    scores = evaluate(Evaluation(run=model, corpus=corpus, task="transcribe"))
+    assert scores["WER"] == 100.0, "digits are not words"
+
+
+def test_model_file_needs_a_corpus(model):
+    with pytest.raises(ConfigError, match="--corpus"):
+        evaluate(Evaluation(run=model))
+
+
+def test_sweep_over_a_policy_names_every_setting(corpus, model):
+    chosen = Evaluation.of(run=model, corpus=corpus, policy="consensus")
+    asked = plan_evaluations(chosen, ("threshold=0.5,0.75",))
+    assert len({each.folder for each in asked[model]}) == 2
+
+
+def test_grid_of_a_pretrained_model_trains_nothing(corpus, model, tmp_path):
+    given = Evaluation(run=Path(), corpus=corpus)
+    ablation = Ablation(
+        runs=tmp_path / "runs",
+        rows={"echo": Pretrained(model=model)},
+        table=("echo",),
+        baseline="echo",
+        evaluations=(given,),
+        seeds=(0, 1),
+    )
+    (run,) = plan(ablation)
+    assert state_of(run, ablation) == "trained"
+    check_all_data([run], ablation)
+    work([run], ablation)
+    assert state_of(run, ablation) == "done"
+    (evaluation,) = evaluations_of(run, ablation)
+    assert json.loads((evaluation.folder / "scores.json").read_text())["n"] == 2
+    model.unlink()
+    with pytest.raises(ConfigError, match=r"echo\.bin"):
+        plan(ablation)
