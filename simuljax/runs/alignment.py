@@ -1,4 +1,4 @@
-"""The expected alignment of an utterance: where each head would write, and where it decides to."""
+"""Compute and draw the expected alignment of an utterance, and the hard decisions of its heads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Looked:
 
 
 def draw_alignment(looked: Looked, path: Path) -> Path:
-    """What each head looks at while it writes the reference, below the words that are said."""
+    """Draw where each head writes the reference, below the words that are spoken."""
     pairs = zip(looked.words, looked.times * 1000, strict=False)
     return alignment_map.draw_alignment(
         looked.alpha[None],
@@ -52,13 +52,13 @@ def draw_alignment(looked: Looked, path: Path) -> Path:
 
 
 def has_alignment(model: ModelConfig) -> bool:
-    """Whether heads of the model decide by themselves, at points that sound alone tells."""
+    """Return True if the heads decide, at points that depend on the sound alone."""
     decides = model.decoder == "monotonic" and model.monotonic.policy == "learnt"
     return decides and model.speech is not None and model.predecision.kind == "fixed"
 
 
 def look(run: Run, split: Split, index: int, checkpoint: Which = "best") -> Looked:
-    """The expected alignment that training sees, without its noise."""
+    """Return the expected alignment of training, without its noise."""
     trained, heard = learnt(run, checkpoint), run.heard
     example = split.source[index]
     target = np.array([*run.target.encode(split.table.translation[index]), EOS])
@@ -88,9 +88,9 @@ def look(run: Run, split: Split, index: int, checkpoint: Which = "best") -> Look
 
 
 def hard_decisions(energy: np.ndarray) -> np.ndarray:
-    """The point [heads, T] where each head writes: the first from where it stood with energy >= 0.
+    """Return the point [heads, T] where each head writes: the next one with energy >= 0.
 
-    A head that rejects all there are writes at the last, as training lets it.
+    A head that rejects every point writes at the last, as in training.
     """
     heads, targets, width = energy.shape
     stands, written = np.zeros(heads, int), np.zeros((heads, targets), int)
@@ -102,7 +102,7 @@ def hard_decisions(energy: np.ndarray) -> np.ndarray:
 
 
 def legible(piece: str) -> str:
-    """A piece that begins a word without SentencePiece's mark, one that goes on with a hyphen."""
+    """Format a piece: SentencePiece's mark is removed, a continuation gets a hyphen."""
     if piece.startswith("▁"):
         return piece[1:] or "_"
     return f"-{piece}" if piece[0].isalpha() else piece

@@ -1,8 +1,8 @@
-"""A split through a cascade: a recogniser, and a text model that reads its words as they come.
+"""Translate a split with a cascade: a recogniser, and a text model that reads its words.
 
 In batches, the words of the simulated recogniser are the READs of the simulated text model, and a
-word of the translation has the delay of the recognised word that allowed it. Live, the utterances
-go through `simuljax.serve.cascade`. Both give the same words and delays.
+target word has the delay of the recognised word that allowed it. In real time, utterances go
+through `simuljax.serve.cascade`. Both give the same words and delays.
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -19,7 +19,7 @@ from simuljax.config.model import ModelConfig
 from simuljax.decode.policies import WaitK
 from simuljax.eval import Record
 from simuljax.models.translator import Translator as Network
-from simuljax.runs.translate import Translating, decode_batch, reference, word_delays
+from simuljax.runs.translate import RunSplit, decode_batch, reference, word_delays
 from simuljax.serve.cascade import Cascade, CascadeStream
 from simuljax.serve.run import Run, learnt, open_run
 from simuljax.serve.run_translator import RunTranslator, with_step
@@ -28,28 +28,28 @@ from simuljax.text import EOS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heard:
-    """A recognised sentence, and how much speech each of its words and its end took."""
+class Transcript:
+    """A recognised sentence, with the delays of its words and of its end."""
 
     words: tuple[str, ...]
     delays: tuple[float, ...]  # ms
     end: float
 
     def at(self, reads: int) -> float:
-        """When the text model had so many READs; its last one is the end."""
+        """Return the delay of the n-th READ of the text model; the last READ is the end."""
         return self.delays[reads - 1] if reads <= len(self.words) else self.end
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cascading:
-    """A recogniser on its split, and the translator of its transcripts."""
+class CascadeSplit:
+    """A recogniser with its split, and the translator of its transcripts."""
 
-    first: Translating
+    first: RunSplit
     cascade: Cascade
 
     @property
     def chosen(self) -> Evaluation:
-        """How both listen and write."""
+        """Return the evaluation of both models."""
         return self.first.chosen
 
     @property
@@ -76,7 +76,7 @@ class Cascading:
 
     def _live(self, done: Set[int]) -> Iterator[list[Record]]:
         heard = self.first.heard(done)
-        if heard:  # unrecorded: compiles every shape before the clock runs
+        if heard:  # not recorded: compiles every shape before the clock runs
             listen(begin(self.cascade, self.chosen), self.first.longest(heard.values()))
         for row, other in heard.items():
             sound = self.first.sound(other)
@@ -97,15 +97,15 @@ class Cascading:
         )
 
 
-def cascading(first: Translating) -> Cascading:
-    """The recogniser with the translator that its evaluation names."""
+def open_cascade(first: RunSplit) -> CascadeSplit:
+    """Load the translator that the recogniser's evaluation names."""
     chosen = first.chosen
     assert chosen.then is not None
     if chosen.branch != "speech":
         raise ConfigError("a cascade begins with speech: --then needs --branch speech")
     run = open_run(chosen.then)
     translator = RunTranslator(run, learnt(run, chosen.checkpoint))
-    return Cascading(
+    return CascadeSplit(
         first=first, cascade=Cascade(RunTranslator(first.run, first.trained), translator)
     )
 
@@ -134,29 +134,29 @@ def of_text(chosen: Evaluation, model: ModelConfig) -> Evaluation:
     )
 
 
-def recognise(recogniser: RunTranslator, batch: Batch, chosen: Evaluation) -> list[Heard]:
-    """Every row of a batch as the recogniser hears it."""
+def recognise(recogniser: RunTranslator, batch: Batch, chosen: Evaluation) -> list[Transcript]:
+    """Recognise every row of a batch."""
     run, model = recogniser.run, Network(with_step(recogniser.run.model, chosen.predecision_ms))
     decoded = decode_batch(run, model, recogniser.variables, batch, [], chosen)
     tokens, lengths, delays = jax.device_get(decoded)
     durations = np.asarray(batch.audio_length) * 1000 / RATE
     return [
-        _heard(run, tokens[i, :n], delays[i, :n], float(durations[i]))
+        _transcript(run, tokens[i, :n], delays[i, :n], float(durations[i]))
         for i, n in enumerate(lengths)
     ]
 
 
-def _heard(run: Run, tokens: np.ndarray, delays: np.ndarray, duration: float) -> Heard:
-    """A transcript ends where its end-of-sentence was written, or where the speech ends."""
+def _transcript(run: Run, tokens: np.ndarray, delays: np.ndarray, duration: float) -> Transcript:
+    """Return a transcript; it ends at its end-of-sentence, or where the speech ends."""
     words, heard = word_delays(run, tokens, delays, duration)
     end = float(delays[-1]) if len(tokens) and tokens[-1] == EOS else duration
-    return Heard(words=tuple(words), delays=tuple(heard), end=end)
+    return Transcript(words=tuple(words), delays=tuple(heard), end=end)
 
 
 def translate(
-    translator: RunTranslator, batch: Batch, heard: Sequence[Heard], chosen: Evaluation
+    translator: RunTranslator, batch: Batch, heard: Sequence[Transcript], chosen: Evaluation
 ) -> list[list[Word]]:
-    """What the text model writes of transcripts that come word by word."""
+    """Translate transcripts that come word by word."""
     run, texts = translator.run, [" ".join(each.words) for each in heard]
     how = of_text(chosen, run.model)
     decoded = decode_batch(run, translator.network, translator.variables, batch, texts, how)
@@ -169,7 +169,7 @@ def translate(
     ]
 
 
-def _timed(heard: Heard, words: list[str], reads: list[float]) -> list[Word]:
+def _timed(heard: Transcript, words: list[str], reads: list[float]) -> list[Word]:
     delays = [heard.at(round(count)) for count in reads]
     return [
         Word(text=text, delay_ms=delay, elapsed_ms=delay)
@@ -178,7 +178,7 @@ def _timed(heard: Heard, words: list[str], reads: list[float]) -> list[Word]:
 
 
 def begin(cascade: Cascade, chosen: Evaluation) -> CascadeStream:
-    """A live stream with the settings of an evaluation."""
+    """Open a live stream with the settings of an evaluation."""
     return cascade.stream(
         recognising={
             "read_ms": chosen.read_ms,
@@ -190,7 +190,7 @@ def begin(cascade: Cascade, chosen: Evaluation) -> CascadeStream:
 
 
 def listen(stream: CascadeStream, sound: np.ndarray) -> list[Word]:
-    """An utterance to a live stream, READ by READ."""
+    """Push an utterance to a live stream, READ by READ, and return its words."""
     words, heard = [], 0
     while heard < len(sound):
         size = stream.read

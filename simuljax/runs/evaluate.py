@@ -27,15 +27,15 @@ from simuljax.eval.logs import record_line
 from simuljax.eval.scores import average_runs
 from simuljax.eval.word_errors import normalise, word_error_rate
 from simuljax.report.figures import draw_curves
-from simuljax.runs.cascade import Cascading, cascading
+from simuljax.runs.cascade import CascadeSplit, open_cascade
 from simuljax.runs.check import check, check_effects
 from simuljax.runs.recordings import (
-    Recordings,
+    RecordingsSplit,
     check_settings,
     open_recordings,
     stream_settings,
 )
-from simuljax.runs.translate import Translating, spoken
+from simuljax.runs.translate import RunSplit, open_examples
 from simuljax.serve.run import learnt, open_run
 from simuljax.serve.translator import is_whisper, load
 
@@ -45,7 +45,7 @@ SCORES, CONFIG = "scores.json", "config.json"
 DIGITS = {"BLEU": 2, "WER": 2, "AP": 3}
 SHOWN = ("BLEU", "WER", "AL", "LAAL", "AP", "DAL", "ATD")
 COMPILE_S = 30.0  # about, for the first batch on a few cores
-Source = Translating | Cascading | Recordings
+Source = RunSplit | CascadeSplit | RecordingsSplit
 
 
 def plan_evaluations(
@@ -119,11 +119,11 @@ def open_source(chosen: Evaluation) -> Source:
         model = load(chosen.run)
         model.backend(**stream_settings(chosen))  # rejects settings that it cannot have
         split = open_recordings(corpus_of(chosen), chosen.split)
-        return Recordings(model=model, split=split, chosen=chosen)
+        return RecordingsSplit(model=model, split=split, chosen=chosen)
     run = open_run(chosen.run)
     trained = learnt(run, chosen.checkpoint)
-    alone = Translating(run=run, trained=trained, examples=spoken(run, chosen), chosen=chosen)
-    return cascading(alone) if chosen.then else alone
+    alone = RunSplit(run=run, trained=trained, examples=open_examples(run, chosen), chosen=chosen)
+    return open_cascade(alone) if chosen.then else alone
 
 
 def corpus_of(chosen: Evaluation) -> Path:

@@ -1,7 +1,7 @@
-"""What the heads of a trained run do: where they read, whether they agree, and whether speech
-decides as text does, which is what DAR asks for.
+"""Diagnose the heads of a trained run: where they read, and whether speech decides as text does.
 
-Teacher-forced, with the expected alignment, on a split that the run was not trained on.
+DAR trains for the latter. Teacher-forced, with the expected alignment, on a split that the run was
+not trained on.
 """
 
 import functools
@@ -25,7 +25,7 @@ from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.nn.subsampling import STRIDE
 from simuljax.ops import expected_alignment
-from simuljax.runs.translate import Translating, spoken
+from simuljax.runs.translate import RunSplit, open_examples
 from simuljax.serve.run import learnt, open_run
 from simuljax.train.objective import Objective, branches, draw_k, matching_options
 
@@ -35,7 +35,7 @@ FILE = "diagnosis.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Means over the targets of a split; None where there is none, or no finite one."""
+    """Means over the targets of a split; None if there is no finite one."""
 
     steps: tuple[int, ...]  # of the checkpoint
     # [layer][head]: of the source, when a target is due
@@ -49,21 +49,23 @@ class Diagnosis:
 
     @property
     def mean_share(self) -> float | None:
-        """Over all heads; None if one of them has none."""
+        """Return the mean over all heads; None if one of them has none."""
         shares = [share for layer in self.read_share for share in layer if share is not None]
         heads = sum(map(len, self.read_share))
         return float(np.mean(shares)) if heads and len(shares) == heads else None
 
 
 def diagnose(chosen: Evaluation) -> Diagnosis:
-    """Of a run that hears; the result is kept beside its checkpoints, for those."""
+    """Diagnose a run with a speech branch; the result is kept beside its checkpoints."""
     run = open_run(chosen.run)
     trained, path = learnt(run, chosen.checkpoint), chosen.run / FILE
     if path.exists():
         kept = from_json(Diagnosis, read_json(path))
         if kept.steps == tuple(trained.steps):
             return kept
-    translating = Translating(run=run, trained=trained, examples=spoken(run, chosen), chosen=chosen)
+    translating = RunSplit(
+        run=run, trained=trained, examples=open_examples(run, chosen), chosen=chosen
+    )
     objective = run.config.training.objective
     look = functools.partial(_look, Translator(run.model), objective)
     variables = {"params": trained.params, STATISTICS: trained.statistics}
@@ -80,7 +82,7 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
 
 @flax.struct.dataclass
 class Looked:
-    """Both branches of a batch, and what else was found."""
+    """Both branches of a batch, the perplexity of DAR's matching, and lost probability."""
 
     speech: Branch
     text: Branch | None = None
@@ -105,9 +107,9 @@ def _look(
 
 
 def mass_lost(speech: Branch, method: Any) -> jax.Array:
-    """[B, T]: of a target's probability of being written, what the alignment of training loses.
+    """Return [B, T]: the probability of a target that the training's alignment loses.
 
-    Mean over layers and heads; 0 for all but the closed form.
+    Mean over layers and heads; 0 for every method but the closed form.
     """
 
     def layer(energy: jax.Array) -> jax.Array:
@@ -122,14 +124,14 @@ def mass_lost(speech: Branch, method: Any) -> jax.Array:
 
 
 def _light(branch: Branch) -> Branch:
-    """Without what is large and not looked at."""
+    """Drop the large arrays that are not needed."""
     nothing = branch.logits[:, :0]
     return branch.replace(logits=nothing, states=None, energies=None, alignment=None, ctc=None)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """Of the real targets of a batch: [targets, layers * heads], and sums over examples."""
+    """Values of the real targets of a batch [targets, layers * heads], and of its examples."""
 
     speech: np.ndarray  # where each head reads, in states
     share: np.ndarray  # the same of the source's length
@@ -163,7 +165,7 @@ def _real(looked: Looked) -> Seen:
 
 
 def summarise(steps: tuple[int, ...], seen: list[Seen], heads: int, matched: int) -> Diagnosis:
-    """Means over all targets; of each layer so many heads, `matched` of them by DAR at once."""
+    """Average over all targets; DAR matches `matched` of a layer's heads at once."""
     speech, share = (np.concatenate([getattr(s, f) for s in seen]) for f in ("speech", "share"))
     perplexity = np.concatenate([each.perplexity for each in seen])
     lost = np.concatenate([each.mass_lost for each in seen])
@@ -182,13 +184,13 @@ def summarise(steps: tuple[int, ...], seen: list[Seen], heads: int, matched: int
 
 
 def _mean(values: np.ndarray) -> float | None:
-    """None for the mean of nothing, and of a model that has diverged: JSON has no NaN."""
+    """Return the mean; None if it is not finite, because JSON has no NaN."""
     mean = float(values.mean()) if len(values) else math.nan
     return mean if math.isfinite(mean) else None
 
 
 def correlations(one: np.ndarray, other: np.ndarray) -> Iterator[float]:
-    """Pearson's, of every column; 0 where one of the two does not vary."""
+    """Yield Pearson's correlation of every column; 0 if one of the two is constant."""
     for a, b in zip(one.T, other.T, strict=True):
         apart = a.std() * b.std()
         together = ((a - a.mean()) * (b - b.mean())).mean()
@@ -196,6 +198,6 @@ def correlations(one: np.ndarray, other: np.ndarray) -> Iterator[float]:
 
 
 def diagnosed(run: Path) -> Diagnosis | None:
-    """What was found of a run, if it was looked at."""
+    """Read the diagnosis of a run, if there is one."""
     path = run / FILE
     return from_json(Diagnosis, read_json(path)) if path.exists() else None

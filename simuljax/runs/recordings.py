@@ -42,7 +42,7 @@ class Recording:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recordings:
+class RecordingsSplit:
     """A model, a split, and how the split is translated."""
 
     model: Translator

@@ -1,8 +1,8 @@
-"""A split of a corpus through a trained run: in batches, or live, one utterance after the other.
+"""Translate a split with a trained run: in batches, or one utterance at a time in real time.
 
-In batches, at every READ what has been heard is encoded and decided anew (`simuljax.decode.
-simulate`), which gives the words and delays of a live stream. Live, the utterances go through
-`Translator.stream`, so that there is a clock.
+In batches, every READ encodes the source so far again (`simuljax.decode.simulate`), which gives the
+words and delays of a live stream. In real time, utterances go through `Translator.stream`, which
+measures the computation.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ Decoded = tuple[jax.Array, jax.Array, jax.Array]  # tokens, their number, the de
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Translating:
-    """A run with what it has learnt, a split, and how it is translated."""
+class RunSplit:
+    """A run with its parameters, a split, and how the split is translated."""
 
     run: Run
     trained: Loaded
@@ -79,9 +79,9 @@ class Translating:
             ]
 
     def batches(self, done: Set[int]) -> Iterator[tuple[np.ndarray, Batch]]:
-        """In few shapes, however much is done already."""
+        """Yield rows and batches of few shapes, however much is done already."""
         lengths = self.examples.lengths[np.arange(len(self))]
-        # No more rows than there are utterances, of the longest of them.
+        # No more rows than utterances, as long as the longest of them.
         tokens = len(self) * int(max(lengths.source.max(), lengths.target.max()))
         size = self.chosen.frames
         budget = Budget(frames=size, tokens=min(size // 4, tokens), row_multiple=1, shapes=3)
@@ -100,7 +100,7 @@ class Translating:
     def _live(self, done: Set[int]) -> Iterator[list[Record]]:
         translator = RunTranslator(self.run, self.trained)
         heard = self.heard(done)
-        if heard:  # unrecorded: compiles every shape before the clock runs
+        if heard:  # not recorded: compiles every shape before the clock runs
             listen(translator, self.longest(heard.values()), self.chosen)
         for row, other in heard.items():
             sound = self.sound(other)
@@ -116,16 +116,16 @@ class Translating:
             ]
 
     def heard(self, done: Set[int]) -> dict[int, int]:
-        """What is not done, and what is played in its place: itself, or as a control another."""
+        """Map utterances that are not done to the one that is played: itself, or its neighbour."""
         shift = -1 if self.chosen.audio == "other" else 0
         return {row: (row + shift) % len(self) for row in range(len(self)) if row not in done}
 
     def longest(self, rows: Iterable[int]) -> np.ndarray:
-        """The sound that takes most states."""
+        """Return the samples of the longest utterance."""
         return self.sound(max(rows, key=lambda row: self.examples.split.table.samples[row]))
 
     def sound(self, row: int) -> np.ndarray:
-        """Samples of an utterance."""
+        """Return the samples of an utterance."""
         (stored,) = self.examples.split.source.__getitems__([row])
         return stored["audio"]
 
@@ -142,7 +142,7 @@ class Translating:
         return Record(
             index=row,
             prediction=" ".join(words),
-            # The end of a text is one more READ, and no word of it.
+            # The end of a text is one more READ, but no word.
             delays=tuple(min(delay, source) for delay in delays) if is_text else tuple(delays),
             elapsed=elapsed,
             reference=reference(self.run, table, row),
@@ -151,8 +151,8 @@ class Translating:
         )
 
 
-def spoken(run: Run, chosen: Evaluation) -> Examples:
-    """The split with its texts as the run writes them."""
+def open_examples(run: Run, chosen: Evaluation) -> Examples:
+    """Open the split, with its texts as tokens of the run's vocabularies."""
     corpus = open_corpus(chosen.corpus or run.config.data.directory)
     vocabularies = Vocabularies(source=run.source, target=run.target)
     examples = tokenise_split(corpus[chosen.split], vocabularies, run.config.data.task)
@@ -169,7 +169,7 @@ def decode_batch(
     texts: Sequence[str],
     chosen: Evaluation,
 ) -> Decoded:
-    """Tokens, their number, and what had been heard when each was written (ms, or words)."""
+    """Return tokens, their number, and the source read when each was written (ms, or words)."""
     how: dict[str, Any] = {"decoding": chosen.decoding()}
     if chosen.mode == "streamed" or chosen.branch == "speech":
         how["words"] = Words.of(run.source, run.target)
@@ -206,7 +206,7 @@ def _at_end(tokens: jax.Array, total: Any) -> jax.Array:
 
 
 def listen(translator: RunTranslator, sound: np.ndarray, chosen: Evaluation) -> list[Word]:
-    """An utterance to a live stream, READ by READ."""
+    """Push an utterance to a live stream, READ by READ, and return its words."""
     stream = translator.stream(
         read_ms=chosen.read_ms, predecision_ms=chosen.predecision_ms, decoding=chosen.decoding()
     )
@@ -221,9 +221,9 @@ def listen(translator: RunTranslator, sound: np.ndarray, chosen: Evaluation) -> 
 def word_delays(
     run: Run, tokens: np.ndarray, delays: np.ndarray, end: float
 ) -> tuple[list[str], list[float]]:
-    """The words, and the delay of the token that completed each.
+    """Return the words, and the delay of the token that completed each.
 
-    A last word that no token completes, because of the limit of length, is known at the `end`.
+    A last word that no token completes, because of the length limit, has the delay `end`.
     """
     stream, words, heard = WordStream.begin(run.target), [], []
     for token, delay in zip(tokens, delays, strict=True):
@@ -238,6 +238,6 @@ def word_delays(
 
 
 def reference(run: Run, table: Any, index: int) -> str:
-    """What should have been said."""
+    """Return the translation of an utterance, or its transcript if that is the task."""
     is_translation = run.config.data.task == "translation"
     return table.translation[index] if is_translation else table.transcript[index].lower()

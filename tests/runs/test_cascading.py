@@ -15,7 +15,7 @@ from simuljax.config.model import Monotonic
 from simuljax.decode.policies import WaitK
 from simuljax.eval import Record, read_records
 from simuljax.models.presets import offline, tiny
-from simuljax.runs.cascade import Heard, of_text
+from simuljax.runs.cascade import Transcript, of_text
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.translate import word_delays
 from simuljax.serve import cascade
@@ -133,7 +133,7 @@ def test_a_word_that_nothing_completes_is_known_at_the_end(chosen):
 
 
 def test_when_a_read_was_possible():
-    heard = Heard(words=("a", "b"), delays=(300.0, 700.0), end=900.0)
+    heard = Transcript(words=("a", "b"), delays=(300.0, 700.0), end=900.0)
     assert [heard.at(reads) for reads in (1, 2, 3)] == [300.0, 700.0, 900.0]
 
 
