@@ -37,7 +37,7 @@ def decision_attentive(
     text_gradient: str = "stop",
     columns: str = "raw",
 ) -> PerExample:
-    """DAR of one decoder layer: mean over real (h,l) of || A^{s->t} - sg[A^{t->t}] ||_2.
+    """Return DAR of one decoder layer: mean over real (h,l) of || A^{s->t} - sg[A^{t->t}] ||_2.
 
         A^s: the T x (K H) matrix whose column (h,k) is the energies of all target steps at speech
         position k of head h; A^t likewise, T x (L H). C = cosine(A^s columns, A^t columns).
@@ -78,7 +78,7 @@ def decision_perplexity(
     temperature: float = 1.0,
     across_heads: bool = True,
 ) -> Float[Array, " B"]:
-    """Perplexity of DAR's matching softmax, mean over real text columns.
+    """Return the perplexity of DAR's matching softmax, mean over real text columns.
 
     Near the number of speech columns, the softmax is uniform and DAR matches nothing.
     """
@@ -104,7 +104,7 @@ def cross_attentive(
     *,
     direction: str = "paper",
 ) -> PerExample:
-    """CAR: mean over real text positions of || H^{s->t} - sg[H^{t->t}] ||_2.
+    """Return CAR: mean over real text positions of || H^{s->t} - sg[H^{t->t}] ||_2.
 
     States are L2-normalised before the similarity and the reconstruction. Direction `fairseq` has
     the roles swapped, as public code does: speech teaches and text learns. Returns the value and
@@ -131,7 +131,7 @@ def cross_attentive(
 
 
 def _distance(student, teacher, real_student, real_teacher, temperature):
-    """Per teacher vector, how far its two reconstructions lie apart; vectors are [..., n, D]."""
+    """Return the distance of each teacher vector's two reconstructions; vectors are [..., n, D]."""
     of_student = _rebuild(student, teacher, real_student, temperature)
     of_teacher = _rebuild(teacher, teacher, real_teacher, temperature)
     return _norm(of_student - of_teacher)
@@ -152,7 +152,7 @@ def _match(vectors, queries, real, temperature):
 def _decision_columns(
     speech, text, speech_length, text_length, target_length, temperature, across_heads
 ):
-    """Energies as columns [B, H n, T] (or [B, H, n, T] per head), their masks, who exists."""
+    """Return energies as columns [B, H n, T] (or [B, H, n, T] per head), masks, existence."""
     if arguments.is_known(temperature) and not temperature > 0:
         raise ValueError(f"temperature is {temperature}; it must be above 0.")
     speech = arguments.floats("speech_energy", speech, "BHTK", leading=False)
@@ -181,7 +181,7 @@ def _real(name, lengths, x, axis):
 
 
 def _mean_over(values, real, exists):
-    """Mean over the real ones of each example, and weight 1; 0 and weight 0 for an empty one."""
+    """Return the mean over real values and weight 1; 0 and weight 0 for an empty example."""
     axes = tuple(range(1, values.ndim))
     total = jnp.where(real & exists.reshape(-1, *(1,) * len(axes)), values, 0).sum(axes)
     return total / jnp.maximum(real.sum(axes), 1), exists.astype(values.dtype)

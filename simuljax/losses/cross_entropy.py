@@ -56,14 +56,14 @@ def online_distillation(
 
 
 def _without_padding(logits: Float[Array, "B T V"], target_length) -> Float[Array, "B T V"]:
-    """0 at padded steps: what is not finite there would reach the gradient, as 0 times it."""
+    """Zero padded steps: what is not finite there would reach the gradient, as 0 times it."""
     batch, size, _ = logits.shape
     real = arguments.real_positions("target_length", target_length, (batch,), size)
     return jnp.where(real[..., None], logits, 0)
 
 
 def sum_tokens(token_loss: Float[Array, "B T"], target_length) -> PerExample:
-    """Sum over real tokens, and how many there are."""
+    """Return the sum over real tokens, and their number."""
     batch, size = token_loss.shape
     real = arguments.real_positions("target_length", target_length, (batch,), size)
     return jnp.where(real, token_loss, 0).sum(-1), real.sum(-1).astype(token_loss.dtype)

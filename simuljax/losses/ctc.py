@@ -15,7 +15,7 @@ def ctc(
     labels: Int[Array, "B L"],
     label_length: Int[Array, " B"],
 ) -> PerExample:
-    """-log of the summed probability of every path that collapses to the labels; label count.
+    """Return -log P of all paths that collapse to the labels, and the label count.
 
     The blank is the last class. An example whose labels do not fit into its states has no path:
     its value and its weight are 0.
@@ -34,7 +34,7 @@ def ctc(
 
 
 def _between_blanks(labels, blank):
-    """Labels with blanks around each, and which of them the one before the last leads to."""
+    """Return labels between blanks, and where a path may skip a blank."""
     spaced = jnp.stack([jnp.full_like(labels, blank), labels], 2).reshape(len(labels), -1)
     with_blanks = jnp.pad(spaced, ((0, 0), (0, 1)), constant_values=blank)
     before = jnp.pad(with_blanks, ((0, 0), (2, 0)), constant_values=blank)[:, :-2]
@@ -44,7 +44,7 @@ def _between_blanks(labels, blank):
 def fits(
     state_length: Int[Array, " B"], labels: Int[Array, "B L"], label_length: Int[Array, " B"]
 ) -> Bool[Array, " B"]:
-    """Whether there is a path: a state for each label and one between two equal ones."""
+    """Return True if a path exists: a state per label, and one between two equal labels."""
     both = jnp.arange(1, labels.shape[1]) < label_length[:, None]
     repeats = ((labels[:, 1:] == labels[:, :-1]) & both).sum(-1)
     return (label_length > 0) & (label_length + repeats <= state_length)

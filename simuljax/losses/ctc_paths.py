@@ -150,7 +150,7 @@ def _lanes(skip_ref, buffer):
 
 
 def _neighbours(buffer, step, lane, value, side, interpret):
-    """What the lanes one and two to that side hold; nothing comes from beyond the edge."""
+    """Return the lanes one and two to that side; nothing comes from beyond the edge."""
     plt.store(buffer.at[step & 1, lane], value)
     if not interpret:  # the interpreter runs in order and knows no barrier
         plt.debug_barrier()

@@ -25,7 +25,7 @@ def latency(
     gather: str = "metric_then_heads",
     clip: bool = True,
 ) -> PerExample:
-    """The latency of a sentence whose heads have these expected delays.
+    """Return the latency of a sentence whose heads have these expected delays.
 
     gather `metric_then_heads`: L_h = metric(g_h), then sum_h softmax_h(L)_h L_h.
     `heads_then_metric` (Ma et al. 2020, MMA): delays weighted per token by their softmax over
@@ -65,7 +65,7 @@ def _softmax_weighted(x, axis):
 
 
 def _real_delays(delays, target_length):
-    """Delays, 0 at padded target steps, and which steps are real [B, T]."""
+    """Return delays, 0 at padded target steps, and which steps are real [B, T]."""
     delays = arguments.floats("delays", delays, "BHT", leading=False)
     batch, _, steps = delays.shape
     real = arguments.real_positions("target_length", target_length, (batch,), steps)

@@ -32,7 +32,7 @@ def transducer(
     groups: Int[ArrayLike, " B"],
     labels: Int[ArrayLike, " B"],
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
-    """-log of the summed probability of every path, and the delay that a path has on average.
+    """Return -log P of all paths, and the expected delay of a path.
 
     `blank_logp[:, t, u]` is the blank's log-probability after u labels in group t and
     `label_logp[:, t, u]` that of label u + 1; of each example the first `groups` [B] groups and
@@ -75,7 +75,7 @@ def transducer(
 def delays(
     groups: Int[Array, " B"], labels: Int[Array, " B"], like: Float[Array, "B G U"]
 ) -> Float[Array, "B G U"]:
-    """How late each label would be in each group, as a share of the target's length."""
+    """Return how late each label would be in each group, as a share of the target's length."""
     _, size, most = like.shape
     x, y = (jnp.maximum(n, 1).astype(like.dtype)[:, None, None] for n in (groups, labels))
     group, label = jnp.arange(1, size + 1)[:, None], jnp.arange(1, most + 1)
@@ -88,7 +88,7 @@ def log_partition(
     groups: Int[Array, " B"],
     labels: Int[Array, " B"],
 ) -> Float[Array, " B"]:
-    """log Z: that of the summed probability of all paths, with scores above minus infinity."""
+    """Return log Z of all paths, with scores above minus infinity."""
     blanks, written = skew(blank), skew(jnp.pad(label, [(0, 0), (0, 0), (0, 1)], **BEYOND))
     start = jnp.where(jnp.arange(blank.shape[1]) == 0, 0, NEVER) + 0 * blank[:, :, 0]
 
@@ -126,7 +126,7 @@ def _log_add_jvp(primals, tangents):
 
 
 def _real(scores: jax.Array, groups: jax.Array, places: jax.Array) -> jax.Array:
-    """Scores within the lengths, and above minus infinity; 0 elsewhere, whatever stands there."""
+    """Return scores within the lengths and above minus infinity; 0 elsewhere."""
     _, size, most = scores.shape
     real = jnp.arange(size)[:, None] < groups[:, None, None]
     real &= jnp.arange(most) < places[:, None, None]

@@ -21,7 +21,7 @@ from simuljax.text import Words
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.loop import Data, alike, compile_ahead, fit, fit_together
-from simuljax.train.member import ENDED, Member
+from simuljax.train.training_run import ENDED, TrainingRun
 from simuljax.train.step import TrainState
 from simuljax.train.transfer import Rule, by_path, check_rules, source_of, transfer
 
@@ -66,7 +66,7 @@ def train_together(experiments: Sequence[Experiment]) -> None:
     """Train runs of one corpus and one model that differ in seeds and loss weights."""
     data = open_data(experiments)
     ready = [begin_run(experiment, data) for experiment in experiments]
-    members = [Member(each.run, each.training, begin, teach) for each, begin, teach in ready]
+    members = [TrainingRun(each.run, each.training, begin, teach) for each, begin, teach in ready]
     fit_together(members, ready[0][0].model, data_of(data))
 
 
@@ -211,7 +211,7 @@ def describe_end(run: Path) -> str:
     if not (run / ENDED).exists():
         return f"stopped after update {last}; the same command resumes"
     best = checkpoints.best()
-    score = None if best is None else checkpoints.seal(best).score
+    score = None if best is None else checkpoints.manifest(best).score
     found = "" if score is None else f", best checkpoint at {best} (validation {-score:.4g})"
     return f"trained {last} updates{found}\nnext: simuljax evaluate {run}"
 

@@ -21,7 +21,7 @@ from simuljax.serve.run import CONFIG_FILE, learnt, open_run
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train.average import Loaded
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.member import ENDED
+from simuljax.train.training_run import ENDED
 
 FILES = (CONFIG_FILE, FEATURES_FILE, SOURCE_FILE, TARGET_FILE, ENDED)
 

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.train.checkpoint import CHECKPOINTS, CheckpointError, Checkpoints
-from simuljax.train.retention import around_best
-from simuljax.train.seal import template_of
+from simuljax.train.manifest import around_best, template_of
 
 AVERAGED = "averaged"  # the directory of a run beside its checkpoints
 PARTS = ("params", "statistics")  # of a state, which a translator computes with
@@ -29,7 +28,7 @@ class Loaded:
 
 
 def average_around_best(run: str | Path, n: int) -> tuple[int, ...]:
-    """Writes the average of the n checkpoints around the best of a run; gives their steps.
+    """Write the average of the n checkpoints around the best of a run; return their steps.
 
     They are of the phase that the run is in. `load(run, "averaged")` finds the result.
     """
@@ -42,7 +41,7 @@ def average_around_best(run: str | Path, n: int) -> tuple[int, ...]:
             f"{'none that was validated' if best is None else 'some'}; n must be 1 or more."
         )
     steps = around_best(checkpoints.scored(), best, n)
-    seal = checkpoints.seal(best)
+    seal = checkpoints.manifest(best)
     held = {part: average(checkpoints, steps, template_of(seal, part), part=part) for part in PARTS}
     written = Checkpoints(Path(run) / AVERAGED, keep_last=1, keep_best=0)
     written.discard_after(best - 1)
@@ -52,11 +51,11 @@ def average_around_best(run: str | Path, n: int) -> tuple[int, ...]:
 
 
 def load(run: str | Path, which: Which = "best") -> Loaded:
-    """The parameters of a run: of its last checkpoint, its best, the average, or those of a step.
+    """Return the parameters of a run: the last, best or averaged ones, or those of a step.
 
-    Those that were kept as bfloat16 (`simuljax.serve.export`) are float32 again. Nothing of the model has
-    to be known. A damaged checkpoint is named in a warning and the next one taken; the one of a
-    step is refused, and others are named.
+    Parameters stored as bfloat16 (`simuljax.serve.export`) become float32 again. The model need not
+    be known. A damaged checkpoint causes a warning, and the next one is taken; if a step was asked
+    for, it is an error that names other steps.
     """
     averaged = which == "averaged"
     checkpoints = Checkpoints(Path(run) / (AVERAGED if averaged else CHECKPOINTS))
@@ -65,7 +64,7 @@ def load(run: str | Path, which: Which = "best") -> Loaded:
     if step is None:
         hint = ": `--training.average N` has one written when the training ends" if averaged else ""
         raise CheckpointError(f"{checkpoints.directory} holds no checkpoint{hint}.")
-    seal, parts, found = checkpoints.seal(step), {}, None
+    seal, parts, found = checkpoints.manifest(step), {}, None
     for part in PARTS:
         template = template_of(seal, part)
         found = checkpoints.restore(template, seal.step, part=part) if template else found
@@ -75,14 +74,14 @@ def load(run: str | Path, which: Which = "best") -> Loaded:
 
 
 def widened(leaf: jax.Array) -> jax.Array:
-    """As models compute with it."""
+    """Return an array in the precision that models compute with."""
     return leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf
 
 
 def average(
     checkpoints: Checkpoints, steps: Sequence[int], template: Any, *, part: str = "params"
 ) -> Any:
-    """The mean over the steps of one part of their states, summed in float64.
+    """Return the mean over steps of one part of their states, summed in float64.
 
     The template is that part's: its shardings place the result, and its dtypes are kept. Integers
     have no mean, so they have to be equal in all.
@@ -101,13 +100,13 @@ def average(
 
 
 def wide(leaf: jax.Array) -> np.ndarray:
-    """The array on the host, in float64 unless it counts something."""
+    """Return the array on the host, in float64 unless it is an integer."""
     array = np.asarray(leaf)
     return array.astype(np.float64) if jax.numpy.issubdtype(leaf.dtype, np.floating) else array
 
 
 def add(path: tuple, total: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Adds numbers; integers stay as they are if they are the same."""
+    """Add numbers; equal integers stay as they are."""
     if total.dtype == np.float64:
         return total + more
     if not np.array_equal(total, more):
@@ -117,6 +116,6 @@ def add(path: tuple, total: np.ndarray, more: np.ndarray) -> np.ndarray:
 
 
 def place(leaf: Any, total: np.ndarray, count: int) -> jax.Array:
-    """The mean in the template's dtype and on its devices."""
+    """Return the mean in the template's dtype and on its devices."""
     mean = total / count if total.dtype == np.float64 else total
     return jax.device_put(mean.astype(leaf.dtype), getattr(leaf, "sharding", None))

@@ -1,7 +1,7 @@
 """Checkpoints of a run: written in the background, complete or absent, checked before use.
 
 A step is a directory DIRECTORY/STEP that Orbax writes under another name and renames when it is
-done. Just before that it is sealed (`train.seal`), and a restored step has an unbroken seal.
+done. Just before that it is sealed (`train.manifest`), and a restored step has an unbroken seal.
 """
 
 import json
@@ -20,17 +20,18 @@ from jax.experimental import multihost_utils
 from jax.sharding import SingleDeviceSharding
 
 from simuljax.errors import SimuljaxError
-from simuljax.train.retention import Retention, ranked
-from simuljax.train.seal import (
+from simuljax.train.manifest import (
     SEAL,
     Kind,
-    Seal,
+    Manifest,
+    Retention,
     check_template,
     damage,
     digests,
     kinds,
-    read_seal,
-    write_seal,
+    ranked,
+    read_manifest,
+    write_manifest,
 )
 
 CHECKPOINTS = "checkpoints"  # the directory of a run that they are in
@@ -66,7 +67,7 @@ class KeepSteps(ocp.checkpoint_managers.PreservationPolicy):
         self.steps: set[int] = set()
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """Yes or no for each of the checkpoints."""
+        """Return True for each checkpoint that stays."""
         return [info.step in self.steps for info in checkpoints]
 
 
@@ -104,7 +105,7 @@ class Checkpoints:
         score: float | None = None,
         since: int = 0,
     ) -> None:
-        """Copies the state off the devices and writes it in the background.
+        """Copy the state off the devices and write it in the background.
 
         Waits for the save before it, and raises what that one met. The state may be donated to the
         next update at once. Scores of steps up to `since` do not compare with this one: from now on
@@ -133,7 +134,7 @@ class Checkpoints:
     def restore(
         self, template: Any, step: int | None = None, *, part: str | None = None
     ) -> Restored | None:
-        """The latest whole checkpoint, or the one of `step`; None where there is none at all.
+        """Return the latest whole checkpoint, or the one of `step`; None if there is none.
 
         The template's arrays, or `jax.ShapeDtypeStruct`s, say where each array is placed, on
         however many devices it was before. With `part`, it is the template of that entry of the
@@ -146,7 +147,7 @@ class Checkpoints:
             return None
         wanted = template if part is None else {part: template}
         path = self.directory / str(chosen)
-        check_template(read_seal(path), kinds(wanted), part)
+        check_template(read_manifest(path), kinds(wanted), part)
         abstract = jax.tree.map(placed, wanted)
         arguments = ocp.checkpoint_utils.construct_restore_args(abstract)
         state = ocp.args.PyTreeRestore(
@@ -160,11 +161,11 @@ class Checkpoints:
         return Restored(step=chosen, state=tree, extra=dict(held["extra"]))
 
     def steps(self) -> list[int]:
-        """The steps whose files are all there, ascending."""
+        """Return the steps whose files all exist, ascending."""
         return sorted(self._seals())
 
     def whole(self, which: Literal["last", "best"]) -> int | None:
-        """The last step, or the best if any has a score, of those whose every byte is in place.
+        """Return the last or best step whose every byte is intact; the last if none has a score.
 
         Those that are damaged are passed over, with a warning; None where there is none at all.
         """
@@ -182,29 +183,29 @@ class Checkpoints:
         return None
 
     def best(self) -> int | None:
-        """The step with the highest score, of those of the latest phase with any."""
+        """Return the step with the highest score of the latest phase."""
         return next(iter(ranked(self._scores())), None)
 
     def scored(self) -> list[int]:
-        """The steps that were saved with a score in the latest phase, ascending."""
+        """Return the steps saved with a score in the latest phase, ascending."""
         return sorted(ranked(self._scores()))
 
-    def seal(self, step: int) -> Seal:
-        """What is known about a whole checkpoint without reading its arrays."""
-        return read_seal(self.directory / str(self._named(step)))
+    def manifest(self, step: int) -> Manifest:
+        """Return the manifest of a whole checkpoint; its arrays are not read."""
+        return read_manifest(self.directory / str(self._named(step)))
 
     def discard_after(self, step: int) -> None:
-        """Removes what is later than `step`: for going on from an earlier point."""
+        """Remove checkpoints after `step`, to resume from an earlier point."""
         self.wait()
         self._remove([later for later in self._listed() if later > step])
 
     def wait(self) -> None:
-        """Waits for the save in progress, and raises what it met."""
+        """Wait for the save in progress, and raise its error."""
         if self._writer is not None:
             self._writer.wait_until_finished()
 
     def close(self) -> None:
-        """Waits, and lets go of the threads."""
+        """Wait for the save in progress, and end the threads."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -227,15 +228,17 @@ class Checkpoints:
         return self._writer
 
     def _seal(self) -> None:
-        """Called in the background when the files are final and the directory has not its name."""
+        """Write the manifest, after the files and before the directory is renamed."""
         if self._pending is None or jax.process_index() != 0:
             return
         held = self._pending
         written = self.directory.glob(f"{held.step}.orbax-checkpoint-tmp*")
         path = max(written, key=lambda path: path.stat().st_mtime)  # an older one failed
         files, since = digests(path), held.since
-        seal = Seal(step=held.step, score=held.score, files=files, arrays=held.arrays, since=since)
-        write_seal(path, seal)
+        seal = Manifest(
+            step=held.step, score=held.score, files=files, arrays=held.arrays, since=since
+        )
+        write_manifest(path, seal)
 
     def _refuse_rewriting(self, step: int, known: Iterable[int]) -> None:
         later = [other for other in known if other >= step]
@@ -259,13 +262,13 @@ class Checkpoints:
             self._writer.reload()
 
     def _listed(self) -> list[int]:
-        """Every step that has a directory, whole or not."""
+        """Return every step that has a directory, whole or not."""
         if not self.directory.is_dir():
             return []
         return sorted(int(p.name) for p in self.directory.iterdir() if p.name.isdecimal())
 
     def _problems(self) -> dict[int, str]:
-        """What is wrong with the steps that do not look whole."""
+        """Return the damage of the steps that do not look whole."""
         found = {s: damage(self.directory / str(s), thorough=False) for s in self._listed()}
         return {step: problem for step, problem in found.items() if problem}
 
@@ -274,23 +277,23 @@ class Checkpoints:
             path = self.directory / str(step)
             warnings.warn(f"Checkpoint {path} is damaged ({problem}): passed over.", stacklevel=4)
 
-    def _seals(self) -> dict[int, Seal]:
-        """The seals of the steps that look whole, by the sizes of their files."""
+    def _seals(self) -> dict[int, Manifest]:
+        """Return the manifests of the steps that look whole, by the sizes of their files."""
         seals = {}
         for step in self._listed():
             path = self.directory / str(step)
             if step not in self._damaged and damage(path, thorough=False) is None:
-                seals[step] = read_seal(path)
+                seals[step] = read_manifest(path)
         return seals
 
     def _scores(self) -> dict[int, float | None]:
-        """The scores of the latest phase."""
+        """Return the scores of the latest phase."""
         seals = self._seals()
         since = max((seal.since for seal in seals.values()), default=0)
         return in_phase({step: seal.score for step, seal in seals.items()}, since)
 
     def _choose(self, step: int | None) -> int | None:
-        """The step to restore: found by the first process, so that all take the same."""
+        """Return the step to restore; the first process chooses it for all."""
         failure: CheckpointError | None = None
         chosen, listed = -1, self._listed()
         if jax.process_index() == 0:
@@ -345,7 +348,7 @@ class Checkpoints:
 
 
 def one_replica_handler() -> ocp.PyTreeCheckpointHandler:
-    """Writes arrays from one device; Orbax would have every replica write a slice of each."""
+    """Return a handler that writes from one device; Orbax has each replica write a slice."""
     handlers = ocp.type_handlers
     registry = handlers.create_type_handler_registry(
         (jax.Array, handlers.ArrayHandler(use_replica_parallel=False)),
@@ -355,11 +358,11 @@ def one_replica_handler() -> ocp.PyTreeCheckpointHandler:
 
 
 def in_phase(scores: Mapping[int, float | None], since: int) -> dict[int, float | None]:
-    """The scores that compare; None for the steps up to `since`."""
+    """Return the scores that compare; None for the steps up to `since`."""
     return {step: score if step > since else None for step, score in scores.items()}
 
 
 def placed(leaf: Any) -> jax.ShapeDtypeStruct:
-    """The array to restore: on the template's devices, or on the first of this process."""
+    """Return the array to restore: on the template's devices, or this process's first."""
     sharding = getattr(leaf, "sharding", None) or SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)

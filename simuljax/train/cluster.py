@@ -65,7 +65,7 @@ class Meeting:
 
 
 def join(cluster: Cluster | None = None) -> str:
-    """Meets the other processes, if there are others, and says whom it found.
+    """Join the other processes, if there are any, and print what was found.
 
     Must come before anything is computed. Raises `ClusterError` with what was known and missing.
     """
@@ -94,12 +94,12 @@ def join(cluster: Cluster | None = None) -> str:
 
 
 def is_primary() -> bool:
-    """Whether this process is the one that writes and speaks."""
+    """Return True on the process that writes files and prints."""
     return jax.process_index() == 0
 
 
 def plan_meeting(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | None:
-    """How to meet, from what was given and the environment; None for a process that is alone."""
+    """Return how to join, from the settings and the environment; None for a single process."""
     if cluster.processes == 1:
         return None
     given = told(cluster, environment)
@@ -117,7 +117,7 @@ def plan_meeting(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | 
 
 
 def told(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | None:
-    """The meeting of which something was said, in the configuration or by variables."""
+    """Return what the configuration or environment variables say of the cluster."""
     coordinator = cluster.coordinator or environment.get("JAX_COORDINATOR_ADDRESS")
     count, index = environment.get("JAX_NUM_PROCESSES"), environment.get("JAX_PROCESS_ID")
     processes = cluster.processes or (int(count) if count else None)
@@ -143,7 +143,7 @@ def told(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | None:
 
 
 def slurm_devices(environment: Mapping[str, str]) -> tuple[int, ...] | None:
-    """All of a node's GPUs where it has one task; by default JAX takes one a task."""
+    """Return all GPUs of a node with one task; JAX takes one per task by default."""
     tasks = re.sub(r"\(x\d+\)", "", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
     gpus = environment.get("SLURM_GPUS_ON_NODE", "")
     alone = tasks and all(count == "1" for count in tasks.split(","))
@@ -151,12 +151,12 @@ def slurm_devices(environment: Mapping[str, str]) -> tuple[int, ...] | None:
 
 
 def on_cloud_tpu() -> bool:
-    """Whether this machine has TPUs of its own."""
+    """Return True if this machine has TPUs."""
     return any(Path("/dev").glob("accel*")) or any(Path("/dev/vfio").glob("[0-9]*"))
 
 
 def kubernetes() -> Meeting:
-    """JAX asks the cluster's API, for which it needs a package and a permission."""
+    """Return what JAX finds by the cluster's API, which needs a package and a permission."""
     if importlib.util.find_spec("kubernetes") is None:
         raise ClusterError(
             "This is a pod of an indexed Kubernetes Job, and the others are not known. Set "

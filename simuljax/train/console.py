@@ -60,7 +60,7 @@ class ConsoleLine:
         flops: float | None = None,
         aside: float = 0.0,
     ) -> str:
-        """Writes the line; all numbers beside it are those since the line before."""
+        """Write the line; all other numbers are those since the line before."""
         rates = self.rates(
             progress.step, now, frames=frames, tokens=tokens, flops=flops, aside=aside
         )
@@ -83,7 +83,7 @@ class ConsoleLine:
         flops: float | None = None,
         aside: float = 0.0,
     ) -> Rates:
-        """The rates of the interval that ends now, and the time left at the rate of the run."""
+        """Return the rates of the interval that ends now, and the time left."""
         if self._first is None:
             self._first, self._last_time = (step, now), now
             return Rates()
@@ -105,14 +105,14 @@ class ConsoleLine:
         self.stream.flush()
 
     def finish(self) -> None:
-        """Leaves the last line standing."""
+        """End the line."""
         if self.stream.isatty():
             self.stream.write("\n")
             self.stream.flush()
 
 
 def format_line(progress: Progress, rates: Rates, *, total_steps: int | None = None) -> str:
-    """`step 1200/5000 | epoch 2.3 | loss 3.21 st 2.9 dar 0.3 | norm 1.2 | lr 2.0e-3 | ...`."""
+    """Return `step 1200/5000 | epoch 2.3 | loss 3.21 st 2.9 dar 0.3 | norm 1.2 | ...`."""
     of = "" if total_steps is None else f"/{total_steps}"
     terms = "".join(f" {name} {value:.4g}" for name, value in progress.terms.items())
     optional = [
@@ -131,7 +131,7 @@ def format_line(progress: Progress, rates: Rates, *, total_steps: int | None = N
 
 
 def thousands(number: float) -> str:
-    """950, 12.3k, 4.56M."""
+    """Return a number as 950, 12.3k or 4.56M."""
     power = 0
     while abs(number) >= 999.5 and power < 4:
         number, power = number / 1000, power + 1
@@ -140,7 +140,7 @@ def thousands(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """12s, 3m20s, 1h05m, 2d03h."""
+    """Return seconds as 12s, 3m20s, 1h05m or 2d03h."""
     whole = round(seconds)
     for large, small, unit, below in ((86400, 3600, "d", "h"), (3600, 60, "h", "m")):
         if whole >= large:

@@ -31,13 +31,13 @@ PEAKS: Mapping[str, float] = {
 
 
 def peak_flops(device_kind: str) -> float | None:
-    """FLOP/s of one device; None for a kind that is not in the table."""
+    """Return FLOP/s of one device; None for a kind that is not in the table."""
     known = [name for name in PEAKS if name.lower() in device_kind.lower()]
     return PEAKS[max(known, key=len)] if known else None
 
 
 def forward_flops(function: Callable[..., Any], *args: Any) -> float:
-    """FLOPs of the products in one call, on each replica; traces it, computes nothing.
+    """Return FLOPs of the products in one call on each replica; nothing is computed.
 
     Of a function that is spread over devices, the program of one device is what counts.
     """
@@ -45,7 +45,7 @@ def forward_flops(function: Callable[..., Any], *args: Any) -> float:
 
 
 def count(jaxpr: Any) -> float:
-    """FLOPs of the products in a program; a loop that ends by a condition counts once."""
+    """Return FLOPs of the products in a program; a while loop counts once."""
     total = 0.0
     for equation in jaxpr.eqns:
         name, inner = equation.primitive.name, inner_programs(equation.params)
@@ -62,21 +62,21 @@ def count(jaxpr: Any) -> float:
 
 
 def inner_programs(params: Mapping[str, Any]) -> list[Any]:
-    """The programs that an equation calls, wherever its parameters hold them."""
+    """Yield the programs that an equation calls, wherever its parameters hold them."""
     leaves = jax.tree.leaves(dict(params), is_leaf=lambda leaf: hasattr(leaf, "eqns"))
     found = [getattr(leaf, "jaxpr", leaf) for leaf in leaves]
     return [program for program in found if hasattr(program, "eqns")]
 
 
 def product_flops(equation: Any) -> float:
-    """2 per element of the result and of the axes summed over."""
+    """Return 2 per element of the result and of the axes summed over."""
     (contracted, _), _ = equation.params["dimension_numbers"]
     left, (out,) = equation.invars[0].aval, equation.outvars
     return 2.0 * math.prod(out.aval.shape) * math.prod(left.shape[axis] for axis in contracted)
 
 
 def convolution_flops(equation: Any) -> float:
-    """2 per element of the result and of the kernel that reaches it."""
+    """Return 2 per element of the result and of the kernel that reaches it."""
     kernel, (out,) = equation.invars[1].aval, equation.outvars
     channels = kernel.shape[equation.params["dimension_numbers"].rhs_spec[0]]
     return 2.0 * math.prod(out.aval.shape) * math.prod(kernel.shape) / channels

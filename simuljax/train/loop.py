@@ -10,14 +10,17 @@ has its own directory, as if it were alone.
 """
 
 import dataclasses
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from simuljax.audio import FeatureRecord
 from simuljax.batch import Batch
@@ -26,18 +29,64 @@ from simuljax.config.model import ModelConfig
 from simuljax.models.translator import Translator
 from simuljax.text import Words
 from simuljax.train.cluster import is_primary
-from simuljax.train.drive import Driver, shape_of
-from simuljax.train.interruption import Interruption
-from simuljax.train.member import ENDED, Member, Span
+from simuljax.train.compiled_update import CompiledUpdate, shape_of
 from simuljax.train.parallel import Replicas
 from simuljax.train.schedule import last_update
 from simuljax.train.step import AXIS, Report, TrainState, Update
 from simuljax.train.training import Training
+from simuljax.train.training_run import ENDED, Span, TrainingRun
 
-__all__ = ["ENDED", "Data", "Training", "alike", "compile_ahead", "drive", "fit", "fit_together"]
+
+__all__ = [
+    "ENDED",
+    "Data",
+    "Training",
+    "alike",
+    "compile_ahead",
+    "compile_update",
+    "fit",
+    "fit_together",
+]
 
 
 COMPILE_S = 30.0  # about, for one batch shape on a few cores; shapes are compiled side by side
+
+
+class Interruption:
+    """Listen for SIGTERM while it is entered; call `asked` once after every update.
+
+    A scheduler sends SIGTERM some time before it takes a machine away, maybe to one host of many.
+    A single process stops after the update in progress. Among several hosts, JAX's preemption
+    service settles on an update that none has started, so that all save the same.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._together = jax.distributed.is_initialized()
+        self._before: Any = None
+
+    def __enter__(self) -> "Interruption":
+        if not self._together:  # JAX's service has a handler of its own, which stays
+            self._before = signal.signal(signal.SIGTERM, self._take_note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._together:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def asked(self, step: int) -> bool:
+        """Return True to stop after this update; the same on every host."""
+        if self._together:
+            self._asked = self._asked or multihost_utils.reached_preemption_sync_point(step)
+        return self._asked
+
+    def _take_note(self, *_: Any) -> None:
+        self._asked = True
 
 
 class BatchIterator(Protocol):
@@ -69,45 +118,45 @@ def fit(
     *,
     begin: Callable[[Any], Any] | None = None,
     teach: Callable[[Any], Any] | None = None,
-    driver: Driver | None = None,
+    compiled: CompiledUpdate | None = None,
 ) -> TrainState:
-    """Trains, or goes on training, in the directory `run`; gives the state at the end.
+    """Train, or resume, in the directory `run`; return the last state.
 
     `begin` changes the first parameters of a run that has no checkpoint yet, `teach` those of DAR's
-    teacher where it has its own. A `driver` that `drive` made for the same model and training saves
-    compiling again, where a process trains several runs. A run that ended by itself leaves
-    `ended.json`; one that was told to stop does not, and is to be started again.
+    teacher where it has its own. `compiled`, made by `compile_update` for the same model and
+    training, saves compiling again where a process trains several runs. A complete run leaves
+    `ended.json`; an interrupted one does not, and is to be started again.
     """
-    driver = driver or drive(model, [training], data.heard, data.words)
-    return _Loop([Member(run, training, begin, teach)], driver, data).run_to_end()
+    compiled = compiled or compile_update(model, [training], data.heard, data.words)
+    return _Loop([TrainingRun(run, training, begin, teach)], compiled, data).run_to_end()
 
 
-def fit_together(members: Sequence[Member], model: ModelConfig, data: Data) -> None:
-    """`fit` for runs that differ in seeds and weights of losses, all updates made together."""
+def fit_together(members: Sequence[TrainingRun], model: ModelConfig, data: Data) -> None:
+    """Train runs that differ in seeds and weights of terms by updates made together."""
     trainings = [member.training for member in members]
-    _Loop(members, drive(model, trainings, data.heard, data.words), data).run_to_end()
+    _Loop(members, compile_update(model, trainings, data.heard, data.words), data).run_to_end()
 
 
 def compile_ahead(model: ModelConfig, trainings: Sequence[Training], data: Data) -> None:
-    """What `fit` or `fit_together` would compile, left in the cache on disk; nothing is learnt."""
-    driver = drive(model, trainings, data.heard, data.words)
-    weights = driver.weights([each.objective.weights() for each in trainings])
-    state, several = driver.first(), trainings[0].accumulate
+    """Compile what `fit` or `fit_together` will need into the cache; nothing is trained."""
+    compiled = compile_update(model, trainings, data.heard, data.words)
+    weights = compiled.weights([each.objective.weights() for each in trainings])
+    state, several = compiled.first(), trainings[0].accumulate
     if several == 1:
-        driver.compile(state, data.shapes(), weights)
+        compiled.compile(state, data.shapes(), weights)
     else:
         for batch in data.shapes():
-            state, _ = driver.update(state, [batch] * several, weights)
-    driver.validate(state, {shape_of(batch): batch for batch in data.valid()}.values())
+            state, _ = compiled.update(state, [batch] * several, weights)
+    compiled.validate(state, {shape_of(batch): batch for batch in data.valid()}.values())
 
 
-def drive(
+def compile_update(
     model: ModelConfig,
     trainings: Sequence[Training],
     heard: FeatureRecord,
     words: Words | None = None,
-) -> Driver:
-    """The compiled functions of runs, on all devices of all processes."""
+) -> CompiledUpdate:
+    """Return the compiled functions of runs, on all devices of all processes."""
     first, *others = trainings
     for other in others:
         if alike(other) != alike(first):
@@ -125,11 +174,11 @@ def drive(
         random=first.random,
     )
     seeds = [training.seed for training in trainings]
-    return Driver(update, Replicas.on_all(first.parallelism), seeds=seeds)
+    return CompiledUpdate(update, Replicas.on_all(first.parallelism), seeds=seeds)
 
 
 def alike(training: Training) -> Training:
-    """The same for all schedules that one compiled update serves, whatever their seeds and weights.
+    """Return a schedule without seed and weights: equal where one compiled update serves.
 
     A loss that counts in one of them is computed for all, with a weight of 0 where it does not.
     """
@@ -141,8 +190,8 @@ def alike(training: Training) -> Training:
 class _Loop:
     """Runs that are trained together, and what they have in common."""
 
-    def __init__(self, members: Sequence[Member], driver: Driver, data: Data):
-        self.members, self.driver, self.data = members, driver, data
+    def __init__(self, members: Sequence[TrainingRun], compiled: CompiledUpdate, data: Data):
+        self.members, self.compiled, self.data = members, compiled, data
         self.training = members[0].training
         self.last = last_update(
             self.training.updates,
@@ -163,12 +212,12 @@ class _Loop:
         self.late: tuple[int, Report] | None = None
 
     def _begin(self) -> TrainState:
-        """The first state, or the last that was saved; batches go on from where they were."""
-        found = [member.restore(self.driver.template()) for member in self.members]
+        """Return the first state, or the last saved one, with the batches set to its place."""
+        found = [member.restore(self.compiled.template()) for member in self.members]
         saved = [each for each in found if each is not None]
         if not saved:
             begin = [member.begin for member in self.members]
-            return self.driver.first(begin, [member.teach for member in self.members])
+            return self.compiled.first(begin, [member.teach for member in self.members])
         if len({None if each is None else each.step for each in found}) > 1:
             raise ValueError(
                 "runs that are trained together must stand at the same update, and these do not: "
@@ -177,10 +226,10 @@ class _Loop:
         self.data.train.set_state(saved[0].extra["iterator"])
         if is_primary():
             print(f"resumed from update {saved[0].step}", flush=True)
-        return self.driver.joined([each.state for each in saved])
+        return self.compiled.joined([each.state for each in saved])
 
     def run_to_end(self) -> TrainState:
-        """Updates until there were enough, nothing gets better, or the machine is wanted back."""
+        """Update until the last update, convergence or an interruption."""
         try:
             with Interruption() as interruption:
                 stopped = False
@@ -188,7 +237,7 @@ class _Loop:
                 while self.step < self.last and not stopped and not self._is_converged():
                     self._one_update()
                     stopped = interruption.asked(self.step)
-                self._look_back()
+                self._log_report()
                 self._save([None] * len(self.members))
             for member in self.members:
                 member.checkpoints.wait()
@@ -200,57 +249,57 @@ class _Loop:
         return self.state
 
     def _compile(self) -> None:
-        """All shapes at once; several hosts compile as they go, lest they wait for each other."""
+        """Compile all shapes at once; several hosts compile as they go."""
         over = self.step >= self.last or self._is_converged()
         if over or self.training.accumulate > 1 or jax.process_count() > 1:
             return
-        before, batches = self.driver.compile_s, list(self.data.shapes())
+        before, batches = self.compiled.compile_s, list(self.data.shapes())
         print(f"compiling the update for {len(batches)} batch shapes", flush=True)
         name = f"update of {self.members[0].run}, {len(batches)} shapes"
         with announce_compilation(name, about_s=COMPILE_S * (1 + len(batches)) / 2):
-            self.driver.compile(self.state, batches, self._weights())
-        self.members[0].record.work.aside_s += self.driver.compile_s - before
+            self.compiled.compile(self.state, batches, self._weights())
+        self.members[0].log.work.aside_s += self.compiled.compile_s - before
 
     def _is_converged(self) -> bool:
         return all(member.is_converged(self.step) for member in self.members)
 
     def _one_update(self) -> None:
         batches = [next(self.data.train) for _ in range(self.training.accumulate)]
-        compiled = self.driver.compile_s
-        state, report = self.driver.update(self.state, batches, self._weights())
-        self._count(batches, self.driver.compile_s - compiled)
-        self._look_back()  # at the update before, while this one runs
+        compiled = self.compiled.compile_s
+        state, report = self.compiled.update(self.state, batches, self._weights())
+        self._count(batches, self.compiled.compile_s - compiled)
+        self._log_report()  # at the update before, while this one runs
         self.state, self.late = state, (self.step + 1, report)
         self.step += 1
         if self.step == self.started + 1:
-            self._look_back()  # a first sign of life
+            self._log_report()  # a first sign of life
         validates = self.step % self.training.validate_every == 0 or self.step == self.last
         losses = self._validate() if validates else [None] * len(self.members)
         for member in self.members:
             member.advance(self.step)
         every = self.training.keep_every
         if validates or (every and self.step % every == 0):
-            self._look_back()
+            self._log_report()
             self._save(losses)
 
     def _weights(self) -> Any:
-        """On the devices, so that no update sends them."""
+        """Return the weights on the devices, so that no update sends them."""
         weights = [member.weights(self.step) for member in self.members]
         known = tuple(tuple(each.values()) for each in weights)
         if known not in self.weights:
-            self.weights = {known: self.driver.weights(weights)}
+            self.weights = {known: self.compiled.weights(weights)}
         return self.weights[known]
 
     def _count(self, batches: list[Batch], compile_s: float) -> None:
-        work = self.members[0].record.work  # the others say nothing of speed
+        work = self.members[0].log.work  # the others say nothing of speed
         work.samples += [batch.audio_length for batch in batches]
         work.tokens += [batch.target_length for batch in batches]
         work.aside_s += compile_s
-        if self.members[0].record.wants_flops:
-            work.flops += self.driver.flops(batches)
+        if self.members[0].log.wants_flops:
+            work.flops += self.compiled.flops(batches)
 
-    def _look_back(self) -> None:
-        """At what the last update said to each run; all of it only where it will be noted."""
+    def _log_report(self) -> None:
+        """Log the report of the last update; fetch all of it only if it will be logged."""
         if self.late is None:
             return
         (step, report), self.late = self.late, None
@@ -258,22 +307,22 @@ class _Loop:
         due = step == self.started + 1 or step % self.training.log_every == 0
         said = jax.device_get(report) if due or not np.all(finite) else None
         for number, member in enumerate(self.members):
-            member.hear(step, None if said is None else self.driver.of(said, number))
+            member.log_update(step, None if said is None else self.compiled.of(said, number))
 
     def _validate(self) -> list[float]:
-        self._look_back()
+        self._log_report()
         start = time.perf_counter()
-        seen = jax.device_get(self.driver.validate(self.state, self.data.valid()))
+        seen = jax.device_get(self.compiled.validate(self.state, self.data.valid()))
         losses = [
-            member.see(self.step, self.driver.of(seen, number))
+            member.log_validation(self.step, self.compiled.of(seen, number))
             for number, member in enumerate(self.members)
         ]
-        self.members[0].record.work.aside_s += time.perf_counter() - start
+        self.members[0].log.work.aside_s += time.perf_counter() - start
         return losses
 
     def _save(self, losses: Sequence[float | None]) -> None:
         iterator = self.data.train.get_state()
         for number, (member, loss) in enumerate(zip(self.members, losses, strict=True)):
             if member.saved != self.step:
-                state = self.driver.replicas.over_all_hosts(self.driver.of(self.state, number))
+                state = self.compiled.replicas.over_all_hosts(self.compiled.of(self.state, number))
                 member.save(self.step, state, iterator, loss)

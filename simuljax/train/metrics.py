@@ -42,7 +42,7 @@ class MetricsWriter:
         split: str = "train",
         now: float | None = None,
     ) -> None:
-        """One line; the values are numbers or arrays of one number."""
+        """Write one line; the values are numbers or arrays of one number."""
         numbers = {name: float(value) for name, value in values.items()}
         line = record(step, numbers, split, time.time() if now is None else now)
         whole = (json.dumps(line, allow_nan=False) + "\n").encode()
@@ -53,20 +53,20 @@ class MetricsWriter:
                 self._board.add_scalar(f"{split}/{name}", number, step, walltime=line["time"])
 
     def close(self) -> None:
-        """Closes the files."""
+        """Close the files."""
         self._file.close()
         if self._board is not None:
             self._board.close()
 
 
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
-    """The lines of a run's record; one that is still being written is left out."""
+    """Return the lines of a run's metrics, without one that is still being written."""
     path = Path(run_dir) / FILE
     return [line for line, _ in complete_lines(path)] if path.exists() else []
 
 
 def record(step: int, numbers: Mapping[str, float], split: str, now: float) -> dict[str, Any]:
-    """The object of a line."""
+    """Return the object of a line."""
     values = {name: x if math.isfinite(x) else None for name, x in numbers.items()}
     odd = [f"{name} is {x}" for name, x in numbers.items() if not math.isfinite(x)]
     line = {"step": int(step), "time": round(now, 3), "split": split, "values": values}
@@ -74,7 +74,7 @@ def record(step: int, numbers: Mapping[str, float], split: str, now: float) -> d
 
 
 def complete_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The objects of the lines that end, and the lines; only the last may be broken off."""
+    """Yield objects and bytes of complete lines; only the last may be broken off."""
     lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         try:
@@ -91,7 +91,7 @@ def complete_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
 
 
 def repair(path: Path, last: float) -> None:
-    """Drops a line that a kill broke off and all that are later than step `last`."""
+    """Drop a line that a kill broke off, and all lines after step `last`."""
     if not path.exists():
         return
     whole = b"".join(line for held, line in complete_lines(path) if held["step"] <= last)
@@ -105,7 +105,7 @@ def repair(path: Path, last: float) -> None:
 
 
 def open_tensorboard(run: Path, resume_from: int | None) -> Any:
-    """A writer of event files that TensorBoard shows."""
+    """Return a writer of TensorBoard's event files."""
     SummaryWriter = import_extra("tensorboardX", "tensorboard").SummaryWriter
     purge = None if resume_from is None else resume_from + 1
     return SummaryWriter(str(run / "tensorboard"), purge_step=purge)

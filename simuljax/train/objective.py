@@ -124,7 +124,7 @@ def forward(
     *,
     watch: bool = False,
 ) -> Forward:
-    """Sums of every term over the batch; with a key as in training, without as in validation.
+    """Return sums of every term over the batch; a key means training, none validation.
 
     `words` serve models that decide at words heard, or count those that they write. Where DAR is
     computed, energies and reading shares of both branches are logged; with `watch` wherever both
@@ -200,7 +200,7 @@ def branches(
     keys: Mapping[str, jax.Array] | None = None,
     words: Words | None = None,
 ) -> tuple[Branch | None, Branch | None]:
-    """Speech and text as the losses see them, of a model bound to its variables.
+    """Return the speech and text branches of a model bound to its variables.
 
     With keys as in training. A branch that the model or the batch lacks, or that no term asks for,
     is None.
@@ -237,7 +237,7 @@ def branches(
 def heard(
     batch: Batch, statistics: Statistics, objective: Objective, key: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Normalised features [B, F, D] and their lengths; augmented if there is a key."""
+    """Return normalised features [B, F, D] and their lengths; augmented if there is a key."""
     features = features_of(batch.audio, objective.features, statistics)
     frames = frame_count(batch.audio_length, objective.features.filterbank)
     if key is not None and objective.augment is not None:
@@ -246,7 +246,7 @@ def heard(
 
 
 def with_words(model: ModelConfig, encoded: Encoded, words: Words | None) -> Encoded:
-    """With the words that the CTC head hears, if the model decides at them."""
+    """Add the words that the CTC head finds, if the model decides at them."""
     if model.predecision.kind != "ctc_words" or encoded.ctc is None:
         return encoded
     if words is None:
@@ -256,7 +256,7 @@ def with_words(model: ModelConfig, encoded: Encoded, words: Words | None) -> Enc
 
 
 def words_before(target: jax.Array, words: Words | None) -> jax.Array:
-    """int32 [B, T]: words before the one that a target belongs to; of end-of-sentence, all."""
+    """Return int32 [B, T]: words before a target's own; for end-of-sentence, all words."""
     if words is None:
         raise ValueError("wait-k counts words: say what words are (`words`)")
     count = count_words(words.target, jnp.asarray(target), trailing="count")
@@ -266,7 +266,7 @@ def words_before(target: jax.Array, words: Words | None) -> jax.Array:
 def branch(
     decoded: Decoded, encoded: Encoded, decisions: Decisions, target_length: jax.Array
 ) -> Branch:
-    """What the losses need of a branch; an example that it lacks has length 0."""
+    """Return a branch as terms see it; an example that it lacks has length 0."""
     reading = decoded.reading
     layers, batch, heads, targets = reading.delays.shape
     return Branch(
@@ -283,7 +283,7 @@ def branch(
 
 
 def with_transcript(speech: Branch, encoded: Encoded, decisions: Decisions, batch: Batch) -> Branch:
-    """The speech branch with what the transcript can teach its encoder."""
+    """Add the transcript and what it teaches the encoder to the speech branch."""
     heard = real(decisions.count, decisions.ends.shape[1])
     gate = decisions.gate
     return dataclasses.replace(
@@ -304,7 +304,7 @@ def with_lattice(
     *,
     train: bool,
 ) -> Branch:
-    """The speech branch with the scores that CAAT's transducer loss needs."""
+    """Add CAAT's lattice and its transducer loss to the speech branch."""
     if bound.config.decoder != "caat":
         if not (objective.weight("transducer") or objective.weight("transducer_delay")):
             return speech  # a term of the user's own has to do without
@@ -321,19 +321,19 @@ def with_lattice(
 
 
 def accuracy(branch: Branch, target: jax.Array) -> TermSum:
-    """Tokens whose best guess, given those before, is right; and all tokens."""
+    """Return the number of tokens predicted right, given those before, and of all tokens."""
     counted = jnp.arange(target.shape[1]) < branch.target_length[:, None]
     right = (branch.logits.argmax(-1) == target) & counted
     return TermSum(right.sum().astype(jnp.float32), counted.sum().astype(jnp.float32))
 
 
 def shift(target: jax.Array) -> jax.Array:
-    """What the decoder has seen before each target: begin-of-sentence, then the targets."""
+    """Return the decoder's input: begin-of-sentence, then the targets."""
     return jnp.pad(target[:, :-1], [(0, 0), (1, 0)], constant_values=BOS)
 
 
 def draw_k(model: Translator, key: jax.Array | None) -> jax.Array:
-    """wait-k's k for a batch: drawn from its range in training, its middle otherwise."""
+    """Return wait-k's k for a batch: drawn from its range in training, else its middle."""
     first, last = model.config.monotonic.wait_k
     if key is None or first == last:
         return jnp.int32((first + last) // 2)

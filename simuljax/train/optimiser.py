@@ -33,7 +33,7 @@ class Optimiser:
         check(self)
 
     def rate(self) -> optax.Schedule:
-        """The learning rate by update, from 0."""
+        """Return the learning rate by update, from 0."""
         warmup = max(1, self.warmup)
         up = optax.linear_schedule(0.0, self.learning_rate, warmup)
         match self.schedule:
@@ -48,12 +48,12 @@ class Optimiser:
         return optax.join_schedules([up, down], [warmup]) if self.warmup else down
 
     def _inverse_sqrt(self, since_warmup: jax.typing.ArrayLike) -> jax.Array:
-        """Is asked during the warm-up too, when it does not count."""
+        """Return the decayed rate; during the warm-up it is not used."""
         warmup = max(1, self.warmup)
         return self.learning_rate * (warmup / (jnp.maximum(since_warmup, 0) + warmup)) ** 0.5
 
     def build(self) -> optax.GradientTransformation:
-        """The transformation of gradients into updates."""
+        """Return the transformation of gradients into updates."""
         clip = optax.clip_by_global_norm(self.clip) if self.clip else optax.identity()
         if self.method == "sgd":
             return optax.chain(clip, optax.sgd(self.rate()))

@@ -37,7 +37,7 @@ class Replicas:
 
     @classmethod
     def on_all(cls, parallelism: Parallelism = "pmap") -> "Replicas":
-        """One on every device of every host, host by host as rows are."""
+        """Return a replica on every device of every host, host by host as rows are."""
         devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
         return cls(mesh=Mesh(np.array(devices), (AXIS,)), parallelism=parallelism)
 
@@ -46,7 +46,7 @@ class Replicas:
         return self.mesh.size
 
     def wrap(self, function: Callable[..., Any], *, donate: int | None = None) -> Wrapped:
-        """`function(state, batch, *rest)` on every replica; all but the batch is the same on each.
+        """Wrap `function(state, batch, *rest)` for every replica; only the batch is split.
 
         The first argument's buffers are given away with `donate=0`.
         """
@@ -65,7 +65,7 @@ class Replicas:
         return cast(Wrapped, jax.jit(spread, donate_argnums=given))
 
     def replicate(self, tree: Any) -> Any:
-        """The tree, which is the same on every host, on every device that a wrapped call sees."""
+        """Put a tree, the same on every host, on every device that a wrapped call sees."""
         sharding = NamedSharding(self._seen, PartitionSpec())
         if sharding.is_fully_addressable:
             return jax.device_put(tree, sharding)
@@ -77,7 +77,7 @@ class Replicas:
         return jax.tree.map(place, tree)
 
     def share(self, batch: Any) -> Any:
-        """This host's rows, divided among its devices."""
+        """Divide this host's rows among its devices."""
         here = len(self.mesh.local_devices)
         sharding = NamedSharding(self._seen, PartitionSpec(AXIS))
 
@@ -98,16 +98,16 @@ class Replicas:
         return jax.tree.map(place, batch)
 
     def over_all_hosts(self, tree: Any) -> Any:
-        """A replicated tree as arrays of all hosts, as checkpoints know them."""
+        """View a replicated tree as arrays of all hosts, as checkpoints need them."""
         return self._viewed(tree, self.mesh)
 
     def over_own_host(self, tree: Any) -> Any:
-        """The reverse: as a wrapped call wants it."""
+        """View a tree as a wrapped call needs it: the reverse."""
         return self._viewed(tree, self._seen)
 
     @property
     def _seen(self) -> Mesh:
-        """The devices that the arguments of a wrapped call are spread over."""
+        """Return the devices that the arguments of a wrapped call are spread over."""
         return self.mesh.local_mesh if self.parallelism == "pmap" else self.mesh
 
     def _viewed(self, tree: Any, mesh: Mesh) -> Any:
@@ -137,7 +137,7 @@ class Pmapped:
         return self._of(len(args))(*args)
 
     def lower(self, *args: Any) -> Any:
-        """For these arguments, to be compiled."""
+        """Lower the function for these arguments."""
         return self._of(len(args)).lower(*args)
 
     def _of(self, count: int) -> Any:

@@ -83,11 +83,11 @@ class Update:
     def whole(
         self, state: TrainState, batch: Batch, weights: Mapping[str, jax.Array], seed: jax.Array
     ) -> tuple[TrainState, Report]:
-        """One update from one batch."""
+        """Make one update from one batch."""
         return self.apply(state, self.gather(state, batch, weights, seed, 0, None), weights)
 
     def totals(self, state: TrainState, batch: Batch) -> dict[str, jax.Array]:
-        """The denominators of a micro-batch; nothing else of the forward pass is computed."""
+        """Return the denominators of a micro-batch; nothing else is computed."""
         sums = self._forward(state, state.params, batch, None).sums
         return jax.lax.psum({name: s.denominator for name, s in sums.items()}, AXIS)
 
@@ -100,7 +100,7 @@ class Update:
         micro: jax.Array | int,
         totals: Mapping[str, jax.Array] | None,
     ) -> Gathered:
-        """The part of the update's gradient that a micro-batch gives; totals None: it is alone."""
+        """Return a micro-batch's part of the gradient; `totals` None: it is the only one."""
         key = jax.random.fold_in(self._key(seed, state.step), micro)
 
         def loss(params: Any) -> tuple[jax.Array, Forward]:
@@ -118,7 +118,7 @@ class Update:
     def apply(
         self, state: TrainState, gathered: Gathered, weights: Mapping[str, jax.Array]
     ) -> tuple[TrainState, Report]:
-        """The update itself, unless the gradient is not finite: then the state stays as it was."""
+        """Apply the gradient, unless it is not finite: then the state stays as it was."""
         norm = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gathered.gradient)))
         finite = jnp.isfinite(norm)
         change, optimiser = self.optimiser.update(gathered.gradient, state.optimiser, state.params)
@@ -140,11 +140,11 @@ class Update:
         return dataclasses.replace(kept, step=state.step + 1), report
 
     def validate(self, state: TrainState, batch: Batch) -> Validation:
-        """The terms of a batch without dropout, noise or augmentation, and what else is watched."""
+        """Return the terms without dropout, noise or augmentation, and what else is watched."""
         return self._seen(state, batch, watch=True)
 
     def terms(self, state: TrainState, batch: Batch) -> Validation:
-        """The terms alone: the forward pass of an update, as its operations are counted."""
+        """Return the terms alone: the forward pass whose operations are counted."""
         return self._seen(state, batch, watch=False)
 
     def _seen(self, state: TrainState, batch: Batch, *, watch: bool) -> Validation:
@@ -179,11 +179,11 @@ class Update:
         return forward(self.model, variables, *given, watch=watch)
 
     def first_key(self, seed: jax.Array | int) -> jax.Array:
-        """Of a run."""
+        """Return the random key of a run."""
         impl = {"rbg": "rbg", "threefry": "threefry2x32"}[self.random]
         return jax.random.key(seed, impl=impl)
 
     def _key(self, seed: jax.Array, step: jax.Array) -> jax.Array:
-        """Of one replica in one update."""
+        """Return the random key of one replica in one update."""
         key = jax.random.fold_in(self.first_key(seed), step)
         return jax.random.fold_in(key, jax.lax.axis_index(AXIS))

@@ -24,12 +24,12 @@ class Rule:
 
     @staticmethod
     def parse(text: str) -> "Rule":
-        """Reads "decoder/ <- speech/", or "speech/" where both are called the same."""
+        """Read "decoder/ <- speech/", or "speech/" where both have one name."""
         into, _, source = (piece.strip() for piece in text.partition("<-"))
         return Rule(into=into.strip("/"), source=(source or into).strip("/"))
 
     def donor_of(self, path: str) -> str | None:
-        """Where a parameter comes from, if the rule speaks of it."""
+        """Return the donor's path of a parameter, if the rule covers it."""
         rest = below(path, self.into)
         return None if rest is None else "/".join(p for p in (self.source.strip("/"), rest) if p)
 
@@ -77,7 +77,7 @@ def transfer(
     *,
     withheld: Mapping[str, str] | None = None,
 ) -> tuple[dict, TransferReport]:
-    """The parameters with those of the donor in place, and the report.
+    """Return the parameters with those of the donor in place, and a report.
 
     Of several rules for a parameter the one with the longest `into` counts. Embeddings of another
     vocabulary must not be transferred: another size is noticed here, but only the caller can tell
@@ -107,19 +107,19 @@ def transfer(
 
 
 def path_of(keys: tuple) -> str:
-    """The path of a parameter, "decoder/layer/norm/scale"."""
+    """Return the path of a parameter, "decoder/layer/norm/scale"."""
     return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 
 def by_path(params: Mapping) -> dict[str, jax.Array]:
-    """The parameters by their paths."""
+    """Return the parameters by their paths."""
     return {path_of(keys): leaf for keys, leaf in jax.tree_util.tree_leaves_with_path(params)}
 
 
 def match(
     path: str, own: jax.Array, given: jax.Array | None, withheld: Mapping[str, str]
 ) -> tuple[str, str, jax.Array | None]:
-    """What becomes of a parameter, what is to be said, and its new value if it has one."""
+    """Return the outcome for a parameter, a note, and its new value if it has one."""
     reasons = [why for prefix, why in withheld.items() if below(path, prefix) is not None]
     if reasons:
         return "withheld", reasons[0], None
@@ -137,14 +137,14 @@ def match(
 
 
 def placed_as(own: jax.Array, given: jax.Array) -> jax.Array:
-    """A copy of the donor's values with the dtype and on the devices of the model's."""
+    """Copy the donor's values to the dtype and devices of the model's."""
     return jax.device_put(
         jnp.array(given, own.dtype, copy=True), own.sharding if isinstance(own, jax.Array) else None
     )
 
 
 def source_of(path: str, rules: Sequence[Rule]) -> str | None:
-    """Where the most particular rule finds a parameter."""
+    """Return the donor's path of a parameter by the most specific rule."""
     speaking = [rule for rule in rules if below(path, rule.into) is not None]
     return (
         max(speaking, key=lambda rule: len(rule.into.strip("/"))).donor_of(path)
@@ -154,7 +154,7 @@ def source_of(path: str, rules: Sequence[Rule]) -> str | None:
 
 
 def check_rules(rules: Sequence[Rule], own: Mapping, given: Mapping) -> None:
-    """Raises an error for a rule that speaks of nothing, or two that speak of the same."""
+    """Raise an error for a rule that matches nothing, or two with the same target."""
     into = [rule.into.strip("/") for rule in rules]
     twice = sorted({prefix for prefix in into if into.count(prefix) > 1})
     if twice:
@@ -171,7 +171,7 @@ def check_rules(rules: Sequence[Rule], own: Mapping, given: Mapping) -> None:
 
 
 def below(path: str, prefix: str) -> str | None:
-    """The rest of a path under a prefix of whole names; None if it is elsewhere."""
+    """Return the rest of a path under a prefix of whole names; None if it is elsewhere."""
     prefix = prefix.strip("/")
     if not prefix or path == prefix:
         return "" if path == prefix else path
@@ -179,6 +179,6 @@ def below(path: str, prefix: str) -> str | None:
 
 
 def some(held: Sequence[Moved] | Sequence[str]) -> str:
-    """The first few by name."""
+    """Return the first few names."""
     more = f", and {len(held) - NAMES} more" if len(held) > NAMES else ""
     return ", ".join(map(str, held[:NAMES])) + more

@@ -12,7 +12,7 @@ from simuljax.ablate.summary import evaluated, row_of
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import write_json
-from simuljax.train.member import ENDED
+from simuljax.train.training_run import ENDED
 from tests.eval.logs import made_up
 from tests.helpers.experiments import experiment
 from tests.helpers.grids import grid, summarised_corpus, with_training

@@ -15,7 +15,7 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.config.json import write_json
 from simuljax.eval import read_records, score, write_records
 from simuljax.report.results import Claim, read_results
-from simuljax.train.member import ENDED
+from simuljax.train.training_run import ENDED
 from tests.helpers.experiments import experiment
 from tests.report.test_variants import evaluated
 

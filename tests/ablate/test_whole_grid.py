@@ -13,9 +13,9 @@ from simuljax.ablate.grid import Planned, load_ablation, plan
 from simuljax.ablate.launchers import FOLDER, simuljax_command
 from simuljax.ablate.run import AblateOptions, ablate
 from simuljax.config.fields import ConfigError
-from simuljax.train.member import ENDED
 from simuljax.train.metrics import FILE as METRICS
 from simuljax.train.metrics import read_metrics
+from simuljax.train.training_run import ENDED
 from tests.helpers.grids import FILE, environment, spoken_corpus
 
 pytestmark = pytest.mark.slow  # trains

@@ -21,7 +21,7 @@ from simuljax.config.fields import ConfigError
 from simuljax.eval import Record
 from simuljax.eval.logs import record_line
 from simuljax.runs import evaluate as evaluating
-from simuljax.train.member import ENDED
+from simuljax.train.training_run import ENDED
 from tests.helpers.grids import all_trained, grid, summarised_corpus, write_scores
 
 

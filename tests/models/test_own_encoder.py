@@ -14,7 +14,7 @@ from simuljax.config.json import from_json, to_json
 from simuljax.config.loading import load_module
 from simuljax.config.model import SpeechConfig
 from simuljax.models.translator import Translator
-from simuljax.train.drive import Driver
+from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.optimiser import Optimiser
 from simuljax.train.parallel import Replicas
 from simuljax.train.step import AXIS, Update
@@ -49,7 +49,7 @@ def test_it_is_trained(speech):
         optimiser=Optimiser(learning_rate=0.1, warmup=1, method="sgd").build(),
         statistics=small.HEARD.statistics,
     )
-    compiled = Driver(update, Replicas.on_all("pmap"))
+    compiled = CompiledUpdate(update, Replicas.on_all("pmap"))
     state, batch = compiled.first(), small.batch(4)
     weights = compiled.weights([update.objective.weights()])
     before = jax.device_get(state.params["speech"])

@@ -2,12 +2,12 @@
 
 import pytest
 
-from simuljax.train.drive import Driver
-from simuljax.train.loop import drive
+from simuljax.train.compiled_update import CompiledUpdate
+from simuljax.train.loop import compile_update
 from tests.train import runs, small
 
 
 @pytest.fixture(scope="session")
-def driver() -> Driver:
+def driver() -> CompiledUpdate:
     """The compiled functions of `runs.training()`; one by `fit` itself would be compiled anew."""
-    return drive(runs.MODEL, [runs.training()], small.HEARD)
+    return compile_update(runs.MODEL, [runs.training()], small.HEARD)

@@ -18,7 +18,7 @@ from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechCon
 from simuljax.decode.offline import translate_speech
 from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.models.initialise import initialise
-from simuljax.train.drive import Driver
+from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.objective import heard
 from simuljax.train.step import TrainState
 from tests.train import small, tones
@@ -54,19 +54,19 @@ class Delay:
         return f"DAL {self.expected:.2f} states  {self.decided:.0f} ms  {self.accuracy:.1%} right"
 
 
-def driver() -> Driver:
+def driver() -> CompiledUpdate:
     """Compiled once, for all parameters and all weights of latency."""
     return driver_of(TRANSLATOR, SPEECH_ALONE, TRAIN[0])
 
 
-def first(driver: Driver, seed: int) -> TrainState:
+def first(driver: CompiledUpdate, seed: int) -> TrainState:
     """Other parameters for the same compiled functions."""
     key = jax.random.key(seed, impl="rbg")
     return driver.first([lambda _: initialise(driver.model.model, key)[0]])
 
 
 def train(
-    driver: Driver, state: TrainState, updates: int, *, latency: float = 0.0, seed: int = 0
+    driver: CompiledUpdate, state: TrainState, updates: int, *, latency: float = 0.0, seed: int = 0
 ) -> TrainState:
     """The state after so many updates more; the one given is left as it is."""
     state, order = jax.tree.map(jnp.copy, state), np.random.default_rng(seed)
@@ -77,7 +77,7 @@ def train(
     return state
 
 
-def delay(driver: Driver, state: TrainState) -> Delay:
+def delay(driver: CompiledUpdate, state: TrainState) -> Delay:
     """As training expects it, and as a stream has it."""
     latency = jax.device_get(driver.validate(state, [HELD_OUT])).sums["st_latency"]
     features, _ = heard(HELD_OUT, driver.model.statistics, driver.model.objective, None)
@@ -107,7 +107,7 @@ def mean(delays: Sequence[Delay]) -> Delay:
     )
 
 
-def translated(driver: Driver, state: TrainState, audio_of: np.ndarray) -> np.ndarray:
+def translated(driver: CompiledUpdate, state: TrainState, audio_of: np.ndarray) -> np.ndarray:
     """Greedy tokens for held-out utterances, each of which hears the audio of another."""
     features, frames = heard(HELD_OUT, driver.model.statistics, driver.model.objective, None)
     features, frames = np.asarray(features)[audio_of], np.asarray(frames)[audio_of]

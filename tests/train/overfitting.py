@@ -24,7 +24,7 @@ from simuljax.config.model import (
 )
 from simuljax.losses import JointObjective
 from simuljax.models.translator import Translator
-from simuljax.train.drive import Driver
+from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
 from simuljax.train.parallel import Replicas
@@ -100,7 +100,7 @@ class Overfit:
         )
 
 
-def driver_of(translator: ModelConfig, objective: JointObjective, batch: Batch) -> Driver:
+def driver_of(translator: ModelConfig, objective: JointObjective, batch: Batch) -> CompiledUpdate:
     """On one device: there is nothing to divide."""
     update = Update(
         model=Translator(translator, axis=AXIS),
@@ -109,7 +109,7 @@ def driver_of(translator: ModelConfig, objective: JointObjective, batch: Batch) 
         statistics=tones.heard_in(batch).statistics,
     )
     mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
-    return Driver(update, Replicas(mesh=mesh, parallelism="shard_map"))
+    return CompiledUpdate(update, Replicas(mesh=mesh, parallelism="shard_map"))
 
 
 def overfit(case: Case, batch: Batch, most: int = MOST) -> Overfit:
@@ -133,11 +133,13 @@ def overfit(case: Case, batch: Batch, most: int = MOST) -> Overfit:
     )
 
 
-def weights_of(driver: Driver) -> dict[str, Any]:
+def weights_of(driver: CompiledUpdate) -> dict[str, Any]:
     return driver.replicas.replicate(small.weights(driver.model.objective))
 
 
-def look(driver: Driver, state: TrainState, batch: Batch, branches: tuple[str, ...]) -> Known:
+def look(
+    driver: CompiledUpdate, state: TrainState, batch: Batch, branches: tuple[str, ...]
+) -> Known:
     """Validation, on what was trained on."""
     seen = jax.device_get(driver.validate(state, [batch]))
     nll = {b: seen.sums[f"{b}_nll"] for b in branches}

@@ -16,7 +16,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simuljax.train.checkpoint import CheckpointError, Checkpoints, Retention
-from simuljax.train.seal import MismatchError
+from simuljax.train.manifest import MismatchError
 from tests.train.states import assert_same_bits, state_of
 
 

@@ -10,12 +10,11 @@ import pytest
 
 from simuljax.losses import JointObjective
 from simuljax.models.translator import Translator
-from simuljax.train.drive import Driver
+from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.objective import Objective
 from simuljax.train.optimiser import Optimiser
 from simuljax.train.parallel import Replicas
-from simuljax.train.record import means
-from simuljax.train.runaway import DecisionWatch
+from simuljax.train.run_log import DecisionWatch, means
 from simuljax.train.step import AXIS, Update
 from tests.train import small
 
@@ -46,7 +45,7 @@ def follow(teacher: Any) -> Followed:
         optimiser=Optimiser(learning_rate=0.05, warmup=1, method="sgd").build(),
         statistics=small.HEARD.statistics,
     )
-    driver = Driver(update, Replicas.on_all("pmap"))
+    driver = CompiledUpdate(update, Replicas.on_all("pmap"))
     state, weights, batch = driver.first([loud_text]), driver.weights([WEIGHTS]), small.batch(4)
     first, reports = jax.device_get(state), []
     for _ in range(UPDATES):
@@ -102,7 +101,7 @@ def test_a_teacher_may_have_parameters_of_its_own():
         optimiser=Optimiser().build(),
         statistics=small.HEARD.statistics,
     )
-    state = Driver(update, Replicas.on_all("pmap")).first(teach=[loud_text])
+    state = CompiledUpdate(update, Replicas.on_all("pmap")).first(teach=[loud_text])
     scale = [tree["text"]["norm"]["scale"] for tree in (state.params, state.teacher)]
     np.testing.assert_allclose(10 * scale[0], scale[1])
 

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from simuljax.train.drive import Driver
+from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.flops import forward_flops, peak_flops
-from simuljax.train.loop import drive
+from simuljax.train.loop import compile_update
 from simuljax.train.parallel import Replicas
 from tests.train import runs, small
 
@@ -31,7 +31,7 @@ def test_loops_count_as_often_as_they_run() -> None:
     assert forward_flops(choice, jnp.ones((3, 4))) == 6 * one
 
 
-def test_an_update_counts_all_devices_and_all_batches(driver: Driver) -> None:
+def test_an_update_counts_all_devices_and_all_batches(driver: CompiledUpdate) -> None:
     few, many = (small.batch(rows=rows, seconds=0.1) for rows in (4, 8))
     assert driver.flops([many]) == pytest.approx(2 * driver.flops([few]), rel=0.01)
     assert driver.flops([few, many]) == driver.flops([few]) + driver.flops([many])
@@ -42,7 +42,7 @@ def test_an_update_counts_all_devices_and_all_batches(driver: Driver) -> None:
 
 def test_what_is_only_watched_does_not_count() -> None:
     """DAR's perplexity has products of its own, which no update makes."""
-    driver = drive(small.translator(), [runs.training()], small.HEARD)
+    driver = compile_update(small.translator(), [runs.training()], small.HEARD)
     spread, few = Replicas(mesh=driver.replicas.mesh, parallelism="shard_map"), small.batch()
     terms, watched = (
         forward_flops(spread.wrap(each), driver.template(), few)

@@ -10,8 +10,8 @@ import pytest
 
 from simuljax.train.average import load
 from simuljax.train.checkpoint import Checkpoints
-from simuljax.train.drive import Driver
-from simuljax.train.loop import drive, fit
+from simuljax.train.compiled_update import CompiledUpdate
+from simuljax.train.loop import compile_update, fit
 from simuljax.train.metrics import read_metrics
 from tests.train import runs, small
 from tests.train.processes import Process, two
@@ -22,8 +22,8 @@ WAY, SGD, SILENT_S = "shard_map", ("--method", "sgd"), 10
 
 
 @pytest.fixture(scope="module")
-def by_sgd() -> Driver:
-    return drive(runs.MODEL, [runs.training(method="sgd")], small.HEARD)
+def by_sgd() -> CompiledUpdate:
+    return compile_update(runs.MODEL, [runs.training(method="sgd")], small.HEARD)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def assert_close(one, other) -> None:
 
 @pytest.mark.parametrize("way", ["pmap", WAY])
 def test_two_hosts_are_as_one(together, by_sgd, tmp_path, way):
-    state = fit(tmp_path, runs.MODEL, runs.training(method="sgd"), runs.data(), driver=by_sgd)
+    state = fit(tmp_path, runs.MODEL, runs.training(method="sgd"), runs.data(), compiled=by_sgd)
     held = load(together / way, "last")
     assert held.steps == (12,)
     assert_close(held.params, jax.device_get(state.params))
@@ -68,8 +68,8 @@ def test_a_signal_to_one_stops_both_and_one_host_goes_on(by_sgd, tmp_path):
     assert 6 <= reached < 1000
     assert all(f"ended {WAY} {reached}" in process.said for process in pair)
     training = runs.training(method="sgd", updates=reached + 4)
-    resumed = fit(tmp_path / WAY, runs.MODEL, training, runs.data(), driver=by_sgd)
-    whole = fit(tmp_path / "whole", runs.MODEL, training, runs.data(), driver=by_sgd)
+    resumed = fit(tmp_path / WAY, runs.MODEL, training, runs.data(), compiled=by_sgd)
+    whole = fit(tmp_path / "whole", runs.MODEL, training, runs.data(), compiled=by_sgd)
     assert int(resumed.step) == reached + 4
     assert_close(jax.device_get(resumed.params), jax.device_get(whole.params))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from simuljax.train.drive import Driver
+from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.step import TrainState
 from tests.train import listening
 from tests.train.listening import HELD_OUT, Delay
@@ -27,13 +27,13 @@ LOOKS, BETWEEN = 6, 100  # at the delays of the second phase, and updates betwee
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    driver: Driver
+    driver: CompiledUpdate
     state: TrainState
     seed: int
 
 
 @pytest.fixture(scope="module")
-def driver() -> Driver:
+def driver() -> CompiledUpdate:
     return listening.driver()
 
 

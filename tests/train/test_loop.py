@@ -27,7 +27,7 @@ def go(driver):
 
     def run(where: Path, data=None, begin=None, **changes):
         training = runs.training(**changes)
-        return fit(where, runs.MODEL, training, data or runs.data(), begin=begin, driver=driver)
+        return fit(where, runs.MODEL, training, data or runs.data(), begin=begin, compiled=driver)
 
     return run
 
@@ -186,7 +186,7 @@ def test_the_best_is_by_the_loss_the_tokens_that_are_right_or_latency_too(go, tm
     assert weights["mt_latency"]
     scores = {step: measure(value) for step, value in values(tmp_path, "valid").items()}
     checkpoints = Checkpoints(tmp_path / "checkpoints")
-    assert {step: checkpoints.seal(step).score for step in scores} == pytest.approx(scores)
+    assert {step: checkpoints.manifest(step).score for step in scores} == pytest.approx(scores)
     assert checkpoints.best() == max(scores, key=lambda step: (scores[step], -step))
 
 

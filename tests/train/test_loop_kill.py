@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simuljax.train.average import load
-from simuljax.train.drive import Driver
+from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.loop import fit
 from tests.train import runs
 from tests.train.processes import PATIENCE_S, Process
@@ -24,9 +24,9 @@ def wait_for_write(life: Process, run: Path) -> None:
         time.sleep(0.0005)
 
 
-def resumed(driver: Driver, run: Path, updates: int):
+def resumed(driver: CompiledUpdate, run: Path, updates: int):
     """What a run comes to at the end."""
-    return fit(run, runs.MODEL, runs.training(updates=updates), runs.data(), driver=driver)
+    return fit(run, runs.MODEL, runs.training(updates=updates), runs.data(), compiled=driver)
 
 
 def latest(run: Path) -> int:

@@ -13,7 +13,7 @@ from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechCon
 from simuljax.models.translator import Translator
 from simuljax.nn.batch_norm import STATISTICS
 from simuljax.text import WordBoundaries, Words, words_heard
-from simuljax.train.drive import Driver
+from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.objective import Objective, heard
 from simuljax.train.optimiser import Optimiser
 from simuljax.train.parallel import Replicas
@@ -43,7 +43,7 @@ def boundaries() -> WordBoundaries:
     return WordBoundaries(starts_word=ordinary, ends_word=no, has_text=ordinary, joins_next=no)
 
 
-def driver_of(case: str, batch: Batch) -> Driver:
+def driver_of(case: str, batch: Batch) -> CompiledUpdate:
     monotonic, predecision = CASES[case]
     translator = ModelConfig(
         source_vocabulary=tones.VOCABULARY,
@@ -65,10 +65,10 @@ def driver_of(case: str, batch: Batch) -> Driver:
         words=Words(source=boundaries(), target=boundaries()),
     )
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), (AXIS,))
-    return Driver(update, Replicas(mesh=mesh, parallelism="shard_map"))
+    return CompiledUpdate(update, Replicas(mesh=mesh, parallelism="shard_map"))
 
 
-def words_in(driver: Driver, state: TrainState, batch: Batch) -> np.ndarray:
+def words_in(driver: CompiledUpdate, state: TrainState, batch: Batch) -> np.ndarray:
     """How many words the CTC head hears in each utterance."""
     update = driver.model
 

@@ -14,9 +14,9 @@ from simuljax.config.loading import load_module
 from simuljax.losses import Term
 from simuljax.train.average import load
 from simuljax.train.loop import alike, fit, fit_together
-from simuljax.train.member import Member
 from simuljax.train.metrics import read_metrics
 from simuljax.train.training import Training
+from simuljax.train.training_run import TrainingRun
 from tests.train import runs
 
 DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -54,7 +54,7 @@ def test_runs_with_two_weights_share_an_update(example, tmp_path):
     weights = {"none": 0.0, "some": -0.5}
     trainings = {name: training(example, weight) for name, weight in weights.items()}
     assert alike(trainings["none"]) == alike(trainings["some"])
-    members = [Member(tmp_path / name, each) for name, each in trainings.items()]
+    members = [TrainingRun(tmp_path / name, each) for name, each in trainings.items()]
     fit_together(members, runs.MODEL, runs.data())
     none, some = (train_values(tmp_path / name) for name in weights)
     assert all(0 < values["entropy"] < np.log(30) for values in some.values())

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from simuljax.batch import Batch
 from simuljax.models.translator import Translator
 from simuljax.profile.measure import counted_programs
-from simuljax.train.drive import Driver
+from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.parallel import Replicas
 from simuljax.train.step import AXIS, TrainState, Update
 from tests.train import small
@@ -55,18 +55,18 @@ def alone(model):
 
 
 @pytest.fixture(scope="module")
-def pmapped() -> tuple[Driver, list[Batch]]:
+def pmapped() -> tuple[CompiledUpdate, list[Batch]]:
     update, batches = text()
     return driver_of(update, 4, "pmap"), batches
 
 
-def driver_of(update: Update, devices: int, way) -> Driver:
-    return Driver(
+def driver_of(update: Update, devices: int, way) -> CompiledUpdate:
+    return CompiledUpdate(
         update, Replicas(mesh=Mesh(np.array(jax.devices()[:devices]), (AXIS,)), parallelism=way)
     )
 
 
-def weights_of(driver: Driver):
+def weights_of(driver: CompiledUpdate):
     return driver.replicas.replicate(small.weights(driver.model.objective))
 
 
@@ -74,10 +74,12 @@ def train(
     model: tuple[Update, list[Batch]], devices: int, way, accumulate: int = 1
 ) -> tuple[dict, list[float]]:
     update, batches = model
-    return drive(driver_of(update, devices, way), batches, accumulate)
+    return compile_update(driver_of(update, devices, way), batches, accumulate)
 
 
-def drive(driver: Driver, batches: list[Batch], accumulate: int = 1) -> tuple[dict, list[float]]:
+def compile_update(
+    driver: CompiledUpdate, batches: list[Batch], accumulate: int = 1
+) -> tuple[dict, list[float]]:
     state, weights, losses = driver.first(), weights_of(driver), []
     for batch in batches:
         given = state
@@ -104,7 +106,7 @@ def cut(batch: Batch, count: int) -> list[Batch]:
 @pytest.mark.parametrize("way", ["pmap", pytest.param("shard_map", marks=pytest.mark.slow)])
 def test_four_devices_are_as_one(model, alone, way, request):
     if way == "pmap" and model[0].model.config.speech is None:
-        assert_same(drive(*request.getfixturevalue("pmapped")), alone)
+        assert_same(compile_update(*request.getfixturevalue("pmapped")), alone)
     else:
         assert_same(train(model, 4, way), alone)
 
@@ -149,7 +151,8 @@ def test_seeds_share_what_is_compiled_and_differ_in_what_they_draw():
     noisy, batches = update(speech=None, width=dropping()), text()[1][:1]
     mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
     seeds = [
-        Driver(noisy, Replicas(mesh=mesh, parallelism="shard_map"), seeds=[seed]) for seed in (0, 1)
+        CompiledUpdate(noisy, Replicas(mesh=mesh, parallelism="shard_map"), seeds=[seed])
+        for seed in (0, 1)
     ]
     programs = {program(driver, batches[0]) for driver in seeds}
     assert len(programs) == 1
@@ -167,7 +170,7 @@ def dropping():
     return replace(small.translator().width, dropout=0.5)
 
 
-def program(driver: Driver, batch: Batch) -> str:
+def program(driver: CompiledUpdate, batch: Batch) -> str:
     given = (driver.first(), driver.replicas.share(batch), weights_of(driver), driver._seed)
     whole: Any = driver._whole
     return whole.lower(*given).as_text()

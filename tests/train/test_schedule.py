@@ -4,8 +4,7 @@ import math
 
 from simuljax.losses import JointObjective, Term
 from simuljax.train.objective import Objective
-from simuljax.train.schedule import last_update
-from simuljax.train.watch import Watch
+from simuljax.train.schedule import Phase, last_update
 
 JOINT = JointObjective(latency=0.1, variance=0.2, distillation=0.3)
 LATE = {"st_latency", "mt_latency", "st_variance", "mt_variance"}
@@ -27,7 +26,7 @@ def test_a_weight_may_grow() -> None:
 
 
 def test_the_best_and_the_patience() -> None:
-    watch = Watch()
+    watch = Phase()
     for loss, since in ((math.nan, 1), (3.0, 0), (3.0, 1), (math.nan, 2), (2.0, 0)):
         watch.see(loss)
         assert watch.since == since
@@ -35,7 +34,7 @@ def test_the_best_and_the_patience() -> None:
 
 
 def test_a_phase_starts_once() -> None:
-    watch, objective = Watch(), Objective(terms=JOINT.terms(latency_after=5))
+    watch, objective = Phase(), Objective(terms=JOINT.terms(latency_after=5))
     watch.advance(4, objective, None)
     assert watch.phase_start == 0 and not watch.all_started(4, objective)
     watch.advance(5, objective, None)
@@ -45,24 +44,24 @@ def test_a_phase_starts_once() -> None:
 
 
 def test_a_term_of_weight_0_starts_no_phase() -> None:
-    watch, objective = Watch(), Objective(terms=JointObjective().terms(latency_after=5))
+    watch, objective = Phase(), Objective(terms=JointObjective().terms(latency_after=5))
     watch.advance(5, objective, None)
     assert watch.phase_start == 0 and watch.all_started(0, objective)
 
 
 def test_convergence_starts_a_phase_and_forgets_the_best() -> None:
-    watch, objective = Watch(), Objective(terms=JOINT.terms(latency_after="convergence"))
+    watch, objective = Phase(), Objective(terms=JOINT.terms(latency_after="convergence"))
     for step, loss in enumerate((3.0, 2.0, 2.5, 2.6), start=1):
         watch.see(loss)
         watch.advance(step, objective, 2)
-    assert watch == Watch(best=None, since=0, phase_start=4, converged=4)
+    assert watch == Phase(best=None, since=0, phase_start=4, converged=4)
     watch.see(2.9)
     assert watch.best == 2.9
 
 
 def test_checkpoints_of_earlier_versions_are_read() -> None:
     saved = {"best": 2.0, "since": 1, "phase_start": 4, "latency": 4}
-    assert Watch.from_saved(saved) == Watch(best=2.0, since=1, phase_start=4, converged=4)
+    assert Phase.from_saved(saved) == Phase(best=2.0, since=1, phase_start=4, converged=4)
 
 
 def test_the_end() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from simuljax.train.average import load
 from simuljax.train.loop import ENDED, fit, fit_together
-from simuljax.train.member import Member
 from simuljax.train.metrics import read_metrics
 from simuljax.train.training import Training
+from simuljax.train.training_run import TrainingRun
 from tests.train import runs, small
 
 MODEL = dataclasses.replace(runs.MODEL, width=dataclasses.replace(runs.MODEL.width, dropout=0.3))
@@ -30,7 +30,7 @@ def training(seed: int, latency: float, **changes) -> Training:
 
 def together(where: Path, **changes) -> None:
     members = [
-        Member(where / str(seed), training(seed, latency, parallelism="pmap", **changes))
+        TrainingRun(where / str(seed), training(seed, latency, parallelism="pmap", **changes))
         for seed, latency in LAMBDAS.items()
     ]
     fit_together(members, MODEL, runs.data())
@@ -90,7 +90,7 @@ def test_runs_at_different_updates_are_refused(pair, tmp_path):
 
 def test_other_differences_are_refused(tmp_path):
     unlike = [training(0, 0.0), training(1, 0.0, order=1)]
-    members = [Member(tmp_path / str(each.seed), each) for each in unlike]
+    members = [TrainingRun(tmp_path / str(each.seed), each) for each in unlike]
     with pytest.raises(ValueError, match="may differ in their seeds"):
         fit_together(members, MODEL, runs.data())
 

@@ -1,7 +1,6 @@
-"""The books of one run: what counts when, what it has said, what is kept.
+"""One run: the weights of its terms at each update, its log, its checkpoints.
 
-Whoever computes updates, for one run or for several at once (`train.loop`), tells each run what its
-updates said; the run writes its record and its checkpoints.
+`train.loop` makes updates, of one run or of several at once, and hands their reports to each run.
 """
 
 import dataclasses
@@ -21,10 +20,10 @@ from simuljax.train.average import average_around_best
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints, Restored
 from simuljax.train.cluster import is_primary
 from simuljax.train.console import duration
-from simuljax.train.record import Record
+from simuljax.train.run_log import RunLog
+from simuljax.train.schedule import Phase
 from simuljax.train.step import Report, Validation
 from simuljax.train.training import Training
-from simuljax.train.watch import Watch
 
 ENDED = "ended.json"  # in the directory of a run that was not merely interrupted
 MOST_REFUSED = 10  # updates in a row whose gradient is not finite
@@ -39,7 +38,7 @@ class Span:
     per_epoch: float
 
 
-class Member:
+class TrainingRun:
     """A run among those that are trained together; alone, most of the time."""
 
     def __init__(
@@ -50,9 +49,9 @@ class Member:
         teach: Callable[[Any], Any] | None = None,
     ) -> None:
         self.run, self.training, self.begin, self.teach = run, training, begin, teach
-        self.watch, self.refused, self.saved = Watch(), 0, 0
+        self.phase, self.refused, self.saved = Phase(), 0, 0
         self.span = Span(started=0, last=0, per_epoch=0.0)
-        self._record: Record | None = None  # until it is opened
+        self._log: RunLog | None = None  # until it is opened
         self.checkpoints = Checkpoints(
             run / CHECKPOINTS,
             keep_last=training.keep_last,
@@ -63,18 +62,18 @@ class Member:
         (run / ENDED).unlink(missing_ok=True)
 
     def restore(self, template: Any) -> Restored | None:
-        """The last state that was saved, if any."""
+        """Return the last saved state, if any."""
         found = self.checkpoints.restore(template)
         if found is None:
             self.advance(0)
         else:
-            self.watch = Watch.from_saved(found.extra["watch"])
+            self.phase = Phase.from_saved(found.extra["watch"])
         return found
 
     def open(self, span: Span, *, console: bool) -> None:
-        """Ready to take notes."""
+        """Open the log."""
         self.span, self.saved = span, span.started
-        self._record = Record(
+        self._log = RunLog(
             self.run,
             resume_from=span.started,
             last=span.last,
@@ -84,23 +83,23 @@ class Member:
         )
 
     @property
-    def record(self) -> Record:
-        """Its notes."""
-        if self._record is None:
+    def log(self) -> RunLog:
+        """Return the log."""
+        if self._log is None:
             raise ValueError(f"{self.run} takes no notes yet: open it first")
-        return self._record
+        return self._log
 
     def weights(self, step: int) -> Mapping[str, float]:
-        """Of every term, at an update that comes after `step` others."""
-        return self.training.objective.weights_at(step, self.watch.converged)
+        """Return the weight of every term at an update that comes after `step` others."""
+        return self.training.objective.weights_at(step, self.phase.converged)
 
     def is_converged(self, step: int) -> bool:
         """Return True if validations have stopped improving with all terms."""
-        started = self.watch.all_started(step, self.training.objective)
-        return started and self.watch.is_tired(self.training.patience)
+        started = self.phase.all_started(step, self.training.objective)
+        return started and self.phase.is_tired(self.training.patience)
 
-    def hear(self, step: int, report: Report | None) -> None:
-        """What an update said, on the host; None: that it was made, and no more."""
+    def log_update(self, step: int, report: Report | None) -> None:
+        """Log the report of an update; None if only its success is known."""
         if report is not None and not report.finite:
             self._refuse(step, report)
             return
@@ -108,13 +107,13 @@ class Member:
         first, due = step == self.span.started + 1, step % self.training.log_every == 0
         if report is not None and (first or due):
             rate = np.asarray(self.training.optimiser.rate()(jnp.int32(step - 1))).item()
-            note = f"compiled in {duration(self.record.work.aside_s)}" if first else None
-            self.record.line(step, report, rate, note)
+            note = f"compiled in {duration(self.log.work.aside_s)}" if first else None
+            self.log.line(step, report, rate, note)
             if due:
-                self.record.update(step, report, rate)
+                self.log.update(step, report, rate)
 
     def _refuse(self, step: int, report: Report) -> None:
-        """An update that was not made, because its gradient was not finite."""
+        """Count and report an update that was skipped for a gradient that is not finite."""
         self.refused += 1
         guilty = [name for name, value in report.loss.terms.items() if not np.isfinite(value)]
         cause = f"{', '.join(guilty)} is not finite" if guilty else "every term is finite"
@@ -127,9 +126,9 @@ class Member:
         if is_primary():
             print(message, file=sys.stderr)
 
-    def see(self, step: int, seen: Validation) -> float:
-        """What decides which checkpoint is best, the less the better: of speech, if it is heard."""
-        values = self.record.validation(step, seen)
+    def log_validation(self, step: int, seen: Validation) -> float:
+        """Log a validation; return the number that is least for the best checkpoint."""
+        values = self.log.validation(step, seen)
         branch = "st" if "st_nll" in values else "mt"
         if self.training.best_by == "accuracy":
             loss = 1.0 - values.get(f"{branch}_accuracy", math.nan)
@@ -138,30 +137,30 @@ class Member:
         if self.training.best_by == "loss_and_latency":
             weights, terms = self.weights(step), (f"{branch}_latency", f"{branch}_variance")
             loss += sum(weights.get(t, 0.0) * values[t] for t in terms if t in values)
-        best = self.watch.best
-        self.watch.see(loss)
+        best = self.phase.best
+        self.phase.see(loss)
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
-        verdict = "best so far" if self.watch.best != best else f"best was {best}"
-        self.record.note(f"step {step} | validation | {shown} | {verdict}")
+        verdict = "best so far" if self.phase.best != best else f"best was {best}"
+        self.log.note(f"step {step} | validation | {shown} | {verdict}")
         return loss
 
     def advance(self, step: int) -> None:
-        """Begins the next phase when its time has come."""
-        self.watch.advance(step, self.training.objective, self.training.patience)
+        """Start the next phase if a term starts."""
+        self.phase.advance(step, self.training.objective, self.training.patience)
 
     def save(self, step: int, state: Any, iterator: Any, loss: float | None) -> None:
-        """Writes a checkpoint in the background, unless this very step was saved."""
+        """Write a checkpoint in the background, unless this step was saved."""
         if step == self.saved:
             return
         start = time.perf_counter()
-        extra = {"iterator": iterator, "watch": dataclasses.asdict(self.watch)}
+        extra = {"iterator": iterator, "watch": dataclasses.asdict(self.phase)}
         score = None if loss is None else -loss
-        self.checkpoints.save(step, state, extra, score=score, since=self.watch.phase_start)
+        self.checkpoints.save(step, state, extra, score=score, since=self.phase.phase_start)
         self.saved = step
-        self.record.work.aside_s += time.perf_counter() - start
+        self.log.work.aside_s += time.perf_counter() - start
 
     def end(self, step: int) -> None:
-        """The average, and a sign to whoever started the run that there is no more to do."""
+        """Write the average, and `ended.json`: the run is complete."""
         self.checkpoints.wait()
         validated = len(self.checkpoints.scored())
         if self.training.average and validated:
@@ -171,7 +170,7 @@ class Member:
             (self.run / ENDED).write_text(json.dumps({"step": step, "by": why}) + "\n")
 
     def close(self) -> None:
-        """Lets go of threads and files."""
+        """Close threads and files."""
         self.checkpoints.close()
-        if self._record is not None:
-            self._record.close()
+        if self._log is not None:
+            self._log.close()

@@ -1,14 +1,14 @@
-"""The seal of a checkpoint: what it holds, and whether that is still as it was written.
+"""Which checkpoints stay, and what each of them holds.
 
-`seal.json` records the size and SHA-256 of every file, the shape and dtype of every array, and the
-score. Orbax notices a missing file but not a flipped bit; the seal notices both, says which
-checkpoints are whole without reading them, and knows the arrays before any of them is restored.
+`seal.json` of a checkpoint records the size and SHA-256 of every file, the shape and dtype of every
+array, and the score. Orbax notices a missing file but not a flipped bit; the manifest notices both,
+says which checkpoints are whole without reading them, and knows the arrays before any is restored.
 """
 
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,54 @@ from typing import Any
 import jax
 
 from simuljax.errors import SimuljaxError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """The latest stay, those with the highest scores, the multiples of `every`, and as many as
+    `around` nearest to the best, for their average."""
+
+    keep_last: int
+    keep_best: int
+    every: int | None
+    around: int = 0
+
+    def __post_init__(self) -> None:
+        if self.keep_last < 1 or self.keep_best < 0 or (self.every is not None and self.every < 1):
+            raise ValueError(
+                f"keep_last={self.keep_last}, keep_best={self.keep_best}, every={self.every}: at "
+                "least one has to stay, so keep_last >= 1, keep_best >= 0, every >= 1 or None."
+            )
+
+    def kept(self, scores: Mapping[int, float | None]) -> set[int]:
+        """Return the steps that stay, given all steps with their scores."""
+        steps = sorted(scores)
+        best = ranked(scores)
+        last = max(self.keep_last, self.around)  # a new best finds its neighbours still there
+        period = {step for step in steps if self.every and step % self.every == 0}
+        near = around_best(steps, best[0], min(self.around, len(steps))) if best else []
+        return {*steps[-last:], *best[: self.keep_best], *period, *near}
+
+
+def ranked(scores: Mapping[int, float | None]) -> list[int]:
+    """Return steps with a score, best first."""
+    return sorted(
+        (step for step, score in scores.items() if score is not None),
+        key=lambda step: (-(scores[step] or 0.0), step),
+    )
+
+
+def around_best(steps: Sequence[int], best: int, n: int) -> list[int]:
+    """Return the n saved steps nearest to the best, itself included."""
+    if best not in steps:
+        raise ValueError(f"The best step {best} is not among the saved steps {sorted(steps)}.")
+    if not 0 <= n <= len(steps):
+        raise ValueError(
+            f"Cannot take {n} checkpoints around step {best}: {len(steps)} are saved "
+            f"({sorted(steps)}). Take fewer, or keep more of them while training."
+        )
+    return sorted(sorted(steps, key=lambda step: (abs(step - best), step))[:n])
+
 
 SEAL = "seal.json"
 ITEMS = ("state", "extra")
@@ -29,7 +77,7 @@ class MismatchError(SimuljaxError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seal:
+class Manifest:
     """What is true of a complete checkpoint."""
 
     step: int
@@ -57,21 +105,21 @@ def _sha256(file: Path, size: int, modified_ns: int) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def write_seal(path: Path, seal: Seal) -> None:
-    """Writes the seal with a digest of itself."""
+def write_manifest(path: Path, seal: Manifest) -> None:
+    """Write the manifest with a digest of itself."""
     held = {field.name: getattr(seal, field.name) for field in fields(seal)}
     body = json.dumps(held, sort_keys=True)
     digest = hashlib.sha256(body.encode()).hexdigest()
     (path / SEAL).write_text(f"{digest}\n{body}\n")
 
 
-def read_seal(path: Path) -> Seal:
-    """Reads it back; ValueError or OSError if it is not as it was written."""
+def read_manifest(path: Path) -> Manifest:
+    """Read it back; ValueError or OSError if it is not as it was written."""
     digest, _, body = (path / SEAL).read_text().rstrip("\n").partition("\n")
     if hashlib.sha256(body.encode()).hexdigest() != digest:
         raise ValueError(f"{SEAL} is not as it was written")
     held = json.loads(body)
-    return Seal(
+    return Manifest(
         step=held["step"],
         score=held["score"],
         files={name: (size, sha) for name, (size, sha) in held["files"].items()},
@@ -81,9 +129,9 @@ def read_seal(path: Path) -> Seal:
 
 
 def damage(path: Path, *, thorough: bool) -> str | None:
-    """What is wrong with a checkpoint; None if nothing. Thorough reads every byte."""
+    """Return what is wrong with a checkpoint, or None; `thorough` reads every byte."""
     try:
-        seal = read_seal(path)
+        seal = read_manifest(path)
         if str(seal.step) != path.name:
             return f"it was written as step {seal.step}"
         for name, (size, _) in seal.files.items():
@@ -101,7 +149,7 @@ def damage(path: Path, *, thorough: bool) -> str | None:
 
 
 def kinds(tree: Any) -> dict[str, Kind]:
-    """Shape and dtype of every array by its path, "params/encoder/kernel"."""
+    """Return shape and dtype of every array by its path, "params/encoder/kernel"."""
     found = {}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(tree):
         path = jax.tree_util.keystr(keys, simple=True, separator="/")
@@ -111,8 +159,8 @@ def kinds(tree: Any) -> dict[str, Kind]:
     return found
 
 
-def template_of(seal: Seal, part: str) -> Any:
-    """The shapes of one part of what was saved, as nested dictionaries; {} where it is empty."""
+def template_of(seal: Manifest, part: str) -> Any:
+    """Return the shapes of one part of a checkpoint, as nested dictionaries."""
     tree: dict[str, Any] = {}
     for path, (shape, dtype) in seal.arrays.items():
         *parents, name = path.split("/")
@@ -124,8 +172,8 @@ def template_of(seal: Seal, part: str) -> Any:
     return tree
 
 
-def check_template(seal: Seal, wanted: Mapping[str, Kind], part: str | None) -> None:
-    """Raises an error that names what differs, before anything is restored."""
+def check_template(seal: Manifest, wanted: Mapping[str, Kind], part: str | None) -> None:
+    """Raise an error that names what differs, before anything is restored."""
     inside = (lambda p: p == part or p.startswith(f"{part}/")) if part else (lambda p: True)
     saved = {path: kind for path, kind in seal.arrays.items() if inside(path)}
     lines = [
@@ -143,12 +191,12 @@ def check_template(seal: Seal, wanted: Mapping[str, Kind], part: str | None) -> 
 
 
 def shown(kind: Kind | None) -> str:
-    """`float32[3,4]`, or that there is none."""
+    """Return `float32[3,4]`, or nothing."""
     return f"{kind[1]}[{','.join(map(str, kind[0]))}]" if kind else "nothing"
 
 
 def likely_cause(saved: Mapping[str, Kind], wanted: Mapping[str, Kind]) -> str:
-    """A guess at what was changed between saving and restoring."""
+    """Guess what was changed between saving and restoring."""
     differing = [path for path in {*saved, *wanted} if saved.get(path) != wanted.get(path)]
     common = [path for path in differing if path in saved and path in wanted]
     lone = [path for path in differing if path not in common]

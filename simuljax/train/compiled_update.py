@@ -21,7 +21,7 @@ Change = Callable[[Any], Any]  # of parameters
 Shape = tuple[tuple[int, ...] | None, ...]
 
 
-class Driver:
+class CompiledUpdate:
     """`Update` on the devices of a run. Every function is compiled once per shape of a batch.
 
     Once a shape has been seen, its updates send nothing between host and devices but the batch: any
@@ -46,15 +46,15 @@ class Driver:
 
     @property
     def members(self) -> int:
-        """Runs that are updated together; of more than one, every array has an axis of them."""
+        """Return the number of runs updated together; if several, arrays have an axis of runs."""
         return len(self.seeds)
 
     def of(self, tree: Any, member: int) -> Any:
-        """What belongs to one of the runs."""
+        """Return the part of one of the runs."""
         return tree if self.members == 1 else jax.tree.map(lambda a: a[member], tree)
 
     def weights(self, weights: Sequence[Mapping[str, float]]) -> Mapping[str, jax.Array]:
-        """Of the terms for each run, on the devices."""
+        """Return the weights of the terms of each run, on the devices."""
         each = [{name: np.float32(weight) for name, weight in one.items()} for one in weights]
         return self.replicas.replicate(self._stack(each))
 
@@ -80,12 +80,12 @@ class Driver:
         return self.replicas.replicate(self._stack(states))
 
     def template(self) -> TrainState:
-        """Shape and place of every array of one run's state, for all hosts; nothing is computed."""
+        """Return shape and place of every array of one run's state; nothing is computed."""
         shapes = jax.eval_shape(self._initialise, self.model.first_key(self.seeds[0]))
         return self.replicas.over_all_hosts(jax.eval_shape(self._state_of, *shapes))
 
     def joined(self, states: Sequence[TrainState]) -> TrainState:
-        """States like `template`, one of each run, as `update` takes them."""
+        """Join states like `template`, one of each run, as `update` takes them."""
         own = [self.replicas.over_own_host(state) for state in states]
         return own[0] if self.members == 1 else self.replicas.replicate(self._stack(own))
 
@@ -95,13 +95,13 @@ class Driver:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
     def _each(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable:
-        """The function for every run at once, given which of its arguments differ between runs."""
+        """Return the function of all runs at once; `axes` tells which arguments differ."""
         return function if self.members == 1 else jax.vmap(function, in_axes=axes)
 
     def compile(
         self, state: TrainState, batches: Iterable[Batch], weights: Mapping[str, jax.Array]
     ) -> None:
-        """The update from one batch of each of these shapes, those that are new side by side."""
+        """Compile the update for the shapes of these batches, new ones in parallel."""
         start = time.perf_counter()
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             compiled = {}
@@ -116,7 +116,7 @@ class Driver:
     def update(
         self, state: TrainState, batches: Sequence[Batch], weights: Mapping[str, jax.Array]
     ) -> tuple[TrainState, Report]:
-        """One update; several batches count as one, of whatever shapes. The state is given away."""
+        """Make one update from one or several batches of any shapes; the state is donated."""
         kinds = {(shape_of(batch), len(batches) > 1) for batch in batches}
         shared = [self.replicas.share(batch) for batch in batches]
         while len(self._numbers) < len(batches):
@@ -131,7 +131,7 @@ class Driver:
         return result
 
     def validate(self, state: TrainState, batches: Iterable[Batch]) -> Validation:
-        """The sums over all batches."""
+        """Return the sums over all batches."""
         total = None
         for batch in batches:
             seen = self._validate(state, self.replicas.share(batch))
@@ -141,7 +141,7 @@ class Driver:
         return total
 
     def flops(self, batches: Sequence[Batch]) -> float:
-        """What an update from these batches is worth on all devices; traced once per shape."""
+        """Return the FLOPs of an update on all devices; traced once per shape."""
         for batch in batches:
             if shape_of(batch) not in self._flops:
                 self._flops[shape_of(batch)] = self._count(batch)
@@ -180,7 +180,7 @@ class Driver:
         )
 
     def _count(self, batch: Batch) -> float:
-        """Three forward passes, on every replica."""
+        """Count three forward passes, on every replica."""
         spread = Replicas(mesh=self.replicas.mesh, parallelism="shard_map")
         rows = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct((len(x) * jax.process_count(), *x.shape[1:]), x.dtype),
@@ -191,13 +191,13 @@ class Driver:
 
 
 def shape_of(batch: Batch) -> Shape:
-    """What decides which compiled program a batch goes to."""
+    """Return the shapes of a batch, which decide the compiled program."""
     arrays = [getattr(batch, field.name) for field in dataclasses.fields(batch)]
     return tuple(None if array is None else array.shape for array in arrays)
 
 
 def _add(one: Any, other: Any) -> Any:
-    """Leaf by leaf; of dictionaries, an entry that only one has counts as it is."""
+    """Add trees leaf by leaf; an entry that only one dictionary has stays as it is."""
     if isinstance(one, dict):
         names = {**one, **other}
         return {

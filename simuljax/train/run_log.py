@@ -1,5 +1,9 @@
-"""What a run says about itself: the record, the console line. Only the primary process speaks."""
+"""The log of a run: metrics, the console line, a warning if DAR runs away.
 
+Only the primary process writes.
+"""
+
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,8 +18,57 @@ from simuljax.train.cluster import is_primary
 from simuljax.train.console import ConsoleLine, Progress
 from simuljax.train.flops import peak_flops
 from simuljax.train.metrics import MetricsWriter
-from simuljax.train.runaway import DecisionWatch
 from simuljax.train.step import Report, Validation
+
+GROWN = 2.0  # times its lowest value
+
+
+class DecisionWatch:
+    """Follow DAR and the mean energies of both branches from one line of metrics to the next."""
+
+    def __init__(self, run: Path) -> None:
+        self._run, self._warned = run, False
+        self._last: Mapping[str, float] | None = None
+        self._lowest: Mapping[str, float] | None = None  # the line with the lowest DAR
+
+    def note(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Return {"dar_effect_ratio": r}, or {} where it is not defined; warn once of a runaway.
+
+        r = (change of mt_energy) / (change of st_energy) since the line before: how far the updates
+        between the two moved text energies, DAR's target, for each unit that they moved those of
+        speech. At 1 or more speech never catches up. Of lines about different batches it is noisy.
+        """
+        if "mt_energy" not in values:
+            return {}
+        ratio = {} if self._last is None else _effect_ratio(values, self._last)
+        self._last = dict(values)
+        self._warn(self._last)
+        return ratio
+
+    def _warn(self, values: Mapping[str, float]) -> None:
+        """Warn if DAR counts and is far above its lowest value."""
+        if self._warned or not values.get("weighted_dar"):
+            return
+        if self._lowest is None or values["dar"] < self._lowest["dar"]:
+            self._lowest = values
+        lowest = self._lowest["dar"]
+        if values["dar"] <= GROWN * lowest:
+            return
+        self._warned = True
+        moved = _effect_ratio(values, self._lowest).get("dar_effect_ratio", float("nan"))
+        print(
+            f"{self._run}: DAR runs away: it is {values['dar']:.2f} and was {lowest:.2f}; since "
+            f"then text energies moved {moved:.2f} times as far as speech energies (means "
+            f"{values['mt_energy']:.2f} and {values['st_energy']:.2f}). decision_teacher='flow' or "
+            "'frozen' holds the target",
+            file=sys.stderr,
+        )
+
+
+def _effect_ratio(now: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    speech, text = (float(now[name] - before[name]) for name in ("st_energy", "mt_energy"))
+    return {"dar_effect_ratio": text / speech} if speech else {}
+
 
 FRAME = 160  # samples in 10 ms
 
@@ -34,7 +87,7 @@ class Work:
     aside_s: float = 0.0  # seconds spent on other things: compiling, validating, saving
 
 
-class Record:
+class RunLog:
     """The files and the line; silent on every process but the primary."""
 
     def __init__(
@@ -60,11 +113,11 @@ class Record:
 
     @property
     def wants_flops(self) -> bool:
-        """Whether counting them leads to anything."""
+        """Return True if FLOPs are shown."""
         return self._console is not None and self._console.peak_flops is not None
 
     def update(self, step: int, report: Report, rate: float) -> None:
-        """The numbers of an update, into the files."""
+        """Write the numbers of an update to the files."""
         if self._metrics is not None:
             loss: Loss = report.loss
             values = {
@@ -78,7 +131,7 @@ class Record:
             self._metrics.write(step, values | self._runaway["train"].note(values))
 
     def line(self, step: int, report: Report, rate: float, note: str | None = None) -> None:
-        """The same for people, with the rates since the line before."""
+        """Show the numbers of an update, with the rates since the line before."""
         done, self.work = self.work, Work()
         if self._console is None:
             return
@@ -102,7 +155,7 @@ class Record:
         )
 
     def validation(self, step: int, seen: Validation) -> dict[str, float]:
-        """The terms of a validation, into the files; also given, on every process."""
+        """Write the terms of a validation to the files; return them on every process."""
         terms = combine(seen.sums, dict.fromkeys(seen.sums, 1.0)).terms
         values = {name: float(value) for name, value in terms.items()} | means(seen.logged)
         values |= self._runaway["valid"].note(values)
@@ -116,7 +169,7 @@ class Record:
             self._console.note(text)
 
     def close(self) -> None:
-        """Closes the files, and leaves the last line standing."""
+        """Close the files and end the console line."""
         if self._metrics is not None:
             self._metrics.close()
         if self._console is not None:
