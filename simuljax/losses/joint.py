@@ -9,7 +9,7 @@ from typing import Literal
 from simuljax.config.fields import check, setting
 from simuljax.losses.attentive import COLUMNS, DIRECTIONS
 from simuljax.losses.latency import GATHERS, METRICS
-from simuljax.losses.objective import Start, Term
+from simuljax.losses.objective import Option, Start, Term
 from simuljax.losses.terms import TEACHERS
 
 
@@ -64,7 +64,7 @@ class JointObjective:
         car = {"direction": self.cross_attentive_direction}
         text = float(self.latency_on_text)
 
-        def late(name: str, weight: float, **options: object) -> Term:
+        def late(name: str, weight: float, **options: Option) -> Term:
             return Term(name=name, weight=weight, start=latency_after, watch=True, options=options)
 
         return (

@@ -36,7 +36,6 @@ from simuljax.train.step import AXIS, Report, TrainState, Update
 from simuljax.train.training import Training
 from simuljax.train.training_run import ENDED, Span, TrainingRun
 
-
 __all__ = [
     "ENDED",
     "Data",

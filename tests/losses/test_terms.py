@@ -14,16 +14,16 @@ from simuljax.train.objective import Objective
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"start": -1}, "Term.start is -1"),
-        ({"weight": math.nan}, "Term.weight is nan"),
-        ({"ramp": -2}, "Term.ramp is -2"),
+        ({"name": "dar", "start": -1}, "Term.start is -1"),
+        ({"name": "dar", "weight": math.nan}, "Term.weight is nan"),
+        ({"name": "dar", "ramp": -2}, "Term.ramp is -2"),
         ({"name": "dra"}, "dar"),
-        ({"options": {"temprature": 2.0}}, "temperature"),
+        ({"name": "dar", "options": {"temprature": 2.0}}, "temperature"),
     ],
 )
 def test_a_term_that_cannot_be_is_refused(given: dict[str, Any], said: str):
     with pytest.raises(ConfigError, match=said):
-        Term(**{"name": "dar"} | given)
+        Term(**given)
 
 
 def test_names_differ():
