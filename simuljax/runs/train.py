@@ -21,8 +21,8 @@ from simuljax.text import Words
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.loop import Data, alike, compile_ahead, fit, fit_together
-from simuljax.train.training_run import ENDED, TrainingRun
 from simuljax.train.step import TrainState
+from simuljax.train.training_run import ENDED, TrainingRun
 from simuljax.train.transfer import Rule, by_path, check_rules, source_of, transfer
 
 # Fields that may change when a run is resumed; any other change makes it another run.
