@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
 import pytest
 
-from simuljax.cache import enable_compilation_cache
+from simuljax.cache import announce_compilation, enable_compilation_cache
 
 CODE = "from simuljax.cache import enable_compilation_cache as e; print(e()); import jax; " \
     "print(jax.config.jax_compilation_cache_dir)"  # fmt: skip
@@ -38,3 +39,21 @@ def test_otherwise_it_is_in_the_users_cache(tmp_path: Path, monkeypatch, variabl
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / below)
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_compilation_is_announced_on_a_terminal(tmp_path, monkeypatch, capsys, terminal):
+    directory = {"jax_compilation_cache_dir": str(tmp_path)}
+    monkeypatch.setattr(type(jax.config), "values", directory)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = []
+    for _ in range(2):
+        with announce_compilation("model", about_s=12):
+            time.sleep(0.1)
+        printed.append(capsys.readouterr().err)
+    if not terminal:
+        assert printed == ["", ""]
+        return
+    assert "compiling: 0 s of about 12 s, cached next time" in printed[0]
+    assert "0 s of about 0 s" in printed[1] and "cached next time" not in printed[1]
