@@ -1,7 +1,6 @@
 """A small streaming translator whose functions are compiled once, and utterances fed in pieces."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from simuljax.config.model import ModelConfig, SpeechConfig, TextConfig, Width
@@ -11,7 +10,7 @@ from tests.random_parameters import random_parameters
 FEATURES = 6
 
 
-def small(sizes=(4, 6, 2), dtype=jnp.float32):
+def small(sizes=(4, 6, 2), dtype="float32"):
     """Two layers, of which the upper is the text encoder's; chunk, left and right as given."""
     chunk, left, right = sizes
     speech = SpeechConfig(

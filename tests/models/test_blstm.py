@@ -82,7 +82,7 @@ def test_dropout_stands_between_lstms(features, variables):
 
 
 def test_layers_that_cannot_be_shared_are_refused():
-    with pytest.raises(ValueError, match="could share"):
+    with pytest.raises(ValueError, match="shared"):
         SpeechConfig(kind="vgg_blstm", layers=5, shared=3)
 
 
