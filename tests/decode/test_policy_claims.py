@@ -209,7 +209,15 @@ def test_a_model_trained_with_masks_of_words_waits_for_words(heard):
     at_words = PreDecision(kind="ctc_words", step_ms=120)
     model = dataclasses.replace(offline.run.model, monotonic=masked, predecision=at_words)
     loaded = Loaded(params=offline.variables["params"], statistics={}, steps=(0,))
-    made = [RunTranslator(dataclasses.replace(offline.run, model=model), loaded), offline]
+    made = [
+        RunTranslator(
+            dataclasses.replace(
+                offline.run, config=dataclasses.replace(offline.run.config, model=model)
+            ),
+            loaded,
+        ),
+        offline,
+    ]
     policy = WaitK(k=1, units="ctc", step_ms=120)
     one, other = (said(each, heard, policy) for each in made)
     np.testing.assert_array_equal(one.tokens, other.tokens)

@@ -228,7 +228,9 @@ def test_a_text_model_refuses_speech(tmp_path, run):
     model = dataclasses.replace(open_run(run).model, speech=None)
     assert model.text is not None
     alone = simuljax.load(run)
-    alone.run = dataclasses.replace(alone.run, model=model)
+    alone.run = dataclasses.replace(
+        alone.run, config=dataclasses.replace(alone.run.config, model=model)
+    )
     with pytest.raises(RunError, match="translate_text"):
         alone.translate(noise(0.2, 1))
     assert isinstance(simuljax.load(run).translate_text("a b c"), str)
