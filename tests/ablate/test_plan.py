@@ -8,7 +8,7 @@ import pytest
 from data_pipelines.dataset import SUMMARY
 from simuljax.ablate.grid import Ablation, evaluations_of, plan
 from simuljax.ablate.scheduler import state_of
-from simuljax.ablate.summary import evaluated, row_of
+from simuljax.ablate.summary import evaluated_of
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import write_json
@@ -124,7 +124,7 @@ def test_row_is_done_when_its_own_evaluations_are(cascade):
     way.folder.mkdir(parents=True)
     write_json(way.folder / "scores.json", {})
     assert state_of(run, cascade) == "done"
-    assert evaluated(plan(cascade)[0], cascade) == {}
+    assert evaluated_of(cascade, plan(cascade), "mma") == []
 
 
 def test_seeds_of_a_cascade_are_one_setting(cascade):
@@ -136,9 +136,9 @@ def test_seeds_of_a_cascade_are_one_setting(cascade):
         folders.add(way.folder.name)
         evaluation(run.experiment.run, way.folder.name, made_up(run.seed or 0))
     assert len(folders) == 2
-    (setting,) = row_of(both, runs, "asr").settings.values()
-    assert setting.name == "test-speech-streamed-then-mt-then-k3"
-    assert list(setting.by_seed) == [0, 1]
+    found = evaluated_of(both, runs, "asr")
+    assert {name for _, name, _ in found} == {"test-speech-streamed-then-mt-then-k3"}
+    assert [run.seed for run, _, _ in found] == [0, 1]
 
 
 def test_cascades_of_two_rows_with_one_run_name_are_two_settings(cascade, tmp_path):
@@ -151,7 +151,7 @@ def test_cascades_of_two_rows_with_one_run_name_are_two_settings(cascade, tmp_pa
     for way in evaluations_of(run, both):
         evaluation(run.experiment.run, way.folder.name, made_up(0))
     named = {"test-speech-streamed-then-mt", "test-speech-streamed-then-other_mt"}
-    assert set(evaluated(run, both)) == named
+    assert {name for _, name, _ in evaluated_of(both, plan(both), "asr")} == named
 
 
 def test_grid_rejects_evaluations_of_an_unknown_row(cascade):
