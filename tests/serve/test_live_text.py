@@ -161,7 +161,7 @@ def test_what_is_not_for_text_is_refused(made):
         stream.push(TEXTS[1])
     speech = dataclasses.replace(made.run.model.speech, shared=0)
     deaf = dataclasses.replace(made.run.model, speech=speech, text=None)
-    run = dataclasses.replace(made.run, model=deaf)
+    run = dataclasses.replace(made.run, config=dataclasses.replace(made.run.config, model=deaf))
     with pytest.raises(RunError, match="no text branch"):
         TextReader(RunTranslator(run, Loaded(params={}, statistics={}, steps=())))
     phonemes = dataclasses.replace(made.run, source=sampled("phonemes"))
