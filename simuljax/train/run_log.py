@@ -46,13 +46,17 @@ class DecisionWatch:
         return ratio
 
     def _warn(self, values: Mapping[str, float]) -> None:
-        """Warn if DAR counts and is far above its lowest value."""
+        """Warn if DAR counts, is far above its lowest value, and text energies fell meanwhile.
+
+        Energies that rise are heads that learn to write earlier, as under a latency loss.
+        """
         if self._warned or not values.get("weighted_dar"):
             return
         if self._lowest is None or values["dar"] < self._lowest["dar"]:
             self._lowest = values
         lowest = self._lowest["dar"]
-        if values["dar"] <= GROWN * lowest:
+        fell = values["mt_energy"] < self._lowest["mt_energy"]
+        if values["dar"] <= GROWN * lowest or not fell:
             return
         self._warned = True
         moved = _effect_ratio(values, self._lowest).get("dar_effect_ratio", float("nan"))

@@ -133,3 +133,10 @@ def test_dar_that_does_not_count_cannot_run_away(tmp_path, capsys):
     for dar in (1.0, 9.0):
         watch.note(line(dar, dar, dar) | {"weighted_dar": 0.0})
     assert not capsys.readouterr().err
+
+
+def test_dar_may_grow_while_heads_learn_to_write_earlier(tmp_path, capsys):
+    watch = DecisionWatch(tmp_path)
+    watch.note(line(0.45, -2.0, -2.1))
+    watch.note(line(1.05, -1.6, -1.6))
+    assert not capsys.readouterr().err
