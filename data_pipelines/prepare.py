@@ -43,7 +43,7 @@ WORK = ".work"
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """What to build, apart from where: equal ones on equal data give the same bytes."""
+    """Settings of a prepared corpus: equal ones on equal data give the same bytes."""
 
     corpus: Corpus
     limits: Limits = field(default_factory=Limits)

@@ -7,11 +7,11 @@ data/talks-es holds recordings and test.tsv with the columns audio, transcript a
 (`data_pipelines/corpora/manifest.py`); a prepared corpus serves as well. Six policies of the paper
 and two more, at windows of 1 and 2 s. `en` transcribes: its scores have WER. Nothing is trained.
 
-Hardware: one H200, Whisper base. Results (results/whisper, made by an earlier harness):
-Spanish and French into English, 14 talks; non-native English, 24 documents; tables in
-docs/results/dugan2023.md. The paper has Whisper medium with a beam of 5 on 75 recordings of CoVoST 2, an
-RTX 2080, and AL that is off by one; its Spanish row at 1 s windows has 8.6 BLEU at AL_CA 2.5 s
-(greedy) to 42.9 at 9.6 s (offline).
+Hardware: one H200, Whisper base. Results (results/whisper, made by an earlier harness): Spanish and
+French into English, 14 talks; non-native English, 24 documents; tables in
+docs/results/dugan2023.md. The paper has Whisper medium with a beam of 5 on 75 recordings of CoVoST
+2, an RTX 2080, and AL that is off by one; its Spanish row at 1 s windows has 8.6 BLEU at AL_CA 2.5
+s (greedy) to 42.9 at 9.6 s (offline).
 """
 
 import os

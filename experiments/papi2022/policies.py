@@ -3,9 +3,9 @@
     simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
     simuljax ablate experiments/papi2022/policies.py --workers 8
 
-Hardware: one H200, run in parts. Results: results/policies, docs/results/papi2022.md. One model that was
-trained offline serves every latency; its rivals were trained for theirs. The MMA is a run of
-`zaidi2022/table_3.py`. Schedules are shorter than those of `papi2022/multi30k.py` and
+Hardware: one H200, run in parts. Results: results/policies, docs/results/papi2022.md. One model
+that was trained offline serves every latency; its rivals were trained for theirs. The MMA is a run
+of `zaidi2022/table_3.py`. Schedules are shorter than those of `papi2022/multi30k.py` and
 `nguyen2021/multi30k.py`.
 """
 

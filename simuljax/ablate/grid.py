@@ -55,7 +55,7 @@ class Pretrained:
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation:
-    """What is compared, with what, and how it is measured."""
+    """A grid: the variants, the baseline and the measurements."""
 
     runs: Path
     rows: Mapping[str, Experiment | Pretrained]  # all that are needed, by name
@@ -107,7 +107,7 @@ class Ablation:
         return tuple(dict.fromkeys([*self.table, *sum(self.curves.values(), ())]))
 
     def ways(self, row: str) -> tuple[Evaluation, ...]:
-        """How a row is evaluated, with the runs of rows where these say."""
+        """Return the evaluations of a row, with the runs of other rows filled in."""
         return self.own.get(row, self.evaluations) if row in self.seeded else ()
 
 

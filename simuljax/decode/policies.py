@@ -156,7 +156,7 @@ class AlignAtt(_Attention):
     name: ClassVar[str] = "alignatt"
 
     def should_read(self, step: Step) -> Any:
-        """Of states with equal attention, the first counts."""
+        """Return True if the most attended state is among the last; of equals the first counts."""
         attention, count, place = self.attention(step)
         seen = attention.__array_namespace__().where(place < count, attention, -1)
         return seen.argmax(-1) >= count[..., 0] - self.frames

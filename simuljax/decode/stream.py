@@ -131,7 +131,7 @@ class StreamingDecoder:
         return StreamParams(variables=variables, statistics=statistics, control=control)
 
     def init(self, params: StreamParams, batch: int) -> StreamState:
-        """Return streams that have read nothing; every array is its own, so that it may be donated."""
+        """Return streams that have read nothing; arrays are not shared, so they may be donated."""
         state = StreamState(
             audio=init_stream(self.features, (batch,)),
             encoder=self.model.init_speech_stream(batch),

@@ -1,4 +1,4 @@
-"""Whether a system says too much or too little (Papi et al. 2022, table 2)."""
+"""Length of hypotheses against references (Papi et al. 2022, table 2)."""
 
 import math
 from collections.abc import Sequence

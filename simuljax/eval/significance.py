@@ -78,7 +78,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """How the claims of a grid are judged; it is fixed before the grid runs.
+    """The rule for verdicts on claims; it is fixed before the grid runs.
 
     A claim says that one variant is better than another by more than 0. It is *supported* if the
     corrected p-value is below `alpha` and the difference is positive. It is *contradicted* if a

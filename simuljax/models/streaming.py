@@ -100,7 +100,7 @@ class StreamingSpeechEncoder(SpeechEncoder):
         *,
         ended: jax.Array | bool = False,
     ) -> tuple[StreamingState, jax.Array, jax.Array]:
-        """Return state, states [B, S, D] and their count, after C frames of which `length` are real.
+        """Return state, states [B, S, D] and their count, after C frames, `length` of them real.
 
         S depends on C alone; states beyond the real ones are 0. They come a chunk at a time, once
         the states to its right are there. Where `ended`, nothing follows: the rest comes out, and

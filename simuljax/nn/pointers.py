@@ -28,7 +28,7 @@ class Memory:
 
 @flax.struct.dataclass
 class Selection:
-    """How heads decide. Numbers are arrays, so that another value compiles nothing."""
+    """The decision rule of heads. Numbers are arrays, so that another value compiles nothing."""
 
     energy: jax.Array  # float32 []: a decision is accepted from this energy on
     k: jax.Array  # int32 []: the wait of heads that count decisions
@@ -40,7 +40,7 @@ class Selection:
 
 @flax.struct.dataclass
 class SourceProgress:
-    """How much of the source there is, for all layers alike."""
+    """The part of the source read so far, the same for all layers."""
 
     lengths: jax.Array  # int32 [B]: states
     ends: jax.Array  # int32 [B, W]: the state that each decision stands on
@@ -61,7 +61,7 @@ class Look:
 
 
 def progress_of(decisions: Decisions, lengths: jax.Array, ended: jax.Array) -> SourceProgress:
-    """What can be decided by now: a window that is not yet full has to wait, unless all ended."""
+    """Return the decisions possible by now; a window that is not full waits for the end."""
     count = decisions.count
     if decisions.step is not None:
         count = jnp.where(ended, count, lengths // decisions.step)

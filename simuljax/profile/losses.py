@@ -44,7 +44,7 @@ class TransducerProfile:
     vocabulary: int = 8000
     width: int = 256
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """Of the logits; scores and loss are float32."""
+    """Type of the logits; scores and loss are float32."""
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -64,7 +64,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """What only the caller can find out: it has the corpora and the models."""
+    """Facts that only the caller knows: it has the corpora and the models."""
 
     source_of: SourceOf = lambda _evaluated, _index: None
     parameters_of: Callable[[Path], int | None] = lambda _run: None

@@ -21,10 +21,9 @@ from simuljax.config.json import differences, read_json, to_json, write_json
 from simuljax.config.options import given_options, to_options
 from simuljax.eval import Record, read_records, score, write_records
 from simuljax.eval.curves import Point
-from simuljax.eval.scores import word_difference
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import record_line
-from simuljax.eval.scores import average_runs
+from simuljax.eval.scores import average_runs, word_difference
 from simuljax.eval.word_errors import normalise, word_error_rate
 from simuljax.report.figures import draw_curves
 from simuljax.runs.cascade import CascadeSplit, open_cascade

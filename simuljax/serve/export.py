@@ -36,7 +36,7 @@ class Export:
     """A directory that is not there yet, or empty."""
     checkpoint: Literal["best", "last", "averaged"] = "best"
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the parameters as they are kept; bfloat16 halves them, and they are read as float32."""
+    """Type of the stored parameters; bfloat16 halves them, and they load as float32."""
 
 
 def export(chosen: Export) -> Path:

@@ -28,7 +28,7 @@ _WARN_AFTER_S, _SECONDS_PER_WORD = 120.0, 20.0
 
 
 class KeyControls(Protocol):
-    """What keys change while a stream runs."""
+    """Settings that keys change while a stream runs."""
 
     help: str  # for the last line of the screen
 

@@ -34,7 +34,7 @@ extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per s
 
 @dataclass(frozen=True, kw_only=True)
 class Streaming:
-    """How a stream reads and writes; `Translator.stream` takes these by name."""
+    """Settings of a stream; `Translator.stream` takes these by name."""
 
     sentences: Sentences = "one"  # `many`: speech goes on after end-of-sentence
     rate: int = RATE  # of the samples that are pushed

@@ -149,7 +149,7 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """What a step has written for one stream."""
+    """Tokens that a step has written for one stream."""
 
     ids: list[int]
     reach: int  # encoder states that were attended to

@@ -41,7 +41,7 @@ class Teaching:
     lines: int = 2_000
     """That are sorted by length, translated and written together."""
     tokens: int = 4_096
-    """Of the source in a batch, padding included."""
+    """Tokens of the source in a batch, padding included."""
     who: bool = False
     """Say who would translate, and translate nothing."""
 

@@ -20,7 +20,7 @@ Which = int | Literal["last", "best", "averaged"]
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """What a translator computes with, out of a run, and the steps it comes from."""
+    """Parameters and statistics of a run, and the steps they come from."""
 
     params: Any
     statistics: Any  # BatchNorm's; {} without one

@@ -43,7 +43,7 @@ class CheckpointError(SimuljaxError):
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
-    """What a step held: arrays placed as the template says, and the JSON beside them."""
+    """A restored step: arrays placed as the template says, and the JSON beside them."""
 
     step: int
     state: Any
@@ -52,7 +52,7 @@ class Restored:
 
 @dataclass(frozen=True, kw_only=True)
 class Pending:
-    """What the seal of the save in progress will say."""
+    """Content of the manifest of the save in progress."""
 
     step: int
     score: float | None

@@ -55,7 +55,7 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
-    """What `jax.distributed` is to be told; None where it finds out by itself."""
+    """Arguments of `jax.distributed.initialize`; None where it detects them."""
 
     found_by: str
     coordinator: str | None = None

@@ -22,7 +22,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """How fast it gets on; None where that is not known yet."""
+    """Speed of training; None where it is not known yet."""
 
     frames: float | None = None  # a second
     tokens: float | None = None  # a second

@@ -1,4 +1,4 @@
-"""How many floating-point operations an update is worth, and how many the devices could do.
+"""Floating-point operations of an update, and the peak of the devices.
 
 XLA's own count (`cost_analysis`) takes the body of a loop once, and the layers of a model are such
 a loop; so products are counted in the traced program instead, where loops say how often they run.

@@ -99,7 +99,7 @@ class BatchIterator(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What a run is fed: this host's part of every batch."""
+    """The input of a run: this host's part of every batch."""
 
     train: BatchIterator
     valid: Callable[[], Iterable[Batch]]

@@ -78,7 +78,7 @@ class MismatchError(SimuljaxError):
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What is true of a complete checkpoint."""
+    """Facts of a complete checkpoint."""
 
     step: int
     score: float | None

@@ -106,7 +106,7 @@ class Forward:
 
 @flax.struct.dataclass
 class Variables:
-    """What a pass computes with."""
+    """Variables of a forward pass."""
 
     params: Any
     statistics: Any  # BatchNorm's

@@ -79,7 +79,7 @@ FRAME = 160  # samples in 10 ms
 
 @dataclass(kw_only=True)
 class Work:
-    """What was done since the last line, by this process.
+    """Work done since the last line, by this process.
 
     Lengths are added up when the line is written: a batch may be on a device, which would have to
     be waited for.

@@ -50,7 +50,7 @@ class Gathered:
 
 @flax.struct.dataclass
 class Report:
-    """What an update says about itself, over all replicas."""
+    """Metrics of an update, over all replicas."""
 
     loss: Loss
     logged: dict[str, TermSum]

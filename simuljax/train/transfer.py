@@ -49,7 +49,7 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True)
 class TransferReport:
-    """What became of every parameter; prints as a short table."""
+    """The fate of every parameter; prints as a short table."""
 
     transferred: tuple[Moved, ...]
     wrong_shape: tuple[Moved, ...]  # left: the donor's has another shape

@@ -1,6 +1,6 @@
 """Hours of speech in one stream: one compilation, no memory that grows, no READ that gets slower.
 
-For what is quick to run see `test_speech_may_go_on_for_many_sentences` of `tests/serve/test_live.py`.
+A quick version is `test_speech_may_go_on_for_many_sentences` of `tests/serve/test_live.py`.
 """
 
 import gc

@@ -1,8 +1,8 @@
 """Offline models under a policy: streamed = simulated = the rule, read literally, from scratch.
 
-Recordings are pushed in pieces of 1 sample to 10 s into a stream of `simuljax.serve.translator`. The oracle
-encodes the sound up to each READ from scratch, attempts every token in float64, and counts words in
-the decoded text and in the collapsed labels of the CTC head. The simulation is that of a batch.
+Recordings are pushed in pieces of 1 sample to 10 s into a stream. The oracle encodes the sound up
+to each READ from scratch, attempts every token in float64, and counts words in the decoded text and
+in the collapsed labels of the CTC head. The simulation is that of a batch.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
 """Streams say what passes from scratch on the sound heard so far say: 200 recordings a policy.
 
-Each is pushed in pieces of 1 sample to 10 s into a stream of `simuljax.serve.translator`, and held to two
-judges: an oracle that decides one utterance at a time (float64, hard decisions), and, where no
-threshold but 1/2 is asked for, the training-time forward pass itself. Both encode the sound up to
-each READ from scratch. When a word came is counted here, in samples pushed.
+Each is pushed in pieces of 1 sample to 10 s into a stream, and compared with two references: an
+oracle that decides one utterance at a time (float64, hard decisions), and, where no threshold but
+1/2 is asked for, the training-time forward pass itself. Both encode the sound up to each READ from
+scratch. When a word came is counted here, in samples pushed.
 """
 
 from dataclasses import dataclass, field, replace

@@ -30,7 +30,7 @@ class Model:
         return self._apply("encode", mel)
 
     def remember(self, states: jax.Array) -> Heard:
-        """What the decoder attends to."""
+        """Return keys and values that the decoder attends to."""
         return self._apply("remember", states)
 
     def write(
@@ -51,7 +51,7 @@ class Model:
 
 
 def rows_of(heard: Heard) -> int:
-    """How many windows were heard."""
+    """Return the number of windows."""
     return heard[0].key.shape[0]
 
 

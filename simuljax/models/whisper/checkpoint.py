@@ -1,4 +1,4 @@
-"""What a file of weights holds, whichever its format, and the error of those that hold it not."""
+"""Content of a weights file of any format, and the error for files without it."""
 
 import mmap
 from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ _HEAD_WIDTH = 64  # of every published size
 
 @dataclass(frozen=True, kw_only=True)
 class Dimensions:
-    """What decides the shapes of the parameters."""
+    """Sizes that decide the shapes of the parameters."""
 
     width: int
     audio_layers: int

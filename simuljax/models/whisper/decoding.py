@@ -21,7 +21,7 @@ from simuljax.models.whisper.tokenizer import Task, Tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How a window is written. Limits that are None do not hold."""
+    """Settings of decoding a window. Limits that are None do not hold."""
 
     beams: int = 1  # at temperature 0; above, tokens are sampled
     temperatures: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # tried until one will do
@@ -46,7 +46,7 @@ class Decoding:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a window is to be written as, and after which tokens."""
+    """The task of a window, and the tokens before its text."""
 
     task: Task = "transcribe"
     language: str = "en"
@@ -56,7 +56,7 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True)
 class Decoded:
-    """What was written for a window, after its prefix."""
+    """The text of a window, after its prefix."""
 
     tokens: tuple[int, ...]
     log_probs: tuple[float, ...]  # of the tokens, and of the end if it came

@@ -30,7 +30,7 @@ class Prompt:
 
 @flax.struct.dataclass
 class Generated:
-    """What was written, filled up with the end token."""
+    """Written tokens, filled up with the end token."""
 
     tokens: jax.Array  # int32 [R, limit]
     log_probs: jax.Array  # float32 [R, limit], 0 after the end

@@ -23,7 +23,7 @@ FFT = 400
 
 
 def log_mel(samples: Real[Array, "B N"], mels: int) -> Float[Array, "B F mels"]:
-    """Of windows of N samples, N a multiple of 160: int16, or float in [-1, 1]."""
+    """Return log-mel of windows of N samples, N a multiple of 160: int16, or float in [-1, 1]."""
     if samples.shape[-1] % HOP or samples.shape[-1] < FFT:
         raise ValueError(f"{samples.shape[-1]} samples; give a multiple of {HOP}, from {FFT}.")
     scale = 1 if jnp.issubdtype(samples.dtype, jnp.floating) else 32768

@@ -145,7 +145,7 @@ class Encoder(nn.Module):
 
 @flax.struct.dataclass
 class Written:
-    """What the decoder has written: columns before `column`, less a row's padding at the left."""
+    """Tokens written: columns before `column`, less a row's padding at the left."""
 
     layers: tuple[Past, ...]  # [R, H, d, N] each
     column: jax.Array  # int32 []
@@ -287,7 +287,7 @@ class Network(nn.Module):
         return self.encoder(mel)
 
     def remember(self, states: jax.Array) -> tuple[Past, ...]:
-        """What the decoder attends to."""
+        """Return keys and values that the decoder attends to."""
         return self.decoder.remember(states)
 
     def write(

@@ -39,7 +39,7 @@ class Forbidden:
 
 @flax.struct.dataclass
 class Seen:
-    """What the rules remember of a row [R] that is being written."""
+    """State of the rules for each row [R]."""
 
     tokens: jax.Array  # int32: how many, a prefix counted in
     last: jax.Array  # bool: the last was a timestamp

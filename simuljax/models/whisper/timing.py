@@ -72,7 +72,7 @@ def align_text(
     contexts: Sequence[Context],
     frames: Sequence[int],
 ) -> list[Alignment]:
-    """Of each window's ids of text, in one pass; `frames` of 10 ms of a window are real sound."""
+    """Attend each window's text ids in one pass; `frames` of 10 ms of a window are real."""
     openings = [tokenizer.opening(c.task, c.language, "none") for c in contexts]
     rows = [[*o, *text, tokenizer.end] for o, text in zip(openings, texts, strict=True)]
     tokens = np.full((rows_of(heard), _length(rows)), tokenizer.end, np.int32)

@@ -56,7 +56,7 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """How many ids there are."""
+        """Return the number of ids."""
         return len(self.tokens) + self.languages + _OTHERS
 
     @property
@@ -115,14 +115,14 @@ class Tokenizer:
         return range(self.translate + 6, self.size)
 
     def opening(self, task: Task, language: str, timestamps: Literal["predict", "none"]) -> list:
-        """What the text of a window follows."""
+        """Return the tokens before the text of a window."""
         ids = [self.start]
         if self.multilingual:
             ids += [self.language_id(language), getattr(self, task)]
         return ids if timestamps == "predict" else [*ids, self.no_timestamps]
 
     def language_id(self, language: str) -> int:
-        """Of a language by code or name."""
+        """Return the token of a language by code or name."""
         code = language_code(language)
         if code not in self.language_codes:
             raise ValueError(f"this model does not know {LANGUAGES[code]}; large-v3 does")
@@ -144,7 +144,7 @@ class Tokenizer:
         return codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=False)
 
     def seconds(self, timestamp: int) -> float:
-        """What a timestamp token says."""
+        """Return the time of a timestamp token."""
         return (timestamp - self.timestamps.start) * STATE_S
 
     @cached_property

@@ -49,7 +49,7 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class Transcription:
-    """What was said, or its translation into English."""
+    """A transcript, or its translation into English."""
 
     text: str
     segments: tuple[Segment, ...]
@@ -57,13 +57,13 @@ class Transcription:
 
     @property
     def words(self) -> tuple[TimedWord, ...]:
-        """Of all segments."""
+        """Return the text of all segments."""
         return tuple(word for segment in self.segments for word in segment.words)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is wanted of recordings, beyond how windows are decoded."""
+    """A request for recordings, beyond how windows are decoded."""
 
     task: Task = "transcribe"
     language: str | None = None  # None: the likeliest in the first window
@@ -76,7 +76,7 @@ class Request:
 
 @dataclass(kw_only=True)
 class _Progress:
-    """How far a recording has been transcribed."""
+    """Progress of transcribing a recording."""
 
     samples: np.ndarray
     language: str | None

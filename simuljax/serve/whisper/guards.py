@@ -1,4 +1,4 @@
-"""What keeps a model from saying what nobody said.
+"""Guards against text that nobody said.
 
 Whisper was trained on subtitles: of silence it writes "you", of noise "Thank you.", and a text that
 begins to repeat itself goes on doing so, because it is the prompt of what follows.

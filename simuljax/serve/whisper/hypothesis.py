@@ -1,4 +1,4 @@
-"""What Whisper wrote for a buffer of sound, as policies see it. Times are seconds of the buffer."""
+"""Hypotheses of Whisper for a buffer of sound. Times are seconds of the buffer."""
 
 import itertools
 import string

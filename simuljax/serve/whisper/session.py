@@ -47,7 +47,7 @@ Leaves = Literal["committed", "silent", "refused"]
 
 @dataclass(frozen=True, kw_only=True)
 class WhisperStreaming:
-    """How a stream of Whisper reads and writes; `Translator.stream` takes these by name.
+    """Settings of a Whisper stream; `Translator.stream` takes these by name.
 
     Texts are drawn at temperature 0 alone: what is sampled differs from window to window, and from
     one batch to another.
@@ -97,7 +97,7 @@ class WhisperStreaming:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Window:
-    """What the model is asked to write."""
+    """A window of sound that the model is to write."""
 
     samples: np.ndarray  # int16: the whole buffer
     prompt: tuple[int, ...] = ()  # text before the buffer
