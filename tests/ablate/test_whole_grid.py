@@ -26,6 +26,12 @@ ANOTHER_RATE = """
 from simuljax.train.optimiser import Optimiser
 ABLATION = with_training(ABLATION, "one", optimiser=Optimiser(learning_rate=2e-3, warmup=4))
 """
+BROKEN = """
+from dataclasses import replace
+other = ABLATION.rows["other"]
+wrong = replace(other.init_from[0], rules=("nowhere",))
+ABLATION = replace(ABLATION, rows={**ABLATION.rows, "other": replace(other, init_from=(wrong,))})
+"""
 IN_REAL_TIME_TOO = """
 from dataclasses import replace
 from tests.helpers.grids import EVALUATIONS
@@ -102,8 +108,7 @@ def test_seeds_trained_together_give_what_they_give_alone(corpus, tmp_path):
 
 
 def test_failed_run_does_not_stop_the_rest(corpus, runs, capsys):
-    broken = "ABLATION = with_training(ABLATION, 'other', accumulate=-1)\n"
-    file = written(corpus, runs, broken)
+    file = written(corpus, runs, BROKEN)
     with pytest.raises(ConfigError, match="1 of 3 runs"):
         ablate(AblateOptions(file=file), load_ablation(file))
     printed = capsys.readouterr().out
