@@ -51,7 +51,7 @@ COMMANDS = {
     ),
     "report": (
         "simuljax.cli.report:report_command",
-        "Draw what evaluations have left, and write a page of it that can be sent as one file.",
+        "Write a page about evaluations: figures, tests, utterances; of a grid's results its page.",
     ),
     "export": (
         "simuljax.cli.export:export_command",

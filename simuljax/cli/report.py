@@ -55,7 +55,8 @@ def check(options: Report) -> None:
         raise ChoiceError(f"bucket_ms is {options.bucket_ms}; it must be above 0, 500 for example")
     if options.utterances < 0:
         raise ChoiceError(f"utterances is {options.utterances}; it must be 0 or more")
-    if options.split is not None and not any(each.is_run for each in sources(options)):
+    found = sources(options)
+    if options.split is not None and not any(each.is_run for each in found):
         raise ChoiceError(
             f"--split {options.split} chooses among the evaluations of runs; logs of other tools "
             "have no split. Leave it out."
