@@ -153,7 +153,7 @@ def dar(
     """
     del decay  # used where the average is made
     speech, text = outputs.speech, outputs.text
-    if speech is None or text is None:
+    if speech is None or text is None or speech.energies is None:  # offline models have none
         return None
     if teacher in OWN_TEACHERS:
         if outputs.teacher is None:

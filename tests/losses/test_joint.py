@@ -226,6 +226,13 @@ def test_terms_that_are_off_are_not_computed_and_text_may_be_missing():
     assert set(alone) == {"st_nll", "st_latency", "st_variance"}
 
 
+def test_models_without_monotonic_heads_have_no_dar():
+    speech, text, targets = ragged_batch()
+    speech, text = (replace(each, energies=None) for each in (speech, text))
+    terms = jax.eval_shape(lambda: values_of(speech, text, targets, ALL_ON))
+    assert "dar" not in terms and "kd" in terms
+
+
 def test_an_empty_batch_is_0_and_finite():
     speech, text, targets = ragged_batch()
     zero = jnp.zeros(4, jnp.int32)
