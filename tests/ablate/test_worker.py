@@ -185,7 +185,7 @@ def test_changed_training_data_is_rejected(corpus, tmp_path):
     record_used_data(one.experiment.run, one.experiment.data.tables())
     worker.check_all_data(runs, ablation)
     (corpus / "train.tsv").write_text("of other texts")
-    with pytest.raises(CorpusError, match=f"{one.name} has learnt from another train"):
+    with pytest.raises(CorpusError, match=rf"{one.name} .* another train than"):
         worker.check_all_data(runs, ablation)
 
 
@@ -196,7 +196,7 @@ def test_changed_test_data_is_rejected(corpus, tmp_path):
     evaluating.open_folder(way, [4], corpus)
     worker.check_all_data(runs, ablation)
     (corpus / "test.tsv").write_text("of other texts")
-    with pytest.raises(ConfigError, match=r"is of another test than .* holds now"):
+    with pytest.raises(ConfigError, match=r"other data than test in"):
         worker.check_all_data(runs, ablation)
     with pytest.raises(ConfigError, match="--name"):
         evaluating.open_folder(way, [4], corpus)
