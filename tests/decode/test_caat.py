@@ -277,7 +277,7 @@ def test_equal_texts_are_merged(one_group):
 
 
 def test_mistakes_are_named():
-    with pytest.raises(ValueError, match="across <= inside"):
+    with pytest.raises(ValueError, match="across is 2"):
         Blocks(inside=1, across=2)
     with pytest.raises(ValueError, match="use StreamingDecoder"):
         CaatDecoder(model=small.translator(speech=caats.SPEECH, text=None), features=HEARD)
