@@ -4,39 +4,364 @@ The directory holds ArrayRecord shards with TFDS's metadata, a table of contents
 (`train.tsv`), `skipped.tsv`, `statistics.json` of the training features, and `summary.json`, which
 is written last. During the work, `.work/` keeps a report per finished shard, so that an interrupted
 preparation continues where it was.
+
+Write a corpus in shards: read or synthesise the audio, check it, store it, on all cores.
+
+A shard is the unit of resuming. It is written beside its place and moved there when it is whole;
+its report is written last, so a shard with a report is finished. Its bytes depend on its
+utterances alone, whichever process works on it.
+
+The TFDS builder of every corpus.
+
+    builder = CorpusBuilder(corpus=MustC(target="de"), root=Path("MuST-C"), data_dir=...)
+    builder.download_and_prepare()
+
+does it as TFDS does: in one process, from the start. `simuljax prepare` writes the same bytes
+through `write_shards`: on all cores, and it continues after an interruption.
 """
 
+import contextlib
+import functools
 import hashlib
 import json
+import multiprocessing
+import os
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import threading
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field, replace
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core.splits import SplitDict
+from tensorflow_datasets.core.writer import ExampleWriter
+from tqdm import tqdm
+
 from data_pipelines.augmentation import Transform
+from data_pipelines.augmentation.effects import Augmented, augment_speech
 from data_pipelines.corpora import Corpus
 from data_pipelines.dataset import (
     SKIPPED,
     STATISTICS,
     SUMMARY,
     PreparedCorpus,
+    Record,
+    ShardReport,
+    encode,
     open_corpus,
     open_split,
+    record_features,
     skip_table,
     summarise,
+    with_fixed_order,
     write_atomically,
     write_table,
 )
-from data_pipelines.shards import (
-    Limits,
-    Shard,
-    plan_shards,
-    read_reports,
-    write_shards,
-)
-from data_pipelines.utterance import CorpusError, Listing
+from data_pipelines.synthesis import Synthesiser
+from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Span, Utterance, Voice
 from simuljax import __version__
+from simuljax.audio import RATE, AudioError, Recording, read_audio
+from simuljax.text import clean
+
+UTTERANCES_PER_SHARD = 250
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The duration that a training example must have."""
+
+    min_seconds: float = 0.1
+    max_seconds: float = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A part of a split, and where it and its report are to be written."""
+
+    path: Path
+    report: Path
+    utterances: Sequence[Utterance]
+    limits: Limits
+    transcribed: bool  # the split has transcripts
+
+
+def plan_shards(
+    name: str, listing: Listing, limits: Limits, directory: Path, reports: Path
+) -> dict[str, list[Shard]]:
+    """Return the shards of every split, written or not. Only training data is cut to the limits."""
+    shards: dict[str, list[Shard]] = {}
+    for split, utterances in listing.splits.items():
+        starts = range(0, max(1, len(utterances)), UTTERANCES_PER_SHARD)
+        shards[split] = [
+            Shard(
+                path=directory / f"{name}-{split}.array_record-{k:05d}-of-{len(starts):05d}",
+                report=reports / f"{split}-{k:05d}.json",
+                utterances=utterances[start : start + UTTERANCES_PER_SHARD],
+                limits=limits if split.startswith("train") else Limits(),
+                transcribed=any(utterance.transcript for utterance in utterances),
+            )
+            for k, start in enumerate(starts)
+        ]
+    return shards
+
+
+def write_shards(shards: Mapping[str, Sequence[Shard]], workers: int | None = None) -> None:
+    """Write the shards that have no report yet, on all cores, and show the progress."""
+    everything = [shard for parts in shards.values() for shard in parts]
+    todo = [shard for shard in everything if not shard.report.exists()]
+    total = sum(len(shard.utterances) for shard in everything)
+    done = total - sum(len(shard.utterances) for shard in todo)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["data_pipelines.prepare", "tensorflow_datasets"])
+    with (
+        ProcessPoolExecutor(
+            max_workers=min(worker_count(workers), max(1, len(todo))),
+            mp_context=context,
+            initializer=_exit_with_parent,
+        ) as pool,
+        tqdm(total=total, initial=done, unit="utt", smoothing=0) as bar,
+    ):
+        sizes = {pool.submit(write_shard, shard): len(shard.utterances) for shard in todo}
+        try:
+            for finished in as_completed(sizes):
+                finished.result()
+                bar.update(sizes[finished])
+        except BrokenProcessPool as error:
+            raise CorpusError(
+                "a worker process died, perhaps because memory ran out: run the command again to"
+                " continue, with fewer --workers"
+            ) from error
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # else the error shows when all the work is done
+            raise
+
+
+def worker_count(workers: int | None) -> int:
+    """Return the number of processes asked for; by default one for each core."""
+    if workers is not None and workers < 1:
+        raise CorpusError(f"workers is {workers}: it must be 1 or more; leave it out for all cores")
+    return workers or len(os.sched_getaffinity(0))
+
+
+def read_reports(shards: Iterable[Shard]) -> list[ShardReport]:
+    """Return the reports of finished shards."""
+    found = (json.loads(shard.report.read_text(encoding="utf-8")) for shard in shards)
+    return [
+        ShardReport(**fields | {"skipped": [Skip(**skip) for skip in fields["skipped"]]})
+        for fields in found
+    ]
+
+
+def _exit_with_parent() -> None:
+    """End this worker when its parent process is gone, for whatever reason."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def write_shard(shard: Shard) -> None:
+    """Write the records and the report of a shard."""
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    rows, skipped, notes = [], [], Counter()
+    unfinished = shard.path.with_name(f".{shard.path.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)
+    writer, stored = ArrayRecordWriter(str(unfinished), "group_size:1"), record_features()
+    for result in read_records(shard, notes):
+        if isinstance(result, Skip):
+            skipped.append(result)
+        else:
+            writer.write(with_fixed_order(stored.serialize_example(encode(result))))
+            rows.append(result.row())
+    writer.close()
+    os.replace(unfinished, shard.path)
+    report = ShardReport(rows=rows, skipped=skipped, notes=dict(sorted(notes.items())))
+    write_atomically(shard.report, json.dumps(asdict(report), ensure_ascii=False))
+
+
+def read_records(shard: Shard, notes: Counter[str]) -> Iterator[Record | Skip]:
+    """Yield every utterance of the shard with its audio, or the reason why it is left out."""
+    with contextlib.ExitStack() as stack:
+        audio = _AudioSource(notes=notes, stack=stack, archives={}, synthesiser=Synthesiser())
+        for listed in shard.utterances:
+            texts = ("id", "speaker", "transcript", "translation")
+            utterance = replace(listed, **{name: clean(getattr(listed, name)) for name in texts})
+            if not utterance.translation:
+                yield Skip(id=utterance.id, reason="empty translation")
+            elif shard.transcribed and not utterance.transcript:
+                yield Skip(id=utterance.id, reason="empty transcript")
+            else:
+                yield _within_limits(audio.fetch(utterance), shard.limits)
+
+
+def _within_limits(result: Record | Skip, limits: Limits) -> Record | Skip:
+    if isinstance(result, Skip) or result.utterance.audio is None:
+        return result
+    seconds = len(result.audio) / RATE
+    if limits.min_seconds <= seconds <= limits.max_seconds:
+        return result
+    reason = "too short" if seconds < limits.min_seconds else "too long"
+    return Skip(id=result.utterance.id, reason=reason, detail=f"{seconds:.2f} s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AudioSource:
+    """Gets the audio of utterances from files, archives and synthesisers."""
+
+    notes: Counter[str]
+    stack: contextlib.ExitStack  # closes the archives
+    archives: dict[Path, zipfile.ZipFile]
+    synthesiser: Synthesiser
+
+    def fetch(self, utterance: Utterance) -> Record | Skip:
+        match utterance.audio:
+            case None:
+                return Record(utterance=utterance, audio=np.zeros(0, np.int16))
+            case Voice() as voice:
+                speech = self.synthesiser.speak(utterance, voice)
+                if isinstance(speech, Skip):
+                    return speech
+                spoken = replace(utterance, words=speech.words, phonemes=speech.phonemes)
+                return Record(utterance=spoken, audio=speech.samples)
+            case Augmented(source=source, effects=effects):
+                plain = self.fetch(replace(utterance, audio=source))
+                if isinstance(plain, Skip):
+                    return plain
+                said = plain.utterance
+                speech = augment_speech(plain.audio, said.words, said.phonemes, effects)
+                changed = replace(said, words=speech.words, phonemes=speech.phonemes)
+                return Record(utterance=changed, audio=speech.samples)
+            case Clip() as clip:
+                return self.read(utterance, clip)
+
+    def read(self, utterance: Utterance, clip: Clip) -> Record | Skip:
+        """Return the clip, or the reason why it cannot be used."""
+        try:
+            recording = self.open(clip)
+        except AudioError as error:
+            where = f"{clip.path}{f' ({clip.member})' if clip.member else ''}"
+            return Skip(id=utterance.id, reason=error.reason, detail=f"{where}: {error.detail}")
+        if recording.source_rate != RATE:
+            self.notes[f"resampled from {recording.source_rate} Hz"] += 1
+        if recording.channels != 1:
+            self.notes[f"mixed down from {recording.channels} channels"] += 1
+        end_ms = len(recording.samples) * 1000 / RATE
+        words, phonemes = (_clipped(s, end_ms) for s in (utterance.words, utterance.phonemes))
+        inside = replace(utterance, words=words, phonemes=phonemes)
+        return Record(utterance=inside, audio=recording.samples)
+
+    def open(self, clip: Clip) -> Recording:
+        """Read the samples of a clip from its file or its archive."""
+        stretch = {"offset_s": clip.offset_s, "duration_s": clip.duration_s}
+        if clip.member is None:
+            return read_audio(clip.path, **stretch)
+        try:
+            if clip.path not in self.archives:
+                self.archives[clip.path] = self.stack.enter_context(zipfile.ZipFile(clip.path))
+            member = self.archives[clip.path].open(clip.member)
+        except KeyError as error:
+            raise AudioError("no such file", f"{clip.member} is not in the archive") from error
+        except (OSError, zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: encrypted
+            raise AudioError("corrupt audio", f"the archive cannot be read: {error}") from error
+        with member:
+            return read_audio(member, **stretch)
+
+
+def _clipped(spans: Sequence[Span], end_ms: float) -> tuple[Span, ...]:
+    """Move times beyond the end of the audio to its end."""
+    return tuple(
+        replace(span, start_ms=min(span.start_ms, end_ms), end_ms=min(span.end_ms, end_ms))
+        for span in spans
+    )
+
+
+ANY_LENGTH = Limits()
+
+
+class CorpusBuilder(tfds.core.ShardBasedBuilder):
+    """Stores a corpus as ArrayRecord files, which TFDS reads without TensorFlow."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    # Where TFDS would look for checksums of downloads, through a package that it does not declare.
+    code_path = None
+
+    def __init__(
+        self,
+        *,
+        corpus: Corpus,
+        root: Path | None = None,
+        limits: Limits = ANY_LENGTH,
+        **kwargs: Any,
+    ):
+        self.name = corpus.name  # pyright: ignore[reportAttributeAccessIssue]
+        self.corpus, self.root, self.limits = corpus, root, limits
+        super().__init__(file_format="array_record", **kwargs)
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        return tfds.core.DatasetInfo(
+            builder=self,
+            features=record_features(),
+            description=self.corpus.description,
+            homepage=self.corpus.homepage,
+            citation=self.corpus.citation,
+            disable_shuffling=True,
+        )
+
+    def _shard_iterators_per_split(self, dl_manager: Any) -> dict[str, list[Any]]:
+        del dl_manager  # the user has the corpus already
+        listing = self.corpus.read(self.root or Path())
+        shards = plan_shards(self.name, listing, self.limits, Path(self.data_path), Path())
+        return {
+            split: [functools.partial(_keyed_examples, part) for part in parts]
+            for split, parts in shards.items()
+        }
+
+    def _example_writer(self) -> ExampleWriter:
+        return _Writer(file_format=tfds.core.FileFormat.ARRAY_RECORD)
+
+    def set_splits(self, directory: Path, shards: Mapping[str, Sequence[Shard]]) -> None:
+        """Enter the finished shards into the builder's info."""
+        template = tfds.core.ShardedFileTemplate(
+            data_dir=tfds.core.Path(directory),
+            dataset_name=self.name,
+            filetype_suffix="array_record",
+        )
+        infos = [
+            tfds.core.SplitInfo(
+                name=split,
+                shard_lengths=[len(report.rows) for report in read_reports(parts)],
+                num_bytes=sum(part.path.stat().st_size for part in parts),
+                filename_template=template,
+            )
+            for split, parts in shards.items()
+        ]
+        self.info.set_splits(SplitDict(infos))
+
+
+class _Writer(ExampleWriter):
+    """Writes an example's fields in a fixed order, as `write_shard` does."""
+
+    def write(self, path: Any, examples: Iterable[tuple[Any, bytes]]) -> Any:
+        return super().write(path, ((key, with_fixed_order(example)) for key, example in examples))
+
+
+def _keyed_examples(shard: Shard) -> Iterator[tuple[str, dict[str, Any]]]:
+    for record in read_records(shard, Counter()):
+        if not isinstance(record, Skip):
+            yield record.utterance.id, encode(record)
+
 
 WORK = ".work"
 
@@ -126,8 +451,8 @@ def _finish(
     shards: Mapping[str, Sequence[Shard]],
 ) -> None:
     """Write the tables, TFDS's metadata, the statistics and, last, the summary."""
-    from data_pipelines.builder import CorpusBuilder
     from data_pipelines.input import feature_record
+    from data_pipelines.prepare import CorpusBuilder
     from simuljax.audio import save_features
 
     reports = {split: read_reports(parts) for split, parts in shards.items()}

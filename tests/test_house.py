@@ -123,7 +123,7 @@ def test_the_trap_closes():
 def test_no_file_is_long():
     tops = ("simuljax", "data_pipelines", "experiments", "tests")
     lines = {f: len(f.read_text().splitlines()) for top in tops for f in (ROOT / top).rglob("*.py")}
-    assert not {str(f.relative_to(ROOT)): n for f, n in lines.items() if n > 400}
+    assert not {str(f.relative_to(ROOT)): n for f, n in lines.items() if n > 600}
 
 
 def test_the_readme_prints_what_it_says():

@@ -5,7 +5,7 @@ from itertools import pairwise
 from data_pipelines.synthesis.boundaries import Mark, spread_ties, word_spans
 from data_pipelines.synthesis.speech import Speech, to_16_khz
 from data_pipelines.utterance import Span, Voice
-from simuljax.text.espeak import RATE as ENGINE_RATE
+from simuljax.text.phonemes import RATE as ENGINE_RATE
 from simuljax.voice.base import VoiceError, shown
 from simuljax.voice.espeak import WORD, Synthesis, utter
 

@@ -17,8 +17,7 @@ from simuljax.config.experiment import DATA, RUNS
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 from simuljax.train.objective import Objective
-from simuljax.train.optimiser import Optimiser
-from simuljax.train.training import Training
+from simuljax.train.training import Optimiser, Training
 
 ADAM = Optimiser(learning_rate=2e-3, warmup=10_000, betas=(0.9, 0.98), clip=10.0)
 HEARD = Objective(augment=SpecAugment())

@@ -20,8 +20,7 @@ from simuljax.config.model import ModelConfig
 from simuljax.losses import JointObjective
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
-from simuljax.train.optimiser import Optimiser
-from simuljax.train.training import Training
+from simuljax.train.training import Optimiser, Training
 
 # The published rows were trained with the paper's stop-gradient, which is no longer the default.
 # Forms of DAR that descend are compared in experiments/zaidi2022/dar_forms.py.

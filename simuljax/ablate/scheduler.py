@@ -12,7 +12,7 @@ from simuljax.ablate.grid import Ablation, Planned
 from simuljax.ablate.worker import FAILED, Stage, is_locked, is_trained, lacking, of_stage
 from simuljax.runs.train import can_be_together
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.metrics import FILE as METRICS
+from simuljax.train.run_log import FILE as METRICS
 
 # trained: to be evaluated; untimed: to be evaluated in real time; blocked: a run it needs failed
 State = Literal["done", "running", "failed", "trained", "untimed", "waiting", "blocked"]

@@ -26,7 +26,7 @@ from simuljax.config.json import read_json, write_json
 from simuljax.runs.evaluate import SCORES, check_data, corpus_of, evaluate
 from simuljax.runs.heads import diagnose
 from simuljax.runs.train import compile_together, train, train_together
-from simuljax.train.training_run import ENDED
+from simuljax.train.loop import ENDED
 
 LOCK, FAILED, SPENT = "lock", "failed.txt", "spent.json"  # in a run's directory
 GRAMS_PER_KWH = 400.0  # CO2 equivalent, about the world's mean; grids vary from 20 to 900

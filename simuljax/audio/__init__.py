@@ -11,25 +11,23 @@ have their own modules: `filterbank`, `pitch`, `spec_augment`.
 """
 
 from simuljax.audio.features import (
-    Features,
-    FeatureState,
-    extract,
-    init_stream,
-    stream_step,
-)
-from simuljax.audio.filterbank import Filterbank, frame_count
-from simuljax.audio.pitch_track import Pitch
-from simuljax.audio.spec_augment import LIBRISPEECH_BASIC, LIBRISPEECH_DOUBLE, SpecAugment
-from simuljax.audio.statistics import (
     FeatureError,
     FeatureRecord,
+    Features,
+    FeatureState,
     Moments,
     Statistics,
+    extract,
     features_of,
+    init_stream,
     load_features,
     normalise,
     save_features,
+    stream_step,
 )
+from simuljax.audio.filterbank import Filterbank, frame_count
+from simuljax.audio.pitch import Pitch
+from simuljax.audio.spec_augment import LIBRISPEECH_BASIC, LIBRISPEECH_DOUBLE, SpecAugment
 from simuljax.audio.waveform import (
     RATE,
     AudioError,

@@ -1,19 +1,31 @@
-"""Features of a model: filterbanks, with optional pitch."""
+"""Features of a model: filterbanks, with optional pitch.
+
+Mean and variance of features over a training set, stored with the feature settings.
+
+Features at decoding that differ from those at training (another normalisation, another filterbank)
+do not fail: they translate badly. So the configuration and the statistics travel together, as
+`features.json` beside a model, and a decoder that computes other features is refused.
+"""
 
 import dataclasses
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
 from simuljax.audio import filterbank, pitch
 from simuljax.audio.filterbank import Filterbank, FilterbankState
-from simuljax.audio.pitch import PitchState
-from simuljax.audio.pitch_track import Pitch
+from simuljax.audio.pitch import Pitch, PitchState
 from simuljax.config.fields import setting
+from simuljax.errors import SimuljaxError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,3 +119,140 @@ def _same_fields(name: str, values: Any, kind: type) -> None:
         raise ValueError(
             f"{name}: missing {sorted(expected - found)}, unknown {sorted(found - expected)}."
         )
+
+
+FILE_NAME = "features.json"
+_CONSTANT = 1e-5  # a dimension that varies less, for its size, does not vary: it is rounding
+
+
+class FeatureError(SimuljaxError):
+    """A statistics file that cannot be used, or not for these features."""
+
+
+@struct.dataclass
+class Statistics:
+    """Mean and standard deviation of every dimension over a training set."""
+
+    mean: jax.Array | np.ndarray  # [D] float32
+    std: jax.Array | np.ndarray  # [D] float32, 1 for a dimension that does not vary
+    frames: int | jax.Array  # an array only while traced
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureRecord:
+    """The features that a model was trained on."""
+
+    features: Features
+    statistics: Statistics
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Moments:
+    """Sums in float64 over frames; add and merge them in any order, on any worker."""
+
+    count: int
+    total: Float[np.ndarray, " D"]
+    squares: Float[np.ndarray, " D"]
+
+    @classmethod
+    def empty(cls, dims: int) -> "Moments":
+        """Return the sums over no frames."""
+        return cls(count=0, total=np.zeros(dims), squares=np.zeros(dims))
+
+    def add(self, features: Float[ArrayLike, "*frames D"]) -> "Moments":
+        """Add these frames, all of which must be real: cut padding off first."""
+        values = np.asarray(features, np.float64)
+        if values.shape[-1:] != self.total.shape:
+            raise ValueError(f"features has shape {values.shape}; needs [..., {len(self.total)}].")
+        if not np.isfinite(values).all():
+            raise ValueError("features holds NaN or infinity; check the recording it is of.")
+        rows = values.reshape(-1, values.shape[-1])
+        more = Moments(count=len(rows), total=rows.sum(0), squares=np.square(rows).sum(0))
+        return self.merge(more)
+
+    def merge(self, other: "Moments") -> "Moments":
+        """Return the sums of both."""
+        if other.total.shape != self.total.shape:
+            raise ValueError(f"{len(other.total)} dimensions do not go with {len(self.total)}.")
+        return Moments(
+            count=self.count + other.count,
+            total=self.total + other.total,
+            squares=self.squares + other.squares,
+        )
+
+    def statistics(self) -> Statistics:
+        """Return mean and standard deviation; 1 for a dimension that does not vary."""
+        if self.count == 0:
+            raise ValueError("there are no frames to take statistics of.")
+        mean = self.total / self.count
+        std = np.sqrt(np.maximum(self.squares / self.count - np.square(mean), 0))
+        std = np.where(std > _CONSTANT * np.maximum(1, np.abs(mean)), std, 1)
+        return Statistics(
+            mean=mean.astype(np.float32), std=std.astype(np.float32), frames=self.count
+        )
+
+
+def normalise(
+    features: Float[ArrayLike, "*batch D"], statistics: Statistics
+) -> Float[Array, "*batch D"]:
+    """Scale each dimension to mean 0 and variance 1 over the training set. Padding changes too."""
+    features = jnp.asarray(features)
+    if features.shape[-1:] != statistics.mean.shape:
+        raise ValueError(
+            f"features has shape {features.shape}; the statistics are of"
+            f" {statistics.mean.shape[-1]} dimensions."
+        )
+    return (features - jnp.asarray(statistics.mean)) / jnp.asarray(statistics.std)
+
+
+def features_of(
+    samples: Real[ArrayLike, "*batch N"], features: Features, statistics: Statistics
+) -> Float[Array, "*batch F D"]:
+    """Extract and normalise features of whole recordings: the one way from samples to a model."""
+    return normalise(extract(samples, features), statistics)
+
+
+def save_features(path: str | Path, record: FeatureRecord) -> None:
+    """Write the file atomically."""
+    path, statistics = Path(path), record.statistics
+    if np.shape(statistics.mean) != (record.features.dims,):
+        raise FeatureError(
+            f"statistics of shape {np.shape(statistics.mean)} do not go with features of"
+            f" {record.features.dims} dimensions."
+        )
+    values = {
+        "features": record.features.to_json(),
+        "statistics": {
+            "frames": int(statistics.frames),
+            "mean": np.asarray(statistics.mean).tolist(),
+            "std": np.asarray(statistics.std).tolist(),
+        },
+    }
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(values, indent=1) + "\n")
+    os.replace(partial, path)
+
+
+def load_features(path: str | Path) -> FeatureRecord:
+    """Read the record from the file."""
+    try:
+        values = json.loads(Path(path).read_text())
+        record = FeatureRecord(
+            features=Features.from_json(values["features"]),
+            statistics=_read_statistics(values["statistics"]),
+        )
+    except FileNotFoundError as error:
+        raise FeatureError(f"{path} is not there; it is written beside a model.") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"no entry {error}" if isinstance(error, KeyError) else str(error)
+        raise FeatureError(f"{path} is damaged or no file of statistics: {what}") from error
+    if record.statistics.mean.shape != (record.features.dims,):
+        raise FeatureError(f"{path} has {len(record.statistics.mean)} means for {record.features}.")
+    return record
+
+
+def _read_statistics(values: dict[str, Any]) -> Statistics:
+    mean, std = (np.array(values[name], np.float32) for name in ("mean", "std"))
+    if mean.shape != std.shape or not np.isfinite(mean).all() or not (std > 0).all():
+        raise ValueError("mean and std must be as long as each other, finite, and std positive.")
+    return Statistics(mean=mean, std=std, frames=int(values["frames"]))

@@ -17,18 +17,221 @@ from Kaldi's features follows from one rule, that a frame depends on nothing aft
 - No noise is added to the delta.
 
 Hence the features are not interchangeable with Kaldi's: train on those that you decode with.
+
+The pitch of every frame by normalised cross-correlation, from past samples only.
+
+The correlation of frame f at lag l compares its last 25 ms, v, with those l earlier, v_l:
+
+    n[f](l) = v . v_l / sqrt(|v|^2 |v_l|^2 + b^2)
+
+on samples low-passed to 1 kHz and decimated to 4 kHz, at whole lags, then interpolated to lags
+1 % apart. The track follows the best path up to now, and never a later frame:
+
+    score[f](l) = n[f](l) (1 - l / 100 ms) + max_m score[f-1](m) - penalty (log l - log m)^2
+    lag[f]      = argmax_l score[f](l), refined by a parabola through n[f]
+
+The ballast b, .01 of the mean energy so far, keeps quiet frames from moving the path; the factor
+prefers the shorter of two lags that fit equally well, since every multiple of a period is one.
 """
 
 import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
-from simuljax.audio import framing
-from simuljax.audio.framing import FrameState
-from simuljax.audio.pitch_track import Pitch, Track, TrackState, init_track, track_step
+from simuljax.audio import filterbank
+from simuljax.audio.filterbank import FrameState, Framing
+
+_LOW_RATE = 4_000  # after decimation: twice what four harmonics of the highest pitch need
+_CUTOFF_HZ = 1_000
+_CROSSINGS = 2  # of the low-pass filter's sinc, each side
+_MARGIN = 5  # whole lags each side that interpolation looks at
+_STEP = 0.01  # between neighbouring lags, in logarithms
+_BALLAST = 0.01  # of the mean energy
+_QUIET = 1.0  # energy of a sample, int16 scale: silence correlates with nothing
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pitch:
+    """The range of pitches, in the filterbank's frames."""
+
+    rate: int = 16_000
+    frame_ms: float = 25.0
+    shift_ms: float = 10.0
+    low_hz: float = 50.0
+    high_hz: float = 400.0
+    penalty: float = 1.0  # of a change of pitch by a factor e from one frame to the next
+    mean_s: float = 1.5  # the stretch whose mean is subtracted
+
+    def __post_init__(self) -> None:
+        """Check that decimation factors are whole and lags are distinct at the low rate."""
+        if self.rate % _LOW_RATE:
+            raise ValueError(f"rate is {self.rate}; pitch needs a multiple of {_LOW_RATE}.")
+        if not _LOW_RATE / 200 <= self.low_hz < self.high_hz <= _LOW_RATE / 8:
+            raise ValueError(f"{self}: 20 <= low_hz < high_hz <= 500 must hold.")
+
+    @cached_property
+    def log_lags(self) -> Float[np.ndarray, " S"]:
+        """Return the fine lags, as logarithms of seconds."""
+        count = int(np.log(self.high_hz / self.low_hz) / _STEP) + 1
+        return -np.log(self.high_hz) + _STEP * np.arange(count)
+
+    @property
+    def whole_lags(self) -> range:
+        """Return the whole lags that are computed, in samples at the low rate."""
+        shortest, longest = _LOW_RATE / self.high_hz, _LOW_RATE / self.low_hz
+        return range(int(shortest) - _MARGIN, int(np.ceil(longest)) + _MARGIN + 1)
+
+    @property
+    def window(self) -> int:
+        """Return the size of the correlation window, in samples at the low rate."""
+        return int(_LOW_RATE * self.frame_ms / 1000)
+
+    @property
+    def framing(self) -> Framing:
+        """Return the filterbank's framing, with history for the longest lag and the filter."""
+        length, shift = (int(self.rate * ms / 1000) for ms in (self.frame_ms, self.shift_ms))
+        low, size = self.window + self.whole_lags[-1], int(np.gcd(length, shift))
+        needed = (low - 1) * (self.rate // _LOW_RATE) + len(_low_pass(self.rate))
+        history = -(-max(0, needed - length) // size) * size
+        return Framing(length=length + history, shift=shift, history=history)
+
+
+@struct.dataclass
+class TrackState:
+    """The best paths so far, and the energy so far."""
+
+    scores: jax.Array  # [..., S] of the best path that ends in each lag, the best of all 0
+    energy: jax.Array  # [...] summed over the frames seen
+    seen: jax.Array  # [...] int32, frames
+
+
+@struct.dataclass
+class Track:
+    """One pitch per frame, voiced or not, and how well it fits."""
+
+    log_hz: jax.Array  # [..., F]
+    correlation: jax.Array  # [..., F] in [-1, 1], without ballast
+
+
+def init_track(config: Pitch, batch_shape: tuple[int, ...] = ()) -> TrackState:
+    """Return a state in which all lags are equal."""
+    return TrackState(
+        scores=jnp.zeros((*batch_shape, len(config.log_lags))),
+        energy=jnp.zeros(batch_shape),
+        seen=jnp.zeros(batch_shape, jnp.int32),
+    )
+
+
+def track_step(
+    state: TrackState,
+    frames: Float[Array, "*batch F L"],
+    count: Int[Array, "*batch"],
+    config: Pitch,
+) -> tuple[TrackState, Track]:
+    """Return the pitch of more frames, of which the first `count` are real and update the state."""
+    real = jnp.arange(frames.shape[-2]) < count[..., None]
+    products, energies, own = _correlations(frames, config)
+    energy = state.energy[..., None] + jnp.cumsum(jnp.where(real, own, 0), -1)
+    mean = energy / (state.seen[..., None] + 1 + jnp.arange(frames.shape[-2]))
+    squares = own[..., None] * energies
+    steady = _at_lags(products, squares, _BALLAST * mean + config.window * _QUIET, config)
+    free = _at_lags(products, squares, jnp.full_like(own, config.window * _QUIET), config)
+    scores, best = _follow(state.scores, steady, real, config)
+    last = jnp.concatenate([state.energy[..., None], energy], -1)[..., -1]
+    state = TrackState(scores=scores, energy=last, seen=state.seen + count)
+    correlation = jnp.take_along_axis(free, best[..., None], -1)[..., 0]
+    return state, Track(log_hz=_log_hz(steady, best, config), correlation=correlation)
+
+
+def _correlations(frames: jax.Array, config: Pitch) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return v . v_l and |v_l|^2 for each whole lag [..., F, lags], and |v|^2 [..., F]."""
+    low = jnp.matmul(frames, _decimation(config), precision=_HIGHEST)
+    low = low - low.mean(-1, keepdims=True)
+    window, lags = low[..., -config.window :], np.array(config.whole_lags)
+    starts = low.shape[-1] - config.window - lags
+    size = 1 << (low.shape[-1] - 1).bit_length()  # no lag is long enough to wrap around
+    if not frames.size:  # no frame at all: an FFT of nothing is refused by some backends
+        products = jnp.zeros((*low.shape[:-1], len(lags)))
+    else:
+        spectrum = jnp.conj(jnp.fft.rfft(window, size)) * jnp.fft.rfft(low, size)
+        products = jnp.fft.irfft(spectrum, size)[..., starts]
+    inside = np.arange(low.shape[-1])[:, None] - starts
+    inside = ((inside >= 0) & (inside < config.window)).astype(np.float32)
+    energies = jnp.matmul(jnp.square(low), inside, precision=_HIGHEST)
+    return products, energies, jnp.square(window).sum(-1)
+
+
+def _at_lags(
+    products: jax.Array, squares: jax.Array, ballast: jax.Array, config: Pitch
+) -> jax.Array:
+    """Interpolate the correlation at the fine lags [..., F, S]."""
+    whole = products * jax.lax.rsqrt(squares + jnp.square(ballast)[..., None])
+    return jnp.matmul(whole, _interpolation(config), precision=_HIGHEST)
+
+
+def _follow(
+    scores: jax.Array, correlation: jax.Array, real: jax.Array, config: Pitch
+) -> tuple[jax.Array, jax.Array]:
+    """Run Viterbi's forward pass: final scores, and the best lag at every frame."""
+    lags = config.log_lags
+    cost = np.square(lags[:, None] - lags) * config.penalty
+    local = correlation * (1 - 10 * np.exp(lags))
+
+    def frame(before: jax.Array, inputs: tuple[jax.Array, jax.Array]):
+        local, real = inputs
+        after = local + jnp.max(before[..., None, :] - cost.astype(np.float32), axis=-1)
+        after = after - after.max(-1, keepdims=True)  # so that a long talk keeps its precision
+        return jnp.where(real[..., None], after, before), jnp.argmax(after, axis=-1)
+
+    inputs = jnp.moveaxis(local, -2, 0), jnp.moveaxis(real, -1, 0)
+    scores, best = jax.lax.scan(frame, scores, inputs)
+    return scores, jnp.moveaxis(best, 0, -1)
+
+
+def _log_hz(correlation: jax.Array, best: jax.Array, config: Pitch) -> jax.Array:
+    """Refine the lag by the maximum of the parabola through the best lag and its neighbours."""
+    inner = jnp.clip(best, 1, len(config.log_lags) - 2)
+    near = [
+        jnp.take_along_axis(correlation, (inner + k)[..., None], -1)[..., 0] for k in (-1, 0, 1)
+    ]
+    bend = 2 * near[1] - near[0] - near[2]
+    offset = jnp.where(bend > 1e-6, (near[2] - near[0]) / (2 * jnp.maximum(bend, 1e-6)), 0)
+    offset = jnp.where(inner == best, jnp.clip(offset, -1, 1), 0)
+    return -(config.log_lags[0] + _STEP * (best + offset))
+
+
+def _low_pass(rate: int) -> Float[np.ndarray, " taps"]:
+    """Return a sinc in a Hann window, of sum 1."""
+    half = round(_CROSSINGS * rate / (2 * _CUTOFF_HZ))
+    position = np.arange(-half + 1, half)
+    taps = np.sinc(2 * _CUTOFF_HZ * position / rate) * (1 + np.cos(np.pi * position / half))
+    return taps / taps.sum()
+
+
+def _decimation(config: Pitch) -> Float[np.ndarray, "L D"]:
+    """Return low-pass and decimation as one matrix; the last output uses the last sample."""
+    taps, factor = _low_pass(config.rate), config.rate // _LOW_RATE
+    length, outputs = config.framing.length, config.window + config.whole_lags[-1]
+    matrix = np.zeros((length, outputs), np.float32)
+    for k in range(outputs):
+        end = length - factor * (outputs - 1 - k)
+        matrix[end - len(taps) : end, k] = taps
+    return matrix
+
+
+def _interpolation(config: Pitch) -> Float[np.ndarray, "lags S"]:
+    """Return the interpolation from whole to fine lags, by a sinc in a Hann window."""
+    distance = _LOW_RATE * np.exp(config.log_lags) - np.array(config.whole_lags)[:, None]
+    window = np.where(np.abs(distance) < _MARGIN, 1 + np.cos(np.pi * distance / _MARGIN), 0) / 2
+    return (np.sinc(distance) * window).astype(np.float32)
+
 
 DIMS = 3
 _SLOPE = (-0.2, -0.1, 0.0, 0.1, 0.2)  # least squares over five frames
@@ -46,16 +249,16 @@ class PitchState:
 
 def pitch(samples: Real[ArrayLike, "*batch N"], config: Pitch) -> Float[Array, "*batch F 3"]:
     """Return voicing, pitch and delta of whole recordings, one per filterbank frame."""
-    samples = framing.to_int16_scale(samples)
+    samples = filterbank.to_int16_scale(samples)
     state = init_stream(config, samples.shape[:-1])
-    frames = framing.split(samples, config.framing)
+    frames = filterbank.split(samples, config.framing)
     return _features(state, frames, jnp.full(samples.shape[:-1], frames.shape[-2]), config)[1]
 
 
 def track(samples: Real[ArrayLike, "*batch N"], config: Pitch) -> Track:
     """Return the pitch, and how well it fits."""
-    samples = framing.to_int16_scale(samples)
-    frames = framing.split(samples, config.framing)
+    samples = filterbank.to_int16_scale(samples)
+    frames = filterbank.split(samples, config.framing)
     count = jnp.full(samples.shape[:-1], frames.shape[-2])
     return track_step(init_track(config, samples.shape[:-1]), frames, count, config)[1]
 
@@ -71,7 +274,7 @@ def init_stream(config: Pitch, batch_shape: tuple[int, ...] = ()) -> PitchState:
     """Return the state before the first sample."""
     past = jnp.zeros((*batch_shape, _mean_frames(config) - 1))
     return PitchState(
-        frames=framing.init_frames(config.framing, batch_shape),
+        frames=filterbank.init_frames(config.framing, batch_shape),
         track=init_track(config, batch_shape),
         log_hz=past,
         weights=past,
@@ -86,7 +289,7 @@ def stream_step(
     config: Pitch,
 ) -> tuple[PitchState, Float[Array, "*batch F 3"], Int[Array, "*batch"]]:
     """Return state, features and their real count, as the filterbank's `stream_step`."""
-    waiting, frames, count = framing.frames_step(state.frames, samples, length, config.framing)
+    waiting, frames, count = filterbank.frames_step(state.frames, samples, length, config.framing)
     state, features = _features(dataclasses.replace(state, frames=waiting), frames, count, config)
     real = jnp.arange(frames.shape[-2]) < count[..., None]
     return state, jnp.where(real[..., None], features, 0), count

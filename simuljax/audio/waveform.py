@@ -2,10 +2,24 @@
 
 A corpus of a thousand talks has a few files that are not what they should be. Each is refused with
 a reason out of `REASONS`, so that the reasons can be counted, and a detail of what was found.
+
+Completeness checks of audio files, by their containers.
+
+The decoder plays a WAV or Ogg file that was cut off (a download that broke, a full disk) as a
+shorter recording and says nothing. The containers themselves know better: a RIFF or AIFF header
+states how many bytes follow, and the last page of an Ogg stream is marked as the last.
+
+Resampling of whole recordings and of streams.
+
+A polyphase low-pass filter at the exact ratio of the rates. A sample of the output depends on a
+few samples of the input around it, so a stream needs those alone; what comes out of it is what
+comes out of the whole recording.
 """
 
 import contextlib
 import io
+import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -16,11 +30,96 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 import soundfile
 from jaxtyping import Float, Int16, Real
+from scipy import signal
 
-from simuljax.audio import containers
-from simuljax.audio.containers import Stream
-from simuljax.audio.resampling import Resampler, resample
 from simuljax.errors import SimuljaxError
+
+Stream = io.BufferedReader | io.BytesIO
+
+_UNKNOWN_SIZE = 0xFFFFFFFF  # what a program writes that streams a WAV and cannot go back
+_LARGEST_PAGE = 27 + 255 + 255 * 255  # of an Ogg stream: header, table of segments, segments
+_LAST_PAGE = 4  # the flag of the page that ends a stream
+
+
+def cut_off(stream: Stream) -> str:
+    """Describe what is missing at the end of the file; "" if nothing is, or none can tell."""
+    stream.seek(0)
+    magic = stream.read(4)
+    if magic == b"RIFF":
+        return _missing_chunk(stream, "<", b"data")
+    if magic == b"FORM":
+        return _missing_chunk(stream, ">", b"SSND")
+    return _missing_page(stream) if magic == b"OggS" else ""
+
+
+def _missing_chunk(stream: Stream, order: str, samples: bytes) -> str:
+    """Compare the size of the data chunk with the bytes in the file."""
+    end, at = stream.seek(0, io.SEEK_END), 12
+    while at + 8 <= end:
+        stream.seek(at)
+        name, size = struct.unpack(order + "4sI", stream.read(8))
+        here = end - at - 8
+        if name == samples and here < size != _UNKNOWN_SIZE:
+            return f"cut off: its header promises {size} bytes of samples, {here} are there"
+        if name == samples:
+            return ""
+        at += 8 + size + size % 2
+    return "cut off: it ends before its samples begin"
+
+
+def _missing_page(stream: Stream) -> str:
+    """Check the last page of an Ogg stream: marked as last, and complete."""
+    end = stream.seek(0, io.SEEK_END)
+    stream.seek(max(0, end - 2 * _LARGEST_PAGE))
+    tail = stream.read()
+    page = tail[tail.rfind(b"OggS") :]
+    if len(page) < 27 or not page[5] & _LAST_PAGE:
+        return "cut off: the last page of its Ogg stream is missing"
+    segments = page[27 : 27 + page[26]]
+    if len(segments) < page[26] or len(page) < 27 + len(segments) + sum(segments):
+        return "cut off inside the last page of its Ogg stream"
+    return ""
+
+
+def resample(samples: Float[np.ndarray, " N"], source: int, rate: int) -> Float[np.ndarray, " M"]:
+    """Resample a whole recording."""
+    if source == rate:
+        return samples
+    common = math.gcd(source, rate)
+    return signal.resample_poly(samples, rate // common, source // common)
+
+
+class Resampler:
+    """A resampling stream: `push` returns the output that is final, `finish` the rest."""
+
+    def __init__(self, source: int, rate: int):
+        self.source, self.rate = source, rate
+        common = math.gcd(source, rate)
+        self.up, self.down = rate // common, source // common
+        # The filter reaches 10 of the slower rate's samples to either side, in the input's.
+        self.reach = 0 if source == rate else -(-10 * max(self.up, self.down) // self.up) + 1
+        self.held = np.zeros(0, np.float32)  # input that may still be needed
+        self.given = 0  # samples of the output that `held` would give again
+
+    def push(self, samples: Float[np.ndarray, " N"]) -> Float[np.ndarray, " M"]:
+        """Return the samples that no later input can change."""
+        self.held = np.concatenate([self.held, samples])
+        return self._give(len(self.held) - self.reach)
+
+    def finish(self) -> Float[np.ndarray, " M"]:
+        """Return the remaining samples."""
+        return self._give(len(self.held))
+
+    def _give(self, known: int) -> Float[np.ndarray, " M"]:
+        """Return the output up to `known` samples of `held`, without earlier output."""
+        end = max(-(-known * self.up // self.down), self.given)
+        out = resample(self.held, self.source, self.rate)[self.given : end]
+        # Whole periods of the filter, of which the output needs nothing any more, are forgotten.
+        periods = max(0, end * self.down // self.up - self.reach) // self.down
+        self.held = self.held[periods * self.down :]
+        self.given = end - periods * self.up
+        return out
+
 
 RATE = 16_000
 Reason = Literal[
@@ -81,7 +180,7 @@ def read_audio(
     """
     name = str(file if isinstance(file, str | Path) else getattr(file, "name", "the audio"))
     with _binary(file, name) as stream:
-        if missing := containers.cut_off(stream):
+        if missing := cut_off(stream):
             raise AudioError("corrupt audio", f"{name} is {missing}.")
         stream.seek(0)
         with _decoder(stream, name) as sound:

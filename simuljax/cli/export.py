@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from simuljax.serve.export import Export, describe, export
-from simuljax.serve.run import RunError, open_run
+from simuljax.serve.run import Export, RunError, describe, export, open_run
 
 
 def export_command(chosen: Export) -> Callable[[], None]:

@@ -7,10 +7,9 @@ from pathlib import Path
 from simuljax.cli.translate import WhisperOptions, whisper_command
 from simuljax.config.decoding import PolicyConfig
 from simuljax.config.fields import setting
-from simuljax.decode.policies import POLICIES, Consensus
-from simuljax.decode.policy import Policy
+from simuljax.decode.policies import POLICIES, Consensus, Policy
 from simuljax.serve.audio_io import input_devices
-from simuljax.serve.live_options import LiveOptions, check_sound_file, check_source
+from simuljax.serve.live import LiveOptions, check_sound_file, check_source
 from simuljax.serve.pipeline import LiveError
 
 _WEIGHTS = """\

@@ -103,7 +103,7 @@ def _parse(name: str, function: Callable, args: list[str]) -> Callable[[], objec
     """Read arguments by the function's signature; exit 2 if they do not fit it."""
     import tyro
 
-    from simuljax.config.command_line import with_options
+    from simuljax.config.options import with_options
 
     return tyro.cli(
         with_options(function, args),

@@ -9,8 +9,7 @@ import tyro
 from data_pipelines.augmentation import Transform
 from data_pipelines.corpora import Spoken
 from data_pipelines.corpora.spoken import Engine, text_corpus
-from data_pipelines.prepare import Preparation, prepare
-from data_pipelines.shards import worker_count
+from data_pipelines.prepare import Preparation, prepare, worker_count
 from data_pipelines.synthesis import check_engine
 from simuljax.cli.prepare import Preview, show
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from simuljax.config.command_line import describe
 from simuljax.config.experiment import Experiment, load_experiments
+from simuljax.config.options import describe
 from simuljax.errors import ChoiceError, unknown
 from simuljax.runs.train import train
 

@@ -12,15 +12,12 @@ from simuljax.config.decoding import Beam, Decoding, check_policy, without_effec
 from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import given_options, options_of
-from simuljax.decode.policies import Consensus
-from simuljax.decode.policy import Policy, PolicyError
+from simuljax.decode.policies import Consensus, Policy, PolicyError
 from simuljax.models import whisper as whisper_models
-from simuljax.models.whisper.languages import LANGUAGES, language_code
-from simuljax.models.whisper.tokenizer import Task
+from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
 from simuljax.serve.audio_io import input_devices
-from simuljax.serve.controls import Controls
+from simuljax.serve.live import Controls, LiveOptions, check_options, check_source
 from simuljax.serve.live import run as run_live
-from simuljax.serve.live_options import LiveOptions, check_options, check_source
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError, open_run
 from simuljax.serve.stream import Stream

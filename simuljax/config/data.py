@@ -6,7 +6,7 @@ from typing import Literal
 
 from simuljax.audio.features import Features
 from simuljax.config.fields import check, setting
-from simuljax.text.base import VocabularyConfig
+from simuljax.text.vocabulary import VocabularyConfig
 
 
 @dataclass(frozen=True, kw_only=True)

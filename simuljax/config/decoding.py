@@ -5,8 +5,7 @@ from typing import Any, Literal
 
 from simuljax.config.fields import ConfigError, check, setting, settings
 from simuljax.config.model import ModelConfig, PreDecision
-from simuljax.decode.policies import POLICIES
-from simuljax.decode.policy import Policy, PolicyError
+from simuljax.decode.policies import POLICIES, Policy, PolicyError
 
 Gather = Literal["any", "majority", "mean"]
 Branch = Literal["speech", "text"]

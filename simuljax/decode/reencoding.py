@@ -23,13 +23,15 @@ from simuljax.config.decoding import Beam, Decoding, check_policy
 from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import beam_search
 from simuljax.decode.greedy import Written, greedy_search, nothing_written
-from simuljax.decode.policy import History, Hypotheses, Policy
-from simuljax.decode.source import counting_of, encode_speech, encode_text
+from simuljax.decode.policies import History, Hypotheses, Policy
 from simuljax.decode.state import (
     Context,
     Known,
     Prefix,
     control_of,
+    counting_of,
+    encode_speech,
+    encode_text,
     init_prefix,
     recent_of,
     replay,

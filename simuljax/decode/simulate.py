@@ -19,10 +19,16 @@ from jax.typing import ArrayLike
 
 from simuljax.audio import Filterbank, frame_count
 from simuljax.config.decoding import Decoding, check_policy
-from simuljax.decode.policy import History
+from simuljax.decode.policies import History
 from simuljax.decode.reencoding import Targets, no_targets, usual_history, write_targets
-from simuljax.decode.source import counting_of, encode_speech, encode_text
-from simuljax.decode.state import Context, Known, control_of
+from simuljax.decode.state import (
+    Context,
+    Known,
+    control_of,
+    counting_of,
+    encode_speech,
+    encode_text,
+)
 from simuljax.models.translator import Translator
 from simuljax.nn.subsampling import state_count
 from simuljax.text import Words
@@ -130,7 +136,7 @@ def simulate_text(
     """Simulate transcripts [B, L] that arrive one token a READ, end-of-sentence included.
 
     With `units` [B, R], the tokens that are there after each READ, a READ may be a whole word
-    (`simuljax.text.word_pieces`); the READ that follows them brings the end-of-sentence. Delays
+    (`simuljax.text.words`); the READ that follows them brings the end-of-sentence. Delays
     then count READs, and so does wait-k.
     """
     decoding, listening = decoding or Decoding(), Listening(history=history)

@@ -24,10 +24,18 @@ import jax.numpy as jnp
 from simuljax.audio import Features, FeatureState, Statistics, init_stream, normalise, stream_step
 from simuljax.config.decoding import Decoding, check_policy
 from simuljax.decode.greedy import Written, greedy_search, nothing_written
-from simuljax.decode.policy import PolicyError
-from simuljax.decode.source import Source, append, init_source
-from simuljax.decode.state import Context, Control, Prefix, control_of, init_prefix
-from simuljax.models.casting import cast_weights
+from simuljax.decode.policies import PolicyError
+from simuljax.decode.state import (
+    Context,
+    Control,
+    Prefix,
+    Source,
+    append,
+    control_of,
+    init_prefix,
+    init_source,
+)
+from simuljax.models.parameters import cast_weights
 from simuljax.models.streaming import StreamingState
 from simuljax.models.translator import Translator
 from simuljax.text import Words

@@ -17,8 +17,7 @@ from simuljax.config.model import ModelConfig, PreDecision, SpeechConfig, TextCo
 from simuljax.losses import JointObjective
 from simuljax.text import VocabularyConfig
 from simuljax.train.objective import Objective
-from simuljax.train.optimiser import Optimiser
-from simuljax.train.training import Training
+from simuljax.train.training import Optimiser, Training
 
 LATENCY_SHARE = 0.15  # of the updates, at the end
 

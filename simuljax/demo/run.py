@@ -17,6 +17,8 @@ a few points:
 Two controls stand beside the scores. `another's audio` plays the audio of another sentence: what
 is left comes from the language model, not from the audio. `most similar` is a memoriser: it answers
 with the translation of the training sentence that shares most words with the transcript.
+
+The figure of `simuljax demo`: every term of the loss.
 """
 
 import time
@@ -24,26 +26,75 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import sacrebleu
 
 from data_pipelines.dataset import PreparedCorpus, Table, describe
 from data_pipelines.phrasebook.corpus import words
-from data_pipelines.prepare import Preparation, prepare
-from data_pipelines.shards import Limits
+from data_pipelines.prepare import Limits, Preparation, prepare
 from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import Experiment
 from simuljax.demo.corpus import LittlePhrasebook
 from simuljax.demo.experiment import demo_experiment
-from simuljax.demo.figure import draw_losses
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import Record, read_records
 from simuljax.profile.measure import check_positive
-from simuljax.runs import alignment as alignment_picture
+from simuljax.report.figures import BLUE, GREY, ORANGE, new_figure, save_figure
+from simuljax.runs import heads
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.train import train
 from simuljax.serve.run import open_run
-from simuljax.train.console import duration
+from simuljax.train.run_log import duration, read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Per panel: title, unit, and the terms with their labels.
+PANELS: Sequence[tuple[str, str, Mapping[str, str]]] = (
+    ("translation (NLL)", "nats per token", {"st_nll": "of speech", "mt_nll": "of text"}),
+    ("recognition (CTC)", "nats per piece", {"ctc": ""}),
+    ("online distillation (KD)", "nats per token", {"kd": ""}),
+    ("encoder states (CAR)", "per sentence", {"car": ""}),
+    ("decisions (DAR)", "per sentence", {"dar": ""}),
+    ("latency (DAL)", "states per token", {"st_latency": "of speech", "mt_latency": "of text"}),
+)
+
+
+def draw_losses(experiment: Experiment, path: Path) -> Path:
+    """Draw every term over the updates, for training and held-out sentences."""
+    lines = read_metrics(experiment.run)
+    figure = new_figure(11, 5.6)
+    latency = experiment.training.objective.term("st_latency")
+    start = None if latency is None else latency.start
+    for axes, (title, unit, terms) in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
+        for colour, (term, name) in zip((BLUE, ORANGE), terms.items(), strict=False):
+            _draw_term(axes, lines, term, colour, name)
+        if isinstance(start, int):
+            axes.axvline(start, color=GREY, linestyle=":", linewidth=1)
+        axes.set_title(title, fontsize=10)
+        axes.set_ylabel(unit, fontsize=8)
+        axes.set_ylim(bottom=0)
+        axes.tick_params(labelsize=8)
+        if len(terms) > 1:
+            axes.legend(frameon=False, fontsize=8)
+    below = "updates (dots: held-out sentences; dotted line: latency begins to count)"
+    figure.supxlabel(below, fontsize=10)
+    return save_figure(figure, path)
+
+
+def _draw_term(axes: "Axes", lines: Sequence[Mapping], term: str, colour: str, name: str) -> None:
+    """Draw a line for the training batches and dots for the held-out sentences."""
+    for split, style in (("train", "-"), ("valid", "o")):
+        found = [
+            (line["step"], line["values"].get(term)) for line in lines if line["split"] == split
+        ]
+        points = [point for point in found if point[1] is not None]
+        if points:
+            label = name if name and split == "train" else None
+            axes.plot(*zip(*points, strict=True), style, color=colour, label=label, markersize=4)
+
 
 WritePage = Callable[[Path, Path], Path]  # of a run, into a directory
 SHOWN = 5  # translations
@@ -101,10 +152,10 @@ def run(config: DemoConfig, write_page: WritePage) -> dict[str, float]:
     print(table(scores, similar, len(corpus["test"])))
     print(translations(read_records(chosen["streamed"].folder / LOG), corpus["test"].table))
     beside = chosen["streamed"].folder  # where the page looks for pictures
-    looked = alignment_picture.look(open_run(experiment.run), corpus["test"], config.drawn)
+    looked = heads.look(open_run(experiment.run), corpus["test"], config.drawn)
     pictures = [
         draw_losses(experiment, beside / "losses.png"),
-        alignment_picture.draw_alignment(looked, beside / "alignment.png"),
+        heads.draw_alignment(looked, beside / "alignment.png"),
     ]
     print(f"pictures: {', '.join(map(str, pictures))}")
     page = write_page(experiment.run, config.out / "report")

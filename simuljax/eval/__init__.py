@@ -13,6 +13,7 @@ curves          latency against quality: regimes, buckets, interpolation, hyperv
 from simuljax.eval.latency import (
     average_lagging,
     average_proportion,
+    average_token_delay,
     differentiable_average_lagging,
     hypothesis_average_lagging,
     length_adaptive_average_lagging,
@@ -20,7 +21,6 @@ from simuljax.eval.latency import (
 )
 from simuljax.eval.logs import Record, RecordError, read_records, record_line, write_records
 from simuljax.eval.scores import average_runs, score
-from simuljax.eval.token_delay import average_token_delay
 
 __all__ = [
     "Record",

@@ -6,9 +6,16 @@ Each loss returns (value [B], weight [B]). `objective` holds the one place where
 from simuljax.losses.attentive import cross_attentive, decision_attentive, decision_perplexity
 from simuljax.losses.cross_entropy import label_smoothed_cross_entropy, online_distillation
 from simuljax.losses.ctc import ctc
-from simuljax.losses.joint import JointObjective
 from simuljax.losses.latency import head_variance, latency
-from simuljax.losses.objective import Loss, Term, TermSum, combine, sum_terms, term_values
+from simuljax.losses.objective import (
+    JointObjective,
+    Loss,
+    Term,
+    TermSum,
+    combine,
+    sum_terms,
+    term_values,
+)
 from simuljax.losses.terms import (
     Branch,
     Outputs,

@@ -20,10 +20,9 @@ import jax
 import jax.numpy as jnp
 
 from simuljax.config.model import ModelConfig
-from simuljax.models.decoded import Attempt, Decoded
+from simuljax.models.decoders import Attempt, Decoded
 from simuljax.models.encoders import Stack
 from simuljax.nn.attention import Past, View, attend_past
-from simuljax.nn.joiner import JoinerLayer
 from simuljax.nn.layers import (
     Dropout,
     embed_positions,
@@ -32,9 +31,15 @@ from simuljax.nn.layers import (
     scan_layers,
     sinusoids,
 )
-from simuljax.nn.monotonic import Reading, Source
-from simuljax.nn.pointers import Memory, Selection, SourceProgress, look_everywhere
-from simuljax.nn.transformer import EncoderLayer, LayerState, LayerStep
+from simuljax.nn.monotonic import (
+    Memory,
+    Reading,
+    Selection,
+    Source,
+    SourceProgress,
+    look_everywhere,
+)
+from simuljax.nn.transformer import EncoderLayer, JoinerLayer, LayerState, LayerStep
 
 BLANK = 1  # `simuljax.text.BOS`
 

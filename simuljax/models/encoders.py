@@ -1,4 +1,14 @@
-"""Speech and text encoders, and the layers they share."""
+"""Speech and text encoders, and the layers they share.
+
+The VGG-BLSTM encoder (Nguyen et al. 2021, after Watanabe et al. 2018).
+
+The Conformer's speech encoder (Gulati et al. 2020), as Papi et al. 2022 use it.
+
+The S-Transformer's speech encoder (Di Gangi et al. 2019), which Ma et al. 2020 build on.
+
+Convolutions and attention treat the spectrogram as an image, then Transformer layers see a
+sequence of states in which near ones count more.
+"""
 
 import functools
 from collections.abc import Callable
@@ -12,17 +22,21 @@ import jax.numpy as jnp
 from simuljax.config.fields import ConfigError
 from simuljax.config.loading import load_object
 from simuljax.config.model import SpeechConfig, TextConfig, Width
-from simuljax.nn.attention import View, distance_penalty
+from simuljax.nn.attention import Attention2D, View, convolution, distance_penalty
 from simuljax.nn.chunked import Chunking, ChunkView, Left, chunked_layer
+from simuljax.nn.conformer import ConformerLayer, Surroundings, surroundings
 from simuljax.nn.layers import (
+    BatchNorm,
     Dropout,
+    dense,
     embed_positions,
     embedding,
     layer_norm,
     scan_layers,
     zero_padding,
 )
-from simuljax.nn.subsampling import ConvSubsampling
+from simuljax.nn.recurrent import BidirectionalLSTM
+from simuljax.nn.subsampling import VGG, ConvSubsampling
 from simuljax.nn.transformer import EncoderLayer
 
 
@@ -152,3 +166,163 @@ class TextEncoder(nn.Module):
         x = self.stack(x, view, train=train)
         x = shared(x, view, train=train) if shared is not None else x
         return Encoded(states=zero_padding(self.norm(x), lengths), lengths=lengths)
+
+
+class VGGBLSTMEncoder(nn.Module):
+    """Two VGG blocks, bidirectional LSTMs of `width.hidden` units each way, tanh of a linear map.
+
+    Dropout stands between LSTMs. There are no layers that a text encoder could share.
+    """
+
+    speech: SpeechConfig
+    width: Width
+    ctc_classes: int
+
+    def setup(self) -> None:
+        self.vgg = VGG(self.width, self.speech.channels)
+        self.layers = [
+            BidirectionalLSTM(self.width.hidden, self.width.dtype)
+            for _ in range(self.speech.layers)
+        ]
+        self.dropout = Dropout(self.width.dropout)
+        self.out = dense(self.width.model, self.width)
+        if self.speech.ctc_after is not None:
+            self.ctc = nn.Dense(self.ctc_classes, dtype=self.width.dtype)
+
+    def __call__(
+        self, features: jax.Array, lengths: jax.Array, shared: None = None, *, train: bool
+    ) -> Encoded:
+        x, lengths = self.vgg(features.astype(self.width.dtype), lengths)
+        ctc = None
+        for number, layer in enumerate(self.layers, 1):
+            x = layer(x, lengths)
+            if number == self.speech.ctc_after:
+                ctc = self.ctc(x).astype(jnp.float32)
+            if number < len(self.layers):
+                x = self.dropout(x, deterministic=not train)
+        states = zero_padding(jnp.tanh(self.out(x)), lengths)
+        return Encoded(states=states, lengths=lengths, ctc=ctc)
+
+
+class ConformerStack(nn.Module):
+    """Conformer layers over a whole sequence."""
+
+    width: Width
+    layers: int
+    kernel: int
+    axis: str | None
+
+    def setup(self) -> None:
+        self.layer = ConformerLayer(self.width, self.kernel, self.axis)
+
+    def __call__(self, x: jax.Array, around: Surroundings, *, train: bool) -> jax.Array:
+        if self.layers == 0:
+            return x
+
+        def body(layer: ConformerLayer, x: jax.Array, _: None) -> tuple[jax.Array, None]:
+            return layer(x, around, train=train), None
+
+        return scan_layers(self.layer, self.layers, body, x, unroll=self.width.unroll)[0]
+
+
+class ConformerEncoder(nn.Module):
+    """Convolutions, then Conformer layers; layers shared with the text encoder are passed in.
+
+    A Conformer layer ends with a normalisation, so that only shared layers need another. Its batch
+    normalisation has running statistics: see `simuljax.nn.layers`.
+    """
+
+    speech: SpeechConfig
+    width: Width
+    ctc_classes: int
+    axis: str | None = None  # the replicas of a training batch
+
+    def setup(self) -> None:
+        own = self.speech.layers - self.speech.shared
+        below = own if self.speech.ctc_after is None else self.speech.ctc_after
+        self.subsampling = ConvSubsampling(self.width, self.speech.channels)
+        self.below, self.above = (
+            ConformerStack(self.width, layers, self.speech.kernel, self.axis)
+            for layers in (below, own - below)
+        )
+        self.dropout = Dropout(self.width.dropout)
+        if self.speech.shared:
+            self.norm = layer_norm(self.width)
+        if self.speech.ctc_after is not None:
+            self.ctc = nn.Dense(self.ctc_classes, dtype=self.width.dtype)
+
+    def __call__(
+        self, features: jax.Array, lengths: jax.Array, shared: Stack | None, *, train: bool
+    ) -> Encoded:
+        x, lengths = self.subsampling(features.astype(self.width.dtype), lengths)
+        x = self.dropout(x * x.shape[-1] ** 0.5, deterministic=not train)
+        around = surroundings(lengths, x.shape[1], x.shape[2])
+        x = self.below(x, around, train=train)
+        ctc = None if self.speech.ctc_after is None else self.ctc(x).astype(jnp.float32)
+        x = self.above(x, around, train=train)
+        if shared is not None:
+            x = self.norm(shared(x, View(lengths=lengths), train=train))
+        return Encoded(states=zero_padding(x, lengths), lengths=lengths, ctc=ctc)
+
+
+class SpectrogramFrontEnd(nn.Module):
+    """[B, F, features] -> [B, ceil(F / 4), model]; padding has no influence.
+
+    Two convolutions of stride 2 in time and frequency, two blocks of 2D attention, a linear map.
+    """
+
+    width: Width
+    channels: int = 64
+    axis: str | None = None  # the replicas of a training batch
+
+    @nn.compact
+    def __call__(
+        self, features: jax.Array, lengths: jax.Array, *, train: bool
+    ) -> tuple[jax.Array, jax.Array]:
+        x = features[..., None]
+        for layer in range(2):
+            conv = convolution(self.channels, self.width, stride=2, name=f"conv{layer}")
+            norm = BatchNorm(self.width.dtype, self.axis, name=f"norm{layer}")
+            x, lengths = nn.relu(conv(zero_padding(x, lengths))), (lengths + 1) // 2
+            x = norm(x, lengths, train=train)
+        for block in range(2):
+            attention = Attention2D(self.width, axis=self.axis, name=f"attention{block}")
+            x = attention(x, lengths, train=train)
+        x = dense(self.width.model, self.width, name="linear")(x.reshape(*x.shape[:2], -1))
+        return zero_padding(x, lengths), lengths
+
+
+class STransformerEncoder(nn.Module):
+    """The front end, then layers of its own; layers shared with the text encoder are passed in.
+
+    Energies of self-attention are lowered by the logarithm of the distance. The front end's batch
+    normalisation has running statistics: see `simuljax.nn.layers`.
+    """
+
+    speech: SpeechConfig
+    width: Width
+    ctc_classes: int
+    channels: int = 64
+    axis: str | None = None  # the replicas of a training batch
+
+    def setup(self) -> None:
+        own = self.speech.layers - self.speech.shared
+        below = own if self.speech.ctc_after is None else self.speech.ctc_after
+        self.front_end = SpectrogramFrontEnd(self.width, self.channels, self.axis)
+        self.below, self.above = Stack(self.width, below), Stack(self.width, own - below)
+        self.dropout = Dropout(self.width.dropout)
+        self.norm = layer_norm(self.width)
+        if self.speech.ctc_after is not None:
+            self.ctc = nn.Dense(self.ctc_classes, dtype=self.width.dtype)
+
+    def __call__(
+        self, features: jax.Array, lengths: jax.Array, shared: Stack | None, *, train: bool
+    ) -> Encoded:
+        x, lengths = self.front_end(features.astype(self.width.dtype), lengths, train=train)
+        x = self.dropout(embed_positions(x), deterministic=not train)
+        view = View(lengths=lengths, bias=distance_penalty(x.shape[1]))
+        x = self.below(x, view, train=train)
+        ctc = None if self.speech.ctc_after is None else self.ctc(x).astype(jnp.float32)
+        x = self.above(x, view, train=train)
+        x = shared(x, view, train=train) if shared is not None else x
+        return Encoded(states=zero_padding(self.norm(x), lengths), lengths=lengths, ctc=ctc)

@@ -18,12 +18,15 @@ from jax.core import Tracer
 
 from simuljax.config.model import SpeechConfig, Width
 from simuljax.models.encoders import Encoded, SpeechEncoder, Stack
-from simuljax.nn.buffer import Buffer, drop, extend, init_buffer
 from simuljax.nn.chunked import (
+    Buffer,
     Chunking,
     ChunkView,
     Left,
     chunk_view,
+    drop,
+    extend,
+    init_buffer,
     init_left,
     join_chunks,
     split_chunks,

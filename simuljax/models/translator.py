@@ -15,16 +15,20 @@ import jax
 import jax.numpy as jnp
 
 from simuljax.config.model import ModelConfig, SpeechConfig
-from simuljax.models.blstm import VGGBLSTMEncoder
 from simuljax.models.caat import Lattice, TransducerDecoder
-from simuljax.models.conformer import ConformerEncoder
-from simuljax.models.decoded import Attempt, Decoded
-from simuljax.models.encoders import Encoded, SpeechEncoder, Stack, TextEncoder, load_encoder
-from simuljax.models.recurrent_decoder import RecurrentDecoder
-from simuljax.models.s_transformer import STransformerEncoder
+from simuljax.models.decoders import Attempt, Decoded, RecurrentDecoder
+from simuljax.models.encoders import (
+    ConformerEncoder,
+    Encoded,
+    SpeechEncoder,
+    Stack,
+    STransformerEncoder,
+    TextEncoder,
+    VGGBLSTMEncoder,
+    load_encoder,
+)
 from simuljax.models.streaming import StreamingSpeechEncoder, StreamingState, init_stream
 from simuljax.nn.attention import Past
-from simuljax.nn.decisions import Decisions, at_triggers, every_state, fixed_windows, word_points
 from simuljax.nn.layers import (
     Dropout,
     embed_positions,
@@ -33,8 +37,18 @@ from simuljax.nn.layers import (
     scan_layers,
     sinusoids,
 )
-from simuljax.nn.monotonic import Reading, Source
-from simuljax.nn.pointers import Memory, Selection, SourceProgress
+from simuljax.nn.monotonic import (
+    Decisions,
+    Memory,
+    Reading,
+    Selection,
+    Source,
+    SourceProgress,
+    at_triggers,
+    every_state,
+    fixed_windows,
+    word_points,
+)
 from simuljax.nn.subsampling import STRIDE
 from simuljax.nn.transformer import DecoderLayer, LayerState, LayerStep
 from simuljax.ops import label_triggers

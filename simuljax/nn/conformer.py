@@ -14,8 +14,7 @@ import jax.numpy as jnp
 
 from simuljax.config.model import Width
 from simuljax.nn.attention import Heads, View, attend_view
-from simuljax.nn.batch_norm import BatchNorm
-from simuljax.nn.layers import Dropout, dense, layer_norm, sinusoids, zero_padding
+from simuljax.nn.layers import BatchNorm, Dropout, dense, layer_norm, sinusoids, zero_padding
 
 
 @flax.struct.dataclass

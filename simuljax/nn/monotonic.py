@@ -1,4 +1,21 @@
-"""Monotonic multihead attention (Ma et al. 2020): each head decides how far to read."""
+"""Monotonic multihead attention (Ma et al. 2020): each head decides how far to read.
+
+Decision points: the inputs of read/write decisions, and the encoder states they end at.
+
+The alignment runs over W decision points, not over K states: states without a decision have p = 0
+and pass the probability on, so leaving them out changes nothing but the cost. `place` brings an
+alignment back onto the states, where soft attention needs it.
+
+Hard decisions: where each head stands among the decision points, and what it then attends to.
+
+What training does in expectation is done here with p rounded to 0 or 1. For target i a head stands
+on the first decision that it accepts, from where it stood for the target before:
+
+    t[i] = min {j >= t[i-1] : accepted[i, j]},  t[-1] = 0,  or the number of decisions if none is
+
+A head at that number has rejected all there is, and goes on from there once there is more. If there
+will be no more, it attends as from the last decision, which is where training leaves its mass.
+"""
 
 import dataclasses
 
@@ -9,27 +26,235 @@ import jax.numpy as jnp
 
 from simuljax.config.model import Monotonic, Width
 from simuljax.nn.attention import Heads, View, attend_view
-from simuljax.nn.decisions import Decisions, place
-from simuljax.nn.layers import dense
-from simuljax.nn.pointers import (
-    Look,
-    Memory,
-    Selection,
-    SourceProgress,
-    attend_within,
-    look_ahead,
-    look_everywhere,
-    look_wait_k,
-)
+from simuljax.nn.layers import dense, real
 from simuljax.ops import (
     expected_delays,
     expected_soft_attention,
     monotonic_energy,
+    pool_windows,
     preserved_alignment,
     selection_probability,
     wait_k_probability,
+    window_ends,
     windowed_soft_attention,
 )
+
+
+@flax.struct.dataclass
+class Decisions:
+    """The decision points of a batch, in order."""
+
+    keys: jax.Array  # [B, W, D]: what the decision looks at
+    ends: jax.Array  # int32 [B, W]: the state it stands on, from 0
+    count: jax.Array  # int32 [B]
+    gate: jax.Array | None = None  # [B, W]: the chance that there is a decision at all
+    step: int | None = flax.struct.field(pytree_node=False, default=None)  # of fixed windows
+    everywhere: bool = flax.struct.field(pytree_node=False, default=False)  # W = K, at every state
+
+
+def every_state(states: jax.Array, lengths: jax.Array, gate: jax.Array | None = None) -> Decisions:
+    """Decide at every state: text, or speech whose triggers are learned (`gate`)."""
+    ends = jnp.broadcast_to(jnp.arange(states.shape[1]), states.shape[:2])
+    return Decisions(keys=states, ends=ends, count=lengths, gate=gate, everywhere=True)
+
+
+def fixed_windows(states: jax.Array, lengths: jax.Array, step: int, pooling: str) -> Decisions:
+    """Decide every `step` states, on the pooled states of the window (Ma et al. 2020)."""
+    keys = pool_windows(states, lengths, step, kind=pooling)
+    ends = window_ends(lengths, states.shape[1], step)
+    return Decisions(keys=keys, ends=ends, count=-(-lengths // step), step=step)
+
+
+def at_triggers(states: jax.Array, triggers: jax.Array, pooling: str) -> Decisions:
+    """Decide at every trigger [B, K], on the states pooled since the previous one."""
+    size = states.shape[1]
+    count = triggers.sum(-1)
+    ends = jnp.argsort(~triggers, axis=-1, stable=True).astype(jnp.int32)
+    keys = jnp.take_along_axis(states, ends[..., None], axis=1)
+    if pooling == "average":
+        # State k belongs to the window of the first trigger at or after it.
+        window = jnp.cumsum(triggers, -1) - triggers
+        member = window[:, None, :] == jnp.arange(size)[:, None]
+        member &= (
+            jnp.arange(size)
+            <= jnp.max(jnp.where(triggers, jnp.arange(size), -1), -1)[:, None, None]
+        )
+        share = member / jnp.maximum(member.sum(-1, keepdims=True), 1)
+        keys = jnp.einsum("bwk,bkd->bwd", share.astype(states.dtype), states)
+    return Decisions(keys=keys, ends=ends, count=count)
+
+
+def word_points(
+    states: jax.Array,
+    lengths: jax.Array,
+    words: jax.Array,
+    pooling: str,
+    ended: jax.Array | None = None,
+) -> Decisions:
+    """Decide where the word count [B, K] grows, and at the last state of a source that has ended.
+
+    `ended` [B] None: everything has, as in training.
+    """
+    risen = jnp.diff(words, axis=1, prepend=0) > 0
+    last = jnp.arange(states.shape[1]) == lengths[:, None] - 1
+    last = last if ended is None else last & ended[:, None]
+    return at_triggers(states, risen | last, pooling)
+
+
+def place(alpha: jax.Array, decisions: Decisions, size: int) -> jax.Array:
+    """Map [B, H, T, W] on decision points to [B, H, T, size] on states."""
+    if decisions.everywhere:
+        return alpha
+    stands = decisions.ends[..., None] == jnp.arange(size)
+    stands &= real(decisions.count, decisions.ends.shape[1])[..., None]
+    return jnp.einsum(
+        "bhtw,bwk->bhtk", alpha, stands.astype(alpha.dtype), precision=jax.lax.Precision.HIGHEST
+    )
+
+
+@flax.struct.dataclass
+class Memory:
+    """The source as the heads of a layer see it, projected once and not once per target."""
+
+    value: jax.Array  # [B, K, H, d]
+    key: jax.Array | None  # the same; None for heads that attend to one state
+    decide: jax.Array | None  # [B, W, H, d]; None where no decision is learnt
+
+
+@flax.struct.dataclass
+class Selection:
+    """The decision rule of heads. Numbers are arrays, so that another value compiles nothing."""
+
+    energy: jax.Array  # float32 []: a decision is accepted from this energy on
+    k: jax.Array  # int32 []: the wait of heads that count decisions
+    everything: bool = flax.struct.field(pytree_node=False, default=False)
+    """Heads that count decisions attend to all there is: a policy outside the model decides."""
+    weights: bool = flax.struct.field(pytree_node=False, default=False)
+    """`Look.weights` are computed and kept."""
+
+
+@flax.struct.dataclass
+class SourceProgress:
+    """The part of the source read so far, the same for all layers."""
+
+    lengths: jax.Array  # int32 [B]: states
+    ends: jax.Array  # int32 [B, W]: the state that each decision stands on
+    count: jax.Array  # int32 [B]: decisions that can be taken by now
+    ended: jax.Array  # bool [B]: nothing will follow
+    exists: jax.Array | None = None  # bool [B, W]: which decisions there are, where that is learnt
+
+
+@flax.struct.dataclass
+class Look:
+    """Where heads stand for each of T targets, and whether that will do."""
+
+    pointer: jax.Array  # int32 [B, H, T]: the decision, or the number of them for one to come
+    reach: jax.Array  # int32 [B, H, T]: the last state attended to; -1 if there is none
+    waits: jax.Array  # bool [B, H, T]: for a decision that may still come
+    p: jax.Array  # float32 [B, H, T]: of writing, at the decision it stands on
+    weights: jax.Array | None = None  # float32 [B, H, T, K]: on the states, if selected
+
+
+def progress_of(decisions: Decisions, lengths: jax.Array, ended: jax.Array) -> SourceProgress:
+    """Return the decisions possible by now; a window that is not full waits for the end."""
+    count = decisions.count
+    if decisions.step is not None:
+        count = jnp.where(ended, count, lengths // decisions.step)
+    exists = None if decisions.gate is None else decisions.gate >= 0.5
+    return SourceProgress(
+        lengths=lengths, ends=decisions.ends, count=count, ended=ended, exists=exists
+    )
+
+
+def look_ahead(
+    energy: jax.Array, start: jax.Array, progress: SourceProgress, selection: Selection
+) -> Look:
+    """Every head [B, H] from its start to the first decision it accepts; energies [B, H, T, W]."""
+    accepted = (energy >= selection.energy) & real(progress.count, energy.shape[-1])[:, None, None]
+    if progress.exists is not None:
+        accepted &= progress.exists[:, None, None]
+    pointer = first_accepted(accepted, start, progress.count)
+    stands = _standing(pointer, progress)
+    at = jnp.take_along_axis(energy, jnp.maximum(stands, 0)[..., None], -1)[..., 0]
+    p = jnp.where(stands >= 0, jax.nn.sigmoid(at), 0)
+    if progress.exists is not None:
+        p = p * _per_head(progress.exists, stands)
+    return _look(pointer, progress, p)
+
+
+def look_wait_k(target: jax.Array, heads: int, progress: SourceProgress, wait: jax.Array) -> Look:
+    """Target i [B, T] stands on decision i + wait - 1, which may not be there yet."""
+    pointer = jnp.minimum(target + wait - 1, progress.count[:, None])
+    pointer = jnp.broadcast_to(pointer[:, None], (target.shape[0], heads, target.shape[1]))
+    return _look(pointer, progress, (pointer < progress.count[:, None, None]).astype(jnp.float32))
+
+
+def look_everywhere(shape: tuple[int, ...], progress: SourceProgress) -> Look:
+    """Every head, of [B, H, T], waits for the end, and then attends to everything."""
+
+    def spread(x: jax.Array) -> jax.Array:
+        return jnp.broadcast_to(x[:, None, None], shape)
+
+    return Look(
+        pointer=spread(progress.count),
+        reach=spread(progress.lengths - 1),
+        waits=spread(~progress.ended),
+        p=spread(progress.ended.astype(jnp.float32)),
+    )
+
+
+def first_accepted(accepted: jax.Array, start: jax.Array, count: jax.Array) -> jax.Array:
+    """t [B, H, T] of the equation above, with t[-1] = start [B, H]; accepted [B, H, T, W]."""
+    place = jnp.arange(accepted.shape[-1], dtype=jnp.int32)
+
+    def row(before: jax.Array, accepted: jax.Array) -> tuple[jax.Array, jax.Array]:
+        open_to = accepted & (place >= before[..., None])
+        first = jnp.argmax(open_to, -1).astype(jnp.int32)
+        pointer = jnp.where(open_to.any(-1), first, count[:, None])
+        return pointer, pointer
+
+    _, pointers = jax.lax.scan(row, start, jnp.moveaxis(accepted, 2, 0))
+    return jnp.moveaxis(pointers, 0, 2)
+
+
+def attend_within(
+    query: jax.Array | None, memory: Memory, reach: jax.Array, width: int | None
+) -> tuple[jax.Array, jax.Array]:
+    """softmax(q k^T / sqrt(d)) v over the `width` states that end at reach [B, H, T]; None: all.
+
+    Without a query all of them count alike. Gives [B, T, H, d], zeros where reach is -1, and the
+    weights [B, H, T, K].
+    """
+    state = jnp.arange(memory.value.shape[1])
+    mask = state <= reach[..., None]
+    if width is not None:
+        mask &= state > reach[..., None] - width
+    energy = jnp.zeros(mask.shape, jnp.float32)
+    if query is not None:
+        assert memory.key is not None
+        dots = jnp.einsum("bthd,bkhd->bhtk", query, memory.key, preferred_element_type=jnp.float32)
+        energy = dots * query.shape[-1] ** -0.5
+    weight = jax.nn.softmax(jnp.where(mask, energy, -1e30)) * mask
+    return jnp.einsum("bhtk,bkhd->bthd", weight.astype(memory.value.dtype), memory.value), weight
+
+
+def _look(pointer: jax.Array, progress: SourceProgress, p: jax.Array) -> Look:
+    stands = _standing(pointer, progress)
+    reach = jnp.where(stands >= 0, _per_head(progress.ends, stands), -1)
+    waits = (pointer >= progress.count[:, None, None]) & ~progress.ended[:, None, None]
+    return Look(pointer=pointer, reach=reach, waits=waits, p=p)
+
+
+def _standing(pointer: jax.Array, progress: SourceProgress) -> jax.Array:
+    """The decision to attend from: the last one for a head that is beyond it; -1 if none is."""
+    return jnp.minimum(pointer, progress.count[:, None, None] - 1)
+
+
+def _per_head(x: jax.Array, decision: jax.Array) -> jax.Array:
+    """x [B, W] at decisions [B, H, T]."""
+    batch, heads, targets = decision.shape
+    place = jnp.maximum(decision, 0).reshape(batch, heads * targets)
+    return jnp.take_along_axis(x, place, 1).reshape(decision.shape)
 
 
 @flax.struct.dataclass

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from simuljax.nn.layers import real
-from simuljax.ops.recurrence import vary_alike
+from simuljax.ops.alignment import vary_alike
 
 
 @flax.struct.dataclass

@@ -1,4 +1,7 @@
-"""Two convolutions of stride 2: four frames of 10 ms become one state of 40 ms."""
+"""Two convolutions of stride 2: four frames of 10 ms become one state of 40 ms.
+
+Two blocks of small convolutions, each halving time and frequency (Simonyan & Zisserman 2015).
+"""
 
 from typing import Literal
 
@@ -8,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from simuljax.config.model import STRIDE, Width
-from simuljax.nn.buffer import Buffer, drop, extend, init_buffer
+from simuljax.nn.attention import convolution
+from simuljax.nn.chunked import Buffer, drop, extend, init_buffer
 from simuljax.nn.layers import zero_padding
 
 KERNEL = 5  # of each convolution
@@ -57,9 +61,9 @@ class ConvSubsampling(nn.Module):
     def __call__(self, features: jax.Array, lengths: jax.Array) -> tuple[jax.Array, jax.Array]:
         x, reach = features, self.kernel - 1
         before = reach if self.reach == "causal" else reach // 2
-        for convolution in (self.conv0, self.conv1):
+        for layer in (self.conv0, self.conv1):
             x = jnp.pad(zero_padding(x, lengths), [(0, 0), (before, reach - before), (0, 0)])
-            x, lengths = nn.glu(convolution(x)), (lengths + 1) // 2
+            x, lengths = nn.glu(layer(x)), (lengths + 1) // 2
         return zero_padding(x, lengths), lengths
 
     def stream_step(
@@ -94,3 +98,35 @@ class ConvSubsampling(nn.Module):
             dtype=self.width.dtype,
             kernel_init=nn.initializers.xavier_uniform(),
         )
+
+
+class VGG(nn.Module):
+    """[B, F, D] -> [B, ceil(F / 4), ceil(D / 4) * 2 channels]; padding has no influence.
+
+    A block is two 3 x 3 convolutions with ReLU and the maximum of every 2 x 2 places. The first has
+    `channels`, the second twice as many. Four frames of 10 ms become one state of 40 ms.
+    """
+
+    width: Width
+    channels: int = 64
+
+    @nn.compact
+    def __call__(self, features: jax.Array, lengths: jax.Array) -> tuple[jax.Array, jax.Array]:
+        x = zero_padding(features[..., None], lengths)
+        for block in range(2):
+            for layer in range(2):
+                name = f"conv{block}_{layer}"
+                x = convolution((1 + block) * self.channels, self.width, name=name)(x)
+                x = zero_padding(nn.relu(x), lengths)
+            x, lengths = pool(x), (lengths + 1) // 2
+        return x.reshape(*x.shape[:2], -1), lengths
+
+
+def pool(x: jax.Array) -> jax.Array:
+    """Return the maximum of every 2 x 2 block of x >= 0 [B, F, D, C]; a missing row is zeros.
+
+    Nothing is below 0 after ReLU, so zeros change no maximum, and neither does padding.
+    """
+    _, frames, dims, _ = x.shape
+    x = jnp.pad(x, [(0, 0), (0, frames % 2), (0, dims % 2), (0, 0)])
+    return nn.max_pool(x, (2, 2), strides=(2, 2))

@@ -10,27 +10,25 @@ from simuljax.ops.alignment import (
     expected_alignment,
     expected_delays,
     explain_method,
+    linear_recurrence,
     preserve_mass,
     preserved_alignment,
 )
 from simuljax.ops.attention import expected_soft_attention, windowed_soft_attention
+from simuljax.ops.decisions import (
+    fixed_triggers,
+    label_triggers,
+    monotonic_energy,
+    place_on_triggers,
+    pool_windows,
+    selection_probability,
+    wait_k_probability,
+    window_ends,
+)
 from simuljax.ops.lagging import (
     average_lagging,
     average_proportion,
     differentiable_average_lagging,
-)
-from simuljax.ops.predecision import (
-    fixed_triggers,
-    label_triggers,
-    place_on_triggers,
-    pool_windows,
-    window_ends,
-)
-from simuljax.ops.recurrence import linear_recurrence
-from simuljax.ops.selection import (
-    monotonic_energy,
-    selection_probability,
-    wait_k_probability,
 )
 
 __all__ = [

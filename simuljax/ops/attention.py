@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from simuljax.ops import arguments
-from simuljax.ops.recurrence import linear_recurrence, vary_alike
+from simuljax.ops.alignment import linear_recurrence, vary_alike
 
 
 def expected_soft_attention(

@@ -10,12 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data_pipelines.batches import Batches, Vocabularies, iterate, tokenise_split
-from data_pipelines.batching import Plan, make_plan
+from data_pipelines.batches import Batches, Plan, Vocabularies, iterate, make_plan, tokenise_split
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.dataset import PreparedCorpus, open_corpus
+from data_pipelines.input import ResidentBatches, load_resident
 from data_pipelines.prepare import Preparation, prepare
-from data_pipelines.resident import ResidentBatches, load_resident
 from simuljax.audio import RATE, Features, extract
 from simuljax.config.data import Budget
 from simuljax.text import VocabularyConfig, learn

@@ -2,9 +2,17 @@
 
 The parameters are random, and a stream writes `tokens_per_s` as early as it may. A step encodes a
 READ and decides; each token is one more pass through the decoder inside the same compiled step.
+
+Time streams in real time: push every READ to an engine when it would have been spoken.
+
+Utterances follow one another on each stream. The latency of a READ has two parts: how late it was
+pushed, because the host may fall behind, and the time from the push to the events of its step. A
+machine keeps up if the 99th percentiles of both are together shorter than a READ.
 """
 
 import dataclasses
+import gc
+import itertools
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +24,10 @@ import numpy as np
 from simuljax.audio import RATE, Statistics
 from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits, StreamParams
-from simuljax.models.casting import weight_bytes
-from simuljax.models.initialise import initialise
+from simuljax.models.parameters import initialise, weight_bytes
 from simuljax.models.translator import Translator
-from simuljax.nn.batch_norm import STATISTICS
-from simuljax.profile import live, parts
+from simuljax.nn.layers import STATISTICS
+from simuljax.profile import measure
 from simuljax.profile.measure import (
     check_positive,
     check_vocabulary,
@@ -31,10 +38,119 @@ from simuljax.profile.measure import (
     say,
 )
 from simuljax.profile.train import NO_CUDA_GRAPHS, PRESETS, on_gpu
-from simuljax.serve.session import MS, STATE
-from simuljax.serve.stream import Backend
+from simuljax.serve.engine import Behind, Engine, EngineStream
+from simuljax.serve.run_translator import IncrementalBackend
+from simuljax.serve.stream import MS, STATE, Backend, ReadSession
 from simuljax.serve.translator import load
 from simuljax.serve.whisper import Guards, WhisperTranslator
+from simuljax.text import Vocabulary, VocabularyConfig, WordStream, learn
+
+
+def decoder_backend(
+    decoder: StreamingDecoder, params: StreamParams, read_ms: int
+) -> IncrementalBackend:
+    """Return the backend of a decoder without a run: its words are characters."""
+    words = WordStream.begin(character_vocabulary(decoder.model.config.target_vocabulary))
+    most = decoder.limits.states * STATE
+
+    def session() -> ReadSession:
+        return ReadSession(words, read=read_ms * MS, most=most, sentences="one")
+
+    return IncrementalBackend(decoder, params, session)
+
+
+def profile(
+    backend: Backend, streams: int, read_ms: int, utterance_s: float, seconds: float
+) -> dict[str, Any]:
+    """Time `streams` streams for `seconds`, with READs spread evenly over time."""
+    gc.collect()  # an engine before this one may still hold the device's memory
+    say(f"compiling the step of {streams}")
+    engine = Engine(backend, streams=streams)
+    say(f"timing {streams} streams for {seconds:.0f} s")
+    with engine:
+        speakers = Speakers(engine, streams, read_ms, utterance_s)
+        speakers.speak(2.0)  # warms up
+        engine.latencies_ms.clear()
+        steps, refused, start = engine.steps, speakers.refused, time.perf_counter()
+        late = np.array(speakers.speak(seconds))
+        took = time.perf_counter() - start
+    latencies = np.array(engine.latencies_ms) if engine.latencies_ms else np.array([np.inf])
+    return {
+        "streams": streams,
+        "latency_ms": percentiles(latencies),  # from the push to the events
+        "mean_ms": float(latencies.mean()),
+        "late_ms": percentiles(late),  # from the due time to the end of the push
+        "reads": len(late),
+        "reads_per_s": len(late) / took,
+        "steps_per_s": (engine.steps - steps) / took,
+        "refused": speakers.refused - refused,  # pushes to a full queue
+        "keeps_up": bool(np.percentile(latencies, 99) + np.percentile(late, 99) < read_ms),
+    }
+
+
+def character_vocabulary(size: int) -> Vocabulary:
+    """Return a vocabulary of `size` characters."""
+    text = ["".join(chr(0x4E00 + i) for i in range(size))]
+    return learn(text, VocabularyConfig(kind="characters", size=size))
+
+
+@dataclasses.dataclass
+class Speaker:
+    """One stream: its place in the engine and the READs of its utterance so far."""
+
+    reads: int
+    stream: EngineStream | None = None
+
+
+class Speakers:
+    """All streams in one thread: they take turns, each once per READ."""
+
+    def __init__(self, engine: Engine, streams: int, read_ms: int, utterance_s: float):
+        self.engine, self.read_s = engine, read_ms / 1000
+        self.reads = int(utterance_s / self.read_s)
+        random = np.random.default_rng(0)
+        self.sound = random.integers(-9_999, 9_999, read_ms * MS).astype(np.int16)
+        # Utterances begin at different READs, so that they do not end together.
+        done = random.integers(0, self.reads, streams)
+        self.turns = itertools.cycle([Speaker(reads=int(count)) for count in done])
+        self.interval_s = self.read_s / streams
+        self.refused = 0
+
+    def speak(self, seconds: float) -> list[float]:
+        """Push what is due in the next `seconds`; return the lateness of each push in ms."""
+        start, late = time.perf_counter(), []
+        for count in range(int(seconds / self.interval_s)):
+            due = start + count * self.interval_s
+            if (early := due - time.perf_counter()) > 0:
+                time.sleep(early)
+            self._push(next(self.turns))
+            late.append((time.perf_counter() - due) * 1e3)
+        return late
+
+    def _push(self, speaker: Speaker) -> None:
+        if speaker.stream is None:
+            speaker.stream = self.engine.open()
+        try:
+            speaker.stream.push(self.sound)
+        except Behind:
+            self.refused += 1
+        speaker.reads += 1
+        if speaker.reads >= self.reads:
+            speaker.stream.leave()
+            speaker.stream, speaker.reads = None, 0
+
+
+def line(row: dict[str, Any]) -> str:
+    """Format a row as text."""
+    times = "  ".join(f"{q} {ms:.0f}" for q, ms in row["latency_ms"].items())
+    verdict = "keeps up" if row["keeps_up"] else "does NOT keep up"
+    return (
+        f"{row['streams']} streams in real time: {verdict}; push to event {times} ms, mean "
+        f"{row['mean_ms']:.0f}; pushes late by {row['late_ms']['p50']:.0f} ms, p99 "
+        f"{row['late_ms']['p99']:.0f}; {row['reads_per_s']:.0f} READs/s, "
+        f"{row['steps_per_s']:.1f} steps/s, {row['refused']} pushes refused"
+    )
+
 
 MANY_TOKENS = 24  # of a step, to time one token
 
@@ -159,14 +275,14 @@ def profile_live(
     config: DecodeProfile, decoder: StreamingDecoder, params: StreamParams, streams: int
 ) -> dict[str, Any]:
     """Time streams in real time; print the row at once, the next may not fit into memory."""
-    backend = live.decoder_backend(decoder, params, config.read_ms)
+    backend = decoder_backend(decoder, params, config.read_ms)
     return timed_live(config, backend, streams)
 
 
 def timed_live(config: DecodeProfile, backend: Backend, streams: int) -> dict[str, Any]:
     """Time the streams of a backend."""
-    row = live.profile(backend, streams, config.read_ms, config.seconds, config.live_s)
-    say(live.line(row))
+    row = profile(backend, streams, config.read_ms, config.seconds, config.live_s)
+    say(line(row))
     return row
 
 
@@ -268,12 +384,12 @@ def traced(
 
     for _ in range(4):
         call()
-    found = parts.trace(call, 8, directory)
-    origin = parts.origins(step.as_text() or "")
+    found = measure.trace(call, 8, directory)
+    origin = measure.origins(step.as_text() or "")
     return {
         "kernels": found.kernels,
         "device_ms": sum(found.ms.values()),
-        "dearest": parts.dearest(found, origin),
+        "dearest": measure.dearest(found, origin),
     }
 
 
@@ -282,7 +398,7 @@ def table(report: dict[str, Any]) -> str:
     chosen = report["config"]
     if "model" in report:
         head = f"{report['device']}, jax {report['jax']}: {report['model']}, READs of "
-        lines = [f"{head}{chosen['read_ms']} ms", *(live.line(row) for row in report["live"])]
+        lines = [f"{head}{chosen['read_ms']} ms", *(line(row) for row in report["live"])]
         return "\n".join(lines)
     lines = [
         f"{report['device']}, jax {report['jax']}: {chosen['preset']} with the streaming encoder, "
@@ -304,4 +420,4 @@ def table(report: dict[str, Any]) -> str:
         f"a step of one stream: {report['kernels']} kernels, {report['device_ms']:.2f} ms on the "
         f"device; compiled in {report['batches'][0]['compile_s']:.0f} s",
     ]
-    return "\n".join([*lines, *(live.line(row) for row in report["live"])])
+    return "\n".join([*lines, *(line(row) for row in report["live"])])

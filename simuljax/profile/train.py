@@ -17,9 +17,9 @@ from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig
 from simuljax.losses import JointObjective
 from simuljax.models import presets
-from simuljax.models.initialise import initialise
+from simuljax.models.parameters import initialise
 from simuljax.models.translator import Translator
-from simuljax.profile import parts
+from simuljax.profile import measure
 from simuljax.profile.measure import (
     check_positive,
     check_vocabulary,
@@ -29,9 +29,8 @@ from simuljax.profile.measure import (
 )
 from simuljax.train.flops import BACKWARD, forward_flops, peak_flops
 from simuljax.train.objective import Objective
-from simuljax.train.optimiser import Optimiser
-from simuljax.train.parallel import Replicas
-from simuljax.train.step import TrainState, Update
+from simuljax.train.step import Replicas, TrainState, Update
+from simuljax.train.training import Optimiser
 
 # Kernels in a CUDA graph have no names; a graph needs at least so many.
 NO_CUDA_GRAPHS: dict[str, str | bool] = {"xla_gpu_graph_min_graph_size": "1000000"}
@@ -101,8 +100,8 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     say("tracing it")
     named_call = Repeated(named, call.state, batch, weights, seed)
     named_call()
-    traced = parts.trace(named_call, 3, trace)
-    origin = parts.origins(named.as_text() or "")
+    traced = measure.trace(named_call, 3, trace)
+    origin = measure.origins(named.as_text() or "")
     memory = compiled.memory_analysis()
     state = named_call.state
     say("counting the operations of a forward pass")
@@ -117,8 +116,8 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
         "frames_per_s": config.utterances * config.frames / ms * 1e3,
         "device_ms": sum(traced.ms.values()),
         "kernels": traced.kernels,
-        "parts_ms": parts.by_part(traced, origin, PARTS),
-        "dearest": parts.dearest(traced, origin),
+        "parts_ms": measure.by_part(traced, origin, PARTS),
+        "dearest": measure.dearest(traced, origin),
         "compile_s": compile_s,
         "temp_mib": memory.temp_size_in_bytes / 2**20 if memory else None,
         "arguments_mib": memory.argument_size_in_bytes / 2**20 if memory else None,

@@ -1,22 +1,197 @@
-"""Write the report of runs and logs: figures, and a page that holds them."""
+"""Write the report of runs and logs: figures, and a page that holds them.
 
+Choose the utterances that a report shows of a test set, and prepare them for its page.
+"""
+
+import base64
+import difflib
+import io
+import math
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import tyro
 
 from simuljax.eval.curves import best_per_bucket
+from simuljax.eval.logs import Record, find_unit
+from simuljax.eval.scores import latencies
 from simuljax.report.collect import AWARE, Comparable, Evaluated, Latency, gather, group
-from simuljax.report.comparisons import compare_systems, comparison_table, has_several, verdict_of
 from simuljax.report.figures import draw_curves, draw_losses
 from simuljax.report.page import Figure, Table, differing_fields, number, render
 from simuljax.report.results import PAGE, PublishedRun, is_results, read_results, read_run
-from simuljax.report.utterances import TIMES, SourceOf, articles_of
+from simuljax.report.timeline import commits_of, draw_timeline, end_of
+from simuljax.report.variants import (
+    compare_systems,
+    comparison_table,
+    has_several,
+    name_of,
+    representative,
+    verdict_of,
+)
+
+Reason = Literal["best", "worst", "latest", "middle"]
+TIMES = ("AL", "LAAL", "DAL", "ATD", "YAAL")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceAudio:
+    """The speech of an utterance, mono, and its transcript."""
+
+    samples: np.ndarray
+    transcript: str | None = None
+    rate: int = 16000
+
+
+# The source of an utterance by its index in the evaluation's log; None where it is unknown.
+SourceOf = Callable[[Evaluated, int], SourceAudio | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Utterance:
+    """One utterance of an evaluation with its own scores."""
+
+    record: Record
+    chrf: float  # NaN without a reference
+    latencies: dict[str, float]  # empty without a word
+
+
+@dataclass(frozen=True, kw_only=True)
+class Highlight:
+    """An utterance to show, and why."""
+
+    key: int  # its index, or its place in a log without
+    reason: Reason
+
+
+def utterances_of(evaluated: Evaluated) -> dict[int, Utterance]:
+    """Score every utterance of an evaluation, by index."""
+    import sacrebleu
+
+    metric, records = sacrebleu.CHRF(), evaluated.records
+    each = latencies(records, profile=evaluated.scores["profile"], unit=find_unit(records))
+    return {
+        place if record.index is None else record.index: Utterance(
+            record=record,
+            chrf=math.nan
+            if record.reference is None
+            else metric.sentence_score(record.prediction, [record.reference]).score,
+            latencies=values or {},
+        )
+        for place, (record, values) in enumerate(zip(records, each, strict=True))
+    }
+
+
+def choose(utterances: dict[int, Utterance], count: int, latency: Latency) -> list[Highlight]:
+    """Choose a quarter each of the best and worst by chrF and of the latest; the rest are median.
+
+    Of equal ones the longer come first, since they show more. None is chosen twice.
+    """
+    chosen: dict[int, Reason] = {}
+
+    def take(keys: Sequence[int], reason: Reason, many: int) -> None:
+        left = [key for key in keys if key not in chosen][: max(0, many)]
+        chosen.update(dict.fromkeys(left, reason))
+
+    def late(key: int) -> float:
+        value = utterances[key].latencies.get(latency, math.nan)
+        return -math.inf if math.isnan(value) else value
+
+    longer = sorted(utterances, key=lambda key: -utterances[key].record.source_length)
+    scored = [key for key in longer if not math.isnan(utterances[key].chrf)]
+    best = sorted(scored, key=lambda key: -utterances[key].chrf)
+    take(best, "best", count // 4)
+    take(sorted(scored, key=lambda key: utterances[key].chrf), "worst", count // 4)
+    take(sorted(longer, key=lambda key: -late(key)), "latest", count // 4)
+    ranks = {key: abs(rank - (len(best) - 1) / 2) for rank, key in enumerate(best)}
+    middle = sorted(longer, key=lambda key: ranks.get(key, math.inf))
+    take(middle, "middle", count - len(chosen))
+    return [Highlight(key=key, reason=reason) for key, reason in chosen.items()]
+
+
+def marked(text: str, other: str) -> list[tuple[str, bool]]:
+    """Split a text into pieces, each with True if its words are not in the other text there."""
+    words, others = text.split(), other.split()
+    matcher = difflib.SequenceMatcher(None, words, others, autojunk=False)
+    pieces = []
+    for kind, begin, end, _, _ in matcher.get_opcodes():
+        if end > begin:
+            pieces.append((" ".join(words[begin:end]), kind != "equal"))
+    return pieces
+
+
+def articles_of(
+    comparable: Comparable, count: int, latency: Latency, source_of: SourceOf
+) -> list[Mapping[str, Any]]:
+    """Return the context of the template for every utterance that is shown."""
+    systems = comparable.streamed() or comparable.offline()
+    if not systems or count < 1:
+        return []
+    shown = [representative(evaluated) for evaluated in systems.values()]
+    each = [(one, utterances_of(one)) for one in shown]
+    chosen = choose(each[0][1], count, latency)
+    return [_article(one.key, one.reason, each, source_of) for one in chosen]
+
+
+def _article(
+    key: int,
+    reason: str,
+    systems: Sequence[tuple[Evaluated, Mapping[int, Utterance]]],
+    source_of: SourceOf,
+) -> Mapping[str, Any]:
+    first = systems[0][1][key].record
+    known = [source_of(one, key) for one, _ in systems if first.index is not None]
+    source = next((found for found in known if found is not None), None)
+    until = max(end_of(utterances[key].record) for _, utterances in systems)
+    text = source.transcript if source else first.source if first.has_text_source else None
+    drawn = []
+    for evaluated, utterances in systems:
+        record, unit = utterances[key].record, find_unit(evaluated.records)
+        samples = source.samples if source else None
+        drawn.append(
+            {
+                "name": name_of(evaluated),
+                "scores": _own_scores(evaluated, utterances[key]),
+                "timeline": draw_timeline(record, unit, samples=samples, until=until),
+                "commits": commits_of(record, unit),
+                "marked": marked(record.prediction, record.reference) if record.reference else [],
+            }
+        )
+    reference = marked(first.reference, first.prediction) if first.reference else []
+    return {
+        "key": key,
+        "reason": reason,
+        "audio": encode_audio(source) if source else "",
+        "source": text or (first.source if isinstance(first.source, str) else ""),
+        "systems": drawn,
+        "reference": reference,
+    }
+
+
+def encode_audio(source: SourceAudio) -> str:
+    """Return the speech as a data URL that browsers play (FLAC)."""
+    import soundfile
+
+    buffer = io.BytesIO()
+    soundfile.write(buffer, source.samples, source.rate, format="FLAC", subtype="PCM_16")
+    return "data:audio/flac;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _own_scores(evaluated: Evaluated, utterance: Utterance) -> str:
+    digits, unit = (0, "ms") if evaluated.unit == "ms" else (2, "words")
+    scores = [
+        f"{name} {number(utterance.latencies[name], digits)} {unit}"
+        for name in TIMES
+        if utterance.latencies.get(name) == utterance.latencies.get(name, 0)  # no NaN
+    ]
+    scores += [f"chrF {utterance.chrf:.1f}"] * (utterance.chrf == utterance.chrf)
+    return " · ".join(scores)
+
 
 FIGURE = "latency-quality"
 READING = (

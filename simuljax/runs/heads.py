@@ -2,11 +2,13 @@
 
 DAR trains for the latter. Teacher-forced, with the expected alignment, on a split that the run was
 not trained on.
+
+Compute and draw the expected alignment of an utterance, and the hard decisions of its heads.
 """
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +18,111 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.audio import Statistics
+from data_pipelines.dataset import Split
+from simuljax.audio import Statistics, features_of, frame_count
 from simuljax.batch import Batch
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.json import from_json, read_json, write_json
+from simuljax.config.model import ModelConfig
 from simuljax.losses import Branch, matching_perplexity
 from simuljax.models.translator import Translator
-from simuljax.nn.batch_norm import STATISTICS
+from simuljax.nn.layers import STATISTICS
 from simuljax.nn.subsampling import STRIDE
 from simuljax.ops import expected_alignment
+from simuljax.report import figures
+from simuljax.report.figures import SpokenWord
 from simuljax.runs.translate import RunSplit, open_examples
-from simuljax.serve.run import learnt, open_run
-from simuljax.train.objective import Objective, branches, draw_k, matching_options
+from simuljax.serve.run import Run, learnt, open_run
+from simuljax.text import EOS
+from simuljax.train.objective import Objective, branches, draw_k, matching_options, shift
+from simuljax.train.transfer import Which
+
+STATE_S = STRIDE / 100  # seconds that an encoder state stands for
+
+
+@dataclass(frozen=True, kw_only=True)
+class UtteranceAttention:
+    """The expected alignment of one utterance with its reference."""
+
+    alpha: np.ndarray  # [heads, T, W], of the last layer
+    hard: np.ndarray  # [heads, T]: the decision point where the head writes, without chance
+    edges: np.ndarray  # [W + 1]: seconds, between which a decision point listens
+    pieces: Sequence[str]  # T
+    words: Sequence[str]  # of what was said
+    times: np.ndarray  # [words, 2]: seconds
+
+
+def draw_alignment(looked: UtteranceAttention, path: Path) -> Path:
+    """Draw where each head writes the reference, below the words that are spoken."""
+    pairs = zip(looked.words, looked.times * 1000, strict=False)
+    return figures.draw_alignment(
+        looked.alpha[None],
+        looked.pieces,
+        path,
+        edges_ms=looked.edges * 1000,
+        spoken=[SpokenWord(text=word, start_ms=start, end_ms=end) for word, (start, end) in pairs],
+        hard=looked.hard[None],
+        title="Where each head writes",
+        meaning="probability of writing here",
+    )
+
+
+def has_alignment(model: ModelConfig) -> bool:
+    """Return True if the heads decide, at points that depend on the sound alone."""
+    decides = model.decoder == "monotonic" and model.monotonic.policy == "learnt"
+    return decides and model.speech is not None and model.predecision.kind == "fixed"
+
+
+def look(run: Run, split: Split, index: int, checkpoint: Which = "best") -> UtteranceAttention:
+    """Return the expected alignment of training, without its noise."""
+    trained, heard = learnt(run, checkpoint), run.heard
+    example = split.source[index]
+    target = np.array([*run.target.encode(split.table.translation[index]), EOS])
+    variables = {"params": trained.params, STATISTICS: trained.statistics}
+
+    @jax.jit
+    def align(variables, audio: jax.Array, target: jax.Array) -> tuple[jax.Array, ...]:
+        model = Translator(run.model).bind(variables)
+        features = features_of(audio, heard.features, heard.statistics)
+        frames = jnp.full(1, frame_count(audio.shape[1], heard.features.filterbank))
+        encoded = model.encode_speech(features, frames, train=False)
+        points = model.speech_decisions(encoded)
+        decoded = model.decode(shift(target), encoded, points, jnp.int32(1), train=False)
+        alpha, energy = decoded.reading.alpha, decoded.reading.energy
+        assert alpha is not None and energy is not None
+        return alpha[-1, 0], energy[-1, 0], points.ends[0]
+
+    alpha, energy, ends = jax.device_get(align(variables, example["audio"][None], target[None]))
+    return UtteranceAttention(
+        alpha=alpha,
+        hard=hard_decisions(energy),
+        edges=np.concatenate([[0], (ends + 1) * STATE_S]),
+        pieces=[*map(legible, run.target.spell(target)), "(end)"],
+        words=split.table.transcript[index].split(),
+        times=example["word_ms"].reshape(-1, 2) / 1000,
+    )
+
+
+def hard_decisions(energy: np.ndarray) -> np.ndarray:
+    """Return the point [heads, T] where each head writes: the next one with energy >= 0.
+
+    A head that rejects every point writes at the last, as in training.
+    """
+    heads, targets, width = energy.shape
+    stands, written = np.zeros(heads, int), np.zeros((heads, targets), int)
+    for target in range(targets):
+        accepted = (energy[:, target] >= 0) & (np.arange(width) >= stands[:, None])
+        stands = np.where(accepted.any(-1), accepted.argmax(-1), width - 1)
+        written[:, target] = stands
+    return written
+
+
+def legible(piece: str) -> str:
+    """Format a piece: SentencePiece's mark is removed, a continuation gets a hyphen."""
+    if piece.startswith("▁"):
+        return piece[1:] or "_"
+    return f"-{piece}" if piece[0].isalpha() else piece
+
 
 STATE_MS = 10 * STRIDE
 FILE = "diagnosis.json"
@@ -81,7 +176,7 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
 
 
 @flax.struct.dataclass
-class Looked:
+class BatchAttention:
     """Both branches of a batch, the perplexity of DAR's matching, and lost probability."""
 
     speech: Branch
@@ -93,17 +188,19 @@ class Looked:
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _look(
     model: Translator, objective: Objective, variables: Any, heard: Statistics, batch: Batch
-) -> "Looked":
+) -> "BatchAttention":
     bound = model.bind(variables)
     speech, text = branches(bound, batch, heard, objective, draw_k(model, None))
     assert speech is not None
     if model.config.monotonic.policy != "learnt":
-        return Looked(speech=_light(speech))
+        return BatchAttention(speech=_light(speech))
     lost = mass_lost(speech, model.config.monotonic.method)
     if text is None:
-        return Looked(speech=_light(speech), mass_lost=lost)
+        return BatchAttention(speech=_light(speech), mass_lost=lost)
     perplexity, _ = matching_perplexity(speech, text, **matching_options(objective))
-    return Looked(speech=_light(speech), text=_light(text), perplexity=perplexity, mass_lost=lost)
+    return BatchAttention(
+        speech=_light(speech), text=_light(text), perplexity=perplexity, mass_lost=lost
+    )
 
 
 def mass_lost(speech: Branch, method: Any) -> jax.Array:
@@ -141,7 +238,7 @@ class Seen:
     mass_lost: np.ndarray
 
 
-def _real(looked: Looked) -> Seen:
+def _real(looked: BatchAttention) -> Seen:
     speech, text = looked.speech, looked.text
     perplexity, lost = (
         np.asarray(x) if x is not None else None for x in (looked.perplexity, looked.mass_lost)

@@ -20,9 +20,8 @@ from simuljax.serve.run import CONFIG_FILE, Run, learnt, open_run, parameter_cou
 from simuljax.text import Words
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.loop import Data, alike, compile_ahead, fit, fit_together
+from simuljax.train.loop import ENDED, Data, TrainingRun, alike, compile_ahead, fit, fit_together
 from simuljax.train.step import TrainState
-from simuljax.train.training_run import ENDED, TrainingRun
 from simuljax.train.transfer import Rule, by_path, check_rules, source_of, transfer
 
 # Fields that may change when a run is resumed; any other change makes it another run.

@@ -21,9 +21,9 @@ from simuljax.config.decoding import Decoding
 from simuljax.config.options import Option, from_options, leaf_types, options_of
 from simuljax.decode.policies import POLICIES
 from simuljax.decode.stream import StreamLimits
+from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run_translator import load_run
-from simuljax.serve.session import MS
-from simuljax.serve.text_stream import TextReader, TextWord
+from simuljax.serve.stream import MS
 from simuljax.serve.translator import Stream, Word, is_whisper, load
 
 try:

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from simuljax.serve.session import Session, Word
-from simuljax.serve.stream import Backend
+from simuljax.serve.stream import Backend, Session, Word
 
 REMEMBERED = 100_000  # READs whose latencies are kept
 

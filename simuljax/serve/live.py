@@ -1,26 +1,290 @@
 """Run a live translation: follow the pipeline, obey keys and signals, write the outputs.
 
 `simuljax translate` and `simuljax interpret` share all of this.
+
+Change Whisper's policy and window with keys while it translates.
+
+Declare and check the options that every live translation has, whatever the model.
 """
 
 import contextlib
+import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
+import tyro
 
-from simuljax.audio import RATE
+from simuljax.audio import RATE, read_audio
+from simuljax.decode.policies import (
+    AlignAtt,
+    Confidence,
+    Consensus,
+    Greedy,
+    LocalAgreement,
+    Offline,
+    Policy,
+)
 from simuljax.eval.logs import write_records
 from simuljax.serve import audio_io
-from simuljax.serve.live_options import LiveOptions, make_voice
-from simuljax.serve.outputs import Speaker, log_record, write_srt
-from simuljax.serve.pipeline import LiveStream, Pipeline, Progress
-from simuljax.serve.screen import Display, Keys, Screen, clock, display_for
-from simuljax.voice import Http, Player, Voice
+from simuljax.serve.audio_io import Pace, check_microphone
+from simuljax.serve.outputs import (
+    Display,
+    Keys,
+    Screen,
+    Speaker,
+    clock,
+    display_for,
+    log_record,
+    write_srt,
+)
+from simuljax.serve.pipeline import LiveError, LiveStream, Pipeline, Progress
+from simuljax.serve.stream import Stream
+from simuljax.serve.whisper import WhisperStreaming
+from simuljax.voice import Espeak, Hibari, Http, Player, Voice, voice_for
+
+# In the order of the key p, from low to high latency.
+_POLICIES = (Greedy, Confidence, Consensus, AlignAtt, LocalAgreement, Offline)
+# The number that + and - change: its step and its range.
+_NUMBERS = {"threshold": (0.05, 0.0, 1.0), "frames": (5, 0, 1500), "agree": (1, 2, 30)}
+_WINDOWS_S = 1.0, 2.0
+
+
+class Controls:
+    """The keys of a Whisper stream, and its settings for the status line."""
+
+    help = "p policy  +/- threshold  w window"
+
+    def __init__(self, stream: Stream, settings: WhisperStreaming):
+        self.stream, self.settings = stream, settings
+
+    @property
+    def status(self) -> str:
+        """Return the policy and the window."""
+        return f"{describe(self.settings.policy)}  window {self.settings.window_s:g} s"
+
+    def press(self, key: str) -> None:
+        """Change the settings from the next window on; ignore other keys."""
+        changed = after_key(self.settings, key)
+        if changed != self.settings:
+            self.settings = changed
+            self.stream.change(changed)
+
+
+def after_key(settings: WhisperStreaming, key: str) -> WhisperStreaming:
+    """Return the settings after a key."""
+    match key:
+        case "p":
+            return replace(settings, policy=next_policy(settings.policy))
+        case "+" | "=":  # one key, with and without shift
+            return replace(settings, policy=step_policy(settings.policy, 1))
+        case "-" | "_":
+            return replace(settings, policy=step_policy(settings.policy, -1))
+        case "w":
+            short, long = _WINDOWS_S
+            return replace(settings, window_s=long if settings.window_s == short else short)
+    return settings
+
+
+def next_policy(policy: Policy) -> Policy:
+    """Return the policy after this one; a threshold is kept where both have one."""
+    kinds = [type(policy) is kind for kind in _POLICIES]
+    following = _POLICIES[(kinds.index(True) + 1) % len(_POLICIES) if any(kinds) else 0]
+    kept = {"threshold"} & _values(policy).keys() & {f.name for f in dataclasses.fields(following)}
+    return following(**{name: getattr(policy, name) for name in kept})
+
+
+def step_policy(policy: Policy, sign: int) -> Policy:
+    """Return the policy with its number one step up or down, within its range."""
+    for name in _NUMBERS.keys() & _values(policy).keys():
+        step, low, high = _NUMBERS[name]
+        value = round(getattr(policy, name) + sign * step, 2)
+        return replace(policy, **{name: min(max(value, low), high)})
+    return policy
+
+
+def describe(policy: Policy) -> str:
+    """Return the name of a policy, its number and what is not the default."""
+    defaults = {field.name: field.default for field in dataclasses.fields(policy)}
+    parts = [
+        f"{value:.2f}" if isinstance(value, float) else str(value)
+        for name, value in _values(policy).items()
+        if name in _NUMBERS or value != defaults[name]
+    ]
+    return " ".join([policy.name, *parts])
+
+
+def _values(policy: Policy) -> dict[str, Any]:
+    return {field.name: getattr(policy, field.name) for field in dataclasses.fields(policy)}
+
+
+_PROBE_S = 0.1  # of a file, read to see that it is sound
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveOptions:
+    """The options of a live translation that do not depend on the model."""
+
+    audio: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="AUDIO")] = None
+    """A sound file, or - for raw samples on standard input (16-bit little-endian mono, 16 kHz)."""
+    mic: bool = False
+    """Translate the microphone; Ctrl-C ends."""
+    device: str | None = None
+    """The input device, by number or part of its name; see --devices."""
+    devices: bool = False
+    """List the input devices and exit."""
+    pace: Pace | None = None
+    """Read a file as fast as possible (default) or at the speed it was spoken. - is real by
+    default; fast is for a pipe that can wait."""
+    timeline: bool = False
+    """Print a line for every word: the sound before it, the time until it was written, the word."""
+    srt: Path | None = None
+    """Write subtitles to this file."""
+    log: Path | None = None
+    """Write a SimulEval record without a reference to this file; with speech, its times go to a
+    .speech.jsonl beside it."""
+    to: str | None = None
+    """The language of the translation; Whisper writes English, or the language that is spoken."""
+    speak: Path | None = None
+    """Write the translation as speech to this WAV file."""
+    play: bool = False
+    """Play the translation as speech."""
+    voice: Literal["hibari", "espeak", "http"] | None = None
+    """The voice; by default hibari for English and espeak for other languages."""
+    voice_name: str | None = None
+    """The name of the voice on the server, with --voice http."""
+    voice_url: str = "https://api.elevenlabs.io"
+    """The server, with --voice http; its key is $ELEVENLABS_API_KEY."""
+
+    @property
+    def device_id(self) -> int | str | None:
+        """Return the input device as the sound library names it."""
+        return int(self.device) if self.device and self.device.isdecimal() else self.device
+
+    @property
+    def speaks(self) -> bool:
+        """Return True if there is speech output."""
+        return self.speak is not None or self.play
+
+    @property
+    def is_live(self) -> bool:
+        """Return True if the sound comes from a pipe or a microphone."""
+        return self.mic or self.audio == "-"
+
+    @property
+    def source_pace(self) -> Pace:
+        """Return the pace as given, or as the source has it."""
+        return self.pace or ("real" if self.is_live else "fast")
+
+    @property
+    def speech_notes(self) -> Path | None:
+        """Return the file for the times of speech."""
+        if self.log is None or not self.speaks:
+            return None
+        return self.log.parent / f"{self.log.stem}.speech.jsonl"
+
+
+def check_options(options: LiveOptions, model: Path) -> None:
+    """Refuse bad sources, outputs and voices before the model is loaded."""
+    check_source(options)
+    check_sound_file(options)
+    _check_outputs(options, model)
+    _check_voice(options)
+    if options.mic:
+        check_microphone(options.device_id)
+    elif options.audio not in (None, "-"):
+        read_audio(options.audio, duration_s=_PROBE_S)
+
+
+def check_source(options: LiveOptions) -> None:
+    """Refuse options of the source that do not go together."""
+    if options.mic == (options.audio is not None):
+        raise LiveError("give a sound file, -, or --mic")
+    if options.device is not None and not options.mic:
+        raise LiveError("--device is for --mic")
+    if options.mic and options.pace is not None:
+        raise LiveError("--pace is for files and -; a microphone has its own pace")
+    if options.audio == "-" and sys.stdin.isatty():
+        raise LiveError("- reads samples from a pipe, but standard input is the keyboard")
+
+
+def check_sound_file(options: LiveOptions) -> None:
+    """Refuse a sound file that does not exist."""
+    if options.audio not in (None, "-") and not Path(options.audio).is_file():
+        raise LiveError(f"there is no sound file {options.audio}")
+
+
+def _check_outputs(options: LiveOptions, model: Path) -> None:
+    """Refuse outputs that would overwrite an input or another output."""
+    taken = [("the sound to translate", _sound_path(options)), *_model_files(model)]
+    outputs = {
+        "--speak": options.speak,
+        "--srt": options.srt,
+        "--log": options.log,
+        "beside --log,": options.speech_notes,
+    }
+    for option, out in outputs.items():
+        if out is None:
+            continue
+        if not out.parent.is_dir():
+            raise LiveError(f"{option} {out}: there is no directory {out.parent}")
+        if out.is_dir():
+            raise LiveError(f"{option} {out} is a directory; give a file")
+        for what, other in taken:
+            if other is not None and _same_file(out, other):
+                raise LiveError(f"{option} {out} is also {what}: give another file")
+        taken.append((f"the output of {option}", out))
+
+
+def _sound_path(options: LiveOptions) -> Path | None:
+    if options.audio is None:
+        return None
+    return Path("/dev/stdin" if options.audio == "-" else options.audio)
+
+
+def _model_files(model: Path) -> Iterator[tuple[str, Path]]:
+    files = model.iterdir() if model.is_dir() else [model]
+    yield from (("a file of the model", file) for file in files)
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    """Return True for two names of one regular file, also through links or before it exists."""
+    if one.exists() and other.exists():
+        return one.is_file() and one.samefile(other)
+    return one.resolve() == other.resolve()
+
+
+def _check_voice(options: LiveOptions) -> None:
+    if options.voice is not None and not options.speaks:
+        raise LiveError("--voice is for speech output: add --speak FILE.wav or --play")
+    if (options.voice == "http") != (options.voice_name is not None):
+        raise LiveError("--voice http and --voice-name NAME, a voice of the server, go together")
+    if not options.speaks:
+        return
+    if options.voice == "hibari" and options.to not in (None, "en"):
+        raise LiveError(f"--voice hibari speaks English, not {options.to!r}: use --voice espeak")
+    if options.voice in (None, "espeak") and options.to is None:
+        raise LiveError("speech output needs the language of the translation: add --to de")
+    if options.voice == "http":
+        make_voice(options)  # checks the key; no request is sent
+
+
+def make_voice(options: LiveOptions) -> Voice:
+    """Return the voice that was asked for, or the default of the language."""
+    if options.voice == "hibari":
+        return Hibari()
+    if options.voice == "http":
+        assert options.voice_name is not None
+        return Http(voice=options.voice_name, url=options.voice_url)
+    assert options.to is not None
+    return Espeak(options.to) if options.voice == "espeak" else voice_for(options.to)
+
 
 TICK_S = 0.1
 _FINISHING = "finishing; Ctrl-C leaves at once"

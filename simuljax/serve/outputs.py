@@ -1,15 +1,34 @@
-"""Write a live translation as speech, as subtitles and as a log record."""
+"""Write a live translation as speech, as subtitles and as a log record.
+
+Show a live translation: on a terminal, as plain text, or as a table of times.
+
+    And so my fellow Americans ask not what your        <- full lines stay and scroll away
+    country can do for you ask what you can             <- committed words, then (dim) pending text
+    [######....] -24 dB  0:08  lag 2.1 s  consensus 0.50  window 1 s
+    p policy  +/- threshold  w window  q finish
+
+No line is wider than the terminal, which would wrap it and move the lines to redraw.
+"""
 
 import json
+import os
+import select
+import termios
 import textwrap
 import time
+import tty
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
+from types import TracebackType
+from typing import Literal, Protocol, TextIO
+
+from rich.console import Console
+from rich.text import Text
 
 from simuljax.eval.logs import Record
-from simuljax.serve.session import Word
+from simuljax.serve.pipeline import Progress
+from simuljax.serve.stream import Word
 from simuljax.voice import Player, Timeline, Voice
 
 _LINE, _LINES = 42, 2  # characters in a line of a subtitle, and lines
@@ -150,3 +169,217 @@ def log_record(words: Sequence[Word], source: str, recorded_s: float) -> Record:
         source=source,
         source_length=recorded_s * 1000,
     )
+
+
+_QUIET_DB, _METER_CELLS = -60.0, 10
+_TEXT_LINES = 3  # of the last committed words and pending text
+
+
+class Display(Protocol):
+    """Where committed words and the state of the pipeline are shown."""
+
+    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def display_for(
+    out: TextIO, *, timeline: bool = False, line_per: Literal["commit", "recording"] = "recording"
+) -> Display:
+    """Return the display that fits the output: a terminal is redrawn, all else gets plain text."""
+    if timeline:
+        return Timetable(out)
+    if out.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return Screen(out)
+    return PlainText(out, line_per)
+
+
+class PlainText:
+    """Committed words alone, for files and pipes: a line per commit, or all on one line."""
+
+    def __init__(self, out: TextIO, line_per: Literal["commit", "recording"]):
+        self.out, self.line_per = out, line_per
+        self._separator = ""
+
+    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
+        """Print the words."""
+        commits: dict[float, list[str]] = {}
+        for word in words:
+            commits.setdefault(word.delay_ms, []).append(word.text)
+        for texts in commits.values():
+            print(self._separator + " ".join(texts), end="", file=self.out, flush=True)
+            self._separator = " "
+            if self.line_per == "commit":
+                self.close()
+
+    def close(self) -> None:
+        """End the line."""
+        if self._separator or self.line_per == "recording":
+            print(file=self.out, flush=True)
+        self._separator = ""
+
+
+class Timetable:
+    """A line for every word: the sound before it and the time until it was written."""
+
+    HEADER = "    delay_ms   elapsed_ms  word"
+
+    def __init__(self, out: TextIO):
+        self.out = out
+        print(self.HEADER, file=out, flush=True)
+
+    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
+        """Print the words with their times."""
+        for word in words:
+            line = f"{word.delay_ms:12.0f} {word.elapsed_ms:12.0f}  {word.text}"
+            print(line, file=self.out, flush=True)
+
+    def close(self) -> None:
+        """Do nothing: every line is complete."""
+
+
+class Screen:
+    """A terminal: full lines of words scroll away, the lines below them are redrawn."""
+
+    def __init__(self, out: TextIO):
+        self.out = out
+        self.console = Console(file=out, force_terminal=True, highlight=False, legacy_windows=False)
+        self._line = ""  # committed words of the last line
+        self._live: list[str] = []
+
+    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
+        """Add the words and redraw the lines that changed."""
+        text = Text(" ".join([self._line, *(printable(word.text) for word in words)]).strip())
+        *full, last = wrap(text, self.console) or [Text()]
+        self._line = last.plain
+        lines = live_lines(self._line, progress, settings, help, self.console)
+        live = [self._render(line) for line in lines]
+        if full or live != self._live:
+            self._write(redraw(len(self._live), [line.plain for line in full], live))
+            self._live = live
+
+    def close(self) -> None:
+        """Leave the words and erase the rest."""
+        self._write(redraw(len(self._live), [self._line] if self._line else [], []))
+        self._live, self._line = [], ""
+
+    def _render(self, line: Text) -> str:
+        with self.console.capture() as captured:
+            self.console.print(line, end="", soft_wrap=True)
+        return captured.get()
+
+    def _write(self, text: str) -> None:
+        self.out.write(text)
+        self.out.flush()
+
+
+def redraw(before: int, full: Sequence[str], live: Sequence[str]) -> str:
+    """Return what erases `before` live lines and writes lines that stay and new live lines.
+
+    The cursor is at the end of the last live line, before and after.
+    """
+    up = f"\x1b[{before - 1}A" if before > 1 else ""
+    return f"{up}\r\x1b[J" + "".join(f"{line}\n" for line in full) + "\n".join(live)
+
+
+def live_lines(
+    committed: str, progress: Progress, settings: str, help: str, console: Console
+) -> list[Text]:
+    """Return the lines that change: words, dim pending text, status, dim help."""
+    pending = Text(printable(progress.pending).strip(), "dim")
+    text = Text(f"{committed} " if committed and pending else committed) + pending
+    lines = wrap(text, console) or [Text()]
+    if len(lines) > _TEXT_LINES:
+        lines = lines[:_TEXT_LINES]
+        lines[-1].truncate(_room(console) - 1)
+        lines[-1].append("…", "dim")
+    lines += [Text(status(progress, settings)), Text(help, "dim")]
+    for line in lines:
+        line.truncate(_room(console))
+    return lines
+
+
+def wrap(text: Text, console: Console) -> list[Text]:
+    """Break text at spaces, or in a word that is too wide, one column before the edge."""
+    lines = text.wrap(console, _room(console)) if text else []
+    for line in lines:
+        line.rstrip()
+    return list(lines)
+
+
+def _room(console: Console) -> int:
+    return max(console.width - 1, 1)
+
+
+def status(progress: Progress, settings: str) -> str:
+    """Return the level, the time, the lag and the settings as one line."""
+    parts = [
+        f"{meter(progress.level_db)} {max(progress.level_db, -99):3.0f} dB",
+        clock(progress.recorded_s),
+        f"lag {progress.lag_s:.1f} s",
+        settings,
+    ]
+    if progress.spoken_s is not None:
+        parts.insert(3, f"voice {clock(progress.spoken_s)}")
+    return "  ".join(filter(None, parts))
+
+
+def meter(level_db: float) -> str:
+    """Return a bar from -60 dB to full scale."""
+    full = round(_METER_CELLS * min(max(1 - level_db / _QUIET_DB, 0.0), 1.0))
+    return f"[{'#' * full}{'.' * (_METER_CELLS - full)}]"
+
+
+def clock(seconds: float) -> str:
+    """Return 1:02:03 or 2:03."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def printable(text: str) -> str:
+    """Replace control characters, which a terminal would execute, by spaces."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+class Keys:
+    """Read keys without Enter; the `with` statement restores the terminal.
+
+    Keys come from the terminal itself, so that standard input may be sound. No key comes without a
+    terminal, or while another process has it. Ctrl-C stays a signal.
+    """
+
+    def __enter__(self) -> "Keys":
+        self._terminal: int | None = None
+        try:
+            terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+        except OSError:
+            return self
+        if os.tcgetpgrp(terminal) != os.getpgrp():
+            os.close(terminal)
+            return self
+        self._before = termios.tcgetattr(terminal)
+        self._terminal = terminal
+        tty.setcbreak(terminal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._terminal is not None:
+            termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
+            os.close(self._terminal)
+            self._terminal = None
+
+    @property
+    def available(self) -> bool:
+        """Return True if keys can come."""
+        return self._terminal is not None
+
+    def pressed(self) -> str:
+        """Return the keys since the last call, in order."""
+        if self._terminal is None or not select.select([self._terminal], [], [], 0)[0]:
+            return ""
+        return os.read(self._terminal, 64).decode(errors="ignore")

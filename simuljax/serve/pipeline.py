@@ -32,7 +32,7 @@ import numpy as np
 from simuljax.audio import RATE, AudioError
 from simuljax.errors import SimuljaxError
 from simuljax.serve.audio_io import Pace
-from simuljax.serve.session import Word
+from simuljax.serve.stream import Word
 
 LIVE_QUEUE_S, FILE_QUEUE_S = 3600.0, 5.0
 _SILENCE_DB = -100.0

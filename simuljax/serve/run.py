@@ -4,29 +4,41 @@ RUN/config.json      the experiment: corpus, model, training
 RUN/vocab.*.json     the vocabularies
 RUN/features.json    what it hears, with the statistics
 RUN/checkpoints/     parameters
+
+A run to give away: all that using it takes, without the state of its optimiser.
+
+    simuljax export runs/zaidi-multi30k/dar --to dar --dtype bfloat16
+
+The result is a run like any other to `translate`, `evaluate`, `report`, teachers, agents, and runs
+that begin with it. It cannot be trained on as if nothing had happened.
 """
 
 import functools
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import tyro
 
 from simuljax.audio import FeatureRecord, load_features
-from simuljax.audio.statistics import FILE_NAME as FEATURES_FILE
+from simuljax.audio.features import FILE_NAME as FEATURES_FILE
 from simuljax.config.experiment import CONFIG_FILE, Experiment, read_experiment
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import differences, to_json
 from simuljax.config.model import ModelConfig
 from simuljax.errors import SimuljaxError
-from simuljax.models.initialise import initialise
+from simuljax.models.parameters import initialise
 from simuljax.models.translator import Translator
 from simuljax.text import Vocabulary, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
-from simuljax.train import average
-from simuljax.train.average import Loaded, Which
+from simuljax.train import transfer
+from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
+from simuljax.train.loop import ENDED
+from simuljax.train.transfer import Loaded, Which
 
 
 class RunError(SimuljaxError):
@@ -92,10 +104,10 @@ def check_belongs(run: Run) -> None:
 
 def learnt(run: Run, which: Which = "best") -> Loaded:
     """Return the parameters of a checkpoint, which must be those of the model."""
-    loaded = average.load(run.directory, which)
+    loaded = transfer.load(run.directory, which)
     wanted = shapes(run.model)
     for name, held, shape in zip(
-        average.PARTS, (loaded.params, loaded.statistics), wanted, strict=True
+        transfer.PARTS, (loaded.params, loaded.statistics), wanted, strict=True
     ):
         found, own = (jax.tree.map(lambda leaf: tuple(leaf.shape), tree) for tree in (held, shape))
         if found != own:
@@ -116,3 +128,45 @@ def shapes(model: ModelConfig) -> tuple[Any, Any]:
 def parameter_count(model: ModelConfig) -> int:
     """Return the number of parameters."""
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes(model)[0]))
+
+
+FILES = (CONFIG_FILE, FEATURES_FILE, SOURCE_FILE, TARGET_FILE, ENDED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """The parameters to export, and where to."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The directory of a run."""
+    to: Path
+    """A directory that is not there yet, or empty."""
+    checkpoint: Literal["best", "last", "averaged"] = "best"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the stored parameters; bfloat16 halves them, and they load as float32."""
+
+
+def export(chosen: Export) -> Path:
+    """Writes the new run; gives its directory. Files appear before parameters do."""
+    run = open_run(chosen.run)
+    loaded = learnt(run, chosen.checkpoint)
+    chosen.to.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        if (run.directory / name).exists():
+            shutil.copy(run.directory / name, chosen.to / name)
+    checkpoints = Checkpoints(chosen.to / CHECKPOINTS, keep_last=1, keep_best=0)
+    state = {"params": kept_as(loaded, chosen.dtype), "statistics": loaded.statistics}
+    checkpoints.save(max(loaded.steps), state, {"steps": list(loaded.steps)})
+    checkpoints.close()
+    return chosen.to
+
+
+def kept_as(loaded: Loaded, dtype: str) -> object:
+    """Return the parameters in a type; statistics of BatchNorm are few, and stay as they are."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf).astype(jnp.dtype(dtype)), loaded.params)
+
+
+def describe(directory: Path) -> str:
+    """Return where the export is, and its size."""
+    size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    return f"{directory}: {size / 2**20:.1f} MiB"

@@ -19,7 +19,7 @@ import tyro
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.decoding import Beam
 from simuljax.config.fields import ConfigError
-from simuljax.decode.offline import translate_text
+from simuljax.decode.beam import translate_text
 from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import RunTranslator, load_run
 from simuljax.text import EOS, VocabularyError

@@ -18,9 +18,8 @@ import numpy as np
 
 from simuljax.audio import RATE, as_int16, read_audio
 from simuljax.serve.engine import Engine
-from simuljax.serve.session import Word
-from simuljax.serve.stream import Backend, Stream, stream_all
-from simuljax.train.average import Which
+from simuljax.serve.stream import Backend, Stream, Word, stream_all
+from simuljax.train.transfer import Which
 
 __all__ = ["Stream", "Translator", "Word", "is_whisper", "load"]
 

@@ -5,15 +5,30 @@ words as soon as they are complete, and `count_words` counts them on the device;
 counts those that a CTC head hears.
 """
 
-from simuljax.text.base import BOS, EOS, PAD, SPECIALS, UNK, Kind
-from simuljax.text.both_sides import Words
-from simuljax.text.ctc_words import ctc_labels, words_heard
-from simuljax.text.errors import VocabularyError
-from simuljax.text.normalise import clean, remove_annotations, spoken_form
+from simuljax.text.normalise import VocabularyError, clean, remove_annotations, spoken_form
 from simuljax.text.phonemes import phonemize
-from simuljax.text.vocabulary import Vocabulary, VocabularyConfig, learn, load
-from simuljax.text.word_count import WordBoundaries, WordCount, count_words
-from simuljax.text.words import WordStream, word_boundaries
+from simuljax.text.vocabulary import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIALS,
+    UNK,
+    Kind,
+    Vocabulary,
+    VocabularyConfig,
+    learn,
+    load,
+)
+from simuljax.text.words import (
+    WordBoundaries,
+    WordCount,
+    Words,
+    WordStream,
+    count_words,
+    ctc_labels,
+    word_boundaries,
+    words_heard,
+)
 
 __all__ = [
     "BOS",

@@ -3,10 +3,19 @@
 `clean` is applied by every vocabulary to whatever it is given. The other two change what the text
 says and are asked for by name: `remove_annotations` for subtitles, `spoken_form` for what a
 recogniser is to learn.
+
+The error of this package.
 """
 
 import re
 import unicodedata
+
+from simuljax.errors import SimuljaxError
+
+
+class VocabularyError(SimuljaxError):
+    """A vocabulary cannot be learned, read or used as asked; the message says what to do."""
+
 
 JOINERS = "\u200c\u200d"  # invisible, but spelling in Persian, in Indic scripts and in emoji
 APOSTROPHES = "'’"

@@ -18,21 +18,141 @@ so for Moses tokens. In the text, a full stop that follows belongs to the word b
 punctuation (or 's) in the vocabulary a word waits for the next piece, as it does with ▁. Without,
 as in a vocabulary of `spoken_form` German, it waits for nothing. To count the tokens as they end,
 whatever may attach to them, ask `word_boundaries` for the convention "tokens".
+
+Word counts inside a jitted decode step, from the word boundaries of each id.
+
+The count has three numbers of state: words complete, whether one is under way, and whether the
+last piece joins the next. They depend on the ids only through the last one that says anything, so
+that a whole sequence is counted at once (`count_words`) as well as id by id (`WordCount.push`).
+
+Tokens of a text that arrives word by word; tokens already read never change.
+
+For unigram, bpe and characters no piece reaches over a space, so the pieces of the words one by one
+are the pieces of the whole text; but where a unigram model finds two cuts just as likely ("." ".."
+and ".." "."), rounding decides, and not always alike. The Moses tokens of subword_nmt depend on
+what follows in a few places (quotation marks, "dogs'"; 7 of 100 sentences of TED talks): a word by
+itself is cut as at the end of a sentence. The phonemes of a word depend on its neighbours
+throughout, and such a text cannot be read word by word.
+
+Words in the output of a CTC head, counted inside jit.
+
+The collapsed argmax stays in place, a label at the state where it is heard best and padding
+everywhere else: `count_words` passes padding over, so that it counts after every state at once.
+
+Word boundaries of source and target, for models and policies that count words.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal, Self
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from simuljax.text import moses
-from simuljax.text.base import SPECIALS, UNK, Vocabulary
-from simuljax.text.character_vocabulary import SPACE
+from simuljax.text.normalise import VocabularyError
 from simuljax.text.phonemes import WORD_END
-from simuljax.text.sentencepiece_vocabulary import WORD_START
-from simuljax.text.subword_nmt_vocabulary import CONTINUES
-from simuljax.text.word_count import WordBoundaries
+from simuljax.text.vocabulary import (
+    CONTINUES,
+    EOS,
+    PAD,
+    SPACE,
+    SPECIALS,
+    UNK,
+    WORD_START,
+    Vocabulary,
+)
+
+Arrays = Array | np.ndarray
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WordBoundaries:
+    """The word boundaries of each id: arrays over the vocabulary, for use inside jit.
+
+    An id with none of the four is passed over (padding, begin, end).
+    """
+
+    starts_word: Bool[Arrays, " V"]  # the word before it is complete
+    ends_word: Bool[Arrays, " V"]  # the word is complete with it
+    has_text: Bool[Arrays, " V"]  # it is more than a separator
+    joins_next: Bool[Arrays, " V"]  # what follows belongs to the same word in any case
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WordCount:
+    """The number of complete words, and a flag for a word begun since; arrays of one shape."""
+
+    completed: Int[Arrays, "..."]
+    open: Bool[Arrays, "..."]
+    joined: Bool[Arrays, "..."]  # the last piece joins whatever comes next
+
+    @classmethod
+    def begin(cls, shape: tuple[int, ...] = ()) -> "WordCount":
+        """Return the count before anything is written."""
+        no = jnp.zeros(shape, bool)
+        return cls(completed=jnp.zeros(shape, jnp.int32), open=no, joined=no)
+
+    def push(self, boundaries: WordBoundaries, ids: Int[Arrays, "..."]) -> "WordCount":
+        """Return the count after one more id in each place."""
+        says = _look_up(boundaries, ids)
+        completed = self.completed + _completed(says, self.open, self.joined)
+        keep = ~_tells(says)
+        return WordCount(
+            completed=completed,
+            open=(keep & self.open) | (says.has_text & ~says.ends_word),
+            joined=(keep & self.joined) | says.joins_next,
+        )
+
+
+def count_words(
+    boundaries: WordBoundaries,
+    ids: Int[Arrays, "... T"],
+    *,
+    trailing: Literal["leave", "count"] = "leave",
+) -> Int[Arrays, "... T"]:
+    """Count the words that are complete after each position; NumPy for NumPy, JAX for JAX.
+
+    `trailing="count"` includes the word under way, as the adaptive wait-k of Papi 2022 does.
+    """
+    xp = jnp if isinstance(ids, jax.Array) else np
+    ids = xp.asarray(ids)
+    says = _look_up(boundaries, ids)
+    # What is open depends on the last id that says anything: its position is a running maximum.
+    position = xp.where(_tells(says), xp.arange(1, ids.shape[-1] + 1), 0)
+    latest = xp.maximum.accumulate(position, axis=-1)
+    before = xp.concatenate([xp.zeros_like(latest[..., :1]), latest[..., :-1]], axis=-1)
+    opens = says.has_text & ~says.ends_word
+    new = _completed(says, _at(xp, opens, before), _at(xp, says.joins_next, before))
+    completed = xp.cumsum(new, axis=-1, dtype=xp.int32)
+    return completed + _at(xp, opens, latest) if trailing == "count" else completed
+
+
+def _completed(says: WordBoundaries, is_open, joined):
+    """Count the words completed by an id: the one before it, the one it ends, both or none."""
+    previous = says.starts_word & is_open & ~joined
+    own = says.ends_word & (says.has_text | (is_open & ~previous))
+    return previous.astype("int32") + own.astype("int32")
+
+
+def _look_up(boundaries: WordBoundaries, ids) -> WordBoundaries:
+    xp = jnp if isinstance(ids, jax.Array) else np
+    return jax.tree.map(lambda table: xp.asarray(table)[ids], boundaries)
+
+
+def _tells(says: WordBoundaries):
+    return says.starts_word | says.ends_word | says.has_text
+
+
+def _at(xp, values, position):
+    """Return values at positions counted from 1; False at 0."""
+    found = xp.take_along_axis(values, xp.maximum(position - 1, 0), axis=-1)
+    return found & (position > 0)
 
 
 def word_boundaries(
@@ -220,3 +340,116 @@ def _boundaries(
         has_text=array(text, True),
         joins_next=array(joins),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordedTexts:
+    """Texts read word by word; `simulate_text` takes the first three fields."""
+
+    tokens: np.ndarray  # int32 [B, L], 0 beyond the lengths
+    lengths: np.ndarray  # int32 [B]; end-of-sentence counts
+    units: np.ndarray  # int32 [B, R]: tokens that are there after each word; then the length
+    words: np.ndarray  # int32 [B]
+
+
+def pieces_of_word(vocabulary: Vocabulary, word: str, *, is_first: bool) -> list[int]:
+    """Return the tokens that a word adds to a text; none for a word of invisible characters."""
+    if vocabulary.kind == "phonemes":
+        raise VocabularyError(
+            "the source is phonemes, and those of a word depend on the next: such a text is not "
+            "read word by word. Translate it whole, or train with pieces of words."
+        )
+    pieces = vocabulary.encode(word)
+    if vocabulary.kind == "characters" and pieces and not is_first:
+        return [vocabulary.ids.get(SPACE, UNK), *pieces]
+    return pieces
+
+
+def read_by_words(
+    vocabulary: Vocabulary, texts: Sequence[str], *, multiple: int = 32
+) -> WordedTexts:
+    """Batch texts, each with its end-of-sentence; sizes are rounded up, so that few shapes compile.
+
+    Words are what `str.split` gives, as in SimulEval. A text without words has no end either.
+    """
+    pieces = [_pieces(vocabulary, text.split()) for text in texts]
+    tokens = [[*chain.from_iterable(words), EOS] if words else [] for words in pieces]
+    lengths, words = (np.array([len(row) for row in rows], np.int32) for rows in (tokens, pieces))
+    size, reads = (-(-max([1, *counts]) // multiple) * multiple for counts in (lengths, words))
+    filled = np.zeros((len(texts), size), np.int32)
+    units = np.repeat(lengths[:, None], reads, 1)
+    for row, (ids, parts) in enumerate(zip(tokens, pieces, strict=True)):
+        filled[row, : len(ids)] = ids
+        units[row, : len(parts)] = np.cumsum([len(part) for part in parts])
+    return WordedTexts(tokens=filled, lengths=lengths, units=units, words=words)
+
+
+def _pieces(vocabulary: Vocabulary, words: Sequence[str]) -> list[list[int]]:
+    """Return the tokens of every word; leading words without tokens add nothing."""
+    pieces: list[list[int]] = []
+    for word in words:
+        pieces.append(pieces_of_word(vocabulary, word, is_first=not any(pieces)))
+    return pieces
+
+
+def ctc_labels(logits: Float[Array, "B K C"], lengths: Int[Array, " B"]) -> Int[Array, "B K"]:
+    """Return the best label of each state, repetitions merged and blanks (the last class) dropped.
+
+    A label stands at its peak: of the neighbouring states that agree on it, the one (the first,
+    if several) that finds it most probable. `PAD` stands at all others.
+    """
+    size, blank = logits.shape[1], logits.shape[-1] - 1
+    real = jnp.arange(size) < lengths[:, None]
+    best = jnp.where(real, logits.argmax(-1), blank).astype(jnp.int32)
+    sure = jax.nn.log_softmax(logits.astype(jnp.float32)).max(-1)
+    begins = jnp.pad(best[:, 1:] != best[:, :-1], [(0, 0), (1, 0)])
+    peaks = jax.vmap(_peaks)(sure, jnp.cumsum(begins, -1))
+    return jnp.where(peaks & (best != blank), best, PAD)
+
+
+def words_heard(
+    logits: Float[Array, "B K C"],
+    lengths: Int[Array, " B"],
+    boundaries: WordBoundaries,
+    *,
+    trailing: Literal["leave", "count"] = "count",
+) -> Int[Array, "B K"]:
+    """Count the words up to each state; a word counts from the peak of its last token on.
+
+    The last column is `count_words` of the collapsed labels: with `trailing="leave"`, without a
+    word that may still go on (Papi et al. 2022 count it).
+    """
+    labels = ctc_labels(logits, lengths)
+    number = count_words(boundaries, labels, trailing="count")  # of the word that a label is in
+    has_text = jnp.asarray(boundaries.has_text)[labels]
+    most = jnp.iinfo(number.dtype).max
+    coming = jax.lax.cummin(jnp.where(has_text, number, most), axis=1, reverse=True)
+    coming = jnp.pad(coming[:, 1:], [(0, 0), (0, 1)], constant_values=most)
+    heard = jnp.cumsum(has_text & (coming > number), -1, dtype=jnp.int32)
+    if trailing == "count":
+        return heard
+    return jnp.minimum(heard, count_words(boundaries, labels)[:, -1:])
+
+
+def _peaks(sure: Float[Array, " K"], run: Int[Array, " K"]) -> Array:
+    """Mark the first of the most probable states of each run (bool [K]); runs are numbered."""
+    size = sure.shape[0]
+    is_top = sure == jax.ops.segment_max(sure, run, size)[run]
+    place = jnp.arange(size)
+    first = jax.ops.segment_min(jnp.where(is_top, place, size), run, size)
+    return place == first[run]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Words:
+    """Word boundaries of two vocabularies, as arrays."""
+
+    source: WordBoundaries
+    target: WordBoundaries
+
+    @classmethod
+    def of(cls, source: Vocabulary, target: Vocabulary) -> "Words":
+        """Build the word boundaries of two vocabularies."""
+        tables = [jax.tree.map(jnp.asarray, word_boundaries(each)) for each in (source, target)]
+        return cls(source=tables[0], target=tables[1])

@@ -20,10 +20,8 @@ from simuljax.losses import Branch, JointObjective, Outputs, Term, TermSum
 from simuljax.losses.cross_entropy import PerExample
 from simuljax.losses.objective import check_terms, teacher_of
 from simuljax.models.translator import Decoded, Encoded, Translator, source_of
-from simuljax.nn.batch_norm import STATISTICS
-from simuljax.nn.decisions import Decisions
-from simuljax.nn.layers import real
-from simuljax.nn.monotonic import Source
+from simuljax.nn.layers import STATISTICS, real
+from simuljax.nn.monotonic import Decisions, Source
 from simuljax.text import (
     BOS,
     EOS,

@@ -1,24 +1,272 @@
 """The log of a run: metrics, the console line, a warning if DAR runs away.
 
 Only the primary process writes.
+
+The record of a run: a JSON object a line in metrics.jsonl, and TensorBoard beside it if asked.
+
+A line is {"step", "time", "split", "values"}. A value that is not finite is null, since JSON knows
+no NaN, and "note" says what it was. The record goes on where a checkpoint left off: lines that are
+later than the step resumed from are removed, so that no step stands in it twice.
+
+One line about a run in progress: rewritten on a terminal, one below the other in a log.
 """
 
+import json
+import math
+import os
+import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import jax
 import numpy as np
 
+from simuljax.errors import import_extra
 from simuljax.losses import Loss, TermSum, combine
 from simuljax.train.cluster import is_primary
-from simuljax.train.console import ConsoleLine, Progress
 from simuljax.train.flops import peak_flops
-from simuljax.train.metrics import MetricsWriter
 from simuljax.train.step import Report, Validation
+
+FILE = "metrics.jsonl"
+
+
+class MetricsWriter:
+    """Appends to a run's record; a line is written whole and at once."""
+
+    def __init__(
+        self,
+        run_dir: str | Path,
+        *,
+        resume_from: int | None = None,
+        tensorboard: Literal["off", "on"] = "off",
+    ) -> None:
+        run = Path(run_dir)
+        run.mkdir(parents=True, exist_ok=True)
+        self._board = open_tensorboard(run, resume_from) if tensorboard == "on" else None
+        repair(run / FILE, math.inf if resume_from is None else resume_from)
+        self._file = (run / FILE).open("ab", buffering=0)
+
+    def write(
+        self,
+        step: int,
+        values: Mapping[str, Any],
+        *,
+        split: str = "train",
+        now: float | None = None,
+    ) -> None:
+        """Write one line; the values are numbers or arrays of one number."""
+        numbers = {name: float(value) for name, value in values.items()}
+        line = record(step, numbers, split, time.time() if now is None else now)
+        whole = (json.dumps(line, allow_nan=False) + "\n").encode()
+        if self._file.write(whole) != len(whole):
+            raise OSError(f"A line of {self._file.name} was cut short: is the disk full?")
+        if self._board is not None:
+            for name, number in numbers.items():
+                self._board.add_scalar(f"{split}/{name}", number, step, walltime=line["time"])
+
+    def close(self) -> None:
+        """Close the files."""
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's metrics, without one that is still being written."""
+    path = Path(run_dir) / FILE
+    return [line for line, _ in complete_lines(path)] if path.exists() else []
+
+
+def record(step: int, numbers: Mapping[str, float], split: str, now: float) -> dict[str, Any]:
+    """Return the object of a line."""
+    values = {name: x if math.isfinite(x) else None for name, x in numbers.items()}
+    odd = [f"{name} is {x}" for name, x in numbers.items() if not math.isfinite(x)]
+    line = {"step": int(step), "time": round(now, 3), "split": split, "values": values}
+    return line | ({"note": ", ".join(odd)} if odd else {})
+
+
+def complete_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Yield objects and bytes of complete lines; only the last may be broken off."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
+        try:
+            held = json.loads(line)
+            held["step"]
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                return
+            raise ValueError(
+                f"{path}:{number} is not a line of metrics ({error}). Remove that line."
+            ) from error
+        if line.endswith(b"\n"):
+            yield held, line
+
+
+def repair(path: Path, last: float) -> None:
+    """Drop a line that a kill broke off, and all lines after step `last`."""
+    if not path.exists():
+        return
+    whole = b"".join(line for held, line in complete_lines(path) if held["step"] <= last)
+    if whole == path.read_bytes():
+        return
+    beside = path.with_suffix(".tmp")
+    with beside.open("wb") as file:
+        file.write(whole)
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def open_tensorboard(run: Path, resume_from: int | None) -> Any:
+    """Return a writer of TensorBoard's event files."""
+    SummaryWriter = import_extra("tensorboardX", "tensorboard").SummaryWriter
+    purge = None if resume_from is None else resume_from + 1
+    return SummaryWriter(str(run / "tensorboard"), purge_step=purge)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a run stands."""
+
+    step: int
+    loss: float
+    terms: Mapping[str, float] = field(default_factory=dict)
+    gradient_norm: float | None = None
+    learning_rate: float | None = None
+    epoch: float | None = None
+    note: str | None = None  # what happened besides
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Speed of training; None where it is not known yet."""
+
+    frames: float | None = None  # a second
+    tokens: float | None = None  # a second
+    utilisation: float | None = None  # of the devices' peak, 0..1
+    remaining: float | None = None  # seconds
+
+
+class ConsoleLine:
+    """Shows a line per interval, with rates from the time between two of them.
+
+    Rates need a line before: the first shows none. Seconds that were spent aside, as in compiling,
+    are left out of them, and count for the time left.
+    """
+
+    def __init__(
+        self,
+        *,
+        total_steps: int | None = None,
+        peak_flops: float | None = None,
+        stream: TextIO | None = None,
+    ) -> None:
+        self.total_steps = total_steps
+        self.peak_flops = peak_flops  # of all devices, a second
+        self.stream = stream or sys.stderr
+        self._first: tuple[int, float] | None = None
+        self._last_time = 0.0
+
+    def show(
+        self,
+        progress: Progress,
+        now: float,
+        *,
+        frames: float | None = None,
+        tokens: float | None = None,
+        flops: float | None = None,
+        aside: float = 0.0,
+    ) -> str:
+        """Write the line; all other numbers are those since the line before."""
+        rates = self.rates(
+            progress.step, now, frames=frames, tokens=tokens, flops=flops, aside=aside
+        )
+        line = format_line(progress, rates, total_steps=self.total_steps)
+        if self.stream.isatty():
+            width = shutil.get_terminal_size().columns
+            self.stream.write(f"\r{line[: width - 1]}\x1b[K")
+        else:
+            self.stream.write(f"{line}\n")
+        self.stream.flush()
+        return line
+
+    def rates(
+        self,
+        step: int,
+        now: float,
+        *,
+        frames: float | None = None,
+        tokens: float | None = None,
+        flops: float | None = None,
+        aside: float = 0.0,
+    ) -> Rates:
+        """Return the rates of the interval that ends now, and the time left."""
+        if self._first is None:
+            self._first, self._last_time = (step, now), now
+            return Rates()
+        seconds = max(now - self._last_time - aside, 1e-9)
+        first, start = self._first
+        self._last_time = now
+        pace = (step - first) / max(now - start, 1e-9)
+        known = self.total_steps is not None and pace > 0
+        return Rates(
+            frames=None if frames is None else frames / seconds,
+            tokens=None if tokens is None else tokens / seconds,
+            utilisation=flops / seconds / self.peak_flops if flops and self.peak_flops else None,
+            remaining=max(0, (self.total_steps or 0) - step) / pace if known else None,
+        )
+
+    def note(self, text: str) -> None:
+        """Write a line that stays, above the one that is rewritten."""
+        self.stream.write(f"\r{text}\x1b[K\n" if self.stream.isatty() else f"{text}\n")
+        self.stream.flush()
+
+    def finish(self) -> None:
+        """End the line."""
+        if self.stream.isatty():
+            self.stream.write("\n")
+            self.stream.flush()
+
+
+def format_line(progress: Progress, rates: Rates, *, total_steps: int | None = None) -> str:
+    """Return `step 1200/5000 | epoch 2.3 | loss 3.21 st 2.9 dar 0.3 | norm 1.2 | ...`."""
+    of = "" if total_steps is None else f"/{total_steps}"
+    terms = "".join(f" {name} {value:.4g}" for name, value in progress.terms.items())
+    optional = [
+        ("epoch {:.2f}", progress.epoch),
+        (f"loss {{:.4g}}{terms}", progress.loss),
+        ("norm {:.3g}", progress.gradient_norm),
+        ("lr {:.2e}", progress.learning_rate),
+        ("{} frames/s", None if rates.frames is None else thousands(rates.frames)),
+        ("{} tokens/s", None if rates.tokens is None else thousands(rates.tokens)),
+        ("use {:.0%}", rates.utilisation),
+        ("ETA {}", None if rates.remaining is None else duration(rates.remaining)),
+        ("{}", progress.note),
+    ]
+    shown = [form.format(value) for form, value in optional if value is not None]
+    return " | ".join([f"step {progress.step}{of}", *shown])
+
+
+def thousands(number: float) -> str:
+    """Return a number as 950, 12.3k or 4.56M."""
+    power = 0
+    while abs(number) >= 999.5 and power < 4:
+        number, power = number / 1000, power + 1
+    digits = 0 if number >= 99.95 or power == 0 else 1 if number >= 9.995 else 2
+    return f"{number:.{digits}f}{('', 'k', 'M', 'G', 'T')[power]}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as 12s, 3m20s, 1h05m or 2d03h."""
+    whole = round(seconds)
+    for large, small, unit, below in ((86400, 3600, "d", "h"), (3600, 60, "h", "m")):
+        if whole >= large:
+            return f"{whole // large}{unit}{whole % large // small:02d}{below}"
+    return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
+
 
 GROWN = 2.0  # times its lowest value
 

@@ -3,24 +3,177 @@
 A replica takes the gradient of its own numerators over the denominators of the whole update, on
 all devices and in all micro-batches, and gradients are summed: the result is that of one device
 that sees everything at once. Denominators come from lengths alone, so they are known beforehand.
+
+The same per-replica function on many devices, by `pmap` or by `jit(shard_map)`.
+
+State goes in and comes out whole: it has no device axis, its sharding replicates it. A batch is
+[rows, ...] on the host and divides among the devices of all hosts.
+
+`pmap` speaks of the devices of its own host: on several hosts, its state is replicated over those
+alone, and `over_all_hosts` and `over_own_host` lead from one view to the other without copying.
+
+The compiled functions of a run: one update from one batch or several, one validation.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, cast
 
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simuljax.audio import Statistics
 from simuljax.batch import Batch
 from simuljax.losses import Loss, TermSum, combine
+from simuljax.models.parameters import initialise
 from simuljax.models.translator import Translator
 from simuljax.text import Words
+from simuljax.train.flops import BACKWARD, forward_flops
 from simuljax.train.objective import Forward, Objective, Variables, forward
+
+Parallelism = Literal["pmap", "shard_map"]
+
+
+class Wrapped(Protocol):
+    """A function that runs on every replica."""
+
+    def __call__(self, *args: Any) -> Any: ...
+
+    def lower(self, *args: Any) -> Any: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replicas:
+    """The devices of a run, one replica of the model on each, and the way they are driven."""
+
+    mesh: Mesh
+    parallelism: Parallelism = "pmap"
+
+    @classmethod
+    def on_all(cls, parallelism: Parallelism = "pmap") -> "Replicas":
+        """Return a replica on every device of every host, host by host as rows are."""
+        devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+        return cls(mesh=Mesh(np.array(devices), (AXIS,)), parallelism=parallelism)
+
+    @property
+    def count(self) -> int:
+        return self.mesh.size
+
+    def wrap(self, function: Callable[..., Any], *, donate: int | None = None) -> Wrapped:
+        """Wrap `function(state, batch, *rest)` for every replica; only the batch is split.
+
+        The first argument's buffers are given away with `donate=0`.
+        """
+        given = () if donate is None else (donate,)
+        if self.parallelism == "pmap":
+            return Pmapped(replicas=self, function=function, given=given)
+        batch = PartitionSpec(AXIS)
+
+        def spread(state: Any, batch_: Any, *rest: Any) -> Any:
+            specs = (PartitionSpec(), batch, *(PartitionSpec() for _ in rest))
+            mapped = jax.shard_map(
+                function, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False
+            )
+            return mapped(state, batch_, *rest)
+
+        return cast(Wrapped, jax.jit(spread, donate_argnums=given))
+
+    def replicate(self, tree: Any) -> Any:
+        """Put a tree, the same on every host, on every device that a wrapped call sees."""
+        sharding = NamedSharding(self._seen, PartitionSpec())
+        if sharding.is_fully_addressable:
+            return jax.device_put(tree, sharding)
+
+        def place(leaf: Any) -> jax.Array:
+            whole = np.asarray(leaf)
+            return jax.make_array_from_process_local_data(sharding, whole, whole.shape)
+
+        return jax.tree.map(place, tree)
+
+    def share(self, batch: Any) -> Any:
+        """Divide this host's rows among its devices."""
+        here = len(self.mesh.local_devices)
+        sharding = NamedSharding(self._seen, PartitionSpec(AXIS))
+
+        def place(rows: np.ndarray) -> Any:
+            if len(rows) % here:
+                raise ValueError(
+                    f"a batch of {len(rows)} rows does not divide among {here} devices of this "
+                    f"host: make batches of a multiple of {self.count} rows"
+                )
+            if self.parallelism == "pmap":
+                return jax.device_put(
+                    rows.reshape(here, len(rows) // here, *rows.shape[1:]), sharding
+                )
+            if isinstance(rows, jax.Array) and sharding.is_fully_addressable:
+                return jax.device_put(rows, sharding)  # it need not pass through the host
+            return jax.make_array_from_process_local_data(sharding, rows)
+
+        return jax.tree.map(place, batch)
+
+    def over_all_hosts(self, tree: Any) -> Any:
+        """View a replicated tree as arrays of all hosts, as checkpoints need them."""
+        return self._viewed(tree, self.mesh)
+
+    def over_own_host(self, tree: Any) -> Any:
+        """View a tree as a wrapped call needs it: the reverse."""
+        return self._viewed(tree, self._seen)
+
+    @property
+    def _seen(self) -> Mesh:
+        """Return the devices that the arguments of a wrapped call are spread over."""
+        return self.mesh.local_mesh if self.parallelism == "pmap" else self.mesh
+
+    def _viewed(self, tree: Any, mesh: Mesh) -> Any:
+        sharding = NamedSharding(mesh, PartitionSpec())
+
+        def view(leaf: Any) -> Any:
+            if isinstance(leaf, jax.ShapeDtypeStruct):
+                return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+            if leaf.sharding == sharding:
+                return leaf
+            parts = [shard.data for shard in leaf.addressable_shards]
+            return jax.make_array_from_single_device_arrays(leaf.shape, sharding, parts)
+
+        return jax.tree.map(view, tree)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pmapped:
+    """A function under `pmap`, which needs to know how many arguments there are."""
+
+    replicas: Replicas
+    function: Callable[..., Any]
+    given: tuple[int, ...]
+    made: dict[int, Any] = field(default_factory=dict)  # by how many
+
+    def __call__(self, *args: Any) -> Any:
+        return self._of(len(args))(*args)
+
+    def lower(self, *args: Any) -> Any:
+        """Lower the function for these arguments."""
+        return self._of(len(args)).lower(*args)
+
+    def _of(self, count: int) -> Any:
+        if count not in self.made:
+            self.made[count] = jax.pmap(
+                self.function,
+                axis_name=AXIS,
+                in_axes=(None, 0, *(None,) * (count - 2)),
+                out_axes=None,
+                devices=self.replicas.mesh.devices.reshape(-1).tolist(),
+                donate_argnums=self.given,
+            )
+        return self.made[count]
+
 
 AXIS = "replicas"
 TEXT_PARTS = ("text", "shared", "decoder")  # parameters that a text branch computes with
@@ -187,3 +340,197 @@ class Update:
         """Return the random key of one replica in one update."""
         key = jax.random.fold_in(self.first_key(seed), step)
         return jax.random.fold_in(key, jax.lax.axis_index(AXIS))
+
+
+Change = Callable[[Any], Any]  # of parameters
+Shape = tuple[tuple[int, ...] | None, ...]
+
+
+class CompiledUpdate:
+    """`Update` on the devices of a run. Every function is compiled once per shape of a batch.
+
+    Once a shape has been seen, its updates send nothing between host and devices but the batch: any
+    other transfer would make one wait for the other, and is an error.
+    """
+
+    def __init__(self, update: Update, replicas: Replicas, *, seeds: Sequence[int] = (0,)):
+        self.replicas, self.model, self.seeds = replicas, update, tuple(seeds)
+        self.compile_s = 0.0  # spent so far in first calls
+        self._seed = replicas.replicate(self._stack([np.int32(seed) for seed in seeds]))
+        self._numbers: list[jax.Array] = []  # 0, 1, ... on the devices, for micro-batches
+        self._flops: dict[Shape, float] = {}
+        self._seen: set[tuple[Shape, bool]] = set()
+        self._compiled: dict[Shape, Any] = {}  # updates that were compiled ahead
+        self._initialise = jax.jit(lambda key: initialise(update.model, key))
+        self._whole = replicas.wrap(self._each(update.whole, (0, None, 0, 0)), donate=0)
+        self._totals = replicas.wrap(self._each(update.totals, (0, None)))
+        self._gather = replicas.wrap(self._each(update.gather, (0, None, 0, 0, None, 0)))
+        self._validate = replicas.wrap(self._each(update.validate, (0, None)))
+        self._apply = jax.jit(self._each(update.apply, (0, 0, 0)), donate_argnums=0)
+        self._add = jax.jit(_add, donate_argnums=0)
+
+    @property
+    def members(self) -> int:
+        """Return the number of runs updated together; if several, arrays have an axis of runs."""
+        return len(self.seeds)
+
+    def of(self, tree: Any, member: int) -> Any:
+        """Return the part of one of the runs."""
+        return tree if self.members == 1 else jax.tree.map(lambda a: a[member], tree)
+
+    def weights(self, weights: Sequence[Mapping[str, float]]) -> Mapping[str, jax.Array]:
+        """Return the weights of the terms of each run, on the devices."""
+        each = [{name: np.float32(weight) for name, weight in one.items()} for one in weights]
+        return self.replicas.replicate(self._stack(each))
+
+    def first(
+        self,
+        begin: Sequence[Change | None] | None = None,
+        teach: Sequence[Change | None] | None = None,
+    ) -> TrainState:
+        """Return the state before any update.
+
+        `begin` may change the first parameters of each run; `teach` makes those of DAR's teacher,
+        if it has its own, from the same. Without it a teacher begins as the run does.
+        """
+        states, none = [], [None] * self.members
+        for seed, change, taught in zip(self.seeds, begin or none, teach or none, strict=True):
+            drawn, statistics = self._initialise(self.model.first_key(seed))
+            params = change(drawn) if change is not None else drawn
+            state = self._state_of(params, statistics)
+            if taught is not None:
+                teacher = self.model.first_teacher(taught(drawn))
+                state = dataclasses.replace(state, teacher=teacher)
+            states.append(state)
+        return self.replicas.replicate(self._stack(states))
+
+    def template(self) -> TrainState:
+        """Return shape and place of every array of one run's state; nothing is computed."""
+        shapes = jax.eval_shape(self._initialise, self.model.first_key(self.seeds[0]))
+        return self.replicas.over_all_hosts(jax.eval_shape(self._state_of, *shapes))
+
+    def joined(self, states: Sequence[TrainState]) -> TrainState:
+        """Join states like `template`, one of each run, as `update` takes them."""
+        own = [self.replicas.over_own_host(state) for state in states]
+        return own[0] if self.members == 1 else self.replicas.replicate(self._stack(own))
+
+    def _stack(self, trees: Sequence[Any]) -> Any:
+        if self.members == 1:
+            return trees[0]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+    def _each(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable:
+        """Return the function of all runs at once; `axes` tells which arguments differ."""
+        return function if self.members == 1 else jax.vmap(function, in_axes=axes)
+
+    def compile(
+        self, state: TrainState, batches: Iterable[Batch], weights: Mapping[str, jax.Array]
+    ) -> None:
+        """Compile the update for the shapes of these batches, new ones in parallel."""
+        start = time.perf_counter()
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            compiled = {}
+            for batch in batches:
+                if shape_of(batch) in self._compiled:
+                    continue
+                lowered = self._whole.lower(state, self.replicas.share(batch), weights, self._seed)
+                compiled[shape_of(batch)] = pool.submit(lowered.compile)
+            self._compiled |= {shape: each.result() for shape, each in compiled.items()}
+        self.compile_s += time.perf_counter() - start
+
+    def update(
+        self, state: TrainState, batches: Sequence[Batch], weights: Mapping[str, jax.Array]
+    ) -> tuple[TrainState, Report]:
+        """Make one update from one or several batches of any shapes; the state is donated."""
+        kinds = {(shape_of(batch), len(batches) > 1) for batch in batches}
+        shared = [self.replicas.share(batch) for batch in batches]
+        while len(self._numbers) < len(batches):
+            self._numbers.append(self.replicas.replicate(np.int32(len(self._numbers))))
+        if kinds <= self._seen:
+            with jax.transfer_guard("disallow"):
+                return self._update(state, batches, shared, weights)
+        start = time.perf_counter()
+        result = self._update(state, batches, shared, weights)
+        self.compile_s += time.perf_counter() - start
+        self._seen |= kinds
+        return result
+
+    def validate(self, state: TrainState, batches: Iterable[Batch]) -> Validation:
+        """Return the sums over all batches."""
+        total = None
+        for batch in batches:
+            seen = self._validate(state, self.replicas.share(batch))
+            total = seen if total is None else self._add(total, seen)
+        if total is None:
+            raise ValueError("there is no batch to validate on: the split is empty")
+        return total
+
+    def flops(self, batches: Sequence[Batch]) -> float:
+        """Return the FLOPs of an update on all devices; traced once per shape."""
+        for batch in batches:
+            if shape_of(batch) not in self._flops:
+                self._flops[shape_of(batch)] = self._count(batch)
+        return sum(self._flops[shape_of(batch)] for batch in batches)
+
+    def _update(
+        self,
+        state: TrainState,
+        batches: Sequence[Batch],
+        shared: Sequence[Batch],
+        weights: Mapping[str, jax.Array],
+    ) -> tuple[TrainState, Report]:
+        if len(shared) == 1:
+            whole = self._compiled.get(shape_of(batches[0]), self._whole)
+            return whole(state, shared[0], weights, self._seed)
+        totals = self._totals(state, shared[0])
+        for batch in shared[1:]:
+            totals = self._add(totals, self._totals(state, batch))
+        gathered, walking = None, state  # BatchNorm's statistics go from batch to batch
+        for number, batch in zip(self._numbers, shared, strict=False):
+            part: Gathered = self._gather(walking, batch, weights, self._seed, number, totals)
+            walking = dataclasses.replace(walking, statistics=part.statistics)
+            part = dataclasses.replace(part, statistics={})
+            gathered = part if gathered is None else self._add(gathered, part)
+        assert gathered is not None  # there is a batch
+        gathered = dataclasses.replace(gathered, statistics=walking.statistics)
+        return self._apply(state, gathered, weights)
+
+    def _state_of(self, params: Any, statistics: Any) -> TrainState:
+        return TrainState(
+            step=jnp.int32(0),
+            params=params,
+            statistics=statistics,
+            optimiser=self.model.optimiser.init(params),
+            teacher=self.model.first_teacher(params),
+        )
+
+    def _count(self, batch: Batch) -> float:
+        """Count three forward passes, on every replica."""
+        spread = Replicas(mesh=self.replicas.mesh, parallelism="shard_map")
+        rows = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((len(x) * jax.process_count(), *x.shape[1:]), x.dtype),
+            batch,
+        )
+        forward = forward_flops(spread.wrap(self.model.terms), self.template(), rows)
+        return forward * (1 + BACKWARD) * self.replicas.count * self.members
+
+
+def shape_of(batch: Batch) -> Shape:
+    """Return the shapes of a batch, which decide the compiled program."""
+    arrays = [getattr(batch, field.name) for field in dataclasses.fields(batch)]
+    return tuple(None if array is None else array.shape for array in arrays)
+
+
+def _add(one: Any, other: Any) -> Any:
+    """Add trees leaf by leaf; an entry that only one dictionary has stays as it is."""
+    if isinstance(one, dict):
+        names = {**one, **other}
+        return {
+            name: _add(one[name], other[name]) if name in one and name in other else names[name]
+            for name in names
+        }
+    if dataclasses.is_dataclass(one):
+        fields = [field.name for field in dataclasses.fields(one)]
+        parts = {name: _add(getattr(one, name), getattr(other, name)) for name in fields}
+        return dataclasses.replace(one, **parts)  # pyright: ignore[reportArgumentType]
+    return jax.tree.map(lambda a, b: a + b, one, other)

@@ -1,13 +1,74 @@
-"""The schedule of a run, as it is declared in an experiment and stored with it."""
+"""The schedule of a run, as it is declared in an experiment and stored with it.
+
+The optimiser and its schedule, as configuration.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
 
+import jax
+import jax.numpy as jnp
+import optax
+
 from simuljax.config.fields import ConfigError, check, setting
 from simuljax.train.objective import Objective
-from simuljax.train.optimiser import Optimiser
-from simuljax.train.parallel import Parallelism
-from simuljax.train.step import Random
+from simuljax.train.step import Parallelism, Random
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimiser:
+    """Adam with a warm-up; clipping is by the global norm of the gradient."""
+
+    learning_rate: float = setting(2e-3, help="Rate at the end of the warm-up.", above=0)
+    schedule: Literal["inverse_sqrt", "cosine", "constant"] = setting(
+        "inverse_sqrt", help="Decay after the warm-up."
+    )
+    warmup: int = setting(20_000, help="Updates of the warm-up.", low=0)
+    decay_updates: int = setting(
+        100_000, help="Update at which the cosine reaches `final`.", low=1, applies="cosine"
+    )
+    final: float = setting(0.0, help="Last rate of the cosine.", low=0, applies="cosine")
+    betas: tuple[float, float] = setting((0.9, 0.999), help="Adam's betas.", low=0, below=1)
+    epsilon: float = setting(1e-8, help="Adam's epsilon.", above=0)
+    weight_decay: float = setting(0.0, help="Weight decay; above 0 it is AdamW.", low=0)
+    clip: float = setting(10.0, help="Greatest norm of the gradient; 0: no clipping.", low=0)
+    method: Literal["adam", "sgd"] = setting("adam", help="sgd shows mistakes that Adam hides.")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def rate(self) -> optax.Schedule:
+        """Return the learning rate by update, from 0."""
+        warmup = max(1, self.warmup)
+        up = optax.linear_schedule(0.0, self.learning_rate, warmup)
+        match self.schedule:
+            case "inverse_sqrt":
+                down = self._inverse_sqrt
+            case "cosine":
+                rest = max(1, self.decay_updates - warmup)
+                low = self.final / self.learning_rate
+                down = optax.cosine_decay_schedule(self.learning_rate, rest, low)
+            case "constant":
+                down = optax.constant_schedule(self.learning_rate)
+        return optax.join_schedules([up, down], [warmup]) if self.warmup else down
+
+    def _inverse_sqrt(self, since_warmup: jax.typing.ArrayLike) -> jax.Array:
+        """Return the decayed rate; during the warm-up it is not used."""
+        warmup = max(1, self.warmup)
+        return self.learning_rate * (warmup / (jnp.maximum(since_warmup, 0) + warmup)) ** 0.5
+
+    def build(self) -> optax.GradientTransformation:
+        """Return the transformation of gradients into updates."""
+        clip = optax.clip_by_global_norm(self.clip) if self.clip else optax.identity()
+        if self.method == "sgd":
+            return optax.chain(clip, optax.sgd(self.rate()))
+        b1, b2 = self.betas
+        return optax.chain(
+            clip,
+            optax.adamw(
+                self.rate(), b1=b1, b2=b2, eps=self.epsilon, weight_decay=self.weight_decay
+            ),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

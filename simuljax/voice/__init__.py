@@ -14,9 +14,8 @@ same text and speed.
 from simuljax.voice.base import Voice, VoiceError
 from simuljax.voice.espeak import Espeak
 from simuljax.voice.hibari import Hibari
-from simuljax.voice.player import Player, play
 from simuljax.voice.remote import Http
-from simuljax.voice.timeline import Placed, Timeline
+from simuljax.voice.timeline import Placed, Player, Timeline, play
 
 __all__ = [
     "Espeak",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int16
 
-from simuljax.text.espeak import RATE, data_path, fresh_library
+from simuljax.text.phonemes import RATE, data_path, fresh_library
 from simuljax.voice.base import VoiceError, check_speed, no_sound, shown
 
 PLAIN_RATE, PLAIN_PITCH = 175, 50  # the defaults: words per minute, and pitch

@@ -11,7 +11,7 @@ from experiments.zaidi2022 import dar, decisions, longer, mboshi, multi30k, must
 from simuljax.ablate.grid import Ablation, Pretrained, plan
 from simuljax.ablate.scheduler import generation, groups
 from simuljax.config.loading import load_module
-from simuljax.runs.check import check, check_effects
+from simuljax.runs.evaluate import check, check_effects
 from tests.helpers.grids import REPOSITORY, summarised_corpus
 
 GRIDS = {

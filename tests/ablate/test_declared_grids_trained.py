@@ -13,10 +13,10 @@ import pytest
 from data_pipelines.dataset import open_corpus
 from experiments.ma2020 import figures_2_to_4
 from simuljax.eval import Record, read_records
-from simuljax.models.initialise import initialise
+from simuljax.models.parameters import initialise
 from simuljax.models.translator import Translator
 from simuljax.runs.evaluate import evaluate
-from simuljax.train.metrics import read_metrics
+from simuljax.train.run_log import read_metrics
 from tests.helpers.grids import (
     CLOCKED,
     REPOSITORY,

@@ -7,12 +7,12 @@ import pytest
 
 from data_pipelines.dataset import SUMMARY
 from simuljax.ablate.grid import Ablation, evaluations_of, plan
+from simuljax.ablate.run import evaluated_of
 from simuljax.ablate.scheduler import state_of
-from simuljax.ablate.summary import evaluated_of
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import write_json
-from simuljax.train.training_run import ENDED
+from simuljax.train.loop import ENDED
 from tests.eval.logs import made_up
 from tests.helpers.experiments import experiment
 from tests.helpers.grids import grid, summarised_corpus, with_training

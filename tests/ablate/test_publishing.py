@@ -8,14 +8,13 @@ import pytest
 
 from data_pipelines.dataset import SUMMARY
 from simuljax.ablate.grid import Ablation, Planned, plan
-from simuljax.ablate.publish import publish
-from simuljax.ablate.summary import write_summary
+from simuljax.ablate.run import publish, write_summary
 from simuljax.cli.main import main
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.json import write_json
 from simuljax.eval import read_records, score, write_records
 from simuljax.report.results import Claim, read_results
-from simuljax.train.training_run import ENDED
+from simuljax.train.loop import ENDED
 from tests.helpers.experiments import experiment
 from tests.report.test_variants import evaluated
 

@@ -16,8 +16,8 @@ from simuljax.ablate.scheduler import (
     to_evaluate,
 )
 from simuljax.ablate.worker import FAILED, lacking, locked
-from simuljax.train.metrics import FILE as METRICS
-from simuljax.train.training_run import ENDED
+from simuljax.train.loop import ENDED
+from simuljax.train.run_log import FILE as METRICS
 from tests.helpers.grids import all_trained, grid, summarised_corpus, write_scores
 
 

@@ -13,9 +13,9 @@ from simuljax.ablate.grid import Planned, load_ablation, plan
 from simuljax.ablate.launchers import FOLDER, simuljax_command
 from simuljax.ablate.run import AblateOptions, ablate
 from simuljax.config.fields import ConfigError
-from simuljax.train.metrics import FILE as METRICS
-from simuljax.train.metrics import read_metrics
-from simuljax.train.training_run import ENDED
+from simuljax.train.loop import ENDED
+from simuljax.train.run_log import FILE as METRICS
+from simuljax.train.run_log import read_metrics
 from tests.helpers.grids import FILE, environment, spoken_corpus
 
 pytestmark = pytest.mark.slow  # trains
@@ -23,7 +23,7 @@ LARGE = 50_000  # bytes of a compiled program that takes long
 JOBS = ["--gpus", "0", "--cpus", "1", "--minutes", "20", "--workers", "2"]
 # The same optimiser would find the donor's programs.
 ANOTHER_RATE = """
-from simuljax.train.optimiser import Optimiser
+from simuljax.train.training import Optimiser
 ABLATION = with_training(ABLATION, "one", optimiser=Optimiser(learning_rate=2e-3, warmup=4))
 """
 BROKEN = """

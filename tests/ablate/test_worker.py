@@ -12,16 +12,15 @@ from data_pipelines.dataset import record_used_data
 from data_pipelines.utterance import CorpusError
 from simuljax.ablate import worker
 from simuljax.ablate.grid import Planned, evaluations_of, plan
-from simuljax.ablate.run import Worker, collect
+from simuljax.ablate.run import Worker, collect, trainings_of, write_summary
 from simuljax.ablate.scheduler import Task, state_of
-from simuljax.ablate.summary import trainings_of, write_summary
 from simuljax.ablate.worker import FAILED, SPENT, locked, work
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.eval import Record
 from simuljax.eval.logs import record_line
 from simuljax.runs import evaluate as evaluating
-from simuljax.train.training_run import ENDED
+from simuljax.train.loop import ENDED
 from tests.helpers.grids import all_trained, grid, summarised_corpus, write_scores
 
 

@@ -23,7 +23,7 @@ from simuljax.decode.policies import (
     Offline,
 )
 from simuljax.eval.logs import read_records
-from simuljax.serve.live_options import LiveOptions
+from simuljax.serve.live import LiveOptions
 
 TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
 GGML = TINY / "ggml-tiny.bin"

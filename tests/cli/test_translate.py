@@ -19,7 +19,7 @@ from simuljax.config.model import Monotonic
 from simuljax.config.options import from_options
 from simuljax.decode.policies import AlignAtt, LocalAgreement, WaitK
 from simuljax.errors import SimuljaxError
-from simuljax.serve.live_options import LiveOptions
+from simuljax.serve.live import LiveOptions
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError
 from tests.decode import small, spoken

@@ -23,8 +23,7 @@ from simuljax.losses import JointObjective
 from simuljax.models import presets
 from simuljax.train.cluster import Cluster
 from simuljax.train.objective import Objective
-from simuljax.train.optimiser import Optimiser
-from simuljax.train.training import Training
+from simuljax.train.training import Optimiser, Training
 
 DECLARED = (
     *(Experiment, InitFrom, DataConfig, Budget, Training, Optimiser, Cluster, ModelConfig, Width),

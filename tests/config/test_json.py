@@ -18,8 +18,7 @@ from simuljax.config.json import (
 )
 from simuljax.config.model import ModelConfig, Monotonic
 from simuljax.models import presets
-from simuljax.train.optimiser import Optimiser
-from simuljax.train.training import Training
+from simuljax.train.training import Optimiser, Training
 
 DOCUMENTS = [
     presets.dar(),

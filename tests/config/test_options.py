@@ -166,7 +166,7 @@ def test_a_class_of_a_file_is_a_policy(tmp_path):
     file.write_text(
         "from dataclasses import dataclass\nfrom typing import ClassVar\n"
         "from simuljax.config.fields import setting\n"
-        "from simuljax.decode.policy import Policy\n"
+        "from simuljax.decode.policies import Policy\n"
         "@dataclass(frozen=True, kw_only=True)\nclass Patient(Policy):\n"
         "    name: ClassVar[str] = 'patient'\n"
         "    share: float = setting(0.2, help='Share.', label='share{:g}', above=0)\n"

@@ -12,7 +12,7 @@ import soundfile
 
 from data_pipelines.batches import iterate
 from data_pipelines.dataset import PreparedCorpus, decode, describe
-from data_pipelines.shards import Limits
+from data_pipelines.prepare import Limits
 from simuljax.audio import Features, extract
 from simuljax.config.data import Budget
 from tests.helpers.corpora import RATE, batches_of, build_rows, hum, stored, tree

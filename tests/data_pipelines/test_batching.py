@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipelines.batching import ROUND, Lengths, Plan, cuts, describe_plan, make_plan
+from data_pipelines.batches import ROUND, Lengths, Plan, cuts, describe_plan, make_plan
 from simuljax.config.data import Budget
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_pipelines.batches import iterate
-from data_pipelines.batching import make_plan
+from data_pipelines.batches import iterate, make_plan
 from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import (
     USED_DATA,
@@ -22,7 +21,7 @@ from data_pipelines.dataset import (
     record_used_data,
 )
 from data_pipelines.input import feature_record
-from data_pipelines.shards import Limits
+from data_pipelines.prepare import Limits
 from data_pipelines.utterance import CorpusError
 from simuljax.audio import Features, extract, load_features
 from simuljax.config.data import Budget

@@ -9,12 +9,9 @@ import pytest
 import tensorflow_datasets as tfds
 
 from data_pipelines import prepare as preparing
-from data_pipelines import shards
-from data_pipelines.builder import CorpusBuilder
 from data_pipelines.corpora import CoVoST2, Manifest, Phrasebook
 from data_pipelines.dataset import open_corpus
-from data_pipelines.prepare import Preparation, prepare
-from data_pipelines.shards import Limits
+from data_pipelines.prepare import CorpusBuilder, Limits, Preparation, prepare
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
 from tests.helpers.corpora import (
     build,
@@ -47,7 +44,7 @@ def test_a_finished_preparation_is_not_touched(hums, monkeypatch):
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a worker was asked for")
 
-    monkeypatch.setattr(shards, "ProcessPoolExecutor", refuse)
+    monkeypatch.setattr(preparing, "ProcessPoolExecutor", refuse)
     before = times(hums.directory)
     again = prepare(HUMS, Path("the corpus is not even looked at"), hums.directory)
     assert times(hums.directory) == before
@@ -159,10 +156,10 @@ def test_tfds_reads_what_was_prepared(hums):
 WITHOUT_TENSORFLOW = """
 import sys
 from pathlib import Path
-import data_pipelines.input, data_pipelines.prepare, data_pipelines.resident
+import data_pipelines.input, data_pipelines.prepare, data_pipelines.input
 assert not {"tensorflow_datasets", "grain", "array_record"} & set(sys.modules)
 from data_pipelines.batches import iterate
-from data_pipelines.builder import CorpusBuilder
+from data_pipelines.prepare import CorpusBuilder
 from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import open_corpus
 from tests.helpers.corpora import batches_of, build, shards_of

@@ -9,7 +9,7 @@ import pytest
 
 from data_pipelines.batches import Batches, Host, iterate
 from data_pipelines.dataset import PreparedCorpus
-from data_pipelines.resident import ResidentBatches, gather, load_resident
+from data_pipelines.input import ResidentBatches, gather, load_resident
 from simuljax.batch import Batch
 from tests.helpers.corpora import BUDGET, assert_same_batch, batches_of, build_rows
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from simuljax.config.fields import setting
-from simuljax.decode.policy import Need, Policy, Step
+from simuljax.decode.policies import Need, Policy, Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,10 +19,9 @@ from simuljax.config.decoding import Decoding
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import Run
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.serve.session import Tokens
-from simuljax.serve.stream import Stream
+from simuljax.serve.stream import Stream, Tokens
 from simuljax.text import EOS, VocabularyConfig, learn
-from simuljax.train.average import Loaded
+from simuljax.train.transfer import Loaded
 from tests.decode import small
 from tests.decode.streams import HEARD, SPEECH, STATISTICS, known_states, sound
 from tests.oracles import simultaneous

@@ -9,11 +9,10 @@ import pytest
 
 from simuljax.config.decoding import Beam, Decoding, LengthLimit, Repetition, Until
 from simuljax.config.model import Monotonic
-from simuljax.decode import beam, offline
+from simuljax.decode import beam
 from simuljax.decode.beam import no_hypotheses
-from simuljax.decode.source import known_of
-from simuljax.decode.state import Context, control_of
-from simuljax.nn.decisions import fixed_windows
+from simuljax.decode.state import Context, control_of, known_of
+from simuljax.nn.monotonic import fixed_windows
 from simuljax.text import EOS
 from tests.decode import small
 from tests.oracles import beam as oracle
@@ -150,7 +149,7 @@ def test_a_beam_of_one_is_greedy(model, variables):
 
     def translated(how):
         return small.fast(
-            lambda *given: offline.translate_states(model, *given, decoding=DECODING, beam=how)
+            lambda *given: beam.translate_states(model, *given, decoding=DECODING, beam=how)
         )
 
     one, greedy = (translated(how)(variables, ENCODED, decisions) for how in (Beam(size=1), None))

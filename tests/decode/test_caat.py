@@ -10,9 +10,8 @@ import pytest
 
 from simuljax.audio import extract, normalise
 from simuljax.config.decoding import Blocks, Decoding, LengthLimit, Repetition
-from simuljax.decode.caat import CaatDecoder, simulate_caat
-from simuljax.decode.caat_search import Group, init_candidates, search_group
-from simuljax.decode.offline import translate_speech
+from simuljax.decode.beam import translate_speech
+from simuljax.decode.caat import CaatDecoder, Group, init_candidates, search_group, simulate_caat
 from simuljax.decode.simulate import Listening
 from simuljax.decode.stream import StreamLimits, batch_axes, put_row, take_rows
 from simuljax.text import EOS

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.decode.source import encode_speech
+from simuljax.decode.state import encode_speech
 from tests.decode import small
 from tests.oracles import decisions
 

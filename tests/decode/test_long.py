@@ -13,10 +13,8 @@ import pytest
 
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
-from simuljax.serve.backends import IncrementalBackend
-from simuljax.serve.run_translator import RunTranslator
-from simuljax.serve.session import STATE
-from simuljax.serve.stream import Stream
+from simuljax.serve.run_translator import IncrementalBackend, RunTranslator
+from simuljax.serve.stream import STATE, Stream
 from tests.decode import spoken
 from tests.decode.small import compilations
 from tests.decode.streams import SPEECH, sound

@@ -6,8 +6,8 @@ import pytest
 
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
-from simuljax.decode import offline
-from simuljax.nn.decisions import fixed_windows
+from simuljax.decode import beam
+from simuljax.nn.monotonic import fixed_windows
 from tests.decode import small
 from tests.oracles import simultaneous
 
@@ -42,7 +42,7 @@ def test_greedy_is_the_argmax_of_from_scratch_passes(name):
 
     @small.fast
     def translated(*given):
-        return offline.translate_states(model, *given, decoding=decoding)
+        return beam.translate_states(model, *given, decoding=decoding)
 
     found = translated(variables, encoded, decisions)
     decoder, ends = small.oracle(model, variables, threshold=threshold), 0
@@ -71,16 +71,16 @@ def test_speech_is_encoded_and_another_threshold_compiles_nothing(model):
         return encoded, model.speech_decisions(encoded)
 
     encoded, decisions = jax.jit(lambda v: model.apply(v, method=encode))(variables)
-    before, found = small.compilations(offline._speech), []
+    before, found = small.compilations(beam._speech), []
     for threshold in (0.5, 0.2):
         decoding = small.changed(DECODING, threshold=threshold)
         given = (model, variables, encoded, decisions)
-        expected = offline.translate_states(*given, decoding=decoding)
-        speech = offline.translate_speech(model, variables, features, frames, decoding=decoding)
+        expected = beam.translate_states(*given, decoding=decoding)
+        speech = beam.translate_speech(model, variables, features, frames, decoding=decoding)
         jax.tree.map(np.testing.assert_array_equal, speech, expected)
         found.append(list(rows(speech)))
     assert found[0] != found[1] and found[0][3] == [[], []]
-    assert small.compilations(offline._speech) == before + 1
+    assert small.compilations(beam._speech) == before + 1
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_text_is_the_same_in_other_company(model):
 
     @small.fast
     def translated(*given):
-        return offline.translate_text(model, *given, decoding=DECODING)
+        return beam.translate_text(model, *given, decoding=DECODING)
 
     found = list(rows(translated(variables, tokens, lengths)))
     tokens[[0, 2]], lengths[[0, 2]], tokens[1, 4:] = 9, 5, 8

@@ -7,8 +7,7 @@ import pytest
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic
 from simuljax.decode import simulate
-from simuljax.decode.policies import AlignAtt, policy_class
-from simuljax.decode.policy import Policy, PolicyError
+from simuljax.decode.policies import AlignAtt, Policy, PolicyError, policy_class
 from simuljax.decode.simulate import simulate_speech, usual_listening
 from simuljax.models.whisper import Whisper
 from tests.decode import small, spoken

@@ -12,7 +12,7 @@ from simuljax.audio import Filterbank, frame_count
 from simuljax.config.decoding import Beam, Decoding, LengthLimit
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.decode import simulate
-from simuljax.decode.offline import translate_speech
+from simuljax.decode.beam import translate_speech
 from simuljax.decode.policies import FixedSteps, LocalAgreement, PolicyError, WaitK
 from simuljax.decode.reencoding import ReencodingDecoder, padded
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
@@ -23,8 +23,8 @@ from simuljax.models.translator import Translator
 from simuljax.nn.subsampling import STRIDE, state_count
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS, Words
-from simuljax.text.word_pieces import read_by_words
-from simuljax.train.average import Loaded
+from simuljax.text.words import read_by_words
+from simuljax.train.transfer import Loaded
 from tests.decode import small, spoken
 from tests.decode.streams import DECODING, HEARD, SPEECH, STATISTICS
 

@@ -15,10 +15,12 @@ from simuljax.decode.policies import (
     Convention,
     EDAtt,
     FixedSteps,
+    Hypotheses,
     LocalAgreement,
+    PolicyError,
+    Step,
     WaitK,
 )
-from simuljax.decode.policy import Hypotheses, PolicyError, Step
 from simuljax.decode.reencoding import usual_history
 from simuljax.text import EOS, PAD, WordCount, Words, count_words
 from tests.decode import small

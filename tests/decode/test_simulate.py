@@ -7,7 +7,7 @@ import pytest
 from simuljax.audio import Filterbank, frame_count
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
-from simuljax.decode.offline import translate_speech
+from simuljax.decode.beam import translate_speech
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
 from tests.decode import small
 from tests.oracles import simultaneous

@@ -12,7 +12,7 @@ from simuljax.config.model import Monotonic
 from simuljax.decode.state import Context, Known, attempt, commit, control_of, init_prefix
 from simuljax.models.translator import Attempt
 from simuljax.nn.attention import Past
-from simuljax.nn.pointers import Look, progress_of
+from simuljax.nn.monotonic import Look, progress_of
 from simuljax.nn.transformer import LayerState, LayerStep
 from tests.decode import small
 

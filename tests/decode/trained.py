@@ -17,8 +17,8 @@ from simuljax.decode.state import control_of
 from simuljax.models.encoders import Encoded
 from simuljax.models.streaming import chunking_of
 from simuljax.models.translator import Translator
-from simuljax.nn.decisions import Decisions
 from simuljax.nn.layers import zero_padding
+from simuljax.nn.monotonic import Decisions
 from simuljax.text import BOS, EOS
 from tests.decode import small
 from tests.decode.spoken import Material, in_groups

@@ -15,20 +15,20 @@ from data_pipelines.utterance import Voice
 from simuljax.cli.demo import write_page
 from simuljax.config.experiment import Experiment
 from simuljax.config.json import to_json, write_json
-from simuljax.demo import figure
+from simuljax.demo import run
 from simuljax.demo import run as demo
 from simuljax.demo.corpus import LittlePhrasebook, frequent_words
 from simuljax.demo.experiment import EXPERIMENT, demo_experiment
 from simuljax.demo.run import DemoConfig
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import read_records
-from simuljax.runs import alignment as alignment_picture
+from simuljax.runs import heads
 from simuljax.serve.run import CONFIG_FILE, open_run, shapes
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.metrics import MetricsWriter, read_metrics
+from simuljax.train.run_log import MetricsWriter, read_metrics
 
 SMALL = DemoConfig(sentences=16, held_out=8, updates=2, rows=8)
-TERMS = {term for _, _, terms in figure.PANELS for term in terms}
+TERMS = {term for _, _, terms in run.PANELS for term in terms}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def assert_is_a_picture(path: Path) -> None:
 
 def test_the_alignment_is_of_the_utterance(guess, corpus):
     held_out = corpus["test"]
-    looked = alignment_picture.look(open_run(guess.run), held_out, 1)
+    looked = heads.look(open_run(guess.run), held_out, 1)
     np.testing.assert_allclose(looked.alpha.sum(-1), 1, atol=1e-4)
     assert looked.alpha.shape == (4, len(looked.pieces), len(looked.edges) - 1)
     assert "".join(looked.pieces[:-1]).startswith(held_out.table.translation[1].split()[0][:1])
@@ -87,7 +87,7 @@ def test_the_alignment_is_of_the_utterance(guess, corpus):
     assert abs(looked.edges[-1] - seconds) < 0.1
     assert len(looked.words) == len(looked.times)
     assert (looked.times >= 0).all() and (looked.times <= seconds).all()
-    assert_is_a_picture(alignment_picture.draw_alignment(looked, guess.run / "alignment.png"))
+    assert_is_a_picture(heads.draw_alignment(looked, guess.run / "alignment.png"))
 
 
 def test_every_term_is_drawn(guess, tmp_path):
@@ -96,11 +96,11 @@ def test_every_term_is_drawn(guess, tmp_path):
         writer.write(step, dict.fromkeys(TERMS, 5 / (step + 1)))
         writer.write(step, dict.fromkeys(TERMS, 1.0), split="valid")
     writer.close()
-    assert_is_a_picture(figure.draw_losses(guess, tmp_path / "losses.png"))
+    assert_is_a_picture(run.draw_losses(guess, tmp_path / "losses.png"))
 
 
 def test_pieces_are_shown_as_words():
-    shown = [alignment_picture.legible(piece) for piece in ("▁Haus", "tür", ".", "▁")]
+    shown = [heads.legible(piece) for piece in ("▁Haus", "tür", ".", "▁")]
     assert shown == ["Haus", "-tür", ".", "_"]
 
 

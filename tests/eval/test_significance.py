@@ -7,10 +7,12 @@ import pytest
 from scipy import stats
 
 from simuljax.eval import RecordError, score
-from simuljax.eval.resampling import Interval, Measure, Sampling
 from simuljax.eval.significance import (
     Comparison,
+    Interval,
+    Measure,
     Rule,
+    Sampling,
     _standard_error,
     are_split,
     compare_all,

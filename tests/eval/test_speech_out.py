@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simuljax.eval.speech_out import Piece, SpeechLatency, speech_latency, speech_token_delay
+from simuljax.eval.latency import Piece, SpeechLatency, speech_latency, speech_token_delay
 
 
 def piece(delay, start, end):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simuljax.eval.word_errors import (
+from simuljax.eval.scores import (
     Transcript,
     lags,
     matches,

@@ -22,7 +22,7 @@ from simuljax.config.decoding import Beam
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError
 from simuljax.decode.policies import WaitK
-from simuljax.models.initialise import initialise
+from simuljax.models.parameters import initialise
 from simuljax.models.translator import Translator
 from simuljax.text import Words
 from simuljax.train.objective import Variables, forward

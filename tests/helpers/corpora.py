@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from data_pipelines import shards
-from data_pipelines.batches import Batches, Examples, Host, Vocabularies, tokenise_split
-from data_pipelines.batching import make_plan
+from data_pipelines import prepare as preparing
+from data_pipelines.batches import Batches, Examples, Host, Vocabularies, make_plan, tokenise_split
 from data_pipelines.corpora import Corpus, Manifest
 from data_pipelines.dataset import PreparedCorpus, Split
 from data_pipelines.prepare import Preparation, prepare
@@ -88,7 +87,7 @@ def write_lines(root: Path, sizes: Mapping[str, int]) -> Path:
 def shards_of(utterances: int) -> Iterator[None]:
     """Cuts corpora into smaller shards, so that a small one has several."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shards, "UTTERANCES_PER_SHARD", utterances)
+        patch.setattr(preparing, "UTTERANCES_PER_SHARD", utterances)
         yield
 
 

@@ -22,7 +22,7 @@ from simuljax.config.decoding import LengthLimit
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment, InitFrom
 from simuljax.config.model import ModelConfig
-from simuljax.train.training_run import ENDED
+from simuljax.train.loop import ENDED
 from tests.helpers.experiments import experiment
 
 REPOSITORY = Path(__file__).parents[2]

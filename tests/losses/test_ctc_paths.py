@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from simuljax import losses
-from simuljax.losses.ctc_paths import log_likelihood
+from simuljax.losses.ctc import log_likelihood
 from tests.ops.test_kernel_module import KERNEL, ON_CUDA, lower_for_cuda
 
 STATES, LABELS, CLASSES = 13, 4, 6

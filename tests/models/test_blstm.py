@@ -10,7 +10,7 @@ import pytest
 
 from simuljax.config.model import SpeechConfig, Width
 from simuljax.models import presets
-from simuljax.models.blstm import VGGBLSTMEncoder
+from simuljax.models.encoders import VGGBLSTMEncoder
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import parameter_count
 from tests.decode import small

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import SpeechConfig, Width
-from simuljax.models.casting import cast_weights, weight_bytes
+from simuljax.models.parameters import cast_weights, weight_bytes
 from tests.decode import small
 
 HALF = Width(model=16, hidden=24, heads=2, dropout=0.0, dtype="bfloat16")

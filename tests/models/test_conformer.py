@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import DecoderWidth, Monotonic, SpeechConfig
-from simuljax.decode.offline import translate_speech
-from simuljax.models.conformer import ConformerEncoder
+from simuljax.decode.beam import translate_speech
+from simuljax.models.encoders import ConformerEncoder
 from simuljax.models.translator import Translator
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import shapes

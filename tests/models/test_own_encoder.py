@@ -14,10 +14,8 @@ from simuljax.config.json import from_json, to_json
 from simuljax.config.loading import load_module
 from simuljax.config.model import SpeechConfig
 from simuljax.models.translator import Translator
-from simuljax.train.compiled_update import CompiledUpdate
-from simuljax.train.optimiser import Optimiser
-from simuljax.train.parallel import Replicas
-from simuljax.train.step import AXIS, Update
+from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Update
+from simuljax.train.training import Optimiser
 from simuljax.train.transfer import by_path
 from tests.serve.test_live import write_run
 from tests.train import small

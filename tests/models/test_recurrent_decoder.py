@@ -9,11 +9,19 @@ import pytest
 
 from simuljax.config.decoding import Beam, Decoding, LengthLimit
 from simuljax.config.model import Monotonic, SpeechConfig, Width
-from simuljax.decode import offline
+from simuljax.decode import beam
 from simuljax.decode.policies import FixedSteps
 from simuljax.decode.reencoding import no_targets, write_targets
-from simuljax.decode.source import encode_speech, known_of
-from simuljax.decode.state import Context, attempt, commit, control_of, init_prefix, replay
+from simuljax.decode.state import (
+    Context,
+    attempt,
+    commit,
+    control_of,
+    encode_speech,
+    init_prefix,
+    known_of,
+    replay,
+)
 from simuljax.models.translator import source_of
 from simuljax.nn.subsampling import state_count
 from simuljax.text import BOS, EOS
@@ -186,7 +194,7 @@ def test_greedy_and_beam_find_what_loops_find(model, variables, speech, size):
     @small.fast
     def translated(features, frames):
         given = (model, variables, features, frames)
-        return offline.translate_speech(*given, decoding=DECODING, beam=how)
+        return beam.translate_speech(*given, decoding=DECODING, beam=how)
 
     found = translated(*speech)
     for row, (states, limit) in enumerate(sources(model, variables, speech)):

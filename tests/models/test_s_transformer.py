@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import SpeechConfig, Width
-from simuljax.models.encoders import Stack
-from simuljax.models.s_transformer import SpectrogramFrontEnd, STransformerEncoder
+from simuljax.models.encoders import SpectrogramFrontEnd, Stack, STransformerEncoder
 from simuljax.nn.attention import View, distance_penalty
 from simuljax.nn.layers import embed_positions, layer_norm, zero_padding
 from simuljax.nn.subsampling import state_count

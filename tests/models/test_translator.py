@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
-from simuljax.models.initialise import initialise
+from simuljax.models.parameters import initialise
 from simuljax.models.translator import Translator, source_of
 from tests.train import small
 

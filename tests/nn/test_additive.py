@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.config.model import Width
-from simuljax.nn.additive import AdditiveAttention, Seen
+from simuljax.nn.attention import AdditiveAttention, Seen
 from tests.oracles import recurrent as oracle
 from tests.random_parameters import random_parameters
 

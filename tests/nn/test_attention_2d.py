@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import Width
-from simuljax.nn.attention_2d import (
+from simuljax.nn.attention import (
     Attention2D,
     attend_over_frequency,
     attend_over_time,

@@ -8,8 +8,7 @@ import pytest
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from simuljax.nn.batch_norm import BatchNorm, masked_moments, normalise
-from simuljax.nn.layers import real
+from simuljax.nn.layers import BatchNorm, masked_moments, normalise, real
 from tests.oracles import spectrogram as oracle
 from tests.oracles.checks import assert_gradient
 

@@ -10,8 +10,17 @@ import pytest
 from simuljax.config.model import Width
 from simuljax.models.encoders import Stack
 from simuljax.nn.attention import View
-from simuljax.nn.buffer import drop, extend, init_buffer
-from simuljax.nn.chunked import Chunking, chunk_view, init_left, join_chunks, rotate, split_chunks
+from simuljax.nn.chunked import (
+    Chunking,
+    chunk_view,
+    drop,
+    extend,
+    init_buffer,
+    init_left,
+    join_chunks,
+    rotate,
+    split_chunks,
+)
 from simuljax.nn.subsampling import ConvSubsampling, init_subsampling
 from tests.oracles import chunked as oracle
 from tests.oracles.checks import assert_close

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.nn.decisions import at_triggers, every_state, fixed_windows, place
+from simuljax.nn.monotonic import at_triggers, every_state, fixed_windows, place
 
 STATES = jnp.arange(2 * 6 * 2, dtype=jnp.float32).reshape(2, 6, 2)
 LENGTHS = jnp.array([6, 4])

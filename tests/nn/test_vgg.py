@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import Width
-from simuljax.nn.subsampling import state_count
-from simuljax.nn.vgg import VGG
+from simuljax.nn.subsampling import VGG, state_count
 from tests.oracles import spectrogram
 from tests.random_parameters import random_parameters
 

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from simuljax.profile.decode import DecodeProfile, build
-from simuljax.profile.live import Speakers, character_vocabulary, line
+from simuljax.profile.decode import DecodeProfile, Speakers, build, character_vocabulary, line
 
 
 def test_a_vocabulary_of_any_size():

@@ -6,7 +6,7 @@ import soundfile
 from simuljax.audio import RATE
 from simuljax.profile import long_stream
 from simuljax.profile.long_stream import cut, listen, repeated
-from simuljax.serve.session import Word
+from simuljax.serve.stream import Word
 
 
 class EverySecond:

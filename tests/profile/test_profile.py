@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from simuljax.cli.main import main
-from simuljax.profile import parts
-from simuljax.profile.measure import count_kernels, measure
+from simuljax.profile.measure import Traced, by_part, count_kernels, dearest, measure, origins
 
 MODULE = """HloModule jit_f
 
@@ -80,11 +79,11 @@ def test_time_goes_to_the_first_part_whose_pattern_fits():
   %dot.7 = f32[4] custom-call(%p), metadata={op_name="jit(f)/transpose(jvp(decode))/dot"}
   ROOT %copy.2 = f32[4] copy(%p)
 """
-    origin = parts.origins(module)
-    traced = parts.Traced(ms={"fusion.1": 2.0, "dot.7": 3.0, "copy.2": 0.5}, kernels=3)
-    spent = parts.by_part(traced, origin, {"front end": "front_end", "decoder": "decode"})
+    origin = origins(module)
+    traced = Traced(ms={"fusion.1": 2.0, "dot.7": 3.0, "copy.2": 0.5}, kernels=3)
+    spent = by_part(traced, origin, {"front end": "front_end", "decoder": "decode"})
     assert spent == {"front end": 2.0, "decoder": 3.0, "other": 0.5}
-    assert parts.dearest(traced, origin, 1) == [
+    assert dearest(traced, origin, 1) == [
         {"ms": 3.0, "op": "dot.7", "from": "jit(f)/transpose(jvp(decode))/dot"}
     ]
 

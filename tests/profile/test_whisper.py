@@ -6,16 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simuljax.profile import peers, whisper
-from simuljax.profile.peers import (
+from simuljax.profile import whisper
+from simuljax.profile.whisper import (
     Job,
+    Ours,
     PeerError,
     PeerName,
+    WhisperProfile,
+    agreement,
+    byte_tokenizer,
     make_peer,
+    random_model,
     state_dict,
     torch_name,
 )
-from simuljax.profile.whisper import Ours, WhisperProfile, agreement, byte_tokenizer, random_model
 from tests.models.whisper.small import TOKENIZER, hugging_face_name, random_tensors, small_config
 
 CONFIG = small_config(positions=100)  # 2 s
@@ -71,7 +75,7 @@ def test_a_peer_that_is_not_there_is_named(job, monkeypatch):
     def missing(name):
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(peers.importlib, "import_module", missing)
+    monkeypatch.setattr(whisper.importlib, "import_module", missing)
     needed: dict[PeerName, str] = {"transformers": "torch", "faster-whisper": "faster-whisper"}
     for name, package in needed.items():
         with pytest.raises(PeerError, match=f"pip install {package}"):

@@ -7,7 +7,6 @@ import pytest
 
 from simuljax.errors import MissingExtraError
 from simuljax.eval.curves import Point, best_per_bucket, frontier
-from simuljax.report import alignment_map
 from simuljax.report import figures as pictures
 
 POINTS = [
@@ -26,8 +25,7 @@ def figures(monkeypatch):
         kept.append(figure)
         return save(figure, path, **keys)
 
-    for module in (pictures, alignment_map):
-        monkeypatch.setattr(module, "save_figure", saved)
+    monkeypatch.setattr(pictures, "save_figure", saved)
     return kept
 
 
@@ -169,7 +167,7 @@ def test_a_forest_has_a_row_for_every_claim(tmp_path, figures):
 def test_alignments(tmp_path, figures):
     alignment = np.random.default_rng(0).dirichlet(np.ones(9), (2, 3, 4))
     tokens = ["▁Ich", "▁geh", "e", "</s>"]
-    path = alignment_map.draw_alignment(alignment, tokens, tmp_path / "a.png", state_ms=40.0)
+    path = pictures.draw_alignment(alignment, tokens, tmp_path / "a.png", state_ms=40.0)
     assert path.exists()
     *maps, bar = figures[0].axes
     assert len(maps) == 6
@@ -181,23 +179,23 @@ def test_alignments(tmp_path, figures):
         assert each.collections[0].get_clim() == pytest.approx((0, alignment.max()))
     assert bar.get_ylabel() == "probability"
     words = [f"w{i}" for i in range(9)]
-    alignment_map.draw_alignment(alignment, tokens, tmp_path / "b.png", positions=words)
+    pictures.draw_alignment(alignment, tokens, tmp_path / "b.png", positions=words)
     below = figures[1].axes[3].get_xticklabels()
     assert [label.get_text() for label in below] == words
     with pytest.raises(ValueError, match="alignment must be"):
-        alignment_map.draw_alignment(alignment[0], tokens, tmp_path / "c.png")
+        pictures.draw_alignment(alignment[0], tokens, tmp_path / "c.png")
 
 
 def test_alignments_under_the_words_that_are_said(tmp_path, figures):
     alignment = np.random.default_rng(0).dirichlet(np.ones(3), (1, 3, 2))
     spoken = [
-        alignment_map.SpokenWord(text="the", start_ms=0, end_ms=300),
-        alignment_map.SpokenWord(text="house", start_ms=300, end_ms=900),
+        pictures.SpokenWord(text="the", start_ms=0, end_ms=300),
+        pictures.SpokenWord(text="house", start_ms=300, end_ms=900),
     ]
     hard = np.array([[[0, 2], [1, 1], [-1, 0]]])
     edges = [0.0, 200.0, 500.0, 1000.0]
     keys = {"edges_ms": edges, "spoken": spoken, "hard": hard}
-    alignment_map.draw_alignment(alignment, ["das", "Haus"], tmp_path / "a.png", **keys)
+    pictures.draw_alignment(alignment, ["das", "Haus"], tmp_path / "a.png", **keys)
     first, second, third, unused, _ = figures[0].axes
     assert texts(first) == ["the", "house"]
     assert [text.get_position()[0] for text in first.texts] == [0.15, 0.6]
@@ -211,12 +209,12 @@ def test_alignments_under_the_words_that_are_said(tmp_path, figures):
 def test_alignments_that_cannot_be_drawn(tmp_path):
     alignment, tokens, path = np.ones((1, 2, 1, 3)), ["ja"], tmp_path / "x.png"
     with pytest.raises(ValueError, match="edges_ms must be 4 times, not 3"):
-        alignment_map.draw_alignment(alignment, tokens, path, edges_ms=[0, 1, 2])
+        pictures.draw_alignment(alignment, tokens, path, edges_ms=[0, 1, 2])
     with pytest.raises(ValueError, match=r"hard must be \(1, 2, 1\), not \(2, 1\)"):
-        alignment_map.draw_alignment(alignment, tokens, path, hard=np.zeros((2, 1), int))
-    spoken = [alignment_map.SpokenWord(text="yes", start_ms=0, end_ms=9)]
+        pictures.draw_alignment(alignment, tokens, path, hard=np.zeros((2, 1), int))
+    spoken = [figures.SpokenWord(text="yes", start_ms=0, end_ms=9)]
     with pytest.raises(ValueError, match="give state_ms or edges_ms"):
-        alignment_map.draw_alignment(alignment, tokens, path, spoken=spoken)
+        pictures.draw_alignment(alignment, tokens, path, spoken=spoken)
 
 
 def test_the_missing_package_is_named(tmp_path, monkeypatch):

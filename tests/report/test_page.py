@@ -10,8 +10,7 @@ import pytest
 import soundfile
 
 from simuljax.report.collect import gather, group
-from simuljax.report.run_page import Knowledge, Report, build_page, section_of
-from simuljax.report.utterances import SourceAudio
+from simuljax.report.run_page import Knowledge, Report, SourceAudio, build_page, section_of
 from tests.eval.logs import made_up
 from tests.report.runs import attribute, evaluation, slower, text_entries, without_clock, worse
 

@@ -9,8 +9,7 @@ import pytest
 
 from simuljax.eval import Record, RecordError, score
 from simuljax.report.collect import Evaluated
-from simuljax.report.grid_page import write_grid_page
-from simuljax.report.grid_tables import serving_table, tables_of
+from simuljax.report.grid_page import serving_table, tables_of, write_grid_page
 from simuljax.report.page import Table
 from simuljax.report.results import Claim, GridInfo, PublishedRun
 from simuljax.report.variants import (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simuljax.runs.alignment import hard_decisions
+from simuljax.runs.heads import hard_decisions
 
 
 def oracle(energy):

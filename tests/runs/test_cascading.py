@@ -15,9 +15,8 @@ from simuljax.config.model import Monotonic
 from simuljax.decode.policies import WaitK
 from simuljax.eval import Record, read_records
 from simuljax.models.presets import offline, tiny
-from simuljax.runs.cascade import Transcript, of_text
 from simuljax.runs.evaluate import evaluate
-from simuljax.runs.translate import word_delays
+from simuljax.runs.translate import Transcript, of_text, word_delays
 from simuljax.serve import cascade
 from simuljax.serve.run import RunError, open_run
 from simuljax.text import EOS

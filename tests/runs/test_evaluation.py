@@ -9,7 +9,7 @@ from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
 from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, LocalAgreement, WaitK
-from simuljax.runs.check import check
+from simuljax.runs.evaluate import check
 
 OFFLINE = Evaluation(run=Path("run"), mode="offline")
 

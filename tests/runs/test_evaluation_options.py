@@ -13,8 +13,7 @@ from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig
-from simuljax.runs.check import check, check_effects
-from simuljax.runs.evaluate import evaluate, plan_evaluations
+from simuljax.runs.evaluate import check, check_effects, evaluate, plan_evaluations
 from tests.written_runs import write_run
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from simuljax.ablate.grid import Ablation
 from simuljax.config.experiment import Experiment
 from simuljax.config.model import ModelConfig
 from simuljax.eval import Record, read_records
-from simuljax.models.initialise import initialise
+from simuljax.models.parameters import initialise
 from simuljax.models.translator import Translator
 from simuljax.runs.evaluate import evaluate
 from tests.helpers.corpora import build, write_hums

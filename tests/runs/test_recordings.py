@@ -17,8 +17,8 @@ from simuljax.decode.policies import Greedy
 from simuljax.eval import read_records
 from simuljax.runs import evaluate as evaluating
 from simuljax.runs.evaluate import evaluate, plan_evaluations
-from simuljax.runs.recordings import open_recordings
-from simuljax.serve.session import Word
+from simuljax.runs.translate import open_recordings
+from simuljax.serve.stream import Word
 
 SECONDS = (2, 3)
 

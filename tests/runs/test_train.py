@@ -107,13 +107,13 @@ def test_an_evaluation_goes_on_where_it_was_interrupted(trained, monkeypatch):
 @pytest.mark.slow
 def test_the_clock_runs_when_all_is_compiled(trained, monkeypatch):
     live = Evaluation(run=trained, split="test", mode="live", repeats=1, first=3, name="compiled")
-    listen, heard = translating.listen, []
+    listen, heard = translating.stream_in_real_time, []
 
     def listening(translator, sound, chosen):
         heard.append(len(sound))
         return listen(translator, sound, chosen)
 
-    monkeypatch.setattr(translating, "listen", listening)
+    monkeypatch.setattr(translating, "stream_in_real_time", listening)
     evaluate(live)
     assert heard[0] == max(heard[1:]) and len(heard) == 4
     assert len(read_records(live.folder)) == 3

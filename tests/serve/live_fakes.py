@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from simuljax.audio import RATE
-from simuljax.serve.session import Word
+from simuljax.serve.stream import Word
 
 ROOT = Path(__file__).parents[2]
 # The leader of a session that opens a terminal owns it from then on.

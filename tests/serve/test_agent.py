@@ -18,7 +18,7 @@ from simuljax.config.model import Monotonic
 from simuljax.decode.policies import WaitK
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
 from simuljax.text import EOS, WordStream
-from simuljax.text.word_pieces import read_by_words
+from simuljax.text.words import read_by_words
 from tests.serve.test_live import noise, write_run
 
 ROOT = Path(__file__).parents[2]

@@ -10,11 +10,10 @@ import pytest
 
 from simuljax.config.decoding import LengthLimit
 from simuljax.serve import cascade
-from simuljax.serve.cascade import Cascade, check_agreement
+from simuljax.serve.cascade import Cascade, TextReader, check_agreement
 from simuljax.serve.run import Run, RunError, learnt, open_run
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.serve.session import Word
-from simuljax.serve.text_stream import TextReader
+from simuljax.serve.stream import Word
 from simuljax.text import EOS, VocabularyConfig, learn
 from tests.written_runs import PIECES, WORDS, write_run
 

@@ -12,7 +12,7 @@ from simuljax.decode.policies import (
     LocalAgreement,
     Offline,
 )
-from simuljax.serve.controls import Controls, after_key, describe
+from simuljax.serve.live import Controls, after_key, describe
 from simuljax.serve.whisper import WhisperStreaming
 
 

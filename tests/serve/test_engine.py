@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from simuljax.audio import AudioError
-from simuljax.serve.backends import IncrementalBackend
 from simuljax.serve.engine import Behind, Engine, EngineFull
-from simuljax.serve.session import ReadSession, Sentences
+from simuljax.serve.run_translator import IncrementalBackend
+from simuljax.serve.stream import ReadSession, Sentences
 from simuljax.text import VocabularyConfig, WordStream, learn
 from tests.decode.streams import Streams
 

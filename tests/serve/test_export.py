@@ -10,8 +10,7 @@ import pytest
 
 from simuljax.cli.main import main
 from simuljax.serve import translator as live
-from simuljax.serve.export import Export, export
-from simuljax.serve.run import learnt, open_run
+from simuljax.serve.run import Export, export, learnt, open_run
 from simuljax.train.checkpoint import CHECKPOINTS
 from tests.written_runs import UPDATES, WORDS, write_run
 

@@ -26,8 +26,8 @@ from simuljax.config.decoding import Decoding
 from simuljax.config.json import write_json
 from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.decode.simulate import Listening, simulate_speech
-from simuljax.serve.backends import IncrementalBackend
 from simuljax.serve.run import RunError, open_run
+from simuljax.serve.run_translator import IncrementalBackend
 from simuljax.text import EOS, VocabularyConfig, learn
 from simuljax.train.checkpoint import Checkpoints
 from tests.decode.small import parameters, translator

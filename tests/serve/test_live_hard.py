@@ -13,7 +13,7 @@ from simuljax.audio import AudioError
 from simuljax.config.model import Monotonic
 from simuljax.serve.engine import Engine
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.serve.session import Word
+from simuljax.serve.stream import Word
 from tests.decode import small, spoken
 from tests.decode.streams import DECODING, SPEECH
 

@@ -10,12 +10,11 @@ from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import AlignAtt, FixedSteps, LocalAgreement, WaitK
 from simuljax.decode.simulate import simulate_text
-from simuljax.serve.backends import IncrementalBackend
+from simuljax.serve.cascade import TextReader
 from simuljax.serve.run import RunError
-from simuljax.serve.run_translator import RunTranslator
-from simuljax.serve.text_stream import TextReader
+from simuljax.serve.run_translator import IncrementalBackend, RunTranslator
 from simuljax.text import Words
-from simuljax.text.word_pieces import read_by_words
+from simuljax.text.words import read_by_words
 from tests.decode import small, spoken
 from tests.decode.streams import DECODING, SPEECH, sound
 from tests.serve.test_live_text import timed

@@ -13,8 +13,7 @@ import soundfile
 
 from simuljax.audio import RATE, AudioError
 from simuljax.eval.logs import read_records
-from simuljax.serve.live import few_words, run
-from simuljax.serve.live_options import LiveOptions
+from simuljax.serve.live import LiveOptions, few_words, run
 from simuljax.serve.pipeline import Progress
 from tests.serve.live_fakes import ROOT, Model, on_terminal, read_until
 
@@ -23,7 +22,7 @@ RUN = """
 import sys
 from pathlib import Path
 from simuljax.serve.live import run
-from simuljax.serve.live_options import LiveOptions
+from simuljax.serve.live import LiveOptions
 from tests.serve.live_fakes import Model
 
 model = Model(last_s={last_s})

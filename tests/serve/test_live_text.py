@@ -15,9 +15,9 @@ from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import Monotonic
 from simuljax.decode.simulate import simulate_text
 from simuljax.eval import average_lagging
+from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run import Run, RunError
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.serve.text_stream import TextReader, TextWord
 from simuljax.text import (
     EOS,
     Vocabulary,
@@ -26,8 +26,8 @@ from simuljax.text import (
     WordStream,
     learn,
 )
-from simuljax.text.word_pieces import read_by_words
-from simuljax.train.average import Loaded
+from simuljax.text.words import read_by_words
+from simuljax.train.transfer import Loaded
 from tests.decode.small import FEATURES, compilations, parameters, translator
 from tests.text.samples import vocabulary as sampled
 from tests.written_runs import experiment_of

@@ -9,7 +9,7 @@ import pytest
 
 from simuljax.eval.logs import record_line
 from simuljax.serve.outputs import Speaker, log_record, subtitles, write_srt
-from simuljax.serve.session import Word
+from simuljax.serve.stream import Word
 
 
 class Hum:

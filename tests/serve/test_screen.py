@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from simuljax.serve.pipeline import Progress
-from simuljax.serve.screen import (
+from simuljax.serve.outputs import (
     PlainText,
     Screen,
     Timetable,
@@ -21,7 +20,8 @@ from simuljax.serve.screen import (
     printable,
     redraw,
 )
-from simuljax.serve.session import Word
+from simuljax.serve.pipeline import Progress
+from simuljax.serve.stream import Word
 from tests.serve.live_fakes import on_terminal, read_until
 
 TEXT = "and so my fellow americans ask not what your country can do for you"
@@ -201,7 +201,7 @@ def test_small_things():
 
 CHILD = """
 import sys, time
-from simuljax.serve.screen import Keys
+from simuljax.serve.outputs import Keys
 try:
     with Keys() as keys:
         assert keys.available

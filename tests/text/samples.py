@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from simuljax.text import SPECIALS, Kind, Vocabulary, VocabularyConfig, learn
-from simuljax.text.phoneme_vocabulary import PhonemeVocabulary
+from simuljax.text.vocabulary import PhonemeVocabulary
 
 ENGLISH = (
     'Hello, world! "How are you?" she asked.',

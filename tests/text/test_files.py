@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from simuljax.text import VocabularyError, files, load
+from simuljax.text import VocabularyError, load
+from simuljax.text.vocabulary import read_content, write_content
 from tests.text.samples import SPELLING_KINDS, vocabulary
 
 
@@ -57,9 +58,9 @@ def test_no_file(tmp_path):
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram", "characters"])
 def test_content_of_another_kind(saved, kind):
-    content = files.read(saved)
+    content = read_content(saved)
     content["config"]["kind"] = kind
-    files.write(saved, content)
+    write_content(saved, content)
     refused(saved, "does not hold a usable vocabulary")
 
 
@@ -72,18 +73,18 @@ def test_content_of_another_kind(saved, kind):
     ],
 )
 def test_content_that_makes_no_sense(saved, change):
-    files.write(saved, files.read(saved) | change)
+    write_content(saved, read_content(saved) | change)
     refused(saved, "does not hold a usable vocabulary")
 
 
 @pytest.mark.parametrize("model", ["", "!!!", "AAAA"])
 def test_a_model_that_is_none(tmp_path, model):
     path = vocabulary("unigram").save(tmp_path / "vocab")
-    files.write(path, files.read(path) | {"model": model})
+    write_content(path, read_content(path) | {"model": model})
     refused(path, "does not hold a usable vocabulary")
 
 
 def test_pieces_of_another_model(tmp_path):
     path = vocabulary("unigram").save(tmp_path / "vocab")
-    files.write(path, files.read(path) | {"pieces": list(vocabulary("bpe").pieces)})
+    write_content(path, read_content(path) | {"pieces": list(vocabulary("bpe").pieces)})
     refused(path, "not those of the model")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from simuljax.text import UNK, VocabularyConfig, VocabularyError, learn, load, phonemize
-from simuljax.text.espeak import fresh_library
-from simuljax.text.phoneme_vocabulary import PhonemeVocabulary
+from simuljax.text.phonemes import fresh_library
+from simuljax.text.vocabulary import PhonemeVocabulary
 from tests.text.samples import ENGLISH, GERMAN
 
 WITHOUT = """

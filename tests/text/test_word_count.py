@@ -18,7 +18,7 @@ from simuljax.text import (
     spoken_form,
     word_boundaries,
 )
-from simuljax.text.base import VocabularyConfig
+from simuljax.text.vocabulary import VocabularyConfig
 from tests.text.samples import ENGLISH, GERMAN, real_lines, vocabulary
 from tests.text.test_words import ids_of, moses_vocabulary
 

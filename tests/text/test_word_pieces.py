@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simuljax.text import EOS, VocabularyConfig, VocabularyError, learn
-from simuljax.text.word_pieces import pieces_of_word, read_by_words
+from simuljax.text.words import pieces_of_word, read_by_words
 from tests.text.samples import CORPORA, real_lines, vocabulary
 
 EXACT = [(kind, language) for kind in ("unigram", "bpe", "characters") for language in ("en", "de")]

@@ -19,7 +19,7 @@ from simuljax.text import (
     spoken_form,
     word_boundaries,
 )
-from simuljax.text.subword_nmt_vocabulary import SubwordNmtVocabulary
+from simuljax.text.vocabulary import SubwordNmtVocabulary
 from simuljax.text.words import _MosesWord
 from tests.text.samples import CORPORA, GERMAN, KINDS, vocabulary
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.loop import compile_update
+from simuljax.train.step import CompiledUpdate
 from tests.train import runs, small
 
 

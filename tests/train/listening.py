@@ -15,12 +15,11 @@ import numpy as np
 from simuljax.batch import Batch
 from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
-from simuljax.decode.offline import translate_speech
+from simuljax.decode.beam import translate_speech
 from simuljax.decode.simulate import Listening, simulate_speech
-from simuljax.models.initialise import initialise
-from simuljax.train.compiled_update import CompiledUpdate
+from simuljax.models.parameters import initialise
 from simuljax.train.objective import heard
-from simuljax.train.step import TrainState
+from simuljax.train.step import CompiledUpdate, TrainState
 from tests.train import small, tones
 from tests.train.overfitting import SPEECH_ALONE, driver_of
 

@@ -24,11 +24,9 @@ from simuljax.config.model import (
 )
 from simuljax.losses import JointObjective
 from simuljax.models.translator import Translator
-from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.objective import Objective
-from simuljax.train.optimiser import Optimiser
-from simuljax.train.parallel import Replicas
-from simuljax.train.step import AXIS, TrainState, Update
+from simuljax.train.step import AXIS, CompiledUpdate, Replicas, TrainState, Update
+from simuljax.train.training import Optimiser
 from tests.train import small, tones
 
 SPEECH_ALONE = JointObjective(

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.train.average import around_best, average
 from simuljax.train.checkpoint import CheckpointError, Checkpoints
+from simuljax.train.transfer import around_best, average
 
 
 def params_of(step: int) -> dict:

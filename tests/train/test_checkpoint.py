@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from simuljax.train.checkpoint import CheckpointError, Checkpoints, Retention
-from simuljax.train.manifest import MismatchError
+from simuljax.train.checkpoint import CheckpointError, Checkpoints, MismatchError, Retention
 from tests.train.states import assert_same_bits, state_of
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from simuljax.train.average import AVERAGED, Loaded, average_around_best, load
 from simuljax.train.checkpoint import CHECKPOINTS, CheckpointError, Checkpoints
+from simuljax.train.transfer import AVERAGED, Loaded, average_around_best, load
 
 
 @pytest.fixture(scope="module")

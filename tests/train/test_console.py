@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from simuljax.train.console import ConsoleLine, Progress, Rates, duration, format_line, thousands
+from simuljax.train.run_log import ConsoleLine, Progress, Rates, duration, format_line, thousands
 
 
 class Terminal(io.StringIO):

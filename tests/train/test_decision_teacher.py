@@ -10,12 +10,10 @@ import pytest
 
 from simuljax.losses import JointObjective
 from simuljax.models.translator import Translator
-from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.objective import Objective
-from simuljax.train.optimiser import Optimiser
-from simuljax.train.parallel import Replicas
 from simuljax.train.run_log import DecisionWatch, means
-from simuljax.train.step import AXIS, Update
+from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Update
+from simuljax.train.training import Optimiser
 from tests.train import small
 
 ONLY_DAR = JointObjective(

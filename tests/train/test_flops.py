@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.flops import forward_flops, peak_flops
 from simuljax.train.loop import compile_update
-from simuljax.train.parallel import Replicas
+from simuljax.train.step import CompiledUpdate, Replicas
 from tests.train import runs, small
 
 

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from simuljax.train.average import load
 from simuljax.train.checkpoint import Checkpoints
-from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.loop import compile_update, fit
-from simuljax.train.metrics import read_metrics
+from simuljax.train.run_log import read_metrics
+from simuljax.train.step import CompiledUpdate
+from simuljax.train.transfer import load
 from tests.train import runs, small
 from tests.train.processes import Process, two
 from tests.train.states import assert_same_bits

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from simuljax.train.compiled_update import CompiledUpdate
-from simuljax.train.step import TrainState
+from simuljax.train.step import CompiledUpdate, TrainState
 from tests.train import listening
 from tests.train.listening import HELD_OUT, Delay
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from simuljax.config.fields import ConfigError
-from simuljax.train.average import load
 from simuljax.train.checkpoint import Checkpoints
 from simuljax.train.loop import ENDED, Training, fit
-from simuljax.train.metrics import read_metrics
+from simuljax.train.run_log import read_metrics
+from simuljax.train.transfer import load
 from tests.train import runs, small
 from tests.train.states import assert_same_bits
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from simuljax.train.average import load
-from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.loop import fit
+from simuljax.train.step import CompiledUpdate
+from simuljax.train.transfer import load
 from tests.train import runs
 from tests.train.processes import PATIENCE_S, Process
 from tests.train.states import assert_same_bits

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from simuljax.train.metrics import FILE, MetricsWriter, read_metrics
+from simuljax.train.run_log import FILE, MetricsWriter, read_metrics
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,7 +84,7 @@ def test_damage_in_the_middle_is_named(tmp_path: Path) -> None:
 
 def test_survives_a_kill(tmp_path: Path) -> None:
     code = (
-        "import itertools, sys; from simuljax.train.metrics import MetricsWriter\n"
+        "import itertools, sys; from simuljax.train.run_log import MetricsWriter\n"
         "w = MetricsWriter(sys.argv[1])\n"
         "for i in itertools.count(): w.write(i, {'loss': 0.1}); print(i, flush=True)"
     )

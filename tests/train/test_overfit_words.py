@@ -11,13 +11,11 @@ import pytest
 from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
 from simuljax.models.translator import Translator
-from simuljax.nn.batch_norm import STATISTICS
+from simuljax.nn.layers import STATISTICS
 from simuljax.text import WordBoundaries, Words, words_heard
-from simuljax.train.compiled_update import CompiledUpdate
 from simuljax.train.objective import Objective, heard
-from simuljax.train.optimiser import Optimiser
-from simuljax.train.parallel import Replicas
-from simuljax.train.step import AXIS, TrainState, Update
+from simuljax.train.step import AXIS, CompiledUpdate, Replicas, TrainState, Update
+from simuljax.train.training import Optimiser
 from tests.train import tones
 from tests.train.overfitting import SPEECH_ALONE, compiling_quickly, look, weights_of
 

@@ -12,11 +12,10 @@ from simuljax.config.fields import ConfigError
 from simuljax.config.json import from_json, to_json
 from simuljax.config.loading import load_module
 from simuljax.losses import Term
-from simuljax.train.average import load
-from simuljax.train.loop import alike, fit, fit_together
-from simuljax.train.metrics import read_metrics
+from simuljax.train.loop import TrainingRun, alike, fit, fit_together
+from simuljax.train.run_log import read_metrics
 from simuljax.train.training import Training
-from simuljax.train.training_run import TrainingRun
+from simuljax.train.transfer import load
 from tests.train import runs
 
 DOCS = Path(__file__).parents[2] / "docs" / "extending.md"

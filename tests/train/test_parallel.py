@@ -13,9 +13,7 @@ from jax.sharding import Mesh
 from simuljax.batch import Batch
 from simuljax.models.translator import Translator
 from simuljax.profile.measure import counted_programs
-from simuljax.train.compiled_update import CompiledUpdate
-from simuljax.train.parallel import Replicas
-from simuljax.train.step import AXIS, TrainState, Update
+from simuljax.train.step import AXIS, CompiledUpdate, Replicas, TrainState, Update
 from tests.train import small
 
 STEPS = 5

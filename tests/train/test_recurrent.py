@@ -7,7 +7,7 @@ import pytest
 
 from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig, Width
 from simuljax.losses import JointObjective, combine
-from simuljax.models.initialise import initialise
+from simuljax.models.parameters import initialise
 from simuljax.models.translator import Translator
 from simuljax.train.objective import Objective, Variables, forward
 from tests.train import tones

@@ -3,8 +3,8 @@
 import math
 
 from simuljax.losses import JointObjective, Term
+from simuljax.train.loop import Phase, last_update
 from simuljax.train.objective import Objective
-from simuljax.train.schedule import Phase, last_update
 
 JOINT = JointObjective(latency=0.1, variance=0.2, distillation=0.3)
 LATE = {"st_latency", "mt_latency", "st_variance", "mt_variance"}

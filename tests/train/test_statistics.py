@@ -8,10 +8,10 @@ import pytest
 
 from simuljax.config.model import SpeechConfig
 from simuljax.losses import JointObjective
-from simuljax.train import average
+from simuljax.train import transfer
 from simuljax.train.loop import Data, Training, fit
 from simuljax.train.objective import Objective
-from simuljax.train.optimiser import Optimiser
+from simuljax.train.training import Optimiser
 from tests.train import small
 
 
@@ -40,6 +40,6 @@ def test_a_model_with_batch_norm_trains_and_comes_back(tmp_path: Path):
     learnt = jax.tree.leaves(state.statistics)
     assert learnt and all(np.isfinite(leaf).all() for leaf in learnt)
     assert any(np.abs(leaf).max() not in (0, 1) for leaf in learnt), "they are as at the start"
-    saved = jax.tree.leaves(average.load(tmp_path, "last").statistics)
+    saved = jax.tree.leaves(transfer.load(tmp_path, "last").statistics)
     for one, other in zip(learnt, saved, strict=True):
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))

@@ -7,11 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from simuljax.train.average import load
-from simuljax.train.loop import ENDED, fit, fit_together
-from simuljax.train.metrics import read_metrics
+from simuljax.train.loop import ENDED, TrainingRun, fit, fit_together
+from simuljax.train.run_log import read_metrics
 from simuljax.train.training import Training
-from simuljax.train.training_run import TrainingRun
+from simuljax.train.transfer import load
 from tests.train import runs, small
 
 MODEL = dataclasses.replace(runs.MODEL, width=dataclasses.replace(runs.MODEL.width, dropout=0.3))

@@ -11,7 +11,7 @@ import pytest
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.losses import JointObjective
 from simuljax.models.encoders import Encoded
-from simuljax.models.initialise import initialise
+from simuljax.models.parameters import initialise
 from simuljax.models.translator import Translator, source_of
 from simuljax.text import EOS, WordBoundaries, Words
 from simuljax.train.objective import Forward, Objective, Variables, forward, shift, words_before

@@ -10,12 +10,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.models.whisper.beam import beam_search
-from simuljax.models.whisper.bound import Heard, Model, no_padding, rows_of
-from simuljax.models.whisper.generate import Generated, Prompt, generate
-from simuljax.models.whisper.mel import log_mel
-from simuljax.models.whisper.model import nothing_written
-from simuljax.models.whisper.rules import Forbidden, Marks, make_forbidden, make_marks, seen_of
+from simuljax.models.whisper.generate import (
+    Forbidden,
+    Generated,
+    Marks,
+    Prompt,
+    beam_search,
+    generate,
+    make_forbidden,
+    make_marks,
+    seen_of,
+)
+from simuljax.models.whisper.model import (
+    Heard,
+    Model,
+    log_mel,
+    no_padding,
+    nothing_written,
+    rows_of,
+)
 from simuljax.models.whisper.tokenizer import Task, Tokenizer
 
 

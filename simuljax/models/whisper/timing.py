@@ -18,10 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.models.whisper.bound import Heard, Model, no_padding, rows_of
 from simuljax.models.whisper.config import STATE_S
 from simuljax.models.whisper.decoding import Context
-from simuljax.models.whisper.model import nothing_written
+from simuljax.models.whisper.model import Heard, Model, no_padding, nothing_written, rows_of
 from simuljax.models.whisper.tokenizer import Tokenizer, Word
 
 _BEFORE = "\"'“¿([{-"  # punctuation that belongs to the word after it

@@ -13,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 
-from simuljax.models.whisper.bound import Heard, Model
 from simuljax.models.whisper.config import HOP, RATE, WINDOW_S
 from simuljax.models.whisper.decoding import (
     Context,
@@ -24,6 +23,7 @@ from simuljax.models.whisper.decoding import (
     is_silent,
     language_probs,
 )
+from simuljax.models.whisper.model import Heard, Model
 from simuljax.models.whisper.timing import TimedWord, time_words
 from simuljax.models.whisper.tokenizer import Task, Tokenizer
 

@@ -1,7 +1,38 @@
-"""From a file of weights to the parameters of `model.Network`, whichever the format."""
+"""From a file of weights to the parameters of `model.Network`, whichever the format.
 
+Content of a weights file of any format, and the error for files without it.
+
+OpenAI's `.pt`: a zip of one pickle, which names tensors, and one file for each one's numbers.
+
+A pickle is a program, and PyTorch's loader runs it. This one knows four words: an ordered dict, a
+tensor, a storage of floats, and where that storage lies. Whatever else a file asks for is refused
+before anything of it is done.
+
+The files of whisper.cpp: sizes, mel filters, vocabulary, then tensors to the end of the file.
+
+    u32 magic; 11 i32 sizes; i32 mels, i32 bins, f32 filters; i32 count, {u32 length, bytes}
+    {i32 axes, i32 name length, i32 type, i32 sizes with the fastest first, name, data}
+
+Numbers are little-endian. Types 0 and 1 are float32 and float16; the others are quantised.
+
+Hugging Face's files: u64 length, a JSON header {name: {dtype, shape, data_offsets}}, the data.
+
+Names are translated to those of the original. A model in several files has an index,
+`model.safetensors.index.json`, that says which tensor is in which.
+"""
+
+import io
+import json
+import math
+import mmap
+import pickle
 import re
-from collections.abc import Mapping
+import struct
+import zipfile
+import zlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +41,333 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from simuljax.models.whisper.checkpoint import Checkpoint, WeightsError, map_file
+from simuljax.errors import SimuljaxError
 from simuljax.models.whisper.config import Config, Dimensions
-from simuljax.models.whisper.ggml_file import MAGIC, read_ggml
 from simuljax.models.whisper.model import Network
-from simuljax.models.whisper.safetensors_file import read_safetensors
-from simuljax.models.whisper.torch_file import read_torch
+
+
+class WeightsError(SimuljaxError):
+    """A file cannot be used as weights of Whisper: which, at which byte, and what is wrong."""
+
+    def __init__(self, path: Path, byte: int, problem: str):
+        super().__init__(f"{path}, byte {byte}: {problem}")
+        self.path = path
+        self.byte = byte
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Checkpoint:
+    """Tensors by the names of the original's state-dict, as they are stored: views of the file."""
+
+    path: Path
+    tensors: Mapping[str, np.ndarray]
+    vocabulary: Sequence[bytes] | None = None  # in the order of the ids, where the file has it
+
+
+def map_file(path: Path) -> memoryview:
+    """The bytes of a file, read when they are looked at."""
+    if not path.is_file():
+        raise WeightsError(path, 0, "there is no such file")
+    if path.stat().st_size == 0:
+        raise WeightsError(path, 0, "the file is empty")
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def take(data: memoryview, path: Path, start: int, size: int, what: str) -> memoryview:
+    """`size` bytes from `start` on, or an error that says what they should have been."""
+    if size < 0 or start < 0:
+        raise WeightsError(path, max(start, 0), f"{what} would have {size} bytes at {start}")
+    if start + size > len(data):
+        left = max(len(data) - start, 0)
+        raise WeightsError(
+            path, start, f"{what} has {size} bytes, but the file ends after {left}; copy it again"
+        )
+    return data[start : start + size]
+
+
+def array(data: memoryview, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
+    """A view of bytes as an array."""
+    return np.frombuffer(data, dtype).reshape(tuple(shape))
+
+
+_STORAGES = {
+    "HalfStorage": np.dtype("<f2"),
+    "FloatStorage": np.dtype("<f4"),
+    "DoubleStorage": np.dtype("<f8"),
+    "BFloat16Storage": np.dtype(jnp.bfloat16),
+}
+_ZIP_HEADER = 30  # bytes before a member's name
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """A type of storage."""
+
+    dtype: np.dtype
+
+
+class _Unpickler(pickle.Unpickler):
+    """Turns the pickle into dicts of arrays, or refuses it."""
+
+    def __init__(self, archive: "_Archive"):
+        super().__init__(io.BytesIO(archive.member("data.pkl")))
+        self.archive = archive
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        match module_name, global_name:
+            case "collections", "OrderedDict":
+                return OrderedDict
+            case "torch._utils", "_rebuild_tensor_v2":
+                return _torch_tensor
+            case "torch", name if name in _STORAGES:
+                return _Kind(dtype=_STORAGES[name])
+        raise self.archive.refusal(
+            "data.pkl", f"asks for {module_name}.{global_name}, which weights have no use for"
+        )
+
+    def persistent_load(self, pid: Any) -> np.ndarray:
+        match pid:
+            case ("storage", _Kind(dtype=dtype), str(key), _, int(count)):
+                return self.archive.numbers(key, dtype, count)
+        raise self.archive.refusal("data.pkl", f"names a storage as {pid!r}")
+
+
+def _torch_tensor(
+    storage: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
+) -> np.ndarray:
+    """The arguments are PyTorch's; those after the strides are about gradients."""
+    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    if min(offset, *shape, *strides, 0) < 0 or last >= len(storage):
+        raise pickle.UnpicklingError(f"a tensor {shape} that its storage does not hold")
+    strides = tuple(s * storage.itemsize for s in strides)
+    return np.lib.stride_tricks.as_strided(storage[offset:], shape, strides, writeable=False)
+
+
+class _Archive:
+    """The members of the zip; they are stored, not compressed."""
+
+    def __init__(self, path: Path):
+        self.path, self.data = path, map_file(path)
+        try:
+            self.zip = zipfile.ZipFile(path)
+        except zipfile.BadZipFile as error:
+            problem = f"no zip archive ends here ({error}); copy the file again"
+            raise WeightsError(path, len(self.data), problem) from error
+        names = [name for name in self.zip.namelist() if name.endswith("/data.pkl")]
+        if len(names) != 1:
+            raise WeightsError(path, 0, "a zip archive, but without the data.pkl of PyTorch")
+        self.root = names[0].removesuffix("data.pkl")
+
+    def info(self, name: str) -> zipfile.ZipInfo:
+        """Where a member is."""
+        try:
+            return self.zip.getinfo(self.root + name)
+        except KeyError as error:
+            raise WeightsError(self.path, 0, f"the archive has no {self.root}{name}") from error
+
+    def refusal(self, name: str, problem: str) -> WeightsError:
+        """An error about a member."""
+        info = self.info(name)
+        return WeightsError(self.path, info.header_offset, f"{info.filename} {problem}")
+
+    def member(self, name: str) -> bytes:
+        """All bytes of a member, checked against its checksum."""
+        try:
+            return self.zip.read(self.info(name))
+        except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
+            raise self.refusal(name, f"is damaged: {error}") from error
+
+    def numbers(self, key: str, dtype: np.dtype, count: int) -> np.ndarray:
+        """The storage of that key, where it lies in the file."""
+        info = self.info(f"data/{key}")
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size != count * dtype.itemsize:
+            raise self.refusal(f"data/{key}", f"is not {count} stored numbers of {dtype}")
+        at, what = info.header_offset, info.filename
+        header = bytes(take(self.data, self.path, at, _ZIP_HEADER, what))
+        names = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+        data = take(self.data, self.path, at + _ZIP_HEADER + names, info.file_size, what)
+        if zlib.crc32(data) != info.CRC:
+            raise self.refusal(f"data/{key}", "has another checksum than the archive says")
+        return array(data, dtype, (count,))
+
+
+def read_torch(path: Path) -> Checkpoint:
+    """The tensors of a checkpoint of OpenAI's, or of a bare state-dict."""
+    archive = _Archive(path)
+    try:
+        document = _Unpickler(archive).load()
+    except WeightsError:
+        raise
+    except Exception as error:  # a broken pickle fails in as many ways as there are
+        raise archive.refusal("data.pkl", f"cannot be read: {error!r}") from error
+    if not isinstance(document, Mapping):
+        raise archive.refusal("data.pkl", f"holds a {type(document).__name__}, not tensors by name")
+    state = document.get("model_state_dict", document)
+    tensors = {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
+    return Checkpoint(path=path, tensors=tensors)
+
+
+MAGIC = 0x67676D6C
+_GGML_TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2")}
+_LONGEST_NAME, _MOST_TOKENS = 256, 1 << 20  # beyond, the file is something else
+
+
+class _Reader:
+    """Walks through the bytes of one file."""
+
+    def __init__(self, path: Path):
+        self.path, self.data, self.at = path, map_file(path), 0
+
+    def bytes(self, size: int, what: str) -> memoryview:
+        """The next bytes."""
+        taken = take(self.data, self.path, self.at, size, what)
+        self.at += size
+        return taken
+
+    def numbers(self, count: int, what: str) -> tuple[int, ...]:
+        """The next 32-bit integers."""
+        return struct.unpack(f"<{count}i", self.bytes(4 * count, what))
+
+    def count(self, what: str, most: int) -> int:
+        """The next integer, which must lie in [0, most]."""
+        start = self.at
+        (number,) = self.numbers(1, what)
+        if not 0 <= number <= most:
+            raise WeightsError(self.path, start, f"{what} is {number}, not 0 to {most}")
+        return number
+
+    @property
+    def left(self) -> int:
+        """Bytes to the end."""
+        return len(self.data) - self.at
+
+
+def read_ggml(path: Path) -> Checkpoint:
+    """Tensors and vocabulary of a file in float16 or float32."""
+    reader = _Reader(path)
+    magic = reader.numbers(1, "the magic number")[0]
+    if magic != MAGIC:
+        raise WeightsError(path, 0, f"begins with {magic:#x}, not with ggml's {MAGIC:#x}")
+    reader.numbers(11, "the sizes of the model")
+    mels = reader.count("the number of mel filters", 1024)
+    bins = reader.count("the number of their bins", 1 << 16)
+    reader.bytes(4 * mels * bins, "the mel filters")
+    vocabulary = _vocabulary(reader)
+    tensors = {}
+    while reader.left:
+        name, tensor = _ggml_tensor(reader)
+        tensors[name] = tensor
+    return Checkpoint(path=path, tensors=tensors, vocabulary=vocabulary)
+
+
+def _vocabulary(reader: _Reader) -> list[bytes]:
+    count = reader.count("the size of the vocabulary", _MOST_TOKENS)
+    lengths = (reader.count(f"the length of token {i}", 1 << 16) for i in range(count))
+    return [bytes(reader.bytes(length, f"token {i}")) for i, length in enumerate(lengths)]
+
+
+def _ggml_tensor(reader: _Reader) -> tuple[str, np.ndarray]:
+    start = reader.at
+    axes = reader.count("the number of a tensor's axes", 4)
+    name_length = reader.count("the length of a tensor's name", _LONGEST_NAME)
+    (kind,) = reader.numbers(1, "the type of a tensor")
+    sizes = [reader.count("the size of a tensor", 1 << 24) for _ in range(axes)]
+    name = bytes(reader.bytes(name_length, "the name of a tensor")).decode("utf-8", "replace")
+    if kind not in _GGML_TYPES:
+        raise WeightsError(
+            reader.path, start, f"{name!r} is quantised (type {kind}); take the f16 or f32 model"
+        )
+    data = reader.bytes(math.prod(sizes) * _GGML_TYPES[kind].itemsize, name)
+    tensor = array(data, _GGML_TYPES[kind], sizes[::-1])
+    return name, tensor[:, 0] if name.endswith("bias") and tensor.ndim == 2 else tensor
+
+
+_SAFETENSORS_TYPES = {
+    "F16": np.dtype("<f2"),
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+    "BF16": np.dtype(jnp.bfloat16),
+}
+
+_RENAMED = [
+    (r"^model\.", ""),
+    (r"\.layers\.", ".blocks."),
+    (r"self_attn\.", "attn."),
+    (r"self_attn_layer_norm", "attn_ln"),
+    (r"encoder_attn\.", "cross_attn."),
+    (r"encoder_attn_layer_norm", "cross_attn_ln"),
+    (r"final_layer_norm", "mlp_ln"),
+    (r"fc1", "mlp.0"),
+    (r"fc2", "mlp.2"),
+    (r"q_proj", "query"),
+    (r"k_proj", "key"),
+    (r"v_proj", "value"),
+    (r"out_proj", "out"),
+    (r"embed_positions\.weight", "positional_embedding"),
+    (r"embed_tokens", "token_embedding"),
+    (r"^encoder\.layer_norm", "encoder.ln_post"),
+    (r"^decoder\.layer_norm", "decoder.ln"),
+]
+
+
+def read_safetensors(path: Path) -> Checkpoint:
+    """The tensors of one file, or of all that its index names."""
+    paths = _parts(path) if path.name.endswith(".index.json") else [path]
+    tensors = {name: tensor for part in paths for name, tensor in _read(part).items()}
+    tied = "proj_out.weight"  # the embedding once more, in some files
+    return Checkpoint(
+        path=path, tensors={_original(name): t for name, t in tensors.items() if name != tied}
+    )
+
+
+def _original(name: str) -> str:
+    for pattern, replacement in _RENAMED:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def _parts(index: Path) -> list[Path]:
+    document = _json(bytes(map_file(index)), index, 0)
+    names = document.get("weight_map")
+    if not isinstance(names, dict):
+        raise WeightsError(index, 0, "the index has no weight_map")
+    return [index.with_name(Path(str(name)).name) for name in sorted(set(names.values()))]
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    data = map_file(path)
+    (length,) = struct.unpack("<Q", take(data, path, 0, 8, "the length of the header"))
+    header = _json(bytes(take(data, path, 8, length, "the header")), path, 8)
+    header.pop("__metadata__", None)
+    return {
+        name: _safetensors_tensor(data, path, 8 + length, name, entry)
+        for name, entry in header.items()
+    }
+
+
+def _json(text: bytes, path: Path, byte: int) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise WeightsError(path, byte, f"the header is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise WeightsError(path, byte, "the header is not a table of tensors")
+    return document
+
+
+def _safetensors_tensor(
+    data: memoryview, path: Path, base: int, name: str, entry: Any
+) -> np.ndarray:
+    try:
+        kind, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        size = math.prod(shape) * _SAFETENSORS_TYPES[kind].itemsize
+    except (KeyError, TypeError, ValueError) as error:
+        raise WeightsError(path, 8, f"{name!r} is not a tensor of floats: {entry}") from error
+    if end - start != size:
+        raise WeightsError(path, base + start, f"{name!r} has {end - start} bytes, not {size}")
+    return array(take(data, path, base + start, size, repr(name)), _SAFETENSORS_TYPES[kind], shape)
+
 
 # The files of a directory that weights are looked for in, best first.
 _IN_DIRECTORY = (

@@ -9,9 +9,6 @@ from typing import Literal
 import numpy as np
 
 from simuljax.audio import RATE, as_int16, read_audio
-from simuljax.models.whisper import bpe
-from simuljax.models.whisper.bound import Model
-from simuljax.models.whisper.checkpoint import Checkpoint, WeightsError
 from simuljax.models.whisper.config import (
     PUBLISHED,
     WINDOW_S,
@@ -22,10 +19,23 @@ from simuljax.models.whisper.config import (
     published_name,
 )
 from simuljax.models.whisper.decoding import Decoding, hear
-from simuljax.models.whisper.languages import language_code
-from simuljax.models.whisper.tokenizer import Task, Tokenizer, make_tokenizer
+from simuljax.models.whisper.model import Model
+from simuljax.models.whisper.tokenizer import (
+    Task,
+    Tokenizer,
+    language_code,
+    make_tokenizer,
+    read_tiktoken,
+    read_tokenizer_json,
+)
 from simuljax.models.whisper.transcribe import Request, Transcriber, Transcription, stack
-from simuljax.models.whisper.weights import dimensions_of, parameters, read_checkpoint
+from simuljax.models.whisper.weights import (
+    Checkpoint,
+    WeightsError,
+    dimensions_of,
+    parameters,
+    read_checkpoint,
+)
 
 Audio = str | Path | np.ndarray
 
@@ -183,5 +193,5 @@ def _vocabulary(checkpoint: Checkpoint, given: str | Path | None) -> Sequence[by
     if not files:
         problem = f"no vocabulary in the file, and none of {', '.join(_VOCABULARIES)} beside it"
         raise WeightsError(checkpoint.path, 0, f"{problem}; give one with vocabulary=")
-    read = bpe.read_tiktoken if files[0].suffix == ".tiktoken" else bpe.read_tokenizer_json
+    read = read_tiktoken if files[0].suffix == ".tiktoken" else read_tokenizer_json
     return read(files[0])

@@ -19,21 +19,22 @@ import numpy as np
 
 from simuljax.audio import RATE
 from simuljax.config.fields import ConfigError, check, setting
-from simuljax.decode.policies import Consensus
-from simuljax.decode.policy import Policy
+from simuljax.decode.policies import Consensus, Policy
 from simuljax.models.whisper import Decoding
 from simuljax.models.whisper.config import WINDOW_S
-from simuljax.models.whisper.languages import language_code
-from simuljax.models.whisper.tokenizer import Task
-from simuljax.serve.session import Session
-from simuljax.serve.whisper.guards import (
+from simuljax.models.whisper.tokenizer import Task, language_code
+from simuljax.serve.stream import Session
+from simuljax.serve.whisper.hypothesis import (
     Guards,
+    Hypothesis,
+    SpelledWord,
+    hypotheses_for,
     is_echo,
     nobody_speaks,
+    plain,
     repeats_itself,
     silent_samples,
 )
-from simuljax.serve.whisper.hypothesis import Hypothesis, SpelledWord, hypotheses_for, plain
 
 _MARGIN = RATE // 2  # silence that is kept before what may be the beginning of speech
 _LEAST = RATE // 10  # sound of which anything can be written

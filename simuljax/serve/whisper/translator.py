@@ -21,16 +21,15 @@ import numpy as np
 
 from simuljax.audio import RATE
 from simuljax.config.fields import ConfigError
-from simuljax.decode.policies import EDAtt
-from simuljax.decode.policy import PolicyError
+from simuljax.decode.policies import EDAtt, PolicyError
 from simuljax.errors import unknown
 from simuljax.models import whisper
 from simuljax.models.whisper import Context, Decoded, Decoding, Tokenizer, Whisper
-from simuljax.models.whisper.bound import Heard
 from simuljax.models.whisper.config import HOP
 from simuljax.models.whisper.decoding import decode, hear
-from simuljax.models.whisper.languages import language_code
+from simuljax.models.whisper.model import Heard
 from simuljax.models.whisper.timing import align_text
+from simuljax.models.whisper.tokenizer import language_code
 from simuljax.models.whisper.transcribe import Request, Transcriber, padded_s, stack, with_prefix
 from simuljax.serve.translator import Audio, Translator
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, split_segments, words_of

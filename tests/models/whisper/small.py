@@ -10,9 +10,8 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.models.whisper.bound import Model
 from simuljax.models.whisper.config import Config, Dimensions
-from simuljax.models.whisper.model import Network
+from simuljax.models.whisper.model import Model, Network
 from simuljax.models.whisper.tokenizer import Tokenizer
 from tests.random_parameters import random_parameters
 

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.models.whisper.bound import no_padding
 from simuljax.models.whisper.decoding import (
     Context,
     Decoding,
@@ -13,9 +12,15 @@ from simuljax.models.whisper.decoding import (
     decode,
     make_prompt,
 )
-from simuljax.models.whisper.generate import generate
-from simuljax.models.whisper.model import nothing_written
-from simuljax.models.whisper.rules import make_forbidden, make_marks, obey, see, seen_of
+from simuljax.models.whisper.generate import (
+    generate,
+    make_forbidden,
+    make_marks,
+    obey,
+    see,
+    seen_of,
+)
+from simuljax.models.whisper.model import no_padding, nothing_written
 from tests.models.whisper import reading
 from tests.models.whisper.small import TOKENIZER as T
 from tests.models.whisper.small import small_model

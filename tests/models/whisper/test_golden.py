@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from simuljax.models.whisper import Decoding, Request, load
-from simuljax.models.whisper.bound import no_padding
-from simuljax.models.whisper.bpe import read_tiktoken
 from simuljax.models.whisper.decoding import Context, decode, language_probs
-from simuljax.models.whisper.mel import log_mel, mel_filters
-from simuljax.models.whisper.model import nothing_written
+from simuljax.models.whisper.model import log_mel, mel_filters, no_padding, nothing_written
 from simuljax.models.whisper.timing import attend_text, time_words
+from simuljax.models.whisper.tokenizer import read_tiktoken
 from simuljax.models.whisper.weights import read_checkpoint
 from tests.models.whisper.small import safetensors_bytes, torch_bytes
 

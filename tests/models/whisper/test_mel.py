@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.models.whisper.mel import log_mel, mel_filters
+from simuljax.models.whisper.model import log_mel, mel_filters
 
 
 def slow_log_mel(x, mels):

@@ -7,9 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.models.whisper.bound import Model, no_padding
 from simuljax.models.whisper.config import PUBLISHED, Config, Dimensions, later_half, published_name
-from simuljax.models.whisper.model import Network, _attend_by_head, nothing_written
+from simuljax.models.whisper.model import (
+    Model,
+    Network,
+    _attend_by_head,
+    no_padding,
+    nothing_written,
+)
 from tests.models.whisper.small import small_config, small_model
 
 MODEL = small_model()

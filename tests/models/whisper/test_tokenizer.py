@@ -7,9 +7,8 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simuljax.models.whisper import LANGUAGES, bpe
-from simuljax.models.whisper.languages import language_code
-from simuljax.models.whisper.tokenizer import make_tokenizer
+from simuljax.models.whisper import LANGUAGES, tokenizer
+from simuljax.models.whisper.tokenizer import language_code, make_tokenizer
 from tests.models.whisper.small import TOKENIZER, TOKENS
 
 # The pattern as GPT-2 publishes it, read by a package that knows Unicode's classes.
@@ -24,12 +23,12 @@ ASSIGNED = st.characters(exclude_categories=("Cn", "Cs"))  # two versions of Uni
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(ODD, st.text(ASSIGNED, max_size=30)))
 def test_pieces_are_those_of_the_published_pattern(text):
-    assert list(bpe.pieces(text)) == GPT2.findall(text)
+    assert list(tokenizer.pieces(text)) == GPT2.findall(text)
 
 
 def test_contractions_and_spaces():
-    assert list(bpe.pieces("don't  go, I'll")) == ["don", "'t", " ", " go", ",", " I", "'ll"]
-    assert list(bpe.pieces("a\n\n b  ")) == ["a", "\n\n", " b", "  "]
+    assert list(tokenizer.pieces("don't  go, I'll")) == ["don", "'t", " ", " go", ",", " I", "'ll"]
+    assert list(tokenizer.pieces("a\n\n b  ")) == ["a", "\n\n", " b", "  "]
 
 
 def slow_merge(piece, ranks):
@@ -49,7 +48,7 @@ def slow_merge(piece, ranks):
 def test_text_survives(text):
     ids = TOKENIZER.encode(text)
     assert TOKENIZER.decode(ids) == text
-    expected = [i for p in bpe.pieces(text) for i in slow_merge(p.encode(), TOKENIZER.ranks)]
+    expected = [i for p in tokenizer.pieces(text) for i in slow_merge(p.encode(), TOKENIZER.ranks)]
     assert ids == expected
 
 
@@ -130,7 +129,7 @@ def test_damaged_vocabularies_are_refused(tmp_path):
     path = tmp_path / "a.tiktoken"
     path.write_text("IQ== 0\nnonsense\n")
     with pytest.raises(ValueError, match=r"a.tiktoken, line 2"):
-        bpe.read_tiktoken(path)
+        tokenizer.read_tiktoken(path)
     path.write_text("IQ== 0\nIg== 2\n")
     with pytest.raises(ValueError, match="not a whole vocabulary"):
-        bpe.read_tiktoken(path)
+        tokenizer.read_tiktoken(path)

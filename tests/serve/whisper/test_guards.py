@@ -5,16 +5,16 @@ import pytest
 
 from simuljax.audio import RATE
 from simuljax.config.fields import ConfigError
-from simuljax.serve.whisper.guards import (
+from simuljax.serve.whisper.hypothesis import (
     FRAME,
     Guards,
+    Hypothesis,
     is_echo,
     levels,
     nobody_speaks,
     repeats_itself,
     silent_samples,
 )
-from simuljax.serve.whisper.hypothesis import Hypothesis
 
 
 def noise(seconds, db=-30.0, *, colour=0.0, seed=0):

@@ -1,4 +1,6 @@
-"""An LSTM decoder with additive attention (Bahdanau et al. 2015; Nguyen et al. 2021).
+"""Decoder outputs: a struct for a whole pass, and one for a step.
+
+An LSTM decoder with additive attention (Bahdanau et al. 2015; Nguyen et al. 2021).
 
     context[t] = attention(h_1[t-1], states)
     h_1[t] = LSTM_1([embedding(y[t-1]); context[t]]),  h_l[t] = LSTM_l(h_(l-1)[t])
@@ -18,14 +20,34 @@ import jax
 import jax.numpy as jnp
 
 from simuljax.config.model import ModelConfig
-from simuljax.models.decoded import Attempt, Decoded
-from simuljax.nn.additive import AdditiveAttention, Seen
-from simuljax.nn.attention import Past
+from simuljax.nn.attention import AdditiveAttention, Past, Seen
 from simuljax.nn.layers import Dropout
-from simuljax.nn.monotonic import Reading, Source
-from simuljax.nn.pointers import Memory, Selection, SourceProgress, look_everywhere
+from simuljax.nn.monotonic import (
+    Memory,
+    Reading,
+    Selection,
+    Source,
+    SourceProgress,
+    look_everywhere,
+)
 from simuljax.nn.recurrent import Cell, LSTMCell, blank
 from simuljax.nn.transformer import LayerState, LayerStep
+
+
+@flax.struct.dataclass
+class Decoded:
+    """Logits of every target position, and the alignment of each layer."""
+
+    logits: jax.Array  # [B, T, V]
+    reading: Reading  # a leading axis over layers
+
+
+@flax.struct.dataclass
+class Attempt:
+    """The output of T more targets, and the state to keep if they are written."""
+
+    logits: jax.Array  # [B, T, V]
+    layers: LayerStep  # a leading axis over layers
 
 
 @flax.struct.dataclass
