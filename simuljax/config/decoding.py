@@ -251,7 +251,7 @@ def properties(
     found = {
         "a live source": live,
         "a whole source": not live,
-        "learned monotonic heads": own == "learnt" and by_itself,
+        "learned monotonic heads": own == "learned" and by_itself,
         "wait-k heads": own == "wait_k" and heads_decide(model) and by_itself,
         "CAAT": caat,
         "tokens written before the source ends": live and early and not caat,

@@ -33,8 +33,9 @@ OFFLINE_TEXT = (
     "decoder/layer/cross/decide_query <- decoder/layer/cross/heads/query",
     "decoder/layer/cross/decide_key <- decoder/layer/cross/heads/key",
 )
-# Fields by the names that earlier versions stored them under.
+# Fields, and their values, by the names that earlier versions stored them under.
 RENAMED = {"corpus": "data", "begin": "init_from", "training.way": "training.parallelism"}
+RENAMED_VALUES = {("model.monotonic.policy", "learnt"): "learned"}
 NOT_SETTINGS = ("software",)  # stored beside the settings
 
 
@@ -104,7 +105,11 @@ def with_new_names(settings: Mapping[str, Any], place: str = "") -> dict[str, An
     for name, value in settings.items():
         path = f"{place}{name}"
         new = RENAMED.get(path, path).rpartition(".")[2]
-        renamed[new] = with_new_names(value, f"{path}.") if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            renamed[new] = with_new_names(value, f"{path}.")
+        else:
+            known = isinstance(value, str) and (path, value) in RENAMED_VALUES
+            renamed[new] = RENAMED_VALUES[path, value] if known else value
     return renamed
 
 

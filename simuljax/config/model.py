@@ -15,7 +15,7 @@ ENCODERS = get_args(Encoder)
 Decoder = Literal["monotonic", "lstm", "caat"]
 DecisionKind = Literal["every_state", "fixed", "words", "phonemes", "learnable", "ctc_words"]
 Attention = Literal["hard", "lookback", "chunkwise"]
-HeadPolicy = Literal["learnt", "wait_k", "offline"]
+HeadPolicy = Literal["learned", "wait_k", "offline"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Monotonic:
     """
 
     attention: Attention = setting("lookback", help="Soft attention behind the decision.")
-    policy: HeadPolicy = setting("learnt", help="Read/write policy of the heads.")
+    policy: HeadPolicy = setting("learned", help="Read/write policy of the heads.")
     chunk: int = setting(8, help="States of chunkwise attention.", low=1)
     wait_k: tuple[int, int] = setting((3, 3), help="Least and greatest k of wait-k.", low=1)
     convention: Literal["stacl", "papi"] = setting(

@@ -47,7 +47,7 @@ from simuljax.decode.state import (
     known_of,
     take_rows,
 )
-from simuljax.models.translator import Attempt, Encoded, Translator
+from simuljax.models.joint import Attempt, Encoded, JointModel
 from simuljax.nn.monotonic import Decisions
 from simuljax.text import EOS, Words
 
@@ -282,7 +282,7 @@ class Translation:
 
 
 def translate_speech(
-    model: Translator,
+    model: JointModel,
     variables: Any,
     features: ArrayLike,
     frames: ArrayLike,
@@ -305,7 +305,7 @@ def translate_speech(
 
 
 def translate_text(
-    model: Translator,
+    model: JointModel,
     variables: Any,
     tokens: ArrayLike,
     lengths: ArrayLike,
@@ -321,7 +321,7 @@ def translate_text(
 
 
 def translate_states(
-    model: Translator,
+    model: JointModel,
     variables: Any,
     encoded: Encoded,
     decisions: Decisions,

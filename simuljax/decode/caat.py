@@ -41,7 +41,7 @@ from simuljax.decode.simulate import Listening, Simulation
 from simuljax.decode.state import Known, encode_speech, recent_of
 from simuljax.decode.stream import Chunk, Events, StreamingDecoder, StreamParams, StreamState
 from simuljax.models.caat import BLANK
-from simuljax.models.translator import Translator, init_past
+from simuljax.models.joint import JointModel, init_past
 from simuljax.nn.attention import Past
 from simuljax.nn.monotonic import Memory
 from simuljax.nn.subsampling import STRIDE, state_count
@@ -83,7 +83,7 @@ class _Ways:
     parent: jax.Array  # int32 [B, C]
 
 
-def init_candidates(model: Translator, batch: int, room: int, blocks: Blocks) -> Candidates:
+def init_candidates(model: JointModel, batch: int, room: int, blocks: Blocks) -> Candidates:
     """Return one empty hypothesis of each source."""
     size = blocks.inside
     tokens = jnp.zeros((batch, size, room), jnp.int32)
@@ -97,7 +97,7 @@ def init_candidates(model: Translator, batch: int, room: int, blocks: Blocks) ->
 
 
 def search_group(
-    model: Translator, variables: Any, beam: Candidates, group: Group, decoding: Decoding
+    model: JointModel, variables: Any, beam: Candidates, group: Group, decoding: Decoding
 ) -> Candidates:
     """Return the hypotheses after a group: `across` of them."""
     blocks = decoding.blocks
@@ -124,7 +124,7 @@ def _live(texts: BeamHypotheses, due: jax.Array) -> jax.Array:
 
 
 def _ask(
-    model: Translator, variables: Any, beam: Candidates, group: Group
+    model: JointModel, variables: Any, beam: Candidates, group: Group
 ) -> tuple[jax.Array, Past]:
     """Return logits [B, K, V] of the next token, and the past with the last one."""
     texts, (batch, size, room) = beam.texts, beam.texts.tokens.shape
@@ -259,7 +259,7 @@ class CaatDecoder(StreamingDecoder):
         return replace(state, prefix=search, more=events.more), events
 
 
-def init_search(model: Translator, batch: int, room: int, decoding: Decoding) -> Search:
+def init_search(model: JointModel, batch: int, room: int, decoding: Decoding) -> Search:
     """Return a search that has read nothing, with room for so many tokens."""
     zero = jnp.zeros(batch, jnp.int32)
     return Search(
@@ -272,7 +272,7 @@ def init_search(model: Translator, batch: int, room: int, decoding: Decoding) ->
 
 
 def search_on(
-    model: Translator,
+    model: JointModel,
     variables: Any,
     search: Search,
     known: Known,
@@ -355,7 +355,7 @@ def _show(search: Search, events: int) -> tuple[Search, Events]:
 
 
 def simulate_caat(
-    model: Translator,
+    model: JointModel,
     variables: Any,
     features: ArrayLike,
     samples: ArrayLike,

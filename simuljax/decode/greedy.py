@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from simuljax.config.decoding import Decoding, Gather, Repetition
 from simuljax.decode.policies import Policy, Step
 from simuljax.decode.state import Context, Control, Known, Prefix, attempt, commit
-from simuljax.models.translator import Attempt
+from simuljax.models.joint import Attempt
 from simuljax.nn.monotonic import Look, SourceProgress
 from simuljax.text import EOS, WordCount
 

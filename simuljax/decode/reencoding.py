@@ -37,7 +37,7 @@ from simuljax.decode.state import (
     replay,
 )
 from simuljax.decode.stream import Events, StreamLimits, StreamParams
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.nn.layers import real
 from simuljax.text import BOS, EOS, Words
 
@@ -55,7 +55,7 @@ class Targets:
     hypotheses: jax.Array | None = None  # int32 [B, A, N]: the last ones, if they are compared
 
 
-def no_targets(model: Translator, batch: int, room: int, decoding: Decoding) -> Targets:
+def no_targets(model: JointModel, batch: int, room: int, decoding: Decoding) -> Targets:
     """Return room for so many tokens."""
     policy, hypotheses = decoding.policy, None
     if policy is not None and policy.compares_hypotheses:
@@ -175,7 +175,7 @@ class ReencodingState:
 class _Reencoding:
     """The part that speech and text have in common: all that comes after the encoder."""
 
-    model: Translator
+    model: JointModel
     decoding: Decoding = field(default_factory=Decoding)
     limits: StreamLimits = field(default_factory=StreamLimits)
 

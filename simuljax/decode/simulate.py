@@ -29,7 +29,7 @@ from simuljax.decode.state import (
     encode_speech,
     encode_text,
 )
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.nn.subsampling import state_count
 from simuljax.text import Words
 
@@ -91,7 +91,7 @@ class _Stream:
 
 
 def simulate_speech(
-    model: Translator,
+    model: JointModel,
     variables: Any,
     features: ArrayLike,
     samples: ArrayLike,
@@ -123,7 +123,7 @@ def simulate_speech(
 
 
 def simulate_text(
-    model: Translator,
+    model: JointModel,
     variables: Any,
     tokens: ArrayLike,
     lengths: ArrayLike,

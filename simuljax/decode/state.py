@@ -22,8 +22,8 @@ from simuljax.config.decoding import Decoding
 from simuljax.config.model import ModelConfig, Monotonic
 from simuljax.decode.policies import Policy, PolicyError, WaitK
 from simuljax.models.encoders import Encoded
+from simuljax.models.joint import Attempt, JointModel, init_past
 from simuljax.models.streaming import chunking_of
-from simuljax.models.translator import Attempt, Translator, init_past
 from simuljax.nn.attention import Past
 from simuljax.nn.chunked import Buffer, drop, extend, init_buffer
 from simuljax.nn.layers import real, zero_padding
@@ -62,7 +62,7 @@ class Control:
 class Context:
     """The model and the choices, inside a compiled function: what all of decoding needs."""
 
-    model: Translator
+    model: JointModel
     variables: Any  # of `model.apply`
     control: Control
     decoding: Decoding
@@ -138,7 +138,7 @@ class Prefix:
         return self.past.key.shape[2]
 
 
-def init_prefix(model: Translator, batch: int, room: int, decoding: Decoding) -> Prefix:
+def init_prefix(model: JointModel, batch: int, room: int, decoding: Decoding) -> Prefix:
     """Return a prefix without tokens, with room for so many."""
     past = init_past(model.config, batch, room)
     layers, _, _, heads, _ = past.key.shape
@@ -277,7 +277,7 @@ def counting_of(model: ModelConfig, decoding: Decoding, control: Control) -> Cou
 
 
 def encode_speech(
-    model: Translator,
+    model: JointModel,
     variables: Any,
     features: jax.Array,
     frames: jax.Array,
@@ -293,7 +293,7 @@ def encode_speech(
     CTC head hears. `samples` [B] are noted.
     """
 
-    def encode(model: Translator) -> tuple[Encoded, Decisions]:
+    def encode(model: JointModel) -> tuple[Encoded, Decisions]:
         encoded = _complete(model, model.encode_speech(features, frames, train=False), ended)
         encoded = encoded if counting is None else _count(encoded, counting)
         return encoded, _speech_decisions(model, encoded, labels, ended)
@@ -306,11 +306,11 @@ def encode_speech(
 
 
 def encode_text(
-    model: Translator, variables: Any, tokens: jax.Array, lengths: jax.Array, ended: jax.Array
+    model: JointModel, variables: Any, tokens: jax.Array, lengths: jax.Array, ended: jax.Array
 ) -> Known:
     """Return what is known after the first `lengths` [B] of the tokens [B, L]."""
 
-    def encode(model: Translator) -> tuple[Encoded, Decisions]:
+    def encode(model: JointModel) -> tuple[Encoded, Decisions]:
         encoded = model.encode_text(tokens, lengths, train=False)
         return encoded, model.text_decisions(encoded)
 
@@ -319,14 +319,14 @@ def encode_text(
 
 
 def known_of(
-    model: Translator, variables: Any, encoded: Encoded, decisions: Decisions, ended: jax.Array
+    model: JointModel, variables: Any, encoded: Encoded, decisions: Decisions, ended: jax.Array
 ) -> Known:
     """Return the states as the decoder attends to them."""
     memory: Any = model.apply(variables, encoded.states, decisions.keys, method="remember")
     return Known(memory=memory, progress=progress_of(decisions, encoded.lengths, ended))
 
 
-def _complete(model: Translator, encoded: Encoded, ended: jax.Array) -> Encoded:
+def _complete(model: JointModel, encoded: Encoded, ended: jax.Array) -> Encoded:
     """Drop the states of a streaming encoder that still wait for what follows them."""
     speech = model.config.speech
     if speech is None or speech.kind != "streaming":
@@ -346,7 +346,7 @@ def _count(encoded: Encoded, counting: Counting) -> Encoded:
 
 
 def _speech_decisions(
-    model: Translator, encoded: Encoded, labels: jax.Array | None, ended: jax.Array
+    model: JointModel, encoded: Encoded, labels: jax.Array | None, ended: jax.Array
 ) -> Decisions:
     """Decide as in training, but the last state triggers as the last only if the source ended."""
     chosen, size = model.config.predecision, encoded.states.shape[1]
@@ -371,7 +371,7 @@ class Source:
     window: Buffer
 
 
-def init_source(model: Translator, variables: Any, batch: int, states: int) -> Source:
+def init_source(model: JointModel, variables: Any, batch: int, states: int) -> Source:
     """Return a source without states, with room for so many."""
     c, step = model.config, _step(model)
     points = -(-states // step)
@@ -395,7 +395,7 @@ def init_source(model: Translator, variables: Any, batch: int, states: int) -> S
 
 
 def append(
-    model: Translator,
+    model: JointModel,
     variables: Any,
     source: Source,
     states: jax.Array,
@@ -436,7 +436,7 @@ def append(
     return Source(known=known, window=drop(joined, used, _step(model) - 1))
 
 
-def _step(model: Translator) -> int:
+def _step(model: JointModel) -> int:
     """Return the states to a decision."""
     chosen = model.config.predecision
     if chosen.kind in ("words", "phonemes"):

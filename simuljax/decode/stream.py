@@ -35,9 +35,9 @@ from simuljax.decode.state import (
     init_prefix,
     init_source,
 )
+from simuljax.models.joint import JointModel
 from simuljax.models.parameters import cast_weights
 from simuljax.models.streaming import StreamingState
-from simuljax.models.translator import Translator
 from simuljax.text import Words
 
 
@@ -108,7 +108,7 @@ class Events:
 class StreamingDecoder:
     """The step of one model. Its methods are pure: `jax.jit(decoder.step, donate_argnums=1)`."""
 
-    model: Translator
+    model: JointModel
     features: Features = field(default_factory=Features)
     decoding: Decoding = field(default_factory=Decoding)
     limits: StreamLimits = field(default_factory=StreamLimits)

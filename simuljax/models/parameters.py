@@ -15,7 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 
 FLOAT32 = ("trigger",)  # layers that compute in float32
@@ -41,12 +41,12 @@ def weight_bytes(params: Any) -> int:
 FRAMES, TOKENS = 64, 4  # parameters do not depend on them
 
 
-def initialise(model: Translator, key: jax.Array) -> tuple[Any, Any]:
+def initialise(model: JointModel, key: jax.Array) -> tuple[Any, Any]:
     """Return the parameters of the whole model, and BatchNorm statistics ({} without one)."""
     width = dataclasses.replace(model.config.width, unroll=False)  # the same, sooner compiled
-    model = Translator(dataclasses.replace(model.config, width=width))
+    model = JointModel(dataclasses.replace(model.config, width=width))
 
-    def touch(model: Translator) -> None:
+    def touch(model: JointModel) -> None:
         c, k = model.config, jnp.int32(1)
         prefix = jnp.zeros((1, TOKENS), jnp.int32)
         if c.speech is not None:

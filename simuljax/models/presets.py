@@ -24,7 +24,7 @@ def dar() -> ModelConfig:
         text=TextConfig(layers=6),
         decoder_layers=6,
         predecision=PreDecision(kind="fixed", step_ms=280),
-        monotonic=Monotonic(attention="lookback", policy="learnt"),
+        monotonic=Monotonic(attention="lookback", policy="learned"),
     )
 
 

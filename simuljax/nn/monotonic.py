@@ -286,7 +286,7 @@ class MonotonicAttention(nn.Module):
 
     def setup(self) -> None:
         self.heads = Heads(self.width)
-        if self.monotonic.policy == "learnt":
+        if self.monotonic.policy == "learned":
             size = self.width.model
             self.decide_query, self.decide_key = (dense(size, self.width) for _ in range(2))
             self.bias = self.param("bias", nn.initializers.constant(self.monotonic.bias), ())
@@ -299,7 +299,7 @@ class MonotonicAttention(nn.Module):
         value = self.heads.split(self.heads.value(source.states))
         out = jnp.einsum("bhtk,bkhd->bthd", beta.astype(value.dtype), value)
         delays = expected_delays(alpha, source.decisions.ends + 1)
-        bias = self.bias if self.monotonic.policy == "learnt" else None
+        bias = self.bias if self.monotonic.policy == "learned" else None
         reading = Reading(energy=energy, delays=delays, alpha=alpha, bias=bias)
         return self.heads.merge(out), reading
 
@@ -355,7 +355,7 @@ class MonotonicAttention(nn.Module):
     def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
         """Project states [B, K, D] and decision inputs [B, W, D] for `step`."""
         heads, split = self.heads, self.heads.split
-        learnt = self.monotonic.policy == "learnt"
+        learnt = self.monotonic.policy == "learned"
         return Memory(
             value=split(heads.value(states)),
             key=split(heads.key(states)) if self._span != 1 else None,

@@ -24,8 +24,8 @@ import numpy as np
 from simuljax.audio import RATE, Statistics
 from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits, StreamParams
+from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise, weight_bytes
-from simuljax.models.translator import Translator
 from simuljax.nn.layers import STATISTICS
 from simuljax.profile import measure
 from simuljax.profile.measure import (
@@ -234,7 +234,7 @@ def build(config: DecodeProfile) -> StreamingDecoder:
         limit=LengthLimit(ratio=config.tokens_per_s * STATE / RATE, constant=1),
     )
     limits = StreamLimits(states=config.states, tokens=300, events=8)
-    return StreamingDecoder(model=Translator(model), decoding=decoding, limits=limits)
+    return StreamingDecoder(model=JointModel(model), decoding=decoding, limits=limits)
 
 
 def random_params(decoder: StreamingDecoder) -> StreamParams:

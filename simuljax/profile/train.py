@@ -17,8 +17,8 @@ from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig
 from simuljax.losses import JointObjective
 from simuljax.models import presets
+from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
-from simuljax.models.translator import Translator
 from simuljax.profile import measure
 from simuljax.profile.measure import (
     check_positive,
@@ -192,7 +192,7 @@ def build(chosen: TrainProfile) -> Update:
     augment: SpecAugment = LIBRISPEECH_DOUBLE
     zeros, ones = np.zeros(80, np.float32), np.ones(80, np.float32)
     return Update(
-        model=Translator(model),
+        model=JointModel(model),
         objective=Objective(terms=JointObjective(latency=0.05).terms(), augment=augment),
         optimiser=Optimiser().build(),
         statistics=Statistics(mean=zeros + 8, std=ones * 4, frames=1),

@@ -25,7 +25,7 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.config.json import from_json, read_json, write_json
 from simuljax.config.model import ModelConfig
 from simuljax.losses import Branch, matching_perplexity
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.nn.subsampling import STRIDE
 from simuljax.ops import expected_alignment
@@ -69,7 +69,7 @@ def draw_alignment(looked: UtteranceAttention, path: Path) -> Path:
 
 def has_alignment(model: ModelConfig) -> bool:
     """Return True if the heads decide, at points that depend on the sound alone."""
-    decides = model.decoder == "monotonic" and model.monotonic.policy == "learnt"
+    decides = model.decoder == "monotonic" and model.monotonic.policy == "learned"
     return decides and model.speech is not None and model.predecision.kind == "fixed"
 
 
@@ -82,7 +82,7 @@ def look(run: Run, split: Split, index: int, checkpoint: Which = "best") -> Utte
 
     @jax.jit
     def align(variables, audio: jax.Array, target: jax.Array) -> tuple[jax.Array, ...]:
-        model = Translator(run.model).bind(variables)
+        model = JointModel(run.model).bind(variables)
         features = features_of(audio, heard.features, heard.statistics)
         frames = jnp.full(1, frame_count(audio.shape[1], heard.features.filterbank))
         encoded = model.encode_speech(features, frames, train=False)
@@ -162,7 +162,7 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
         run=run, trained=trained, examples=open_examples(run, chosen), chosen=chosen
     )
     objective = run.config.training.objective
-    look = functools.partial(_look, Translator(run.model), objective)
+    look = functools.partial(_look, JointModel(run.model), objective)
     variables = {"params": trained.params, STATISTICS: trained.statistics}
     seen = [
         jax.device_get(look(variables, run.heard.statistics, batch))
@@ -187,12 +187,12 @@ class BatchAttention:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _look(
-    model: Translator, objective: Objective, variables: Any, heard: Statistics, batch: Batch
+    model: JointModel, objective: Objective, variables: Any, heard: Statistics, batch: Batch
 ) -> "BatchAttention":
     bound = model.bind(variables)
     speech, text = branches(bound, batch, heard, objective, draw_k(model, None))
     assert speech is not None
-    if model.config.monotonic.policy != "learnt":
+    if model.config.monotonic.policy != "learned":
         return BatchAttention(speech=_light(speech))
     lost = mass_lost(speech, model.config.monotonic.method)
     if text is None:

@@ -107,7 +107,7 @@ def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
 def check_latency(experiment: Experiment) -> None:
     """Reject a latency weight if no parameter of the model changes the delays."""
     weight, model = experiment.training.objective.weight("st_latency"), experiment.model
-    if not weight or (model.decoder == "monotonic" and model.monotonic.policy == "learnt"):
+    if not weight or (model.decoder == "monotonic" and model.monotonic.policy == "learned"):
         return
     instead = "use transducer_delay" if model.decoder == "caat" else "leave it at 0"
     decides = "CAAT" if model.decoder == "caat" else f"policy {model.monotonic.policy!r}"

@@ -44,7 +44,7 @@ from simuljax.decode.caat import simulate_caat
 from simuljax.decode.policies import WaitK
 from simuljax.decode.simulate import simulate_speech, simulate_text, usual_listening
 from simuljax.eval import Record
-from simuljax.models.translator import Translator as Network
+from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.serve.cascade import Cascade, CascadeStream
 from simuljax.serve.run import Run, learnt, open_run
@@ -81,7 +81,7 @@ class RunSplit:
         return self._live(done) if self.chosen.mode == "live" else self._in_batches(done)
 
     def _in_batches(self, done: Set[int]) -> Iterator[list[Record]]:
-        model = Network(with_step(self.run.model, self.chosen.predecision_ms))
+        model = JointModel(with_step(self.run.model, self.chosen.predecision_ms))
         variables = {"params": self.trained.params, STATISTICS: self.trained.statistics}
         for rows, batch in self.batches(done):
             said = self.examples.split.table.transcript
@@ -503,7 +503,7 @@ def of_text(chosen: Evaluation, model: ModelConfig) -> Evaluation:
 
 def recognise(recogniser: RunTranslator, batch: Batch, chosen: Evaluation) -> list[Transcript]:
     """Recognise every row of a batch."""
-    run, model = recogniser.run, Network(with_step(recogniser.run.model, chosen.predecision_ms))
+    run, model = recogniser.run, JointModel(with_step(recogniser.run.model, chosen.predecision_ms))
     decoded = decode_batch(run, model, recogniser.variables, batch, [], chosen)
     tokens, lengths, delays = jax.device_get(decoded)
     durations = np.asarray(batch.audio_length) * 1000 / RATE

@@ -31,8 +31,8 @@ from simuljax.config.fields import ConfigError
 from simuljax.config.json import differences, to_json
 from simuljax.config.model import ModelConfig
 from simuljax.errors import SimuljaxError
+from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
-from simuljax.models.translator import Translator
 from simuljax.text import Vocabulary, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train import transfer
@@ -122,7 +122,7 @@ def learnt(run: Run, which: Which = "best") -> Loaded:
 def shapes(model: ModelConfig) -> tuple[Any, Any]:
     """Return the shapes of parameters and BatchNorm's statistics."""
     key = jax.eval_shape(lambda: jax.random.key(0, impl="rbg"))
-    return jax.eval_shape(functools.partial(initialise, Translator(model)), key)
+    return jax.eval_shape(functools.partial(initialise, JointModel(model)), key)
 
 
 def parameter_count(model: ModelConfig) -> int:

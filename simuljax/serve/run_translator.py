@@ -35,7 +35,7 @@ from simuljax.decode.stream import (
     put_rows,
     take_rows,
 )
-from simuljax.models.translator import Translator as Network
+from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.serve.run import Run, RunError, learnt, open_run
 from simuljax.serve.stream import MS, STATE, Read, ReadSession, Sentences, Session, Tokens
@@ -242,7 +242,7 @@ class RunTranslator(Translator):
 
     def __init__(self, run: Run, trained: Loaded):
         self.run, self.steps = run, trained.steps
-        self.network = Network(run.model)
+        self.network = JointModel(run.model)
         self.variables = {"params": trained.params, STATISTICS: trained.statistics}
 
     @property
@@ -292,7 +292,7 @@ class RunTranslator(Translator):
         model = with_step(self.run.model, chosen.predecision_ms)
         groups = model.decoder == "caat" and chosen.decoding.policy is None
         decoder = (CaatDecoder if groups else StreamingDecoder)(
-            model=Network(model),
+            model=JointModel(model),
             features=self.run.heard.features,
             decoding=chosen.decoding,
             limits=chosen.limits,
@@ -308,7 +308,7 @@ class RunTranslator(Translator):
                 "on a corpus with alignments (simuljax evaluate)"
             )
         decoder = ReencodingDecoder(
-            model=Network(with_step(self.run.model, chosen.predecision_ms)),
+            model=JointModel(with_step(self.run.model, chosen.predecision_ms)),
             features=self.run.heard.features,
             decoding=chosen.decoding,
             limits=chosen.limits,

@@ -36,7 +36,7 @@ from simuljax.audio import FeatureRecord
 from simuljax.batch import Batch
 from simuljax.cache import announce_compilation
 from simuljax.config.model import ModelConfig
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.text import Words
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints, Restored
 from simuljax.train.cluster import is_primary
@@ -389,7 +389,7 @@ def compile_update(
             )
     objective = first.objective.computing(other.objective for other in others)
     update = Update(
-        model=Translator(model, axis=AXIS),
+        model=JointModel(model, axis=AXIS),
         objective=objective,
         optimiser=first.optimiser.build(),
         statistics=heard.statistics,

@@ -19,7 +19,7 @@ from simuljax.errors import unknown
 from simuljax.losses import Branch, JointObjective, Outputs, Term, TermSum
 from simuljax.losses.cross_entropy import PerExample
 from simuljax.losses.objective import check_terms, teacher_of
-from simuljax.models.translator import Decoded, Encoded, Translator, source_of
+from simuljax.models.joint import Decoded, Encoded, JointModel, source_of
 from simuljax.nn.layers import STATISTICS, real
 from simuljax.nn.monotonic import Decisions, Source
 from simuljax.text import (
@@ -112,7 +112,7 @@ class Variables:
 
 
 def forward(
-    model: Translator,
+    model: JointModel,
     variables: Variables,
     batch: Batch,
     heard_statistics: Statistics,
@@ -180,7 +180,7 @@ def matching_options(objective: Objective) -> dict[str, Any]:
     return {name: options[name] for name in ("temperature", "across_heads") if name in options}
 
 
-def text_branch(bound: Translator, batch: Batch, k: jax.Array) -> Branch:
+def text_branch(bound: JointModel, batch: Batch, k: jax.Array) -> Branch:
     """Return the text branch as in validation, of a model that need not have a speech branch."""
     encoded = bound.encode_text(batch.source, batch.source_length, train=False)
     decisions = bound.text_decisions(encoded)
@@ -190,7 +190,7 @@ def text_branch(bound: Translator, batch: Batch, k: jax.Array) -> Branch:
 
 
 def branches(
-    bound: Translator,
+    bound: JointModel,
     batch: Batch,
     heard_statistics: Statistics,
     objective: Objective,
@@ -294,7 +294,7 @@ def with_transcript(speech: Branch, encoded: Encoded, decisions: Decisions, batc
 
 
 def with_lattice(
-    bound: Translator,
+    bound: JointModel,
     speech: Branch,
     source: Source,
     batch: Batch,
@@ -330,7 +330,7 @@ def shift(target: jax.Array) -> jax.Array:
     return jnp.pad(target[:, :-1], [(0, 0), (1, 0)], constant_values=BOS)
 
 
-def draw_k(model: Translator, key: jax.Array | None) -> jax.Array:
+def draw_k(model: JointModel, key: jax.Array | None) -> jax.Array:
     """Return wait-k's k for a batch: drawn from its range in training, else its middle."""
     first, last = model.config.monotonic.wait_k
     if key is None or first == last:

@@ -33,8 +33,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from simuljax.audio import Statistics
 from simuljax.batch import Batch
 from simuljax.losses import Loss, TermSum, combine
+from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
-from simuljax.models.translator import Translator
 from simuljax.text import Words
 from simuljax.train.flops import BACKWARD, forward_flops
 from simuljax.train.objective import Forward, Objective, Variables, forward
@@ -226,7 +226,7 @@ class Update:
     Weights and seed are arguments, so that runs that differ in nothing else share what is compiled.
     """
 
-    model: Translator
+    model: JointModel
     objective: Objective
     optimiser: optax.GradientTransformation
     statistics: Statistics

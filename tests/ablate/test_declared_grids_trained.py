@@ -13,8 +13,8 @@ import pytest
 from data_pipelines.dataset import open_corpus
 from experiments.ma2020 import figures_2_to_4
 from simuljax.eval import Record, read_records
+from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
-from simuljax.models.translator import Translator
 from simuljax.runs.evaluate import evaluate
 from simuljax.train.run_log import read_metrics
 from tests.helpers.grids import (
@@ -82,7 +82,7 @@ def test_wait_k_at_words_waits_for_k_words(corpus, tmp_path):
     row = figures_2_to_4.FIGURES.rows["words_wait_k"]
     sizes = {"source_vocabulary": PIECES.size, "target_vocabulary": PIECES.size}
     model = replace(small_model(row.model), **sizes)
-    params, statistics = initialise(Translator(model), jax.random.key(0))
+    params, statistics = initialise(JointModel(model), jax.random.key(0))
     loud = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 1 else leaf, params)
     write_files(experiment_of(tmp_path / "run", model, corpus), loud, statistics)
     early = {}

@@ -174,8 +174,8 @@ def test_settings_of_decoding(given, wanted):
 @pytest.mark.parametrize(
     ("policy", "given", "fact"),
     [
-        ("learnt", {"k": 3}, "--k would change nothing"),
-        ("learnt", {"policy": "wait-k", "k": 3}, "decides by itself"),
+        ("learned", {"k": 3}, "--k would change nothing"),
+        ("learned", {"policy": "wait-k", "k": 3}, "decides by itself"),
         ("offline", {"threshold": 0.3}, "--threshold would change nothing"),
     ],
 )

@@ -102,6 +102,7 @@ def test_a_run_of_an_earlier_version_still_opens(tmp_path: Path):
     stored = to_json(now)
     stored["corpus"], stored["begin"] = stored.pop("data"), stored.pop("init_from")
     stored["training"]["way"] = stored["training"].pop("parallelism")
+    stored["model"]["monotonic"]["policy"] = "learnt"
     del stored["training"]["objective"]["terms"]
     stored["training"]["objective"]["joint"] = {"distillation": 0.1, "latency": 0.2}
     stored["training"] |= {"distil_after": 7, "latency_after": 9}

@@ -8,14 +8,14 @@ import numpy as np
 
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.models.encoders import Encoded
-from simuljax.models.translator import Translator, source_of
+from simuljax.models.joint import JointModel, source_of
 from tests.decode import small
 
 GROUP = 4  # states
 SPEECH = SpeechConfig(kind="streaming", layers=2, shared=0, channels=12, chunk=4, left=6, right=2)
 
 
-def caat(**changes: Any) -> Translator:
+def caat(**changes: Any) -> JointModel:
     """Two layers of predictor and of joiner; a group is 160 ms."""
     given: dict[str, Any] = {
         "decoder": "caat",
@@ -27,7 +27,7 @@ def caat(**changes: Any) -> Translator:
     return small.translator(Monotonic(policy="offline"), **given | changes)
 
 
-def parameters(model: Translator, *, blank: float = 1.5, seed: int = 4):
+def parameters(model: JointModel, *, blank: float = 1.5, seed: int = 4):
     """Random ones; `blank` favours the blank, and half as much the end, so that groups end."""
     drawn = small.parameters(model, seed=seed)
     decoder = drawn["params"]["decoder"]
@@ -38,7 +38,7 @@ def parameters(model: Translator, *, blank: float = 1.5, seed: int = 4):
     return drawn
 
 
-def asked(model: Translator, variables: Any, states: np.ndarray, prefix: list[int], reach: int):
+def asked(model: JointModel, variables: Any, states: np.ndarray, prefix: list[int], reach: int):
     """Log-probabilities of what follows the prefix [V], from the first states alone.
 
     By the pass that trains the offline cross-entropy; every length of prefix is one shape.
@@ -62,10 +62,10 @@ def _ask(model, variables, tokens, states, lengths):
     return _ASKING[model](variables, tokens, states, lengths)
 
 
-_ASKING: dict[Translator, Any] = {}
+_ASKING: dict[JointModel, Any] = {}
 
 
-def whole(model: Translator, tokens: jax.Array, states: jax.Array, lengths: jax.Array) -> jax.Array:
+def whole(model: JointModel, tokens: jax.Array, states: jax.Array, lengths: jax.Array) -> jax.Array:
     """Logits [B, T, V] with everything in sight."""
     encoded = Encoded(states=states, lengths=lengths)
     source = source_of(encoded, model.speech_decisions(encoded), jnp.int32(1))

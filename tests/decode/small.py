@@ -18,7 +18,7 @@ from simuljax.config.model import (
     Width,
 )
 from simuljax.models.encoders import Encoded
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from tests.oracles.hard_decoder import HardDecoder
 from tests.random_parameters import random_parameters
 
@@ -40,13 +40,13 @@ def translator(monotonic: Monotonic | None = None, kind: DecisionKind = "fixed",
         "monotonic": monotonic or Monotonic(noise=0.0),
         "predecision": PreDecision(kind=kind, step_ms=40 * STEP),
     }
-    return Translator(ModelConfig(**given | changes))
+    return JointModel(ModelConfig(**given | changes))
 
 
-def parameters(model: Translator, *, decide: float = 3.0, eager: float = 0.5, seed: int = 2):
+def parameters(model: JointModel, *, decide: float = 3.0, eager: float = 0.5, seed: int = 2):
     """Random ones, with `eager` added to the energies of decisions, and these times `decide`."""
 
-    def everything(model: Translator) -> None:
+    def everything(model: JointModel) -> None:
         c, prefix = model.config, jnp.zeros((1, 3), jnp.int32)
         if c.text is not None:
             model.encode_text(prefix, jnp.array([3]), train=False)
@@ -84,7 +84,7 @@ def compiled(function, *args):
     return jax.jit(function).lower(*args).compile(compiler_options=FAST)
 
 
-def oracle(model: Translator, variables, **options: Any) -> HardDecoder:
+def oracle(model: JointModel, variables, **options: Any) -> HardDecoder:
     """The same decoder, slowly."""
     c = model.config
     return HardDecoder(variables["params"]["decoder"], c.monotonic, c.width.heads, **options)

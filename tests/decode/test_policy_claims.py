@@ -19,7 +19,7 @@ from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
 from simuljax.decode.state import control_of
 from simuljax.decode.stream import StreamingDecoder, StreamLimits
 from simuljax.models.encoders import Encoded
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.nn.subsampling import STRIDE, state_count
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS, Words
@@ -126,7 +126,7 @@ def test_an_end_that_is_dropped_leaves_no_trace(heard):
     assert dropped > 20 and kept > 30, (dropped, kept)
 
 
-class Recogniser(Translator):
+class Recogniser(JointModel):
     """Hears perfectly: the features are labels, and the CTC head says them."""
 
     def encode_speech(self, features: jax.Array, lengths: jax.Array, *, train: bool) -> Encoded:

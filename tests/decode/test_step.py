@@ -10,7 +10,7 @@ import pytest
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
 from simuljax.decode.state import Context, Known, attempt, commit, control_of, init_prefix
-from simuljax.models.translator import Attempt
+from simuljax.models.joint import Attempt
 from simuljax.nn.attention import Past
 from simuljax.nn.monotonic import Look, progress_of
 from simuljax.nn.transformer import LayerState, LayerStep
@@ -20,7 +20,7 @@ TARGETS, SIZE, LENGTHS = 6, 26, [26, 16, 1]
 PREFIX = jnp.asarray(np.random.default_rng(1).integers(0, small.VOCABULARY, (3, TARGETS)))
 
 POLICIES = {
-    "learnt": {"policy": "learnt"},
+    "learned": {"policy": "learned"},
     "wait-2": {"policy": "wait_k", "wait_k": (2, 2)},
     "wait-1 papi": {"policy": "wait_k", "wait_k": (1, 1), "convention": "papi"},
 }
@@ -107,7 +107,7 @@ def test_steps_are_the_training_time_pass(monotonic, kind):
     for ours, reach in ways:
         np.testing.assert_allclose(ours, logits, atol=1e-5)
         np.testing.assert_allclose(reach + 1, reading.delays, atol=1e-3)
-    if monotonic.policy == "learnt":
+    if monotonic.policy == "learned":
         assert np.unique(np.round(reading.delays[:, 0])).size >= 3, "heads do not differ"
 
 

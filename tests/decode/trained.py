@@ -15,8 +15,8 @@ import numpy as np
 from simuljax.config.decoding import Decoding
 from simuljax.decode.state import control_of
 from simuljax.models.encoders import Encoded
+from simuljax.models.joint import JointModel
 from simuljax.models.streaming import chunking_of
-from simuljax.models.translator import Translator
 from simuljax.nn.layers import zero_padding
 from simuljax.nn.monotonic import Decisions
 from simuljax.text import BOS, EOS
@@ -52,7 +52,7 @@ class Passed:
 class Training:
     """A model as training runs it, without dropout and noise."""
 
-    def __init__(self, model: Translator, variables: Any, decoding: Decoding):
+    def __init__(self, model: JointModel, variables: Any, decoding: Decoding):
         self.model, self.variables, self.decoding = model, variables, decoding
         self.k = int(control_of(decoding, model.config.monotonic).selection.k)
 
@@ -61,7 +61,7 @@ class Training:
         """Features [B, F, D] of what has been heard, and targets [B, T] -> logits, decisions."""
 
         def forward(features, frames, ended, targets):
-            def decode(model: Translator):
+            def decode(model: JointModel):
                 encoded = self.heard(model.encode_speech(features, frames, train=False), ended)
                 points = model.speech_decisions(encoded)
                 if points.step is not None:  # windows that are not full have to wait

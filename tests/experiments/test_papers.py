@@ -22,8 +22,8 @@ from simuljax.config.decoding import Beam
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError
 from simuljax.decode.policies import WaitK
+from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
-from simuljax.models.translator import Translator
 from simuljax.text import Words
 from simuljax.train.objective import Variables, forward
 from tests.written_runs import PIECES
@@ -151,7 +151,7 @@ def test_one_of_several_grids_is_to_be_named():
 
 def terms(row: Experiment) -> set[str]:
     """What its training looks at; nothing is computed."""
-    model = Translator(
+    model = JointModel(
         dataclasses.replace(
             row.model, source_vocabulary=PIECES.size, target_vocabulary=PIECES.size, features=80
         )

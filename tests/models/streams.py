@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from simuljax.config.model import ModelConfig, SpeechConfig, TextConfig, Width
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from tests.random_parameters import random_parameters
 
 FEATURES = 6
@@ -41,7 +41,7 @@ class Model:
     """
 
     def __init__(self, translator, frames=16):
-        self.translator, self.frames, self.compilations = Translator(translator), frames, 0
+        self.translator, self.frames, self.compilations = JointModel(translator), frames, 0
         features, lengths = np.zeros((1, 8, FEATURES), np.float32), np.array([8])
         tokens = np.ones((1, 3), np.int32)
 

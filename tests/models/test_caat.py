@@ -11,7 +11,7 @@ from simuljax.config.model import Monotonic, PreDecision
 from simuljax.losses import transducer
 from simuljax.models import caat as caat_module
 from simuljax.models.encoders import Encoded
-from simuljax.models.translator import init_past, source_of
+from simuljax.models.joint import init_past, source_of
 from simuljax.text import BOS
 from tests.decode import caats, small
 

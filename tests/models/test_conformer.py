@@ -10,7 +10,7 @@ import pytest
 from simuljax.config.model import DecoderWidth, Monotonic, SpeechConfig
 from simuljax.decode.beam import translate_speech
 from simuljax.models.encoders import ConformerEncoder
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import shapes
 from simuljax.train.objective import shift
@@ -148,7 +148,7 @@ def test_a_decoder_of_other_sizes_than_the_encoder():
 def test_greedy_words_are_those_of_the_training_pass():
     """Through the machinery that decodes, with a decoder of more heads than the encoder."""
     chosen = SpeechConfig(kind="conformer", layers=1, shared=0, channels=8, ctc_after=1, kernel=3)
-    model = Translator(
+    model = JointModel(
         small.translator(
             speech=chosen,
             text=None,
@@ -165,7 +165,7 @@ def test_greedy_words_are_those_of_the_training_pass():
     features = float32(rng.normal(size=(2, 40, 80)))
     found = translate_speech(model, variables, features, frames)
 
-    def best(model: Translator, tokens: jax.Array) -> jax.Array:
+    def best(model: JointModel, tokens: jax.Array) -> jax.Array:
         encoded = model.encode_speech(jnp.asarray(features), jnp.asarray(frames), train=False)
         given = (encoded, model.speech_decisions(encoded), jnp.int32(1))
         return model.decode(shift(tokens), *given, train=False).logits.argmax(-1)

@@ -13,7 +13,7 @@ from simuljax.config.fields import ConfigError
 from simuljax.config.json import from_json, to_json
 from simuljax.config.loading import load_module
 from simuljax.config.model import SpeechConfig
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Update
 from simuljax.train.training import Optimiser
 from simuljax.train.transfer import by_path
@@ -42,7 +42,7 @@ def test_it_is_stored_by_name(speech):
 
 def test_it_is_trained(speech):
     update = Update(
-        model=Translator(small.translator(speech=speech, text=None), axis=AXIS),
+        model=JointModel(small.translator(speech=speech, text=None), axis=AXIS),
         objective=small.objective(),
         optimiser=Optimiser(learning_rate=0.1, warmup=1, method="sgd").build(),
         statistics=small.HEARD.statistics,

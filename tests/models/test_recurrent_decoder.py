@@ -22,7 +22,7 @@ from simuljax.decode.state import (
     known_of,
     replay,
 )
-from simuljax.models.translator import source_of
+from simuljax.models.joint import source_of
 from simuljax.nn.subsampling import state_count
 from simuljax.text import BOS, EOS
 from tests.decode import small

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from tests.models.streams import FEATURES, Model, cut, small, utterances
 from tests.oracles.checks import assert_close
 
@@ -152,7 +152,7 @@ def test_mistakes_are_named(model):
     assert offline.speech is not None
     speech = dataclasses.replace(offline.speech, kind="transformer")
     with pytest.raises(ValueError, match="kind='streaming'"):
-        Translator(dataclasses.replace(offline, speech=speech)).init_speech_stream(1)
+        JointModel(dataclasses.replace(offline, speech=speech)).init_speech_stream(1)
 
 
 @pytest.mark.slow

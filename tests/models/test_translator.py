@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
+from simuljax.models.joint import JointModel, source_of
 from simuljax.models.parameters import initialise
-from simuljax.models.translator import Translator, source_of
 from tests.train import small
 
 FRAMES = 36
@@ -15,11 +15,11 @@ FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 
 
 def built(**changes):
-    model = Translator(small.translator(**changes))
+    model = JointModel(small.translator(**changes))
     return model, initialise(model, jax.random.key(0, impl="rbg"))[0]
 
 
-def speech_logits(model: Translator, params, features, frames, prefix, labels):
+def speech_logits(model: JointModel, params, features, frames, prefix, labels):
     bound = model.bind({"params": params})
     encoded = bound.encode_speech(features, frames, train=False)
     decisions = bound.speech_decisions(encoded, labels)

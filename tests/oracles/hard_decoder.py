@@ -1,6 +1,6 @@
 """The monotonic decoder with hard decisions: float64, one example, everything from scratch.
 
-Parameters are those of `models.translator.Decoder`, the layers of `layer` along the first axis.
+Parameters are those of `models.joint.Decoder`, the layers of `layer` along the first axis.
 """
 
 import math
@@ -115,7 +115,7 @@ class HardDecoder:
     def stands(self, p, query, target, before, heard):
         """Every head goes on from where it stood until it accepts a decision."""
         count, found = len(heard.ends), []
-        if self.monotonic.policy == "learnt" and count:
+        if self.monotonic.policy == "learned" and count:
             q = heads_of(linear(p["decide_query"], query[None]), self.heads)[:, 0]
             k = heads_of(linear(p["decide_key"], heard.keys), self.heads)
             energies = [k[h] @ q[h] / math.sqrt(q.shape[1]) + p["bias"] for h in range(self.heads)]
@@ -125,7 +125,7 @@ class HardDecoder:
             energies = np.zeros((self.heads, count))
         for h in range(self.heads):
             pointer, p_write = before[h], 0.0
-            if self.monotonic.policy == "learnt":
+            if self.monotonic.policy == "learned":
                 while pointer < count and energies[h][pointer] < self.energy:
                     pointer += 1
                 if count:

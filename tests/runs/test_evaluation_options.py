@@ -18,7 +18,7 @@ from tests.written_runs import write_run
 
 ROOT = Path(__file__).parents[2]
 PLAIN = Evaluation(run=Path("run"))
-LEARNT = ModelConfig(monotonic=Monotonic(policy="learnt"))
+LEARNT = ModelConfig(monotonic=Monotonic(policy="learned"))
 WAITING = ModelConfig(monotonic=Monotonic(policy="wait_k"))
 COUNTING = ModelConfig(monotonic=Monotonic(policy="wait_k", counts="words"))
 OFFLINE = ModelConfig(monotonic=Monotonic(policy="offline"))

@@ -17,8 +17,8 @@ from simuljax.ablate.grid import Ablation
 from simuljax.config.experiment import Experiment
 from simuljax.config.model import ModelConfig
 from simuljax.eval import Record, read_records
+from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
-from simuljax.models.translator import Translator
 from simuljax.runs.evaluate import evaluate
 from tests.helpers.corpora import build, write_hums
 from tests.written_runs import PIECES, experiment_of, write_files
@@ -41,7 +41,7 @@ def shrunk(model: ModelConfig) -> ModelConfig:
 
 def write_row(directory: Path, row: Experiment, corpus: Path) -> Path:
     model = shrunk(row.model)
-    params, statistics = initialise(Translator(model), jax.random.key(0, impl="rbg"))
+    params, statistics = initialise(JointModel(model), jax.random.key(0, impl="rbg"))
     loud = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 1 else leaf, params)
     config = experiment_of(directory, model, corpus, row.data.task)
     return write_files(config, loud, statistics)

@@ -13,7 +13,7 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.eval import read_records
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.runs.evaluate import evaluate, plan_evaluations
 from simuljax.runs.train import train
 from simuljax.serve.run import open_run
@@ -56,7 +56,7 @@ def trained(tmp_path_factory) -> Path:
 
 def talk(run: Path) -> None:
     """What little it has learnt in place of which it writes many different words."""
-    params = small.parameters(Translator(open_run(run).model), seed=6)["params"]
+    params = small.parameters(JointModel(open_run(run).model), seed=6)["params"]
     checkpoints = Checkpoints(run / "checkpoints")
     checkpoints.save(9, {"params": params, "statistics": {}}, {})
     checkpoints.close()

@@ -23,7 +23,7 @@ from simuljax.config.model import (
     Width,
 )
 from simuljax.losses import JointObjective
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.train.objective import Objective
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, TrainState, Update
 from simuljax.train.training import Optimiser
@@ -42,7 +42,7 @@ class Case:
 
     attention: Attention = "lookback"
     kind: DecisionKind = "fixed"
-    policy: HeadPolicy = "learnt"
+    policy: HeadPolicy = "learned"
     k: int = 1
     branches: tuple[str, ...] = ("st",)
 
@@ -101,7 +101,7 @@ class Overfit:
 def driver_of(translator: ModelConfig, objective: JointObjective, batch: Batch) -> CompiledUpdate:
     """On one device: there is nothing to divide."""
     update = Update(
-        model=Translator(translator, axis=AXIS),
+        model=JointModel(translator, axis=AXIS),
         objective=Objective(terms=objective.terms()),
         optimiser=Optimiser(learning_rate=4e-3, warmup=40, betas=(0.9, 0.98), clip=1.0).build(),
         statistics=tones.heard_in(batch).statistics,

@@ -12,7 +12,7 @@ from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechCon
 from simuljax.decode.caat import simulate_caat
 from simuljax.decode.simulate import Listening
 from simuljax.losses import JointObjective
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.serve.run import shapes
 from simuljax.train.objective import Objective, Variables, forward
 from tests.train import small, tones
@@ -58,7 +58,7 @@ def written(params, batch, blocks):
     statistics = tones.heard_in(batch).statistics
     features = features_of(batch.audio, Features(), statistics)
     done = simulate_caat(
-        Translator(CAAT),
+        JointModel(CAAT),
         {"params": jax.device_get(params)},
         features,
         batch.audio_length,
@@ -100,7 +100,7 @@ def test_only_caat_has_a_lattice():
     with pytest.raises(ValueError, match="decoder='caat'"):
         jax.eval_shape(
             lambda: forward(
-                Translator(small.translator()),
+                JointModel(small.translator()),
                 variables_of(small.translator()),
                 small.batch(),
                 small.HEARD.statistics,
@@ -126,7 +126,7 @@ def test_a_row_without_speech_counts_nothing():
     batch, variables = small.batch(), variables_of(model)
 
     def sums(batch):
-        given = (Translator(model), variables, batch, small.HEARD.statistics, objective, None)
+        given = (JointModel(model), variables, batch, small.HEARD.statistics, objective, None)
         return forward(*given).sums
 
     found = jax.jit(sums)(batch)

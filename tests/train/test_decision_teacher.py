@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simuljax.losses import JointObjective
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.train.objective import Objective
 from simuljax.train.run_log import DecisionWatch, means
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Update
@@ -38,7 +38,7 @@ def follow(teacher: Any) -> Followed:
     """Some updates with DAR alone, from text states ten times the size of speech states."""
     joint = dataclasses.replace(ONLY_DAR, decision_teacher=teacher, decision_decay=DECAY)
     update = Update(
-        model=Translator(small.translator(), axis=AXIS),
+        model=JointModel(small.translator(), axis=AXIS),
         objective=Objective(terms=joint.terms()),
         optimiser=Optimiser(learning_rate=0.05, warmup=1, method="sgd").build(),
         statistics=small.HEARD.statistics,
@@ -94,7 +94,7 @@ def test_a_frozen_teacher_stays_and_an_average_follows():
 def test_a_teacher_may_have_parameters_of_its_own():
     joint = dataclasses.replace(ONLY_DAR, decision_teacher="frozen")
     update = Update(
-        model=Translator(small.translator(), axis=AXIS),
+        model=JointModel(small.translator(), axis=AXIS),
         objective=Objective(terms=joint.terms()),
         optimiser=Optimiser().build(),
         statistics=small.HEARD.statistics,

@@ -18,7 +18,7 @@ from simuljax.config.model import (
     Width,
 )
 from simuljax.losses import JointObjective, combine
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.train.objective import Objective, Variables, forward
 from tests.random_parameters import random_parameters
 from tests.train import small
@@ -31,8 +31,8 @@ BATCH = small.batch(rows=3, seed=0)
 FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 
 
-def translator(attention: Attention, kind: DecisionKind) -> Translator:
-    return Translator(
+def translator(attention: Attention, kind: DecisionKind) -> JointModel:
+    return JointModel(
         small.translator(
             width=Width(model=16, hidden=16, heads=HEADS, dropout=0.0),
             speech=SpeechConfig(layers=1, shared=0, channels=8),
@@ -44,7 +44,7 @@ def translator(attention: Attention, kind: DecisionKind) -> Translator:
     )
 
 
-def gradient_of(model: Translator) -> tuple[Callable[[Any], dict[str, Any]], Any]:
+def gradient_of(model: JointModel) -> tuple[Callable[[Any], dict[str, Any]], Any]:
     """Of the NLL of a training pass, with respect to what decides; and parameters for it."""
     params = random_parameters(model, method=everything)["params"]
     objective, key = Objective(terms=PLAIN.terms()), jax.random.key(0, impl="rbg")
@@ -59,7 +59,7 @@ def gradient_of(model: Translator) -> tuple[Callable[[Any], dict[str, Any]], Any
     return lambda params: compiled(deciding_in(params), params, BATCH), params
 
 
-def everything(model: Translator) -> None:
+def everything(model: JointModel) -> None:
     features, frames = jnp.zeros((1, 32, 80)), jnp.array([32])
     encoded = model.encode_speech(features, frames, train=False)
     decisions = model.speech_decisions(encoded)

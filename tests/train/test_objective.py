@@ -9,8 +9,8 @@ import pytest
 
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.losses import JointObjective, combine
+from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
-from simuljax.models.translator import Translator
 from simuljax.train.objective import Objective, Variables, forward
 from tests.train import small
 
@@ -22,7 +22,7 @@ SPEECH = SpeechConfig(layers=2, shared=1, channels=16, ctc_after=1)
 
 def names(objective: JointObjective, **changes) -> set[str]:
     """The terms of a training pass; nothing is computed."""
-    model, batch = Translator(small.translator(**changes)), jax.tree.map(jnp.asarray, small.batch())
+    model, batch = JointModel(small.translator(**changes)), jax.tree.map(jnp.asarray, small.batch())
 
     def run(key):
         params, statistics = initialise(model, key)
@@ -63,7 +63,7 @@ def test_ctc_without_a_head_is_refused():
 
 
 def test_ctc_and_quantity_reach_the_encoder_and_nothing_above_it():
-    model = Translator(
+    model = JointModel(
         small.translator(
             speech=SPEECH,
             predecision=PreDecision(kind="learnable"),

@@ -10,7 +10,7 @@ import pytest
 
 from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.text import WordBoundaries, Words, words_heard
 from simuljax.train.objective import Objective, heard
@@ -56,7 +56,7 @@ def driver_of(case: str, batch: Batch) -> CompiledUpdate:
         predecision=predecision,
     )
     update = Update(
-        model=Translator(translator, axis=AXIS),
+        model=JointModel(translator, axis=AXIS),
         objective=Objective(terms=dataclasses.replace(SPEECH_ALONE, ctc=0.5).terms()),
         optimiser=Optimiser(learning_rate=4e-3, warmup=40, betas=(0.9, 0.98), clip=1.0).build(),
         statistics=tones.heard_in(batch).statistics,
@@ -72,7 +72,7 @@ def words_in(driver: CompiledUpdate, state: TrainState, batch: Batch) -> np.ndar
 
     def count(params, statistics):
         features, frames = heard(batch, update.statistics, update.objective, None)
-        encoded: Any = Translator(update.model.config).apply(
+        encoded: Any = JointModel(update.model.config).apply(
             {"params": params, STATISTICS: statistics},
             features,
             frames,

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import Mesh
 
 from simuljax.batch import Batch
-from simuljax.models.translator import Translator
+from simuljax.models.joint import JointModel
 from simuljax.profile.measure import counted_programs
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, TrainState, Update
 from tests.train import small
@@ -31,7 +31,7 @@ def text() -> tuple[Update, list[Batch]]:
 
 def update(**changes) -> Update:
     return Update(
-        model=Translator(small.translator(**changes), axis=AXIS),
+        model=JointModel(small.translator(**changes), axis=AXIS),
         objective=small.objective(),
         optimiser=optax.sgd(0.5),
         statistics=small.HEARD.statistics,

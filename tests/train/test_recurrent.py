@@ -7,8 +7,8 @@ import pytest
 
 from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig, Width
 from simuljax.losses import JointObjective, combine
+from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
-from simuljax.models.translator import Translator
 from simuljax.train.objective import Objective, Variables, forward
 from tests.train import tones
 from tests.train.overfitting import (
@@ -38,7 +38,7 @@ def translator(dropout: float = 0.0, **changes) -> ModelConfig:
 
 @pytest.mark.slow
 def test_gradients_reach_everything():
-    model = Translator(translator(dropout=0.2, ctc_after=2))
+    model = JointModel(translator(dropout=0.2, ctc_after=2))
     params, statistics = initialise(model, jax.random.key(0, impl="rbg"))
     batch = tones.utterances(4, seed=1)
     objective = Objective(terms=JointObjective(ctc=0.3).terms())

@@ -11,8 +11,8 @@ import pytest
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.losses import JointObjective
 from simuljax.models.encoders import Encoded
+from simuljax.models.joint import JointModel, source_of
 from simuljax.models.parameters import initialise
-from simuljax.models.translator import Translator, source_of
 from simuljax.text import EOS, WordBoundaries, Words
 from simuljax.train.objective import Forward, Objective, Variables, forward, shift, words_before
 from tests.oracles.checks import everything_finite
@@ -41,14 +41,14 @@ TARGET = np.array([[4, 5, 6, 8, 9, 9, EOS, 0], [6, 6, 6, EOS, 0, 0, 0, 0]])
 BEFORE = [[0, 0, 1, 2, 2, 2, 3], [0, 1, 2, 3]]  # words before each target's own
 
 
-def waiting(k: int, convention: Any = "stacl", **changes) -> Translator:
+def waiting(k: int, convention: Any = "stacl", **changes) -> JointModel:
     monotonic = Monotonic(policy="wait_k", wait_k=(k, k), counts="words", convention=convention)
     given = {
         "speech": SpeechConfig(layers=2, shared=1, channels=16, ctc_after=1),
         "predecision": PreDecision(kind="ctc_words"),
         "monotonic": monotonic,
     }
-    return Translator(small.translator(**given | changes))
+    return JointModel(small.translator(**given | changes))
 
 
 def test_words_before_a_target():
@@ -80,7 +80,7 @@ def seen(request):
     model, prefix = waiting(3, request.param), shift(jnp.asarray(TARGET))
     heard, before = encoded(), words_before(jnp.asarray(TARGET), WORDS)
 
-    def run(model: Translator, states: jax.Array, k: jax.Array) -> Any:
+    def run(model: JointModel, states: jax.Array, k: jax.Array) -> Any:
         given = dataclasses.replace(heard, states=states)
         source = source_of(given, model.speech_decisions(given), k, before)
         return model.decode_each(prefix, [source], train=False)[0]
@@ -109,7 +109,7 @@ def test_a_target_sees_the_words_that_wait_k_allows_and_no_state_more(k, seen):
         assert found[row, : len(words)].tolist() == expected
 
 
-def passed(model: Translator, words: Words | None) -> tuple[Forward, Any]:
+def passed(model: JointModel, words: Words | None) -> tuple[Forward, Any]:
     """A pass as in training, and BatchNorm's statistics before it."""
     objective = Objective(terms=ALONE.terms())
     batch = jax.tree.map(jnp.asarray, small.batch())

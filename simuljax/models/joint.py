@@ -54,7 +54,7 @@ from simuljax.nn.transformer import DecoderLayer, LayerState, LayerStep
 from simuljax.ops import label_triggers
 
 
-class Translator(nn.Module):
+class JointModel(nn.Module):
     """The network; its methods are the ways to use it."""
 
     config: ModelConfig
