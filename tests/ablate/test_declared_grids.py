@@ -7,8 +7,17 @@ from pathlib import Path
 import pytest
 
 from experiments.ma2020 import alignment, figures_2_to_4
-from experiments.zaidi2022 import dar, decisions, longer, mboshi, multi30k, must_c, table_3
-from simuljax.ablate.grid import Ablation, Pretrained, plan
+from experiments.zaidi2022 import (
+    dar,
+    decisions,
+    latency_weight,
+    longer,
+    mboshi,
+    multi30k,
+    must_c,
+    table_3,
+)
+from simuljax.ablate.grid import Ablation, Pretrained, evaluations_of, plan
 from simuljax.ablate.scheduler import generation, groups
 from simuljax.config.loading import load_module
 from simuljax.runs.evaluate import check, check_effects
@@ -20,6 +29,7 @@ GRIDS = {
     "dar": dar.ABLATION,
     "decisions": decisions.ABLATION,
     "longer": longer.ABLATION,
+    "latency_weight": latency_weight.ABLATION,
     **mboshi.ABLATIONS,
     **figures_2_to_4.ABLATIONS,
 }
@@ -82,6 +92,7 @@ def rows_of(runs: set[str]) -> set[str]:
         "dar": 48,
         "decisions": 18,
         "longer": 32,
+        "latency_weight": 48,
         "figures": 26,
         "clock": 18,
         "alone": 32,
@@ -163,6 +174,32 @@ def test_longer_rows_differ_in_epochs_and_checkpoint_choice(tmp_path):
         assert later.best_by == "loss_and_latency"
         assert later.objective.weight("st_latency") > 0
     assert together(long, 9, tmp_path) == [{"mma_long", "kd_long", "dar_long"}]
+
+
+def test_every_seed_of_latency_weights_has_its_own_donors_and_order(tmp_path):
+    grid = on(GRIDS["latency_weight"], summarised_corpus(tmp_path))
+    runs = plan(grid)
+    for run in runs:
+        assert {need.seed for need in run.needs} <= {run.seed}
+        assert (run.to_train.training.seed, run.to_train.training.order) == (run.seed, None)
+    donors = {run.name for run in runs if run.row in ("asr", "mt")}
+    assert len(donors) == 2 * len(grid.seeds)
+    assert not any(evaluations_of(run, grid) for run in runs if run.name in donors)
+    shared = [run for run in plan(on(GRIDS["longer"], tmp_path)) if run.row in ("asr", "mt")]
+    assert [run.seed for run in shared] == [None, None]
+    for count, size in ((1, 2), (2, 12)):  # one program for all runs of a seed
+        some = groups([run for run in runs if generation(run) == count], 99)
+        assert [len(each) for each in some] == [size] * len(grid.seeds)
+
+
+def test_latency_weights_are_those_of_the_names():
+    for name, row in latency_weight.ABLATION.rows.items():
+        weights = row.training.objective.weights()
+        weight = float(name.split("_")[2]) if "_lambda_" in name else 0.0
+        variance = weight if name.endswith("_variance") else 0.0
+        assert weights["st_latency"] == weights["mt_latency"] == weight
+        assert weights["st_variance"] == weights["mt_variance"] == variance
+        assert (weights["dar"] > 0) == (weights["car"] > 0) == name.startswith("flow")
 
 
 def test_oracle_boundaries_are_read_in_40_ms_and_never_in_real_time():
