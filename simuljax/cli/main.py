@@ -61,6 +61,10 @@ COMMANDS = {
         "simuljax.cli.translate:translate_command",
         "Translate speech live: words appear as they are committed.",
     ),
+    "serve": (
+        "simuljax.cli.serve:serve_command",
+        "Serve live captions: a page at /, sockets at /stream and /v1/realtime.",
+    ),
     "interpret": (
         "simuljax.cli.interpret:interpret_command",
         "Translate speech live with a Whisper model: `simuljax translate` with Whisper's defaults.",

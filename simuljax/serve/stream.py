@@ -65,6 +65,10 @@ class Session:
         self.needed = Push(until=0, ms=0.0, at=0.0)  # the one that words written now waited for
         self.ended = self.finished = False
 
+    def set_rate(self, rate: int) -> None:
+        """Take samples at another rate. Call it before the first push."""
+        self.rate, self.incoming = rate, Incoming(rate)
+
     @property
     def delay_ms(self) -> float:
         """Return the delay of words that are committed now."""

@@ -1,0 +1,211 @@
+"""Run the application: load the models, bind, serve, drain on SIGTERM."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import resource
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from simuljax.cache import enable_compilation_cache, show_status
+from simuljax.errors import SimuljaxError
+from simuljax.serve.translator import is_whisper, load
+from simuljax.serve.web.access import LOOPBACK, Access
+from simuljax.serve.web.app import create_app
+from simuljax.serve.web.hub import Hub
+from simuljax.serve.web.sessions import Limits, Model
+
+HEADERS_S = 10.0  # until a request's headers have to be there
+SPARE = 256  # connections beyond two for every stream
+
+
+class ServeError(SimuljaxError):
+    """Options of the server that cannot be used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """How the server is reached, and how much it takes."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    streams: int = 16
+    token: str | None = None
+    origins: tuple[str, ...] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    drain_s: float = 30.0
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def access(self) -> Access:
+        """Return the rules of access; on loopback, names of other hosts are refused."""
+        hosts = LOOPBACK if self.host in LOOPBACK else None
+        return Access(token=self.token, origins=self.origins, hosts=hosts)
+
+
+def check_options(models: Sequence[Path], options: ServeOptions) -> None:
+    """Refuse options that cannot be used, before anything is loaded."""
+    if not models:
+        raise ServeError("give a model: the directory of a trained run, or a Whisper file")
+    for model in models:
+        if not model.exists():
+            raise ServeError(f"there is no model {model}")
+    if options.streams < 1:
+        raise ServeError(f"--streams is {options.streams}: give 1 or more")
+    if not 0 <= options.port < 65536:
+        raise ServeError(f"--port is {options.port}: give 0 to 65535 (0: any that is free)")
+    if (options.certificate is None) != (options.key is None):
+        raise ServeError("--certificate and --key go together: give both, or neither")
+    for path in filter(None, (options.certificate, options.key)):
+        if not path.is_file():
+            raise ServeError(f"there is no file {path}")
+    if options.token is not None and not options.token.isascii():
+        raise ServeError("--token is sent in headers and addresses: use ASCII characters")
+
+
+def load_models(paths: Sequence[Path], options: ServeOptions) -> dict[str, Model]:
+    """Load and compile the models; return them by name."""
+    models: dict[str, Model] = {}
+    for path in paths:
+        show_status(f"loading {path.name} ...")
+        translator = load(path)
+        if translator.name in models:
+            raise ServeError(f"two models are called {translator.name!r}: rename one ({path})")
+        make = functools.partial(
+            translator.engine,
+            streams=options.streams,
+            waiting_ms=options.limits.waiting_ms + options.limits.frame_ms,
+            **({} if is_whisper(path) else {"sentences": "many"}),
+        )
+        show_status(f"compiling {translator.name} ...")
+        models[translator.name] = model = Model(translator.name, make, translator.languages)
+        model.warm_up()
+    show_status("")
+    return models
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP that gives up on clients who do not finish their headers, and on too many."""
+
+    most = 1024  # connections
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for headers, unless there are too many connections."""
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            transport.abort()
+        else:
+            self._wait()
+
+    def _wait(self) -> None:
+        self.loop.call_later(HEADERS_S, self._check, self.cycle)
+
+    def _check(self, cycle_before: Any) -> None:
+        """Close if no request came in this time, and none is being answered."""
+        if self.transport.is_closing() or self.transport.get_protocol() is not self:
+            return
+        if self.cycle is cycle_before and self.conn.their_state is h11.IDLE:
+            self.transport.close()
+        else:
+            self._wait()
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that lets sessions end before it stops."""
+
+    def __init__(self, config: uvicorn.Config, hub: Hub, drain_s: float):
+        super().__init__(config)
+        self.hub, self.drain_s = hub, drain_s
+        self.draining: asyncio.Task[None] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain at the first signal; stop at the second."""
+        if self.hub.loop is None or self.hub.draining or sig == signal.SIGINT:
+            self.should_exit = True
+        else:
+            self.hub.draining = True
+            self.hub.loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        self.draining = asyncio.get_running_loop().create_task(self.hub.drain(self.drain_s))
+        self.draining.add_done_callback(lambda _: setattr(self, "should_exit", True))
+
+
+def build(hub: Hub, options: ServeOptions) -> DrainingServer:
+    """Return the server of a hub."""
+    rows = sum(len(model.engine.streams) for model in hub.models.values())
+    protocol = type("Protocol", (PatientProtocol,), {"most": 2 * rows + SPARE})
+    config = uvicorn.Config(
+        create_app(hub, options.access),
+        http=protocol,
+        ws="websockets-sansio",
+        ws_max_size=options.limits.frame_bytes,
+        ws_per_message_deflate=False,  # sound is not smaller for it, and bombs are
+        ws_ping_interval=20.0,
+        ws_ping_timeout=None,  # who is held back cannot answer; who is gone sends no sound
+        access_log=False,  # it would hold the tokens of addresses
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=5,
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.key,
+    )
+    return DrainingServer(config, hub, options.drain_s)
+
+
+def bind(options: ServeOptions) -> socket.socket:
+    """Return the bound socket; nobody can connect before the server runs."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    bound = socket.socket(family)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 18)  # of each connection
+        bound.bind((options.host, options.port))
+    except OSError as error:
+        bound.close()
+        where = f"{options.host}:{options.port}"
+        raise ServeError(f"cannot listen on {where}: {error.strerror}; see --port") from None
+    return bound
+
+
+def run(models: Sequence[Path], options: ServeOptions) -> None:
+    """Serve until a signal comes."""
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
+    enable_compilation_cache()
+    _allow_open_files()
+    with contextlib.closing(bind(options)) as bound:
+        hub = Hub(load_models(models, options), options.limits)
+        server = build(hub, options)
+        scheme = "https" if options.certificate else "http"
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        names = ", ".join(hub.models)
+        print(
+            f"{scheme}://{host}:{bound.getsockname()[1]} serves {names}, up to {options.streams} "
+            "streams each; stop with Ctrl-C",
+            flush=True,
+        )
+        server.run(sockets=[bound])
+
+
+def _allow_open_files() -> None:
+    """Raise the limit of open files, so that sockets are not refused for it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def environment_token() -> str | None:
+    """Return the token of the environment, which `ps` does not show."""
+    return os.environ.get("SIMULJAX_TOKEN") or None

@@ -1,0 +1,205 @@
+"""Sessions of the server: asyncio on one side, one thread that steps the device on the other.
+
+The event loop pushes sound and reads words; it never computes. The device thread steps the engine
+of every model that has a READ and posts the words to the loop, once a step. A step takes one READ
+of every stream that has one, so a speaker waits for two steps at most: while a step is shorter
+than a READ, everybody keeps up. That is the measure by which new sessions are admitted.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simuljax.errors import SimuljaxError
+from simuljax.serve.engine import Engine, EngineStream
+from simuljax.serve.stream import MS, Word
+from simuljax.serve.web.metrics import ModelMetrics
+
+if TYPE_CHECKING:
+    from simuljax.serve.web.hub import Hub
+
+LOG = logging.getLogger("simuljax.serve")
+RETRY_S = 5  # until a refused client should ask again
+
+
+class Refused(SimuljaxError):
+    """A session that is not admitted, or that the server ends; `reason` is a word for metrics."""
+
+    def __init__(self, reason: str, message: str, *, retry_s: int | None = None):
+        super().__init__(message)
+        self.reason, self.retry_s = reason, retry_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of one session."""
+
+    idle_s: float = 60.0  # without sound
+    longest_s: float = 6 * 3600.0
+    frame_bytes: int = 1 << 20
+    frame_ms: float = 30_000.0  # of sound
+    waiting_ms: float = 10_000.0  # of sound; with more, the socket is not read
+    words: int = 5_000  # that wait for a slow reader, or are kept for one who comes back
+    send_s: float = 20.0  # until a frame has to be taken
+    keep_s: float = 30.0  # that a session waits for its client to come back
+
+
+class Model:
+    """A model that is served: its engine, and the sessions that are open."""
+
+    def __init__(self, name: str, make_engine: Callable[[], Engine], languages: tuple[str, ...]):
+        self.name, self.make_engine, self.languages = name, make_engine, languages
+        self.engine = make_engine()
+        self.sessions: set[LiveSession] = set()
+        self.metrics = ModelMetrics()
+        self.read_ms = self.engine.backend.open().size / MS
+        self.step_s: dict[int, float] = {}  # of so many streams, when the server began
+
+    def warm_up(self) -> None:
+        """Compile and time a step of 1, 2, 4, ... streams; some models have a program for each."""
+        rows = len(self.engine.streams)
+        counts = [1 << power for power in range(rows.bit_length()) if 1 << power < rows]
+        for count in (*counts, rows):
+            self._step_s(count)  # compiles
+            self.step_s[count] = self._step_s(count)
+
+    def _step_s(self, count: int) -> float:
+        random = np.random.default_rng(0)
+        loud = np.repeat(random.uniform(0, 0.3, 64), int(self.read_ms * MS) // 64 + 1)
+        streams = [self.engine.open() for _ in range(count)]
+        for stream in streams:
+            stream.push((random.normal(size=len(loud)) * loud).clip(-1, 1))
+        start = time.perf_counter()
+        self.engine.step()
+        took = time.perf_counter() - start
+        for stream in streams:
+            stream.leave()
+        return took
+
+    def growth(self, count: int) -> float:
+        """Return how much longer a step takes with one more stream than `count`, at most (n+1)/n.
+
+        A streaming encoder computes all rows in any case: 1.
+        """
+        if count == 0 or not self.step_s:
+            return 1.0
+        sizes, times = [*self.step_s], [*self.step_s.values()]
+        now, then = np.interp([count, count + 1], sizes, times)
+        return float(min(max(then / now, 1.0), (count + 1) / count))
+
+    def gauges(self, step_s: float) -> dict[str, float]:
+        """Return what is measured now."""
+        waiting = sum(one.waiting_ms for one in self.sessions) / 1000
+        done = self.metrics
+        return {
+            "simuljax_sessions": len(self.sessions),
+            "simuljax_rows": len(self.engine.streams),
+            "simuljax_waiting_audio_seconds": waiting,
+            "simuljax_recent_step_p90_seconds": step_s,
+            "simuljax_real_time_factor": done.step_s / done.audio_s if done.audio_s else 0.0,
+        }
+
+
+class LiveSession:
+    """One speaker. All methods belong to the event loop."""
+
+    def __init__(self, hub: "Hub", model: Model, stream: EngineStream, rate: int, name: str | None):
+        self.hub, self.model, self.stream, self.rate, self.name = hub, model, stream, rate, name
+        self.words: list[Word] = []
+        self.dropped = 0  # words that are not kept any more
+        self.pending, self.read_ms = "", 0.0
+        self.received = 0  # samples
+        self.half = b""  # a byte whose other half has not come
+        self.news, self.room = asyncio.Event(), asyncio.Event()
+        self.finishing = self.done = False
+        self.failure: Refused | None = None
+        self.farewell: Refused | None = None  # why the server ended the speech
+        self.connection = 0  # number of the one that has the session now
+        self.attached = True
+        self.opened = self.active = self.left = time.monotonic()
+
+    @property
+    def waiting_ms(self) -> float:
+        """Return the sound that was pushed and not read."""
+        return self.stream.session.waiting_ms
+
+    async def push(self, data: bytes) -> None:
+        """Take PCM16. Wait while much of it waits already: the client's socket fills up."""
+        data = self.half + data
+        whole = len(data) & ~1
+        data, self.half = data[:whole], data[whole:]
+        samples = np.frombuffer(data, "<i2")
+        if len(samples) * 1000 > self.hub.limits.frame_ms * self.rate:
+            longest = self.hub.limits.frame_ms / 1000
+            raise Refused("frame", f"more than {longest:.0f} s of sound in a frame: send less")
+        while self.waiting_ms > self.hub.limits.waiting_ms and not (self.done or self.failure):
+            self.room.clear()
+            await self.room.wait()
+        self.check()
+        if self.finishing:
+            raise Refused("protocol", "the speech has been finished: open another session")
+        if len(samples) and not self.done:
+            self.stream.push(samples)
+            self.active = time.monotonic()
+            self.hub.work.set()
+        self.received += len(samples)
+        self.model.metrics.audio_s += len(samples) / self.rate
+
+    def finish(self) -> None:
+        """Note that nothing more will come; the last words follow."""
+        if not self.finishing and self.failure is None:
+            self.finishing = True
+            self.stream.finish()
+            self.hub.work.set()
+            if not self.received:  # the device thread will never hear of it
+                self.deliver([], "", 0.0, True)
+
+    def end(self, farewell: Refused) -> None:
+        """End the speech in place of the client, who is told why after the last words."""
+        if not self.finishing and self.failure is None:
+            self.farewell = farewell
+            self.model.metrics.cut[farewell.reason] += 1
+            LOG.warning("session of %s ended: %s", self.model.name, farewell)
+            self.finish()
+
+    def deliver(self, words: list[Word], pending: str, read_ms: float, done: bool) -> None:
+        """Take what a step has written."""
+        self.words += words
+        if (surplus := len(self.words) - self.hub.limits.words) > 0:
+            del self.words[:surplus]
+            self.dropped += surplus
+        self.pending, self.read_ms, self.done = pending, read_ms, self.done or done
+        self.active = time.monotonic()
+        for word in words:
+            self.model.metrics.word_latency.add((word.elapsed_ms - word.delay_ms) / 1000)
+        self.model.metrics.counters["words"] += len(words)
+        self.news.set()
+        self.room.set()
+
+    def after(self, sent: int) -> list[Word]:
+        """Return the words after the first `sent`; keep those for one who may come back."""
+        if sent < self.dropped:
+            raise Refused("slow", f"more than {self.hub.limits.words} words were not read in time")
+        if self.name is None:
+            del self.words[: sent - self.dropped]
+            self.dropped = sent
+        return self.words[sent - self.dropped :]
+
+    def fail(self, failure: Refused) -> None:
+        """End the session; those who wait for it are told."""
+        if self.failure is None and not self.done:
+            self.failure = failure
+            self.model.metrics.cut[failure.reason] += 1
+            LOG.warning("session of %s ended: %s", self.model.name, failure)
+        self.news.set()
+        self.room.set()
+
+    def check(self) -> None:
+        """Raise the failure, if there is one."""
+        if self.failure is not None:
+            raise self.failure
