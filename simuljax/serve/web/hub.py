@@ -13,7 +13,6 @@ from simuljax.serve.stream import MS
 from simuljax.serve.web.metrics import Recent, exposition
 from simuljax.serve.web.sessions import LOG, RETRY_S, Limits, LiveSession, Model, Refused
 
-FULL_LOAD = 0.9  # of a READ that a step may take before nobody is admitted
 TICK_S = 0.25
 RATES = range(8_000, 48_001)
 
@@ -128,15 +127,16 @@ class Hub:
                 raise Refused("settings", str(error)) from None
 
     def _admit(self, model: Model) -> None:
-        count, rows = len(model.sessions), len(model.engine.streams)
+        count, rows = len([*self.sessions]), len(model.engine.streams)
         if self.draining or self.closing:
             raise Refused("shutdown", "the server is shutting down", retry_s=RETRY_S)
         if not model.engine.free:
             message = f"all {rows} streams of {model.name} are taken"
             raise Refused("full", message, retry_s=RETRY_S)
         cycle_s = self.cycles.percentile(90) * model.growth(count)
-        if max(cycle_s, self.lags.percentile(90)) > FULL_LOAD * model.read_ms / 1000:
-            message = f"{count} sessions of {model.name} are all this device can keep up with"
+        slow = max(cycle_s, self.lags.percentile(90)) > self.limits.load * model.read_ms / 1000
+        if slow and count:
+            message = f"{count} sessions are all that this device can keep up with"
             raise Refused("late", message, retry_s=RETRY_S)
 
     def resume(self, name: str) -> LiveSession | None:

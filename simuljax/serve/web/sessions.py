@@ -47,6 +47,7 @@ class Limits:
     words: int = 5_000  # that wait for a slow reader, or are kept for one who comes back
     send_s: float = 20.0  # until a frame has to be taken
     keep_s: float = 30.0  # that a session waits for its client to come back
+    load: float = 0.9  # of a READ that a step may take before nobody else is admitted
 
 
 class Model:

@@ -1,0 +1,160 @@
+"""A server of small random models on a free port, in a thread, and clients for it."""
+
+import base64
+import contextlib
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from socket import SHUT_RDWR
+from typing import Any
+
+import numpy as np
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+import simuljax
+from simuljax.config.model import SpeechConfig
+from simuljax.serve.web.hub import Hub
+from simuljax.serve.web.server import DrainingServer, ServeOptions, bind, build
+from simuljax.serve.web.sessions import Limits, Model
+from tests.written_runs import write_run
+
+SPEECH = SpeechConfig(kind="streaming", layers=2, shared=1, channels=12, chunk=3, left=6, right=1)
+READ = 120 * 16
+Words = list[tuple[str, float]]
+
+
+def small_run(directory: Path, **changes: Any) -> Path:
+    """A streaming translator that writes something at every READ."""
+    return write_run(directory, speech=SPEECH, **changes)
+
+
+class Running:
+    """A server that runs, with the means to reach it."""
+
+    def __init__(self, server: DrainingServer, hub: Hub, port: int, translator: Any):
+        self.server, self.hub, self.port, self.translator = server, hub, port, translator
+
+    def url(self, path: str, scheme: str = "ws") -> str:
+        return f"{scheme}://127.0.0.1:{self.port}{path}"
+
+    def socket(self, path: str = "/stream", **given: Any) -> ClientConnection:
+        given = {"compression": None, "max_size": None, "close_timeout": 5} | given
+        return connect(self.url(path), **given)
+
+    def get(self, path: str, **headers: str) -> tuple[int, str]:
+        return fetch(urllib.request.Request(self.url(path, "http"), headers=headers))
+
+    def metric(self, name: str) -> float:
+        _, text = self.get("/metrics")
+        rows = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+        return sum(float(value) for series, value in rows if series.split("{")[0] == name)
+
+    def alone(self, pieces: list[np.ndarray], rate: int = 16_000) -> Words:
+        """What `Stream` writes for the same pieces."""
+        stream, words = self.translator.stream(sentences="many", rate=rate), []
+        for piece in pieces:
+            words += stream.push(piece)
+        return [(word.text, word.delay_ms) for word in words + stream.finish()]
+
+    def empty(self, seconds: float = 10.0) -> bool:
+        """Wait until no session is open and all rows are free."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            models = self.hub.models.values()
+            if not any(m.sessions or m.engine.ready for m in models) and all(
+                len(m.engine.free) == len(m.engine.streams) for m in models
+            ):
+                return True
+            time.sleep(0.02)
+        return False
+
+
+@contextlib.contextmanager
+def running(translator: Any, streams: int = 4, **options: Any) -> Iterator[Running]:
+    """Serve a translator, as `simuljax serve` does; a busy machine does not make it refuse."""
+    options.setdefault("limits", Limits(load=1e9))
+    chosen = ServeOptions(port=0, streams=streams, **options)
+    limits = chosen.limits
+
+    def engine():
+        waiting_ms = limits.waiting_ms + limits.frame_ms
+        return translator.engine(streams=streams, waiting_ms=waiting_ms, sentences="many")
+
+    hub = Hub({translator.name: Model(translator.name, engine, ())}, limits)
+    server, bound = build(hub, chosen), bind(chosen)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+    thread.start()
+    try:
+        until = time.monotonic() + 20
+        while not server.started and time.monotonic() < until:
+            time.sleep(0.01)
+        yield Running(server, hub, bound.getsockname()[1], translator)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+        assert "simuljax device" not in {each.name for each in threading.enumerate()}
+
+
+def load_small(directory: Path, **changes: Any) -> simuljax.Translator:
+    return simuljax.load(small_run(directory, **changes))
+
+
+def fetch(request: urllib.request.Request) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def sound(seed: int, seconds: float | None = None, rate: int = 16_000) -> np.ndarray:
+    """Noise whose loudness changes, as int16."""
+    random = np.random.default_rng(seed)
+    count = int((seconds or random.uniform(0.3, 2.5)) * rate)
+    loud = np.repeat(random.uniform(0.0, 0.4, count // 800 + 1), 800)[:count]
+    return (random.normal(size=count) * loud * 32767).clip(-32768, 32767).astype(np.int16)
+
+
+def pieces_of(samples: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Cut at random; some pieces are empty."""
+    random = np.random.default_rng(seed)
+    cuts = np.sort(random.integers(0, len(samples) + 1, random.integers(1, 30)))
+    return np.split(samples, cuts)
+
+
+def speak(socket: ClientConnection, pieces: list[np.ndarray]) -> list[dict[str, Any]]:
+    """Send the pieces through `/stream`; return all frames up to the close."""
+    for piece in pieces:
+        socket.send(piece.astype("<i2").tobytes())
+    socket.send(json.dumps({"type": "finish"}))
+    return frames(socket)
+
+
+def frames(socket: ClientConnection) -> list[dict[str, Any]]:
+    """All frames that come until the socket is closed."""
+    found = []
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            found.append(json.loads(socket.recv(timeout=30)))
+    return found
+
+
+def cut(socket: ClientConnection) -> None:
+    """Break the connection without a farewell."""
+    socket.socket.shutdown(SHUT_RDWR)
+
+
+def words_of(received: list[dict[str, Any]]) -> Words:
+    return [(f["text"], f["delay_ms"]) for f in received if f["type"] == "word"]
+
+
+def append(piece: np.ndarray) -> str:
+    """The event of `/v1/realtime` that holds sound."""
+    audio = base64.b64encode(piece.astype("<i2").tobytes()).decode()
+    return json.dumps({"type": "input_audio_buffer.append", "audio": audio})
