@@ -54,6 +54,10 @@ READ = [  # a command, and a fact that its refusal names
     ("translate empty a.wav", "empty"),
     ("speak missing --to new", "missing"),
     ("report missing", "missing"),
+    ("serve", "give a model"),
+    ("serve missing", "missing"),
+    ("serve empty --streams 0", "--streams is 0"),
+    ("serve empty --key bad.log", "--certificate"),
 ]
 RUN = [
     ("score bad.log", "bad.log, line 1: delays"),

@@ -222,7 +222,7 @@ def error_response(refusal: Refused) -> Response:
 def create_app(hub: Hub, access: Access | None = None) -> Starlette:
     """Return the server's application."""
     gate = access or Access()
-    page = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
+    page = (resources.files("simuljax.serve.web") / "page.html").read_text(encoding="utf-8")
 
     async def index(request: Request) -> Response:
         gate.check_host(request)
