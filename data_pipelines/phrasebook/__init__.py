@@ -8,8 +8,8 @@ which train and valid lack, out of words and parts that train has; so memorising
 
 The words are in the tables of `lexicon/`, which `lexemes` loads. `nominals` declines noun phrases,
 `clauses` has the meaning of a clause, `english` and `german` say it, and `say` fills templates of
-both languages. The `draw_*` modules choose at random, the `frames_*` build sentences,
-`constructions` lists them with their weights, and `corpus` divides them into splits.
+both languages. `draw` chooses at random, `frames` and `fixed` build sentences, `constructions`
+lists them with their weights, and `corpus` divides them into splits.
 """
 
 from .constructions import HELD_OUT

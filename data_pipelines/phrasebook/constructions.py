@@ -4,14 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from . import frames_fixed as fixed
-from . import frames_infinitive as infinitive
-from . import frames_main as main
-from . import frames_subordinate as sub
-from .draw_clauses import FORMS, KINDS, FormName, Kind
-from .frames_subordinate import linked
+from . import fixed, frames
+from .draw import FORMS, KINDS, FormName, Scene
+from .frames import linked
 from .lexemes import Bilingual
-from .scene import Scene
 
 
 @dataclass(frozen=True)
@@ -19,7 +15,7 @@ class Frame:
     """A family of constructions: the same frame with every form and kind of verb."""
 
     name: str
-    build: Callable[[Scene, FormName, Kind], Bilingual]
+    build: Callable[..., Bilingual]  # of the scene, form and kind
     weight: float
     forms: tuple[FormName, ...] = FORMS
 
@@ -36,49 +32,48 @@ class Construction:
 _ACTIVE: tuple[FormName, ...] = ("present", "perfect", "future", "modal", "modal-past")
 _CONDITION: tuple[FormName, ...] = ("present", "modal", "passive")
 _BEFORE: tuple[FormName, ...] = ("present", "perfect", "modal-past", "passive")
+_UNTIL = (frames.UNTIL, frames.AS_SOON_AS)
 
 FRAMES = (
-    Frame("statement", main.statement, 9),
-    Frame("fronted", main.fronted, 8),
-    Frame("yes-no", main.yes_no, 7),
-    Frame("wh", main.wh_question, 7),
-    Frame("imperative", main.imperative, 6, ("present",)),
-    Frame("lets", main.lets, 2, ("present",)),
-    Frame("and", main.coordinated, 5, _ACTIVE),
-    Frame("contrast", main.contrasted, 4),
-    Frame("because", partial(linked, (sub.BECAUSE,), "after"), 4),
-    Frame("because-fronted", partial(linked, (sub.BECAUSE,), "fronted"), 4),
-    Frame("although", partial(linked, (sub.ALTHOUGH,), "after"), 4),
-    Frame("although-fronted", partial(linked, (sub.ALTHOUGH,), "fronted"), 4),
-    Frame("if", partial(linked, (sub.IF,), "after"), 3, _CONDITION),
-    Frame("if-fronted", partial(linked, (sub.IF,), "fronted"), 4, _CONDITION),
-    Frame("when-fronted", sub.when_fronted, 3, ("present", "perfect", "modal-past")),
-    Frame("before", partial(linked, (sub.BEFORE,), "after"), 3, _BEFORE),
-    Frame("before-fronted", partial(linked, (sub.BEFORE,), "fronted"), 3, _BEFORE),
-    Frame(
-        "until", partial(linked, (sub.UNTIL, sub.AS_SOON_AS), "after"), 3, ("present", "passive")
-    ),
-    Frame("while", partial(linked, (sub.WHILE,), "after"), 2, ("present", "perfect", "passive")),
-    Frame("after", sub.after, 3, ("perfect", "passive")),
-    Frame("so-that", sub.so_that, 2, ("modal", "passive")),
-    Frame("that", sub.that, 6),
-    Frame("whether", sub.whether, 5),
-    Frame("indirect-wh", sub.indirect_wh, 4),
-    Frame("unreal", sub.unreal, 3, ("present",)),
-    Frame("relative-subject", sub.relative_subject, 5),
-    Frame("relative-object", sub.relative_object, 5, _ACTIVE),
-    Frame("zu", infinitive.to_infinitive, 5, ("present", "perfect", "future")),
-    Frame("it-is-zu", infinitive.it_is_to, 1.2, ("present", "perfect")),
-    Frame("um-zu", infinitive.in_order_to, 3, ("present", "modal")),
-    Frame("ohne-zu", infinitive.without, 3, ("present", "perfect", "modal")),
-    Frame("gern", infinitive.gladly, 3, ("present",)),
+    Frame("statement", frames.statement, 9),
+    Frame("fronted", frames.fronted, 8),
+    Frame("yes-no", frames.yes_no, 7),
+    Frame("wh", frames.wh_question, 7),
+    Frame("imperative", frames.imperative, 6, ("present",)),
+    Frame("lets", frames.lets, 2, ("present",)),
+    Frame("and", frames.coordinated, 5, _ACTIVE),
+    Frame("contrast", frames.contrasted, 4),
+    Frame("because", partial(linked, (frames.BECAUSE,), "after"), 4),
+    Frame("because-fronted", partial(linked, (frames.BECAUSE,), "fronted"), 4),
+    Frame("although", partial(linked, (frames.ALTHOUGH,), "after"), 4),
+    Frame("although-fronted", partial(linked, (frames.ALTHOUGH,), "fronted"), 4),
+    Frame("if", partial(linked, (frames.IF,), "after"), 3, _CONDITION),
+    Frame("if-fronted", partial(linked, (frames.IF,), "fronted"), 4, _CONDITION),
+    Frame("when-fronted", frames.when_fronted, 3, ("present", "perfect", "modal-past")),
+    Frame("before", partial(linked, (frames.BEFORE,), "after"), 3, _BEFORE),
+    Frame("before-fronted", partial(linked, (frames.BEFORE,), "fronted"), 3, _BEFORE),
+    Frame("until", partial(linked, _UNTIL, "after"), 3, ("present", "passive")),
+    Frame("while", partial(linked, (frames.WHILE,), "after"), 2, ("present", "perfect", "passive")),
+    Frame("after", frames.after, 3, ("perfect", "passive")),
+    Frame("so-that", frames.so_that, 2, ("modal", "passive")),
+    Frame("that", frames.that, 6),
+    Frame("whether", frames.whether, 5),
+    Frame("indirect-wh", frames.indirect_wh, 4),
+    Frame("unreal", frames.unreal, 3, ("present",)),
+    Frame("relative-subject", frames.relative_subject, 5),
+    Frame("relative-object", frames.relative_object, 5, _ACTIVE),
+    Frame("zu", frames.to_infinitive, 5, ("present", "perfect", "future")),
+    Frame("it-is-zu", frames.it_is_to, 1.2, ("present", "perfect")),
+    Frame("um-zu", frames.in_order_to, 3, ("present", "modal")),
+    Frame("ohne-zu", frames.without, 3, ("present", "perfect", "modal")),
+    Frame("gern", frames.gladly, 3, ("present",)),
 )
 NESTED = (
-    Frame("that-because", sub.that_because, 3, _ACTIVE),
-    Frame("because-relative", sub.because_relative, 3, _ACTIVE),
+    Frame("that-because", frames.that_because, 3, _ACTIVE),
+    Frame("because-relative", frames.because_relative, 3, _ACTIVE),
 )
 FIXED = (
-    Construction("because-it", sub.because_it, 4),
+    Construction("because-it", frames.because_it, 4),
     Construction("compared", fixed.compared, 2.5),
     Construction("superlative", fixed.superlative, 1.5),
     Construction("better", fixed.something_better, 3),
@@ -118,16 +113,17 @@ HELD_OUT_COMPOSITIONS = (
 )
 
 
-def _composed(frame: Frame, form: FormName, kind: Kind) -> Construction:
-    return Construction(
-        f"{frame.name}/{form}/{kind}",
-        lambda scene: frame.build(scene, form, kind),
-        frame.weight / (len(frame.forms) * len(KINDS)),
-    )
-
-
 def _compositions(frames: Iterable[Frame]) -> tuple[Construction, ...]:
-    return tuple(_composed(f, form, kind) for f in frames for form in f.forms for kind in KINDS)
+    return tuple(
+        Construction(
+            f"{frame.name}/{form}/{kind}",
+            partial(frame.build, form=form, kind=kind),
+            frame.weight / (len(frame.forms) * len(KINDS)),
+        )
+        for frame in frames
+        for form in frame.forms
+        for kind in KINDS
+    )
 
 
 _COMPOSED = _compositions(FRAMES)

@@ -17,8 +17,8 @@ from typing import Literal, get_args
 from data_pipelines.utterance import CorpusError
 
 from .constructions import SHARED, TEST_ONLY
+from .draw import Scene, seeded
 from .lexemes import MEN, SURNAMES, WOMEN
-from .scene import Dice, Scene
 
 PHRASEBOOK_VERSION = 1
 """Rises with every change of the grammar that changes any sentence."""
@@ -29,8 +29,7 @@ _SPLITS: tuple[Split, ...] = get_args(Split)
 _BYTES_BELOW = (176, 216)  # the first byte of a text's hash: below 176 train, below 216 valid
 _HELD_OUT_SHARE = 0.5
 _NAMES = frozenset(WOMEN + MEN + SURNAMES)
-_SHARED_LADDER = tuple(accumulate(c.weight for c in SHARED))
-_TEST_ONLY_LADDER = tuple(accumulate(c.weight for c in TEST_ONLY))
+_SHARED, _TEST_ONLY = ((c, [*accumulate(each.weight for each in c)]) for c in (SHARED, TEST_ONLY))
 _KNOWN_SAMPLE, _KNOWN_TIMES = 20_000, 3
 
 
@@ -71,12 +70,11 @@ def words(text: str) -> list[str]:
 
 
 def _first(split: Split, count: int, seed: int) -> Iterator[Pair]:
-    dice = Dice(f"phrasebook {split} {seed}")
-    seen: set[bytes] = set()
+    scene, seen = Scene(seeded(f"phrasebook {split} {seed}")), set[bytes]()
     while len(seen) < count:
-        pair = _draw(dice, split)
+        pair = _draw(scene, split)
         key = _digest(pair.english)
-        if key in seen or split != _home(pair.english) or split != _home(pair.german):
+        if key in seen or {_home(pair.english), _home(pair.german)} != {split}:
             continue
         if _repeats_a_name(pair.english) or (split == "test" and not _is_known(pair)):
             continue
@@ -98,34 +96,27 @@ def _home(text: str) -> Split:
     return _SPLITS[bisect(_BYTES_BELOW, _digest(text)[0])]
 
 
-def _draw(dice: Dice, split: Split) -> Pair:
+def _draw(scene: Scene, split: Split) -> Pair:
     """Draw a sentence that the constructions of the split can make."""
-    held_out = split == "test" and dice.chance(_HELD_OUT_SHARE)
-    if held_out:
-        chosen = dice.stepped(TEST_ONLY, _TEST_ONLY_LADDER)
-    else:
-        chosen = dice.stepped(SHARED, _SHARED_LADDER)
-    said = chosen.build(Scene(dice=dice))
-    return Pair(
-        english=said.english[0].upper() + said.english[1:],
-        german=said.german[0].upper() + said.german[1:],
-        construction=chosen.name,
-    )
+    held_out = split == "test" and scene.chance(_HELD_OUT_SHARE)
+    options, ladder = _TEST_ONLY if held_out else _SHARED
+    chosen = options[bisect(ladder, scene.random() * ladder[-1], hi=len(options) - 1)]
+    said = chosen.build(scene)
+    english, german = (side[0].upper() + side[1:] for side in (said.english, said.german))
+    return Pair(english=english, german=german, construction=chosen.name)
 
 
 @cache
 def _known_words() -> tuple[frozenset[str], frozenset[str]]:
     """Return the words of both languages that are frequent at the start of train."""
-    english: Counter[str] = Counter()
-    german: Counter[str] = Counter()
+    english, german = Counter[str](), Counter[str]()
     for pair in _first("train", _KNOWN_SAMPLE, 0):
         english.update(words(pair.english))
         german.update(words(pair.german))
-    return _frequent(english), _frequent(german)
-
-
-def _frequent(counts: Counter[str]) -> frozenset[str]:
-    return frozenset(word for word, times in counts.items() if times >= _KNOWN_TIMES)
+    return tuple(  # pyright: ignore[reportReturnType]
+        frozenset(word for word, times in counts.items() if times >= _KNOWN_TIMES)
+        for counts in (english, german)
+    )
 
 
 def _is_known(pair: Pair) -> bool:

@@ -1,7 +1,8 @@
 """English word forms, and clauses in English."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple
 
 from .clauses import Clause, Form
 from .lexemes import Agreement, Modal, Verb
@@ -47,8 +48,7 @@ def present(base: str, agreement: Agreement) -> str:
     return base + ("es" if re.search(r"(s|x|z|ch|sh)$", base) else "s")
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     """The words of the verb; `support` is the do, does or did of questions and negation."""
 
     finite: str
@@ -157,11 +157,6 @@ def statement(clause: Clause) -> str:
     return _said(clause, clause.subject.english, inverted=False)
 
 
-def without_subject(clause: Clause) -> str:
-    """Return what follows the subject, for relative clauses about it."""
-    return _said(clause, "", inverted=False)
-
-
 def question(clause: Clause) -> str:
     """Put the finite verb first, with do-support."""
     return _said(clause, clause.subject.english, inverted=True)
@@ -172,6 +167,11 @@ def infinitive(clause: Clause) -> str:
     return _joined([clause.verb.english, *_tail(clause)])
 
 
-def gerund_clause(clause: Clause) -> str:
-    """Return calling me tomorrow."""
-    return _joined([gerund(clause.verb.english), *_tail(clause)])
+MARKS: dict[str, Callable[[Clause], str]] = {
+    "": statement,
+    "?": question,
+    "to": infinitive,
+    "ing": lambda clause: _joined([gerund(clause.verb.english), *_tail(clause)]),
+    "-": lambda clause: _said(clause, "", inverted=False),  # relative clauses about the subject
+}
+"""How `say` writes a clause."""

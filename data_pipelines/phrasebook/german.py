@@ -6,6 +6,7 @@ closes it (weil ich dich morgen *anrufe*).
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Literal
 
@@ -96,10 +97,6 @@ def zu_form(verb: Verb) -> str:
     return f"{verb.prefix}zu{'' if verb.prefix else ' '}{verb.infinitive}"
 
 
-def _reflexive(case: str, agreement: Agreement) -> str:
-    return _REFLEXIVE.get(agreement, {}).get(case, "sich")
-
-
 def _infinitives(verb: Verb, form: Form) -> list[str]:
     if form.voice == "passive":
         return [verb.participle, "werden"]
@@ -140,14 +137,15 @@ def _group(clause: Clause) -> tuple[str, list[str]]:
 
 def _pronouns(clause: Clause) -> list[str]:
     """Return the pronouns, which come first, the accusative before the dative: es ihm, sich das."""
-    verb, agreement, words = clause.verb, clause.subject.agreement, []
+    verb, words = clause.verb, []
+    reflexive = _REFLEXIVE.get(clause.subject.agreement, {}).get(verb.reflexive, "sich")
     if verb.reflexive == "acc":
-        words.append(_reflexive("acc", agreement))
+        words.append(reflexive)
     known = clause.object
     if verb.object_case and not verb.german_preposition and known and known.weight == "pronoun":
         words.append(known.german[verb.object_case])
     if verb.reflexive == "dat":
-        words.append(_reflexive("dat", agreement))
+        words.append(reflexive)
     if clause.recipient and clause.recipient.weight == "pronoun":
         words.append(clause.recipient.german["dat"])
     return words
@@ -246,3 +244,12 @@ def conjunct(clause: Clause, *, after: Clause) -> str:
     if cluster and finite == _group(after)[0]:
         return _joined(*_middle(clause, "subject"), *cluster)
     return main(clause, "", "subject")
+
+
+MARKS: dict[str, Callable[[Clause], str]] = {
+    "": statement,
+    "?": lambda clause: main(clause, ""),
+    "zu": zu_infinitive,
+    "inf": infinitive,
+}
+"""How `say` writes a clause; with any other word, it is subordinate."""

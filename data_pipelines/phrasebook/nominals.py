@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 from . import numbers
 from .lexemes import CASES, PRONOUNS, Adjective, Agreement, Case, Gender, Noun, Number
@@ -13,12 +13,12 @@ Column = Literal["m", "f", "n", "pl"]  # of a declension table: plurals have no 
 Declension = Literal["weak", "mixed", "strong"]
 
 
-def _endings(rows: str) -> dict[tuple[Case, str], str]:
+def _endings(rows: str) -> dict[tuple[Case, Column], str]:
     """Read four rows (nom, acc, dat, gen) of four endings (m, f, n, pl); `-` is no ending."""
     return {
         (case, column): ending.strip("-")
         for case, row in zip(CASES, rows.split("|"), strict=True)
-        for column, ending in zip(("m", "f", "n", "pl"), row.split(), strict=True)
+        for column, ending in zip(get_args(Column), row.split(), strict=True)
     }
 
 
@@ -32,7 +32,7 @@ _DETERMINERS = {
     "dieser": _endings("er e es e | en e es e | em er em en | es er es er"),
     "ein": _endings("- e - e | en e - e | em er em en | es er es er"),
 }
-_RELATIVE = _endings(
+RELATIVE = _endings(  # the German relative pronouns
     "der die das die | den die das die | dem der dem denen | dessen deren dessen deren"
 )
 _CONTRACTED = {
@@ -50,12 +50,11 @@ _CONTRACTED = {
 class Nominal:
     """Something that can be a subject or an object.
 
-    `english` is its form as a subject, `english_object` the other one (I, me). `owner` is the key
-    in `PRONOUNS` of the pronoun that stands for it, or empty where none would be natural.
+    `owner` is the key in `PRONOUNS` of the pronoun that stands for it, or empty where none would
+    be natural.
     """
 
-    english: str
-    english_object: str
+    english: str  # as a subject
     german: dict[Case, str]
     agreement: Agreement
     column: Column
@@ -64,14 +63,16 @@ class Nominal:
     animate: bool = False
     noun: Noun | None = None
 
+    @property
+    def english_object(self) -> str:
+        """Return the form of an object: me for I."""
+        is_pronoun = self.weight == "pronoun"
+        return PRONOUNS[self.owner].english_object if is_pronoun else self.english
+
     def with_tail(self, english: str, german: str) -> "Nominal":
         """Append a relative clause or a name."""
-        return replace(
-            self,
-            english=self.english + english,
-            english_object=self.english_object + english,
-            german={case: form + german for case, form in self.german.items()},
-        )
+        forms = {case: form + german for case, form in self.german.items()}
+        return replace(self, english=self.english + english, german=forms)
 
 
 @dataclass(frozen=True)
@@ -123,11 +124,6 @@ def article(following: str) -> str:
     return "an" if vowel or first == "honest" else "a"
 
 
-def relative(case: Case, column: Column) -> str:
-    """Return the German relative pronoun: der, dem, denen."""
-    return _RELATIVE[case, column]
-
-
 def contracted(preposition: str, phrase: str) -> str:
     """Join a German preposition and a noun phrase: am Bahnhof, ins Büro."""
     first, _, rest = phrase.partition(" ")
@@ -146,29 +142,20 @@ def _determined(determiner: Determiner, case: Case, column: Column) -> str:
 
 @cache
 def _noun_form(noun: Noun, case: Case, number: Number) -> str:
-    """Decline a noun: den Kindern, des Hauses, den Studenten."""
+    """Decline a noun: den Kindern, den Studenten, des Hauses, des Wetters, des Schnees."""
+    german, plural = noun.german, noun.german_plural
     if number == "pl":
-        takes_n = case == "dat" and not noun.german_plural.endswith(("n", "s"))
-        return noun.german_plural + ("n" if takes_n else "")
+        return plural + ("n" if case == "dat" and not plural.endswith(("n", "s")) else "")
     if noun.declension == "weak":
-        return noun.german if case == "nom" else noun.german_plural
-    return _genitive(noun.german) if case == "gen" and noun.gender != "f" else noun.german
-
-
-def _genitive(german: str) -> str:
-    """Return the genitive of a strong noun: des Hauses, des Wetters, des Schnees."""
+        return german if case == "nom" else plural
+    if case != "gen" or noun.gender == "f":
+        return german
     if german == "Bus":
         return "Busses"
     if german.endswith(("s", "ß", "x", "z", "ch", "sch")):
         return german + "es"
     one_syllable = len(re.findall(r"[aeiouäöü]+", german.lower())) == 1
     return german + ("es" if one_syllable and german[-1] in "bdgktn" else "s")
-
-
-def _english_phrase(noun: Noun, determiner: Determiner, number: Number, words: list[str]) -> str:
-    rest = " ".join([*words, noun.english_plural if number == "pl" else noun.english])
-    first = article(rest) if determiner.english == "a" else determiner.english
-    return f"{first} {rest}".lstrip()
 
 
 def _owner(noun: Noun, number: Number) -> str:
@@ -182,15 +169,17 @@ def _owner(noun: Noun, number: Number) -> str:
 def noun_phrase(
     noun: Noun,
     determiner: Determiner,
-    *,
     number: Number = "sg",
     adjectives: tuple[Adjective, ...] = (),
+    *,
     stems: tuple[tuple[str, str], ...] = (),
 ) -> Nominal:
     """Build a noun phrase; `stems` are comparatives and superlatives: English, German stem."""
     at: Column = "pl" if number == "pl" else noun.gender
     described = stems + tuple((a.english, a.stem) for a in adjectives)
-    said = _english_phrase(noun, determiner, number, [word for word, _ in described])
+    head = noun.english_plural if number == "pl" else noun.english
+    rest = " ".join([*(word for word, _ in described), head])
+    first = article(rest) if determiner.english == "a" else determiner.english
     endings = _ADJECTIVES[determiner.declension]
     forms: dict[Case, str] = {}
     for case in CASES:
@@ -198,8 +187,7 @@ def noun_phrase(
         words += [stem + endings[case, at] for _, stem in described]
         forms[case] = " ".join([*words, _noun_form(noun, case, number)]).lstrip()
     return Nominal(
-        english=said,
-        english_object=said,
+        english=f"{first} {rest}".lstrip(),
         german=forms,
         agreement="sie" if number == "pl" else "er",
         column=at,
@@ -217,7 +205,6 @@ def pronoun(key: str) -> Nominal:
     columns: dict[str, Column] = {"she": "f", "it-f": "f", "it-n": "n"}
     return Nominal(
         english=entry.english,
-        english_object=entry.english_object,
         german={"nom": entry.nom, "acc": entry.acc, "dat": entry.dat},
         agreement=entry.agreement,
         column=columns.get(key, "m" if entry.agreement == "er" else "pl"),
@@ -230,7 +217,6 @@ def pronoun(key: str) -> Nominal:
 def _person(english: str, nom: str, other: str, gender: Gender) -> Nominal:
     return Nominal(
         english=english,
-        english_object=english,
         german={"nom": nom, "acc": other, "dat": other, "gen": f"{other}s"},
         agreement="er",
         column=gender,
@@ -253,10 +239,9 @@ def titled(surname: str, gender: Gender) -> Nominal:
 
 
 def both(first: Nominal, second: Nominal) -> Nominal:
-    """Join two persons by and."""
+    """Join two names by and."""
     return Nominal(
         english=f"{first.english} and {second.english}",
-        english_object=f"{first.english_object} and {second.english_object}",
         german={c: f"{first.german[c]} und {second.german[c]}" for c in CASES if c != "gen"},
         agreement="sie",
         column="pl",

@@ -1,6 +1,6 @@
 """Sentences in both languages from a pair of templates."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import english, german
@@ -10,45 +10,29 @@ from .nominals import Nominal
 
 Part = Clause | Nominal | Bilingual
 
-_ENGLISH: Mapping[str, Callable[[Clause], str]] = {
-    "": english.statement,
-    "?": english.question,
-    "-": english.without_subject,
-    "to": english.infinitive,
-    "ing": english.gerund_clause,
-}
-_GERMAN: Mapping[str, Callable[[Clause], str]] = {
-    "": german.statement,
-    "?": lambda clause: german.main(clause, ""),
-    "zu": german.zu_infinitive,
-    "inf": german.infinitive,
-}
+
+def _english(part: Part, mark: str) -> str:
+    if isinstance(part, Clause):
+        return english.MARKS[mark](part)
+    return part.english_object if isinstance(part, Nominal) and mark == "object" else part.english
+
+
+def _german(part: Part, mark: str) -> str:
+    if isinstance(part, Clause):
+        write = german.MARKS.get(mark)
+        return write(part) if write else german.subordinate(part, mark)
+    if isinstance(part, Nominal):
+        return part.german[mark or "nom"]  # pyright: ignore[reportArgumentType]
+    return part.german
 
 
 @dataclass(frozen=True)
-class _English:
+class _Formatted:
     part: Part
+    write: Callable[[Part, str], str]
 
     def __format__(self, mark: str) -> str:
-        if isinstance(self.part, Clause):
-            return _ENGLISH[mark](self.part)
-        if isinstance(self.part, Nominal) and mark == "object":
-            return self.part.english_object
-        return self.part.english
-
-
-@dataclass(frozen=True)
-class _German:
-    part: Part
-
-    def __format__(self, mark: str) -> str:
-        if isinstance(self.part, Clause):
-            if mark in _GERMAN:
-                return _GERMAN[mark](self.part)
-            return german.subordinate(self.part, mark)
-        if isinstance(self.part, Nominal):
-            return self.part.german[mark or "nom"]  # pyright: ignore[reportArgumentType]
-        return self.part.german
+        return self.write(self.part, mark)
 
 
 def say(english: str, german: str, *parts: Part) -> Bilingual:
@@ -59,7 +43,10 @@ def say(english: str, german: str, *parts: Part) -> Bilingual:
     `{0:?}` has the verb first, `{0:zu}` and `{0:inf}` are infinitives, and any other word opens a
     subordinate clause: `{0:weil}`. A nominal takes a case: `{0:dat}`; in English `{0:object}`.
     """
-    return Bilingual(english.format(*map(_English, parts)), german.format(*map(_German, parts)))
+    return Bilingual(
+        english.format(*(_Formatted(part, _english) for part in parts)),
+        german.format(*(_Formatted(part, _german) for part in parts)),
+    )
 
 
 def sentence(clause: Clause) -> Bilingual:

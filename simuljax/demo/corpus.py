@@ -15,8 +15,8 @@ from itertools import islice
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.phrasebook.constructions import SHARED
 from data_pipelines.phrasebook.corpus import words
+from data_pipelines.phrasebook.draw import Scene, seeded
 from data_pipelines.phrasebook.lexemes import Bilingual
-from data_pipelines.phrasebook.scene import Dice, Scene
 from data_pipelines.synthesis import Part
 from data_pipelines.utterance import Utterance, Voice
 
@@ -79,9 +79,9 @@ class LittlePhrasebook(Phrasebook):
 
 def draw(seed: str) -> Iterator[Bilingual]:
     """Yield sentences of the constructions without end."""
-    dice, names, weights = Dice(seed), tuple(DRAWN), tuple(DRAWN.values())
+    scene, names, weights = Scene(seeded(seed)), tuple(DRAWN), tuple(DRAWN.values())
     while True:
-        yield BUILD[dice.weighted(names, weights)](Scene(dice=dice))
+        yield BUILD[scene.weighted(names, weights)](scene)
 
 
 def is_of(part: Part, english: str) -> bool:

@@ -9,7 +9,7 @@ from data_pipelines.phrasebook import english as en
 from data_pipelines.phrasebook import german as de
 from data_pipelines.phrasebook import lexemes, nominals, numbers
 from data_pipelines.phrasebook.clauses import Clause, Form, Tense
-from data_pipelines.phrasebook.frames_subordinate import ALTHOUGH, BECAUSE, IF, Link, Order, joined
+from data_pipelines.phrasebook.frames import AFTER, ALTHOUGH, BECAUSE, IF, Link, Order, joined
 from data_pipelines.phrasebook.lexemes import SPECIAL, Bilingual, noun, verb
 from data_pipelines.phrasebook.nominals import Determiner, Nominal
 
@@ -19,7 +19,6 @@ ANNA, MR_WEBER = nominals.name("Anna", "f"), nominals.titled("Weber", "m")
 MY, HIS, YOUR = (nominals.possessive(owner) for owner in ("I", "he", "du"))
 PAST, PERFECT, FUTURE = (Form(t) for t in ("past", "perfect", "future"))
 NOW, PRESENT, HAD = (Form(t) for t in ("progressive", "present", "pluperfect"))
-AFTER = Link("after", "nachdem")
 CAN, MUST, HAVE_TO, WANT, SHOULD, WOULD_LIKE, ALLOWED = lexemes.MODALS
 TOMORROW, YESTERDAY = Bilingual("tomorrow", "morgen"), Bilingual("yesterday", "gestern")
 EVERY_DAY, OFTEN = Bilingual("every day", "jeden Tag"), Bilingual("often", "oft")
@@ -339,7 +338,7 @@ def test_every_number_has_its_own_words():
     spelled = [numbers.number(n) for n in range(10_000)]
     assert len({n.english for n in spelled}) == len({n.german for n in spelled}) == 10_000
     with pytest.raises(ValueError, match="10000"):
-        numbers.german_number(10_000)
+        numbers.number(10_000)
 
 
 # english | german | ich, du, er, ihr, imperative | infinitive with zu | participle
@@ -370,19 +369,9 @@ def test_german_verbs(row):
     assert (de.zu_form(entry), entry.participle) == (with_zu, participle)
 
 
-THIRD = ["goes", "watches", "tidies", "plays", "has", "is"]
-
-
 def test_english_forms():
-    third = ["go", "watch", "tidy", "play", "have", "be"]
-    assert [en.present(v, "er") for v in third] == [
-        "goes",
-        "watches",
-        "tidies",
-        "plays",
-        "has",
-        "is",
-    ]
+    third = [en.present(v, "er") for v in ("go", "watch", "tidy", "play", "have", "be")]
+    assert third == ["goes", "watches", "tidies", "plays", "has", "is"]
     bases = ("write", "put", "lie", "see", "describe", "be")
     expected = ["writing", "putting", "lying", "seeing", "describing", "being"]
     assert [en.gerund(base) for base in bases] == expected
