@@ -18,7 +18,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from simuljax.ablate.grid import Ablation, Pretrained
+from simuljax.ablate.grid import Grid, Pretrained
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import DATA, RUNS
 from simuljax.decode.policies import (
@@ -44,7 +44,7 @@ POLICIES = (
 )
 
 
-def grid(language: str) -> Ablation:
+def grid(language: str) -> Grid:
     """Compare the policies on the talks of one language, and time two of them."""
     one = Evaluation(
         run=Path(),
@@ -58,15 +58,15 @@ def grid(language: str) -> Ablation:
         for policy in POLICIES
     ]
     timed = [replace(each, mode="live", first=2) for each in streamed]
-    return Ablation(
+    return Grid(
         title=f"Dugan et al. 2023, table 1: {WHISPER.stem}, {language}",
         runs=RUNS / "dugan",
-        answer=language,
-        rows={"whisper": Pretrained(model=WHISPER)},
+        name=language,
+        variants={"whisper": Pretrained(model=WHISPER)},
         table=("whisper",),
         baseline="whisper",
         evaluations=(replace(one, mode="offline"), *streamed, *timed),
     )
 
 
-ABLATIONS = {language: grid(language) for language in LANGUAGES}
+GRIDS = {language: grid(language) for language in LANGUAGES}

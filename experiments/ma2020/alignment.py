@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
 from experiments.zaidi2022.recipe import STEPS, phases
-from simuljax.ablate.grid import Ablation
+from simuljax.ablate.grid import Grid
 from simuljax.config.experiment import RUNS
 
 EXACT = EXPERIMENTS["dar"]
@@ -21,12 +21,12 @@ MONOTONIC = replace(EXACT.model.monotonic, method="closed_form")
 CLOSED = replace(EXACT, run=RUNS / "closed_form", model=replace(EXACT.model, monotonic=MONOTONIC))
 FIRST = {"closed_form": CLOSED, "dar": EXACT}
 PHASES = phases(FIRST, RECIPE.second, dict.fromkeys(FIRST, (0.1,)), STEPS)
-PHASES["rows"] |= {name: EXPERIMENTS[name] for name in ("asr", "mt")}
+PHASES["variants"] |= {name: EXPERIMENTS[name] for name in ("asr", "mt")}
 
-ABLATION = Ablation(
+GRID = Grid(
     title="The expected alignment: exact, and in closed form",
     runs=RUNS / "ablation-multi30k",
-    answer="alignment",
+    name="alignment",
     baseline="closed_form",
     seeds=(0, 1, 2),
     **PHASES,

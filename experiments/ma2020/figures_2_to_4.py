@@ -17,9 +17,9 @@ the others encode everything again at every READ.
 from dataclasses import replace
 
 from experiments.ma2020.multi30k import EXPERIMENTS, RECIPE
-from experiments.ma2020.recipe import rows
+from experiments.ma2020.recipe import variants
 from experiments.zaidi2022.recipe import ANY
-from simuljax.ablate.grid import Ablation
+from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS
 from simuljax.config.model import SpeechConfig
@@ -33,7 +33,7 @@ CLOCKED = ("fixed_120", "fixed_280", "fixed_520", "streaming_280")  # no stream 
 
 # Chunks as long as the steps are, and 160 ms to look ahead.
 CHUNKED = SpeechConfig(kind="streaming", layers=6, shared=0, channels=512, chunk=7, right=4)
-STREAMING = rows(
+STREAMING = variants(
     replace(
         RECIPE,
         runs=RUNS / "ma-multi30k-streaming",
@@ -62,11 +62,11 @@ def clock(way: Evaluation) -> Evaluation:
     return replace(way, mode="live", first=100, repeats=1)
 
 
-FIGURES = Ablation(
+FIGURES = Grid(
     title="Ma et al. 2020 on Multi30k-speech",
     runs=RUNS / "ablation-multi30k",
-    answer="ma",
-    rows={
+    name="ma",
+    variants={
         **EXPERIMENTS,
         "streaming_asr": STREAMING["asr"],
         "streaming_280": STREAMING["fixed_280"],
@@ -79,23 +79,23 @@ FIGURES = Ablation(
     evaluations=(),
     own={
         **{point: (Evaluation(run=ANY, mode="offline"), heard(point)) for point in POINTS},
-        **{row: (heard(point),) for point in POINTS for row in later(point)},
+        **{variant: (heard(point),) for point in POINTS for variant in later(point)},
         **{f"{point}_wait_k": waiting(point) for point in POINTS},
     },
 )
-FREE = {row: ways for row, ways in FIGURES.own.items() if row.startswith(CLOCKED)}
+FREE = {variant: ways for variant, ways in FIGURES.own.items() if variant.startswith(CLOCKED)}
 PLAYED = {
-    **{row: clock(heard(point)) for point in CLOCKED for row in later(point)[-1:]},
+    **{variant: clock(heard(point)) for point in CLOCKED for variant in later(point)[-1:]},
     **{f"{point}_wait_k": clock(replace(heard(point), k=CLOCKED_K)) for point in CLOCKED},
 }
-ABLATIONS = {
+GRIDS = {
     "figures": FIGURES,
     "clock": replace(
         FIGURES,
         title="Ma et al. 2020 on Multi30k-speech, with the clock running",
-        answer="ma-clock",
+        name="ma-clock",
         table=(*CLOCKED, *(f"{point}_wait_k" for point in CLOCKED)),
         curves={point: later(point) for point in CLOCKED},
-        own={**FREE, **{row: (*FREE[row], played) for row, played in PLAYED.items()}},
+        own={**FREE, **{variant: (*FREE[variant], played) for variant, played in PLAYED.items()}},
     ),
 }

@@ -2,12 +2,12 @@
 
     simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
     simuljax train experiments/ma2020/multi30k.py asr
-    simuljax train experiments/ma2020/multi30k.py fixed_280          or any other row of recipe.py
+    simuljax train experiments/ma2020/multi30k.py fixed_280    or another variant of recipe.py
 
-Hardware: one GPU. `figures_2_to_4.py` trains and compares these rows on one H200.
+Hardware: one GPU. `figures_2_to_4.py` trains and compares these variants on one H200.
 """
 
-from experiments.ma2020.recipe import Recipe, rows
+from experiments.ma2020.recipe import Recipe, variants
 from experiments.zaidi2022 import multi30k
 from simuljax.config.experiment import RUNS
 from simuljax.models import presets
@@ -23,4 +23,4 @@ RECIPE = Recipe(
     second=BASE.second,
 )
 
-EXPERIMENTS = rows(RECIPE)
+EXPERIMENTS = variants(RECIPE)

@@ -2,15 +2,15 @@
 
     simuljax prepare must-c --from MUSTC_ROOT --to data/must-c
     simuljax train experiments/ma2020/must_c.py asr
-    simuljax train experiments/ma2020/must_c.py fixed_280            or any other row of recipe.py
+    simuljax train experiments/ma2020/must_c.py fixed_280    or another variant of recipe.py
     simuljax train experiments/ma2020/must_c.py fixed_280_lambda_0.04
 
-Not run by this project, because MuST-C may not be redistributed. Oracle rows (words, phonemes) need
+Not run by this project, because MuST-C may not be redistributed. Oracles (words, phonemes) need
 forced alignments. The paper names the S-Transformer (`presets.ma_s_transformer_base`), its public
 code the 12 + 6 layers used here.
 """
 
-from experiments.ma2020.recipe import Recipe, rows
+from experiments.ma2020.recipe import Recipe, variants
 from simuljax.audio import SpecAugment
 from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS
@@ -22,7 +22,7 @@ from simuljax.train.training import Optimiser, Training
 ADAM = Optimiser(learning_rate=2e-3, warmup=10_000, betas=(0.9, 0.98), clip=10.0)
 HEARD = Objective(augment=SpecAugment())
 
-EXPERIMENTS = rows(
+EXPERIMENTS = variants(
     Recipe(
         runs=RUNS / "ma-must-c",
         data=DataConfig(

@@ -1,6 +1,6 @@
 """Ma et al. 2020, figures 2 to 4: decide at steps, words or phonemes, by wait-k or MMA.
 
-`rows` makes the paper's experiments from a recipe:
+`variants` makes the paper's experiments from a recipe:
 
     asr                         the character recogniser that initialises every encoder
     fixed_120 ... fixed_520     MMA at steps of that many milliseconds, lambda = 0
@@ -27,18 +27,18 @@ LATENCY = replace(ALONE, latency_metric="AL", latency_clip=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Hold what all rows have in common."""
+    """Hold what all variants have in common."""
 
     runs: Path
     data: DataConfig
     model: ModelConfig  # speech only
-    asr: Training  # schedules; the rows set the objective
+    asr: Training  # schedules; the variants set the objective
     first: Training  # lambda = 0, and wait-k
     second: Training  # lambda > 0
     wait_k: tuple[int, int] = (1, 10)
 
 
-def rows(recipe: Recipe) -> Mapping[str, Experiment]:
+def variants(recipe: Recipe) -> Mapping[str, Experiment]:
     """Return the experiments of the paper by name."""
     points = {f"fixed_{step}": PreDecision(kind="fixed", step_ms=step) for step in STEPS_MS}
     points |= {"words": PreDecision(kind="words"), "phonemes": PreDecision(kind="phonemes")}

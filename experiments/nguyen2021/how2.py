@@ -12,7 +12,7 @@ Not run by this project, because neither corpus may be redistributed.
 from dataclasses import replace
 
 from experiments.nguyen2021 import must_c as nguyen_must_c
-from experiments.nguyen2021.recipe import grids, rows
+from experiments.nguyen2021.recipe import grids, variants
 from simuljax.config.experiment import DATA, RUNS
 
 RECIPE = replace(
@@ -24,5 +24,5 @@ RECIPE = replace(
     length_ratio=1.6,
 )
 
-EXPERIMENTS = rows(RECIPE)
-ABLATIONS = grids(RECIPE)
+EXPERIMENTS = variants(RECIPE)
+GRIDS = grids(RECIPE)

@@ -2,7 +2,7 @@
 
     simuljax speak TEXT --to data/multi30k-speech-speed --augment speed
     simuljax ablate experiments/nguyen2021/multi30k.py --grid table      and figure_2, figure_3
-    simuljax train experiments/nguyen2021/multi30k.py characters         a single row
+    simuljax train experiments/nguyen2021/multi30k.py characters         a single variant
     simuljax evaluate runs/nguyen-multi30k/asr --then runs/nguyen-multi30k/mt --then-k 3 \
         --policy alignatt --last-frames 4 --force-finish
 
@@ -12,7 +12,7 @@ Hardware: one H200. Not run. Captions take 3 s and the paper's sentences 6, so k
 from dataclasses import replace
 
 from experiments.nguyen2021.must_c import WRITTEN
-from experiments.nguyen2021.recipe import Recipe, grids, rows
+from experiments.nguyen2021.recipe import Recipe, grids, variants
 from experiments.papi2022 import multi30k as papi_multi30k
 from experiments.zaidi2022 import multi30k as zaidi_multi30k
 from experiments.zaidi2022.recipe import adam
@@ -45,5 +45,5 @@ RECIPE = Recipe(
     scale=0.5,
 )
 
-EXPERIMENTS = rows(RECIPE)
-ABLATIONS = grids(RECIPE)
+EXPERIMENTS = variants(RECIPE)
+GRIDS = grids(RECIPE)

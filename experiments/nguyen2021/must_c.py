@@ -3,7 +3,7 @@
     simuljax prepare must-c --from MUSTC_ROOT --to data/must-c-speed --augment speed
     simuljax ablate experiments/nguyen2021/must_c.py --grid table        tst-COMMON; table_tst_he
     simuljax ablate experiments/nguyen2021/must_c.py --grid figure_3     and figure_2
-    simuljax train experiments/nguyen2021/must_c.py characters           a single row
+    simuljax train experiments/nguyen2021/must_c.py characters           a single variant
 
 Expected (paper, tst-COMMON): 21.38 BLEU offline, greedily, 23.55 with a beam of 10; (200, 20, 1)
 17.94 at AL 3610 ms, (100, 10, 1) 12.85 at 2157. The paper trains on Europarl and on How2 with
@@ -11,7 +11,7 @@ synthetic translations too, and its optimiser is not said: Adam here. Its recogn
 one. Not run by this project, because MuST-C may not be redistributed.
 """
 
-from experiments.nguyen2021.recipe import Recipe, grids, rows
+from experiments.nguyen2021.recipe import Recipe, grids, variants
 from simuljax.audio import Features, SpecAugment
 from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS
@@ -48,5 +48,5 @@ RECIPE = Recipe(
     tests=("test", "tst_he"),
 )
 
-EXPERIMENTS = rows(RECIPE)
-ABLATIONS = grids(RECIPE)
+EXPERIMENTS = variants(RECIPE)
+GRIDS = grids(RECIPE)

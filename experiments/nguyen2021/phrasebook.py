@@ -3,13 +3,13 @@
     simuljax prepare phrasebook --to data/phrasebook-speed --augment speed
     simuljax ablate experiments/nguyen2021/phrasebook.py --grid table    and figure_2, figure_3
 
-Hardware: one GPU. Not run. Rows and grids are those of recipe.py; k is half of the paper's.
+Hardware: one GPU. Not run. Variants and grids are those of recipe.py; k is half of the paper's.
 """
 
 from dataclasses import replace
 
 from experiments.nguyen2021 import multi30k as nguyen_multi30k
-from experiments.nguyen2021.recipe import grids, rows
+from experiments.nguyen2021.recipe import grids, variants
 from experiments.zaidi2022 import phrasebook
 from simuljax.config.experiment import DATA, RUNS
 from simuljax.text import VocabularyConfig
@@ -28,5 +28,5 @@ RECIPE = replace(
     mt=replace(BASE.mt, epochs=20),
 )
 
-EXPERIMENTS = rows(RECIPE)
-ABLATIONS = grids(RECIPE)
+EXPERIMENTS = variants(RECIPE)
+GRIDS = grids(RECIPE)

@@ -1,6 +1,6 @@
 """Nguyen et al. 2021: an offline model writes N tokens every s frames, after k frames.
 
-A recipe holds corpora, model sizes and schedules. `rows` makes the paper's systems from it, and
+A recipe holds corpora, model sizes and schedules. `variants` makes the paper's systems from it, and
 `grids` its tables and figures, which share their runs:
 
     characters, bpe400, bpe2k   VGG-BLSTM, by target units
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.zaidi2022.recipe import ALONE, with_objective
-from simuljax.ablate.grid import Ablation
+from simuljax.ablate.grid import Grid
 from simuljax.config.data import DataConfig
 from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation
@@ -56,7 +56,7 @@ ANY = Path()
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Hold what all rows have in common."""
+    """Hold what all variants have in common."""
 
     name: str  # of the corpus
     runs: Path
@@ -64,16 +64,16 @@ class Recipe:
     model: ModelConfig  # VGG-BLSTM
     recogniser: ModelConfig  # of the cascade
     translator: ModelConfig  # of its text
-    training: Training  # schedules; the rows set the objective
+    training: Training  # schedules; the variants set the objective
     asr: Training
     mt: Training
-    written: Mapping[str, VocabularyConfig]  # by the name of a row
+    written: Mapping[str, VocabularyConfig]  # by the name of a variant
     tests: tuple[str, ...] = ("test",)
     length_ratio: float = 1.0  # tokens to a state of the encoder, at most; 1.6 for en-pt
     scale: float = 1.0  # of k: sentences that take 3 s have no use for 2 s
 
 
-def rows(recipe: Recipe) -> Mapping[str, Experiment]:
+def variants(recipe: Recipe) -> Mapping[str, Experiment]:
     """Return the systems of the paper by name."""
     direct = {
         name: Experiment(
@@ -140,11 +140,11 @@ def stepped(recipe: Recipe, steps: tuple[Steps, ...], split: str) -> tuple[Evalu
     )
 
 
-def grids(recipe: Recipe) -> Mapping[str, Ablation]:
+def grids(recipe: Recipe) -> Mapping[str, Grid]:
     """Return tables and figures by name."""
-    base = Ablation(
+    base = Grid(
         runs=recipe.runs,
-        rows=rows(recipe),
+        variants=variants(recipe),
         table=("characters",),
         baseline="characters",
         evaluations=stepped(recipe, TABLE, recipe.tests[0]),
@@ -154,7 +154,7 @@ def grids(recipe: Recipe) -> Mapping[str, Ablation]:
         f"table{'' if split == recipe.tests[0] else f'_{split}'}": replace(
             base,
             title=f"{titled}: (k, s, N) on {split}",
-            answer=f"answer_table_{split}",
+            name=f"table_{split}",
             evaluations=stepped(recipe, TABLE, split),
         )
         for split in recipe.tests
@@ -162,14 +162,14 @@ def grids(recipe: Recipe) -> Mapping[str, Ablation]:
     granular = replace(
         base,
         title=f"{titled}: characters, BPE400 and BPE2k",
-        answer="answer_granularity",
+        name="granularity",
         table=tuple(recipe.written),
         evaluations=stepped(recipe, FIGURE_2, recipe.tests[0]),
     )
     return {**tables, "figure_2": granular, "figure_3": cascades(recipe, base, titled)}
 
 
-def cascades(recipe: Recipe, base: Ablation, titled: str) -> Ablation:
+def cascades(recipe: Recipe, base: Grid, titled: str) -> Grid:
     """Compare both translators after the same recogniser, each at several k."""
     heard = Evaluation(
         run=ANY,
@@ -181,7 +181,7 @@ def cascades(recipe: Recipe, base: Ablation, titled: str) -> Ablation:
     return replace(
         base,
         title=f"{titled}: cascades",
-        answer="answer_cascades",
+        name="cascades",
         table=("characters", "asr"),
         own={"asr": tuple(replace(way, then_k=k) for way in ways for k in WAIT)},
     )

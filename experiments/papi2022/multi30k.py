@@ -5,15 +5,15 @@
     simuljax speak TEXT --to data/multi30k-speech-distilled \
         --distil runs/papi-multi30k/teacher --distil-mode join
     simuljax ablate experiments/papi2022/multi30k.py --grid figure_1        and 2, 3, 4, 5
-    simuljax train experiments/papi2022/multi30k.py conformer_kd            a single row
+    simuljax train experiments/papi2022/multi30k.py conformer_kd            a single variant
 
-Hardware: one H200. Not run; `policies.py` trains its Conformer, with a shorter schedule. Rows and
-grids are those of recipe.py.
+Hardware: one H200. Not run; `policies.py` trains its Conformer, with a shorter schedule. Variants
+and grids are those of recipe.py.
 """
 
 from dataclasses import replace
 
-from experiments.papi2022.recipe import Recipe, grids, rows
+from experiments.papi2022.recipe import Recipe, grids, variants
 from experiments.zaidi2022 import multi30k as zaidi_multi30k
 from experiments.zaidi2022.recipe import adam
 from simuljax.config.experiment import DATA, RUNS
@@ -57,5 +57,5 @@ RECIPE = Recipe(
     live=200,
 )
 
-EXPERIMENTS = rows(RECIPE)
-ABLATIONS = grids(RECIPE)
+EXPERIMENTS = variants(RECIPE)
+GRIDS = grids(RECIPE)

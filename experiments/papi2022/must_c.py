@@ -7,20 +7,20 @@
     simuljax prepare must-c --from MUSTC_ROOT --target es --to data/must-c-es-distilled \
         --distil runs/papi-must-c-es/teacher --distil-mode join
     simuljax ablate experiments/papi2022/must_c.py --grid figure_1        and 2, 3, 4, 5
-    simuljax train experiments/papi2022/must_c.py conformer_kd            a single row
+    simuljax train experiments/papi2022/must_c.py conformer_kd            a single variant
 
-Hardware: the paper used 4 K80 for 116 hours a row. Expected (paper, tst-COMMON, greedy and beam 5):
+Hardware: the paper used 4 K80 for 116 hours a system. Expected (tst-COMMON, greedy and beam 5):
 Transformer 20.6 and 22.2 BLEU in German, 26.1 and 27.2 in Spanish; Conformer 23.3 and 24.8, 28.5
 and 29.6. Not run by this project, because MuST-C may not be redistributed.
 
 The paper takes its schedule from Ma et al. 2020 and does not state the CTC weight: 0.5 and the
-Conformer's warm-up are those of its authors' published recipes. Each row builds its vocabularies
+Conformer's warm-up are those of its authors' published recipes. Each builds its vocabularies
 from its own training data.
 """
 
 import os
 
-from experiments.papi2022.recipe import Recipe, grids, rows
+from experiments.papi2022.recipe import Recipe, grids, variants
 from simuljax.audio import SpecAugment
 from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS
@@ -69,5 +69,5 @@ RECIPE = Recipe(
     caat_training=training(ADAM),
 )
 
-EXPERIMENTS = rows(RECIPE)
-ABLATIONS = grids(RECIPE)
+EXPERIMENTS = variants(RECIPE)
+GRIDS = grids(RECIPE)

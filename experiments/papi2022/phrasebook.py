@@ -6,13 +6,13 @@
         --distil runs/papi-phrasebook/teacher --distil-mode join
     simuljax ablate experiments/papi2022/phrasebook.py --grid figure_1      and 2, 3, 4, 5
 
-Hardware: one GPU. Not run. Rows and grids are those of recipe.py.
+Hardware: one GPU. Not run. Variants and grids are those of recipe.py.
 """
 
 from dataclasses import replace
 
 from experiments.papi2022 import multi30k as papi_multi30k
-from experiments.papi2022.recipe import grids, rows
+from experiments.papi2022.recipe import grids, variants
 from experiments.zaidi2022 import phrasebook
 from experiments.zaidi2022.recipe import adam
 from simuljax.config.experiment import DATA, RUNS
@@ -38,5 +38,5 @@ RECIPE = replace(
     caat_training=TRAINING,
 )
 
-EXPERIMENTS = rows(RECIPE)
-ABLATIONS = grids(RECIPE)
+EXPERIMENTS = variants(RECIPE)
+GRIDS = grids(RECIPE)

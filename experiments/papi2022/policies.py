@@ -17,8 +17,8 @@ from experiments.papi2022 import recipe as papi
 from experiments.papi2022.multi30k import RECIPE as OFFLINE
 from experiments.zaidi2022 import multi30k as zaidi_multi30k
 from experiments.zaidi2022.recipe import STEPS, adam, with_objective
-from experiments.zaidi2022.table_3 import ABLATION as MMA
-from simuljax.ablate.grid import Ablation
+from experiments.zaidi2022.table_3 import GRID as MMA
+from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS, Experiment
 from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, LocalAgreement, WaitK
@@ -50,17 +50,17 @@ HEARING = replace(
 
 def caat(size: int) -> Experiment:
     """Return CAAT with groups of `size` states, and CTC on the transcript as in the Conformer."""
-    row = papi.caat(RECIPE, RECIPE.data, size)
-    heard, rival = row.model.speech, RECIPE.conformer.speech
+    variant = papi.caat(RECIPE, RECIPE.data, size)
+    heard, rival = variant.model.speech, RECIPE.conformer.speech
     assert heard is not None and rival is not None
     return replace(
-        row,
-        model=replace(row.model, speech=replace(heard, ctc_after=rival.ctc_after)),
-        training=with_objective(row.training, replace(papi.TRANSDUCER, ctc=papi.LISTENED.ctc)),
+        variant,
+        model=replace(variant.model, speech=replace(heard, ctc_after=rival.ctc_after)),
+        training=with_objective(variant.training, replace(papi.TRANSDUCER, ctc=papi.LISTENED.ctc)),
     )
 
 
-BEST = "dar_lambda_0.1"  # of the rows of MMA
+BEST = "dar_lambda_0.1"  # of the variants of MMA
 GROUPS = (16, 32)  # states: 640 and 1,280 ms
 LIVE = 50  # utterances that are played with the clock running
 ONE = Evaluation(run=papi.ANY, checkpoint="averaged")
@@ -96,19 +96,19 @@ CASCADED = tuple(
     for k in (1, 3, 5)
 )
 
-ROWS = {
-    **MMA.rows,
-    "conformer": papi.rows(RECIPE)["conformer"],
+VARIANTS = {
+    **MMA.variants,
+    "conformer": papi.variants(RECIPE)["conformer"],
     **{f"caat_{size}": caat(size) for size in GROUPS},
     "cascade": replace(nguyen.recogniser(HEARING), run=HEARING.runs / "cascade"),
     "cascade_mt": replace(nguyen.translators(HEARING)["mt"], run=HEARING.runs / "cascade_mt"),
 }
 
-ABLATION = Ablation(
+GRID = Grid(
     title="Offline models made simultaneous, and their rivals, on Multi30k-speech",
     runs=MMA.runs,
-    answer="policies",
-    rows=ROWS,
+    name="policies",
+    variants=VARIANTS,
     table=("conformer", *(f"caat_{size}" for size in GROUPS), "cascade", BEST),
     baseline="conformer",
     latency="LAAL",

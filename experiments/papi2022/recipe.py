@@ -1,6 +1,6 @@
 """Papi et al. 2022: does simultaneous speech translation need simultaneous models?
 
-A recipe holds corpora, model sizes and schedules. `rows` makes the paper's systems from it, and
+A recipe holds corpora, model sizes and schedules. `variants` makes the paper's systems from it, and
 `grids` its tables and figures, which share their runs:
 
     teacher                         translates the transcripts for distillation
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiments.zaidi2022.recipe import ALONE, with_objective
-from simuljax.ablate.grid import Ablation
+from simuljax.ablate.grid import Grid
 from simuljax.config.data import DataConfig
 from simuljax.config.decoding import Beam
 from simuljax.config.evaluation import Evaluation
@@ -45,7 +45,7 @@ ANY = Path()
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Hold what all rows have in common."""
+    """Hold what all variants have in common."""
 
     name: str  # of the corpus
     runs: Path
@@ -55,14 +55,14 @@ class Recipe:
     teacher: ModelConfig
     transformer: ModelConfig
     conformer: ModelConfig
-    teaching: Training  # schedules; the rows set the objective
+    teaching: Training  # schedules; the variants set the objective
     training: Training  # of the Transformer
     conformer_training: Training
     caat_training: Training
     live: int | None = None  # utterances that are played with the clock running; None: all
 
 
-def rows(recipe: Recipe) -> Mapping[str, Experiment]:
+def variants(recipe: Recipe) -> Mapping[str, Experiment]:
     """Return the systems of the paper by name."""
     small, large = (
         (recipe.transformer, recipe.training),
@@ -85,8 +85,8 @@ def rows(recipe: Recipe) -> Mapping[str, Experiment]:
     kd = replace(recipe.data, directory=recipe.distilled)
     return {
         "teacher": teacher(recipe),
-        **{name: _row(recipe, name, recipe.data, *row) for name, row in plain.items()},
-        **{name: _row(recipe, name, kd, *row) for name, row in distilled.items()},
+        **{name: _variant(recipe, name, recipe.data, *variant) for name, variant in plain.items()},
+        **{name: _variant(recipe, name, kd, *variant) for name, variant in distilled.items()},
         **{f"caat_{size}_kd": caat(recipe, kd, size) for size in GROUPS},
     }
 
@@ -133,7 +133,7 @@ def caat(recipe: Recipe, corpus: DataConfig, size: int) -> Experiment:
     )
 
 
-def _row(
+def _variant(
     recipe: Recipe, name: str, corpus: DataConfig, model: ModelConfig, training: Training
 ) -> Experiment:
     return Experiment(
@@ -164,7 +164,7 @@ OFFLINE = (
 )
 
 
-def grids(recipe: Recipe) -> Mapping[str, Ablation]:
+def grids(recipe: Recipe) -> Mapping[str, Grid]:
     """Return the figures by name. Figures 4 and 5 need the distilled corpus."""
     return {
         "figure_1": _training(recipe, "fixed", "transformer", ""),
@@ -177,14 +177,14 @@ def grids(recipe: Recipe) -> Mapping[str, Ablation]:
     }
 
 
-def _training(recipe: Recipe, units: Units, architecture: str, kd: str) -> Ablation:
+def _training(recipe: Recipe, units: Units, architecture: str, kd: str) -> Grid:
     """Compare offline training with every k_train, at every k_test."""
     offline = f"{architecture}{kd}"
-    return Ablation(
+    return Grid(
         title=f"Papi et al. 2022 on {recipe.name}: k_train, {architecture}{kd}, {units} words",
         runs=recipe.runs,
-        answer=f"answer_{architecture}{kd}_{units}",
-        rows=rows(recipe),
+        name=f"{architecture}{kd}_{units}",
+        variants=variants(recipe),
         table=(offline, *(f"{architecture}_{units}_k{k}{kd}" for k in K)),
         baseline=offline,
         evaluations=tested(units, architecture),
@@ -192,12 +192,12 @@ def _training(recipe: Recipe, units: Units, architecture: str, kd: str) -> Ablat
     )
 
 
-def _architectures(recipe: Recipe, units: Units) -> Ablation:
-    return Ablation(
+def _architectures(recipe: Recipe, units: Units) -> Grid:
+    return Grid(
         title=f"Papi et al. 2022 on {recipe.name}: architectures, {units} words",
         runs=recipe.runs,
-        answer=f"answer_architectures_{units}",
-        rows=rows(recipe),
+        name=f"architectures_{units}",
+        variants=variants(recipe),
         table=("transformer", "conformer"),
         baseline="transformer",
         evaluations=OFFLINE,
@@ -205,15 +205,15 @@ def _architectures(recipe: Recipe, units: Units) -> Ablation:
     )
 
 
-def _rivals(recipe: Recipe) -> Ablation:
+def _rivals(recipe: Recipe) -> Grid:
     """Compare with CAAT, simulated on the whole test set and in real time."""
     native = Evaluation(run=ANY, checkpoint="averaged")
     clock: dict[str, Any] = {"mode": "live", "first": recipe.live}
-    return Ablation(
+    return Grid(
         title=f"Papi et al. 2022 on {recipe.name}: an offline Conformer and CAAT",
         runs=recipe.runs,
-        answer="answer_caat",
-        rows=rows(recipe),
+        name="caat",
+        variants=variants(recipe),
         table=("conformer_kd", *(f"caat_{size}_kd" for size in GROUPS)),
         baseline="conformer_kd",
         evaluations=(native, replace(native, mode="live", first=recipe.live)),

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
 from experiments.zaidi2022.recipe import DAR, STEPS, phases, with_objective
-from simuljax.ablate.grid import Ablation
+from simuljax.ablate.grid import Grid
 from simuljax.config.experiment import RUNS, Experiment
 
 VARIANTS = {
@@ -39,12 +39,12 @@ def vary(name: str, changes: dict[str, float | bool]) -> Experiment:
 FIRST = {name: EXPERIMENTS[name] for name in ("kd", "dar")}
 FIRST |= {name: vary(name, changes) for name, changes in VARIANTS.items()}
 PHASES = phases(FIRST, RECIPE.second, LAMBDAS, STEPS)
-PHASES["rows"] |= {name: EXPERIMENTS[name] for name in ("asr", "mt")}
+PHASES["variants"] |= {name: EXPERIMENTS[name] for name in ("asr", "mt")}
 
-ABLATION = Ablation(
+GRID = Grid(
     title="DAR's weight, temperature and matching, on Multi30k-speech",
     runs=RUNS / "ablation-multi30k",
-    answer="dar",
+    name="dar",
     baseline="dar",
     seeds=(0, 1),
     **PHASES,

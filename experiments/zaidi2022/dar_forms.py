@@ -1,14 +1,14 @@
 """G0: forms of DAR on Multi30k-speech. Which of them descend, and what do heads do then?
 
     simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
-    simuljax ablate experiments/zaidi2022/dar_forms.py --workers 7 --together 4 --rows kd flow \\
-        stop averaged frozen without_car '*_lambda_0.1'
+    simuljax ablate experiments/zaidi2022/dar_forms.py --workers 7 --together 4 --variants kd \\
+        flow stop averaged frozen without_car '*_lambda_0.1'
     simuljax ablate experiments/zaidi2022/dar_forms.py --workers 3 --together 2
 
 One H200, about 25 minutes. Hypothesis, gate and verdict rule: PROGRAMME.md beside this file.
 
 Every form has DAR's weight of 0.01 and starts from the same recogniser and text translator. All but
-`kd` and `without_car` include CAR. `stop` is the row `dar` of the published grids: they were run
+`kd` and `without_car` include CAR. `stop` is `dar` of the published grids: they were run
 when the stop-gradient was the only form.
 
     kd            no CAR, no DAR
@@ -29,7 +29,7 @@ from typing import Any
 
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
 from experiments.zaidi2022.recipe import ANY, DAR, at_lambda, with_objective
-from simuljax.ablate.grid import Ablation
+from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import OFFLINE_TEXT, RUNS, Experiment, InitFrom
 
@@ -50,7 +50,7 @@ SECOND = replace(RECIPE.second, best_by="loss_and_latency")
 
 
 def form(name: str, changes: dict[str, Any]) -> Experiment:
-    """Return the row `dar` with another form of DAR; a frozen teacher has the weights of `mt`."""
+    """Return `dar` with another form of DAR; a frozen teacher has the weights of `mt`."""
     base = EXPERIMENTS["dar"]
     joint = replace(DAR, **changes)
     teacher = InitFrom(run=EXPERIMENTS["mt"].run, rules=OFFLINE_TEXT, fills="teacher")
@@ -65,11 +65,11 @@ def form(name: str, changes: dict[str, Any]) -> Experiment:
 FIRST = {"kd": EXPERIMENTS["kd"]} | {name: form(name, changes) for name, changes in FORMS.items()}
 LATER = {name: at_lambda(FIRST[name], SECOND, 0.1) for name in WITH_LATENCY}
 
-ABLATION = Ablation(
+GRID = Grid(
     title="Forms of DAR on Multi30k-speech",
     runs=RUNS / "zaidi2022",
-    answer="dar_forms",
-    rows={
+    name="dar_forms",
+    variants={
         "asr": EXPERIMENTS["asr"],
         "mt": EXPERIMENTS["mt"],
         **FIRST,

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
 from experiments.zaidi2022.recipe import ANY, KD, STEPS, phases, with_objective
-from simuljax.ablate.grid import Ablation
+from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS, Experiment
 from simuljax.config.model import DecisionKind, PreDecision
@@ -45,17 +45,17 @@ FIRST = {
     "learnable_counted": decide("learnable_counted", "learnable", quantity=0.1),
 }
 PHASES = phases(FIRST, RECIPE.second, dict.fromkeys(FIRST, (0.1,)), (READ_40,))
-PHASES["rows"] |= {name: EXPERIMENTS[name] for name in ("asr", "mt")}
+PHASES["variants"] |= {name: EXPERIMENTS[name] for name in ("asr", "mt")}
 PHASES["evaluations"] = (OFFLINE, READ_40)
 PHASES["own"] |= {
     "kd": (OFFLINE, READ_40, Evaluation(run=ANY)),
     "kd_lambda_0.1": (*STEPS, READ_40),
 }
 
-ABLATION = Ablation(
+GRID = Grid(
     title="Learned decision points, fixed steps and words, on Multi30k-speech",
     runs=RUNS / "ablation-multi30k",
-    answer="decisions",
+    name="decisions",
     baseline="kd",
     seeds=(0, 1),
     **PHASES,

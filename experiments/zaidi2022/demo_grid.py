@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.zaidi2022.recipe import ALONE, ANY, DAR, KD, with_objective
-from simuljax.ablate.grid import Ablation
+from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS
 from simuljax.demo.experiment import demo_experiment
 
 PLACE = RUNS / "ablation-demo"
 BASE = demo_experiment(PLACE / "base", Path("demo_out") / "corpus", updates=150)
-ROWS = {
+VARIANTS = {
     name: replace(
         BASE,
         run=PLACE / name,
@@ -27,11 +27,11 @@ ROWS = {
     for name, joint in {"mma": ALONE, "kd": KD, "dar": DAR}.items()
 }
 
-ABLATION = Ablation(
+GRID = Grid(
     title="MMA, online distillation and DAR on the little phrasebook",
     runs=PLACE,
-    rows=ROWS,
-    table=tuple(ROWS),
+    variants=VARIANTS,
+    table=tuple(VARIANTS),
     baseline="mma",
     seeds=(0, 1),
     evaluations=(

@@ -16,8 +16,8 @@ Every seed has its own recogniser, text translator and order of batches.
 from dataclasses import replace
 
 from experiments.zaidi2022.multi30k import RECIPE
-from experiments.zaidi2022.recipe import ANY, DAR, KD, at_lambda, rows, with_objective
-from simuljax.ablate.grid import Ablation
+from experiments.zaidi2022.recipe import ANY, DAR, KD, at_lambda, variants, with_objective
+from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS, Experiment
 
@@ -38,7 +38,7 @@ SHORT = replace(
         keep_best=1,
     ),
 )
-ROWS = rows(SHORT)
+VARIANTS = variants(SHORT)
 # `kd` has the options of a DAR that does not count, so that both are one compiled update.
 JOINT = {
     "kd": replace(KD, decision_teacher="flow"),
@@ -48,7 +48,7 @@ JOINT = {
 
 def first(name: str) -> Experiment:
     """Return a variant at lambda 0."""
-    base = ROWS["dar"]
+    base = VARIANTS["dar"]
     training = with_objective(base.training, JOINT[name])
     return replace(base, run=SHORT.runs / name, training=training)
 
@@ -77,16 +77,16 @@ LATER = {
 }
 DONORS = ("asr", "mt")
 
-ABLATION = Ablation(
+GRID = Grid(
     title="Latency weights on Multi30k-speech",
     runs=SHORT.runs,
-    answer="latency_weight",
-    rows={
-        **{name: ROWS[name] for name in DONORS},
+    name="latency_weight",
+    variants={
+        **{name: VARIANTS[name] for name in DONORS},
         **FIRST,
         **{later.run.name: later for some in LATER.values() for later in some},
     },
-    # Rows of the table are trained once for every seed: donors, too, but these are not evaluated.
+    # Variants of the table are trained for every seed: donors, too, but they are not evaluated.
     table=(*FIRST, *DONORS),
     own=dict.fromkeys(DONORS, ()),
     baseline="kd",

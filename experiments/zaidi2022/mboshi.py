@@ -10,7 +10,7 @@
     simuljax speak TEXT --to data/multi30k-speech               for `helped`, as in multi30k.py
     simuljax ablate experiments/zaidi2022/mboshi.py --grid alone --workers 6 --together 6
     simuljax ablate experiments/zaidi2022/mboshi.py --grid helped --workers 6 --together 6
-    simuljax train experiments/zaidi2022/mboshi.py asr          a single row; then mt, then dar
+    simuljax train experiments/zaidi2022/mboshi.py asr          a single variant; then mt, then dar
 
 Hardware: one H200. Expected BLEU: `alone` (32 runs) 3.3 to 3.8 from speech and 7.4 to 8.2 from
 text; `helped` (33 runs) 3.7 to 4.4 and 9.7 to 10.0. Results: ablation-mboshi. Bansal et al. 2019
@@ -34,9 +34,9 @@ from dataclasses import replace
 
 from experiments.zaidi2022 import multi30k
 from experiments.zaidi2022.multi30k import HEARD
-from experiments.zaidi2022.recipe import ANY, STEPS, Recipe, adam, rows
+from experiments.zaidi2022.recipe import ANY, STEPS, Recipe, adam, variants
 from experiments.zaidi2022.table_3 import CLAIMS
-from simuljax.ablate.grid import Ablation
+from simuljax.ablate.grid import Grid
 from simuljax.config.data import Budget, DataConfig
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import DATA, RUNS, Experiment, InitFrom
@@ -97,34 +97,34 @@ def after_english(asr: Experiment) -> Experiment:
     return replace(asr, model=replace(asr.model, width=width), init_from=(english,))
 
 
-EXPERIMENTS = rows(RECIPE)
-SPED = rows(AT_THREE_SPEEDS)
+EXPERIMENTS = variants(RECIPE)
+SPED = variants(AT_THREE_SPEEDS)
 HELPED = {**SPED, "english": ENGLISH, "asr": after_english(SPED["asr"])}
 
 TABLE = ("mma", "multitask", "kd", "mma_mt", "dar")
-LATER = {row: f"{row}_lambda_0.1" for row in TABLE}
+LATER = {variant: f"{variant}_lambda_0.1" for variant in TABLE}
 SPEECH = (Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY))
 TEXT = Evaluation(run=ANY, branch="text", mode="offline")
 
 
-def grid(name: str, title: str, variants: Mapping[str, Experiment]) -> Ablation:
+def grid(name: str, title: str, variants: Mapping[str, Experiment]) -> Grid:
     """Compare the same variants of either recipe."""
-    return Ablation(
+    return Grid(
         title=f"Zaidi et al. 2022 on Mboshi-French, {title}",
         runs=RUNS / "ablation-mboshi",
-        answer=name,
-        rows=variants,
+        name=name,
+        variants=variants,
         table=TABLE,
         baseline="mma",
         seeds=(0, 1, 2),
         claims=CLAIMS,
-        curves={row: (later,) for row, later in LATER.items()},
+        curves={variant: (later,) for variant, later in LATER.items()},
         evaluations=(*SPEECH, TEXT),
         own={"mma": SPEECH, **dict.fromkeys(LATER.values(), STEPS)},  # mma has no text branch
     )
 
 
-ABLATIONS = {
+GRIDS = {
     "alone": grid("alone", "and nothing else", EXPERIMENTS),
     "helped": grid("helped", "after English and at three speeds", HELPED),
 }

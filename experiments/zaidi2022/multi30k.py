@@ -3,7 +3,7 @@
     simuljax speak TEXT --to data/multi30k-speech       TEXT holds train.en, train.de, val.en ...
     simuljax train experiments/zaidi2022/multi30k.py asr
     simuljax train experiments/zaidi2022/multi30k.py mt
-    simuljax train experiments/zaidi2022/multi30k.py dar             or any other row of recipe.py
+    simuljax train experiments/zaidi2022/multi30k.py dar    or another variant of recipe.py
     simuljax train experiments/zaidi2022/multi30k.py dar_lambda_0.05
 
 Hardware: one H200; times in ../BUDGET.md. Expected on test 2016: `dar` after 8 epochs 39.1 BLEU
@@ -13,7 +13,7 @@ from text and 33.0 from speech (results/outputs.md); after 10 more with lambda 0
 
 from dataclasses import replace
 
-from experiments.zaidi2022.recipe import Recipe, adam, rows
+from experiments.zaidi2022.recipe import Recipe, adam, variants
 from simuljax.audio import SpecAugment
 from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS
@@ -45,4 +45,4 @@ RECIPE = Recipe(
     second=Training(optimiser=adam(5e-4, 300), objective=HEARD, epochs=5, validate_every=475),
 )
 
-EXPERIMENTS = rows(RECIPE)
+EXPERIMENTS = variants(RECIPE)

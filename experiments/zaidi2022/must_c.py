@@ -5,15 +5,15 @@
         --augment effects --distil TEACHER_COMMAND --distil-mode join
     simuljax train experiments/zaidi2022/must_c.py asr
     simuljax train experiments/zaidi2022/must_c.py mt
-    simuljax train experiments/zaidi2022/must_c.py dar               or any other row of recipe.py
+    simuljax train experiments/zaidi2022/must_c.py dar    or another variant of recipe.py
     simuljax train experiments/zaidi2022/must_c.py dar_lambda_0.05
 
-Hardware: the paper used 8 A100 for 110 + 40 hours a row. Expected (paper, lambda = 0): MMA 17.23
+Hardware: the paper used 8 A100 for 110 + 40 hours a system. Expected (paper, lambda = 0): MMA 17.23
 BLEU, mma_mt 20.10, dar 20.67, mma_dar 22.35. Not run by this project,
 because MuST-C may not be redistributed.
 """
 
-from experiments.zaidi2022.recipe import Recipe, rows
+from experiments.zaidi2022.recipe import Recipe, variants
 from simuljax.audio import SpecAugment
 from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS
@@ -25,7 +25,7 @@ from simuljax.train.training import Optimiser, Training
 PAPER = Optimiser(learning_rate=2e-3, warmup=20_000, betas=(0.9, 0.999), clip=10.0)
 HEARD = Objective(augment=SpecAugment())
 
-EXPERIMENTS = rows(
+EXPERIMENTS = variants(
     Recipe(
         runs=RUNS / "zaidi-must-c",
         data=DataConfig(

@@ -3,7 +3,7 @@
     simuljax prepare phrasebook --to data/phrasebook
     simuljax train experiments/zaidi2022/phrasebook.py asr
     simuljax train experiments/zaidi2022/phrasebook.py mt
-    simuljax train experiments/zaidi2022/phrasebook.py dar      or any other row of recipe.py
+    simuljax train experiments/zaidi2022/phrasebook.py dar    or another variant of recipe.py
 
 Hardware: one GPU. Not run, so there is no expected score; answering with the translation of the
 most similar training sentence gives 8.5 BLEU on the test split.
@@ -12,7 +12,7 @@ most similar training sentence gives 8.5 BLEU on the test split.
 from dataclasses import replace
 
 from experiments.zaidi2022 import multi30k
-from experiments.zaidi2022.recipe import adam, rows
+from experiments.zaidi2022.recipe import adam, variants
 from simuljax.audio import SpecAugment
 from simuljax.config.data import Budget
 from simuljax.config.experiment import DATA, RUNS
@@ -40,4 +40,4 @@ RECIPE = replace(
     second=Training(optimiser=adam(5e-4, 250), objective=HEARD, epochs=10, validate_every=250),
 )
 
-EXPERIMENTS = rows(RECIPE)
+EXPERIMENTS = variants(RECIPE)

@@ -1,9 +1,9 @@
 """Zaidi et al. 2022, tables 3 and 4: measure what each part of the joint objective adds to MMA.
 
-A recipe holds corpus, model size and schedules. `rows` makes the paper's experiments from it, all
+A recipe holds corpus, model size and schedules. `variants` makes the experiments from it, all
 with the same schedule:
 
-    asr, mt          the recogniser and the offline text translator that every row starts from
+    asr, mt          the recogniser and the offline text translator that every variant starts from
     mma ... mma_dar  table 3, at lambda = 0
     *_lambda_*       each of them trained further with the latency loss, for the curves
 """
@@ -22,7 +22,7 @@ from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 from simuljax.train.training import Optimiser, Training
 
-# The published rows were trained with the paper's stop-gradient, which is no longer the default.
+# The published runs were trained with the paper's stop-gradient, which is no longer the default.
 # Forms of DAR that descend are compared in experiments/zaidi2022/dar_forms.py.
 ALONE = JointObjective(
     distillation=0.0,
@@ -45,22 +45,22 @@ COPIES = 3  # of an utterance: original, augmented, with the teacher's translati
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Hold what all rows have in common."""
+    """Hold what all variants have in common."""
 
     runs: Path
     data: DataConfig
     augmented: Path  # the corpus with augmented speech and translations beside the originals
     model: ModelConfig  # joint
-    asr: Training  # schedules; the rows set the objective
+    asr: Training  # schedules; the variants set the objective
     mt: Training
     first: Training  # lambda = 0
     second: Training  # lambda > 0
     distil_after: int = 0  # updates of `first`
-    # Rows with augmented speech have the same number of these. Their epochs are 3 times as long.
+    # Augmented variants have the same number of these; their epochs are 3 times as long.
     equal: Literal["epochs", "updates"] = "updates"
 
 
-def rows(recipe: Recipe) -> Mapping[str, Experiment]:
+def variants(recipe: Recipe) -> Mapping[str, Experiment]:
     """Return the experiments of the paper by name."""
     one = {
         "mma": ALONE,
@@ -99,7 +99,7 @@ def recogniser(run: Path, corpus: DataConfig, model: ModelConfig, training: Trai
 
 
 def mt(recipe: Recipe) -> Experiment:
-    """Return an offline text translator. All rows use its vocabularies."""
+    """Return an offline text translator. All variants use its vocabularies."""
     model = presets.offline(presets.text_only(recipe.model))
     training = with_objective(recipe.mt, replace(ALONE, translation=1.0))
     return Experiment(run=recipe.runs / "mt", data=recipe.data, model=model, training=training)
@@ -143,7 +143,7 @@ def phases(
     }
     continued = [experiment for each in later.values() for experiment in each]
     return {
-        "rows": {**first, **{each.run.name: each for each in continued}},
+        "variants": {**first, **{each.run.name: each for each in continued}},
         "table": tuple(first),
         "curves": {name: tuple(each.run.name for each in some) for name, some in later.items()},
         "evaluations": (Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY)),

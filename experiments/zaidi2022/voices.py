@@ -11,16 +11,16 @@ ablation-multi30k/voices.
 from dataclasses import replace
 
 from experiments.zaidi2022.recipe import ANY
-from experiments.zaidi2022.table_3 import ABLATION as TABLE_3
+from experiments.zaidi2022.table_3 import GRID as TABLE_3
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import DATA
 
 NATURAL = DATA / "multi30k-kokoro"
 
-ABLATION = replace(
+GRID = replace(
     TABLE_3,
     title="Zaidi et al. 2022 on Multi30k-speech, natural voices",
-    answer="voices",
+    name="voices",
     claims=tuple(replace(claim, evaluation="natural-offline") for claim in TABLE_3.claims),
     evaluations=(
         Evaluation(run=ANY, corpus=NATURAL, mode="offline", name="natural-offline"),

@@ -1,9 +1,9 @@
 """Plan a grid: the runs it consists of, each named by a hash of what can change its result.
 
-A file under experiments/ defines `ABLATION`, or several that share their runs in `ABLATIONS`. Rows
-are experiments that may start from one another; every row of the table is trained for every seed.
-The hash covers the corpus and the runs it starts from: a finished run is never repeated, and one
-that changed is another run.
+A file under experiments/ defines `GRID`, or several that share their runs in `GRIDS`. Variants
+are experiments that may start from one another; those of the table are trained for every seed. The
+hash covers the corpus and the runs it starts from: a finished run is never repeated, and one that
+changed is another run.
 """
 
 import hashlib
@@ -39,11 +39,20 @@ WITHOUT_INFLUENCE = (
     ("training", "tensorboard"),
 )
 HASHED = 10  # digits of the hash in a directory's name
+UNNAMED = "summary"  # the folder of a grid that is alone in its folder of runs
+RENAMED = "Ablation is now Grid, ABLATION GRID, ABLATIONS GRIDS, rows variants, answer name"
+
+
+def __getattr__(name: str) -> Any:
+    """Explain the new names to a file that imports the old one."""
+    if name == "Ablation":
+        raise ConfigError(f"the file uses names of an older version: {RENAMED}")
+    raise AttributeError(name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrained:
-    """A row that needs no training: a model file. Its evaluations name a corpus."""
+    """A variant that needs no training: a model file. Its evaluations name a corpus."""
 
     model: Path
 
@@ -54,69 +63,74 @@ class Pretrained:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ablation:
+class Grid:
     """A grid: the variants, the baseline and the measurements."""
 
     runs: Path
-    rows: Mapping[str, Experiment | Pretrained]  # all that are needed, by name
-    table: tuple[str, ...]  # the rows that are compared
-    baseline: str  # the row that the others are compared with
+    variants: Mapping[str, Experiment | Pretrained]  # all that are needed, by name
+    table: tuple[str, ...]  # the variants that are compared
+    baseline: str  # the variant that the others are compared with
     evaluations: tuple[Evaluation, ...]  # of every run of the table; their `run` is filled in
     seeds: tuple[int, ...] = (0,)
     # Seeds differ in first values, dropout, noise and augmentation; the order of batches is that of
     # this seed for all, so that runs can be trained together. None: each has its own.
     order: int | None = 0
-    # Rows that continue a row of the table at other latencies: more points of its curve.
+    # Variants that continue a variant of the table at other latencies: more points of its curve.
     curves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # Of single rows in place of `evaluations`. The run that follows in a cascade may be a row's.
+    # Of single variants in place of `evaluations`. A cascade may continue with another variant.
     own: Mapping[str, tuple[Evaluation, ...]] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()  # judged by the rule, which is fixed before anything runs
     rule: Rule = field(default_factory=Rule)
     latency: Latency = "AL"  # of curves
     title: str = ""
-    answer: str = "answer"  # the folder of it, beside the runs
+    name: str = UNNAMED  # the folder of its page, beside the runs
 
     def __post_init__(self) -> None:
         named = [*self.table, self.baseline, *self.curves, *sum(self.curves.values(), ())]
-        named += [row for claim in self.claims for row in (claim.row, claim.over)]
+        named += [variant for claim in self.claims for variant in (claim.variant, claim.over)]
         named += self.own
-        unknown = [name for name in named if name not in self.rows]
+        unknown = [name for name in named if name not in self.variants]
         if unknown:
-            raise ConfigError(f"there is no row {unknown[0]!r}; there are {list(self.rows)}")
+            raise ConfigError(
+                f"there is no variant {unknown[0]!r}; there are {list(self.variants)}"
+            )
         if len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds are {self.seeds}: each one once")
         if self.baseline not in self.table:
-            raise ConfigError(f"the baseline {self.baseline!r} is no row of the table")
-        for row in self.seeded:
-            self._check_averages(row)
+            raise ConfigError(f"the baseline {self.baseline!r} is no variant of the table")
+        for variant in self.seeded:
+            self._check_averages(variant)
 
-    def _check_averages(self, row: str) -> None:
+    def _check_averages(self, variant: str) -> None:
         """Refuses evaluations of an average that no training will have written."""
-        for way in [way for way in self.ways(row) if way.checkpoint == "averaged"]:
-            asked = [self.rows[row], *(e for e in self.rows.values() if e.run == way.then)]
+        for way in [way for way in self.ways(variant) if way.checkpoint == "averaged"]:
+            asked = [
+                self.variants[variant],
+                *(e for e in self.variants.values() if e.run == way.then),
+            ]
             trained = [each for each in asked if isinstance(each, Experiment)]
             for experiment in [each for each in trained if not each.training.average]:
                 raise ConfigError(
-                    f"an evaluation of {row!r} asks for averaged parameters of {experiment.run}, "
+                    f"an evaluation of {variant!r} asks for averages of {experiment.run}, "
                     "whose training keeps none: set training.average there"
                 )
 
     @property
     def seeded(self) -> tuple[str, ...]:
-        """The rows that are trained once for every seed, and evaluated."""
+        """The variants that are trained once for every seed, and evaluated."""
         return tuple(dict.fromkeys([*self.table, *sum(self.curves.values(), ())]))
 
-    def ways(self, row: str) -> tuple[Evaluation, ...]:
-        """Return the evaluations of a row, with the runs of other rows filled in."""
-        return self.own.get(row, self.evaluations) if row in self.seeded else ()
+    def ways(self, variant: str) -> tuple[Evaluation, ...]:
+        """Return the evaluations of a variant, with the runs of other variants filled in."""
+        return self.own.get(variant, self.evaluations) if variant in self.seeded else ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
     """A run of the grid."""
 
-    row: str
-    seed: int | None  # None: the row's own, for runs that others start from
+    variant: str
+    seed: int | None  # None: the variant's own, for runs that others start from
     digest: str  # a hash of everything that can change its result
     experiment: Experiment | Pretrained
     needs: tuple["Planned", ...]  # the runs it starts from
@@ -133,65 +147,69 @@ class Planned:
         return self.experiment.run.name
 
 
-def load_ablation(path: Path, name: str | None = None) -> Ablation:
+def load_grid(path: Path, name: str | None = None) -> Grid:
     """Load the grid of a file; of several, the one of this name."""
     module = load_module(path)
-    several = getattr(module, "ABLATIONS", {})
+    several = getattr(module, "GRIDS", {})
     if several and name not in several:
         what = "say which one" if name is None else unknown(name, several)
         raise ChoiceError(f"{path} has the grids {', '.join(several)}: {what} (--grid)")
     if not several and name is not None:
         raise ChoiceError(f"{path} has one grid, and that has no name: leave --grid {name} out")
-    ablation = several[name] if several else getattr(module, "ABLATION", None)
-    if not isinstance(ablation, Ablation):
-        raise ConfigError(f"{path} defines no ABLATION: see simuljax/ablate/grid.py")
-    return ablation
+    grid = several[name] if several else getattr(module, "GRID", None)
+    if not isinstance(grid, Grid) and {"ABLATION", "ABLATIONS"} & set(vars(module)):
+        raise ConfigError(f"{path} uses names of an older version: {RENAMED}")
+    if not isinstance(grid, Grid):
+        raise ConfigError(f"{path} defines no GRID: see simuljax/ablate/grid.py")
+    return grid
 
 
-def plan(ablation: Ablation) -> list[Planned]:
+def plan(grid: Grid) -> list[Planned]:
     """Return every run of the grid, each after those it starts from."""
     planned: dict[str, Planned] = {}
-    for row in ablation.seeded:
-        for seed in ablation.seeds:
-            _plan(ablation, row, seed, planned)
+    for variant in grid.seeded:
+        for seed in grid.seeds:
+            _plan(grid, variant, seed, planned)
     return list(planned.values())
 
 
-def _plan(ablation: Ablation, row: str, seed: int, planned: dict[str, Planned]) -> Planned:
-    """Plan the run of a row after those it starts from."""
-    experiment, own = ablation.rows[row], seed if row in ablation.seeded else None
+def _plan(grid: Grid, variant: str, seed: int, planned: dict[str, Planned]) -> Planned:
+    """Plan the run of a variant after those it starts from."""
+    experiment, own = grid.variants[variant], seed if variant in grid.seeded else None
     if isinstance(experiment, Pretrained):
         if not experiment.model.exists():
-            raise ConfigError(f"row {row!r}: {experiment.model} does not exist")
-        once = Planned(row=row, seed=own, digest="", experiment=experiment, needs=())
+            raise ConfigError(f"variant {variant!r}: {experiment.model} does not exist")
+        once = Planned(variant=variant, seed=own, digest="", experiment=experiment, needs=())
         return planned.setdefault(once.name, once)
     if own is not None:
-        experiment = replace(experiment, training=_seeded(experiment.training, own, ablation.order))
-    by_run = {str(each.run): name for name, each in ablation.rows.items()}
+        experiment = replace(experiment, training=_seeded(experiment.training, own, grid.order))
+    by_run = {str(each.run): name for name, each in grid.variants.items()}
     named = [begin.run for begin in experiment.init_from]
     named += [v for v in [experiment.data.vocabularies_of] if v is not None]
-    named += [way.then for way in ablation.ways(row) if way.then is not None]
+    named += [way.then for way in grid.ways(variant) if way.then is not None]
     needs = {
-        str(run): _plan(ablation, by_run[str(run)], seed, planned)
+        str(run): _plan(grid, by_run[str(run)], seed, planned)
         for run in named
         if str(run) in by_run
     }
     moved = _moved(experiment, {run: need.experiment.run for run, need in needs.items()})
     digest = _digest(experiment, {run: need.digest for run, need in needs.items()})
-    name = "-".join([row, *([] if own is None else [f"seed{own}"]), digest[:HASHED]])
-    moved = replace(moved, run=ablation.runs / name)
-    each = Planned(row=row, seed=own, digest=digest, experiment=moved, needs=tuple(needs.values()))
+    name = "-".join([variant, *([] if own is None else [f"seed{own}"]), digest[:HASHED]])
+    moved = replace(moved, run=grid.runs / name)
+    each = Planned(
+        variant=variant, seed=own, digest=digest, experiment=moved, needs=tuple(needs.values())
+    )
     return planned.setdefault(name, each)
 
 
-def evaluations_of(run: Planned, ablation: Ablation) -> list[Evaluation]:
+def evaluations_of(run: Planned, grid: Grid) -> list[Evaluation]:
     """Return the evaluations of a run, with the directories of the grid."""
-    place = {str(ablation.rows[need.row].run): need.experiment.run for need in run.needs}
+    place = {str(grid.variants[need.variant].run): need.experiment.run for need in run.needs}
     held = run.experiment
     model = held.model if isinstance(held, Pretrained) else held.run
     return [
         replace(way, run=model, then=place.get(str(way.then), way.then))
-        for way in ablation.ways(run.row)
+        for way in grid.ways(run.variant)
     ]
 
 

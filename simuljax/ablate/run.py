@@ -36,7 +36,7 @@ import tyro
 from tqdm import tqdm
 
 from simuljax.ablate import launchers
-from simuljax.ablate.grid import Ablation, Planned, evaluations_of, plan
+from simuljax.ablate.grid import UNNAMED, Grid, Planned, evaluations_of, plan
 from simuljax.ablate.launchers import Jobs, Process
 from simuljax.ablate.scheduler import (
     Task,
@@ -73,41 +73,41 @@ from simuljax.runs.evaluate import SCORES
 from simuljax.train.run_log import duration
 
 
-def write_summary(ablation: Ablation, runs: Sequence[Planned], command: str) -> Path:
+def write_summary(grid: Grid, runs: Sequence[Planned], command: str) -> Path:
     """Write the page of a grid beside its runs, with its figures."""
-    variants = variants_of(ablation, runs)
+    variants = variants_of(grid, runs)
     if not variants:
-        raise ConfigError(f"{ablation.runs}: no evaluation of this grid is complete")
-    grid = grid_info(ablation, runs, variants, command)
-    out, missing = ablation.runs / ablation.answer, missing_table(ablation, runs)
-    return write_grid_page(out, grid, variants, [*published_runs(runs).values()], missing)
+        raise ConfigError(f"{grid.runs}: no evaluation of this grid is complete")
+    info = grid_info(grid, runs, variants, command)
+    out, missing = grid.runs / grid.name, missing_table(grid, runs)
+    return write_grid_page(out, info, variants, [*published_runs(runs).values()], missing)
 
 
 def grid_info(
-    ablation: Ablation, runs: Sequence[Planned], variants: Sequence[Variant], command: str
+    grid: Grid, runs: Sequence[Planned], variants: Sequence[Variant], command: str
 ) -> GridInfo:
     """Return the declaration of a grid, as far as its page needs it."""
     times = [path.stat().st_mtime for run in runs if (path := run.experiment.run).exists()]
     return GridInfo(
-        title=ablation.title,
+        title=grid.title,
         command=command,
-        baseline=ablation.baseline,
+        baseline=grid.baseline,
         variants=tuple(each.name for each in variants),
-        latency=ablation.latency,
-        claims=ablation.claims,
-        rule=ablation.rule,
+        latency=grid.latency,
+        claims=grid.claims,
+        rule=grid.rule,
         date=time.strftime("%Y-%m-%d", time.gmtime(max(times))) if times else "",
     )
 
 
-def variants_of(ablation: Ablation, runs: Sequence[Planned]) -> list[Variant]:
+def variants_of(grid: Grid, runs: Sequence[Planned]) -> list[Variant]:
     """Return the variants that have been evaluated, each with those that continue it."""
     found = []
-    for name in ablation.table:
+    for name in grid.table:
         evaluations: dict[str, dict[int, Evaluated]] = {}
-        for run, setting, each in evaluated_of(ablation, runs, name):
+        for run, setting, each in evaluated_of(grid, runs, name):
             evaluations.setdefault(setting, {})[run.seed or 0] = each
-        own = [run for run in runs if run.row == name and run.seed is not None]
+        own = [run for run in runs if run.variant == name and run.seed is not None]
         if evaluations:
             found.append(make_variant(name, evaluations, trainings_of(own)))
     return found
@@ -115,24 +115,25 @@ def variants_of(ablation: Ablation, runs: Sequence[Planned]) -> list[Variant]:
 
 def trainings_of(runs: Sequence[Planned]) -> list[Mapping[str, Any]]:
     """Return what trainings cost; a run that was killed may not have written it."""
-    spent = [read_run(run.experiment.run, run.name, run.row, run.seed).spent for run in runs]
+    spent = [read_run(run.experiment.run, run.name, run.variant, run.seed).spent for run in runs]
     return [each["training"] for each in spent if each and each.get("training")]
 
 
 def evaluated_of(
-    ablation: Ablation, runs: Sequence[Planned], variant: str
+    grid: Grid, runs: Sequence[Planned], variant: str
 ) -> list[tuple[Planned, str, Evaluated]]:
     """Return (run, name of the evaluation in the grid, evaluation) of a variant's runs."""
     found = []
-    for row in (variant, *ablation.curves.get(variant, ())):
-        for run in [run for run in runs if run.row == row and run.seed is not None]:
-            for name, each in _evaluations(run, ablation).items():
-                setting = "/".join(filter(None, [row.removeprefix(variant).strip("_"), name]))
+    for each_variant in (variant, *grid.curves.get(variant, ())):
+        for run in [run for run in runs if run.variant == each_variant and run.seed is not None]:
+            for name, each in _evaluations(run, grid).items():
+                suffix = each_variant.removeprefix(variant).strip("_")
+                setting = "/".join(filter(None, [suffix, name]))
                 found.append((run, setting, each))
     return found
 
 
-def _evaluations(run: Planned, ablation: Ablation) -> Mapping[str, Evaluated]:
+def _evaluations(run: Planned, grid: Grid) -> Mapping[str, Evaluated]:
     """Return the evaluations of a run by the grid's names.
 
     These are the names of folders except for cascades: there a folder has the name of the run that
@@ -142,10 +143,10 @@ def _evaluations(run: Planned, ablation: Ablation) -> Mapping[str, Evaluated]:
     done = {scores.parent.name for scores in directory.glob(f"eval/*/{SCORES}")}
     if not done:
         return {}
-    rows = {need.experiment.run: Path(need.row) for need in run.needs}
+    named = {need.experiment.run: Path(need.variant) for need in run.needs}
     asked = {
-        way.folder.name: replace(way, then=way.then and rows.get(way.then, way.then)).folder.name
-        for way in evaluations_of(run, ablation)
+        way.folder.name: replace(way, then=way.then and named.get(way.then, way.then)).folder.name
+        for way in evaluations_of(run, grid)
         if way.folder.name in done
     }
     return {asked[each.name]: each for each in gather([directory]) if each.name in asked}
@@ -154,47 +155,47 @@ def _evaluations(run: Planned, ablation: Ablation) -> Mapping[str, Evaluated]:
 def published_runs(runs: Sequence[Planned]) -> dict[str, PublishedRun]:
     """Return the configurations and curves of the runs that exist."""
     return {
-        run.name: read_run(run.experiment.run, run.name, run.row, run.seed)
+        run.name: read_run(run.experiment.run, run.name, run.variant, run.seed)
         for run in runs
         if run.experiment.run.exists()
     }
 
 
-def missing_table(ablation: Ablation, runs: Sequence[Planned]) -> list[Table]:
+def missing_table(grid: Grid, runs: Sequence[Planned]) -> list[Table]:
     """Return what the grid asks for and has not been run, or not to its end."""
     missing: dict[tuple[str, str], list[str]] = {}
     for run in runs:
-        if run.seed is not None and state_of(run, ablation) != "done":
-            missing.setdefault((run.row, _missing(run, ablation)), []).append(str(run.seed))
-    rows = tuple((row, ", ".join(seeds), ways) for (row, ways), seeds in missing.items())
+        if run.seed is not None and state_of(run, grid) != "done":
+            missing.setdefault((run.variant, _missing(run, grid)), []).append(str(run.seed))
+    lines = tuple((variant, ", ".join(seeds), ways) for (variant, ways), seeds in missing.items())
     heads = ("variant", "seeds", "evaluations")
-    return [Table(title="Not run", heads=heads, rows=rows, left=3)] if rows else []
+    return [Table(title="Not run", heads=heads, rows=lines, left=3)] if lines else []
 
 
-def _missing(run: Planned, ablation: Ablation) -> str:
-    left = lacking(run, ablation)
-    partly = is_trained(run) and len(left) < len(evaluations_of(run, ablation))
+def _missing(run: Planned, grid: Grid) -> str:
+    left = lacking(run, grid)
+    partly = is_trained(run) and len(left) < len(evaluations_of(run, grid))
     return ", ".join(way.folder.name for way in left) if partly else "all"
 
 
 LOGS = "instances*.log"  # several where the clock was measured more than once
 
 
-def publish(ablation: Ablation, runs: Sequence[Planned], results: Path, command: str) -> Path:
+def publish(grid: Grid, runs: Sequence[Planned], results: Path, command: str) -> Path:
     """Write the folder of a grid in place of what was there; return it."""
-    own = () if ablation.answer == "answer" else (ablation.answer,)
-    to = results / "-".join([ablation.runs.name, *own])
+    own = () if grid.name == UNNAMED else (grid.name,)
+    to = results / "-".join([grid.runs.name, *own])
     trained, logs, evaluations = published_runs(runs), {}, []
-    for variant in ablation.table:
-        for run, setting, each in evaluated_of(ablation, runs, variant):
+    for variant in grid.table:
+        for run, setting, each in evaluated_of(grid, runs, variant):
             folder = run.experiment.run / "eval" / each.name
             names = {"variant": variant, "setting": setting, "seed": run.seed}
             evaluations.append(read_evaluation(folder, trained[run.name], **names))
             for log in folder.glob(LOGS):
                 logs[f"{run.name}/{folder.name}/{log.name}"] = log.read_bytes()
-    variants = variants_of(ablation, runs)
-    grid = grid_info(ablation, runs, variants, command)
-    written = Results(grid=grid, runs=(*trained.values(),), evaluations=(*evaluations,))
+    variants = variants_of(grid, runs)
+    info = grid_info(grid, runs, variants, command)
+    written = Results(grid=info, runs=(*trained.values(),), evaluations=(*evaluations,))
     write_results(to, written, logs)
     write_published_page(to)
     return to
@@ -209,15 +210,15 @@ class AblateOptions:
     """Choose a grid, and how many of its runs to work on at a time."""
 
     file: Annotated[Path, tyro.conf.Positional]
-    """A Python file that defines ABLATION, like experiments/zaidi2022/demo_grid.py."""
+    """A Python file that defines GRID, like experiments/zaidi2022/demo_grid.py."""
     grid: str | None = None
-    """Name of the grid, if the file defines several in ABLATIONS."""
+    """Name of the grid, if the file defines several in GRIDS."""
     workers: int = 1
     """Runs at a time on this machine; they share its devices."""
     together: int = 1
     """Runs per process, if they differ only in seeds and loss weights."""
-    rows: tuple[str, ...] = ()
-    """Only these rows ('dar_*' for several), and the runs they start from."""
+    variants: tuple[str, ...] = ()
+    """Only these variants ('dar_*' for several), and the runs they start from."""
     seeds: tuple[int, ...] = ()
     """Only these seeds."""
     jobs: Jobs = field(default_factory=Jobs)
@@ -240,23 +241,23 @@ def check_counts(options: AblateOptions) -> None:
             raise ChoiceError(f"--{option} {count}: say 1 or more")
 
 
-def ablate(options: AblateOptions, ablation: Ablation) -> None:
+def ablate(options: AblateOptions, grid: Grid) -> None:
     """Work on the grid or a part of it, or list it; the summary covers every result there is."""
-    runs = plan(ablation)
-    part = part_of(runs, options.rows, options.seeds)
+    runs = plan(grid)
+    part = part_of(runs, options.variants, options.seeds)
     if options.list:
-        print("\n".join(f"{state_of(run, ablation):8} {run.name}" for run in part))
+        print("\n".join(f"{state_of(run, grid):8} {run.name}" for run in part))
     elif options.only:
-        work([the_one(runs, name) for name in options.only], ablation, options.stage)
+        work([the_one(runs, name) for name in options.only], grid, options.stage)
     else:
-        check_all_data(runs, ablation)
+        check_all_data(runs, grid)
         if not options.report:
-            run_all(options, ablation, part)
-        _summarise(options, ablation, runs)
+            run_all(options, grid, part)
+        _summarise(options, grid, runs)
         if options.publish:
             where = Path("experiments") / "results"
-            print(f"published: {publish(ablation, runs, where, command_of(options))}")
-        failed = [] if options.report else [r for r in part if state_of(r, ablation) == "failed"]
+            print(f"published: {publish(grid, runs, where, command_of(options))}")
+        failed = [] if options.report else [r for r in part if state_of(r, grid) == "failed"]
         if failed:
             raise ConfigError(
                 f"{len(failed)} of {len(part)} runs failed; see {FAILED} in their directories"
@@ -264,25 +265,25 @@ def ablate(options: AblateOptions, ablation: Ablation) -> None:
 
 
 def part_of(
-    runs: Sequence[Planned], rows: Sequence[str], seeds: Sequence[int]
+    runs: Sequence[Planned], variants: Sequence[str], seeds: Sequence[int]
 ) -> Sequence[Planned]:
-    """Return the runs of these rows and seeds, and the runs they start from; all by default."""
-    known = [*dict.fromkeys(run.row for run in runs)]
-    for row in rows:
-        if not fnmatch.filter(known, row):
+    """Return the runs of these variants and seeds, and the runs they start from; all by default."""
+    known = [*dict.fromkeys(run.variant for run in runs)]
+    for variant in variants:
+        if not fnmatch.filter(known, variant):
             raise ChoiceError(
-                f"the grid has the rows {', '.join(known)}: {unknown(row, known)} (--rows)"
+                f"--variants: {unknown(variant, known)} (the grid has {', '.join(known)})"
             )
     known_seeds = [*dict.fromkeys(run.seed for run in runs if run.seed is not None)]
     for seed in seeds:
         if seed not in known_seeds:
             names = ", ".join(map(str, known_seeds))
             raise ChoiceError(f"the grid has the seeds {names}: there is no {seed} (--seeds)")
-    asked = {name for row in rows or known for name in fnmatch.filter(known, row)}
+    asked = {name for variant in variants or known for name in fnmatch.filter(known, variant)}
     part = {
         each.name
         for run in runs
-        if run.row in asked and (not seeds or run.seed in (None, *seeds))
+        if run.variant in asked and (not seeds or run.seed in (None, *seeds))
         for each in with_needs(run)
     }
     return [run for run in runs if run.name in part]
@@ -304,7 +305,7 @@ def the_one(runs: Sequence[Planned], name: str) -> Planned:
     return found[0]
 
 
-def run_all(options: AblateOptions, ablation: Ablation, runs: Sequence[Planned]) -> None:
+def run_all(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None:
     """Keep the workers busy until nothing is left, show the progress, and print what failed."""
     for run in runs:
         (run.experiment.run / FAILED).unlink(missing_ok=True)  # tried again
@@ -316,13 +317,13 @@ def run_all(options: AblateOptions, ablation: Ablation, runs: Sequence[Planned])
     ):
         while True:
             collect(working)
-            states = {run.name: state_of(run, ablation) for run in runs}
+            states = {run.name: state_of(run, grid) for run in runs}
             show(bar, runs, states)
             tasks = next_tasks(
                 runs,
                 states,
                 [each.task for each in working],
-                {run.name: to_evaluate(run, ablation) for run in runs},
+                {run.name: to_evaluate(run, grid) for run in runs},
                 workers=options.workers,
                 together=options.together,
             )
@@ -336,15 +337,15 @@ def run_all(options: AblateOptions, ablation: Ablation, runs: Sequence[Planned])
             if not working and "running" not in states.values():
                 break
             time.sleep(0.5)
-    print(describe(runs, ablation, time.monotonic() - began))
+    print(describe(runs, grid, time.monotonic() - began))
 
 
-def _summarise(options: AblateOptions, ablation: Ablation, runs: Sequence[Planned]) -> None:
+def _summarise(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None:
     """Write the page and its tables from the results so far."""
     if any((run.experiment.run / "eval").exists() for run in runs):
-        print(f"summary: {write_summary(ablation, runs, command_of(options))}")
+        print(f"summary: {write_summary(grid, runs, command_of(options))}")
     elif options.report or options.publish:
-        raise ConfigError(f"{ablation.runs} holds no evaluation of this grid")
+        raise ConfigError(f"{grid.runs} holds no evaluation of this grid")
 
 
 def command_of(options: AblateOptions) -> str:
@@ -423,9 +424,9 @@ def _error_of(worker: Worker) -> str:
     return f"exit {status}\n{tail}"
 
 
-def describe(runs: Sequence[Planned], ablation: Ablation, seconds: float) -> str:
+def describe(runs: Sequence[Planned], grid: Grid, seconds: float) -> str:
     """Describe what is done, what failed and why, and what was not run."""
-    states = {run.name: state_of(run, ablation) for run in runs}
+    states = {run.name: state_of(run, grid) for run in runs}
     done = sum(state == "done" for state in states.values())
     lines = [f"{done} of {len(runs)} runs are done, after {duration(seconds)}"]
     for run in runs:

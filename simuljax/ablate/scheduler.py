@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from simuljax.ablate.grid import Ablation, Planned
+from simuljax.ablate.grid import Grid, Planned
 from simuljax.ablate.worker import FAILED, Stage, is_locked, is_trained, lacking, of_stage
 from simuljax.runs.train import can_be_together
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
@@ -18,9 +18,9 @@ from simuljax.train.run_log import FILE as METRICS
 State = Literal["done", "running", "failed", "trained", "untimed", "waiting", "blocked"]
 
 
-def state_of(run: Planned, ablation: Ablation) -> State:
+def state_of(run: Planned, grid: Grid) -> State:
     """Return the state of a run."""
-    directory, trained, pending = run.experiment.run, is_trained(run), lacking(run, ablation)
+    directory, trained, pending = run.experiment.run, is_trained(run), lacking(run, grid)
     if trained and not pending:
         return "done"
     if is_locked(directory) or any(is_locked(each.folder) for each in pending):
@@ -29,14 +29,14 @@ def state_of(run: Planned, ablation: Ablation) -> State:
         return "failed"
     if trained:
         return "trained" if of_stage(pending, "evaluate") else "untimed"
-    states = [state_of(need, ablation) for need in run.needs if not is_trained(need)]
+    states = [state_of(need, grid) for need in run.needs if not is_trained(need)]
     return "blocked" if {"failed", "blocked"} & set(states) else "waiting"
 
 
-def to_evaluate(run: Planned, ablation: Ablation) -> int:
+def to_evaluate(run: Planned, grid: Grid) -> int:
     """Count the evaluations of a run that are left, without those in real time; 0 if it failed."""
     failed = (run.experiment.run / FAILED).exists()
-    return 0 if failed else len(of_stage(lacking(run, ablation), "evaluate"))
+    return 0 if failed else len(of_stage(lacking(run, grid), "evaluate"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,7 @@ def can_join(run: Planned, other: Planned) -> bool:
 
 def progress(run: Planned) -> str:
     """Describe how far a running run is, such as "dar/0 1200/5000" or "dar/0 evaluating"."""
-    name = f"{run.row}{'' if run.seed is None else f'/{run.seed}'}"
+    name = f"{run.variant}{'' if run.seed is None else f'/{run.seed}'}"
     if is_trained(run):
         return f"{name} evaluating"
     path, training = run.experiment.run / METRICS, run.to_train.training

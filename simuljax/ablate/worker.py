@@ -18,7 +18,7 @@ from typing import Literal
 import jax
 
 from data_pipelines.dataset import check_used_data
-from simuljax.ablate.grid import Ablation, Planned, Pretrained, evaluations_of
+from simuljax.ablate.grid import Grid, Planned, Pretrained, evaluations_of
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError
@@ -33,7 +33,7 @@ GRAMS_PER_KWH = 400.0  # CO2 equivalent, about the world's mean; grids vary from
 Stage = Literal["both", "compile", "train", "evaluate", "clock"]  # evaluate: without a clock
 
 
-def work(runs: Sequence[Planned], ablation: Ablation, stage: Stage = "both") -> None:
+def work(runs: Sequence[Planned], grid: Grid, stage: Stage = "both") -> None:
     """Train the runs, or resume their training, and evaluate them."""
     if stage in ("both", "compile", "train"):
         with ExitStack() as locks:
@@ -46,7 +46,7 @@ def work(runs: Sequence[Planned], ablation: Ablation, stage: Stage = "both") -> 
         if stage == "both":  # a run that was told to stop has not ended
             runs = [run for run in runs if is_trained(run)]
     if stage in ("both", "evaluate", "clock"):
-        failed = [run for run in runs if not _try_to_evaluate(run, ablation, stage)]
+        failed = [run for run in runs if not _try_to_evaluate(run, grid, stage)]
         if failed:
             names = ", ".join(run.name for run in failed)
             raise ConfigError(f"could not be evaluated: {names}")
@@ -72,12 +72,12 @@ def _lock_free(runs: Sequence[Planned], locks: ExitStack) -> list[Planned]:
     return mine
 
 
-def _try_to_evaluate(run: Planned, ablation: Ablation, stage: Stage) -> bool:
+def _try_to_evaluate(run: Planned, grid: Grid, stage: Stage) -> bool:
     """Evaluate a run; on an error, write it to the run's directory and return False."""
-    clock = locked(ablation.runs, patience_s=math.inf) if stage == "clock" else nullcontext()
+    clock = locked(grid.runs, patience_s=math.inf) if stage == "clock" else nullcontext()
     try:
         with clock:  # one at a time
-            evaluate_all(run, ablation, stage)
+            evaluate_all(run, grid, stage)
     except Exception:
         error = traceback.format_exc()
         print(error, file=sys.stderr, flush=True)
@@ -100,13 +100,13 @@ def train_all(runs: Sequence[Planned]) -> None:
         _add_spent(run.experiment.run, "training", spent.seconds / len(runs), joules)
 
 
-def evaluate_all(run: Planned, ablation: Ablation, stage: Stage = "both") -> None:
+def evaluate_all(run: Planned, grid: Grid, stage: Stage = "both") -> None:
     """Run every evaluation of the stage that has no result and that no process has started."""
-    pending = lacking(run, ablation)
+    pending = lacking(run, grid)
     pending = pending if stage == "both" else of_stage(pending, stage)
     if not pending:
         return
-    first = evaluations_of(run, ablation)[0]
+    first = evaluations_of(run, grid)[0]
     with measured() as spent:
         for evaluation in pending:
             evaluation.folder.mkdir(parents=True, exist_ok=True)
@@ -126,9 +126,9 @@ def _has_heads(run: Planned, evaluation: Evaluation) -> bool:
     return own not in (False, "offline") and evaluation.branch == "speech"
 
 
-def lacking(run: Planned, ablation: Ablation) -> list[Evaluation]:
+def lacking(run: Planned, grid: Grid) -> list[Evaluation]:
     """Return the evaluations of a run that have no result."""
-    return [each for each in evaluations_of(run, ablation) if not is_evaluated(each)]
+    return [each for each in evaluations_of(run, grid) if not is_evaluated(each)]
 
 
 def is_evaluated(evaluation: Evaluation) -> bool:
@@ -141,10 +141,10 @@ def of_stage(evaluations: Sequence[Evaluation], stage: Stage) -> list[Evaluation
     return [each for each in evaluations if (each.mode == "live") == (stage == "clock")]
 
 
-def check_all_data(runs: Sequence[Planned], ablation: Ablation) -> None:
+def check_all_data(runs: Sequence[Planned], grid: Grid) -> None:
     """Reject a grid whose corpora have changed since its runs were trained or evaluated."""
     for run in runs:
-        evaluations = evaluations_of(run, ablation)
+        evaluations = evaluations_of(run, grid)
         if isinstance(run.experiment, Experiment):
             check_used_data(run.experiment.run, run.experiment.data.tables())
         for evaluation in evaluations:

@@ -100,6 +100,8 @@ def _read(args: list[str]) -> Callable[[], object]:
     function = pkgutil.resolve_name(COMMANDS[name][0])
     if name == "train" and rest and not rest[0].startswith("-"):
         return function(Path(rest[0]), tuple(rest[1:]))  # the file says which options there are
+    if name == "ablate" and any(arg.partition("=")[0] == "--rows" for arg in rest):
+        raise ChoiceError("--rows is now called --variants")
     return _parse(name, function, rest)
 
 

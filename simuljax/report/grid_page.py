@@ -307,7 +307,7 @@ def write_grid_page(
     judged = judge_claims(grid, variants, baseline, cache)
     page = render(
         "grid.html",
-        title=grid.title or "Ablation",
+        title=grid.title or "Grid",
         facts=_facts(grid, variants, runs),
         verdict=verdict_of(grid, judged),
         claims=claims_table(grid, judged),
@@ -329,7 +329,7 @@ def judge_claims(
     known = {each.name: each for each in variants}
     comparisons: list[Comparison | None] = []
     for claim in grid.claims:
-        own, over = known.get(claim.row), known.get(claim.over)
+        own, over = known.get(claim.variant), known.get(claim.over)
         found = compare(own, over, claim.evaluation, cache=cache) if own and over else None
         comparisons.append(found)
     judgements = judge(comparisons, grid.rule)

@@ -30,7 +30,7 @@ class Claim:
     """A statement that one variant beats another in one evaluation, by so many BLEU."""
 
     says: str
-    row: str
+    variant: str
     over: str
     evaluation: str = "test-speech-offline"  # by the name of its folder
     published: float | None = None
@@ -166,7 +166,7 @@ def read_results(folder: Path) -> Results:
         kind = line.pop("kind")
         line.pop("config_hash", None)
         if kind == "grid":
-            claims = tuple(Claim(**claim) for claim in line.pop("claims"))
+            claims = tuple(_read_claim(claim) for claim in line.pop("claims"))
             given = {"variants": tuple(line.pop("variants")), "rule": Rule(**line.pop("rule", {}))}
             grid = GridInfo(**line, **given, claims=claims)
         else:
@@ -174,6 +174,11 @@ def read_results(folder: Path) -> Results:
     lines = [{k: v for k, v in line.items() if k != "log"} for line in _lines(folder / SCORES)]
     evaluations = tuple(PublishedEvaluation(**line) for line in lines)
     return Results(grid=grid, runs=tuple(runs), evaluations=evaluations)
+
+
+def _read_claim(claim: dict[str, Any]) -> Claim:
+    variant = claim.pop("row", None)  # its older name
+    return Claim(**({"variant": variant} if variant else {}), **claim)
 
 
 def is_results(folder: Path) -> bool:

@@ -14,13 +14,14 @@ from tests.helpers.grids import grid
 ONE = """
 from pathlib import Path
 from tests.helpers.grids import grid
-ABLATION = grid(Path({corpus!r}), Path({runs!r}))
+GRID = grid(Path({corpus!r}), Path({runs!r}))
 """
 
 
-SEVERAL = ONE.replace("ABLATION =", "EXPERIMENTS = (one :=") + (
-    ").rows\nABLATIONS = {{'figure_1': one, 'table': one}}\n"
+SEVERAL = ONE.replace("GRID =", "EXPERIMENTS = (one :=") + (
+    ").variants\nGRIDS = {{'figure_1': one, 'table': one}}\n"
 )
+OLD = "from simuljax.ablate.grid import Ablation\nABLATION = Ablation(rows={{}})\n"
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "summary.json").write_text("{}")
     made = {}
-    for name, text in (("one", ONE), ("several", SEVERAL)):
+    for name, text in (("one", ONE), ("several", SEVERAL), ("old", OLD)):
         made[name] = tmp_path / f"{name}.py"
         places = {"corpus": str(tmp_path / "corpus"), "runs": str(tmp_path / "runs")}
         made[name].write_text(text.format(**places))
@@ -39,15 +40,21 @@ def files(tmp_path: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("file", "args", "facts"),
     [
+        ("one", ["--rows", "other"], ["--rows", "--variants"]),
+        ("old", [], ["Ablation is now Grid", "rows variants"]),
         ("one", ["--grid", "figure_9"], ["one.py", "--grid", "figure_9"]),
         ("several", ["--grid", "figur_1"], ["--grid", "'figur_1'", "'figure_1'"]),
         ("several", ["--grid", "zzz"], ["figure_1, table", "'zzz'", "--grid"]),
         ("several", [], ["figure_1, table", "--grid"]),
         ("one", ["--only", "othr-seed1"], ["'other-seed1-", "--only"]),
-        ("one", ["--rows", "othr"], ["donor, one, other, later", "'othr'", "'other'", "--rows"]),
-        ("one", ["--rows", "one", "z*"], ["'z*'", "--rows"]),
+        (
+            "one",
+            ["--variants", "othr"],
+            ["donor, one, other, later", "'othr'", "'other'", "--variants"],
+        ),
+        ("one", ["--variants", "one", "z*"], ["'z*'", "--variants"]),
         ("one", ["--seeds", "7"], ["0, 1", "7", "--seeds"]),
-        ("one", ["--seeds", "0", "--only", "x"], ["--only", "--rows", "--seeds"]),
+        ("one", ["--seeds", "0", "--only", "x"], ["--only", "--variants", "--seeds"]),
         ("one", ["--workers", "0"], ["--workers 0"]),
         ("one", ["--together", "-1"], ["--together -1"]),
     ],
@@ -73,17 +80,17 @@ def test_list_names_the_runs_of_the_plan(files, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("args", "rows"),
+    ("args", "variants"),
     [
-        (["--rows", "later", "--seeds", "1"], ["donor", "other-seed1", "later-seed1"]),
-        (["--rows", "o*"], ["donor", "one-seed0", "one-seed1", "other-seed0", "other-seed1"]),
-        (["--rows", "donor", "--seeds", "0"], ["donor"]),
+        (["--variants", "later", "--seeds", "1"], ["donor", "other-seed1", "later-seed1"]),
+        (["--variants", "o*"], ["donor", "one-seed0", "one-seed1", "other-seed0", "other-seed1"]),
+        (["--variants", "donor", "--seeds", "0"], ["donor"]),
         (["--seeds", "0"], ["donor", "one-seed0", "other-seed0", "later-seed0"]),
     ],
 )
-def test_part_includes_the_runs_it_starts_from(files, capsys, args, rows):
+def test_part_includes_the_runs_it_starts_from(files, capsys, args, variants):
     cli.main(["ablate", str(files["one"]), "--list", *args])
-    assert sorted(name.rsplit("-", 1)[0] for name in listed(capsys)) == sorted(rows)
+    assert sorted(name.rsplit("-", 1)[0] for name in listed(capsys)) == sorted(variants)
 
 
 def test_train_suggests_a_row_and_lists_them(files, capsys):
@@ -107,10 +114,10 @@ def test_missing_distilled_corpus_names_the_option(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("mistake", "facts"),
     [
-        ("replace(ABLATION, evaluations=(Evaluation(run=Path(), mode='ofline'),))", ["'ofline'"]),
-        ("replace(ABLATION, seed=(0,))", ["'seed'", "mistaken.py, line 7"]),
-        ("replace(ABLATION, seeds=(1, 1))", ["(1, 1)"]),
-        ("replace(ABLATION, seeds=0)", ["mistaken.py, line 7"]),
+        ("replace(GRID, evaluations=(Evaluation(run=Path(), mode='ofline'),))", ["'ofline'"]),
+        ("replace(GRID, seed=(0,))", ["'seed'", "mistaken.py, line 7"]),
+        ("replace(GRID, seeds=(1, 1))", ["(1, 1)"]),
+        ("replace(GRID, seeds=0)", ["mistaken.py, line 7"]),
         ("replace(first, training=replace(first.training, updates='many'))", ["updates", "'many'"]),
         ("Evaluations", ["NameError", "'Evaluations'", "mistaken.py, line 7"]),
     ],
@@ -118,9 +125,9 @@ def test_missing_distilled_corpus_names_the_option(tmp_path, monkeypatch):
 def test_mistake_in_the_file_is_named_before_anything_runs(files, tmp_path, capsys, mistake, facts):
     text = files["one"].read_text()
     more = "from dataclasses import replace\nfrom simuljax.config.evaluation import Evaluation\n"
-    more += "first = ABLATION.rows['one']\n"
+    more += "first = GRID.variants['one']\n"
     file = tmp_path / "mistaken.py"
-    file.write_text(f"{text.strip()}\n{more}ABLATION = {mistake}\n")
+    file.write_text(f"{text.strip()}\n{more}GRID = {mistake}\n")
     with pytest.raises(SystemExit) as exit_:
         cli.main(["ablate", str(file), "--list"])
     assert exit_.value.code == 2

@@ -17,31 +17,31 @@ from experiments.zaidi2022 import (
     must_c,
     table_3,
 )
-from simuljax.ablate.grid import Ablation, Pretrained, evaluations_of, plan
+from simuljax.ablate.grid import Grid, Pretrained, evaluations_of, plan
 from simuljax.ablate.scheduler import generation, groups
 from simuljax.config.loading import load_module
 from simuljax.runs.evaluate import check, check_effects
 from tests.helpers.grids import REPOSITORY, summarised_corpus
 
 GRIDS = {
-    "zaidi": table_3.ABLATION,
-    "alignment": alignment.ABLATION,
-    "dar": dar.ABLATION,
-    "decisions": decisions.ABLATION,
-    "longer": longer.ABLATION,
-    "latency_weight": latency_weight.ABLATION,
-    **mboshi.ABLATIONS,
-    **figures_2_to_4.ABLATIONS,
+    "zaidi": table_3.GRID,
+    "alignment": alignment.GRID,
+    "dar": dar.GRID,
+    "decisions": decisions.GRID,
+    "longer": longer.GRID,
+    "latency_weight": latency_weight.GRID,
+    **mboshi.GRIDS,
+    **figures_2_to_4.GRIDS,
 }
 
 EXPERIMENTS = REPOSITORY / "experiments"
-FILES = [path for path in sorted(EXPERIMENTS.glob("*/*.py")) if "\nABLATION" in path.read_text()]
+FILES = [path for path in sorted(EXPERIMENTS.glob("*/*.py")) if "\nGRID" in path.read_text()]
 
 
-def grids(path: Path) -> Iterator[Ablation]:
+def grids(path: Path) -> Iterator[Grid]:
     module = load_module(path)
-    yield from getattr(module, "ABLATIONS", {}).values()
-    if isinstance(one := getattr(module, "ABLATION", None), Ablation):
+    yield from getattr(module, "GRIDS", {}).values()
+    if isinstance(one := getattr(module, "GRID", None), Grid):
         yield one
 
 
@@ -55,14 +55,18 @@ def test_grid_files_are_found():
 def test_every_evaluation_applies_to_its_model(path):
     asked = 0
     for grid in grids(path):
-        trained = {name: row for name, row in grid.rows.items() if not isinstance(row, Pretrained)}
-        models = {str(row.run): row.model for row in trained.values()}
-        for row in grid.seeded:
-            for each in grid.ways(row):
+        trained = {
+            name: variant
+            for name, variant in grid.variants.items()
+            if not isinstance(variant, Pretrained)
+        }
+        models = {str(variant.run): variant.model for variant in trained.values()}
+        for variant in grid.seeded:
+            for each in grid.ways(variant):
                 check(each)
                 follows = models[str(each.then)] if each.then else None
-                if row in trained:
-                    check_effects(each, trained[row].model, follows)
+                if variant in trained:
+                    check_effects(each, trained[variant].model, follows)
                 asked += 1
     assert asked
 
@@ -74,12 +78,12 @@ def names(tmp_path_factory) -> dict[str, set[str]]:
     return {name: {run.name for run in plan(on(grid, corpus))} for name, grid in GRIDS.items()}
 
 
-def on(grid: Ablation, corpus: Path) -> Ablation:
-    rows = {
-        name: dataclasses.replace(row, data=dataclasses.replace(row.data, directory=corpus))
-        for name, row in grid.rows.items()
+def on(grid: Grid, corpus: Path) -> Grid:
+    variants = {
+        name: dataclasses.replace(variant, data=dataclasses.replace(variant.data, directory=corpus))
+        for name, variant in grid.variants.items()
     }
-    return dataclasses.replace(grid, rows=rows)
+    return dataclasses.replace(grid, variants=variants)
 
 
 def rows_of(runs: set[str]) -> set[str]:
@@ -105,8 +109,8 @@ def test_number_of_runs_is_that_of_the_docstring(names, grid, count):
 
 def test_grids_share_runs(names):
     donors = {"asr", "mt"}
-    common = {f"{row}-seed{s}" for row in ("dar", "dar_lambda_0.1") for s in (0, 1)}
-    kd = {f"{row}-seed{s}" for row in ("kd", "kd_lambda_0.1") for s in (0, 1)}
+    common = {f"{variant}-seed{s}" for variant in ("dar", "dar_lambda_0.1") for s in (0, 1)}
+    kd = {f"{variant}-seed{s}" for variant in ("kd", "kd_lambda_0.1") for s in (0, 1)}
     assert rows_of(names["dar"] & names["zaidi"]) == donors | common | kd
     assert rows_of(names["dar"] & names["alignment"]) == donors | common
     assert rows_of(names["decisions"] & names["zaidi"]) == donors | kd
@@ -124,7 +128,7 @@ def test_rows_of_one_name_and_other_contents_are_other_runs(names):
 def test_variants_of_dar_differ_from_it_in_one_choice():
     base = multi30k.EXPERIMENTS["dar"].training.objective.terms
     for name, changes in dar.VARIANTS.items():
-        terms = dar.ABLATION.rows[name].training.objective.terms
+        terms = dar.GRID.variants[name].training.objective.terms
         ((changed, value),) = changes.items()
         (term,) = [new for new, old in zip(terms, base, strict=True) if new != old]
         assert term.name == "dar"
@@ -134,10 +138,10 @@ def test_variants_of_dar_differ_from_it_in_one_choice():
             assert term.options[changed.removeprefix("decision_")] == value
 
 
-def together(grid: Ablation, size: int, corpus: Path) -> list[set[str]]:
-    """The rows of each process, of those that begin with a donor alone."""
+def together(grid: Grid, size: int, corpus: Path) -> list[set[str]]:
+    """The variants of each process, of those that begin with a donor alone."""
     runs = [run for run in plan(on(grid, corpus)) if generation(run) == 1]
-    return [{run.row for run in group} for group in groups(runs, size)]
+    return [{run.variant for run in group} for group in groups(runs, size)]
 
 
 def test_loss_weights_are_trained_together_and_compiled_constants_are_not(tmp_path):
@@ -152,10 +156,10 @@ def test_loss_weights_are_trained_together_and_compiled_constants_are_not(tmp_pa
 
 
 def test_augmented_rows_make_as_many_updates():
-    rows = multi30k.EXPERIMENTS
+    variants = multi30k.EXPERIMENTS
     for plain, augmented in (("mma", "mma_aug"), ("dar", "mma_dar")):
         for later in ("", "_lambda_0.1"):
-            one, other = rows[plain + later], rows[augmented + later]
+            one, other = variants[plain + later], variants[augmented + later]
             assert one.training.epochs == 3 * (other.training.epochs or 0)
             assert dataclasses.replace(other.training, epochs=one.training.epochs) == one.training
             assert other.data.directory == multi30k.RECIPE.augmented
@@ -165,10 +169,13 @@ def test_augmented_rows_make_as_many_updates():
 
 def test_longer_rows_differ_in_epochs_and_checkpoint_choice(tmp_path):
     summarised_corpus(tmp_path)
-    short, long = multi30k.EXPERIMENTS, longer.ABLATION
-    for row in long.table:
-        first, later = long.rows[row].training, long.rows[long.curves[row][0]].training
-        base = short[row.removesuffix("_long")].training
+    short, long = multi30k.EXPERIMENTS, longer.GRID
+    for variant in long.table:
+        first, later = (
+            long.variants[variant].training,
+            long.variants[long.curves[variant][0]].training,
+        )
+        base = short[variant.removesuffix("_long")].training
         assert dataclasses.replace(first, epochs=base.epochs) == base
         assert first.epochs == 3 * (base.epochs or 0)
         assert later.best_by == "loss_and_latency"
@@ -182,10 +189,10 @@ def test_every_seed_of_latency_weights_has_its_own_donors_and_order(tmp_path):
     for run in runs:
         assert {need.seed for need in run.needs} <= {run.seed}
         assert (run.to_train.training.seed, run.to_train.training.order) == (run.seed, None)
-    donors = {run.name for run in runs if run.row in ("asr", "mt")}
+    donors = {run.name for run in runs if run.variant in ("asr", "mt")}
     assert len(donors) == 2 * len(grid.seeds)
     assert not any(evaluations_of(run, grid) for run in runs if run.name in donors)
-    shared = [run for run in plan(on(GRIDS["longer"], tmp_path)) if run.row in ("asr", "mt")]
+    shared = [run for run in plan(on(GRIDS["longer"], tmp_path)) if run.variant in ("asr", "mt")]
     assert [run.seed for run in shared] == [None, None]
     for count, size in ((1, 2), (2, 12)):  # one program for all runs of a seed
         some = groups([run for run in runs if generation(run) == count], 99)
@@ -193,8 +200,8 @@ def test_every_seed_of_latency_weights_has_its_own_donors_and_order(tmp_path):
 
 
 def test_latency_weights_are_those_of_the_names():
-    for name, row in latency_weight.ABLATION.rows.items():
-        weights = row.training.objective.weights()
+    for name, variant in latency_weight.GRID.variants.items():
+        weights = variant.training.objective.weights()
         weight = float(name.split("_")[2]) if "_lambda_" in name else 0.0
         variance = weight if name.endswith("_variance") else 0.0
         assert weights["st_latency"] == weights["mt_latency"] == weight
@@ -205,9 +212,9 @@ def test_latency_weights_are_those_of_the_names():
 def test_oracle_boundaries_are_read_in_40_ms_and_never_in_real_time():
     for name in ("figures", "clock", "decisions"):
         grid = GRIDS[name]
-        for row in grid.seeded:
-            kind = grid.rows[row].model.predecision.kind
-            for each in grid.ways(row):
+        for variant in grid.seeded:
+            kind = grid.variants[variant].model.predecision.kind
+            for each in grid.ways(variant):
                 if kind in ("words", "phonemes"):
                     assert each.mode != "live", "no stream carries labels"
                     assert each.mode == "offline" or each.read_ms == 40
@@ -215,9 +222,14 @@ def test_oracle_boundaries_are_read_in_40_ms_and_never_in_real_time():
 
 def test_real_time_evaluations_have_a_simulated_counterpart():
     grid = GRIDS["clock"]
-    played = {row: each for row in grid.seeded for each in grid.ways(row) if each.mode == "live"}
+    played = {
+        variant: each
+        for variant in grid.seeded
+        for each in grid.ways(variant)
+        if each.mode == "live"
+    }
     assert len(played) == 8
-    for row, each in played.items():
+    for variant, each in played.items():
         free = dataclasses.replace(each, mode="streamed", first=None, repeats=3)
-        assert free in grid.ways(row)
-        assert set(GRIDS["figures"].ways(row)) < set(grid.ways(row))
+        assert free in grid.ways(variant)
+        assert set(GRIDS["figures"].ways(variant)) < set(grid.ways(variant))

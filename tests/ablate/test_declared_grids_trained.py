@@ -1,4 +1,4 @@
-"""Train small rows of kinds that only the large grids have, from their donors to their scores."""
+"""Train small variants that only the large grids have, from their donors to their scores."""
 
 import os
 import subprocess
@@ -43,31 +43,31 @@ def runs(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-def work(corpus: Path, runs: Path, file: str, grid: str, *rows: str) -> None:
+def work(corpus: Path, runs: Path, file: str, grid: str, *variants: str) -> None:
     """Work as `simuljax ablate` does, in a process with one device."""
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     command = [sys.executable, "-m", "tests.helpers.grids", str(corpus), str(runs)]
-    command += [f"experiments/{file}.py", grid, *rows]
+    command += [f"experiments/{file}.py", grid, *variants]
     done = subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def run_of(runs: Path, row: str) -> Path:
-    (run,) = runs.glob(f"{row}-seed0-*")
+def run_of(runs: Path, variant: str) -> Path:
+    (run,) = runs.glob(f"{variant}-seed0-*")
     return run
 
 
-def records_of(runs: Path, row: str) -> dict[str, list[Record]]:
-    """The records of a row's evaluations."""
+def records_of(runs: Path, variant: str) -> dict[str, list[Record]]:
+    """The records of a variant's evaluations."""
     return {path.parent.name: read_records(path.parent)
-            for path in run_of(runs, row).glob("eval/*/scores.json")}  # fmt: skip
+            for path in run_of(runs, variant).glob("eval/*/scores.json")}  # fmt: skip
 
 
-def values_of(runs: Path, row: str, name: str) -> list[float]:
+def values_of(runs: Path, variant: str, name: str) -> list[float]:
     """Of a loss in training, as it was recorded."""
-    records = read_metrics(run_of(runs, row))
+    records = read_metrics(run_of(runs, variant))
     return [each["values"][name] for each in records if each["split"] == "train"]
 
 
@@ -79,9 +79,9 @@ def word_ends(corpus: Path) -> list[np.ndarray]:
 
 def test_wait_k_at_words_waits_for_k_words(corpus, tmp_path):
     """Nobody trained this one: it writes many words, which mean nothing."""
-    row = figures_2_to_4.FIGURES.rows["words_wait_k"]
+    variant = figures_2_to_4.FIGURES.variants["words_wait_k"]
     sizes = {"source_vocabulary": PIECES.size, "target_vocabulary": PIECES.size}
-    model = replace(small_model(row.model), **sizes)
+    model = replace(small_model(variant.model), **sizes)
     params, statistics = initialise(JointModel(model), jax.random.key(0))
     loud = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 1 else leaf, params)
     write_files(experiment_of(tmp_path / "run", model, corpus), loud, statistics)
@@ -103,9 +103,9 @@ def test_phoneme_decision_points(corpus, runs):
 
 
 def test_streaming_encoder_writes_the_same_live_and_in_batches(corpus, runs):
-    row, k = "streaming_280_wait_k", figures_2_to_4.CLOCKED_K
-    work(corpus, runs, "ma2020/figures_2_to_4", "clock", row)
-    found, words = records_of(runs, row), 0
+    variant, k = "streaming_280_wait_k", figures_2_to_4.CLOCKED_K
+    work(corpus, runs, "ma2020/figures_2_to_4", "clock", variant)
+    found, words = records_of(runs, variant), 0
     played = found[f"test-speech-live-k{k}-first100"]
     for one, other in zip(found[f"test-speech-streamed-k{k}"][:CLOCKED], played, strict=True):
         assert one.prediction == other.prediction
@@ -116,7 +116,7 @@ def test_streaming_encoder_writes_the_same_live_and_in_batches(corpus, runs):
 
 
 def test_learned_decision_points(corpus, runs):
-    row = "learnable_counted"
-    work(corpus, runs, "zaidi2022/decisions", "", row)
-    assert min(values_of(runs, row, "quantity")) > 0
-    assert [len(records) for records in records_of(runs, row).values()] == [TEST] * 2
+    variant = "learnable_counted"
+    work(corpus, runs, "zaidi2022/decisions", "", variant)
+    assert min(values_of(runs, variant, "quantity")) > 0
+    assert [len(records) for records in records_of(runs, variant).values()] == [TEST] * 2

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from data_pipelines.dataset import SUMMARY
-from simuljax.ablate.grid import Ablation, evaluations_of, plan
+from simuljax.ablate.grid import Grid, evaluations_of, plan
 from simuljax.ablate.run import evaluated_of
 from simuljax.ablate.scheduler import state_of
 from simuljax.config.evaluation import Evaluation
@@ -28,9 +28,11 @@ def corpus(tmp_path) -> Path:
 
 def test_plan_puts_runs_after_those_they_start_from(corpus, tmp_path):
     runs = plan(grid(corpus, tmp_path / "runs"))
-    rows = [(run.row, run.seed) for run in runs]
-    assert rows[0] == ("donor", None)
-    assert sorted(rows[1:]) == [(row, s) for row in ("later", "one", "other") for s in (0, 1)]
+    variants = [(run.variant, run.seed) for run in runs]
+    assert variants[0] == ("donor", None)
+    assert sorted(variants[1:]) == [
+        (variant, s) for variant in ("later", "one", "other") for s in (0, 1)
+    ]
     by_name = {run.name: run for run in runs}
     assert len(by_name) == 7
     for i, run in enumerate(runs):
@@ -38,12 +40,12 @@ def test_plan_puts_runs_after_those_they_start_from(corpus, tmp_path):
         assert run.experiment.run == tmp_path / "runs" / run.name
         for begin in run.experiment.init_from:
             assert begin.run.name in by_name
-    (later,) = [run for run in runs if (run.row, run.seed) == ("later", 1)]
-    assert [need.seed for need in later.needs if need.row == "other"] == [1]
+    (later,) = [run for run in runs if (run.variant, run.seed) == ("later", 1)]
+    assert [need.seed for need in later.needs if need.variant == "other"] == [1]
 
 
-def digests(ablation: Ablation) -> dict[str, str]:
-    return {f"{run.row}{run.seed}": run.digest for run in plan(ablation)}
+def digests(ablation: Grid) -> dict[str, str]:
+    return {f"{run.variant}{run.seed}": run.digest for run in plan(ablation)}
 
 
 def test_digest_covers_what_changes_a_result_and_nothing_else(corpus, tmp_path):
@@ -61,9 +63,9 @@ def test_digest_covers_what_changes_a_result_and_nothing_else(corpus, tmp_path):
 
 
 def test_grid_rejects_unknown_rows_and_a_missing_corpus(corpus, tmp_path):
-    with pytest.raises(ConfigError, match="no row 'on'"):
+    with pytest.raises(ConfigError, match="no variant 'on'"):
         grid(corpus, tmp_path, table=("on",))
-    with pytest.raises(ConfigError, match="no row of the table"):
+    with pytest.raises(ConfigError, match="no variant of the table"):
         grid(corpus, tmp_path, baseline="donor")
     (corpus / SUMMARY).unlink()
     with pytest.raises(ConfigError, match="holds no prepared corpus"):
@@ -72,35 +74,35 @@ def test_grid_rejects_unknown_rows_and_a_missing_corpus(corpus, tmp_path):
 
 def test_grid_rejects_averages_that_no_training_writes(corpus, tmp_path):
     averaged = Evaluation(run=Path(), checkpoint="averaged")
-    with pytest.raises(ConfigError, match=r"'one' asks for averaged .*one, whose training"):
+    with pytest.raises(ConfigError, match=r"'one' asks for averages .*one, whose training"):
         grid(corpus, tmp_path, own={"one": (averaged,)})
     kept = with_training(grid(corpus, tmp_path), "one", average=2)
     dataclasses.replace(kept, own={"one": (averaged,)})
     then = dataclasses.replace(averaged, then=tmp_path / "donor")
-    with pytest.raises(ConfigError, match=r"'one' asks for averaged .*donor, whose training"):
+    with pytest.raises(ConfigError, match=r"'one' asks for averages .*donor, whose training"):
         dataclasses.replace(kept, own={"one": (then,)})
 
 
 @pytest.fixture
-def cascade(tmp_path) -> Ablation:
-    """A recogniser that is followed by a row which is only needed for that."""
+def cascade(tmp_path) -> Grid:
+    """A recogniser that is followed by a variant which is only needed for that."""
     (tmp_path / SUMMARY).write_text("{}")
-    rows = {name: experiment(tmp_path, tmp_path / name) for name in ("mma", "asr", "mt")}
-    rows["asr"] = dataclasses.replace(rows["asr"], training=dataclasses.replace(
-        rows["asr"].training, accumulate=2))  # fmt: skip
-    return Ablation(
+    variants = {name: experiment(tmp_path, tmp_path / name) for name in ("mma", "asr", "mt")}
+    variants["asr"] = dataclasses.replace(variants["asr"], training=dataclasses.replace(
+        variants["asr"].training, accumulate=2))  # fmt: skip
+    return Grid(
         runs=tmp_path / "runs",
-        rows=rows,
+        variants=variants,
         table=("mma", "asr"),
         baseline="mma",
         evaluations=(Evaluation(run=ANY), Evaluation(run=ANY, threshold=0.2)),
-        own={"asr": (Evaluation(run=ANY, then=rows["mt"].run, then_k=3),)},
+        own={"asr": (Evaluation(run=ANY, then=variants["mt"].run, then_k=3),)},
         seeds=(0, 1),
     )
 
 
 def test_second_run_of_a_cascade_is_planned_first(cascade):
-    runs = {(run.row, run.seed): run for run in plan(cascade)}
+    runs = {(run.variant, run.seed): run for run in plan(cascade)}
     assert list(runs) == [("mma", 0), ("mma", 1), ("mt", None), ("asr", 0), ("asr", 1)]
     (asked,) = evaluations_of(runs["asr", 1], cascade)
     assert asked.run == runs["asr", 1].experiment.run
@@ -116,7 +118,7 @@ def test_second_run_of_a_cascade_does_not_change_the_first(cascade):
 
 
 def test_row_is_done_when_its_own_evaluations_are(cascade):
-    (run,) = [run for run in plan(cascade) if (run.row, run.seed) == ("asr", 0)]
+    (run,) = [run for run in plan(cascade) if (run.variant, run.seed) == ("asr", 0)]
     (run.experiment.run).mkdir(parents=True)
     write_json(run.experiment.run / ENDED, {})
     assert state_of(run, cascade) == "trained"
@@ -131,7 +133,7 @@ def test_seeds_of_a_cascade_are_one_setting(cascade):
     """Each is followed by the run of its own seed."""
     both = dataclasses.replace(cascade, table=(*cascade.table, "mt"), own={**cascade.own, "mt": ()})
     runs, folders = plan(both), set()
-    for run in [run for run in runs if run.row == "asr"]:
+    for run in [run for run in runs if run.variant == "asr"]:
         (way,) = evaluations_of(run, both)
         folders.add(way.folder.name)
         evaluation(run.experiment.run, way.folder.name, made_up(run.seed or 0))
@@ -143,11 +145,14 @@ def test_seeds_of_a_cascade_are_one_setting(cascade):
 
 def test_cascades_of_two_rows_with_one_run_name_are_two_settings(cascade, tmp_path):
     other = experiment(tmp_path, tmp_path / "another" / "mt")
-    after = [Evaluation(run=ANY, then=then) for then in (cascade.rows["mt"].run, other.run)]
+    after = [Evaluation(run=ANY, then=then) for then in (cascade.variants["mt"].run, other.run)]
     both = dataclasses.replace(
-        cascade, rows={**cascade.rows, "other_mt": other}, own={"asr": tuple(after)}, seeds=(0,)
+        cascade,
+        variants={**cascade.variants, "other_mt": other},
+        own={"asr": tuple(after)},
+        seeds=(0,),
     )
-    (run,) = [run for run in plan(both) if run.row == "asr"]
+    (run,) = [run for run in plan(both) if run.variant == "asr"]
     for way in evaluations_of(run, both):
         evaluation(run.experiment.run, way.folder.name, made_up(0))
     named = {"test-speech-streamed-then-mt", "test-speech-streamed-then-other_mt"}
@@ -155,5 +160,5 @@ def test_cascades_of_two_rows_with_one_run_name_are_two_settings(cascade, tmp_pa
 
 
 def test_grid_rejects_evaluations_of_an_unknown_row(cascade):
-    with pytest.raises(ConfigError, match="there is no row 'asrr'"):
+    with pytest.raises(ConfigError, match="there is no variant 'asrr'"):
         dataclasses.replace(cascade, own={"asrr": ()})

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from data_pipelines.dataset import SUMMARY
-from simuljax.ablate.grid import Ablation, Planned, plan
+from simuljax.ablate.grid import Grid, Planned, plan
 from simuljax.ablate.run import publish, write_summary
 from simuljax.cli.main import main
 from simuljax.config.evaluation import Evaluation
@@ -22,7 +22,7 @@ GOOD = {"plain": 0.5, "better": 0.8, "same": 0.5}
 
 
 @pytest.fixture
-def grid(tmp_path) -> tuple[Ablation, list[Planned]]:
+def grid(tmp_path) -> tuple[Grid, list[Planned]]:
     """Three rows, one of them better, as if they had been trained and evaluated."""
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / SUMMARY).write_text("{}")
@@ -37,13 +37,13 @@ def grid(tmp_path) -> tuple[Ablation, list[Planned]]:
         for number, name in enumerate(GOOD)
     }
     claims = [
-        Claim(says="better is better", row="better", over="plain", published=1.5),
-        Claim(says="worse is better", row="plain", over="better"),
-        Claim(says="the same is better", row="same", over="plain"),
+        Claim(says="better is better", variant="better", over="plain", published=1.5),
+        Claim(says="worse is better", variant="plain", over="better"),
+        Claim(says="the same is better", variant="same", over="plain"),
     ]
-    ablation = Ablation(
+    ablation = Grid(
         runs=runs,
-        rows=rows,
+        variants=rows,
         table=tuple(GOOD),
         baseline="plain",
         seeds=(0, 1, 2, 3),
@@ -60,7 +60,7 @@ def pretend(run: Planned, number: int, branch: str = "speech", right: float = 0.
     """The files of a run that was evaluated."""
     folder = run.experiment.run / "eval" / f"test-{branch}-offline"
     folder.mkdir(parents=True)
-    records = evaluated(right or GOOD[run.row], 600.0, number, mode="offline").records
+    records = evaluated(right or GOOD[run.variant], 600.0, number, mode="offline").records
     write_records(folder / "instances.log", records)
     write_json(folder / "scores.json", score(records) | {"steps": [8]})
     write_json(folder / "config.json", {"mode": "offline", "split": "test", "branch": branch})
@@ -69,10 +69,10 @@ def pretend(run: Planned, number: int, branch: str = "speech", right: float = 0.
     (run.experiment.run / "checkpoints").mkdir(exist_ok=True)
 
 
-def page_of(ablation: Ablation, runs: list[Planned]) -> ElementTree.Element:
+def page_of(ablation: Grid, runs: list[Planned]) -> ElementTree.Element:
     """The page, parsed."""
     page = write_summary(ablation, runs, "simuljax ablate question.py")
-    assert page == ablation.runs / "answer" / "index.html"
+    assert page == ablation.runs / "summary" / "index.html"
     return ElementTree.fromstring(page.read_text("utf-8").removeprefix("<!DOCTYPE html>\n"))
 
 
@@ -126,7 +126,7 @@ def test_published_results_can_be_scored_and_hold_no_weights(grid, tmp_path):
     assert {run.run for run in results.runs} == {run.name for run in runs}
     assert all(run.config["run"] and run.curves["train"]["step"] == [1] for run in results.runs)
     assert {(each.variant, each.seed) for each in results.evaluations} == {
-        (run.row, run.seed) for run in runs
+        (run.variant, run.seed) for run in runs
     }
     for each in results.evaluations:
         log = read_records(f"{to}:{each.run}/{each.evaluation}")
@@ -149,7 +149,7 @@ def test_published_results_give_the_same_page(grid, tmp_path):
 
 def test_variants_that_were_not_run_leave_claims_untested(grid):
     ablation, runs = grid
-    page = page_of(ablation, [run for run in runs if run.row != "same"])
+    page = page_of(ablation, [run for run in runs if run.variant != "same"])
     assert verdicts_in(page)["the same is better"] == "not testable here (not evaluated)"
 
 
@@ -160,7 +160,7 @@ def test_missing_runs_are_listed(grid):
         (run.experiment.run / ENDED).touch()
     assert "Not run" not in "".join(page_of(ablation, runs).itertext())
     (last.experiment.run / "eval" / "test-speech-offline" / "scores.json").unlink()
-    assert [last.row, str(last.seed), "all"] in rows_of(page_of(ablation, runs))
+    assert [last.variant, str(last.seed), "all"] in rows_of(page_of(ablation, runs))
 
 
 def test_an_evaluation_of_fewer_seeds_is_a_mean_of_those(grid):
@@ -173,8 +173,8 @@ def test_an_evaluation_of_fewer_seeds_is_a_mean_of_those(grid):
         (run.experiment.run / ENDED).touch()
     (last.experiment.run / "eval" / "test-text-offline" / "scores.json").unlink()
     rows = rows_of(page_of(ablation, runs))
-    assert [last.row, str(last.seed), "test-text-offline"] in rows
-    counted = [row for row in rows if len(row) > 5 and row[0] == last.row and row[2].isdigit()]
+    assert [last.variant, str(last.seed), "test-text-offline"] in rows
+    counted = [row for row in rows if len(row) > 5 and row[0] == last.variant and row[2].isdigit()]
     seeds = {tuple(row[:2]): row[2] for row in counted}
-    assert seeds[last.row, "test-speech-offline"] == "4"
-    assert seeds[last.row, "test-text-offline"] == "3"
+    assert seeds[last.variant, "test-speech-offline"] == "4"
+    assert seeds[last.variant, "test-text-offline"] == "3"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simuljax.ablate.grid import Ablation, Planned, evaluations_of, plan
+from simuljax.ablate.grid import Grid, Planned, evaluations_of, plan
 from simuljax.ablate.run import describe
 from simuljax.ablate.scheduler import (
     Task,
@@ -44,13 +44,13 @@ def test_state_of_a_run(corpus, tmp_path):
 
 
 def tasks_of(
-    runs: Sequence[Planned], ablation: Ablation, workers: int, working: Sequence[Task] = ()
+    runs: Sequence[Planned], ablation: Grid, workers: int, working: Sequence[Task] = ()
 ) -> list[tuple[str, list[str]]]:
     """What comes next."""
     states = {run.name: state_of(run, ablation) for run in runs}
     left = {run.name: to_evaluate(run, ablation) for run in runs}
     found = next_tasks(runs, states, working, left, workers=workers, together=2)
-    return [(task.stage, [f"{run.row}{run.seed}" for run in task.runs]) for task in found]
+    return [(task.stage, [f"{run.variant}{run.seed}" for run in task.runs]) for task in found]
 
 
 def test_idle_workers_help_to_evaluate_and_the_clock_runs_alone(corpus, tmp_path):
@@ -79,7 +79,7 @@ def test_idle_workers_help_to_evaluate_and_the_clock_runs_alone(corpus, tmp_path
 
 
 def test_one_worker_is_left_for_training(corpus, tmp_path):
-    """Whole rows first; of several workers one is left to training while there is some."""
+    """Whole variants first; of several workers one is left to training while there is some."""
     ablation = grid(corpus, tmp_path / "runs", seeds=(0, 1), order=0)
     runs = plan(ablation)
 
@@ -89,7 +89,7 @@ def test_one_worker_is_left_for_training(corpus, tmp_path):
     assert tasks(3) == [("train", ["donorNone"])]
     assert tasks(1) == [("both", ["donorNone"])]
     for run in runs:
-        if run.row in ("donor", "other"):
+        if run.variant in ("donor", "other"):
             run.experiment.run.mkdir(parents=True)
             (run.experiment.run / ENDED).write_text("{}")
     later, one = ("train", ["later0", "later1"]), ("train", ["one0", "one1"])
@@ -97,7 +97,7 @@ def test_one_worker_is_left_for_training(corpus, tmp_path):
     assert tasks(1) == [others]
     assert tasks(2) == [others, later]
     assert tasks(4) == [("evaluate", ["other0"]), ("evaluate", ["other1"]), later, one]
-    busy = Task(runs=[run for run in runs if run.row == "other"], stage="evaluate")
+    busy = Task(runs=[run for run in runs if run.variant == "other"], stage="evaluate")
     assert tasks(2, [busy]) == [later]
     assert tasks(1, [busy]) == []
     ending = Task(runs=busy.runs, stage="train")
@@ -106,16 +106,16 @@ def test_one_worker_is_left_for_training(corpus, tmp_path):
 
 
 def test_groups_hold_runs_that_differ_in_seeds_and_weights(corpus, tmp_path):
-    def rows(order, size=9):
+    def variants(order, size=9):
         ablation = grid(corpus, tmp_path / "runs", seeds=(0, 1, 2), order=order)
         runs = [run for run in plan(ablation) if run.seed is not None]
-        return [[f"{run.row}{run.seed}" for run in group] for group in groups(runs, size)]
+        return [[f"{run.variant}{run.seed}" for run in group] for group in groups(runs, size)]
 
-    assert all(len({name[-1] for name in group}) == 1 for group in rows(None)), "other batches"
+    assert all(len({name[-1] for name in group}) == 1 for group in variants(None)), "other batches"
     ones, others = ["one0", "one1", "one2"], ["other0", "other1", "other2"]
     later = ["later0", "later1", "later2"]
-    assert rows(0) == [ones, others + later]
-    assert rows(0, size=2) == [ones[:2], ones[2:], others[:2], [others[2], "later0"], later[1:]]
+    assert variants(0) == [ones, others + later]
+    assert variants(0, size=2) == [ones[:2], ones[2:], others[:2], [others[2], "later0"], later[1:]]
 
 
 def test_runs_that_wait_for_the_same_trainings_are_compiled_once(tmp_path):
@@ -123,27 +123,29 @@ def test_runs_that_wait_for_the_same_trainings_are_compiled_once(tmp_path):
         summarised_corpus(tmp_path / "corpus"), tmp_path / "runs", seeds=(0, 1), order=0
     )
     runs = plan(ablation)
-    rows = {row: [run for run in runs if run.row == row] for row in ablation.rows}
+    variants = {
+        variant: [run for run in runs if run.variant == variant] for variant in ablation.variants
+    }
     states = {run.name: state_of(run, ablation) for run in runs}
-    training, known = [Task(runs=rows["donor"], stage="train")], set()
+    training, known = [Task(runs=variants["donor"], stage="train")], set()
 
     def compiled(working=training) -> list[list[str]]:
         found = to_compile(runs, states, working, known, together=2)
         assert all(task.stage == "compile" for task in found)
-        return [[f"{run.row}{run.seed}" for run in task.runs] for task in found]
+        return [[f"{run.variant}{run.seed}" for run in task.runs] for task in found]
 
     assert compiled() == [], "the donor has no vocabulary yet"
-    for run in rows["donor"] + rows["other"]:
+    for run in variants["donor"] + variants["other"]:
         run.experiment.run.mkdir(parents=True)
         (run.experiment.run / METRICS).touch()
     assert compiled() == [["one0", "one1"], ["other0", "other1"]], (
         "what comes after them is far away"
     )
     assert compiled([]) == [], "nobody trains it"
-    known |= {run.name for run in rows["one"]}
+    known |= {run.name for run in variants["one"]}
     assert compiled() == [["other0", "other1"]]
-    (rows["donor"][0].experiment.run / ENDED).touch()
+    (variants["donor"][0].experiment.run / ENDED).touch()
     assert compiled() == [], "they can be trained now"
-    assert compiled([Task(runs=rows["other"], stage="train")]) == [["later0", "later1"]]
-    apart = [Task(runs=[run], stage="train") for run in rows["other"]]
+    assert compiled([Task(runs=variants["other"], stage="train")]) == [["later0", "later1"]]
+    apart = [Task(runs=[run], stage="train") for run in variants["other"]]
     assert compiled(apart) == [["later0"], ["later1"]], "they will not be ready at once"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simuljax.ablate.grid import Planned, load_ablation, plan
+from simuljax.ablate.grid import Planned, load_grid, plan
 from simuljax.ablate.launchers import FOLDER, simuljax_command
 from simuljax.ablate.run import AblateOptions, ablate
 from simuljax.config.fields import ConfigError
@@ -24,19 +24,19 @@ JOBS = ["--gpus", "0", "--cpus", "1", "--minutes", "20", "--workers", "2"]
 # The same optimiser would find the donor's programs.
 ANOTHER_RATE = """
 from simuljax.train.training import Optimiser
-ABLATION = with_training(ABLATION, "one", optimiser=Optimiser(learning_rate=2e-3, warmup=4))
+GRID = with_training(GRID, "one", optimiser=Optimiser(learning_rate=2e-3, warmup=4))
 """
 BROKEN = """
 from dataclasses import replace
-other = ABLATION.rows["other"]
+other = GRID.variants["other"]
 wrong = replace(other.init_from[0], rules=("nowhere",))
-ABLATION = replace(ABLATION, rows={**ABLATION.rows, "other": replace(other, init_from=(wrong,))})
+GRID = replace(GRID, variants={**GRID.variants, "other": replace(other, init_from=(wrong,))})
 """
 IN_REAL_TIME_TOO = """
 from dataclasses import replace
 from tests.helpers.grids import EVALUATIONS
 few = {"frames": 8_000, "first": 2, "repeats": 1}
-ABLATION = replace(ABLATION, evaluations=tuple(replace(each, **few) for each in EVALUATIONS))
+GRID = replace(GRID, evaluations=tuple(replace(each, **few) for each in EVALUATIONS))
 """
 
 
@@ -110,7 +110,7 @@ def test_seeds_trained_together_give_what_they_give_alone(corpus, tmp_path):
 def test_failed_run_does_not_stop_the_rest(corpus, runs, capsys):
     file = written(corpus, runs, BROKEN)
     with pytest.raises(ConfigError, match="1 of 3 runs"):
-        ablate(AblateOptions(file=file), load_ablation(file))
+        ablate(AblateOptions(file=file), load_grid(file))
     printed = capsys.readouterr().out
     assert "2 of 3 runs" in printed
     assert "failed: " in printed and "other-seed0" in printed
@@ -126,7 +126,7 @@ def test_grid_of_jobs(corpus, runs, engine, library):
 
 def test_training_finds_what_was_compiled_ahead(corpus, runs, tmp_path):
     file, cache = written(corpus, runs, ANOTHER_RATE), tmp_path / "cache"
-    donor, one, other = plan(load_ablation(file))
+    donor, one, other = plan(load_grid(file))
 
     def work(run: Planned, stage: str) -> set[str]:
         """Return the large programs that it compiled: updates, validations, first parameters."""

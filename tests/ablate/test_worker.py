@@ -78,7 +78,7 @@ def test_failed_evaluation_leaves_the_other_runs_alone(corpus, tmp_path, monkeyp
     seen = []
 
     def evaluate_all(run: Planned, *_: object) -> None:
-        seen.append(run.row)
+        seen.append(run.variant)
         if run == one:
             raise ValueError("one is broken")
 
@@ -179,7 +179,7 @@ def test_failed_compilation_is_no_failed_run(tmp_path):
 
 def test_changed_training_data_is_rejected(corpus, tmp_path):
     ablation, runs = all_trained(corpus, tmp_path / "runs")
-    one = next(run for run in runs if run.row in ablation.table)
+    one = next(run for run in runs if run.variant in ablation.table)
     (corpus / "train.tsv").write_text("as it was")
     record_used_data(one.experiment.run, one.experiment.data.tables())
     worker.check_all_data(runs, ablation)
@@ -190,7 +190,7 @@ def test_changed_training_data_is_rejected(corpus, tmp_path):
 
 def test_changed_test_data_is_rejected(corpus, tmp_path):
     ablation, runs = all_trained(corpus, tmp_path / "runs")
-    way = evaluations_of(next(run for run in runs if run.row in ablation.table), ablation)[0]
+    way = evaluations_of(next(run for run in runs if run.variant in ablation.table), ablation)[0]
     (corpus / "test.tsv").write_text("as it was")
     evaluating.open_folder(way, [4], corpus)
     worker.check_all_data(runs, ablation)

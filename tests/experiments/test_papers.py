@@ -15,7 +15,7 @@ from experiments.nguyen2021 import multi30k as nguyen_multi30k
 from experiments.nguyen2021 import must_c as nguyen_must_c
 from experiments.papi2022 import multi30k as papi_multi30k
 from experiments.papi2022 import recipe as papi
-from simuljax.ablate.grid import load_ablation
+from simuljax.ablate.grid import load_grid
 from simuljax.audio import Statistics
 from simuljax.batch import Batch
 from simuljax.config.decoding import Beam
@@ -49,7 +49,7 @@ for file in files:
             place.mkdir(parents=True, exist_ok=True)
             (place / "summary.json").write_text(str(place))
 for file in files:
-    for grid in load_module(file).ABLATIONS:
+    for grid in load_module(file).GRIDS:
         print(f"[{file.parent.name}_{file.stem} {grid}]", flush=True)
         cli.main(["ablate", str(file), "--grid", grid, "--list"])
 """
@@ -111,12 +111,12 @@ def test_the_tables_of_nguyen(listed, corpus):
 
 
 def test_the_numbers_of_nguyen():
-    ways = nguyen_must_c.ABLATIONS["table"].ways("characters")
+    ways = nguyen_must_c.GRIDS["table"].ways("characters")
     steps = {(p.policy.first_ms, p.policy.step_ms, p.policy.tokens) for p in ways if p.policy}
     assert len(steps) == 12
     assert steps == {(10 * k, 10 * s, n) for k in (100, 200) for s in (10, 20) for n in (1, 2, 3)}
     assert [p.beam for p in ways if p.mode == "offline"] == [None, Beam(size=10)]
-    assert {p.limit.ratio for p in nguyen_how2.ABLATIONS["table"].ways("characters")} == {1.6}
+    assert {p.limit.ratio for p in nguyen_how2.GRIDS["table"].ways("characters")} == {1.6}
     for way in ways:
         assert (way.decoding().policy is None) == (way.mode == "offline")
         assert way.beam in (None, Beam(size=10))
@@ -133,7 +133,7 @@ def test_the_flags_of_papi():
     }
     assert flags.pop(("fixed", "transformer")) == {(True, False)}
     assert set(map(frozenset, flags.values())) == {frozenset({(True, True)})}
-    ways = papi_multi30k.ABLATIONS["figure_2"].ways("transformer")
+    ways = papi_multi30k.GRIDS["figure_2"].ways("transformer")
     assert [way.decoding().policy for way in ways if way.mode == "streamed"] == [
         WaitK(k=k, units="ctc") for k in papi.K
     ]
@@ -143,10 +143,10 @@ def test_the_flags_of_papi():
 def test_one_of_several_grids_is_to_be_named():
     file = EXPERIMENTS / "nguyen2021" / "multi30k.py"
     with pytest.raises(ConfigError, match="table, figure_2, figure_3: say which one"):
-        load_ablation(file)
+        load_grid(file)
     with pytest.raises(ConfigError, match="there is no 'figure_9'"):
-        load_ablation(file, "figure_9")
-    assert load_ablation(file, "table").table == ("characters",)
+        load_grid(file, "figure_9")
+    assert load_grid(file, "table").table == ("characters",)
 
 
 def terms(row: Experiment) -> set[str]:

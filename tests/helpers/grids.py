@@ -1,6 +1,6 @@
 """Make small grids: planned only, as if trained, or on a corpus of a few sentences.
 
-python -m tests.helpers.grids CORPUS RUNS FILE GRID ROW ...      trains rows of a large grid, small
+python -m tests.helpers.grids CORPUS RUNS FILE GRID VARIANT ...   trains small variants of a grid
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import pytest
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.dataset import SUMMARY
 from data_pipelines.prepare import Preparation, prepare
-from simuljax.ablate.grid import Ablation, Planned, load_ablation, plan
+from simuljax.ablate.grid import Grid, Planned, load_grid, plan
 from simuljax.ablate.worker import work
 from simuljax.config.decoding import LengthLimit
 from simuljax.config.evaluation import Evaluation
@@ -32,12 +32,12 @@ LIMIT = LengthLimit(ratio=0.1, constant=4)  # an untrained model would write for
 FILE = """
 from pathlib import Path
 from tests.helpers.grids import grid, with_training
-ABLATION = grid(Path({corpus!r}), Path({runs!r}), seeds=(0,), curves={{}})
+GRID = grid(Path({corpus!r}), Path({runs!r}), seeds=(0,), curves={{}})
 """
 
 
-def grid(corpus: Path, runs: Path, **changes: Any) -> Ablation:
-    """Return a grid of two rows that start from a donor, and a second phase of one of them."""
+def grid(corpus: Path, runs: Path, **changes: Any) -> Grid:
+    """Return a grid of two variants that start from a donor, and a second phase of one of them."""
     donor = experiment(corpus, runs / "donor")
     init_from = (InitFrom(run=donor.run, checkpoint="last"),)
     corpus_of_donor = replace(donor.data, vocabularies_of=donor.run)
@@ -46,21 +46,21 @@ def grid(corpus: Path, runs: Path, **changes: Any) -> Ablation:
     later = replace(other, run=runs / "later", init_from=(InitFrom(run=other.run),))
     given = {
         "runs": runs,
-        "rows": {"donor": donor, "one": one, "other": other, "later": later},
+        "variants": {"donor": donor, "one": one, "other": other, "later": later},
         "table": ("one", "other"),
         "baseline": "one",
         "curves": {"other": ("later",)},
         "seeds": (0, 1),
         "evaluations": (Evaluation(run=Path(), mode="offline", frames=8_000),),
     }
-    return Ablation(**given | changes)
+    return Grid(**given | changes)
 
 
-def with_training(ablation: Ablation, row: str, **changes: Any) -> Ablation:
-    """Change the training of one row."""
-    old = ablation.rows[row]
+def with_training(ablation: Grid, variant: str, **changes: Any) -> Grid:
+    """Change the training of one variant."""
+    old = ablation.variants[variant]
     new = replace(old, training=dataclasses.replace(old.training, **changes))
-    return replace(ablation, rows={**ablation.rows, row: new})
+    return replace(ablation, variants={**ablation.variants, variant: new})
 
 
 def summarised_corpus(directory: Path) -> Path:
@@ -77,7 +77,7 @@ def spoken_corpus(directory: Path, test: int = 6) -> Path:
     return directory
 
 
-def all_trained(corpus: Path, runs: Path) -> tuple[Ablation, list[Planned]]:
+def all_trained(corpus: Path, runs: Path) -> tuple[Grid, list[Planned]]:
     """Return runs as if trained, with three evaluations each, one of them in real time."""
     ablation = grid(corpus, runs, seeds=(0,), curves={}, evaluations=EVALUATIONS)
     planned = plan(ablation)
@@ -112,19 +112,19 @@ def small_model(model: ModelConfig) -> ModelConfig:
     return replace(model, width=width, decoder_layers=1, **changes)
 
 
-def small_row(row: Experiment, corpus: Path) -> Experiment:
+def small_variant(variant: Experiment, corpus: Path) -> Experiment:
     """Shrink an experiment to a few updates on a few sentences."""
-    like = experiment(corpus, row.run)
-    given = replace(like.data, task=row.data.task, vocabularies_of=row.data.vocabularies_of)
+    like = experiment(corpus, variant.run)
+    given = replace(like.data, task=variant.data.task, vocabularies_of=variant.data.vocabularies_of)
     training = replace(
-        row.training,
-        optimiser=replace(row.training.optimiser, warmup=2),
+        variant.training,
+        optimiser=replace(variant.training.optimiser, warmup=2),
         updates=4,
         epochs=None,
         validate_every=2,
         log_every=2,
     )
-    return replace(row, data=given, model=small_model(row.model), training=training)
+    return replace(variant, data=given, model=small_model(variant.model), training=training)
 
 
 def small_evaluation(evaluation: Evaluation) -> Evaluation:
@@ -133,15 +133,15 @@ def small_evaluation(evaluation: Evaluation) -> Evaluation:
     return replace(evaluation, name=evaluation.folder.name, frames=8_000, first=first, limit=LIMIT)
 
 
-def small_grid(grid: Ablation, rows: Sequence[str], corpus: Path, runs: Path) -> Ablation:
-    """Shrink some rows of a grid, all of them in its table."""
-    own = {row: tuple(map(small_evaluation, grid.ways(row))) for row in grid.seeded}
+def small_grid(grid: Grid, variants: Sequence[str], corpus: Path, runs: Path) -> Grid:
+    """Shrink some variants of a grid, all of them in its table."""
+    own = {variant: tuple(map(small_evaluation, grid.ways(variant))) for variant in grid.seeded}
     return replace(
         grid,
-        rows={name: small_row(row, corpus) for name, row in grid.rows.items()},
+        variants={name: small_variant(variant, corpus) for name, variant in grid.variants.items()},
         runs=runs,
-        table=tuple(rows),
-        baseline=rows[0],
+        table=tuple(variants),
+        baseline=variants[0],
         curves={},
         claims=(),
         seeds=(0,),
@@ -149,9 +149,9 @@ def small_grid(grid: Ablation, rows: Sequence[str], corpus: Path, runs: Path) ->
     )
 
 
-def main(corpus: str, runs: str, file: str, name: str, *rows: str) -> None:
-    """Train and evaluate small rows of a grid; finished ones are left alone."""
-    small = small_grid(load_ablation(Path(file), name or None), rows, Path(corpus), Path(runs))
+def main(corpus: str, runs: str, file: str, name: str, *variants: str) -> None:
+    """Train and evaluate small variants of a grid; finished ones are left alone."""
+    small = small_grid(load_grid(Path(file), name or None), variants, Path(corpus), Path(runs))
     for run in plan(small):
         work([run], small)
 

@@ -163,8 +163,8 @@ def page_of(grid: GridInfo, variants: list[Variant], out, runs=()) -> ElementTre
 def test_the_page_has_verdicts_fields_and_figures(variants, tmp_path):
     named = [dataclasses.replace(variants[0], name="a <b>"), *variants[1:]]
     claims = [
-        Claim(says="better is better", row="better", over="a <b>", evaluation="at 600"),
-        Claim(says="never run", row="nowhere", over="a <b>", published=1.5),
+        Claim(says="better is better", variant="better", over="a <b>", evaluation="at 600"),
+        Claim(says="never run", variant="nowhere", over="a <b>", published=1.5),
     ]
     grid = GridInfo(
         title="T",

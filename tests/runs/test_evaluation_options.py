@@ -127,10 +127,10 @@ def test_refused_before_anything_is_made(tmp_path):
     assert not (run / "eval").exists()
 
 
-@pytest.mark.parametrize("ablation", [ablation_demo.ABLATION, ablation_policies.ABLATION])
+@pytest.mark.parametrize("ablation", [ablation_demo.GRID, ablation_policies.GRID])
 def test_what_our_own_ablations_ask_has_an_effect(ablation):
-    for row in ablation.table:
-        for way in ablation.own.get(row, ablation.evaluations):
+    for variant in ablation.table:
+        for way in ablation.own.get(variant, ablation.evaluations):
             check(way)
             if way.then is None:
-                check_effects(way, ablation.rows[row].model)
+                check_effects(way, ablation.variants[variant].model)

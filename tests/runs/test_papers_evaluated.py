@@ -13,7 +13,7 @@ from experiments.nguyen2021 import multi30k as nguyen_multi30k
 from experiments.nguyen2021 import recipe as nguyen
 from experiments.papi2022 import multi30k as papi_multi30k
 from experiments.papi2022 import recipe as papi
-from simuljax.ablate.grid import Ablation
+from simuljax.ablate.grid import Grid
 from simuljax.config.experiment import Experiment
 from simuljax.config.model import ModelConfig
 from simuljax.eval import Record, read_records
@@ -39,11 +39,11 @@ def shrunk(model: ModelConfig) -> ModelConfig:
     return replace(model, width=width, features=80, **sizes, **changes)
 
 
-def write_row(directory: Path, row: Experiment, corpus: Path) -> Path:
-    model = shrunk(row.model)
+def write_variant(directory: Path, variant: Experiment, corpus: Path) -> Path:
+    model = shrunk(variant.model)
     params, statistics = initialise(JointModel(model), jax.random.key(0, impl="rbg"))
     loud = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 1 else leaf, params)
-    config = experiment_of(directory, model, corpus, row.data.task)
+    config = experiment_of(directory, model, corpus, variant.data.task)
     return write_files(config, loud, statistics)
 
 
@@ -55,14 +55,14 @@ def place(tmp_path_factory) -> Path:
     return place
 
 
-def evaluated(place: Path, grid: Ablation, row: str, index: int) -> list[Record]:
-    """The records of one of the ways in which a grid evaluates a row."""
-    way = grid.ways(row)[index]
-    for name in filter(None, (row, way.then and way.then.name)):
+def evaluated(place: Path, grid: Grid, variant: str, index: int) -> list[Record]:
+    """The records of one of the ways in which a grid evaluates a variant."""
+    way = grid.ways(variant)[index]
+    for name in filter(None, (variant, way.then and way.then.name)):
         if not (place / name).exists():
-            write_row(place / name, grid.rows[name], place / "prepared")
+            write_variant(place / name, grid.variants[name], place / "prepared")
     then = place / way.then.name if way.then else None
-    way = dataclasses.replace(way, run=place / row, then=then, repeats=1, frames=2_000)
+    way = dataclasses.replace(way, run=place / variant, then=then, repeats=1, frames=2_000)
     assert evaluate(way)["n"] == (way.first or 3)
     return read_records(way.folder)
 
@@ -84,11 +84,11 @@ PAPI = [
 ]
 
 
-@pytest.mark.parametrize(("grid", "row", "index"), PAPI)
-def test_systems_of_papi(place, grid, row, index):
+@pytest.mark.parametrize(("grid", "variant", "index"), PAPI)
+def test_systems_of_papi(place, grid, variant, index):
     recipe = replace(papi_multi30k.RECIPE, distilled=place / "prepared", live=2)
-    records = evaluated(place, papi.grids(recipe)[grid], row, index)
-    if "caat" not in row and index != 1:
+    records = evaluated(place, papi.grids(recipe)[grid], variant, index)
+    if "caat" not in variant and index != 1:
         assert is_early(records)
 
 
@@ -100,7 +100,7 @@ NGUYEN = [
 ]
 
 
-@pytest.mark.parametrize(("grid", "row", "index"), NGUYEN)
-def test_systems_of_nguyen(place, grid, row, index):
-    records = evaluated(place, nguyen.grids(nguyen_multi30k.RECIPE)[grid], row, index)
-    assert is_early(records) == (index != 1 or row == "asr")
+@pytest.mark.parametrize(("grid", "variant", "index"), NGUYEN)
+def test_systems_of_nguyen(place, grid, variant, index):
+    records = evaluated(place, nguyen.grids(nguyen_multi30k.RECIPE)[grid], variant, index)
+    assert is_early(records) == (index != 1 or variant == "asr")

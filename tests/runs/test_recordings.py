@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from simuljax.ablate.grid import Ablation, Pretrained, evaluations_of, plan
+from simuljax.ablate.grid import Grid, Pretrained, evaluations_of, plan
 from simuljax.ablate.scheduler import state_of
 from simuljax.ablate.worker import check_all_data, work
 from simuljax.audio import RATE
@@ -105,9 +105,9 @@ def test_sweep_over_a_policy_names_every_setting(corpus, model):
 
 def test_grid_of_a_pretrained_model_trains_nothing(corpus, model, tmp_path):
     given = Evaluation(run=Path(), corpus=corpus)
-    ablation = Ablation(
+    ablation = Grid(
         runs=tmp_path / "runs",
-        rows={"echo": Pretrained(model=model)},
+        variants={"echo": Pretrained(model=model)},
         table=("echo",),
         baseline="echo",
         evaluations=(given,),

@@ -12,7 +12,7 @@ import pytest
 
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
-from simuljax.ablate.grid import load_ablation
+from simuljax.ablate.grid import load_grid
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import InitFrom, load_experiments
@@ -301,13 +301,13 @@ def test_a_weight_on_delays_that_nothing_changes_is_refused(model, instead, tmp_
 
 @pytest.mark.parametrize(
     "path",
-    [p for p in EXPERIMENT_FILES if re.search("^ABLATION ", p.read_text(), re.M)],
+    [p for p in EXPERIMENT_FILES if re.search("^GRID ", p.read_text(), re.M)],
     ids=lambda path: path.stem,
 )
 def test_every_grid_builds(path):
-    ablation = load_ablation(path)
-    runs = {str(each.run) for each in ablation.rows.values()}
-    assert len(runs) == len(ablation.rows)
+    ablation = load_grid(path)
+    runs = {str(each.run) for each in ablation.variants.values()}
+    assert len(runs) == len(ablation.variants)
     for row in ablation.seeded:
-        for begin in ablation.rows[row].init_from:
+        for begin in ablation.variants[row].init_from:
             assert str(begin.run) in runs, "a row begins with one of another grid"

@@ -7,7 +7,7 @@ import pytest
 
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
-from simuljax.ablate.grid import evaluations_of, load_ablation, plan
+from simuljax.ablate.grid import evaluations_of, load_grid, plan
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
@@ -78,12 +78,12 @@ def test_a_grid_of_a_policy_of_ones_own(weights, corpus):
     Path("grid.py").write_text(
         f"""
 from pathlib import Path
-from simuljax.ablate.grid import Ablation, Pretrained
+from simuljax.ablate.grid import Grid, Pretrained
 from simuljax.config.evaluation import Evaluation
 
-ABLATION = Ablation(
+GRID = Grid(
     runs=Path("runs"),
-    rows={{"small": Pretrained(model=Path("small.bin"))}},
+    variants={{"small": Pretrained(model=Path("small.bin"))}},
     table=("small",),
     baseline="small",
     evaluations=tuple(
@@ -95,7 +95,7 @@ ABLATION = Ablation(
 )
 """
     )
-    ablation = load_ablation(Path("grid.py"))
+    ablation = load_grid(Path("grid.py"))
     (planned,) = plan(ablation)
     found = []
     for each in evaluations_of(planned, ablation):
