@@ -23,6 +23,7 @@ class Hub:
     def __init__(self, models: dict[str, Model], limits: Limits | None = None):
         self.models, self.limits = models, limits or Limits()
         self.work = threading.Event()
+        self.decoders = asyncio.Semaphore(2)  # files that are decompressed at a time
         self.cycles, self.lags = Recent(), Recent()
         self.closing = self.draining = False
         self.named: dict[str, LiveSession] = {}  # those that may be resumed

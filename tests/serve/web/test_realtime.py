@@ -1,0 +1,247 @@
+"""`/v1/realtime` and the files of `/v1/audio`: events and formats of OpenAI, words of `Stream`."""
+
+import base64
+import http.client
+import io
+import json
+import urllib.request
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from websockets.sync.client import ClientConnection
+
+from simuljax.audio import RATE
+from simuljax.serve.outputs import write_srt
+from simuljax.serve.stream import Word
+from tests.serve.web.servers import (
+    Running,
+    append,
+    fetch,
+    load_small,
+    pieces_of,
+    running,
+    sound,
+)
+
+TRANSCRIPTION = "conversation.item.input_audio_transcription"
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    with running(load_small(tmp_path_factory.mktemp("runs") / "small")) as server:
+        yield server
+
+
+def event(socket: ClientConnection, kind: str | None = None) -> dict[str, Any]:
+    """The next event, which has to be of this kind."""
+    found = json.loads(socket.recv(timeout=30))
+    assert kind in (None, found["type"]), found
+    assert found["event_id"]
+    return found
+
+
+def update(socket: ClientConnection, **audio_input: Any) -> dict[str, Any]:
+    given = {"type": "transcription", "audio": {"input": audio_input}}
+    socket.send(json.dumps({"type": "session.update", "session": given}))
+    return event(socket)
+
+
+def transcribe(socket: ClientConnection, pieces: list[np.ndarray], binary: bool = False):
+    """Speak one item; return its words with delays, its transcript and its id."""
+    for piece in pieces:
+        socket.send(piece.astype("<i2").tobytes() if binary else append(piece))
+    socket.send(json.dumps({"type": "input_audio_buffer.commit"}))
+    words, item = [], None
+    while (found := event(socket))["type"] != f"{TRANSCRIPTION}.completed":
+        if found["type"] == "input_audio_buffer.committed":
+            item = found["item_id"]
+        else:
+            assert found["type"] == f"{TRANSCRIPTION}.delta", found
+            words.append((found["delta"], found["delay_ms"]))
+    assert found["item_id"] == item and found["content_index"] == 0
+    assert "".join(delta for delta, _ in words) == found["transcript"]
+    return [(delta.strip(), delay) for delta, delay in words], found
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_words_and_delays_are_those_of_a_stream(live, binary):
+    with live.socket("/v1/realtime") as socket:
+        created = event(socket, "session.created")
+        assert created["session"]["audio"]["input"]["format"] == {
+            "type": "audio/pcm",
+            "rate": 24000,
+        }
+        for seed in range(50, 53):  # items of one session; the second after other rates
+            rate = 16_000 if seed == 51 else 24_000
+            updated = update(socket, format={"type": "audio/pcm", "rate": rate})
+            assert updated["session"]["audio"]["input"]["format"]["rate"] == rate
+            samples = sound(seed, rate=rate)
+            pieces = [p for p in pieces_of(samples, seed) if len(p)]
+            words, completed = transcribe(socket, pieces, binary)
+            assert words == live.alone(pieces, rate)
+            seconds = completed["usage"]["seconds"]
+            assert seconds == pytest.approx(len(samples) / rate)
+    assert live.empty()
+
+
+@pytest.mark.slow
+def test_words_and_delays_of_fifty_recordings(live):
+    with live.socket("/v1/realtime") as socket:
+        event(socket, "session.created")
+        for seed in range(200, 250):
+            pieces = [p for p in pieces_of(sound(seed, rate=24_000), seed) if len(p)]
+            assert transcribe(socket, pieces)[0] == live.alone(pieces, 24_000)
+
+
+def test_an_older_form_of_settings(live):
+    """OpenAI's beta had flat settings; `pcm16` was its name of the format."""
+    with live.socket("/v1/realtime") as socket:
+        event(socket)
+        old = {"input_audio_format": "pcm16", "input_audio_transcription": {}}
+        socket.send(json.dumps({"type": "transcription_session.update", "session": old}))
+        event(socket, "transcription_session.updated")
+
+
+@pytest.mark.parametrize(
+    ("sent", "fact"),
+    [
+        ({"type": "response.create"}, "response.create"),
+        ({"type": "input_audio_buffer.append", "audio": "?"}, "base64"),
+        ({"type": "input_audio_buffer.append"}, "base64"),
+        ({"type": "input_audio_buffer.commit"}, "empty"),
+        ({"type": "session.update"}, "session"),
+        ({"type": "session.update", "session": {"audio": 3}}, "audio"),
+        ({"type": "session.update", "session": {"audio": {"input": {"format": {"rate": 1}}}}}, "1"),
+        ({"type": "session.update", "session": {"input_audio_format": "g711_ulaw"}}, "g711"),
+        (
+            {"type": "session.update", "session": {"input_audio_transcription": {"model": "x"}}},
+            "'x'",
+        ),
+        ({"type": 3}, "type"),
+        ([], "type"),
+    ],
+)
+def test_a_bad_event_is_answered_and_the_session_goes_on(live, sent, fact):
+    if isinstance(sent, dict):
+        sent["event_id"] = "mine"
+    with live.socket("/v1/realtime") as socket:
+        event(socket)
+        socket.send(json.dumps(sent))
+        error = event(socket, "error")["error"]
+        assert fact in error["message"] and error["type"] == "invalid_request_error"
+        if isinstance(sent, dict) and isinstance(sent["type"], str):
+            assert error["event_id"] == "mine"
+        assert transcribe(socket, [sound(53, 0.5, 24_000)])[1]["transcript"]
+    assert live.empty()
+
+
+def test_a_cleared_buffer_leaves_nothing(live):
+    with live.socket("/v1/realtime") as socket:
+        event(socket)
+        socket.send(append(sound(54, 0.05, 24_000)))  # less than a READ: no word comes of it
+        socket.send(json.dumps({"type": "input_audio_buffer.clear"}))
+        event(socket, "input_audio_buffer.cleared")
+        pieces = [sound(55, 0.8, 24_000)]
+        assert transcribe(socket, pieces)[0] == live.alone(pieces, 24_000)
+    assert live.empty()
+
+
+def test_a_subprotocol_of_openai_is_accepted(live):
+    with live.socket("/v1/realtime", subprotocols=["realtime", "other"]) as socket:
+        assert socket.subprotocol == "realtime"
+
+
+def post(live: Running, path: str, file: bytes, **fields: str) -> tuple[int, str]:
+    mark = "7d3f"
+    parts = [
+        f'--{mark}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+        for name, value in fields.items()
+    ]
+    head = f'--{mark}\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
+    body = b"".join([*parts, head.encode(), file, f"\r\n--{mark}--\r\n".encode()])
+    headers = {"Content-Type": f"multipart/form-data; boundary={mark}"}
+    return fetch(urllib.request.Request(live.url(path, "http"), data=body, headers=headers))
+
+
+def as_wav(samples: np.ndarray, rate: int = RATE) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format="WAV")
+    return file.getvalue()
+
+
+def test_files_in_all_formats(live, tmp_path):
+    samples = sound(60, 3.0)
+    size = int(next(iter(live.hub.models.values())).read_ms) * 16
+    expected = live.alone([samples[k : k + size] for k in range(0, len(samples), size)])
+    text = " ".join(word for word, _ in expected)
+    wav, path = as_wav(samples), "/v1/audio/translations"
+    assert json.loads(post(live, path, wav)[1]) == {"text": text}
+    assert post(live, path, wav, response_format="text") == (200, text + "\n")
+    verbose = json.loads(post(live, path, wav, response_format="verbose_json")[1])
+    assert verbose["duration"] == 3.0 and verbose["text"] == text
+    assert [(w["word"], w["delay_ms"]) for w in verbose["words"]] == expected
+    words = [Word(text=word, delay_ms=delay, elapsed_ms=delay) for word, delay in expected]
+    write_srt(tmp_path / "a.srt", words)
+    srt = (tmp_path / "a.srt").read_text()
+    assert post(live, path, wav, response_format="srt") == (200, srt)
+    _, vtt = post(live, path, wav, response_format="vtt")
+    assert vtt.startswith("WEBVTT\n\n00:00:0") and vtt.count("-->") == srt.count("-->")
+    assert json.loads(post(live, "/v1/audio/transcriptions", wav)[1]) == {"text": text}
+    assert live.empty()
+
+
+def test_files_that_cannot_be_read_are_refused(live):
+    path, wav = "/v1/audio/translations", as_wav(sound(61, 0.2))
+    for file, fields, status, fact in [
+        (b"nothing", {}, 400, "cannot be read"),
+        (wav, {"response_format": "xml"}, 400, "xml"),
+        (wav, {"model": "whisper-1"}, 404, "whisper-1"),
+        (wav, {"language": "de"}, 400, "language"),
+    ]:
+        found, answer = post(live, path, file, **fields)
+        assert found == status
+        assert fact in json.loads(answer)["error"]["message"]
+    request = urllib.request.Request(live.url(path, "http"), data=b"{}", method="POST")
+    assert fetch(request)[0] == 400
+    assert live.empty()
+
+
+@pytest.mark.parametrize(("rate", "channels", "minutes"), [(1_000, 1, 70), (16_000, 8, 25)])
+def test_a_file_that_unpacks_to_much_is_refused(live, rate, channels, minutes):
+    file = io.BytesIO()
+    with soundfile.SoundFile(file, "w", rate, channels, format="FLAC") as sink:
+        for _ in range(minutes):
+            sink.write(np.zeros((rate * 60, channels), np.int16))
+    packed = file.getvalue()
+    assert len(packed) < 1 << 20
+    found, answer = post(live, "/v1/audio/translations", packed)
+    assert found == 413 and f"{minutes} minutes" in json.loads(answer)["error"]["message"]
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_comes(live):
+    client = http.client.HTTPConnection("127.0.0.1", live.port, timeout=20)
+    client.putrequest("POST", "/v1/audio/translations")
+    client.putheader("Content-Length", str(26 << 20))
+    client.putheader("Content-Type", "multipart/form-data; boundary=x")
+    client.endheaders()
+    assert client.getresponse().status == 413
+    client.close()
+
+
+def test_models_are_listed(live):
+    status, answer = live.get("/v1/models")
+    assert status == 200 and json.loads(answer)["data"][0]["id"] == live.translator.name
+
+
+def test_base64_may_hold_half_a_sample(live):
+    data = sound(62, 0.6, 24_000).tobytes()
+    with live.socket("/v1/realtime") as socket:
+        event(socket)
+        for part in (data[:1001], data[1001:]):
+            audio = base64.b64encode(part).decode()
+            socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+        words, _ = transcribe(socket, [])
+        whole = live.alone([sound(62, 0.6, 24_000)], 24_000)
+    assert [text for text, _ in words] == [text for text, _ in whole]
