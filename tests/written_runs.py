@@ -11,11 +11,10 @@ from simuljax.config.data import DataConfig
 from simuljax.config.experiment import Experiment
 from simuljax.config.json import write_json
 from simuljax.config.model import ModelConfig, Monotonic
+from simuljax.config.training import Objective, Training
 from simuljax.text import Vocabulary, VocabularyConfig, learn
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.objective import Objective
-from simuljax.train.training import Training
 from simuljax.train.transfer import AVERAGED
 from tests.decode.small import parameters, translator
 

@@ -14,10 +14,9 @@ from experiments.ma2020.recipe import Recipe, variants
 from simuljax.audio import SpecAugment
 from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS
+from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
-from simuljax.train.objective import Objective
-from simuljax.train.training import Optimiser, Training
 
 ADAM = Optimiser(learning_rate=2e-3, warmup=10_000, betas=(0.9, 0.98), clip=10.0)
 HEARD = Objective(augment=SpecAugment())

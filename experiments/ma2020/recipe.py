@@ -17,7 +17,7 @@ from experiments.zaidi2022.recipe import ALONE, recogniser, with_objective
 from simuljax.config.data import DataConfig
 from simuljax.config.experiment import Experiment, InitFrom
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision
-from simuljax.train.training import Training
+from simuljax.config.training import Training
 
 STEPS_MS = (120, 200, 280, 360, 440, 520)
 LAMBDAS = (0.001, 0.004, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1)

@@ -17,9 +17,9 @@ from experiments.papi2022 import multi30k as papi_multi30k
 from experiments.zaidi2022 import multi30k as zaidi_multi30k
 from experiments.zaidi2022.recipe import adam
 from simuljax.config.experiment import DATA, RUNS
+from simuljax.config.training import Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
-from simuljax.train.training import Training
 
 BASE = zaidi_multi30k.RECIPE
 HEARD = zaidi_multi30k.HEARD

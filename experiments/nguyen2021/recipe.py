@@ -25,10 +25,10 @@ from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment
 from simuljax.config.model import ModelConfig, Monotonic, TextConfig
+from simuljax.config.training import Training
 from simuljax.decode.policies import AlignAtt, FixedSteps
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
-from simuljax.train.training import Training
 
 Steps = tuple[int, int, int]  # k, s, N
 

@@ -18,9 +18,9 @@ from experiments.zaidi2022 import multi30k as zaidi_multi30k
 from experiments.zaidi2022.recipe import adam
 from simuljax.config.experiment import DATA, RUNS
 from simuljax.config.model import ModelConfig, SpeechConfig
+from simuljax.config.training import Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
-from simuljax.train.training import Training
 
 BASE = zaidi_multi30k.RECIPE
 CORPUS = replace(BASE.data, source=VocabularyConfig(kind="subword_nmt", size=4_000, lowercase=True))

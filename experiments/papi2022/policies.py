@@ -21,8 +21,8 @@ from experiments.zaidi2022.table_3 import GRID as MMA
 from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS, Experiment
+from simuljax.config.training import Training
 from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, LocalAgreement, WaitK
-from simuljax.train.training import Training
 
 TRAINING = Training(
     optimiser=adam(2e-3, 1_500),

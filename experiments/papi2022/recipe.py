@@ -29,8 +29,8 @@ from simuljax.config.decoding import Beam
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig
+from simuljax.config.training import Training
 from simuljax.decode.policies import WaitK
-from simuljax.train.training import Training
 
 Units = Literal["fixed", "adaptive"]
 

@@ -40,9 +40,9 @@ from simuljax.ablate.grid import Grid
 from simuljax.config.data import Budget, DataConfig
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import DATA, RUNS, Experiment, InitFrom
+from simuljax.config.training import Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
-from simuljax.train.training import Training
 
 SMALL = presets.small()
 

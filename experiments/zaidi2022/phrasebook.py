@@ -16,9 +16,8 @@ from experiments.zaidi2022.recipe import adam, variants
 from simuljax.audio import SpecAugment
 from simuljax.config.data import Budget
 from simuljax.config.experiment import DATA, RUNS
+from simuljax.config.training import Objective, Training
 from simuljax.text import VocabularyConfig
-from simuljax.train.objective import Objective
-from simuljax.train.training import Training
 
 HEARD = Objective(
     augment=SpecAugment(time_masks=2, time_width=30, time_fraction=0.2, frequency_width=20)

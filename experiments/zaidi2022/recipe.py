@@ -17,10 +17,10 @@ from simuljax.config.data import DataConfig
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import ENCODER, OFFLINE_TEXT, Experiment, InitFrom
 from simuljax.config.model import ModelConfig
+from simuljax.config.training import Optimiser, Training
 from simuljax.losses import JointObjective
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
-from simuljax.train.training import Optimiser, Training
 
 # The published runs were trained with the paper's stop-gradient, which is no longer the default.
 # Forms of DAR that descend are compared in experiments/zaidi2022/dar_forms.py.

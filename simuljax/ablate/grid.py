@@ -19,11 +19,11 @@ from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import without_defaults
 from simuljax.config.loading import load_module
+from simuljax.config.training import Training
 from simuljax.errors import ChoiceError, unknown
 from simuljax.eval.significance import Rule
 from simuljax.report.collect import Latency
 from simuljax.report.results import Claim
-from simuljax.train.training import Training
 
 # Fields that cannot change a result.
 WITHOUT_INFLUENCE = (

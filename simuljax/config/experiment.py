@@ -14,9 +14,8 @@ from simuljax.config.fields import ConfigError, check, setting
 from simuljax.config.json import from_json, read_json, to_json
 from simuljax.config.loading import DATA, RUNS, load_module
 from simuljax.config.model import ModelConfig
+from simuljax.config.training import Cluster, Training
 from simuljax.losses import JointObjective
-from simuljax.train.cluster import Cluster
-from simuljax.train.training import Training
 
 __all__ = ["DATA", "RUNS", "Experiment", "InitFrom", "load_experiments", "read_experiment"]
 

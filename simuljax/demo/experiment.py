@@ -14,10 +14,9 @@ from pathlib import Path
 from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import DATA, RUNS, Experiment
 from simuljax.config.model import ModelConfig, PreDecision, SpeechConfig, TextConfig, Width
+from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.losses import JointObjective
 from simuljax.text import VocabularyConfig
-from simuljax.train.objective import Objective
-from simuljax.train.training import Optimiser, Training
 
 LATENCY_SHARE = 0.15  # of the updates, at the end
 

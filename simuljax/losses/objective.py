@@ -15,7 +15,7 @@ L = (1-alpha) NLL_ST + alpha KD + beta CAR + gamma NLL_MT + delta DAR + lambda D
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import flax.struct
@@ -29,7 +29,7 @@ from simuljax.errors import unknown
 from simuljax.losses.attentive import COLUMNS, DIRECTIONS
 from simuljax.losses.cross_entropy import PerExample
 from simuljax.losses.latency import GATHERS, METRICS
-from simuljax.losses.terms import BUILT_IN, NEEDS, OWN_TEACHERS, TEACHERS, Outputs, TermFunction
+from simuljax.losses.terms import BUILT_IN, NEEDS, TEACHERS, Outputs, TermFunction
 from simuljax.ops import arguments
 
 Start = int | Literal["convergence"]
@@ -133,14 +133,6 @@ class Loss:
     weighted: dict[str, Any]
 
 
-def check_terms(terms: Sequence[Term]) -> None:
-    """Refuse two terms of one name."""
-    names = [term.name for term in terms]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigError(f"terms has two called {twice[0]!r}; names must differ")
-
-
 def term_values(terms: Iterable[Term], outputs: Outputs) -> dict[str, PerExample]:
     """Return value and weight of every term that counts or is watched, and applies."""
     found = {term.name: term(outputs) for term in terms if term.weight or term.watch}
@@ -176,12 +168,6 @@ def combine(sums: Mapping[str, TermSum], weights: Mapping[str, float | jax.Array
 def _is_off(weight: Any) -> bool:
     """Return True for a weight that is known to be 0; a traced one may change."""
     return arguments.is_known(weight) and float(weight) == 0
-
-
-def teacher_of(terms: Iterable[Term]) -> Mapping[str, Any] | None:
-    """Return the options of the term that asks for a teacher with parameters of its own."""
-    asking = (t.options for t in terms if t.weight and t.options.get("teacher") in OWN_TEACHERS)
-    return next(asking, None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

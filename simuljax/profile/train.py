@@ -15,6 +15,7 @@ from simuljax.audio import SpecAugment, Statistics
 from simuljax.audio.spec_augment import LIBRISPEECH_DOUBLE
 from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig
+from simuljax.config.training import Objective, Optimiser
 from simuljax.losses import JointObjective
 from simuljax.models import presets
 from simuljax.models.joint import JointModel
@@ -28,9 +29,7 @@ from simuljax.profile.measure import (
     say,
 )
 from simuljax.train.flops import BACKWARD, forward_flops, peak_flops
-from simuljax.train.objective import Objective
 from simuljax.train.step import Replicas, TrainState, Update
-from simuljax.train.training import Optimiser
 
 # Kernels in a CUDA graph have no names; a graph needs at least so many.
 NO_CUDA_GRAPHS: dict[str, str | bool] = {"xla_gpu_graph_min_graph_size": "1000000"}

@@ -24,6 +24,7 @@ from simuljax.batch import Batch
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.json import from_json, read_json, write_json
 from simuljax.config.model import ModelConfig
+from simuljax.config.training import Objective
 from simuljax.losses import Branch, matching_perplexity
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
@@ -34,7 +35,7 @@ from simuljax.report.figures import SpokenWord
 from simuljax.runs.translate import RunSplit, open_examples
 from simuljax.serve.run import Run, learnt, open_run
 from simuljax.text import EOS
-from simuljax.train.objective import Objective, branches, draw_k, matching_options, shift
+from simuljax.train.objective import branches, draw_k, matching_options, shift
 from simuljax.train.transfer import Which
 
 STATE_S = STRIDE / 100  # seconds that an encoder state stands for

@@ -18,39 +18,12 @@ from pathlib import Path
 
 import jax
 
-from simuljax.config.fields import check, setting
+from simuljax.config.training import Cluster
 from simuljax.errors import SimuljaxError
 
 
 class ClusterError(SimuljaxError):
     """The processes of a run cannot find each other."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """Where the processes of a run meet; what is None is detected.
-
-    A process that dies takes the others with it, once it has been silent for `silent_s`, since
-    collectives with it would never end. All are started again and resume from the last checkpoint.
-    """
-
-    coordinator: str | None = setting(None, help="HOST:PORT, the port free on process 0's host.")
-    processes: int | None = setting(None, help="Processes; 1: alone, whatever is found.", low=1)
-    index: int | None = setting(None, help="Index of this process, from 0.", low=0)
-    silent_s: int = setting(100, help="Silence after which a process is dead.", low=1, unit="s")
-    start_s: int = setting(300, help="Time for all processes to arrive.", low=1, unit="s")
-
-    def __post_init__(self) -> None:
-        check(self)
-        if self.coordinator is not None and not re.fullmatch(r".+:\d+", self.coordinator):
-            raise ValueError(
-                f"coordinator is {self.coordinator!r}; give host and port, as in 10.0.0.1:1234"
-            )
-        if self.index is not None and not 0 <= self.index < (self.processes or self.index + 1):
-            raise ValueError(
-                f"index is {self.index} of {self.processes} processes; the first is 0 and the last "
-                f"{(self.processes or 1) - 1}"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,11 +36,11 @@ from simuljax.audio import FeatureRecord
 from simuljax.batch import Batch
 from simuljax.cache import announce_compilation
 from simuljax.config.model import ModelConfig
+from simuljax.config.training import Objective, Training
 from simuljax.models.joint import JointModel
 from simuljax.text import Words
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints, Restored
 from simuljax.train.cluster import is_primary
-from simuljax.train.objective import Objective
 from simuljax.train.run_log import RunLog, duration
 from simuljax.train.step import (
     AXIS,
@@ -52,7 +52,6 @@ from simuljax.train.step import (
     Validation,
     shape_of,
 )
-from simuljax.train.training import Training
 from simuljax.train.transfer import average_around_best
 
 

@@ -1,8 +1,7 @@
 """From a batch to the terms of the objective: features, both branches, losses."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import flax.struct
@@ -10,15 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from simuljax import losses
-from simuljax.audio import Features, SpecAugment, Statistics, features_of, frame_count
+from simuljax.audio import Statistics, features_of, frame_count
 from simuljax.audio.spec_augment import spec_augment
 from simuljax.batch import Batch
-from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
-from simuljax.errors import unknown
-from simuljax.losses import Branch, JointObjective, Outputs, Term, TermSum
+from simuljax.config.training import Objective
+from simuljax.losses import Branch, Outputs, TermSum
 from simuljax.losses.cross_entropy import PerExample
-from simuljax.losses.objective import check_terms, teacher_of
 from simuljax.models.joint import Decoded, Encoded, JointModel, source_of
 from simuljax.nn.layers import STATISTICS, real
 from simuljax.nn.monotonic import Decisions, Source
@@ -31,66 +28,6 @@ from simuljax.text import (
 )
 
 BATCH_KEYS = ("dropout", "noise", "augment", "policy")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Objective:
-    """The terms of the loss, and the features of speech."""
-
-    terms: tuple[Term, ...] = setting(JointObjective().terms(), help="Terms of the loss.")
-    features: Features = setting(Features(), help="Features of speech.")
-    augment: SpecAugment | None = setting(None, help="Augmentation of features.")
-
-    def __post_init__(self) -> None:
-        check_terms(self.terms)
-
-    def term(self, name: str) -> Term | None:
-        """Return a term by name; None if there is none."""
-        return next((term for term in self.terms if term.name == name), None)
-
-    def weight(self, name: str) -> float:
-        """Return the weight of a term; 0 if there is none."""
-        term = self.term(name)
-        return term.weight if term else 0.0
-
-    def weights(self) -> dict[str, float]:
-        """Return the weight of every term once all have started."""
-        return {term.name: term.weight for term in self.terms}
-
-    def weights_at(self, step: int, converged: int | None) -> dict[str, float]:
-        """Return the weight of every term in an update that comes after `step` others."""
-        return {term.name: term.weight_at(step, converged) for term in self.terms}
-
-    def with_weights(self, **weights: float) -> "Objective":
-        """Return the objective with other weights, by the names of terms."""
-        names = [term.name for term in self.terms]
-        for name in weights:
-            if name not in names:
-                raise ConfigError(f"the objective: {unknown(name, names)}")
-        terms = [
-            dataclasses.replace(term, weight=float(weights.get(term.name, term.weight)))
-            for term in self.terms
-        ]
-        return dataclasses.replace(self, terms=tuple(terms))
-
-    def without_weights(self) -> "Objective":
-        """Return the same for all objectives that differ in the weights of their terms alone."""
-        return self.with_weights(**{term.name: 0.0 for term in self.terms})
-
-    def computing(self, others: Iterable["Objective"]) -> "Objective":
-        """Return an objective that computes every term that counts here or in any of the others."""
-        every = (self, *others)
-        most = {t.name: max(abs(one.weight(t.name)) for one in every) for t in self.terms}
-        return self.with_weights(**most)
-
-    def needs(self, part: str) -> bool:
-        """Return True if a term that counts uses "text" or "lattice"."""
-        return any(term.needs(part) for term in self.terms)
-
-    @property
-    def teacher(self) -> Mapping[str, Any] | None:
-        """Return the options of the teacher if it has parameters of its own."""
-        return teacher_of(self.terms)
 
 
 @flax.struct.dataclass

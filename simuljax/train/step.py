@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 import flax.struct
 import jax
@@ -32,14 +32,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simuljax.audio import Statistics
 from simuljax.batch import Batch
+from simuljax.config.training import Objective, Parallelism, Random
 from simuljax.losses import Loss, TermSum, combine
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
 from simuljax.text import Words
 from simuljax.train.flops import BACKWARD, forward_flops
-from simuljax.train.objective import Forward, Objective, Variables, forward
-
-Parallelism = Literal["pmap", "shard_map"]
+from simuljax.train.objective import Forward, Variables, forward
 
 
 class Wrapped(Protocol):
@@ -177,7 +176,6 @@ class Pmapped:
 
 AXIS = "replicas"
 TEXT_PARTS = ("text", "shared", "decoder")  # parameters that a text branch computes with
-Random = Literal["rbg", "threefry"]
 
 
 @flax.struct.dataclass

@@ -23,7 +23,7 @@ LARGE = 50_000  # bytes of a compiled program that takes long
 JOBS = ["--gpus", "0", "--cpus", "1", "--minutes", "20", "--workers", "2"]
 # The same optimiser would find the donor's programs.
 ANOTHER_RATE = """
-from simuljax.train.training import Optimiser
+from simuljax.config.training import Optimiser
 GRID = with_training(GRID, "one", optimiser=Optimiser(learning_rate=2e-3, warmup=4))
 """
 BROKEN = """

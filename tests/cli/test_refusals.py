@@ -22,7 +22,7 @@ from pathlib import Path
 from simuljax.config.data import DataConfig
 from simuljax.config.experiment import Experiment
 from simuljax.config.model import DecoderWidth, ModelConfig
-from simuljax.train.training import Training
+from simuljax.config.training import Training
 EXPERIMENT = Experiment(
     run=Path("run"), data=DataConfig(directory=Path("corpus")), training=Training(updates=1),
     model=ModelConfig(decoder_width=DecoderWidth()),

@@ -19,11 +19,9 @@ from simuljax.config.model import (
     TextConfig,
     Width,
 )
+from simuljax.config.training import Cluster, Objective, Optimiser, Training
 from simuljax.losses import JointObjective
 from simuljax.models import presets
-from simuljax.train.cluster import Cluster
-from simuljax.train.objective import Objective
-from simuljax.train.training import Optimiser, Training
 
 DECLARED = (
     *(Experiment, InitFrom, DataConfig, Budget, Training, Optimiser, Cluster, ModelConfig, Width),

@@ -17,8 +17,8 @@ from simuljax.config.json import (
     write_json,
 )
 from simuljax.config.model import ModelConfig, Monotonic
+from simuljax.config.training import Optimiser, Training
 from simuljax.models import presets
-from simuljax.train.training import Optimiser, Training
 
 DOCUMENTS = [
     presets.dar(),

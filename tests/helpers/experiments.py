@@ -5,10 +5,9 @@ from pathlib import Path
 from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import Experiment
 from simuljax.config.model import ModelConfig, SpeechConfig, TextConfig, Width
+from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.losses import JointObjective
 from simuljax.text import VocabularyConfig
-from simuljax.train.objective import Objective
-from simuljax.train.training import Optimiser, Training
 
 # Whatever else there is takes long to compile, and is tested elsewhere.
 FEW_TERMS = JointObjective(distillation=0.0, cross_attentive=0.0, decision_attentive=0.0)

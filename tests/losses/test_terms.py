@@ -7,8 +7,8 @@ import pytest
 
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import differences, from_json, to_json
+from simuljax.config.training import Objective
 from simuljax.losses import JointObjective, Term
-from simuljax.train.objective import Objective
 
 
 @pytest.mark.parametrize(

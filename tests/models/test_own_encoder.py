@@ -13,9 +13,9 @@ from simuljax.config.fields import ConfigError
 from simuljax.config.json import from_json, to_json
 from simuljax.config.loading import load_module
 from simuljax.config.model import SpeechConfig
+from simuljax.config.training import Optimiser
 from simuljax.models.joint import JointModel
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Update
-from simuljax.train.training import Optimiser
 from simuljax.train.transfer import by_path
 from tests.serve.test_live import write_run
 from tests.train import small

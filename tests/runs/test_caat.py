@@ -13,13 +13,13 @@ from simuljax.config.decoding import Beam, Blocks
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
+from simuljax.config.training import Objective
 from simuljax.decode.policies import AlignAtt, FixedSteps
 from simuljax.eval import read_records
 from simuljax.losses import JointObjective
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.train import train
 from simuljax.serve import translator as live
-from simuljax.train.objective import Objective
 from tests.helpers.experiments import experiment
 
 pytestmark = pytest.mark.slow  # compiles much

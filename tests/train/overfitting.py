@@ -22,11 +22,10 @@ from simuljax.config.model import (
     TextConfig,
     Width,
 )
+from simuljax.config.training import Objective, Optimiser
 from simuljax.losses import JointObjective
 from simuljax.models.joint import JointModel
-from simuljax.train.objective import Objective
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, TrainState, Update
-from simuljax.train.training import Optimiser
 from tests.train import small, tones
 
 SPEECH_ALONE = JointObjective(

@@ -23,7 +23,8 @@ def arguments() -> argparse.Namespace:
 
 
 def main(given: argparse.Namespace) -> None:
-    from simuljax.train.cluster import Cluster, join
+    from simuljax.config.training import Cluster
+    from simuljax.train.cluster import join
     from simuljax.train.loop import fit
     from tests.train import runs
 

@@ -16,8 +16,8 @@ from simuljax.config.model import (
     TextConfig,
     Width,
 )
+from simuljax.config.training import Objective
 from simuljax.losses import JointObjective
-from simuljax.train.objective import Objective
 
 SOURCE, TARGET = 20, 24  # vocabularies
 HEARD = FeatureRecord(

@@ -9,12 +9,13 @@ import pytest
 from simuljax.audio import Features, features_of
 from simuljax.config.decoding import Blocks, Decoding
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
+from simuljax.config.training import Objective
 from simuljax.decode.caat import simulate_caat
 from simuljax.decode.simulate import Listening
 from simuljax.losses import JointObjective
 from simuljax.models.joint import JointModel
 from simuljax.serve.run import shapes
-from simuljax.train.objective import Objective, Variables, forward
+from simuljax.train.objective import Variables, forward
 from tests.train import small, tones
 from tests.train.overfitting import SPEECH_ALONE, compiling_quickly, driver_of, weights_of
 

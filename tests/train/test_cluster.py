@@ -4,8 +4,9 @@ import importlib.util
 
 import pytest
 
+from simuljax.config.training import Cluster
 from simuljax.train import cluster
-from simuljax.train.cluster import Cluster, ClusterError, Meeting, plan_meeting
+from simuljax.train.cluster import ClusterError, Meeting, plan_meeting
 
 SLURM = {
     "SLURM_JOB_ID": "77",

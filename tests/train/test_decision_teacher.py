@@ -8,12 +8,11 @@ import jax
 import numpy as np
 import pytest
 
+from simuljax.config.training import Objective, Optimiser
 from simuljax.losses import JointObjective
 from simuljax.models.joint import JointModel
-from simuljax.train.objective import Objective
 from simuljax.train.run_log import DecisionWatch, means
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Update
-from simuljax.train.training import Optimiser
 from tests.train import small
 
 ONLY_DAR = JointObjective(

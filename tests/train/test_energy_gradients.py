@@ -17,9 +17,10 @@ from simuljax.config.model import (
     SpeechConfig,
     Width,
 )
+from simuljax.config.training import Objective
 from simuljax.losses import JointObjective, combine
 from simuljax.models.joint import JointModel
-from simuljax.train.objective import Objective, Variables, forward
+from simuljax.train.objective import Variables, forward
 from tests.random_parameters import random_parameters
 from tests.train import small
 

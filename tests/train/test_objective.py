@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
+from simuljax.config.training import Objective
 from simuljax.losses import JointObjective, combine
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
-from simuljax.train.objective import Objective, Variables, forward
+from simuljax.train.objective import Variables, forward
 from tests.train import small
 
 ALONE = JointObjective(

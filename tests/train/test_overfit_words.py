@@ -10,12 +10,12 @@ import pytest
 
 from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
+from simuljax.config.training import Objective, Optimiser
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.text import WordBoundaries, Words, words_heard
-from simuljax.train.objective import Objective, heard
+from simuljax.train.objective import heard
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, TrainState, Update
-from simuljax.train.training import Optimiser
 from tests.train import tones
 from tests.train.overfitting import SPEECH_ALONE, compiling_quickly, look, weights_of
 

@@ -11,10 +11,10 @@ import pytest
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import from_json, to_json
 from simuljax.config.loading import load_module
+from simuljax.config.training import Training
 from simuljax.losses import Term
 from simuljax.train.loop import TrainingRun, alike, fit, fit_together
 from simuljax.train.run_log import read_metrics
-from simuljax.train.training import Training
 from simuljax.train.transfer import load
 from tests.train import runs
 

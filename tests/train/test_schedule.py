@@ -2,9 +2,9 @@
 
 import math
 
+from simuljax.config.training import Objective
 from simuljax.losses import JointObjective, Term
 from simuljax.train.loop import Phase, last_update
-from simuljax.train.objective import Objective
 
 JOINT = JointObjective(latency=0.1, variance=0.2, distillation=0.3)
 LATE = {"st_latency", "mt_latency", "st_variance", "mt_variance"}

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import SpeechConfig
+from simuljax.config.training import Objective, Optimiser
 from simuljax.losses import JointObjective
 from simuljax.train import transfer
 from simuljax.train.loop import Data, Training, fit
-from simuljax.train.objective import Objective
-from simuljax.train.training import Optimiser
 from tests.train import small
 
 

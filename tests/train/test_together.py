@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 
+from simuljax.config.training import Training
 from simuljax.train.loop import ENDED, TrainingRun, fit, fit_together
 from simuljax.train.run_log import read_metrics
-from simuljax.train.training import Training
 from simuljax.train.transfer import load
 from tests.train import runs, small
 

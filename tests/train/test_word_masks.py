@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
+from simuljax.config.training import Objective
 from simuljax.losses import JointObjective
 from simuljax.models.encoders import Encoded
 from simuljax.models.joint import JointModel, source_of
 from simuljax.models.parameters import initialise
 from simuljax.text import EOS, WordBoundaries, Words
-from simuljax.train.objective import Forward, Objective, Variables, forward, shift, words_before
+from simuljax.train.objective import Forward, Variables, forward, shift, words_before
 from tests.oracles.checks import everything_finite
 from tests.random_parameters import random_parameters
 from tests.train import small
