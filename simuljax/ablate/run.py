@@ -1,4 +1,4 @@
-"""Run a grid: train and evaluate its runs, several at a time, and write the summary.
+"""Run a grid: train and evaluate its runs, several at a time, and write and publish its page.
 
 Every run is a process of its own, `simuljax ablate FILE --only NAME`, on this machine or in a job
 of a cluster. It holds a lock on its directory, so nothing is trained twice at a time. What a killed
@@ -7,19 +7,11 @@ it are not started, the others are.
 
 With several workers, other processes evaluate what was trained, so that runs which start from it
 need not wait. Evaluations in real time come last, one at a time: nothing else of the grid may take
-their computing time. Idle workers compile runs whose predecessor is still being trained.
+their computing time. Idle workers compile runs whose predecessor is still being trained. Runs that
+differ only in seeds and loss weights can share a process and a compiled update (`--together`).
 
-Runs that differ only in seeds and loss weights can share a process and a compiled update
-(`--together`): small models leave most of a device idle.
-
-Summarise a grid: its variants gathered from their runs, as a page with verdicts and figures.
-
-Publish a finished grid: its page, and what every number rests on, without weights.
-
-    experiments/results/NAME/{scores.jsonl, runs.jsonl, logs.tar.xz, index.html}
-
-See simuljax/report/results.py for the files. NAME is that of the runs' folder, with the grid's own
-after it where several grids share the folder.
+A published grid is experiments/results/NAME/, see simuljax/report/results.py. NAME is that of the
+runs' folder, with the grid's own after it where several grids share the folder.
 """
 
 import fnmatch
@@ -30,22 +22,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from tqdm import tqdm
 
 from simuljax.ablate import launchers
-from simuljax.ablate.grid import UNNAMED, Grid, Planned, evaluations_of, plan
+from simuljax.ablate.grid import UNNAMED, Grid, Planned, Pretrained, evaluations_of, plan
 from simuljax.ablate.launchers import Jobs, Process
-from simuljax.ablate.scheduler import (
-    Task,
-    next_tasks,
-    progress,
-    state_of,
-    to_compile,
-    to_evaluate,
-)
+from simuljax.ablate.scheduler import Task, next_tasks, progress, state_of, to_compile, to_evaluate
 from simuljax.ablate.worker import (
     FAILED,
     Stage,
@@ -55,6 +40,7 @@ from simuljax.ablate.worker import (
     lacking,
     work,
 )
+from simuljax.config.experiment import CONFIG_FILE, read_experiment
 from simuljax.config.fields import ConfigError
 from simuljax.errors import ChoiceError, unknown
 from simuljax.report.collect import Evaluated, gather
@@ -70,139 +56,13 @@ from simuljax.report.results import (
 )
 from simuljax.report.variants import Variant, make_variant
 from simuljax.runs.evaluate import SCORES
+from simuljax.serve.run import parameter_count
 from simuljax.train.run_log import duration
 
-
-def write_summary(grid: Grid, runs: Sequence[Planned], command: str) -> Path:
-    """Write the page of a grid beside its runs, with its figures."""
-    variants = variants_of(grid, runs)
-    if not variants:
-        raise ConfigError(f"{grid.runs}: no evaluation of this grid is complete")
-    info = grid_info(grid, runs, variants, command)
-    out, missing = grid.runs / grid.name, missing_table(grid, runs)
-    return write_grid_page(out, info, variants, [*published_runs(runs).values()], missing)
-
-
-def grid_info(
-    grid: Grid, runs: Sequence[Planned], variants: Sequence[Variant], command: str
-) -> GridInfo:
-    """Return the declaration of a grid, as far as its page needs it."""
-    times = [path.stat().st_mtime for run in runs if (path := run.experiment.run).exists()]
-    return GridInfo(
-        title=grid.title,
-        command=command,
-        baseline=grid.baseline,
-        variants=tuple(each.name for each in variants),
-        latency=grid.latency,
-        claims=grid.claims,
-        rule=grid.rule,
-        date=time.strftime("%Y-%m-%d", time.gmtime(max(times))) if times else "",
-    )
-
-
-def variants_of(grid: Grid, runs: Sequence[Planned]) -> list[Variant]:
-    """Return the variants that have been evaluated, each with those that continue it."""
-    found = []
-    for name in grid.table:
-        evaluations: dict[str, dict[int, Evaluated]] = {}
-        for run, setting, each in evaluated_of(grid, runs, name):
-            evaluations.setdefault(setting, {})[run.seed or 0] = each
-        own = [run for run in runs if run.variant == name and run.seed is not None]
-        if evaluations:
-            found.append(make_variant(name, evaluations, trainings_of(own)))
-    return found
-
-
-def trainings_of(runs: Sequence[Planned]) -> list[Mapping[str, Any]]:
-    """Return what trainings cost; a run that was killed may not have written it."""
-    spent = [read_run(run.experiment.run, run.name, run.variant, run.seed).spent for run in runs]
-    return [each["training"] for each in spent if each and each.get("training")]
-
-
-def evaluated_of(
-    grid: Grid, runs: Sequence[Planned], variant: str
-) -> list[tuple[Planned, str, Evaluated]]:
-    """Return (run, name of the evaluation in the grid, evaluation) of a variant's runs."""
-    found = []
-    for each_variant in (variant, *grid.curves.get(variant, ())):
-        for run in [run for run in runs if run.variant == each_variant and run.seed is not None]:
-            for name, each in _evaluations(run, grid).items():
-                suffix = each_variant.removeprefix(variant).strip("_")
-                setting = "/".join(filter(None, [suffix, name]))
-                found.append((run, setting, each))
-    return found
-
-
-def _evaluations(run: Planned, grid: Grid) -> Mapping[str, Evaluated]:
-    """Return the evaluations of a run by the grid's names.
-
-    These are the names of folders except for cascades: there a folder has the name of the run that
-    follows, and the grid that of its variant.
-    """
-    directory = run.experiment.run
-    done = {scores.parent.name for scores in directory.glob(f"eval/*/{SCORES}")}
-    if not done:
-        return {}
-    named = {need.experiment.run: Path(need.variant) for need in run.needs}
-    asked = {
-        way.folder.name: replace(way, then=way.then and named.get(way.then, way.then)).folder.name
-        for way in evaluations_of(run, grid)
-        if way.folder.name in done
-    }
-    return {asked[each.name]: each for each in gather([directory]) if each.name in asked}
-
-
-def published_runs(runs: Sequence[Planned]) -> dict[str, PublishedRun]:
-    """Return the configurations and curves of the runs that exist."""
-    return {
-        run.name: read_run(run.experiment.run, run.name, run.variant, run.seed)
-        for run in runs
-        if run.experiment.run.exists()
-    }
-
-
-def missing_table(grid: Grid, runs: Sequence[Planned]) -> list[Table]:
-    """Return what the grid asks for and has not been run, or not to its end."""
-    missing: dict[tuple[str, str], list[str]] = {}
-    for run in runs:
-        if run.seed is not None and state_of(run, grid) != "done":
-            missing.setdefault((run.variant, _missing(run, grid)), []).append(str(run.seed))
-    lines = tuple((variant, ", ".join(seeds), ways) for (variant, ways), seeds in missing.items())
-    heads = ("variant", "seeds", "evaluations")
-    return [Table(title="Not run", heads=heads, rows=lines, left=3)] if lines else []
-
-
-def _missing(run: Planned, grid: Grid) -> str:
-    left = lacking(run, grid)
-    partly = is_trained(run) and len(left) < len(evaluations_of(run, grid))
-    return ", ".join(way.folder.name for way in left) if partly else "all"
-
-
 LOGS = "instances*.log"  # several where the clock was measured more than once
-
-
-def publish(grid: Grid, runs: Sequence[Planned], results: Path, command: str) -> Path:
-    """Write the folder of a grid in place of what was there; return it."""
-    own = () if grid.name == UNNAMED else (grid.name,)
-    to = results / "-".join([grid.runs.name, *own])
-    trained, logs, evaluations = published_runs(runs), {}, []
-    for variant in grid.table:
-        for run, setting, each in evaluated_of(grid, runs, variant):
-            folder = run.experiment.run / "eval" / each.name
-            names = {"variant": variant, "setting": setting, "seed": run.seed}
-            evaluations.append(read_evaluation(folder, trained[run.name], **names))
-            for log in folder.glob(LOGS):
-                logs[f"{run.name}/{folder.name}/{log.name}"] = log.read_bytes()
-    variants = variants_of(grid, runs)
-    info = grid_info(grid, runs, variants, command)
-    written = Results(grid=info, runs=(*trained.values(),), evaluations=(*evaluations,))
-    write_results(to, written, logs)
-    write_published_page(to)
-    return to
-
-
 OUTPUT = "output.log"  # in a run's directory
 SHOWN = 2_000  # characters of a failed run's output
+POLL_S, REFRESH_S = 0.5, 30.0  # of the progress line: on a terminal, and in a log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,12 +93,15 @@ class AblateOptions:
     publish: bool = False
     """Write the page, the scores, the curves and the logs to experiments/results/NAME."""
 
+    def __post_init__(self) -> None:
+        for option, count in (("workers", self.workers), ("together", self.together)):
+            if count < 1:
+                raise ChoiceError(f"--{option} {count}: say 1 or more")
 
-def check_counts(options: AblateOptions) -> None:
-    """Reject counts below 1, which would wait for ever."""
-    for option, count in (("workers", options.workers), ("together", options.together)):
-        if count < 1:
-            raise ChoiceError(f"--{option} {count}: say 1 or more")
+    @property
+    def command(self) -> str:
+        """Return the command that runs the grid."""
+        return f"simuljax ablate {self.file}" + (f" --grid {self.grid}" if self.grid else "")
 
 
 def ablate(options: AblateOptions, grid: Grid) -> None:
@@ -247,21 +110,25 @@ def ablate(options: AblateOptions, grid: Grid) -> None:
     part = part_of(runs, options.variants, options.seeds)
     if options.list:
         print("\n".join(f"{state_of(run, grid):8} {run.name}" for run in part))
-    elif options.only:
+        return
+    if options.only:
         work([the_one(runs, name) for name in options.only], grid, options.stage)
-    else:
-        check_all_data(runs, grid)
-        if not options.report:
-            run_all(options, grid, part)
-        _summarise(options, grid, runs)
-        if options.publish:
-            where = Path("experiments") / "results"
-            print(f"published: {publish(grid, runs, where, command_of(options))}")
-        failed = [] if options.report else [r for r in part if state_of(r, grid) == "failed"]
-        if failed:
-            raise ConfigError(
-                f"{len(failed)} of {len(part)} runs failed; see {FAILED} in their directories"
-            )
+        return
+    check_all_data(runs, grid)
+    if not options.report:
+        run_all(options, grid, part)
+    if any((run.experiment.run / "eval").exists() for run in runs):
+        print(f"summary: {write_summary(grid, runs, options.command)}")
+    elif options.report or options.publish:
+        raise ConfigError(f"{grid.runs} holds no evaluation of this grid")
+    if options.publish:
+        where = Path("experiments") / "results"
+        print(f"published: {publish(grid, runs, where, options.command)}")
+    failed = [] if options.report else [r for r in part if state_of(r, grid) == "failed"]
+    if failed:
+        raise ConfigError(
+            f"{len(failed)} of {len(part)} runs failed; see {FAILED} in their directories"
+        )
 
 
 def part_of(
@@ -278,7 +145,7 @@ def part_of(
     for seed in seeds:
         if seed not in known_seeds:
             names = ", ".join(map(str, known_seeds))
-            raise ChoiceError(f"the grid has the seeds {names}: there is no {seed} (--seeds)")
+            raise ChoiceError(f"--seeds: there is no {seed} (the grid has {names})")
     asked = {name for variant in variants or known for name in fnmatch.filter(known, variant)}
     part = {
         each.name
@@ -296,13 +163,18 @@ def with_needs(run: Planned) -> list[Planned]:
 
 def the_one(runs: Sequence[Planned], name: str) -> Planned:
     """Return the run of this name."""
-    found = [run for run in runs if run.name == name]
-    if not found:
-        names = [run.name for run in runs]
-        raise ChoiceError(
-            f"the grid has the runs {', '.join(names)}: {unknown(name, names)} (--only)"
-        )
-    return found[0]
+    names = [run.name for run in runs]
+    if name not in names:
+        raise ChoiceError(f"--only: {unknown(name, names)} (the grid has {', '.join(names)})")
+    return runs[names.index(name)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """A process and its task."""
+
+    task: Task
+    process: Process
 
 
 def run_all(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None:
@@ -318,7 +190,7 @@ def run_all(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None
         while True:
             collect(working)
             states = {run.name: state_of(run, grid) for run in runs}
-            show(bar, runs, states)
+            show(bar, runs, states, grid)
             tasks = next_tasks(
                 runs,
                 states,
@@ -336,38 +208,20 @@ def run_all(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None
             working += [start(options, task) for task in tasks]
             if not working and "running" not in states.values():
                 break
-            time.sleep(0.5)
+            time.sleep(POLL_S)
     print(describe(runs, grid, time.monotonic() - began))
 
 
-def _summarise(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None:
-    """Write the page and its tables from the results so far."""
-    if any((run.experiment.run / "eval").exists() for run in runs):
-        print(f"summary: {write_summary(grid, runs, command_of(options))}")
-    elif options.report or options.publish:
-        raise ConfigError(f"{grid.runs} holds no evaluation of this grid")
-
-
-def command_of(options: AblateOptions) -> str:
-    """Return the command that runs the grid."""
-    return f"simuljax ablate {options.file}" + (f" --grid {options.grid}" if options.grid else "")
-
-
-def show(bar: tqdm, runs: Sequence[Planned], states: Mapping[str, str]) -> None:
-    """Update the bar if something has changed: runs done, and progress of those that run."""
-    done = sum(state == "done" for state in states.values())
-    running = ", ".join(progress(run) for run in runs if states[run.name] == "running")
-    if (done, running) != (bar.n, bar.postfix or ""):
-        bar.n = done
-        bar.set_postfix_str(running)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Worker:
-    """A process and its task."""
-
-    task: Task
-    process: Process
+def show(bar: tqdm, runs: Sequence[Planned], states: Mapping[str, str], grid: Grid) -> None:
+    """Show the runs that are done, the progress of those that run, and the time."""
+    bar.n = sum(state == "done" for state in states.values())
+    running = [progress(run, grid) for run in runs if states[run.name] == "running"]
+    text = ", ".join(running)
+    due = bar.fp.isatty() or time.time() - bar.last_print_t > REFRESH_S
+    changed = (bar.n, text) != (bar.last_print_n, bar.postfix or "")
+    if due or changed:
+        bar.set_postfix_str(text)
+        bar.last_print_n, bar.last_print_t = bar.n, time.time()
 
 
 @contextmanager
@@ -436,3 +290,130 @@ def describe(runs: Sequence[Planned], grid: Grid, seconds: float) -> str:
         elif states[run.name] != "done":
             lines.append(f"not run: {run.experiment.run} ({states[run.name]})")
     return "\n".join(lines)
+
+
+def write_summary(grid: Grid, runs: Sequence[Planned], command: str) -> Path:
+    """Write the page of a grid beside its runs, with its figures."""
+    trained = published_runs(runs)
+    variants = variants_of(grid, runs, trained)
+    if not variants:
+        raise ConfigError(f"{grid.runs}: no evaluation of this grid is complete")
+    info, missing = grid_info(grid, runs, variants, command), missing_table(grid, runs)
+    return write_grid_page(grid.runs / grid.name, info, variants, [*trained.values()], missing)
+
+
+def publish(grid: Grid, runs: Sequence[Planned], results: Path, command: str) -> Path:
+    """Write the folder of a grid in place of what was there; return it."""
+    to = results / "-".join([grid.runs.name, *([] if grid.name == UNNAMED else [grid.name])])
+    trained, logs, evaluations = published_runs(runs), {}, []
+    for variant in grid.table:
+        for run, setting, each in evaluated_of(grid, runs, variant):
+            folder = run.experiment.run / "eval" / each.name
+            names = {"variant": variant, "setting": setting, "seed": run.seed}
+            evaluations.append(read_evaluation(folder, trained[run.name], **names))
+            for log in folder.glob(LOGS):
+                logs[f"{run.name}/{folder.name}/{log.name}"] = log.read_bytes()
+    info = grid_info(grid, runs, variants_of(grid, runs, trained), command)
+    written = Results(grid=info, runs=(*trained.values(),), evaluations=(*evaluations,))
+    write_results(to, written, logs)
+    write_published_page(to)
+    return to
+
+
+def published_runs(runs: Sequence[Planned]) -> dict[str, PublishedRun]:
+    """Read the configurations, curves and costs of the runs that exist, each once."""
+    return {
+        run.name: replace(
+            read_run(run.experiment.run, run.name, run.variant, run.seed),
+            parameters=_parameters(run),
+        )
+        for run in runs
+        if run.experiment.run.exists()
+    }
+
+
+def _parameters(run: Planned) -> int | None:
+    """Count the parameters of a trained model; its vocabularies are known once training starts."""
+    if isinstance(run.experiment, Pretrained) or not (run.experiment.run / CONFIG_FILE).exists():
+        return None
+    model = read_experiment(run.experiment.run).model
+    return parameter_count(model) if model.target_vocabulary else None
+
+
+def grid_info(
+    grid: Grid, runs: Sequence[Planned], variants: Sequence[Variant], command: str
+) -> GridInfo:
+    """Return the declaration of a grid, as far as its page needs it."""
+    times = [path.stat().st_mtime for run in runs if (path := run.experiment.run).exists()]
+    return GridInfo(
+        title=grid.title,
+        command=command,
+        baseline=grid.baseline,
+        variants=tuple(each.name for each in variants),
+        latency=grid.latency,
+        claims=grid.claims,
+        rule=grid.rule,
+        date=time.strftime("%Y-%m-%d", time.gmtime(max(times))) if times else "",
+    )
+
+
+def variants_of(
+    grid: Grid, runs: Sequence[Planned], trained: Mapping[str, PublishedRun]
+) -> list[Variant]:
+    """Return the variants that have been evaluated, each with those that continue it."""
+    found = []
+    for name in grid.table:
+        evaluations: dict[str, dict[int, Evaluated]] = {}
+        for run, setting, each in evaluated_of(grid, runs, name):
+            evaluations.setdefault(setting, {})[run.seed or 0] = each
+        own = [run for run in trained.values() if run.variant == name and run.seed is not None]
+        # A run that was killed may not have written what it cost.
+        spent = [run.spent["training"] for run in own if run.spent and run.spent.get("training")]
+        if evaluations:
+            found.append(make_variant(name, evaluations, spent))
+    return found
+
+
+def evaluated_of(
+    grid: Grid, runs: Sequence[Planned], variant: str
+) -> list[tuple[Planned, str, Evaluated]]:
+    """Return (run, name of the evaluation in the grid, evaluation) of a variant's runs."""
+    found = []
+    for name in (variant, *grid.curves.get(variant, ())):
+        later = name.removeprefix(variant).strip("_")
+        for run in [run for run in runs if run.variant == name and run.seed is not None]:
+            for setting, each in _evaluations(run, grid).items():
+                found.append((run, "/".join(filter(None, [later, setting])), each))
+    return found
+
+
+def _evaluations(run: Planned, grid: Grid) -> Mapping[str, Evaluated]:
+    """Return the evaluations of a run by the grid's names.
+
+    These are the names of folders except for cascades: there a folder has the name of the run that
+    follows, and the grid that of its variant.
+    """
+    directory = run.experiment.run
+    done = {scores.parent.name for scores in directory.glob(f"eval/*/{SCORES}")}
+    if not done:
+        return {}
+    named = {need.experiment.run: Path(need.variant) for need in run.needs}
+    asked = {
+        way.folder.name: replace(way, then=way.then and named.get(way.then, way.then)).folder.name
+        for way in evaluations_of(run, grid)
+        if way.folder.name in done
+    }
+    return {asked[each.name]: each for each in gather([directory]) if each.name in asked}
+
+
+def missing_table(grid: Grid, runs: Sequence[Planned]) -> list[Table]:
+    """Return what the grid asks for and has not been run, or not to its end."""
+    missing: dict[tuple[str, str], list[str]] = {}
+    for run in [run for run in runs if run.seed is not None and state_of(run, grid) != "done"]:
+        left = lacking(run, grid)
+        partly = is_trained(run) and len(left) < len(evaluations_of(run, grid))
+        ways = ", ".join(way.folder.name for way in left) if partly else "all"
+        missing.setdefault((run.variant, ways), []).append(str(run.seed))
+    lines = tuple((variant, ", ".join(seeds), ways) for (variant, ways), seeds in missing.items())
+    heads = ("variant", "seeds", "evaluations")
+    return [Table(title="Not run", heads=heads, rows=lines, left=3)] if lines else []

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from simuljax.ablate.grid import Grid, Planned
+from simuljax.ablate.grid import Grid, Planned, evaluations_of
 from simuljax.ablate.worker import FAILED, Stage, is_locked, is_trained, lacking, of_stage
 from simuljax.runs.train import can_be_together
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
@@ -111,18 +111,18 @@ def to_compile(
         needs = [need for need in run.needs if not is_trained(need)]
         awaited = sorted({trained_by.get(need.name, -1) for need in needs})
         new = states[run.name] == "waiting" and run.name not in compiled
-        if new and awaited and awaited[0] >= 0 and all(map(is_begun, needs)):
+        if (
+            new
+            and awaited
+            and awaited[0] >= 0
+            and all((need.experiment.run / METRICS).exists() for need in needs)
+        ):
             waiting.setdefault(tuple(awaited), []).append(run)
     return [
         Task(runs=group, stage="compile")
         for some in waiting.values()
         for group in groups(some, together)
     ]
-
-
-def is_begun(run: Planned) -> bool:
-    """Return True if the run has made an update."""
-    return (run.experiment.run / METRICS).exists()
 
 
 def helped(evaluating: Sequence[Task], evaluations: Mapping[str, int]) -> list[Planned]:
@@ -170,13 +170,15 @@ def can_join(run: Planned, other: Planned) -> bool:
     return can_be_together(run.to_train, other.to_train) and steps[0] == steps[1]
 
 
-def progress(run: Planned) -> str:
-    """Describe how far a running run is, such as "dar/0 1200/5000" or "dar/0 evaluating"."""
+def progress(run: Planned, grid: Grid) -> str:
+    """Describe how far a running run is, such as "dar/0 1200/5000" or "dar/0 evaluated 1/3"."""
     name = f"{run.variant}{'' if run.seed is None else f'/{run.seed}'}"
     if is_trained(run):
-        return f"{name} evaluating"
+        every = len(evaluations_of(run, grid))
+        return f"{name} evaluated {every - len(lacking(run, grid))}/{every}"
     path, training = run.experiment.run / METRICS, run.to_train.training
     lines = path.read_bytes()[-4_000:].split(b"\n")[1:-1] if path.exists() else []
-    last = max((json.loads(line) for line in lines), key=lambda e: e.get("step", 0), default={})
-    total = "" if training.epochs else f"/{training.updates}"
-    return f"{name} {last.get('step', 0)}{total}"
+    if not lines:
+        return f"{name} starting"
+    last = max((json.loads(line) for line in lines), key=lambda entry: entry.get("step", 0))
+    return f"{name} {last.get('step', 0)}{'' if training.epochs else f'/{training.updates}'}"

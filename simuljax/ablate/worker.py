@@ -11,7 +11,6 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +28,6 @@ from simuljax.runs.train import compile_together, train, train_together
 from simuljax.train.loop import ENDED
 
 LOCK, FAILED, SPENT = "lock", "failed.txt", "spent.json"  # in a run's directory
-GRAMS_PER_KWH = 400.0  # CO2 equivalent, about the world's mean; grids vary from 20 to 900
 Stage = Literal["both", "compile", "train", "evaluate", "clock"]  # evaluate: without a clock
 
 
@@ -90,14 +88,11 @@ def train_all(runs: Sequence[Planned]) -> None:
     """Train one run, or several together; time and energy are divided among them."""
     if not runs:
         return
-    with measured() as spent:
+    with measured(runs, "training"):
         if len(runs) == 1:
             train(runs[0].to_train)
         else:
             train_together([run.to_train for run in runs])
-    joules = None if spent.joules is None else spent.joules / len(runs)
-    for run in runs:
-        _add_spent(run.experiment.run, "training", spent.seconds / len(runs), joules)
 
 
 def evaluate_all(run: Planned, grid: Grid, stage: Stage = "both") -> None:
@@ -107,23 +102,17 @@ def evaluate_all(run: Planned, grid: Grid, stage: Stage = "both") -> None:
     if not pending:
         return
     first = evaluations_of(run, grid)[0]
-    with measured() as spent:
+    with measured([run], "evaluation"):
         for evaluation in pending:
             evaluation.folder.mkdir(parents=True, exist_ok=True)
             with try_lock(evaluation.folder) as mine:
                 if not mine or is_evaluated(evaluation):  # by another process, meanwhile
                     continue
-                if evaluation == first and _has_heads(run, evaluation):
+                trained = run.experiment if isinstance(run.experiment, Experiment) else None
+                heads = trained is not None and trained.model.monotonic.policy != "offline"
+                if evaluation == first and heads and evaluation.branch == "speech":
                     diagnose(evaluation)
                 evaluate(evaluation)
-    with locked(run.experiment.run, patience_s=30.0):
-        _add_spent(run.experiment.run, "evaluation", spent.seconds, spent.joules)
-
-
-def _has_heads(run: Planned, evaluation: Evaluation) -> bool:
-    """Return True if the model has monotonic heads, and they read speech."""
-    own = isinstance(run.experiment, Experiment) and run.experiment.model.monotonic.policy
-    return own not in (False, "offline") and evaluation.branch == "speech"
 
 
 def lacking(run: Planned, grid: Grid) -> list[Evaluation]:
@@ -144,75 +133,68 @@ def of_stage(evaluations: Sequence[Evaluation], stage: Stage) -> list[Evaluation
 def check_all_data(runs: Sequence[Planned], grid: Grid) -> None:
     """Reject a grid whose corpora have changed since its runs were trained or evaluated."""
     for run in runs:
-        evaluations = evaluations_of(run, grid)
+        own = None
         if isinstance(run.experiment, Experiment):
+            own = run.experiment.data.directory
             check_used_data(run.experiment.run, run.experiment.data.tables())
-        for evaluation in evaluations:
-            own = isinstance(run.experiment, Experiment) and run.experiment.data.directory
+        for evaluation in evaluations_of(run, grid):
             check_data(evaluation, own or corpus_of(evaluation))
 
 
 @contextmanager
-def locked(directory: Path, patience_s: float = 2.0) -> Iterator[None]:
-    """Hold the lock of a directory; the lock of a process that dies is released.
+def try_lock(directory: Path, patience_s: float = 0.2) -> Iterator[bool]:
+    """Hold the lock of a directory if it is free, and yield True if it was.
 
-    `is_locked` holds it for a moment, so others wait a little before they give up.
+    A process that dies releases its lock. `is_locked` holds it for a moment, hence the patience.
     """
-    deadline = time.monotonic() + patience_s
+    deadline, mine = time.monotonic() + patience_s, False
     with (directory / LOCK).open("w") as file:
-        while True:
+        while not mine:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                mine = True
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise ConfigError(f"another process works on {directory}") from None
+                    break
                 time.sleep(0.01)
-        yield
+        yield mine
 
 
 @contextmanager
-def try_lock(directory: Path) -> Iterator[bool]:
-    """Hold the lock of a directory if it is free; yield True if it was."""
-    with ExitStack() as lock:
-        try:
-            lock.enter_context(locked(directory, patience_s=0.2))
-        except ConfigError:
-            yield False
-        else:
-            yield True
+def locked(directory: Path, patience_s: float = 2.0) -> Iterator[None]:
+    """Hold the lock of a directory; an error if another process keeps it."""
+    with try_lock(directory, patience_s) as mine:
+        if not mine:
+            raise ConfigError(f"another process works on {directory}")
+        yield
 
 
 def is_locked(directory: Path) -> bool:
     """Return True if a process works on the directory."""
     if not (directory / LOCK).exists():
         return False
-    try:
-        with locked(directory, patience_s=0.0):
-            return False
-    except ConfigError:
-        return True
-
-
-@dataclass(kw_only=True)
-class Spent:
-    """Time and energy; joules are None if nothing measures them."""
-
-    seconds: float = 0.0
-    joules: float | None = None
+    with try_lock(directory, patience_s=0.0) as mine:
+        return not mine
 
 
 @contextmanager
-def measured() -> Iterator[Spent]:
-    """Measure what is spent while the context is open; filled in when it closes."""
-    spent, before, start = Spent(), _joules(), time.perf_counter()
-    try:
-        yield spent
-    finally:
-        spent.seconds = time.perf_counter() - start
-        after = _joules()
-        if before is not None and after is not None:
-            spent.joules = after - before
+def measured(runs: Sequence[Planned], what: str) -> Iterator[None]:
+    """Add time and energy, divided among the runs, to spent.json in their directories.
+
+    Interruptions add up; a process that is killed is not counted.
+    """
+    before, start = _joules(), time.perf_counter()
+    yield
+    seconds, after = (time.perf_counter() - start) / len(runs), _joules()
+    joules = None if before is None or after is None else (after - before) / len(runs)
+    for directory in [run.experiment.run for run in runs]:
+        with locked(directory, patience_s=30.0) if what == "evaluation" else nullcontext():
+            path = directory / SPENT
+            spent = read_json(path) if path.exists() else {}
+            old = spent.get(what, {"seconds": 0.0, "joules": None})
+            total = old["joules"] if joules is None else joules + (old["joules"] or 0.0)
+            spent[what] = {"seconds": old["seconds"] + seconds, "joules": total}
+            write_json(path, spent)
 
 
 def _joules() -> float | None:
@@ -231,13 +213,3 @@ def _joules() -> float | None:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(d.id) for d in jax.local_devices()]
         return sum(pynvml.nvmlDeviceGetTotalEnergyConsumption(h) for h in handles) / 1e3
     return None
-
-
-def _add_spent(directory: Path, what: str, seconds: float, joules: float | None) -> None:
-    """Add to spent.json, over interruptions; a process that was killed is not counted."""
-    path = directory / SPENT
-    spent = read_json(path) if path.exists() else {}
-    old = spent.get(what, {"seconds": 0.0, "joules": None})
-    total = old["joules"] if joules is None else joules + (old["joules"] or 0.0)
-    spent[what] = {"seconds": old["seconds"] + seconds, "joules": total}
-    write_json(path, spent)

@@ -4,13 +4,12 @@ from collections.abc import Callable
 
 from simuljax.ablate import launchers
 from simuljax.ablate.grid import load_grid, plan
-from simuljax.ablate.run import AblateOptions, ablate, check_counts, part_of, the_one
+from simuljax.ablate.run import AblateOptions, ablate, part_of, the_one
 from simuljax.errors import ChoiceError
 
 
 def ablate_command(options: AblateOptions) -> Callable[[], None]:
     """Train and evaluate every run of a grid; what is done is not done again."""
-    check_counts(options)
     launchers.check(options.jobs)
     grid = load_grid(options.file, options.grid)
     if options.stage != "both" and not options.only:

@@ -64,7 +64,9 @@ def pretend(run: Planned, number: int, branch: str = "speech", right: float = 0.
     write_records(folder / "instances.log", records)
     write_json(folder / "scores.json", score(records) | {"steps": [8]})
     write_json(folder / "config.json", {"mode": "offline", "split": "test", "branch": branch})
-    write_json(run.experiment.run / "config.json", run.experiment)
+    sized = dataclasses.replace(run.to_train.model, source_vocabulary=40, target_vocabulary=50)
+    trained = dataclasses.replace(run.to_train, model=sized)
+    write_json(run.experiment.run / "config.json", trained)
     (run.experiment.run / "metrics.jsonl").write_text('{"step": 1}\n')
     (run.experiment.run / "checkpoints").mkdir(exist_ok=True)
 
@@ -125,6 +127,8 @@ def test_published_results_can_be_scored_and_hold_no_weights(grid, tmp_path):
     assert results.grid is not None and results.grid.rule == ablation.rule
     assert {run.run for run in results.runs} == {run.name for run in runs}
     assert all(run.config["run"] and run.curves["train"]["step"] == [1] for run in results.runs)
+    (size,) = {run.parameters for run in results.runs}
+    assert size and f"{size / 1e6:.1f} M" in (to / "index.html").read_text("utf-8")
     assert {(each.variant, each.seed) for each in results.evaluations} == {
         (run.variant, run.seed) for run in runs
     }

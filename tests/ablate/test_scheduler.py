@@ -11,6 +11,7 @@ from simuljax.ablate.scheduler import (
     Task,
     groups,
     next_tasks,
+    progress,
     state_of,
     to_compile,
     to_evaluate,
@@ -33,6 +34,9 @@ def test_state_of_a_run(corpus, tmp_path):
     donor.experiment.run.mkdir(parents=True)
     with locked(donor.experiment.run):
         assert state_of(donor, ablation) == "running"
+    assert progress(donor, ablation) == "donor starting"
+    (donor.experiment.run / METRICS).write_text('\n{"step": 3}\n')
+    assert progress(donor, ablation) == f"donor 3/{donor.to_train.training.updates}"
     (donor.experiment.run / FAILED).write_text("exit 1\nno memory")
     assert state_of(donor, ablation) == "failed"
     assert state_of(one, ablation) == "blocked"
@@ -56,6 +60,7 @@ def tasks_of(
 def test_idle_workers_help_to_evaluate_and_the_clock_runs_alone(corpus, tmp_path):
     ablation, runs = all_trained(corpus, tmp_path / "runs")
     _, one, other = runs
+    assert progress(one, ablation) == "one/0 evaluated 0/3"
     ones, others = ("evaluate", ["one0"]), ("evaluate", ["other0"])
     assert tasks_of(runs, ablation, 2) == [ones, others]
     assert tasks_of(runs, ablation, 3) == [ones, others, ones]
