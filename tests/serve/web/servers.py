@@ -98,7 +98,7 @@ def running(translator: Any, streams: int = 4, **options: Any) -> Iterator[Runni
         server.should_exit = True
         thread.join(20)
         assert not thread.is_alive()
-        assert "simuljax device" not in {each.name for each in threading.enumerate()}
+        assert hub.thread is not None and not hub.thread.is_alive()
 
 
 def load_small(directory: Path, **changes: Any) -> simuljax.Translator:
@@ -158,3 +158,11 @@ def append(piece: np.ndarray) -> str:
     """The event of `/v1/realtime` that holds sound."""
     audio = base64.b64encode(piece.astype("<i2").tobytes()).decode()
     return json.dumps({"type": "input_audio_buffer.append", "audio": audio})
+
+
+def cut_all(live: Running) -> None:
+    """Break every connection of the server, as a network does."""
+    loop = live.hub.loop
+    assert loop is not None
+    for connection in list(live.server.server_state.connections):
+        loop.call_soon_threadsafe(connection.transport.abort)

@@ -1,0 +1,145 @@
+"""The page in a real Chromium: captions, files to keep, reconnection, two tabs."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import soundfile
+
+from simuljax.eval.logs import parse_record
+from simuljax.serve.outputs import write_srt
+from simuljax.serve.stream import Word
+from simuljax.serve.web.app import PAGE_HEADERS
+from tests.serve.web.browser import browsing, needs_browser
+from tests.serve.web.servers import cut_all, load_small, running, sound
+
+pytestmark = [pytest.mark.slow, needs_browser]
+WORDS = "[...document.querySelectorAll('.word')].map(word => word.textContent.trim())"
+IDLE = "document.getElementById('state').textContent === 'idle'"
+# Keeps the samples that the page wants to send, and counts its connections.
+TAP = """
+window.captured = []; window.connections = 0;
+const push = Live.prototype.push, connect = Live.prototype.connect;
+Live.prototype.push = function (samples) {
+  captured.push(...samples); return push.call(this, samples);
+};
+Live.prototype.connect = function () { connections += 1; return connect.call(this); };
+"""
+KEY = "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '%s', bubbles: true}))"
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    with running(load_small(tmp_path_factory.mktemp("runs") / "small")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sound") / "microphone.wav"
+    soundfile.write(path, sound(1, 8.0, 48_000), 48_000)
+    with browsing(path) as found:
+        yield found
+
+
+@pytest.fixture
+def page(live, browser):
+    tab = browser.tab()
+    tab.go(live.url("/", "http"))
+    tab.run(TAP)
+    return tab
+
+
+def texts(live, samples) -> list[str]:
+    return [text for text, _ in live.alone([np.array(samples, np.int16)])]
+
+
+def test_a_file_gives_the_words_of_a_stream_and_its_files(live, page, tmp_path):
+    samples = sound(70, 4.0)
+    soundfile.write(tmp_path / "talk.wav", samples, 16_000)
+    page.open_file(tmp_path / "talk.wav")
+    page.wait(f"{WORDS}.length > 0 && {IDLE}")
+    sent = page.run("captured")
+    assert np.abs(np.array(sent) - samples).max() <= 1  # browsers differ in how they scale
+    record = parse_record(json.loads(page.run("asLog()")))
+    assert page.run(WORDS) == texts(live, sent) == record.prediction.split()
+    assert record.source_length == 4000 and record.source == ["talk.wav"]
+    words = [
+        Word(text=text, delay_ms=delay, elapsed_ms=delay)
+        for text, delay in zip(record.prediction.split(), record.delays, strict=True)
+    ]
+    assert min(record.delays) < 2000 and all(np.diff(record.delays) >= 0)
+    write_srt(tmp_path / "talk.srt", words)
+    assert page.run("asSrt()") == (tmp_path / "talk.srt").read_text()
+    assert page.run("asVtt()").startswith("WEBVTT\n\n00:00:0")
+    assert "ms" in page.text("latency") and " s" in page.text("lag")
+    assert live.empty()
+
+
+def test_the_microphone_gives_the_words_of_what_was_sent(live, page):
+    page.click("mic")
+    page.wait(f"{WORDS}.length > 5")
+    assert page.run("document.getElementById('level').value") > -60
+    page.click("mic")
+    page.wait(IDLE)
+    sent = page.run("captured")
+    assert page.run(WORDS) == texts(live, sent)
+    assert len(sent) > 16_000 and np.std(sent) > 100
+    assert live.empty()
+
+
+def test_a_lost_connection_loses_no_word_and_repeats_none(live, page):
+    page.click("mic")
+    for lost in (1, 2):
+        page.wait(f"{WORDS}.length > {4 * lost}")
+        cut_all(live)
+        page.wait(f"connections > {lost}")
+    page.wait(f"{WORDS}.length > 12 && document.getElementById('alert').hidden")
+    page.click("mic")
+    page.wait(IDLE)
+    assert page.run(WORDS) == texts(live, page.run("captured"))
+    assert live.empty()
+
+
+def test_two_tabs_do_not_mix(live, browser, tmp_path):
+    tabs = [browser.tab(), browser.tab()]
+    for number, tab in enumerate(tabs):
+        tab.go(live.url("/", "http"))
+        tab.run(TAP)
+        soundfile.write(tmp_path / f"{number}.wav", sound(80 + number, 2.0), 16_000)
+        tab.open_file(tmp_path / f"{number}.wav")
+    for tab in tabs:
+        tab.wait(f"{WORDS}.length > 0 && {IDLE}")
+        assert tab.run(WORDS) == texts(live, tab.run("captured"))
+
+
+def test_keys_and_large_captions(page):
+    page.run(KEY % "l")
+    assert page.run("document.body.classList.contains('large')")
+    page.run(KEY % "Escape")
+    assert not page.run("document.body.classList.contains('large')")
+    unnamed = """[...document.querySelectorAll('button, input, select, canvas, meter')].filter(e =>
+        !(e.textContent.trim() || e.getAttribute('aria-label') || e.closest('label')))"""
+    assert page.run(f"{unnamed}.length") == 0
+
+
+def test_a_token_is_asked_for_and_kept_out_of_the_address(live, browser, tmp_path):
+    with running(live.translator, token="open sesame") as guarded:
+        tab = browser.tab()
+        tab.call("Page.navigate", url=guarded.url("/", "http"))
+        tab.wait("!!document.querySelector('#alert input')")
+        assert "token" in tab.text("alert")
+        tab.go(guarded.url("/#token=open%20sesame", "http"))
+        assert "sesame" not in tab.run("location.href")
+        tab.run(TAP)
+        soundfile.write(tmp_path / "a.wav", sound(90, 1.0), 16_000)
+        tab.open_file(tmp_path / "a.wav")
+        tab.wait(f"{WORDS}.length > 0 && {IDLE}")
+        assert tab.run(WORDS) == texts(live, tab.run("captured"))
+
+
+def test_the_page_asks_nothing_of_others(page):
+    html = page.run("document.documentElement.outerHTML")
+    assert not re.findall(r"(?:src|href)=[\"'](?!data:)", html)
+    assert "default-src 'none'" in PAGE_HEADERS["content-security-policy"]
