@@ -68,7 +68,7 @@ class Hub:
 
     async def _emptied(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while any(self.sessions) and time.monotonic() < until:
+        while any(one.attached for one in self.sessions) and time.monotonic() < until:
             await asyncio.sleep(0.05)
 
     def model(self, name: str | None) -> Model:

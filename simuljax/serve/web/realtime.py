@@ -44,6 +44,7 @@ class RealtimeSocket(Socket):
         self.session: LiveSession | None = None
         self.item, self.before = _name("item"), None
         self.writer: asyncio.Task[None] | None = None
+        self.written: LiveSession | None = None  # the session whose words the writer sends
         self.rate, self.errors = 24_000, 0
         self.changes: dict[str, str] = {}
         try:
@@ -113,7 +114,8 @@ class RealtimeSocket(Socket):
             await self.writer  # the item before has to be completed
             self.writer = None
         if self.session is None:
-            self.session = self.hub.open(self.model, rate=self.rate, changes=self.changes)
+            opened = self.hub.open(self.model, rate=self.rate, changes=self.changes)
+            self.session = self.written = opened
             self.writer = asyncio.create_task(self._write(self.session, self.item))
         await self.session.push(data)
 
@@ -131,7 +133,9 @@ class RealtimeSocket(Socket):
         if self.writer is not None:
             self.writer.cancel()
             await asyncio.gather(self.writer, return_exceptions=True)
-        self.session = self.writer = None
+        if self.written is not None:  # a task that is cancelled early closes nothing
+            self.hub.close(self.written)
+        self.session = self.writer = self.written = None
 
     async def _write(self, session: LiveSession, item: str) -> None:
         """Send the words of an item as they come, then all of them."""

@@ -3,13 +3,13 @@
 import base64
 import contextlib
 import json
+import socket as sockets
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from socket import SHUT_RDWR
 from typing import Any
 
 import numpy as np
@@ -42,9 +42,9 @@ class Running:
     def url(self, path: str, scheme: str = "ws") -> str:
         return f"{scheme}://127.0.0.1:{self.port}{path}"
 
-    def socket(self, path: str = "/stream", **given: Any) -> ClientConnection:
+    def socket(self, path: str = "/stream", scheme: str = "ws", **given: Any) -> ClientConnection:
         given = {"compression": None, "max_size": None, "close_timeout": 5} | given
-        return connect(self.url(path), **given)
+        return connect(self.url(path, scheme), **given)
 
     def get(self, path: str, **headers: str) -> tuple[int, str]:
         return fetch(urllib.request.Request(self.url(path, "http"), headers=headers))
@@ -147,7 +147,7 @@ def frames(socket: ClientConnection) -> list[dict[str, Any]]:
 
 def cut(socket: ClientConnection) -> None:
     """Break the connection without a farewell."""
-    socket.socket.shutdown(SHUT_RDWR)
+    socket.socket.shutdown(sockets.SHUT_RDWR)
 
 
 def words_of(received: list[dict[str, Any]]) -> Words:
@@ -166,3 +166,14 @@ def cut_all(live: Running) -> None:
     assert loop is not None
     for connection in list(live.server.server_state.connections):
         loop.call_soon_threadsafe(connection.transport.abort)
+
+
+def raw(live: Running, data: bytes, seconds: float = 15.0) -> bytes:
+    """What comes back for some bytes until the server closes."""
+    with sockets.create_connection(("127.0.0.1", live.port), timeout=seconds) as socket:
+        socket.sendall(data)
+        answer = b""
+        with contextlib.suppress(TimeoutError, ConnectionResetError):
+            while part := socket.recv(4096):
+                answer += part
+        return answer

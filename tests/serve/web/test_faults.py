@@ -1,0 +1,365 @@
+"""Whatever a client does, the others' words stay what they are, and its row is free again."""
+
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import websockets
+
+from simuljax.serve.web.sessions import Limits
+from tests.serve.web.servers import (
+    append,
+    cut,
+    frames,
+    load_small,
+    pieces_of,
+    raw,
+    running,
+    small_run,
+    sound,
+    speak,
+    words_of,
+)
+
+LIMITS = Limits(load=1e9)
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    return load_small(tmp_path_factory.mktemp("runs") / "small")
+
+
+@pytest.fixture(scope="module")
+def live(translator):
+    with running(translator) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def bystander(live, seed: int = 7, seconds: float = 2.0):
+    """Somebody who speaks while other things happen, and has to get the words of a stream."""
+    pieces = [p for p in pieces_of(sound(seed, seconds), seed) if len(p)]
+    expected, found = live.alone(pieces), []
+
+    def client() -> None:
+        with live.socket() as socket:
+            for piece in pieces:
+                socket.send(piece.tobytes())
+                time.sleep(0.02)
+            found.extend(words_of(speak(socket, [])))
+
+    thread = threading.Thread(target=client)
+    thread.start()
+    yield
+    thread.join(60)
+    assert found == expected and expected
+
+
+def test_a_full_server_refuses_and_takes_the_next_when_one_leaves(live):
+    with contextlib.ExitStack() as stack:
+        for seed in range(4):
+            stack.enter_context(live.socket()).send(sound(seed, 0.3).tobytes())
+        while len([*live.hub.sessions]) < 4:
+            time.sleep(0.01)
+        with live.socket() as late:
+            (only,) = frames(late)
+            assert only["type"] == "error" and "all 4 streams" in only["message"]
+            assert only["retry_after"] > 0 and late.close_code == 1013
+        assert live.metric("simuljax_refused_total") >= 1
+    assert live.empty()
+    with live.socket() as socket:
+        assert speak(socket, [sound(5, 0.3)])[-1] == {"type": "done"}
+
+
+def test_a_device_that_is_late_takes_nobody_more(live, monkeypatch):
+    """A step longer than a READ: those who are there are served, a new one is refused."""
+    monkeypatch.setattr(live.hub, "limits", dataclasses.replace(LIMITS, load=0.9))
+    with live.socket() as socket:
+        socket.send(sound(1, 0.3).tobytes())
+        while not [*live.hub.sessions]:
+            time.sleep(0.01)
+        live.hub.cycles.values.clear()
+        live.hub.lags.values.clear()
+        for _ in range(20):
+            live.hub.cycles.add(0.5)
+        with live.socket() as late:
+            (only,) = frames(late)
+            assert "keep up" in only["message"] and late.close_code == 1013
+        live.hub.cycles.values.clear()
+        assert speak(socket, [sound(2, 0.3)])[-1] == {"type": "done"}
+    assert live.empty()
+
+
+def kill_clients(live, count: int) -> None:
+    for number in range(count):
+        with live.socket() as socket:
+            socket.send(sound(number, 0.4).tobytes())
+            if number % 2:
+                with contextlib.suppress(TimeoutError):
+                    socket.recv(timeout=0.05)  # in the middle of its words
+            cut(socket)
+        assert live.empty()
+
+
+def test_clients_that_are_killed_leave_nothing(live):
+    with bystander(live):
+        for number in range(8):
+            with live.socket() as socket:
+                socket.send(sound(number, 0.4).tobytes())
+                cut(socket)
+    assert live.empty()
+
+
+@pytest.mark.slow
+def test_two_hundred_clients_are_killed_in_the_middle_of_a_word(live):
+    before = threading.active_count()
+    with bystander(live, seconds=6.0):
+        pass
+    kill_clients(live, 200)
+    assert threading.active_count() <= before + 2
+    with bystander(live):
+        pass
+
+
+def test_a_flood_is_held_back_and_changes_nothing_for_others(translator):
+    """Thirty times more sound than may wait: the socket is not read on, and all of it is heard."""
+    limits = dataclasses.replace(LIMITS, waiting_ms=1000.0)
+    samples = sound(11, 30.0)
+    with running(translator, limits=limits) as live, bystander(live), live.socket() as socket:
+        most = 0.0
+
+        def watch() -> None:
+            nonlocal most
+            for session in live.hub.sessions:
+                most = max(most, session.waiting_ms)
+
+        pushing = threading.Thread(target=speak_all, args=(socket, samples))
+        pushing.start()
+        while pushing.is_alive():
+            watch()
+            time.sleep(0.002)
+        received = frames(socket)
+        assert received[-1] == {"type": "done"}
+        whole = [text for text, _ in live.alone([samples])]
+        assert [text for text, _ in words_of(received)] == whole
+        assert most < 1000 + 2000  # what may wait, and a frame
+
+
+def speak_all(socket, samples: np.ndarray) -> None:
+    for piece in np.array_split(samples, 30):
+        socket.send(piece.tobytes())
+    socket.send(json.dumps({"type": "finish"}))
+
+
+@pytest.mark.parametrize(
+    ("frame", "fact", "code"),
+    [
+        ("nonsense", "JSON", 1008),
+        ("[]", "type", 1008),
+        ('{"type": "begin"}', "begin", 1008),
+        ("[" * 100_000, "JSON", 1008),
+        (b"\0" * (1 << 20), "30 s", 1009),
+        (b"\0" * ((1 << 20) + 2), None, 1009),
+    ],
+)
+def test_bad_frames_are_cut_off_alone(live, frame, fact, code):
+    with bystander(live, seconds=0.8), live.socket() as socket:
+        socket.send(sound(1, 0.2).tobytes())
+        socket.send(frame)
+        received = frames(socket)
+        assert socket.close_code == code
+        if fact:
+            assert received[-1]["type"] == "error" and fact in received[-1]["message"]
+    assert live.empty()
+
+
+def test_silent_clients_are_told_their_words_and_cut_off(translator):
+    limits = dataclasses.replace(LIMITS, idle_s=0.6, keep_s=0.3)
+    samples = sound(3, 1.0)
+    with running(translator, limits=limits) as live:
+        with live.socket() as socket, live.socket("/v1/realtime") as other:
+            socket.send(samples.tobytes())
+            received = frames(socket)
+            assert "no sound for 0.6 s" in received[-1]["message"]
+            whole = [text for text, _ in live.alone([samples])]
+            assert [text for text, _ in words_of(received)] == whole
+            assert frames(other)[-1]["error"]["code"] == "idle"
+        with live.socket("/stream?session=" + "a" * 20) as socket:  # may come back, and does not
+            socket.send(samples.tobytes())
+            cut(socket)
+        assert live.empty()
+        assert live.metric("simuljax_sessions_cut_total") >= 1
+
+
+def test_one_who_does_not_read_is_given_up(translator):
+    """Its words are bounded: with more of them unread than are kept, the session ends."""
+    limits = dataclasses.replace(LIMITS, words=3, send_s=0.5)
+    with running(translator, limits=limits) as live:
+        with live.socket(f"/stream?session={'b' * 20}") as socket:
+            socket.send(sound(4, 2.0).tobytes())
+            cut(socket)
+            deadline = time.monotonic() + 20
+            while not any(s.dropped for s in live.hub.sessions) and time.monotonic() < deadline:
+                time.sleep(0.01)
+        with live.socket(f"/stream?session={'b' * 20}") as socket:
+            received = frames(socket)
+            assert received[-1]["type"] == "error" and "3 words" in received[-1]["message"]
+        assert live.empty()
+
+
+def test_a_step_that_fails_ends_its_sessions_and_the_model_goes_on(live, monkeypatch):
+    model = next(iter(live.hub.models.values()))
+    with live.socket() as socket:
+        monkeypatch.setattr(model.engine.rows, "step", lambda reads: 1 / 0)
+        socket.send(sound(1, 0.5).tobytes())
+        received = frames(socket)
+        assert "the model failed" in received[-1]["message"] and socket.close_code == 1011
+    with live.socket() as socket:
+        pieces = [sound(2, 0.5)]
+        assert words_of(speak(socket, pieces)) == live.alone(pieces)
+    assert live.get("/healthz")[0] == 200 and live.empty()
+
+
+def random_event(source: random.Random) -> str | bytes:
+    """An event that is right, nearly right, or nothing at all."""
+    kinds = ["session.update", "input_audio_buffer.append", "input_audio_buffer.commit"]
+    kinds += ["input_audio_buffer.clear", "finish", "response.create", "", "\ud7ff"]
+    values = [None, 0, -1, 1e300, "", "pcm16", [], {}, True, "AAAA", "x" * 3000, 24_000]
+
+    def tree(depth: int):
+        if depth == 0 or source.random() < 0.4:
+            return source.choice(values)
+        keys = ["audio", "input", "format", "rate", "transcription", "model", "language", "type"]
+        return {source.choice(keys): tree(depth - 1) for _ in range(source.randrange(3))}
+
+    chance = source.random()
+    if chance < 0.15:
+        return source.randbytes(source.randrange(2000))
+    if chance < 0.25:
+        return "".join(chr(source.randrange(32, 1000)) for _ in range(source.randrange(50)))
+    event = {"type": source.choice(kinds), "session": tree(5), "event_id": source.choice(values)}
+    if chance < 0.6:
+        count = source.randrange(3000)
+        event |= {"type": kinds[1], "audio": base64.b64encode(source.randbytes(count)).decode()}
+    return json.dumps(event)
+
+
+async def fuzz(live, path: str, seed: int, events: int) -> None:
+    source, left = random.Random(seed), events
+    while left:
+        with contextlib.suppress(websockets.ConnectionClosed):
+            async with websockets.connect(live.url(path), compression=None) as socket:
+                for _ in range(source.randrange(1, 120)):
+                    if not left:
+                        return
+                    left -= 1
+                    await socket.send(random_event(source))
+                    if source.random() < 0.02:
+                        socket.transport.abort()
+
+
+def fuzz_all(live, events: int) -> None:
+    async def run() -> None:
+        paths = ("/v1/realtime", "/stream")
+        await asyncio.gather(*(fuzz(live, p, s, events) for s, p in enumerate(paths)))
+
+    asyncio.run(run())
+    assert live.empty(30)
+
+
+def test_random_events(live):
+    with bystander(live):
+        fuzz_all(live, 150)
+    assert live.get("/healthz")[0] == 200
+
+
+@pytest.mark.slow
+def test_ten_thousand_random_events(live):
+    fuzz_all(live, 1000)
+    before, threads = memory_mib(), threading.active_count()
+    fuzz_all(live, 4500)
+    assert memory_mib() < before + 60
+    assert threading.active_count() <= threads + 2
+    with bystander(live):
+        pass
+
+
+def memory_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+
+
+def test_a_drain_waits_for_who_speaks_and_admits_nobody(translator):
+    with running(translator) as live, live.socket() as socket:
+        pieces = np.array_split(sound(6, 1.0), 5)
+        socket.send(pieces[0].tobytes())
+        while not [*live.hub.sessions]:
+            time.sleep(0.01)
+        live.server.handle_exit(signal.SIGTERM, None)
+        time.sleep(0.2)
+        assert live.get("/healthz")[0] == 503
+        with live.socket() as late:
+            assert "shutting down" in frames(late)[-1]["message"] and late.close_code == 1012
+        received = speak(socket, pieces[1:])
+        assert words_of(received) == live.alone(pieces)
+        assert received[-1] == {"type": "done"}
+        until = time.monotonic() + 10
+        while not live.server.should_exit and time.monotonic() < until:
+            time.sleep(0.02)
+        assert live.server.should_exit
+
+
+def test_a_drain_ends_the_speech_of_who_goes_on(translator):
+    samples = sound(8, 1.0)
+    with running(translator, drain_s=0.3) as live, live.socket() as socket:
+        socket.send(samples.tobytes())
+        while not [*live.hub.sessions]:
+            time.sleep(0.01)
+        live.server.handle_exit(signal.SIGTERM, None)
+        received = frames(socket)
+        assert "shutting down" in received[-1]["message"] and socket.close_code == 1012
+        whole = [text for text, _ in live.alone([samples])]
+        assert [text for text, _ in words_of(received)] == whole
+
+
+@pytest.mark.slow
+def test_the_command_serves_and_ends_with_its_last_session(tmp_path):
+    """A process of its own: the address is printed, SIGTERM lets the speaker finish, exit 0."""
+    run = small_run(tmp_path / "small")
+    command = [sys.executable, "-m", "simuljax.cli.main", "serve", str(run), "--port", "0"]
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "--streams", "2"], **given) as process:
+        assert process.stdout is not None and process.stderr is not None
+        address = process.stdout.readline().split()[0]
+        with websockets.sync.client.connect(address.replace("http", "ws") + "/stream") as socket:
+            socket.send(sound(1, 1.0).tobytes())
+            json.loads(socket.recv(timeout=60))
+            process.send_signal(signal.SIGTERM)
+            received = speak(socket, [sound(2, 0.5)])
+            assert received[-1] == {"type": "done"}
+        assert process.wait(60) == 0
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_a_realtime_client_that_vanishes_in_an_item(live):
+    with live.socket("/v1/realtime") as socket:
+        socket.recv(timeout=20)
+        socket.send(append(sound(1, 0.5, 24_000)))
+        cut(socket)
+    assert live.empty()
+
+
+def test_bytes_that_are_no_http(live):
+    assert raw(live, b"\x16\x03\x01 hello \r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert live.get("/healthz")[0] == 200
