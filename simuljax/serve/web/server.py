@@ -87,7 +87,7 @@ def load_models(paths: Sequence[Path], options: ServeOptions) -> dict[str, Model
             translator.engine,
             streams=options.streams,
             waiting_ms=options.limits.waiting_ms + options.limits.frame_ms,
-            # Whisper leaves windows out when it is late; a run ends one sentence and begins another.
+            # Whisper leaves windows out when it is late; a run goes on after a sentence.
             **({"behind": "latest"} if is_whisper(path) else {"sentences": "many"}),
         )
         show_status(f"compiling {translator.name} ...")

@@ -62,8 +62,8 @@ def test_with_the_token(live):
 
 def test_a_key_in_the_subprotocol(translator):
     with running(translator, token="key-1") as live:
-        given = {"subprotocols": ["realtime", "openai-insecure-api-key.key-1"]}
-        with live.socket("/v1/realtime", **given) as socket:
+        offered = ["realtime", "openai-insecure-api-key.key-1"]
+        with live.socket("/v1/realtime", subprotocols=offered) as socket:
             assert json.loads(socket.recv(timeout=20))["type"] == "session.created"
 
 

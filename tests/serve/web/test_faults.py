@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import websockets
+from websockets.sync.client import connect
 
 from simuljax.serve.web.sessions import Limits
 from tests.serve.web.servers import (
@@ -342,7 +343,7 @@ def test_the_command_serves_and_ends_with_its_last_session(tmp_path):
     with subprocess.Popen([*command, "--streams", "2"], **given) as process:
         assert process.stdout is not None and process.stderr is not None
         address = process.stdout.readline().split()[0]
-        with websockets.sync.client.connect(address.replace("http", "ws") + "/stream") as socket:
+        with connect(address.replace("http", "ws") + "/stream") as socket:
             socket.send(sound(1, 1.0).tobytes())
             json.loads(socket.recv(timeout=60))
             process.send_signal(signal.SIGTERM)
