@@ -313,9 +313,7 @@ class CorpusBuilder(tfds.core.ShardBasedBuilder):
         return tfds.core.DatasetInfo(
             builder=self,
             features=record_features(),
-            description=self.corpus.description,
-            homepage=self.corpus.homepage,
-            citation=self.corpus.citation,
+            **{k: self.corpus.metadata[k] for k in ("description", "homepage", "citation")},
             disable_shuffling=True,
         )
 

@@ -6,15 +6,10 @@ A reader is a frozen dataclass. Its fields are the options of the corpus. `read(
 
 from typing import TypeAlias
 
-from data_pipelines.corpora.covost2 import CoVoST2
-from data_pipelines.corpora.europarl_st import EuroparlST
-from data_pipelines.corpora.how2 import How2
-from data_pipelines.corpora.iwslt_nonnative import IwsltNonNative
 from data_pipelines.corpora.manifest import Manifest
-from data_pipelines.corpora.mboshi import Mboshi
-from data_pipelines.corpora.multi30k_speech import Multi30kSpeech
-from data_pipelines.corpora.must_c import MustC
+from data_pipelines.corpora.segments import EuroparlST, How2, MustC
 from data_pipelines.corpora.spoken import Phrasebook, Spoken
+from data_pipelines.corpora.tables import CoVoST2, IwsltNonNative, Mboshi, Multi30kSpeech
 from data_pipelines.corpora.text import ParallelText, Tsv
 
 Corpus: TypeAlias = (

@@ -1,13 +1,14 @@
 """The generic manifest: any corpus, as tab-separated tables or JSON lines that name its audio."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from data_pipelines.corpora import reading
-from data_pipelines.corpora.reading import Reader, Row, make_span, seconds
+from data_pipelines.corpora.reading import Reader, Row, SkipError, make_span, seconds
 from data_pipelines.utterance import Clip, Listing, Skip, Span, Utterance
 
 COLUMNS = (
@@ -24,15 +25,15 @@ class Manifest(Reader):
     object. A file without a column `split` is the split it is named after (`dev` and `val` are
     valid). Columns:
 
-    audio        a sound file, or a zip archive with `member`; relative to the manifest's directory
-    offset_s     where the example starts in it, in seconds; 0 if absent or empty
-    duration_s   how long it is, in seconds; to the end of the file if absent or empty
-    transcript   the words said; a corpus without transcripts leaves out the column
-    translation  required, except for `task="transcription"`
-    speaker      a name
-    words        `word@start-end word@start-end ...`, or JSON `[["word", start, end], ...]`, in
-                 seconds from the start of the example
-    id           unique; by default the file and the number of the line, `train.tsv:2`
+    - audio: a sound file, or a zip archive with `member`; relative to the manifest's directory
+    - offset_s: where the example starts in it, in seconds; 0 if absent or empty
+    - duration_s: how long it is, in seconds; to the end of the file if absent or empty
+    - transcript: the words said; a corpus without transcripts leaves out the column
+    - translation: required, except for `task="transcription"`
+    - speaker: a name
+    - words: `word@start-end word@start-end ...`, or JSON `[["word", start, end], ...]`, in
+    seconds from the start of the example
+    - id: unique; by default the file and the number of the line, `train.tsv:2`
     """
 
     name: ClassVar[str] = "manifest"
@@ -58,43 +59,40 @@ class Manifest(Reader):
         return self.collect(splits, transcripts="optional")
 
     def _list(self, path: Path) -> Iterator[tuple[str, Utterance | Skip]]:
-        needed = "transcript" if self.task == "transcription" else "translation"
-        read_rows = _json_rows if path.suffix == ".jsonl" else _table_rows
-        there: dict[Path, bool] = {}  # many examples share a recording
-        for row in read_rows(path, ("audio", needed)):
+        needed = ("audio", "transcript" if self.task == "transcription" else "translation")
+        if path.suffix == ".jsonl":
+            rows = _json_rows(path, needed)
+        else:
+            rows = reading.read_table(path, needed, known=COLUMNS)
+        is_file = cache(Path.is_file)  # many examples share a recording
+        for row in rows:
             cells = row.cells or {}
-            split = cells.get("split") or path.stem
-            split = reading.split_name(split)
+            split = reading.split_name(cells.get("split") or path.stem)
             key = cells.get("id") or row.where
-            try:
-                yield split, self._utterance(key, cells, path.parent, there)
-            except (KeyError, ValueError) as error:
-                detail = f"no {error}" if isinstance(error, KeyError) else str(error)
-                detail = detail if row.cells else "wrong number of cells, or not a JSON object"
-                yield (
-                    split,
-                    Skip(id=key, reason=reading.MALFORMED_ROW, detail=f"{row.where}: {detail}"),
-                )
+            make = partial(self._utterance, key, row.cells, path.parent, is_file)
+            yield split, reading.attempt(key, row.where, make)
 
     def _utterance(
-        self, key: str, cells: Mapping[str, str], home: Path, there: dict[Path, bool]
-    ) -> Utterance | Skip:
-        """Raise KeyError for a missing column and ValueError for a wrong cell."""
-        audio, transcript = home / _filled(cells, "audio"), cells.get("transcript")
+        self,
+        key: str,
+        cells: Mapping[str, str] | None,
+        home: Path,
+        is_file: Callable[[Path], bool],
+    ) -> Utterance:
+        if cells is None:
+            raise ValueError("wrong number of cells, or not a JSON object")
+        if not cells["audio"]:
+            raise ValueError("audio is empty")
+        audio, transcript = home / cells["audio"], cells.get("transcript")
         translation = cells["translation"] if self.task == "translation" else cells["transcript"]
         offset = seconds(cells.get("offset_s") or "0")
         duration = seconds(cells["duration_s"]) if cells.get("duration_s") else None
         words = _words(cells.get("words", ""))
-        if offset < 0 or (duration is not None and duration <= 0):
-            return Skip(
-                id=key, reason=reading.NO_DURATION, detail=f"offset {offset}, duration {duration}"
-            )
+        reading.check_stretch(offset, duration)
         if transcript == "":
-            return Skip(id=key, reason=reading.EMPTY_TEXT, detail="transcript")
-        if audio not in there:
-            there[audio] = audio.is_file()
-        if not there[audio]:
-            return Skip(id=key, reason=reading.MISSING_AUDIO, detail=str(audio))
+            raise SkipError(reading.EMPTY_TEXT, "transcript")
+        if not is_file(audio):
+            raise SkipError(reading.MISSING_AUDIO, str(audio))
         member = cells.get("member") or None
         return Utterance(
             id=key,
@@ -104,10 +102,6 @@ class Manifest(Reader):
             speaker=cells.get("speaker", ""),
             words=words,
         )
-
-
-def _table_rows(path: Path, required: tuple[str, ...]) -> Iterator[Row]:
-    return reading.read_table(path, required, known=COLUMNS)
 
 
 def _json_rows(path: Path, required: tuple[str, ...]) -> Iterator[Row]:
@@ -129,12 +123,6 @@ def _cell(value: object) -> str:
     if isinstance(value, str):
         return value.strip()
     return "" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _filled(cells: Mapping[str, str], column: str) -> str:
-    if not cells[column]:
-        raise ValueError(f"{column} is empty")
-    return cells[column]
 
 
 def _words(text: str) -> tuple[Span, ...]:

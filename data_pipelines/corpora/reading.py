@@ -8,9 +8,9 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import ClassVar, Literal, NoReturn
 
 from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Span, Utterance
 
@@ -29,6 +29,14 @@ DUPLICATE_ID = "duplicate id"
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 
 
+class SkipError(Exception):
+    """The reason why an example is left out, and what was found."""
+
+    def __init__(self, reason: str, detail: str):
+        super().__init__(reason, detail)
+        self.reason, self.detail = reason, detail
+
+
 @cache
 def _metadata() -> dict[str, dict[str, str]]:
     import yaml
@@ -42,19 +50,9 @@ class Reader:
     name: ClassVar[str]
 
     @property
-    def description(self) -> str:
-        """One sentence about the corpus, for TFDS."""
-        return _metadata()[self.name]["description"]
-
-    @property
-    def homepage(self) -> str:
-        """The web page of the corpus; may be empty."""
-        return _metadata()[self.name]["homepage"]
-
-    @property
-    def citation(self) -> str:
-        """The BibTeX entry of the corpus; may be empty."""
-        return _metadata()[self.name]["citation"]
+    def metadata(self) -> dict[str, str]:
+        """Title, description, homepage, citation and layout; homepage and citation may be empty."""
+        return _metadata()[self.name]
 
     def require(self, found: object, wanted: str, place: Path) -> None:
         """Raise CorpusError unless `found` is true."""
@@ -70,9 +68,21 @@ class Reader:
             there = shown or "an empty directory"
         elif place.exists():
             there = "a file"
-        title, tree = (_metadata()[self.name][key] for key in ("title", "layout"))
-        layout = "\n".join(f"    {line}" for line in tree.splitlines())
-        raise CorpusError(f"{title}: no {wanted} in {place} (found {there}). Expected:\n{layout}")
+        layout = "\n".join(f"    {line}" for line in self.metadata["layout"].splitlines())
+        raise CorpusError(
+            f"{self.metadata['title']}: no {wanted} in {place} (found {there}). Expected:\n{layout}"
+        )
+
+    def present(self, place: Path, splits: Iterable[str]) -> list[str]:
+        """Return those splits that have a directory; at least one must exist."""
+        found = [split for split in splits if (place / split).is_dir()]
+        self.require(found, f"directory {', '.join(splits)}", place)
+        return found
+
+    def require_files(self, *paths: Path) -> None:
+        """Raise CorpusError unless all these files exist."""
+        for path in paths:
+            self.require(path.is_file(), f"file {path.name}", path.parent)
 
     def collect(
         self,
@@ -93,8 +103,9 @@ class Reader:
                     seen.add(checked.id)
                     kept[split].append(checked)
         if not any(kept.values()):
-            title = _metadata()[self.name]["title"]
-            raise CorpusError(f"{title}: not one usable example. {_summary(skipped)}")
+            raise CorpusError(
+                f"{self.metadata['title']}: not one usable example. {_summary(skipped)}"
+            )
         return Listing(splits={s: found for s, found in kept.items() if found}, skipped=skipped)
 
 
@@ -123,11 +134,6 @@ def decode_lines(lines: Iterable[bytes], path: Path) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise CorpusError(f"{path}, line {number}: not UTF-8. Convert the file.") from error
         yield text.rstrip("\r\n")
-
-
-def read_text(path: Path) -> str:
-    """Return a file as text with line feeds."""
-    return "\n".join(stream_lines(path))
 
 
 def read_lines(path: Path) -> list[str]:
@@ -185,14 +191,11 @@ def read_table(
     for number, line in enumerate(lines, start=2):
         if not line:
             continue
-        cells = _unescape(line) if backslashes == "escape" and "\\" in line else line.split("\t")
+        cells = line.split("\t")
+        if backslashes == "escape" and "\\" in line:
+            cells = [re.sub(r"\\(.)", r"\1", cell) for cell in re.split(r"(?<!\\)\t", line)]
         whole = dict(zip(header, map(str.strip, cells), strict=False))
         yield Row(where=f"{path.name}:{number}", cells=whole if len(cells) == len(header) else None)
-
-
-def _unescape(line: str) -> list[str]:
-    cells = re.split(r"(?<!\\)\t", line)
-    return [re.sub(r"\\(.)", r"\1", cell) for cell in cells]
 
 
 def seconds(text: str) -> float:
@@ -203,15 +206,18 @@ def seconds(text: str) -> float:
     return value
 
 
+def parse_segment(text: str) -> tuple[str, float, float]:
+    """Parse `RECORDING START END` in seconds into recording, offset and duration."""
+    recording, start, end = text.split()
+    return recording, seconds(start), round(seconds(end) - seconds(start), 6)
+
+
 def parse_spans(text: str) -> tuple[Span, ...]:
     """Parse `word@start-end word@start-end ...` with times in seconds, or raise ValueError."""
-    return tuple(_parse_span(item) for item in text.split())
-
-
-def _parse_span(item: str) -> Span:
-    word, _, times = item.rpartition("@")
-    start, _, end = times.partition("-")
-    return make_span(word, seconds(start), seconds(end))
+    items = [item.rpartition("@") for item in text.split()]
+    return tuple(
+        make_span(word, *map(seconds, times.partition("-")[::2])) for word, _, times in items
+    )
 
 
 def make_span(text: str, start_s: float, end_s: float) -> Span:
@@ -228,16 +234,21 @@ class AudioIndex:
     place: Path
     names: Mapping[str, str]
 
-    def clip(
-        self, stem: str, *, offset_s: float = 0.0, duration_s: float | None = None
-    ) -> Clip | None:
-        """Return the clip of that file, or None if there is no such file."""
-        name = self.names.get(stem)
-        if name is None:
-            return None
+    def clip(self, stem: str, offset_s: float = 0.0, duration_s: float | None = None) -> Clip:
+        """Return that file or a stretch of it; raise SkipError if it does not exist."""
+        check_stretch(offset_s, duration_s)
+        if stem not in self.names:
+            raise SkipError(MISSING_AUDIO, f"{stem} in {self.place}")
+        stretch, name = {"offset_s": offset_s, "duration_s": duration_s}, self.names[stem]
         if self.place.suffix == ".zip":
-            return Clip(path=self.place, member=name, offset_s=offset_s, duration_s=duration_s)
-        return Clip(path=self.place / name, offset_s=offset_s, duration_s=duration_s)
+            return Clip(path=self.place, member=name, **stretch)
+        return Clip(path=self.place / name, **stretch)
+
+
+def check_stretch(offset_s: float, duration_s: float | None) -> None:
+    """Raise SkipError for a stretch of audio that cannot exist."""
+    if offset_s < 0 or (duration_s is not None and duration_s <= 0):
+        raise SkipError(NO_DURATION, f"offset {offset_s}, duration {duration_s}")
 
 
 def index_audio(place: Path) -> AudioIndex:
@@ -249,35 +260,42 @@ def index_audio(place: Path) -> AudioIndex:
     return AudioIndex(place=place, names=best)
 
 
-def timed_clip(
-    key: str, audio: AudioIndex, stem: str, offset: float, duration: float, where: str
-) -> Clip | Skip:
-    """Return a stretch of a recording, or the reason why the example is skipped."""
-    if offset < 0 or duration <= 0:
-        return Skip(id=key, reason=NO_DURATION, detail=where)
-    clip = audio.clip(stem, offset_s=offset, duration_s=duration)
-    return clip or missing_audio(key, stem, audio)
-
-
-def missing_audio(key: str, name: str, audio: AudioIndex) -> Skip:
-    """Skip an example whose audio file does not exist."""
-    return Skip(id=key, reason=MISSING_AUDIO, detail=f"{name} in {audio.place}")
-
-
-def make_utterance(key: str, audio: Clip | Skip, **fields: Any) -> Utterance | Skip:
-    """Return the utterance of a clip; a skip stays one."""
-    return audio if isinstance(audio, Skip) else Utterance(id=key, audio=audio, **fields)
+def attempt(key: str, where: str, make: Callable[[], Utterance]) -> Utterance | Skip:
+    """Return the utterance, or the reason why it is left out."""
+    try:
+        return make()
+    except CorpusError:
+        raise
+    except SkipError as error:
+        return Skip(id=key, reason=error.reason, detail=f"{where}: {error.detail}")
+    except (KeyError, TypeError, ValueError) as error:
+        detail = f"no {error}" if isinstance(error, KeyError) else str(error)
+        return Skip(id=key, reason=MALFORMED_ROW, detail=f"{where}: {detail}")
 
 
 def list_rows(
-    rows: Iterable[Row], make: Callable[[str, Mapping[str, str]], Utterance | Skip]
+    rows: Iterable[Row],
+    key_of: Callable[[Mapping[str, str]], str],
+    make: Callable[[str, Mapping[str, str]], Utterance],
 ) -> Iterator[Utterance | Skip]:
     """Make an utterance of every row; one with the wrong number of cells is skipped."""
     for row in rows:
         if row.cells is None:
             yield Skip(id=row.where, reason=MALFORMED_ROW, detail="wrong number of cells")
         else:
-            yield make(row.where, row.cells)
+            key = key_of(row.cells)
+            yield attempt(key, row.where, partial(make, key, row.cells))
+
+
+def group_rows(
+    rows: Iterable[Row], split_of: Callable[[Mapping[str, str]], str], *first: str
+) -> dict[str, list[Row]]:
+    """Return rows by split, the named ones first; a malformed row goes to the first."""
+    splits: dict[str, list[Row]] = {split: [] for split in first}
+    for row in rows:
+        split = split_name(split_of(row.cells)) if row.cells else first[0]
+        splits.setdefault(split, []).append(row)
+    return splits
 
 
 def _members(archive: Path) -> list[str]:

@@ -146,9 +146,8 @@ class Tsv(Reader):
 
     def _entry(self, key: str, cells: list[str], excluded: Container[str]) -> Utterance | Skip:
         if len(cells) < max(self.source_column, self.target_column):
-            return Skip(
-                id=key, reason=reading.MALFORMED_ROW, detail=f"{len(cells)} columns: {cells}"
-            )
+            what = f"{len(cells)} columns: {cells}"
+            return Skip(id=key, reason=reading.MALFORMED_ROW, detail=what)
         transcript = cells[self.source_column - 1].strip()
         if _fold(transcript) in excluded:
             return Skip(id=key, reason=reading.EXCLUDED, detail=transcript)
@@ -198,7 +197,7 @@ SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
 
 def read_sgm(path: Path) -> list[str]:
     """Return the segments of an SGM file, which has bare ampersands and unclosed tags."""
-    segments = SEGMENT.findall(reading.read_text(path))
+    segments = SEGMENT.findall("\n".join(reading.stream_lines(path)))
     if not segments:
         raise CorpusError(f"{path}: no <seg>...</seg>. Is it an SGM file of WMT?")
     return [" ".join(html.unescape(segment).split()) for segment in segments]
@@ -207,7 +206,7 @@ def read_sgm(path: Path) -> list[str]:
 def read_xml(path: Path, source: str, target: str) -> list[tuple[str, str]]:
     """Return pairs of segments by document and number, with the first of several references."""
     try:
-        documents = ElementTree.fromstring(reading.read_text(path)).iter("doc")
+        documents = ElementTree.fromstring("\n".join(reading.stream_lines(path))).iter("doc")
     except ElementTree.ParseError as error:
         raise CorpusError(f"{path}: not XML: {error}") from error
     pairs = []

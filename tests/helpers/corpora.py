@@ -4,7 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from data_pipelines.batches import Batches, Examples, Host, Vocabularies, make_p
 from data_pipelines.corpora import Corpus, Manifest
 from data_pipelines.dataset import PreparedCorpus, Split
 from data_pipelines.prepare import Preparation, prepare
-from data_pipelines.utterance import Listing
+from data_pipelines.utterance import Clip, Listing, Span, Utterance
 from simuljax.batch import Batch
 from simuljax.config.data import Budget
 from simuljax.text import VocabularyConfig, learn
@@ -211,3 +211,17 @@ def sizes(listing: Listing) -> dict[str, int]:
 
 def skips(listing: Listing) -> list[tuple[str, str]]:
     return [(skip.id, skip.reason) for skip in listing.skipped]
+
+
+def rows(utterances: Sequence[Utterance]) -> list[tuple[Any, ...]]:
+    """Id, texts, speaker, and name, offset and duration of the audio."""
+    found = []
+    for u in utterances:
+        assert isinstance(u.audio, Clip)
+        clip = (u.audio.path.name, u.audio.offset_s, u.audio.duration_s)
+        found.append((u.id, u.transcript, u.translation, u.speaker, *clip))
+    return found
+
+
+def spans(timed: Sequence[Span]) -> list[tuple[str, float, float]]:
+    return [(span.text, span.start_ms, span.end_ms) for span in timed]

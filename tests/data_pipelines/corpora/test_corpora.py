@@ -7,28 +7,18 @@ from pathlib import Path
 import pytest
 import tyro
 
-from data_pipelines.corpora import CORPORA, Corpus, MustC, Tsv
+from data_pipelines.corpora import CORPORA, Corpus, Manifest, MustC, Tsv
 from data_pipelines.utterance import CorpusError
 
 
 @pytest.mark.parametrize("corpus", CORPORA, ids=lambda corpus: corpus.name)
 def test_metadata(corpus):
     assert re.fullmatch(r"[a-z0-9_]+", corpus.name)
-    assert corpus().description.endswith(".")
+    assert corpus().metadata["description"].endswith(".")
     assert corpus.__doc__ and not corpus.__doc__.startswith(corpus.__name__ + "(")
-    assert bool(corpus().citation) == bool(corpus().homepage)
-
-
-def test_names_are_unique():
-    assert len({corpus.name for corpus in CORPORA}) == len(CORPORA)
-
-
-@pytest.mark.parametrize("corpus", CORPORA, ids=lambda corpus: corpus.name)
-def test_readers_are_values(corpus):
-    assert corpus() == corpus()
-    assert hash(corpus()) == hash(corpus())
-    with pytest.raises(TypeError):
-        corpus("en")
+    assert bool(corpus().metadata["citation"]) == bool(corpus().metadata["homepage"])
+    assert corpus() == corpus() and hash(corpus()) == hash(corpus())
+    assert [other.name for other in CORPORA].count(corpus.name) == 1
 
 
 @pytest.mark.parametrize("corpus", CORPORA, ids=lambda corpus: corpus.name)
@@ -41,11 +31,19 @@ def test_a_place_that_is_not_there(corpus, tmp_path):
 def test_every_option_is_explained_on_the_command_line(corpus, capsys):
     with pytest.raises(SystemExit):
         tyro.cli(corpus, args=["--help"])
-    told = " ".join(re.sub(r"[^\x20-\x7e]", " ", capsys.readouterr().out).split())
+    shown = " ".join(re.sub(r"[^\x20-\x7e]", " ", capsys.readouterr().out).split())
     for field in dataclasses.fields(corpus):
         option = "--" + field.name.replace("_", "-")
-        match = re.search(rf"{option} (.*?) \(default", told)
+        match = re.search(rf"{option} (.*?) \(default", shown)
         assert match and len(match[1].split()) > 2, option  # more than the name of its type
+
+
+def test_the_columns_of_a_manifest_are_a_list_on_the_command_line(capsys):
+    with pytest.raises(SystemExit):
+        tyro.cli(Manifest, args=["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    for column in ("audio", "offset_s", "transcript", "translation", "speaker", "id"):
+        assert any(re.match(rf"\W*- {column}:", line) for line in lines), column
 
 
 def test_a_corpus_is_chosen_on_the_command_line():
