@@ -8,10 +8,9 @@
 A batch is a function of its step, so a loader has no state but the next step. Grain keeps it, and
 an iterator that is restored (`set_state`) continues with the identical batch.
 
-Batches of few static shapes: which examples are in which batch of which step.
-
-Sorted by length, the examples are cut into at most `Budget.shapes` ranges, and each range is padded
-to its longest member. With c(i, j) the padding of the range of lengths (i, j], the best cut is
+Batches have few static shapes. Sorted by length, the examples are cut into at most
+`Budget.shapes` ranges, and each range is padded to its longest member. With c(i, j) the padding
+of the range of lengths (i, j], the best cut is
 
     best[k, j] = min_i best[k-1, i] + c(i, j),
 
@@ -25,6 +24,7 @@ on the shuffle, so step s is batch s mod n of epoch s div n.
 """
 
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -36,6 +36,9 @@ from simuljax.audio import Filterbank, frame_count
 from simuljax.batch import Batch
 from simuljax.config.data import Budget
 from simuljax.text import EOS, Vocabulary
+
+if TYPE_CHECKING:
+    import grain
 
 FRAME = 160  # samples in 10 ms
 ROUND = 10 * FRAME  # audio shapes are multiples of 0.1 s
@@ -68,7 +71,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """A shape, and the examples that are too long for any shorter one."""
+    """A shape, and the examples that are too long for any shorter one, shortest bucket first."""
 
     shape: Shape
     members: np.ndarray  # int64, positions in the split
@@ -95,8 +98,8 @@ def cuts(lengths: np.ndarray, count: int) -> np.ndarray:
     return distinct[np.array(ends[::-1]) - 1]
 
 
-def _buckets(lengths: Lengths, budget: Budget) -> tuple[Bucket, ...]:
-    """Return the shapes of a corpus, shortest first, cut along audio, or along text without it."""
+def make_plan(lengths: Lengths, budget: Budget, *, seed: int = 0, shuffle: bool = True) -> "Plan":
+    """Plan the batches of a corpus, whose shapes are cut along audio, or along text without it."""
     if not len(lengths):
         raise ValueError("the split is empty: there is no example for a batch")
     if lengths.audio.any():
@@ -106,10 +109,11 @@ def _buckets(lengths: Lengths, budget: Budget) -> tuple[Bucket, ...]:
     ends = cuts(main, budget.shapes)
     which = np.searchsorted(ends, main)
     # A shape holds whatever a shorter one holds, also on the text axes.
-    return tuple(
+    buckets = tuple(
         Bucket(shape=_shape(lengths[main <= end], budget), members=np.flatnonzero(which == k))
         for k, end in enumerate(ends)
     )
+    return Plan(lengths=lengths, buckets=buckets, seed=seed, shuffle=shuffle)
 
 
 def _shape(members: Lengths, budget: Budget) -> Shape:
@@ -135,15 +139,6 @@ class PlannedBatch:
 
     shape: Shape
     rows: np.ndarray  # int32 [shape.rows]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Padding:
-    """The shares of an epoch's positions that are padding; None where a batch has no such axis."""
-
-    frames: float | None
-    source: float | None
-    target: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -190,20 +185,16 @@ class Plan:
         return list(steps.values())
 
     @property
-    def padding(self) -> Padding:
-        """Padding over the first epoch, empty rows and moved examples included."""
-        shapes = [planned.shape for planned in self.epoch(0)]
+    def padding(self) -> dict[str, float]:
+        """Shares of the first epoch's positions that are padding, by axis that batches have.
 
-        def share(axis: str) -> float | None:
-            padded = sum(shape.rows * getattr(shape, axis) for shape in shapes)
-            return 1 - float(getattr(self.lengths, axis).sum()) / padded if padded else None
-
-        return Padding(frames=share("audio"), source=share("source"), target=share("target") or 0.0)
-
-
-def make_plan(lengths: Lengths, budget: Budget, *, seed: int = 0, shuffle: bool = True) -> Plan:
-    """Plan the batches of a corpus whose examples have these lengths."""
-    return Plan(lengths=lengths, buckets=_buckets(lengths, budget), seed=seed, shuffle=shuffle)
+        Empty rows and moved examples are included.
+        """
+        shapes, shares = [planned.shape for planned in self.epoch(0)], dict[str, float]()
+        for name, axis in (("frames", "audio"), ("source", "source"), ("target", "target")):
+            if padded := sum(shape.rows * getattr(shape, axis) for shape in shapes):
+                shares[name] = 1 - float(getattr(self.lengths, axis).sum()) / padded
+        return shares
 
 
 def describe_plan(plan: Plan) -> str:
@@ -215,15 +206,11 @@ def describe_plan(plan: Plan) -> str:
             f"{shape.rows:6d} {shape.audio // FRAME:8d} {shape.source:7d} {shape.target:7d} "
             f"{len(bucket.members):9d}"
         )
-    padding = ", ".join(
-        f"{share:.1%} of {axis}" for axis, share in vars(plan.padding).items() if share
-    )
+    shares = plan.padding.items()
+    padding = ", ".join(f"{share:.1%} of {axis}" for axis, share in shares if share)
     steps = f"{plan.steps_per_epoch} batches an epoch of {len(plan.buckets)} shapes"
     return "\n".join([*lines, f"{steps}; padding: {padding or 'none'}"])
 
-
-if TYPE_CHECKING:
-    import grain
 
 ENDLESS = 2**40  # steps: training decides when a run ends
 
@@ -239,21 +226,13 @@ class Ragged:
     def __getitem__(self, i: int) -> np.ndarray:
         return self.flat[self.start[i] : self.start[i] + self.length[i]]
 
-    @staticmethod
-    def from_sequences(sequences: Iterable[Sequence[int]]) -> "Ragged":
-        """Store the sequences one after the other."""
-        arrays = [np.asarray(sequence, np.int32) for sequence in sequences]
-        length = np.array([len(array) for array in arrays], np.int64)
-        return Ragged(
-            flat=np.concatenate([*arrays, np.zeros(0, np.int32)]),
-            start=np.cumsum(length) - length,
-            length=length,
-        )
-
 
 def tokenise(texts: Iterable[str], vocabulary: Vocabulary) -> Ragged:
     """Encode every text with its end-of-sentence; an empty text stays empty."""
-    return Ragged.from_sequences([*vocabulary.encode(text), EOS] if text else [] for text in texts)
+    sequences = [[*vocabulary.encode(text), EOS] if text else [] for text in texts]
+    length = np.array([len(sequence) for sequence in sequences], np.int64)
+    flat = np.fromiter(itertools.chain.from_iterable(sequences), np.int32, int(length.sum()))
+    return Ragged(flat=flat, start=np.cumsum(length) - length, length=length)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,18 +363,23 @@ def iterate(
 
 def load(examples: Examples, rows: np.ndarray, shape: Shape) -> Batch:
     """Read the examples at `rows` (-1: an empty row) into arrays of the shape's lengths."""
-    real = [int(row) for row in rows if row >= 0]
-    stored = {}
-    if not examples.text_only:
-        stored = dict(zip(real, examples.split.source.__getitems__(real), strict=True))
-    sequence = [stored.get(int(row)) for row in rows]
-    audio, audio_length = _stack([_field(e, "audio") for e in sequence], shape.audio, np.int16)
-    source, source_length = _stack([_tokens(examples.source, r) for r in rows], shape.source)
-    target, target_length = _stack([_tokens(examples.target, r) for r in rows], shape.target)
-    table, frames = examples.split.table, frame_count(shape.audio, Filterbank())
+    real = [] if examples.text_only else [int(row) for row in rows if row >= 0]
+    stored = dict(zip(real, examples.split.source.__getitems__(real) if real else (), strict=True))
+    nothing = np.zeros(0, np.int16)
 
-    def stacked_labels(field: str) -> np.ndarray:
-        return np.stack([labels(_field(e, field), frames) for e in sequence])
+    def fields(name: str) -> list[np.ndarray]:
+        return [stored[row][name] if row in stored else nothing for row in rows.tolist()]
+
+    def tokens(sequences: Ragged) -> list[np.ndarray]:
+        return [sequences[row] if row >= 0 else nothing for row in rows]
+
+    def stacked_labels(name: str) -> np.ndarray:
+        return np.stack([labels(times, frames) for times in fields(name)])
+
+    audio, audio_length = _stack(fields("audio"), shape.audio, np.int16)
+    source, source_length = _stack(tokens(examples.source), shape.source)
+    target, target_length = _stack(tokens(examples.target), shape.target)
+    table, frames = examples.split.table, frame_count(shape.audio, Filterbank())
 
     return Batch(
         audio=audio,
@@ -418,14 +402,6 @@ def labels(spans_ms: np.ndarray, frames: int) -> np.ndarray:
     for number, (start, end) in enumerate(first.tolist(), 1):
         result[start:end] = number
     return result
-
-
-def _field(example: dict[str, np.ndarray] | None, name: str) -> np.ndarray:
-    return np.zeros(0, np.int16) if example is None else example[name]
-
-
-def _tokens(sequences: Ragged, row: int) -> np.ndarray:
-    return sequences[row] if row >= 0 else np.zeros(0, np.int32)
 
 
 def _stack(

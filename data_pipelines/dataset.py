@@ -1,15 +1,15 @@
 """A prepared corpus: a TFDS directory with a table of contents per split, and its summary.
 
-Names of packages that take long to import (TFDS) appear inside functions only.
+TFDS takes long to import, so the functions that need it import it.
 """
 
+import functools
 import hashlib
 import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,25 +87,24 @@ def open_split(directory: Path, name: str) -> Split:
     """Open one split, as soon as its records and its table are written."""
     import tensorflow_datasets as tfds
 
+    def require(intact: bool, otherwise: str) -> None:
+        if not intact:
+            raise CorpusError(
+                f"{directory} is damaged ({otherwise}): prepare it again into an empty directory"
+            )
+
     missing = [f for f in (*METADATA, f"{name}.tsv") if not (directory / f).exists()]
-    if missing:
-        raise _damaged(directory, f"{', '.join(missing)} is missing")
+    require(not missing, f"{', '.join(missing)} is missing")
     builder: Any = tfds.builder_from_directory(directory)
     table, stored = read_table(directory / f"{name}.tsv"), builder.info.splits[name]
-    if stored.num_examples != len(table):
-        what = f"{name}.tsv lists {len(table)} examples and the records hold {stored.num_examples}"
-        raise _damaged(directory, what)
-    sizes = [path.stat().length if path.exists() else 0 for path in stored.filepaths]
-    if sum(sizes) != stored.num_bytes:
-        what = f"the records of {name} have {sum(sizes)} bytes and had {int(stored.num_bytes)}"
-        raise _damaged(directory, what)
+    records, listed = stored.num_examples, len(table)
+    require(records == listed, f"{name}.tsv lists {listed} examples, the records hold {records}")
+    size = sum(path.stat().length if path.exists() else 0 for path in stored.filepaths)
+    had = int(stored.num_bytes)
+    require(size == had, f"the records of {name} have {size} bytes and had {had}")
     # TFDS opens no split without examples.
     source = builder.as_data_source(split=name) if len(table) else ()
     return Split(name=name, table=table, source=source)
-
-
-def _damaged(directory: Path, what: str) -> CorpusError:
-    return CorpusError(f"{directory} is damaged ({what}): prepare it again into an empty directory")
 
 
 def read_table(path: Path) -> Table:
@@ -157,17 +156,13 @@ def record_features() -> Any:
     """Return the stored fields. Arrays are bytes: as lists of integers audio reads far slower."""
     import tensorflow_datasets as tfds
 
-    text, as_bytes = tfds.features.Text, tfds.features.Encoding.BYTES
-    spans = tfds.features.Tensor(shape=(None, 2), dtype=np.float32, encoding=as_bytes)
+    text = tfds.features.Text
+    array = functools.partial(tfds.features.Tensor, encoding=tfds.features.Encoding.BYTES)
+    spans = array(shape=(None, 2), dtype=np.float32)
     return tfds.features.FeaturesDict(
         {
             "id": text(doc="unique within the corpus"),
-            "audio": tfds.features.Tensor(
-                shape=(None,),
-                dtype=np.int16,
-                encoding=as_bytes,
-                doc="16 kHz mono; empty: text only",
-            ),
+            "audio": array(shape=(None,), dtype=np.int16, doc="16 kHz mono; empty: text only"),
             "transcript": text(),
             "translation": text(),
             "speaker": text(),
@@ -241,9 +236,8 @@ def summarise(
 ) -> dict[str, Any]:
     """Return the numbers of a finished preparation."""
     notes: Counter[str] = Counter()
-    for parts in reports.values():
-        for part in parts:
-            notes.update(part.notes)
+    for part in (part for parts in reports.values() for part in parts):
+        notes.update(part.notes)
     return {
         "preparation": dict(preparation),
         "splits": {split: _split_numbers(parts) for split, parts in reports.items()},
@@ -279,6 +273,12 @@ def describe(summary: Mapping[str, Any]) -> str:
             f"  {split:15s} {numbers['sentences']:10,d} {numbers['hours']:9.2f} "
             f"{numbers['speakers']:9,d} {numbers['timed_words']:12,d}"
         )
+    spoken = any(numbers["hours"] for numbers in summary["splits"].values())
+    if spoken and not any(numbers["timed_words"] for numbers in summary["splits"].values()):
+        lines.append(
+            "  no utterance has word times: models that decide at words or phonemes "
+            "(predecision.kind) need a corpus with them"
+        )
     left_out, changed = summary["skipped"], summary["changed"]
     for what, counts in ((f"left out ({SKIPPED})", left_out), ("changed", changed)):
         if counts:
@@ -292,7 +292,7 @@ def digest(corpus: Path, split: str) -> str | None:
     return _digest(table, table.stat().st_mtime_ns) if table.exists() else None
 
 
-@cache
+@functools.cache
 def _digest(table: Path, written: int) -> str:
     return hashlib.sha256(table.read_bytes()).hexdigest()[:16]
 

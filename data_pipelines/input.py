@@ -3,9 +3,8 @@
 The vocabularies and the statistics are written into the run's directory when it starts, and read
 from there when it resumes: they stay the same whatever happens to the corpus.
 
-A small corpus in device memory: a step sends nothing but row numbers to the device.
-
-Audio is stored in blocks of 0.1 s, so that an utterance is a run of whole blocks and a batch is one
+A small corpus may be kept in device memory, where a step sends nothing but row numbers. Audio is
+stored there in blocks of 0.1 s, so that an utterance is a run of whole blocks and a batch is one
 gather: a day of speech is 2.8 GB. The batches are those of `data_pipelines.batches`, number for
 number.
 """
@@ -45,6 +44,7 @@ from data_pipelines.batches import (
 from data_pipelines.dataset import (
     STATISTICS,
     Split,
+    Table,
     check_used_data,
     open_corpus,
     record_used_data,
@@ -65,7 +65,7 @@ from simuljax.audio import (
 from simuljax.audio.features import FILE_NAME as FEATURES_FILE
 from simuljax.batch import Batch
 from simuljax.config.data import Budget, DataConfig
-from simuljax.text import Vocabulary, VocabularyConfig, learn, load
+from simuljax.text import learn, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 
 FRAMES_PER_BLOCK = ROUND // FRAME
@@ -104,27 +104,20 @@ def load_resident(examples: Examples, *, most_gb: float = 32.0) -> Resident:
         )
     start = np.cumsum(blocks) - blocks
     audio = np.zeros((int(blocks.sum()), ROUND), np.int16)
-    spoken = {"words": table.words.any(), "phonemes": table.phonemes.any()}
-    marks = {
-        k: np.zeros((len(audio), FRAMES_PER_BLOCK), np.int16)
-        for k, aligned in spoken.items()
-        if aligned
-    }
+    aligned = {"word_ms": table.words.any(), "phoneme_ms": table.phonemes.any()}
+    empty = np.zeros((len(audio), FRAMES_PER_BLOCK), np.int16)
+    marks = {field: empty.copy() for field, there in aligned.items() if there}
     for i, example in _read(examples, len(table)):
-        here = slice(start[i], start[i] + blocks[i])
+        here, frames = slice(start[i], start[i] + blocks[i]), int(blocks[i]) * FRAMES_PER_BLOCK
         audio[here].reshape(-1)[: table.samples[i]] = example["audio"]
-        for kind, field in (("words", "word_ms"), ("phonemes", "phoneme_ms")):
-            if kind in marks:
-                marks[kind][here] = labels(
-                    example[field], int(blocks[i]) * FRAMES_PER_BLOCK
-                ).reshape(-1, FRAMES_PER_BLOCK)
-    lengths = jnp.asarray(table.samples, jnp.int32)
+        for field, mark in marks.items():
+            mark[here] = labels(example[field], frames).reshape(-1, FRAMES_PER_BLOCK)
     return Resident(
-        audio=Runs(flat=jnp.asarray(audio), start=jnp.asarray(start, jnp.int32), length=lengths),
+        audio=_runs(Ragged(flat=audio, start=start, length=table.samples)),
         source=_runs(examples.source),
         target=_runs(examples.target),
-        words=jnp.asarray(marks["words"]) if "words" in marks else None,
-        phonemes=jnp.asarray(marks["phonemes"]) if "phonemes" in marks else None,
+        words=jnp.asarray(marks["word_ms"]) if "word_ms" in marks else None,
+        phonemes=jnp.asarray(marks["phoneme_ms"]) if "phoneme_ms" in marks else None,
     )
 
 
@@ -138,12 +131,9 @@ def _read(examples: Examples, count: int) -> Iterator[tuple[int, dict[str, np.nd
     progress.close()
 
 
-def _runs(tokens: Ragged) -> Runs:
-    return Runs(
-        flat=jnp.asarray(tokens.flat),
-        start=jnp.asarray(tokens.start, jnp.int32),
-        length=jnp.asarray(tokens.length, jnp.int32),
-    )
+def _runs(ragged: Ragged) -> Runs:
+    start, length = (jnp.asarray(each, jnp.int32) for each in (ragged.start, ragged.length))
+    return Runs(flat=jnp.asarray(ragged.flat), start=start, length=length)
 
 
 @functools.partial(jax.jit, static_argnames="shape")
@@ -230,7 +220,11 @@ def open_input(
         replace(tokenise_split(opened[name], vocabularies, corpus.task), text_only=text_only)
         for name in (corpus.train, corpus.valid)
     )
-    check_rows(corpus.budget, devices)
+    if corpus.budget.row_multiple % devices:
+        raise CorpusError(
+            f"batches have a multiple of {corpus.budget.row_multiple} rows, which does not divide "
+            f"among {devices} devices: set --data.budget.row-multiple to a multiple of {devices}"
+        )
     plan = _plan(train, corpus, seed=seed)
     source, lines = _source(corpus, train, plan, host, devices), [describe_plan(plan)]
     parts: list[tuple[BatchSource, Plan]] = [(source, plan)]
@@ -266,7 +260,7 @@ def init_run(corpus: DataConfig, run: Path) -> None:
     split = open_corpus(corpus.directory)[corpus.train]
     if not len(split):
         raise CorpusError(f"{corpus.directory} has no example in its split {corpus.train!r}")
-    vocabularies = _vocabularies(corpus, split)
+    vocabularies = _vocabularies(corpus, split.table)
     run.mkdir(parents=True, exist_ok=True)
     record_used_data(run, corpus.tables())
     save_features(run / FEATURES_FILE, _run_features(corpus, split))
@@ -278,15 +272,6 @@ def load_run(run: Path) -> tuple[Vocabularies, FeatureRecord]:
     """Read what `init_run` wrote."""
     source, target = load(run / SOURCE_FILE), load(run / TARGET_FILE)
     return Vocabularies(source=source, target=target), load_features(run / FEATURES_FILE)
-
-
-def check_rows(budget: Budget, devices: int) -> None:
-    """Raise CorpusError if batches do not divide among the devices."""
-    if budget.row_multiple % devices:
-        raise CorpusError(
-            f"batches have a multiple of {budget.row_multiple} rows, which does not divide among "
-            f"{devices} devices: set --data.budget.row-multiple to a multiple of {devices}"
-        )
 
 
 def _plan(examples: Examples, corpus: DataConfig, *, seed: int = 0, shuffle: bool = True) -> Plan:
@@ -306,27 +291,26 @@ def _source(
         raise CorpusError(
             f"--data.held device needs one device, not {devices}: set --data.held disk"
         )
-    from data_pipelines.input import ResidentBatches, load_resident
-
     return ResidentBatches(resident=load_resident(train), plan=plan, host=host)
 
 
-def _vocabularies(corpus: DataConfig, split: Split) -> Vocabularies:
+def _vocabularies(corpus: DataConfig, table: Table) -> Vocabularies:
     if corpus.vocabularies_of is not None:
         return load_run(corpus.vocabularies_of)[0]
-    table = split.table
     targets = table.translation if corpus.task == "translation" else table.transcript
+    if not any(text.strip() for text in targets):
+        side = "translations" if corpus.task == "translation" else "transcripts"
+        raise CorpusError(
+            f"{corpus.directory} has no words in the {side} of its split {corpus.train!r}: "
+            "prepare a corpus with text, or choose another --data.task"
+        )
     sources = table.transcript if any(table.transcript) else targets
-    return Vocabularies(
-        source=_learn(sources, corpus.source), target=_learn(targets, corpus.target)
+    learned = Vocabularies(
+        source=learn(sources, corpus.source), target=learn(targets, corpus.target)
     )
-
-
-def _learn(texts: Iterable[str], config: VocabularyConfig) -> Vocabulary:
-    vocabulary = learn(texts, config)
-    if vocabulary.note:
-        print(vocabulary.note)
-    return vocabulary
+    for note in filter(None, (learned.source.note, learned.target.note)):
+        print(note)
+    return learned
 
 
 def _run_features(corpus: DataConfig, split: Split) -> FeatureRecord:
@@ -345,8 +329,6 @@ def _run_features(corpus: DataConfig, split: Split) -> FeatureRecord:
 
 def feature_record(split: Split, features: Features | None = None) -> FeatureRecord:
     """Compute mean and variance of the features over a split, or over 20 hours of it."""
-    import jax
-
     features = features or Features()
     spoken = np.flatnonzero(split.table.samples)
     rows = spoken[:: max(1, round(split.table.samples.sum() / RATE / 3600 / HOURS))]

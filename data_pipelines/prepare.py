@@ -3,25 +3,11 @@
 The directory holds ArrayRecord shards with TFDS's metadata, a table of contents per split
 (`train.tsv`), `skipped.tsv`, `statistics.json` of the training features, and `summary.json`, which
 is written last. During the work, `.work/` keeps a report per finished shard, so that an interrupted
-preparation continues where it was.
-
-Write a corpus in shards: read or synthesise the audio, check it, store it, on all cores.
-
-A shard is the unit of resuming. It is written beside its place and moved there when it is whole;
-its report is written last, so a shard with a report is finished. Its bytes depend on its
-utterances alone, whichever process works on it.
-
-The TFDS builder of every corpus.
-
-    builder = CorpusBuilder(corpus=MustC(target="de"), root=Path("MuST-C"), data_dir=...)
-    builder.download_and_prepare()
-
-does it as TFDS does: in one process, from the start. `simuljax prepare` writes the same bytes
-through `write_shards`: on all cores, and it continues after an interruption.
+preparation continues. A shard is moved to its place when it is whole, and its report is written
+last. Its bytes depend on its utterances alone, whichever process works on it.
 """
 
 import contextlib
-import functools
 import hashlib
 import json
 import multiprocessing
@@ -39,9 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow_datasets as tfds
-from tensorflow_datasets.core.splits import SplitDict
-from tensorflow_datasets.core.writer import ExampleWriter
 from tqdm import tqdm
 
 from data_pipelines.augmentation import Transform
@@ -64,7 +47,7 @@ from data_pipelines.dataset import (
     write_atomically,
     write_table,
 )
-from data_pipelines.synthesis import Synthesiser
+from data_pipelines.synthesis import Speech, Synthesiser
 from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Span, Utterance, Voice
 from simuljax import __version__
 from simuljax.audio import RATE, AudioError, Recording, read_audio
@@ -120,12 +103,9 @@ def write_shards(shards: Mapping[str, Sequence[Shard]], workers: int | None = No
     done = total - sum(len(shard.utterances) for shard in todo)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["data_pipelines.prepare", "tensorflow_datasets"])
+    processes = min(worker_count(workers), max(1, len(todo)))
     with (
-        ProcessPoolExecutor(
-            max_workers=min(worker_count(workers), max(1, len(todo))),
-            mp_context=context,
-            initializer=_exit_with_parent,
-        ) as pool,
+        ProcessPoolExecutor(processes, context, initializer=_exit_with_parent) as pool,
         tqdm(total=total, initial=done, unit="utt", smoothing=0) as bar,
     ):
         sizes = {pool.submit(write_shard, shard): len(shard.utterances) for shard in todo}
@@ -210,10 +190,9 @@ def _within_limits(result: Record | Skip, limits: Limits) -> Record | Skip:
     if isinstance(result, Skip) or result.utterance.audio is None:
         return result
     seconds = len(result.audio) / RATE
-    if limits.min_seconds <= seconds <= limits.max_seconds:
-        return result
     reason = "too short" if seconds < limits.min_seconds else "too long"
-    return Skip(id=result.utterance.id, reason=reason, detail=f"{seconds:.2f} s")
+    skip = Skip(id=result.utterance.id, reason=reason, detail=f"{seconds:.2f} s")
+    return result if limits.min_seconds <= seconds <= limits.max_seconds else skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,18 +210,14 @@ class _AudioSource:
                 return Record(utterance=utterance, audio=np.zeros(0, np.int16))
             case Voice() as voice:
                 speech = self.synthesiser.speak(utterance, voice)
-                if isinstance(speech, Skip):
-                    return speech
-                spoken = replace(utterance, words=speech.words, phonemes=speech.phonemes)
-                return Record(utterance=spoken, audio=speech.samples)
+                return speech if isinstance(speech, Skip) else _record(utterance, speech)
             case Augmented(source=source, effects=effects):
                 plain = self.fetch(replace(utterance, audio=source))
                 if isinstance(plain, Skip):
                     return plain
                 said = plain.utterance
                 speech = augment_speech(plain.audio, said.words, said.phonemes, effects)
-                changed = replace(said, words=speech.words, phonemes=speech.phonemes)
-                return Record(utterance=changed, audio=speech.samples)
+                return _record(said, speech)
             case Clip() as clip:
                 return self.read(utterance, clip)
 
@@ -259,8 +234,8 @@ class _AudioSource:
             self.notes[f"mixed down from {recording.channels} channels"] += 1
         end_ms = len(recording.samples) * 1000 / RATE
         words, phonemes = (_clipped(s, end_ms) for s in (utterance.words, utterance.phonemes))
-        inside = replace(utterance, words=words, phonemes=phonemes)
-        return Record(utterance=inside, audio=recording.samples)
+        speech = Speech(samples=recording.samples, words=words, phonemes=phonemes)
+        return _record(utterance, speech)
 
     def open(self, clip: Clip) -> Recording:
         """Read the samples of a clip from its file or its archive."""
@@ -279,86 +254,17 @@ class _AudioSource:
             return read_audio(member, **stretch)
 
 
+def _record(utterance: Utterance, speech: Speech) -> Record:
+    timed = replace(utterance, words=speech.words, phonemes=speech.phonemes)
+    return Record(utterance=timed, audio=speech.samples)
+
+
 def _clipped(spans: Sequence[Span], end_ms: float) -> tuple[Span, ...]:
     """Move times beyond the end of the audio to its end."""
     return tuple(
         replace(span, start_ms=min(span.start_ms, end_ms), end_ms=min(span.end_ms, end_ms))
         for span in spans
     )
-
-
-ANY_LENGTH = Limits()
-
-
-class CorpusBuilder(tfds.core.ShardBasedBuilder):
-    """Stores a corpus as ArrayRecord files, which TFDS reads without TensorFlow."""
-
-    VERSION = tfds.core.Version("1.0.0")
-    # Where TFDS would look for checksums of downloads, through a package that it does not declare.
-    code_path = None
-
-    def __init__(
-        self,
-        *,
-        corpus: Corpus,
-        root: Path | None = None,
-        limits: Limits = ANY_LENGTH,
-        **kwargs: Any,
-    ):
-        self.name = corpus.name  # pyright: ignore[reportAttributeAccessIssue]
-        self.corpus, self.root, self.limits = corpus, root, limits
-        super().__init__(file_format="array_record", **kwargs)
-
-    def _info(self) -> tfds.core.DatasetInfo:
-        return tfds.core.DatasetInfo(
-            builder=self,
-            features=record_features(),
-            **{k: self.corpus.metadata[k] for k in ("description", "homepage", "citation")},
-            disable_shuffling=True,
-        )
-
-    def _shard_iterators_per_split(self, dl_manager: Any) -> dict[str, list[Any]]:
-        del dl_manager  # the user has the corpus already
-        listing = self.corpus.read(self.root or Path())
-        shards = plan_shards(self.name, listing, self.limits, Path(self.data_path), Path())
-        return {
-            split: [functools.partial(_keyed_examples, part) for part in parts]
-            for split, parts in shards.items()
-        }
-
-    def _example_writer(self) -> ExampleWriter:
-        return _Writer(file_format=tfds.core.FileFormat.ARRAY_RECORD)
-
-    def set_splits(self, directory: Path, shards: Mapping[str, Sequence[Shard]]) -> None:
-        """Enter the finished shards into the builder's info."""
-        template = tfds.core.ShardedFileTemplate(
-            data_dir=tfds.core.Path(directory),
-            dataset_name=self.name,
-            filetype_suffix="array_record",
-        )
-        infos = [
-            tfds.core.SplitInfo(
-                name=split,
-                shard_lengths=[len(report.rows) for report in read_reports(parts)],
-                num_bytes=sum(part.path.stat().st_size for part in parts),
-                filename_template=template,
-            )
-            for split, parts in shards.items()
-        ]
-        self.info.set_splits(SplitDict(infos))
-
-
-class _Writer(ExampleWriter):
-    """Writes an example's fields in a fixed order, as `write_shard` does."""
-
-    def write(self, path: Any, examples: Iterable[tuple[Any, bytes]]) -> Any:
-        return super().write(path, ((key, with_fixed_order(example)) for key, example in examples))
-
-
-def _keyed_examples(shard: Shard) -> Iterator[tuple[str, dict[str, Any]]]:
-    for record in read_records(shard, Counter()):
-        if not isinstance(record, Skip):
-            yield record.utterance.id, encode(record)
 
 
 WORK = ".work"
@@ -401,7 +307,7 @@ def prepare(
     listing = wanted.transform(listing, work)
     shards = plan_shards(wanted.corpus.name, listing, wanted.limits, to, work)
     write_shards(shards, workers)
-    _finish(wanted, root, listing, to, shards)
+    _finish(wanted, listing, to, shards)
     return open_corpus(to)
 
 
@@ -442,21 +348,17 @@ def _fingerprint(wanted: Preparation, listing: Listing) -> str:
 
 
 def _finish(
-    wanted: Preparation,
-    root: Path | None,
-    listing: Listing,
-    to: Path,
-    shards: Mapping[str, Sequence[Shard]],
+    wanted: Preparation, listing: Listing, to: Path, shards: Mapping[str, Sequence[Shard]]
 ) -> None:
     """Write the tables, TFDS's metadata, the statistics and, last, the summary."""
+    from data_pipelines.builder import CorpusBuilder  # takes a second to import
     from data_pipelines.input import feature_record
-    from data_pipelines.prepare import CorpusBuilder
     from simuljax.audio import save_features
 
     reports = {split: read_reports(parts) for split, parts in shards.items()}
     for split, parts in reports.items():
         write_table(to / f"{split}.tsv", (row for part in parts for row in part.rows))
-    builder = CorpusBuilder(corpus=wanted.corpus, root=root, limits=wanted.limits, data_dir=to)
+    builder = CorpusBuilder(corpus=wanted.corpus, data_dir=to)
     builder.set_splits(to, shards)
     builder.info.write_to_directory(to)
     if any(row[0] for part in reports.get("train", ()) for row in part.rows):

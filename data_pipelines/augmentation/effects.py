@@ -58,11 +58,6 @@ def tempo(samples: np.ndarray, factor: float) -> np.ndarray:
     return _like(samples, out[HOP : HOP + length])
 
 
-def pitch_shift(samples: np.ndarray, cents: float) -> np.ndarray:
-    """Raise the pitch, or lower it for negative cents, at the same duration."""
-    return Effects(pitch_cents=cents).apply(samples)
-
-
 def echo(samples: np.ndarray, delay_ms: float, decay: float) -> np.ndarray:
     """Return x[n] + decay x[n - delay], cut off at the end of x."""
     _check(samples)

@@ -1,7 +1,7 @@
 """Speech for corpora that have none: text in; 16 kHz audio, word and phoneme times out."""
 
+import functools
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -20,7 +20,6 @@ __all__ = [
     "Synthesiser",
     "Voices",
     "check_engine",
-    "synthesise",
 ]
 _PACKAGES = {"espeak": "espeakng_loader", "hibari": "hibari"}
 
@@ -35,47 +34,28 @@ def check_engine(engine: str) -> None:
 
 
 class Synthesiser:
-    """All engines, each loaded when first needed. `threads` are hibari's; eSpeak has one.
+    """Both engines; hibari is loaded when first needed.
 
     The result depends on the transcript and the voice alone: not on earlier utterances, nor
     on the process, so a list may be cut into shards anywhere.
     """
 
-    def __init__(self, *, threads: int = 1):
-        self._threads = threads
-        self._hibari: Hibari | None = None
+    @functools.cached_property
+    def _hibari(self) -> Hibari:
+        return Hibari()
 
     def speak(self, utterance: Utterance, voice: Voice) -> Speech | Skip:
         """Say the transcript in this voice, or return the reason why it failed."""
-        speak = self._engine(voice.engine)
+        if voice.engine not in _PACKAGES:
+            raise ValueError(f"the engine is {voice.engine!r}; it must be espeak or hibari")
+        check_engine(voice.engine)
+        speak = espeak.speak if voice.engine == "espeak" else self._hibari.speak
         try:
             speech = speak(utterance.transcript, voice)
             _check(speech, utterance.transcript)
         except VoiceError as error:
             return Skip(id=utterance.id, reason="synthesis failed", detail=str(error))
         return speech
-
-    def _engine(self, name: str) -> Callable[[str, Voice], Speech]:
-        if name == "espeak":
-            check_engine(name)
-            return espeak.speak
-        if name == "hibari":
-            check_engine(name)
-            self._hibari = self._hibari or Hibari(self._threads)
-            return self._hibari.speak
-        raise ValueError(f"the engine is {name!r}; it must be espeak or hibari")
-
-
-def synthesise(utterances: Iterable[Utterance]) -> Iterator[Speech | Skip]:
-    """Yield speech for each utterance, or the reason why it failed."""
-    synthesiser = Synthesiser()
-    for utterance in utterances:
-        if not isinstance(utterance.audio, Voice):
-            raise TypeError(
-                f"utterance {utterance.id} has {utterance.audio!r} for audio; to be synthesised it"
-                " needs a Voice, for example from Voices().assign(utterance, 'train')"
-            )
-        yield synthesiser.speak(utterance, utterance.audio)
 
 
 def _check(speech: Speech, transcript: str) -> None:

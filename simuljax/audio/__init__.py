@@ -1,13 +1,12 @@
 """Audio: from recordings to the features of a model.
 
-    audio -> samples               waveform: any file, int16 mono at 16 kHz, or a counted refusal
-    samples -> features            features: 80 log-mel filterbanks, pitch where asked for
-    features -> normalised         statistics: over the training set, stored with the model
+    audio -> samples               waveform: any file, int16 mono at 16 kHz, or a counted error
+    samples -> features            features: 80 log-mel filterbanks, with pitch if configured
+    features -> normalised         features: statistics over the training set, stored with the model
     normalised -> augmented        spec_augment: in training only
 
 Features come whole (`extract`) or as the samples arrive (`init_stream`, `stream_step`), and are the
-same either way. Padding is on the right; features of real samples never depend on it. The parts
-have their own modules: `filterbank`, `pitch`, `spec_augment`.
+same either way. Padding is on the right; features of real samples never depend on it.
 """
 
 from simuljax.audio.features import (
@@ -27,7 +26,7 @@ from simuljax.audio.features import (
 )
 from simuljax.audio.filterbank import Filterbank, frame_count
 from simuljax.audio.pitch import Pitch
-from simuljax.audio.spec_augment import LIBRISPEECH_BASIC, LIBRISPEECH_DOUBLE, SpecAugment
+from simuljax.audio.spec_augment import SpecAugment
 from simuljax.audio.waveform import (
     RATE,
     AudioError,
@@ -38,8 +37,6 @@ from simuljax.audio.waveform import (
 )
 
 __all__ = [
-    "LIBRISPEECH_BASIC",
-    "LIBRISPEECH_DOUBLE",
     "RATE",
     "AudioError",
     "FeatureError",

@@ -1,10 +1,8 @@
-"""Features of a model: filterbanks, with optional pitch.
-
-Mean and variance of features over a training set, stored with the feature settings.
+"""Features of a model: filterbanks, with optional pitch, normalised over the training set.
 
 Features at decoding that differ from those at training (another normalisation, another filterbank)
 do not fail: they translate badly. So the configuration and the statistics travel together, as
-`features.json` beside a model, and a decoder that computes other features is refused.
+`features.json` beside a model, and a decoder that computes other features is an error.
 """
 
 import dataclasses
@@ -22,7 +20,7 @@ from flax import struct
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
 from simuljax.audio import filterbank, pitch
-from simuljax.audio.filterbank import Filterbank, FilterbankState
+from simuljax.audio.filterbank import Filterbank, FrameState
 from simuljax.audio.pitch import Pitch, PitchState
 from simuljax.config.fields import setting
 from simuljax.errors import SimuljaxError
@@ -46,13 +44,9 @@ class Features:
         bank = self.filterbank
         return Pitch(rate=bank.rate, frame_ms=bank.frame_ms, shift_ms=bank.shift_ms)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the settings as JSON values."""
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Features":
-        """Build settings from `to_json`'s output. All fields must be there and no others."""
+        """Build settings from those of a file. All fields must be there and no others."""
         _same_fields("features", values, cls)
         bank: Mapping[str, Any] = values["filterbank"]
         _same_fields("filterbank", bank, Filterbank)
@@ -68,7 +62,7 @@ class Features:
 class FeatureState:
     """The stream states of both kinds of feature."""
 
-    filterbank: FilterbankState
+    filterbank: FrameState
     pitch: PitchState | None
 
 
@@ -148,7 +142,7 @@ class FeatureRecord:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moments:
-    """Sums in float64 over frames; add and merge them in any order, on any worker."""
+    """Sums in float64 over frames, added in any order."""
 
     count: int
     total: Float[np.ndarray, " D"]
@@ -167,17 +161,10 @@ class Moments:
         if not np.isfinite(values).all():
             raise ValueError("features holds NaN or infinity; check the recording it is of.")
         rows = values.reshape(-1, values.shape[-1])
-        more = Moments(count=len(rows), total=rows.sum(0), squares=np.square(rows).sum(0))
-        return self.merge(more)
-
-    def merge(self, other: "Moments") -> "Moments":
-        """Return the sums of both."""
-        if other.total.shape != self.total.shape:
-            raise ValueError(f"{len(other.total)} dimensions do not go with {len(self.total)}.")
         return Moments(
-            count=self.count + other.count,
-            total=self.total + other.total,
-            squares=self.squares + other.squares,
+            count=self.count + len(rows),
+            total=self.total + rows.sum(0),
+            squares=self.squares + np.square(rows).sum(0),
         )
 
     def statistics(self) -> Statistics:
@@ -221,7 +208,7 @@ def save_features(path: str | Path, record: FeatureRecord) -> None:
             f" {record.features.dims} dimensions."
         )
     values = {
-        "features": record.features.to_json(),
+        "features": dataclasses.asdict(record.features),
         "statistics": {
             "frames": int(statistics.frames),
             "mean": np.asarray(statistics.mean).tolist(),

@@ -9,9 +9,6 @@ Per frame x of 25 ms, on the scale of int16, without dither:
     log max(e, float32 epsilon)
 
 A frame sees its own samples alone, so padding changes nothing and a stream can be cut anywhere.
-
-Overlapping frames of samples, for whole recordings and streams.
-
 Frame f holds the samples [f * shift, f * shift + length); one that would run past the end does not
 exist. `history` zeros before the first sample let a frame look further back than the recording
 goes without changing how many there are.
@@ -99,7 +96,7 @@ def frames_step(
     total = (state.count + length)[..., None]
     joined = jnp.where(
         position < state.count[..., None],
-        _padded(state.pending, len(position)),
+        jnp.pad(state.pending, [(0, 0)] * (samples.ndim - 1) + [(0, samples.shape[-1])]),
         _shifted(samples, position - state.count[..., None]),
     )
     joined = jnp.where(position < total, joined, 0)
@@ -126,10 +123,6 @@ def _shifted(x: jax.Array, index: jax.Array) -> jax.Array:
     return jnp.take_along_axis(x, jnp.clip(index, 0, x.shape[-1] - 1), axis=-1)
 
 
-def _padded(x: jax.Array, size: int) -> jax.Array:
-    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, size - x.shape[-1])])
-
-
 def _checked(length, shape: tuple[int, ...], state: FrameState) -> jax.Array:
     """Check lengths of every stream against the chunk, where they are known."""
     if shape[:-1] != state.count.shape:
@@ -142,9 +135,6 @@ def _checked(length, shape: tuple[int, ...], state: FrameState) -> jax.Array:
     if known and np.size(length) and not 0 <= np.min(length) <= np.max(length) <= shape[-1]:
         raise ValueError(f"length is {length}; chunks of {shape[-1]} samples have 0 to that many.")
     return jnp.broadcast_to(jnp.asarray(length, jnp.int32), shape[:-1])
-
-
-FilterbankState = FrameState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,18 +187,18 @@ def filterbank(
     return _log_mel(frames, config)
 
 
-def init_stream(config: Filterbank, batch_shape: tuple[int, ...] = ()) -> FilterbankState:
+def init_stream(config: Filterbank, batch_shape: tuple[int, ...] = ()) -> FrameState:
     """Return the state before the first sample."""
     return init_frames(config.framing, batch_shape)
 
 
 def stream_step(
-    state: FilterbankState,
+    state: FrameState,
     samples: Real[ArrayLike, "*batch C"],
     length: Int[ArrayLike, "*batch"] | None = None,
     *,
     config: Filterbank,
-) -> tuple[FilterbankState, Float[Array, "*batch F bins"], Int[Array, "*batch"]]:
+) -> tuple[FrameState, Float[Array, "*batch F bins"], Int[Array, "*batch"]]:
     """Return state, features and their real count, after C more samples of which `length` are real.
 
     F depends on C alone; features beyond the real ones are zeros. Whatever the chunks, the real

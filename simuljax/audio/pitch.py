@@ -18,9 +18,8 @@ from Kaldi's features follows from one rule, that a frame depends on nothing aft
 
 Hence the features are not interchangeable with Kaldi's: train on those that you decode with.
 
-The pitch of every frame by normalised cross-correlation, from past samples only.
-
-The correlation of frame f at lag l compares its last 25 ms, v, with those l earlier, v_l:
+Pitch is found by normalised cross-correlation. The correlation of frame f at lag l compares its
+last 25 ms, v, with those l earlier, v_l:
 
     n[f](l) = v . v_l / sqrt(|v|^2 |v_l|^2 + b^2)
 
@@ -253,14 +252,6 @@ def pitch(samples: Real[ArrayLike, "*batch N"], config: Pitch) -> Float[Array, "
     state = init_stream(config, samples.shape[:-1])
     frames = filterbank.split(samples, config.framing)
     return _features(state, frames, jnp.full(samples.shape[:-1], frames.shape[-2]), config)[1]
-
-
-def track(samples: Real[ArrayLike, "*batch N"], config: Pitch) -> Track:
-    """Return the pitch, and how well it fits."""
-    samples = filterbank.to_int16_scale(samples)
-    frames = filterbank.split(samples, config.framing)
-    count = jnp.full(samples.shape[:-1], frames.shape[-2])
-    return track_step(init_track(config, samples.shape[:-1]), frames, count, config)[1]
 
 
 def voicing_probability(correlation: Float[Array, "*any"]) -> Float[Array, "*any"]:

@@ -20,7 +20,7 @@ from simuljax.config.fields import check, setting
 
 @dataclass(frozen=True, kw_only=True)
 class SpecAugment:
-    """Number and width of the masks."""
+    """Number and width of the masks; by default the paper's LibriSpeech double (LD)."""
 
     frequency_masks: int = setting(2, help="Masks of frequencies.", low=0)
     frequency_width: int = setting(27, help="Width of a mask of frequencies (F).", low=0)
@@ -37,15 +37,11 @@ class SpecAugment:
         check(self)
 
 
-LIBRISPEECH_BASIC = LB = SpecAugment(frequency_masks=1, time_masks=1)
-LIBRISPEECH_DOUBLE = LD = SpecAugment(frequency_masks=2, time_masks=2)
-
-
 def spec_augment(
     key: PRNGKeyArray | UInt32[Array, "2"],
     features: Float[ArrayLike, "B F D"],
     lengths: Int[ArrayLike, " B"],
-    config: SpecAugment = LIBRISPEECH_DOUBLE,
+    config: SpecAugment,
 ) -> Float[Array, "B F D"]:
     """Mask features differently in each example; padding stays as it is.
 
@@ -66,7 +62,11 @@ def _augment(key: jax.Array, features: jax.Array, length: jax.Array, config: Spe
     in_frequency = _stripes(draws[config.time_masks :], widest, jnp.asarray(dims), dims)
     real = (jnp.arange(size) < length)[:, None]
     masked = (in_time[:, None] | in_frequency) & real
-    return jnp.where(masked, _fill(features, real, length, config), features)
+    fill = jnp.zeros((), features.dtype)
+    if config.fill == "mean":
+        total = jnp.where(real, features, 0).sum(0, dtype=jnp.float32)
+        fill = (total / jnp.maximum(length, 1)).astype(features.dtype)
+    return jnp.where(masked, fill, features)
 
 
 def _stripes(
@@ -82,10 +82,3 @@ def _stripes(
 def _up_to(most: jax.Array, draws: Float[Array, " masks"]) -> Float[Array, " masks"]:
     """Map draws from [0, 1) to integers from 0 to `most`, inclusive."""
     return jnp.minimum(jnp.floor(draws * (most + 1)), most)
-
-
-def _fill(features: jax.Array, real: jax.Array, length: jax.Array, config: SpecAugment):
-    if config.fill == "zero":
-        return jnp.zeros((), features.dtype)
-    total = jnp.where(real, features, 0).sum(0, dtype=jnp.float32)
-    return (total / jnp.maximum(length, 1)).astype(features.dtype)

@@ -1,19 +1,14 @@
 """From an audio file or an array to 16-bit mono samples at one rate.
 
-A corpus of a thousand talks has a few files that are not what they should be. Each is refused with
-a reason out of `REASONS`, so that the reasons can be counted, and a detail of what was found.
-
-Completeness checks of audio files, by their containers.
+A corpus of a thousand talks has a few files that are not what they should be. Each is an
+`AudioError` with one of few reasons, so that the reasons can be counted, and a detail.
 
 The decoder plays a WAV or Ogg file that was cut off (a download that broke, a full disk) as a
-shorter recording and says nothing. The containers themselves know better: a RIFF or AIFF header
-states how many bytes follow, and the last page of an Ogg stream is marked as the last.
+shorter recording without an error. The containers themselves know better (`cut_off`): a RIFF or
+AIFF header states how many bytes follow, and the last page of an Ogg stream is marked as the last.
 
-Resampling of whole recordings and of streams.
-
-A polyphase low-pass filter at the exact ratio of the rates. A sample of the output depends on a
-few samples of the input around it, so a stream needs those alone; what comes out of it is what
-comes out of the whole recording.
+Resampling is a polyphase low-pass filter at the exact ratio of the rates. A sample of the output
+depends on a few samples of the input around it, so a stream gives what the whole recording gives.
 """
 
 import contextlib
@@ -25,7 +20,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import soundfile
@@ -125,7 +120,6 @@ RATE = 16_000
 Reason = Literal[
     "no such file", "corrupt audio", "truncated", "no samples", "not finite", "not samples"
 ]
-REASONS: tuple[Reason, ...] = get_args(Reason)
 
 _SLACK_S = 0.1  # transcripts round, and compressed formats count their frames loosely
 _RATES = range(1_000, 1_000_000)  # outside, a header is broken rather than unusual
@@ -148,7 +142,7 @@ class Readable(Protocol):
 
 
 class AudioError(SimuljaxError):
-    """Audio that cannot be used: `reason` is one of `REASONS`, `detail` says what was found."""
+    """Audio that cannot be used: `reason` is one of few, `detail` says what was found."""
 
     def __init__(self, reason: Reason, detail: str):
         super().__init__(f"{reason}: {detail}")

@@ -40,7 +40,7 @@ from simuljax.nn.subsampling import STRIDE
 from simuljax.nn.transformer import LayerState
 from simuljax.ops import label_triggers
 from simuljax.text import BOS, PAD, WordBoundaries, WordCount, Words
-from simuljax.text.words import words_heard
+from simuljax.text.words import ctc_word_counts
 
 SHORT = 64  # tokens that most sentences do not exceed
 
@@ -339,7 +339,7 @@ def _complete(model: JointModel, encoded: Encoded, ended: jax.Array) -> Encoded:
 
 def _count(encoded: Encoded, counting: Counting) -> Encoded:
     assert encoded.ctc is not None
-    words = words_heard(
+    words = ctc_word_counts(
         encoded.ctc, encoded.lengths, counting.boundaries, trailing=counting.trailing
     )
     return dataclasses.replace(encoded, words=words)

@@ -143,8 +143,8 @@ class JointModel(nn.Module):
             case "ctc_words":
                 if encoded.words is None:
                     raise ValueError(
-                        "the model decides at words that its CTC head hears: count them with "
-                        "simuljax.text.words_heard(encoded.ctc, ...) and give them as encoded.words"
+                        "the model decides at the words of its CTC head: count them with simuljax."
+                        "text.ctc_word_counts(encoded.ctc, ...) and give them as encoded.words"
                     )
                 return word_points(states, lengths, encoded.words, chosen.pooling)
             case "learnable":

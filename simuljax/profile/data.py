@@ -70,7 +70,7 @@ def run(config: DataProfile) -> dict[str, Any]:
     return {
         "device": jax.devices()[0].device_kind,
         "config": {**asdict(config), "corpus": str(config.corpus)},
-        "padding": asdict(plan.padding),
+        "padding": plan.padding,
         "shapes": len(plan.buckets),
         "step_frames_per_s": step,
         "step_is": "given" if config.step_frames_per_s else "bound: encoder at full matrix rate",

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.audio import SpecAugment, Statistics
-from simuljax.audio.spec_augment import LIBRISPEECH_DOUBLE
 from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig
 from simuljax.config.training import Objective, Optimiser
@@ -188,7 +187,7 @@ def build(chosen: TrainProfile) -> Update:
         source_vocabulary=chosen.vocabulary,
         target_vocabulary=chosen.vocabulary,
     )
-    augment: SpecAugment = LIBRISPEECH_DOUBLE
+    augment: SpecAugment = SpecAugment()
     zeros, ones = np.zeros(80, np.float32), np.ones(80, np.float32)
     return Update(
         model=JointModel(model),

@@ -1,11 +1,11 @@
 """Text: vocabularies, word boundaries and normalisation.
 
-`learn` and `load` give a `Vocabulary` of any kind; `WordStream` turns the ids it is fed into
-words as soon as they are complete, and `count_words` counts them on the device; `words_heard`
-counts those that a CTC head hears.
+`learn` and `load` give a `Vocabulary` of any kind. `WordStream` turns ids into words as soon as
+they are complete, `count_words` counts them on the device, and `ctc_word_counts` counts those in
+the output of a CTC head.
 """
 
-from simuljax.text.normalise import VocabularyError, clean, remove_annotations, spoken_form
+from simuljax.text.normalise import VocabularyError, clean
 from simuljax.text.phonemes import phonemize
 from simuljax.text.vocabulary import (
     BOS,
@@ -26,8 +26,8 @@ from simuljax.text.words import (
     WordStream,
     count_words,
     ctc_labels,
+    ctc_word_counts,
     word_boundaries,
-    words_heard,
 )
 
 __all__ = [
@@ -47,11 +47,9 @@ __all__ = [
     "clean",
     "count_words",
     "ctc_labels",
+    "ctc_word_counts",
     "learn",
     "load",
     "phonemize",
-    "remove_annotations",
-    "spoken_form",
     "word_boundaries",
-    "words_heard",
 ]

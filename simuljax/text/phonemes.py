@@ -1,11 +1,10 @@
 """Phonemes of a text by eSpeak NG, the text input of Zaidi et al. 2022 and Tang et al. 2021.
 
-The eSpeak NG library, loaded anew for each use.
-
-The library keeps everything in globals, and some of it survives even a restart: the phase of one
-utterance's voicing carries over to the next. Unloaded in between, which costs about a millisecond,
-it gives the same answer to the same question. That holds only if nobody in the process keeps it
-loaded, so this is the one place that loads it. It is under the GPL and therefore optional.
+The library is loaded anew for each use. It keeps everything in globals, and some of it survives
+even a restart: the phase of one utterance's voicing carries over to the next. Unloaded in between,
+which costs about a millisecond, it gives the same answer to the same question. That holds only if
+nobody in the process keeps it loaded, so this is the one place that loads it. It is under the GPL
+and therefore optional.
 """
 
 import ctypes
@@ -73,14 +72,10 @@ def phonemize(text: str, language: str, *, stress: Literal["keep", "drop"] = "ke
     `language` is an eSpeak NG voice: en, en-us, de, fr, ... Stress marks stand before their vowel.
     eSpeak NG says some function words as one ("of the"), and leaves punctuation out.
     """
-    words = (_phonemes(word) for clause in _clauses(text, language) for word in clause.split())
-    spelled = f" {WORD_END} ".join(" ".join(word) for word in words if word)
+    said = _LANGUAGE_SWITCH.sub("", " ".join(_clauses(text, language)))
+    words = (" ".join(filter(None, word.split(_SEPARATOR))) for word in said.split())
+    spelled = f" {WORD_END} ".join(filter(None, words))
     return _STRESS.sub("", spelled) if stress == "drop" else spelled
-
-
-def _phonemes(word: str) -> list[str]:
-    parts = _LANGUAGE_SWITCH.sub("", word).split(_SEPARATOR)
-    return [part for part in parts if part]
 
 
 def _clauses(text: str, language: str) -> list[str]:

@@ -1,24 +1,13 @@
-"""Learn a vocabulary from text, or load one from a file.
+"""Vocabularies, learned from text or loaded from a file.
 
-The base class of all vocabularies: ids, configuration, file.
+- characters: for languages without spaces and for small data
+- phonemes: text is encoded as phonemes; decoding gives phonemes, not spelling
+- unigram, bpe: by SentencePiece (Kudo and Richardson 2018). A piece that begins a word begins with
+  `▁`, so a word is known to be over when the next one begins.
+- subword_nmt: Moses tokens split by byte pair encoding (Sennrich et al. 2016). A piece carries
+  `@@` unless it ends its token, so the end of a token shows without the next piece.
 
-A vocabulary on disk: one JSON file, the same bytes for the same vocabulary.
-
-The checksum is of the content, so that a file damaged in the middle is noticed as well as one cut
-short.
-
-Character vocabularies, for languages without spaces and for small data.
-
-Phoneme vocabularies: text is encoded as phonemes; decoding gives phonemes, not spelling.
-
-Unigram and BPE vocabularies by SentencePiece (Kudo and Richardson 2018).
-
-A piece that begins a word begins with `▁`, so a word is known to be over when the next one begins.
-
-Moses tokens split by byte pair encoding with `@@` marks (Sennrich et al. 2016).
-
-A piece carries `@@` unless it ends its token, so the end of a token shows without the next piece
-(Papi et al. 2022, appendix A.1).
+The file is JSON, the same bytes for the same vocabulary, with a checksum of its content.
 """
 
 import base64
@@ -33,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, assert_never
+from typing import Any, ClassVar, Literal, Self
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from subword_nmt.apply_bpe import BPE
@@ -106,7 +95,10 @@ class Vocabulary(ABC):
     @classmethod
     def restore(cls, content: Mapping[str, Any]) -> Self:
         """Build the vocabulary that a file's content describes."""
-        return cls(**_fields(content))
+        config, pieces = VocabularyConfig(**content["config"]), tuple(content["pieces"])
+        if pieces[: len(SPECIALS)] != SPECIALS or not all(isinstance(p, str) for p in pieces):
+            raise ValueError("the pieces do not begin with the four special ones")
+        return cls(**dict(content) | {"config": config, "pieces": pieces})
 
     def content(self) -> dict[str, Any]:
         """Return the content of the vocabulary's file."""
@@ -139,14 +131,6 @@ class Vocabulary(ABC):
 def prepare(text: str, config: VocabularyConfig) -> str:
     """Normalise a text as this vocabulary reads it."""
     return clean(text.lower() if config.lowercase else text)
-
-
-def _fields(content: Mapping[str, Any]) -> dict[str, Any]:
-    config = VocabularyConfig(**content["config"])
-    pieces = tuple(content["pieces"])
-    if pieces[: len(SPECIALS)] != SPECIALS or not all(isinstance(p, str) for p in pieces):
-        raise ValueError("the pieces do not begin with the four special ones")
-    return dict(content) | {"config": config, "pieces": pieces}
 
 
 FORMAT = "simuljax vocabulary"
@@ -248,17 +232,14 @@ class PhonemeVocabulary(Vocabulary):
         symbols, note = most_frequent(counts, config, "phonemes")
         return cls(config=config, pieces=SPECIALS + symbols, note=note)
 
-    def encode_phonemes(self, phonemes: str) -> list[int]:
-        """Return the ids of a phoneme string made by `phonemize`."""
-        return [self.ids.get(phoneme, UNK) for phoneme in phonemes.split()]
-
     def decode(self, ids: Iterable[int]) -> str:
         """Return phonemes separated by spaces, and `|` between words."""
         words = " ".join(self.spell(ids)).split(WORD_END)
         return self.word_separator.join(word.strip() for word in words if word.strip())
 
     def _encode(self, text: str) -> list[int]:
-        return self.encode_phonemes(phonemize(text, self.config.language))
+        phonemes = phonemize(text, self.config.language)
+        return [self.ids.get(phoneme, UNK) for phoneme in phonemes.split()]
 
 
 WORD_START = "▁"
@@ -275,10 +256,7 @@ class SentencePieceVocabulary(Vocabulary):
         """Learn from clean lines. A small corpus may give fewer tokens than asked: see `note`."""
         model = _train(lines, config)
         pieces = _pieces(SentencePieceProcessor(model_proto=model))
-        note = ""
-        if len(pieces) < config.size:
-            note = f"size {config.size} was asked for, but the text carries {len(pieces)} pieces"
-        return cls(config=config, pieces=pieces, note=note, model=model)
+        return cls(config=config, pieces=pieces, note=_size_note(pieces, config), model=model)
 
     @classmethod
     def restore(cls, content: Mapping[str, Any]) -> Self:
@@ -303,6 +281,12 @@ class SentencePieceVocabulary(Vocabulary):
     @cached_property
     def _processor(self) -> SentencePieceProcessor:
         return SentencePieceProcessor(model_proto=self.model)
+
+
+def _size_note(pieces: Sequence[str], config: VocabularyConfig) -> str:
+    if len(pieces) == config.size:
+        return ""
+    return f"size {config.size} was asked for, but the text carries {len(pieces)} pieces"
 
 
 def _train(lines: Sequence[str], config: VocabularyConfig) -> bytes:
@@ -377,10 +361,7 @@ class SubwordNmtVocabulary(Vocabulary):
             )
         merges = _learn_merges(words, room)
         pieces = SPECIALS + _merged_pieces(alphabet, merges)
-        note = ""
-        if len(pieces) < config.size:
-            note = f"size {config.size} was asked for, but the text carries {len(pieces)} pieces"
-        return cls(config=config, pieces=pieces, note=note, merges=merges)
+        return cls(config=config, pieces=pieces, note=_size_note(pieces, config), merges=merges)
 
     @classmethod
     def restore(cls, content: Mapping[str, Any]) -> Self:
@@ -396,7 +377,8 @@ class SubwordNmtVocabulary(Vocabulary):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return detokenised text; an unfinished last token is returned as far as it goes."""
-        tokens = "".join(read_piece(piece) for piece in self.spell(ids)).split()
+        pieces = (piece if piece.endswith(CONTINUES) else f"{piece} " for piece in self.spell(ids))
+        tokens = "".join(piece.removesuffix(CONTINUES) for piece in pieces).split()
         return moses.detokenise(tokens, self.config.language)
 
     def _encode(self, text: str) -> list[int]:
@@ -409,15 +391,10 @@ class SubwordNmtVocabulary(Vocabulary):
         return BPE(io.StringIO("\n".join([_HEADER, *merges])))
 
 
-def read_piece(piece: str) -> str:
-    """Return a token's text, with a space after it if it ends its word."""
-    return piece.removesuffix(CONTINUES) if piece.endswith(CONTINUES) else f"{piece} "
-
-
 def _learn_merges(words: Counter[str], room: int) -> tuple[str, ...]:
     """Learn the most frequent merges of pairs seen at least twice that make at most `room` tokens.
 
-    Two merges may make the same piece (ab+c, a+bc), so a few more are learnt than there is room.
+    Two merges may make the same piece (ab+c, a+bc), so a few more are learned than there is room.
     """
     if all(len(word) == 1 for word in words):
         return ()
@@ -446,9 +423,14 @@ def _merged(merge: str) -> str:
     return piece.removesuffix(_END) if piece.endswith(_END) else piece + CONTINUES
 
 
-__all__ = ["SOURCE_FILE", "TARGET_FILE", "Vocabulary", "VocabularyConfig", "learn", "load"]
-
 SOURCE_FILE, TARGET_FILE = "vocab.source.json", "vocab.target.json"  # beside a model
+_CLASSES = {
+    "unigram": SentencePieceVocabulary,
+    "bpe": SentencePieceVocabulary,
+    "subword_nmt": SubwordNmtVocabulary,
+    "characters": CharacterVocabulary,
+    "phonemes": PhonemeVocabulary,
+}
 
 
 def learn(texts: Iterable[str], config: VocabularyConfig) -> Vocabulary:
@@ -461,7 +443,7 @@ def learn(texts: Iterable[str], config: VocabularyConfig) -> Vocabulary:
     lines = [line for text in texts if (line := prepare(text, config))]
     if not lines:
         raise VocabularyError("There is no text to learn from: no lines, or only blank ones.")
-    return _class_of(config.kind).learn(lines, config)
+    return _CLASSES[config.kind].learn(lines, config)
 
 
 def load(path: str | Path) -> Vocabulary:
@@ -470,22 +452,6 @@ def load(path: str | Path) -> Vocabulary:
     content = read_content(path)
     try:
         config = VocabularyConfig(**content["config"])
-        return _class_of(config.kind).restore(content)
+        return _CLASSES[config.kind].restore(content)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise VocabularyError(f"{path} does not hold a usable vocabulary: {error}") from error
-
-
-def _class_of(
-    kind: Kind,
-) -> type[SentencePieceVocabulary | SubwordNmtVocabulary | CharacterVocabulary | PhonemeVocabulary]:
-    match kind:
-        case "unigram" | "bpe":
-            return SentencePieceVocabulary
-        case "subword_nmt":
-            return SubwordNmtVocabulary
-        case "characters":
-            return CharacterVocabulary
-        case "phonemes":
-            return PhonemeVocabulary
-        case _:
-            assert_never(kind)

@@ -15,31 +15,13 @@ because a decoder may drop it and go on; like padding it is passed over.
 
 With subword_nmt, Papi et al. 2022 (appendix A.1) see the end of a word in its last piece. That is
 so for Moses tokens. In the text, a full stop that follows belongs to the word before it, so with
-punctuation (or 's) in the vocabulary a word waits for the next piece, as it does with ▁. Without,
-as in a vocabulary of `spoken_form` German, it waits for nothing. To count the tokens as they end,
-whatever may attach to them, ask `word_boundaries` for the convention "tokens".
+punctuation (or 's) in the vocabulary a word waits for the next piece, as it does with ▁. To count
+the tokens as they end, whatever may attach to them, ask `word_boundaries` for the convention
+"tokens".
 
-Word counts inside a jitted decode step, from the word boundaries of each id.
-
-The count has three numbers of state: words complete, whether one is under way, and whether the
-last piece joins the next. They depend on the ids only through the last one that says anything, so
-that a whole sequence is counted at once (`count_words`) as well as id by id (`WordCount.push`).
-
-Tokens of a text that arrives word by word; tokens already read never change.
-
-For unigram, bpe and characters no piece reaches over a space, so the pieces of the words one by one
-are the pieces of the whole text; but where a unigram model finds two cuts just as likely ("." ".."
-and ".." "."), rounding decides, and not always alike. The Moses tokens of subword_nmt depend on
-what follows in a few places (quotation marks, "dogs'"; 7 of 100 sentences of TED talks): a word by
-itself is cut as at the end of a sentence. The phonemes of a word depend on its neighbours
-throughout, and such a text cannot be read word by word.
-
-Words in the output of a CTC head, counted inside jit.
-
-The collapsed argmax stays in place, a label at the state where it is heard best and padding
-everywhere else: `count_words` passes padding over, so that it counts after every state at once.
-
-Word boundaries of source and target, for models and policies that count words.
+A count has three numbers of state: words complete, whether one is open, and whether the last piece
+joins the next. They depend on the ids only through the last one with a boundary or text, so that a
+whole sequence is counted at once (`count_words`) as well as id by id (`WordCount.push`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -371,6 +353,10 @@ def read_by_words(
     """Batch texts, each with its end-of-sentence; sizes are rounded up, so that few shapes compile.
 
     Words are what `str.split` gives, as in SimulEval. A text without words has no end either.
+    Tokens already read never change. For unigram, bpe and characters the pieces of the words are
+    those of the whole text, but where a unigram model finds two cuts just as likely ("." ".." and
+    ".." "."). The Moses tokens of subword_nmt depend on what follows in a few places (quotation
+    marks, "dogs'"; 7 of 100 sentences of TED talks): a word is cut as at the end of a sentence.
     """
     pieces = [_pieces(vocabulary, text.split()) for text in texts]
     tokens = [[*chain.from_iterable(words), EOS] if words else [] for words in pieces]
@@ -396,7 +382,8 @@ def ctc_labels(logits: Float[Array, "B K C"], lengths: Int[Array, " B"]) -> Int[
     """Return the best label of each state, repetitions merged and blanks (the last class) dropped.
 
     A label stands at its peak: of the neighbouring states that agree on it, the one (the first,
-    if several) that finds it most probable. `PAD` stands at all others.
+    if several) that finds it most probable. `PAD`, which `count_words` passes over, stands at all
+    others.
     """
     size, blank = logits.shape[1], logits.shape[-1] - 1
     real = jnp.arange(size) < lengths[:, None]
@@ -407,7 +394,7 @@ def ctc_labels(logits: Float[Array, "B K C"], lengths: Int[Array, " B"]) -> Int[
     return jnp.where(peaks & (best != blank), best, PAD)
 
 
-def words_heard(
+def ctc_word_counts(
     logits: Float[Array, "B K C"],
     lengths: Int[Array, " B"],
     boundaries: WordBoundaries,

@@ -24,7 +24,7 @@ from simuljax.text import (
     EOS,
     Words,
     count_words,
-    words_heard,
+    ctc_word_counts,
 )
 
 BATCH_KEYS = ("dropout", "noise", "augment", "policy")
@@ -186,7 +186,7 @@ def with_words(model: ModelConfig, encoded: Encoded, words: Words | None) -> Enc
         return encoded
     if words is None:
         raise ValueError("the model decides at words: say what words are (`words`)")
-    heard = words_heard(encoded.ctc, encoded.lengths, words.source)
+    heard = ctc_word_counts(encoded.ctc, encoded.lengths, words.source)
     return dataclasses.replace(encoded, words=heard)
 
 

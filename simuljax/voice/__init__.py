@@ -15,7 +15,7 @@ from simuljax.voice.base import Voice, VoiceError
 from simuljax.voice.espeak import Espeak
 from simuljax.voice.hibari import Hibari
 from simuljax.voice.remote import Http
-from simuljax.voice.timeline import Placed, Player, Timeline, play
+from simuljax.voice.timeline import Placed, Player, Timeline
 
 __all__ = [
     "Espeak",
@@ -26,7 +26,6 @@ __all__ = [
     "Timeline",
     "Voice",
     "VoiceError",
-    "play",
     "voice_for",
 ]
 

@@ -7,8 +7,6 @@
 Up to one second late, speech has the voice's own pace; from three seconds on it is 1.25 times as
 fast. The engine makes the speed, so the pitch stays. Pauses are kept, nothing is dropped and no
 piece moves, so a source that is faster than 1.25 times the voice for long is followed ever later.
-
-Play sound through a sound card.
 """
 
 import contextlib
@@ -133,12 +131,6 @@ def _file(path: str | Path | None) -> IO[bytes]:
         return open(path, "w+b")
     except OSError as error:
         raise VoiceError(f"speech cannot be written to {path}: {error.strerror}") from error
-
-
-def play(samples: Int16[np.ndarray, " N"], rate: int) -> None:
-    """Play the samples to their end."""
-    with Player(rate) as player:
-        player.play(samples)
 
 
 class Player:

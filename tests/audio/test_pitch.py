@@ -1,13 +1,14 @@
 """Pitch of tones whose pitch is known, of noise that has none, and in pieces as in one."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from simuljax.audio import Pitch, frame_count, read_audio
 from simuljax.audio import pitch as module
-from simuljax.audio.filterbank import Filterbank
-from simuljax.audio.pitch import track, voicing_probability
+from simuljax.audio.filterbank import Filterbank, split, to_int16_scale
+from simuljax.audio.pitch import init_track, track_step, voicing_probability
 from tests.audio.signals import babble, cut, hiss, real_talk, tone
 from tests.audio.streams import Stream
 from tests.oracles import pitch as oracle
@@ -22,8 +23,13 @@ GLIDES = {
     "vibrato": 150 * (1 + 0.1 * np.sin(2 * np.pi * 5 * SECONDS)),
 }
 compute = jax.jit(lambda samples: module.pitch(samples, DEFAULT))
-follow = jax.jit(lambda samples: track(samples, DEFAULT))
 probability = jax.jit(voicing_probability)
+
+
+@jax.jit
+def follow(samples):
+    frames = split(to_int16_scale(samples), DEFAULT.framing)
+    return track_step(init_track(DEFAULT), frames, jnp.array(len(frames)), DEFAULT)[1]
 
 
 def true_pitch(hertz, frames):

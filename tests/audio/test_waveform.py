@@ -3,13 +3,14 @@
 import io
 import struct
 import zipfile
+from typing import get_args
 
 import numpy as np
 import pytest
 import soundfile
 
 from simuljax.audio import AudioError, as_int16, read_audio
-from simuljax.audio.waveform import REASONS
+from simuljax.audio.waveform import Reason
 from tests.audio.signals import babble, real_talk, tone
 
 VOICE = babble(16_000)
@@ -21,7 +22,7 @@ def write(path, samples=VOICE, rate=16_000, *, format=None, subtype=None):
 
 
 def refused(file, reason, detail, **stretch):
-    assert reason in REASONS
+    assert reason in get_args(Reason)
     with pytest.raises(AudioError, match=detail) as caught:
         read_audio(file, **stretch)
     assert caught.value.reason == reason

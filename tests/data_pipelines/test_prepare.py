@@ -9,9 +9,10 @@ import pytest
 import tensorflow_datasets as tfds
 
 from data_pipelines import prepare as preparing
+from data_pipelines.builder import CorpusBuilder
 from data_pipelines.corpora import CoVoST2, Manifest, Phrasebook
 from data_pipelines.dataset import open_corpus
-from data_pipelines.prepare import CorpusBuilder, Limits, Preparation, prepare
+from data_pipelines.prepare import Limits, Preparation, prepare
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
 from tests.helpers.corpora import (
     build,
@@ -119,9 +120,6 @@ class Mute:
     """A corpus whose first utterance is an error rather than a bad example."""
 
     name: ClassVar[str] = "mute"
-    description: ClassVar[str] = ""
-    citation: ClassVar[str] = ""
-    homepage: ClassVar[str] = ""
     good: int = 100
 
     def read(self, root: Path | None) -> Listing:
@@ -156,10 +154,10 @@ def test_tfds_reads_what_was_prepared(hums):
 WITHOUT_TENSORFLOW = """
 import sys
 from pathlib import Path
-import data_pipelines.input, data_pipelines.prepare, data_pipelines.input
+import data_pipelines.input, data_pipelines.prepare
 assert not {"tensorflow_datasets", "grain", "array_record"} & set(sys.modules)
 from data_pipelines.batches import iterate
-from data_pipelines.prepare import CorpusBuilder
+from data_pipelines.builder import CorpusBuilder
 from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import open_corpus
 from tests.helpers.corpora import batches_of, build, shards_of

@@ -36,39 +36,25 @@ def test_resident_batches_are_those_that_are_read(hums, split):
     assert empty  # rows without an example are among them
 
 
-def test_with_phonemes(spoken):
-    held, read = both(spoken, budget=replace(BUDGET, frames=3000))
+@pytest.mark.parametrize("kind", ["phonemes", "text", "no transcripts", "host 0", "host 1"])
+def test_other_corpora_and_hosts(kind, request, hums_root, tmp_path):
+    if kind == "no transcripts":  # and times beyond the end
+        words = [["m", 0.1, 0.2], ["hm", 0.25, 5.0], ["never", 6, 7]]
+        names = {f"Satz {n}": str(hums_root / f"train{n}.wav") for n in range(6)}
+        rows = [{"audio": a, "translation": text, "words": words} for text, a in names.items()]
+        held, read = both(build_rows(tmp_path, {"train": rows}))
+        assert set(np.unique(np.asarray(read[0].words))) == {0, 1, 2}
+    elif kind == "phonemes":
+        budget = replace(BUDGET, frames=3000)
+        held, read = both(request.getfixturevalue("spoken"), budget=budget)
+        assert read[0].phonemes is not None
+    elif kind == "text":
+        held, read = both(request.getfixturevalue("text"))
+    else:
+        host = Host(index=int(kind[-1]), count=2)
+        held, read = both(request.getfixturevalue("hums"), host=host)
     for step in range(read.plan.steps_per_epoch):
         assert_same(held[step], read[step])
-    assert read[0].phonemes is not None
-
-
-def test_text_alone(text):
-    held, read = both(text)
-    for step in range(read.plan.steps_per_epoch):
-        assert_same(held[step], read[step])
-
-
-def test_without_transcripts_and_with_times_beyond_the_end(hums_root, tmp_path):
-    rows = [
-        {
-            "audio": str(hums_root / f"train{n}.wav"),
-            "translation": f"Satz {n}",
-            "words": [["m", 0.1, 0.2], ["hm", 0.25, 5.0], ["never", 6, 7]],
-        }
-        for n in range(6)
-    ]
-    held, read = both(build_rows(tmp_path, {"train": rows}))
-    for step in range(read.plan.steps_per_epoch):
-        assert_same(held[step], read[step])
-        assert set(np.unique(np.asarray(read[step].words))) == {0, 1, 2}
-
-
-def test_every_host_holds_its_share(hums):
-    for index in range(2):
-        held, read = both(hums, host=Host(index=index, count=2))
-        for step in range(read.plan.steps_per_epoch):
-            assert_same(held[step], read[step])
 
 
 def test_resident_batches_can_be_iterated(hums):

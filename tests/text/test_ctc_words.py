@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.text import PAD, WordStream, ctc_labels, word_boundaries, words_heard
+from simuljax.text import PAD, WordStream, ctc_labels, ctc_word_counts, word_boundaries
 from tests.text.samples import vocabulary
 from tests.text.test_words import moses_vocabulary
 
@@ -78,13 +78,15 @@ def test_words_are_those_of_the_collapsed_labels(kind):
     boundaries, seen = word_boundaries(vocab), set()
 
     @jax.jit
-    def heard(logits, lengths):
-        both = (words_heard(logits, lengths, boundaries, trailing=t) for t in ("count", "leave"))
+    def collapsed(logits, lengths):
+        both = (
+            ctc_word_counts(logits, lengths, boundaries, trailing=t) for t in ("count", "leave")
+        )
         return ctc_labels(logits, lengths), *both
 
     for seed in range(3):
         logits, lengths = spoken(vocab, seed)
-        labels, counted, complete = map(np.asarray, heard(logits, lengths))
+        labels, counted, complete = map(np.asarray, collapsed(logits, lengths))
         for row, length in enumerate(lengths):
             found = heard_by_loops(logits[row, :length])
             assert [(s, i) for s, i in enumerate(labels[row]) if i != PAD] == found
@@ -114,11 +116,11 @@ def test_a_word_counts_with_its_last_piece():
     path[1::2] = ids
     logits = jnp.asarray(np.eye(MOSES.size + 1, dtype=np.float32)[path][None])
     boundaries = word_boundaries(MOSES)
-    heard = words_heard(logits, jnp.array([12]), boundaries)
+    heard = ctc_word_counts(logits, jnp.array([12]), boundaries)
     assert heard.tolist() == [[0, 0, 0, 1, 1, 2, 2, 3, 3, 3, 3, 4]]
-    before_the_end = words_heard(logits, jnp.array([10]), boundaries)  # "ph@@": a word under way
+    before_the_end = ctc_word_counts(logits, jnp.array([10]), boundaries)  # "ph@@" is open
     assert before_the_end[0, -1] == 4
-    assert words_heard(logits, jnp.array([10]), boundaries, trailing="leave")[0, -1] == 3
+    assert ctc_word_counts(logits, jnp.array([10]), boundaries, trailing="leave")[0, -1] == 3
 
 
 def test_one_compilation_for_utterances_of_any_length():
@@ -126,11 +128,11 @@ def test_one_compilation_for_utterances_of_any_length():
     boundaries = word_boundaries(MOSES)
 
     @jax.jit
-    def heard(logits, lengths, boundaries):
+    def collapsed(logits, lengths, boundaries):
         compilations.append(logits.shape)
-        return words_heard(logits, lengths, boundaries)
+        return ctc_word_counts(logits, lengths, boundaries)
 
     for seed in range(3):
         logits, lengths = spoken(MOSES, seed)
-        heard(logits, lengths, boundaries)
+        collapsed(logits, lengths, boundaries)
     assert len(compilations) == 1

@@ -13,7 +13,7 @@ from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechCon
 from simuljax.config.training import Objective, Optimiser
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
-from simuljax.text import WordBoundaries, Words, words_heard
+from simuljax.text import WordBoundaries, Words, ctc_word_counts
 from simuljax.train.objective import heard
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, TrainState, Update
 from tests.train import tones
@@ -79,7 +79,7 @@ def words_in(driver: CompiledUpdate, state: TrainState, batch: Batch) -> np.ndar
             train=False,
             method="encode_speech",
         )
-        return words_heard(encoded.ctc, encoded.lengths, boundaries())[:, -1]
+        return ctc_word_counts(encoded.ctc, encoded.lengths, boundaries())[:, -1]
 
     return np.asarray(jax.jit(count)(state.params, state.statistics))
 

@@ -145,10 +145,10 @@ def test_without_words_it_says_so(changes, message):
         jax.eval_shape(lambda: passed(waiting(2, **changes), None))
 
 
-def test_words_heard_have_to_be_given():
+def test_ctc_word_counts_have_to_be_given():
     model = waiting(2)
     blind = dataclasses.replace(encoded(), words=None)
-    with pytest.raises(ValueError, match="words_heard"):
+    with pytest.raises(ValueError, match="ctc_word_counts"):
         model.bind({"params": {}}).speech_decisions(blind)
 
 

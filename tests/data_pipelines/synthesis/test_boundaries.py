@@ -4,79 +4,68 @@ import pytest
 
 from data_pipelines.synthesis.boundaries import Mark, spread_ties, word_spans
 from data_pipelines.utterance import Span
+from tests.helpers.corpora import spans
 
 
 def phonemes(*durations: float, pauses: dict[int, float] | None = None) -> list[Span]:
     """Phonemes one behind the other; `pauses[i]` is the silence before number i."""
-    spans, at = [], 0.0
+    spoken, at = [], 0.0
     for i, duration in enumerate(durations):
         at += (pauses or {}).get(i, 0.0)
-        spans.append(Span(text="a", start_ms=at, end_ms=at + duration))
+        spoken.append(Span(text="a", start_ms=at, end_ms=at + duration))
         at += duration
-    return spans
+    return spoken
 
 
-def marks(*pairs: tuple[int, int]) -> list[Mark]:
-    return [Mark(position=position, phoneme=phoneme) for position, phoneme in pairs]
+CASES = {
+    "a mark for each word": (
+        *("to me", [(0, 0), (3, 2)], phonemes(10, 20, 30, 40, pauses={2: 100})),
+        [("to", 0, 30), ("me", 130, 200)],
+    ),
+    "several marks in one word": (
+        *("23 cats", [(0, 0), (1, 1), (3, 2)], phonemes(10, 10, 10, 10)),
+        [("23", 0, 20), ("cats", 20, 40)],
+    ),
+    "joined words share whole phonemes by letters": (
+        *("in the x", [(0, 0), (7, 4)], phonemes(23, 64, 46, 67, 10)),
+        [("in", 0, 87), ("the", 87, 200), ("x", 200, 210)],
+    ),
+    "of 23 only the 3 shares with of": (
+        *("23 of", [(0, 0), (1, 2)], phonemes(10, 10, 10, 10, 10)),
+        [("23", 0, 30), ("of", 30, 50)],
+    ),
+    "more joined words than phonemes share the time": (
+        *("a b cd", [(0, 0)], phonemes(40)),
+        [("a", 0, 10), ("b", 10, 20), ("cd", 20, 40)],
+    ),
+    "every joined word gets a phoneme": (
+        *("antidisestablishment a b", [(0, 0)], phonemes(10, 10, 10)),
+        [("antidisestablishment", 0, 10), ("a", 10, 20), ("b", 20, 30)],
+    ),
+    "silent words are empty and in order": (
+        *("( a < b .", [(2, 0), (6, 1)], phonemes(10, 10, pauses={1: 50})),
+        [("(", 0, 0), ("a", 0, 10), ("<", 10, 10), ("b", 60, 70), (".", 70, 70)],
+    ),
+    "a hyphen leaves its mark to the next word": (
+        *("a - bc", [(0, 0), (2, 1)], phonemes(10, 10)),
+        [("a", 0, 10), ("-", 10, 10), ("bc", 10, 20)],
+    ),
+    "a mark behind an opening quote is not shared": (
+        *('c "ok"', [(0, 0), (3, 2)], phonemes(10, 10, 10, 10)),
+        [("c", 0, 20), ('"ok"', 20, 40)],
+    ),
+    "a mark without sound joins its word to the one before": (
+        *("um ok no", [(0, 0), (3, 1), (6, 1)], phonemes(10, 10)),
+        [("um", 0, 5), ("ok", 5, 10), ("no", 10, 20)],
+    ),
+}
 
 
-def times(text: str, marked: list[Mark], spoken: list[Span]) -> list[tuple[str, float, float]]:
-    return [(w.text, w.start_ms, w.end_ms) for w in word_spans(text, marked, spoken)]
-
-
-def test_a_mark_for_each_word():
-    spoken = phonemes(10, 20, 30, 40, pauses={2: 100})
-    assert times("to me", marks((0, 0), (3, 2)), spoken) == [("to", 0, 30), ("me", 130, 200)]
-
-
-def test_several_marks_in_one_word():
-    spoken = phonemes(10, 10, 10, 10)
-    got = times("23 cats", marks((0, 0), (1, 1), (3, 2)), spoken)
-    assert got == [("23", 0, 20), ("cats", 20, 40)]
-
-
-def test_joined_words_share_whole_phonemes_by_letters():
-    spoken = phonemes(23, 64, 46, 67, 10)
-    got = times("in the x", marks((0, 0), (7, 4)), spoken)
-    assert got == [("in", 0, 87), ("the", 87, 200), ("x", 200, 210)]
-
-
-def test_a_word_joined_to_the_last_part_of_another():
-    """Of "23" only the "3" shares with "of"."""
-    spoken = phonemes(10, 10, 10, 10, 10)
-    assert times("23 of", marks((0, 0), (1, 2)), spoken) == [("23", 0, 30), ("of", 30, 50)]
-
-
-def test_more_joined_words_than_phonemes_share_the_time():
-    got = times("a b cd", marks((0, 0)), phonemes(40))
-    assert got == [("a", 0, 10), ("b", 10, 20), ("cd", 20, 40)]
-
-
-def test_every_joined_word_gets_a_phoneme():
-    got = times("antidisestablishment a b", marks((0, 0)), phonemes(10, 10, 10))
-    assert got == [("antidisestablishment", 0, 10), ("a", 10, 20), ("b", 20, 30)]
-
-
-def test_silent_words_are_empty_and_in_order():
-    spoken = phonemes(10, 10, pauses={1: 50})
-    got = times("( a < b .", marks((2, 0), (6, 1)), spoken)
-    assert got == [("(", 0, 0), ("a", 0, 10), ("<", 10, 10), ("b", 60, 70), (".", 70, 70)]
-
-
-def test_a_hyphen_leaves_its_mark_to_the_next_word():
-    got = times("a - bc", marks((0, 0), (2, 1)), phonemes(10, 10))
-    assert got == [("a", 0, 10), ("-", 10, 10), ("bc", 10, 20)]
-
-
-def test_a_mark_behind_an_opening_quote_is_not_shared():
-    got = times('c "ok"', marks((0, 0), (3, 2)), phonemes(10, 10, 10, 10))
-    assert got == [("c", 0, 20), ('"ok"', 20, 40)]
-
-
-def test_phonemes_before_the_first_mark_and_marks_without_sound():
-    got = times("um ok no", marks((0, 0), (3, 1), (6, 1)), phonemes(10, 10))
-    assert got[0] == ("um", 0, 10 / 2)  # "ok" is joined to it
-    assert got[2] == ("no", 10, 20)
+@pytest.mark.parametrize("case", CASES)
+def test_words_from_marks(case):
+    text, marks, spoken, expected = CASES[case]
+    marked = [Mark(position=position, phoneme=phoneme) for position, phoneme in marks]
+    assert spans(word_spans(text, marked, spoken)) == expected
 
 
 @pytest.mark.parametrize(
