@@ -16,7 +16,7 @@ from simuljax.text import Vocabulary, VocabularyConfig, learn
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.transfer import AVERAGED
-from tests.decode.small import parameters, translator
+from tests.helpers.models import parameters, translator
 
 WORDS = ["".join(letters) for letters in itertools.permutations("abcd", 3)]
 PIECES = learn(WORDS * 3, VocabularyConfig(kind="bpe", size=80))  # of which most are whole words

@@ -1,15 +1,17 @@
 """Greedy search under a policy: as many tokens as it allows, without a round trip to the host."""
 
-import dataclasses
+from dataclasses import replace
 
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from simuljax.config.decoding import Decoding, Gather, Repetition
+from simuljax.config.decoding import Decoding, Repetition
 from simuljax.decode.policies import Policy, Step
-from simuljax.decode.state import Context, Control, Known, Prefix, attempt, commit
+from simuljax.decode.state import Context, Known, Prefix, attempt, commit
 from simuljax.models.joint import Attempt
+from simuljax.nn.layers import real
 from simuljax.nn.monotonic import Look, SourceProgress
 from simuljax.text import EOS, WordCount
 
@@ -18,17 +20,47 @@ from simuljax.text import EOS, WordCount
 class Written:
     """Tokens in the order in which they were written; 0 beyond `count`."""
 
-    tokens: jax.Array  # int32 [B, N]
-    count: jax.Array  # int32 [B]
-    reach: jax.Array  # int32 [B, N]: encoder states that the furthest head attends to
-    delays: jax.Array  # int32 [B, N]: how much of the source was there, in the caller's unit
+    tokens: Array  # int32 [B, N]
+    count: Array  # int32 [B]
+    reach: Array  # int32 [B, N]: encoder states that the furthest head attends to
+    delays: Array  # int32 [B, N]: how much of the source was there, in the caller's unit
+
+    def first(self, count: Array) -> "Written":
+        """Return the first `count` [B] tokens."""
+        there = real(count, self.tokens.shape[1])
+        columns = {name: getattr(self, name) * there for name in ("tokens", "reach", "delays")}
+        return Written(count=count, **columns)
+
+    def after(self, start: Array, count: Array, size: int) -> "Written":
+        """Return `count` [B] tokens from `start` [B] on, in arrays of this size."""
+        place = jnp.minimum(start[:, None] + jnp.arange(size), self.tokens.shape[1] - 1)
+        columns = {
+            name: jnp.take_along_axis(getattr(self, name), place, 1)
+            for name in ("tokens", "reach", "delays")
+        }
+        return Written(count=count, **columns).first(count)
+
+    def append(self, write: Array, token: Array, reach: Array, delay: Array) -> "Written":
+        """Return the tokens with one more where `write` [B]."""
+        rows = jnp.arange(len(token))
+        place = jnp.where(write, self.count, self.tokens.shape[1])
+
+        def put(values: Array, new: Array) -> Array:
+            return values.at[rows, place].set(new, mode="drop")
+
+        return Written(
+            tokens=put(self.tokens, token),
+            count=self.count + write,
+            reach=put(self.reach, reach),
+            delays=put(self.delays, delay),
+        )
 
 
 @flax.struct.dataclass
 class _Turn:
     prefix: Prefix
     written: Written
-    stopped: jax.Array  # bool [B]
+    stopped: Array  # bool [B]
 
 
 def nothing_written(batch: int, room: int) -> Written:
@@ -43,8 +75,8 @@ def greedy_search(
     written: Written,
     known: Known,
     *,
-    delay: jax.Array,
-    active: jax.Array | None = None,
+    delay: Array,
+    active: Array | None = None,
 ) -> tuple[Prefix, Written]:
     """Write in every row until it has to read, is finished, or has no more room in `written`.
 
@@ -52,29 +84,31 @@ def greedy_search(
     `active` [B] write nothing. A row that is not finished and has no more room can go on with a new
     `written`.
     """
-    decoding, control = context.decoding, context.control
-    policy, progress = context.policy, known.progress
+    decoding, policy, progress = context.decoding, context.policy, known.progress
     limit, before = limit_of(progress, prefix.room, decoding), written.count
+    drops_end = decoding.force_finish or (policy is not None and policy.drops_end)
 
     def turn(state: _Turn) -> _Turn:
         tried = attempt(context, state.prefix, known)
         token = _choose(tried.logits[:, 0], state.prefix, progress, decoding)
-        words = _count_words(state.prefix, token, control)
+        words = _count_words(context, state.prefix, token)
         if policy is None:
-            reads = _heads_read(tried.layers.look, progress, control, decoding.gather)
+            reads = _heads_read(context, tried.layers.look, progress)
         else:
             since = state.written.count - before
             step = _step(policy, tried, state.prefix, token, words, since, known)
             reads = policy.should_read(step) & ~progress.ended
-        if decoding.force_finish or (policy is not None and policy.drops_end):
+        if drops_end:
             reads |= (token == EOS) & ~progress.ended
         write = ~state.stopped & ~reads
         reach = tried.layers.look.reach[..., 0].max((0, 2)) + 1
         tries = write if policy else ~state.stopped  # a policy has no pointers to move
         prefix = commit(state.prefix, tried, token, write, tries)
-        prefix = _note_words(prefix, words, write)
+        if words is not None:
+            kept = jax.tree.map(lambda new, old: jnp.where(write, new, old), words, prefix.words)
+            prefix = replace(prefix, words=kept)
         prefix = _finish(prefix, write & (token == EOS), limit, progress)
-        written = _append(state.written, write, token, reach, delay)
+        written = state.written.append(write, token, reach, delay)
         stopped = state.stopped | reads | _stopped(prefix, written, limit)
         return _Turn(prefix=prefix, written=written, stopped=stopped)
 
@@ -86,19 +120,19 @@ def greedy_search(
     return last.prefix, last.written
 
 
-def limit_of(progress: SourceProgress, room: int, decoding: Decoding) -> jax.Array:
+def limit_of(progress: SourceProgress, room: int, decoding: Decoding) -> Array:
     """Return int32 [B]: tokens that may be written by now; none of a source without states."""
     tokens = (decoding.limit.ratio * progress.lengths).astype(jnp.int32) + decoding.limit.constant
     return jnp.where(progress.lengths > 0, jnp.minimum(tokens, room), 0)
 
 
-def _finish(prefix: Prefix, ends: jax.Array, limit: jax.Array, progress: SourceProgress) -> Prefix:
+def _finish(prefix: Prefix, ends: Array, limit: Array, progress: SourceProgress) -> Prefix:
     """Finish sentences that end, those at the limit of a source that has ended, and full ones."""
     at_limit = (progress.ended & (prefix.position >= limit)) | (prefix.position >= prefix.room)
-    return dataclasses.replace(prefix, finished=prefix.finished | ends | at_limit)
+    return replace(prefix, finished=prefix.finished | ends | at_limit)
 
 
-def _stopped(prefix: Prefix, written: Written, limit: jax.Array) -> jax.Array:
+def _stopped(prefix: Prefix, written: Written, limit: Array) -> Array:
     full = written.count >= written.tokens.shape[1]
     return prefix.finished | full | (prefix.position >= limit)
 
@@ -107,9 +141,9 @@ def _step(
     policy: Policy,
     tried: Attempt,
     prefix: Prefix,
-    token: jax.Array,
+    token: Array,
     words: WordCount | None,
-    since: jax.Array,
+    since: Array,
     known: Known,
 ) -> Step:
     """Return what the policy may know of the next token."""
@@ -134,12 +168,12 @@ def _step(
     )
 
 
-def words_begun(words: WordCount) -> jax.Array:
+def words_begun(words: WordCount) -> Array:
     """Return int32 [B]: words of which something has been written."""
     return jnp.asarray(words.completed + words.open)
 
 
-def begins_word(before: WordCount, after: WordCount, token: jax.Array) -> jax.Array:
+def begins_word(before: WordCount, after: WordCount, token: Array) -> Array:
     """Return bool [B]: the token between these counts does not just continue a word.
 
     It may begin one, end the sentence, or be silent where no word is open.
@@ -148,39 +182,28 @@ def begins_word(before: WordCount, after: WordCount, token: jax.Array) -> jax.Ar
     return ~continues | (token == EOS)
 
 
-def _count_words(prefix: Prefix, token: jax.Array, control: Control) -> WordCount | None:
+def _count_words(context: Context, prefix: Prefix, token: Array) -> WordCount | None:
     """Return the count after one more token, where words are counted."""
     if prefix.words is None:
         return None
-    assert control.words is not None
-    return prefix.words.push(control.words.target, token)
+    assert context.control.words is not None
+    return prefix.words.push(context.control.words.target, token)
 
 
-def _note_words(prefix: Prefix, words: WordCount | None, write: jax.Array) -> Prefix:
-    if words is None:
-        return prefix
-    chosen = jax.tree.map(lambda new, old: jnp.where(write, new, old), words, prefix.words)
-    return dataclasses.replace(prefix, words=chosen)
-
-
-def _heads_read(
-    look: Look, progress: SourceProgress, control: Control, gather: Gather
-) -> jax.Array:
+def _heads_read(context: Context, look: Look, progress: SourceProgress) -> Array:
     """Return bool [B]: the heads of all layers together want to read first."""
     waits = look.waits[..., 0]  # [layers, B, H]
-    match gather:
+    match context.decoding.gather:
         case "any":
             return waits.any((0, 2))
         case "majority":
             return 2 * waits.sum((0, 2)) > waits.shape[0] * waits.shape[2]
         case "mean":
             mean = look.p[..., 0].mean((0, 2))
-            return (mean < jax.nn.sigmoid(control.selection.energy)) & ~progress.ended
+            return (mean < jax.nn.sigmoid(context.control.selection.energy)) & ~progress.ended
 
 
-def _choose(
-    logits: jax.Array, prefix: Prefix, progress: SourceProgress, decoding: Decoding
-) -> jax.Array:
+def _choose(logits: Array, prefix: Prefix, progress: SourceProgress, decoding: Decoding) -> Array:
     """Return int32 [B]: the best token that may be written."""
     is_end = jnp.arange(logits.shape[-1]) == EOS
     forbidden = jnp.zeros_like(logits, bool)
@@ -191,7 +214,7 @@ def _choose(
     return jnp.where(forbidden, -jnp.inf, logits).argmax(-1).astype(jnp.int32)
 
 
-def repeated(recent: jax.Array, vocabulary: int, guard: Repetition) -> jax.Array:
+def repeated(recent: Array, vocabulary: int, guard: Repetition) -> Array:
     """Return bool [B, V]: tokens that would repeat the tokens before them once too often.
 
     `recent` [B, R] are the last tokens, the latest last, with R = guard.window. With token c,
@@ -205,20 +228,3 @@ def repeated(recent: jax.Array, vocabulary: int, guard: Repetition) -> jax.Array
         again = jax.nn.one_hot(last[:, last.shape[1] - n], vocabulary, dtype=bool)
         forbidden |= periodic[:, None] & again
     return forbidden
-
-
-def _append(
-    written: Written, write: jax.Array, token: jax.Array, reach: jax.Array, delay: jax.Array
-) -> Written:
-    rows = jnp.arange(len(token))
-    place = jnp.where(write, written.count, written.tokens.shape[1])
-
-    def put(values: jax.Array, new: jax.Array) -> jax.Array:
-        return values.at[rows, place].set(new, mode="drop")
-
-    return Written(
-        tokens=put(written.tokens, token),
-        count=written.count + write,
-        reach=put(written.reach, reach),
-        delays=put(written.delays, delay),
-    )

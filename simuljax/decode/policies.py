@@ -1,4 +1,4 @@
-"""The policies that come with the library; see `policy` for the protocol and for one of your own.
+"""Read/write policies: those that come with the library, and the protocol for one of your own.
 
     wait-k             a word more for each unit of the source, k behind (Papi et al. 2022)
     fixed-steps        (k, s, N): N tokens after k ms, then every s ms (Nguyen et al. 2021)
@@ -11,8 +11,6 @@
     consensus          while the hypothesis before says much the same
 
 While the source is live, all but wait-k drop an end-of-sentence, and read.
-
-The protocol of read/write policies: what one is asked, what it is told, what it answers.
 
 A class of your own needs a name, its numbers as fields, and one method. `--policy file.py:Class`
 uses it, as do experiment files and `translator.stream(policy=...)`:
@@ -59,8 +57,8 @@ class Step:
     states: Any  # int32: encoder states of the source so far
     since_read: Any  # int32: units committed since the last READ
     token: Any = None  # int32: the next token
-    samples: Any = None  # int32: samples of speech heard
-    units: Any = None  # int32: words in the source, as read or as a CTC head hears them
+    samples: Any = None  # int32: samples of speech so far
+    units: Any = None  # int32: words in the source, of a text or by the CTC head
     words: Any = None  # int32: words of the target begun before this unit
     begins_word: Any = None  # bool: the unit does not just continue a word
     attention: Any = None  # float32 [layers, ..., heads, states]: cross-attention of the unit
@@ -94,6 +92,8 @@ class Policy:
     static: ClassVar[tuple[str, ...]] = ()  # numbers that shapes depend on
     looks_back: ClassVar[Any] = 0  # hypotheses before the newest that `commit` sees
     beam: ClassVar[Any] = 1  # hypotheses that are followed at once
+    read_ms: ClassVar[Any] = None  # speech to a READ; None: as without a policy
+    first_read_ms: ClassVar[Any] = None  # speech to the first READ; None: as to the others
 
     def __post_init__(self) -> None:
         check(self, PolicyError)
@@ -117,26 +117,12 @@ class Policy:
         """Return True if it can go on from READ to READ with a streaming encoder."""
         return not self.compares_hypotheses
 
-    @property
-    def read_ms(self) -> int | None:
-        """Return the speech to a READ; None: as without a policy."""
-        return None
-
-    @property
-    def first_read_ms(self) -> int | None:
-        """Return the speech to the first READ; None: as to the others."""
-        return None
-
     def numbers(self) -> dict[str, Any]:
         """Return the fields that are arrays in a compiled step."""
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {
-            name: value
-            for name, value in given.items()
-            if isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and name not in self.static
-        }
+        names = [field.name for field in dataclasses.fields(self) if field.name not in self.static]
+        values = {name: getattr(self, name) for name in names}
+        numbers = {n: v for n, v in values.items() if isinstance(v, int | float)}
+        return {n: v for n, v in numbers.items() if not isinstance(v, bool)}
 
     def with_numbers(self, numbers: dict[str, Any]) -> "Policy":
         """Return the policy with other values, arrays perhaps, unchecked."""
@@ -158,7 +144,7 @@ MS = 16  # samples
 
 @dataclass(frozen=True, kw_only=True)
 class WaitK(Policy):
-    """Begin target word n, from 0, once n + k units have been heard (`stacl`), or more (`papi`).
+    """Begin target word n, from 0, once n + k units have arrived (`stacl`), or more (`papi`).
 
     A unit is `step_ms` of speech (`fixed`), or a word in the collapsed argmax of the CTC head, of
     which the `trailing` one may be unfinished; of a text, a word. A token that continues a word
@@ -169,7 +155,7 @@ class WaitK(Policy):
     drops_end: ClassVar[bool] = False
     k: int = setting(help="Units to wait for.", label="k{}", low=0)
     units: Literal["fixed", "ctc"] = setting(
-        "fixed", help="Unit: a stretch of speech, or a word that the CTC head hears.", label="{}"
+        "fixed", help="Unit: a stretch of speech, or a word of the CTC head.", label="{}"
     )
     step_ms: int = setting(
         280, help="Speech to a unit, and to a READ.", label="step{}ms", low=1, unit="ms"
@@ -183,32 +169,28 @@ class WaitK(Policy):
 
     @property
     def needs(self) -> tuple[Need, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Return what `Step` must have."""
         return ("words", "samples") if self.units == "fixed" else ("words", "units")
 
     @property
-    def read_ms(self) -> int:
-        """Count units as often as one may come."""
+    def read_ms(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.step_ms
 
     @property
     def is_incremental(self) -> bool:
-        """Return False for CTC words: a streaming step has no CTC head."""
-        return self.units == "fixed"
+        return self.units == "fixed"  # a streaming step has no CTC head
 
     def should_read(self, step: Step) -> Any:
-        """Read while a unit is missing for the word that would begin."""
-        heard = step.units
+        units = step.units
         if self.units == "fixed" and step.samples is not None:
-            heard = step.samples // (self.step_ms * MS)
-        ahead = heard - step.words
+            units = step.samples // (self.step_ms * MS)
+        ahead = units - step.words
         lacks = ahead < self.k if self.convention == "stacl" else ahead <= self.k
         return lacks & step.begins_word
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixedSteps(Policy):
-    """(k, s, N): g(t) = min(k + (t - 1) s, |X|) is heard at step t, which writes at most N tokens.
+    """(k, s, N): step t reads g(t) = min(k + (t - 1) s, |X|) and writes at most N tokens.
 
     Targets stay as they were when written. With the source at its end, all is written.
     """
@@ -220,22 +202,18 @@ class FixedSteps(Policy):
     tokens: int = setting(help="Tokens after a READ, at most: N.", label="n{}", low=1)
 
     @property
-    def read_ms(self) -> int:
-        """Return s."""
+    def read_ms(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.step_ms
 
     @property
-    def first_read_ms(self) -> int:
-        """Return k."""
+    def first_read_ms(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.first_ms
 
     @property
     def is_incremental(self) -> bool:
-        """Return False: every step encodes all that was heard."""
-        return False
+        return False  # every step encodes all of the source so far
 
     def should_read(self, step: Step) -> Any:
-        """Read after N tokens."""
         return step.since_read >= self.tokens
 
 
@@ -283,7 +261,6 @@ class AlignAtt(_Attention):
     name: ClassVar[str] = "alignatt"
 
     def should_read(self, step: Step) -> Any:
-        """Return True if the most attended state is among the last; of equals the first counts."""
         attention, count, place = self.attention(step)
         seen = attention.__array_namespace__().where(place < count, attention, -1)
         return seen.argmax(-1) >= count[..., 0] - self.frames
@@ -297,7 +274,6 @@ class EDAtt(_Attention):
     alpha: float = setting(help="Attention from which to wait, say 0.1.", label="a{:g}", above=0)
 
     def should_read(self, step: Step) -> Any:
-        """Sum the attention on the last states."""
         attention, count, place = self.attention(step)
         seen = attention * (place < count)
         if self.scores == "release":
@@ -308,7 +284,7 @@ class EDAtt(_Attention):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalAgreement(Policy):
-    """After every READ translate all that was heard as if it were all there is.
+    """After every READ translate the source so far as if it were all there is.
 
     The longest common beginning of the last `agree` hypotheses is committed, and every later one
     begins with it. A hypothesis is greedy, or the best of a `beam`.
@@ -321,11 +297,9 @@ class LocalAgreement(Policy):
 
     @property
     def looks_back(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Return the number of hypotheses before the newest."""
         return self.agree - 1
 
     def commit(self, hypotheses: Hypotheses) -> Any:
-        """Return the length of the common beginning."""
         units = hypotheses.units[:, -self.agree :]
         first = units[:, :1]
         alike = ((units == first) & (first >= 0)).all(1)
@@ -340,7 +314,6 @@ class Greedy(Policy):
     unit: ClassVar[Literal["word", "segment"]] = "segment"
 
     def should_read(self, step: Step) -> Any:
-        """Never."""
         return step.since_read < 0
 
 
@@ -352,7 +325,6 @@ class Offline(Policy):
     unit: ClassVar[Literal["word", "segment"]] = "segment"
 
     def should_read(self, step: Step) -> Any:
-        """Always."""
         return step.since_read >= 0
 
 
@@ -369,11 +341,9 @@ class Confidence(Policy):
 
     @property
     def needs(self) -> tuple[Need, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Return what `Step` must have."""
         return (self.by,)
 
     def should_read(self, step: Step) -> Any:
-        """Read if the probability is not above the threshold."""
         if self.by == "no_speech":
             return ~(1 - step.no_speech > self.threshold)
         exp = step.log_probability.__array_namespace__().exp

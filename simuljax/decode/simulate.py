@@ -15,25 +15,18 @@ from typing import Any, get_args
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.typing import ArrayLike
 
 from simuljax.audio import Filterbank, frame_count
 from simuljax.config.decoding import Decoding, check_policy
+from simuljax.decode.greedy import Written
 from simuljax.decode.policies import History
 from simuljax.decode.reencoding import Targets, no_targets, usual_history, write_targets
-from simuljax.decode.state import (
-    Context,
-    Known,
-    control_of,
-    counting_of,
-    encode_speech,
-    encode_text,
-)
+from simuljax.decode.state import Context, Known, context_of, encode_speech, encode_text
 from simuljax.models.joint import JointModel
 from simuljax.nn.subsampling import state_count
 from simuljax.text import Words
-
-Listen = Callable[[jax.Array, jax.Array], Known]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +48,10 @@ class Listening:
             raise ValueError(f"read_ms is {self.read_ms}; a READ takes at least 1 ms")
 
     @property
-    def samples(self) -> tuple[int, int]:
-        """Return the samples of the first READ, and of every other."""
-        rate = self.filterbank.rate
-        return (self.first_ms or self.read_ms) * rate // 1000, self.read_ms * rate // 1000
-
-    def fixed(self, history: History) -> "Listening":
-        """Return the settings that are compiled in; a history that is None is this one."""
-        return replace(self, read_ms=1, first_ms=None, history=self.history or history)
+    def samples(self) -> Array:
+        """Return int32 [2]: the samples of the first READ, and of every other."""
+        given = (self.first_ms or self.read_ms, self.read_ms)
+        return jnp.array([ms * self.filterbank.rate // 1000 for ms in given], jnp.int32)
 
 
 def usual_listening(
@@ -70,24 +59,28 @@ def usual_listening(
 ) -> Listening:
     """Return READs of `read_ms`, or as the policy wants them, or of `usual_ms`."""
     policy = decoding.policy
-    read_ms = read_ms or (policy.read_ms if policy else None) or usual_ms
-    return Listening(read_ms=read_ms, first_ms=policy.first_read_ms if policy else None, **how)
+    size: int = read_ms or (policy.read_ms if policy else None) or usual_ms
+    return Listening(read_ms=size, first_ms=policy.first_read_ms if policy else None, **how)
 
 
 @flax.struct.dataclass
 class Simulation:
     """Tokens, and how much of the source was there when each was committed."""
 
-    tokens: jax.Array  # int32 [B, N], 0 beyond the lengths
-    lengths: jax.Array  # int32 [B]; end-of-sentence counts
-    delays: jax.Array  # float32 [B, N]: ms of speech, tokens of text, or READs, that had been heard
-    reach: jax.Array  # int32 [B, N]: encoder states that the furthest head attends to
+    tokens: Array  # int32 [B, N], 0 beyond the lengths
+    lengths: Array  # int32 [B]; end-of-sentence counts
+    delays: Array  # float32 [B, N]: ms of speech, tokens of text, or READs, that had arrived
+    reach: Array  # int32 [B, N]: encoder states that the furthest head attends to
 
-
-@flax.struct.dataclass
-class _Stream:
-    reads: jax.Array  # int32 []
-    targets: Targets
+    @classmethod
+    def of(cls, written: Written, scale: float) -> "Simulation":
+        """Return what was written, with delays in another unit."""
+        return cls(
+            tokens=written.tokens,
+            lengths=written.count,
+            delays=written.delays * jnp.float32(scale),
+            reach=written.reach,
+        )
 
 
 def simulate_speech(
@@ -109,17 +102,11 @@ def simulate_speech(
     decoding = decoding or Decoding()
     listening = listening or usual_listening(decoding)
     check_policy(decoding.policy, model.config)
-    return _speech(
-        model,
-        decoding.fixed(),
-        listening.fixed(usual_history(decoding.policy, model.config)),
-        variables,
-        features,
-        jnp.asarray(samples, jnp.int32),
-        labels,
-        jnp.array(listening.samples, jnp.int32),
-        control_of(decoding, model.config.monotonic, words),
-    )
+    history = listening.history or usual_history(decoding.policy, model.config)
+    context = context_of(model, variables, decoding, words)
+    samples = jnp.asarray(samples, jnp.int32)
+    given = (features, samples, labels, listening.samples)
+    return _speech(context, history, listening.filterbank, *given)
 
 
 def simulate_text(
@@ -139,76 +126,56 @@ def simulate_text(
     (`simuljax.text.words`); the READ that follows them brings the end-of-sentence. Delays
     then count READs, and so does wait-k.
     """
-    decoding, listening = decoding or Decoding(), Listening(history=history)
+    decoding = decoding or Decoding()
     check_policy(decoding.policy, model.config, "text")
-    control, lengths = (
-        control_of(decoding, model.config.monotonic, words),
-        jnp.asarray(lengths, jnp.int32),
-    )
-    return _text(model, decoding.fixed(), listening, variables, tokens, lengths, units, control)
+    context = context_of(model, variables, decoding, words)
+    return _text(context, history, tokens, jnp.asarray(lengths, jnp.int32), units)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _speech(model, decoding, listening, variables, features, samples, labels, sizes, control):
-    bank, counting = listening.filterbank, counting_of(model.config, decoding, control)
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _speech(context, history, bank, features, samples, labels, sizes) -> Simulation:
+    def encode(read: Array, ended: Array) -> Known:
+        return encode_speech(context, features, frame_count(read, bank), ended, labels, read)
 
-    def listen(heard: jax.Array, ended: jax.Array) -> Known:
-        given = (features, frame_count(heard, bank), ended, labels)
-        return encode_speech(model, variables, *given, counting=counting, samples=heard)
-
-    room = decoding.limit.of(state_count(features.shape[1]))
-    targets = no_targets(model, len(samples), room, decoding)
-    context = Context(model=model, variables=variables, control=control, decoding=decoding)
-    end = _run(context, listening.history, listen, targets, samples, sizes)
-    return _simulation(end, 1000 / bank.rate)
+    room = context.decoding.limit.of(state_count(features.shape[1]))
+    targets = no_targets(context, len(samples), room)
+    end = _run(context, history, encode, targets, samples, sizes)
+    return Simulation.of(end.written, 1000 / bank.rate)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _text(model, decoding, listening, variables, tokens, lengths, units, control) -> Simulation:
-    def listen(reads: jax.Array, ended: jax.Array) -> Known:
-        heard = reads
+@functools.partial(jax.jit, static_argnums=1)
+def _text(context, history, tokens, lengths, units) -> Simulation:
+    def encode(reads: Array, ended: Array) -> Known:
+        read = reads
         if units is not None:
-            place = jnp.minimum(heard - 1, units.shape[1] - 1)[:, None]
-            heard = jnp.where(ended, lengths, jnp.take_along_axis(units, place, 1)[:, 0])
-        return replace(encode_text(model, variables, tokens, heard, ended), units=reads)
+            place = jnp.minimum(reads - 1, units.shape[1] - 1)[:, None]
+            read = jnp.where(ended, lengths, jnp.take_along_axis(units, place, 1)[:, 0])
+        return replace(encode_text(context, tokens, read, ended), units=reads)
 
     total = lengths if units is None else (units < lengths[:, None]).sum(1) + 1
-    targets = no_targets(model, len(tokens), decoding.limit.of(tokens.shape[1]), decoding)
-    sizes = jnp.ones(2, jnp.int32)
-    context = Context(model=model, variables=variables, control=control, decoding=decoding)
-    end = _run(context, listening.history, listen, targets, total, sizes)
-    return _simulation(end, 1.0)
+    targets = no_targets(context, len(tokens), context.decoding.limit.of(tokens.shape[1]))
+    end = _run(context, history, encode, targets, total, jnp.ones(2, jnp.int32))
+    return Simulation.of(end.written, 1.0)
 
 
 def _run(
     context: Context,
     history: History,
-    listen: Listen,
+    encode: Callable[[Array, Array], Known],
     targets: Targets,
-    total: jax.Array,
-    sizes: jax.Array,
+    total: Array,
+    sizes: Array,
 ) -> Targets:
     """Read and write until every row is finished.
 
     `total` [B] is how long each source is, `sizes` [2] are those of the first READ and the others.
     """
 
-    def read(stream: _Stream) -> _Stream:
-        heard = jnp.minimum(sizes[0] + stream.reads * sizes[1], total)
-        known = listen(heard, heard >= total)
-        targets = write_targets(context, stream.targets, known, delay=heard, history=history)
-        return _Stream(reads=stream.reads + 1, targets=targets)
+    def read(state: tuple[Array, Targets]) -> tuple[Array, Targets]:
+        reads, targets = state
+        amount = jnp.minimum(sizes[0] + reads * sizes[1], total)
+        known = encode(amount, amount >= total)
+        return reads + 1, write_targets(context, targets, known, delay=amount, history=history)
 
-    start = _Stream(reads=jnp.int32(0), targets=targets)
-    end = jax.lax.while_loop(lambda stream: ~stream.targets.prefix.finished.all(), read, start)
-    return end.targets
-
-
-def _simulation(targets: Targets, scale: float) -> Simulation:
-    written = targets.written
-    return Simulation(
-        tokens=written.tokens,
-        lengths=written.count,
-        delays=written.delays * jnp.float32(scale),
-        reach=written.reach,
-    )
+    start = (jnp.int32(0), targets)
+    return jax.lax.while_loop(lambda state: ~state[1].prefix.finished.all(), read, start)[1]

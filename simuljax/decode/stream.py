@@ -15,14 +15,16 @@ to everything.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
 
 from simuljax.audio import Features, FeatureState, Statistics, init_stream, normalise, stream_step
-from simuljax.config.decoding import Decoding, check_policy
+from simuljax.config.decoding import Branch, Decoding, check_policy
 from simuljax.decode.greedy import Written, greedy_search, nothing_written
 from simuljax.decode.policies import PolicyError
 from simuljax.decode.state import (
@@ -49,7 +51,7 @@ class StreamLimits:
     tokens is cut. With more tokens than events to write, a step leaves the rest to the next one.
     """
 
-    states: int = 1500  # 60 s
+    states: int = 1500  # 60 s; tokens of a text
     tokens: int = 300
     events: int = 32
 
@@ -71,9 +73,9 @@ class StreamParams:
 class Chunk:
     """More sound for every stream."""
 
-    samples: jax.Array  # [B, C] int16, or float in [-1, 1]
-    length: jax.Array  # int32 [B]: how many are real
-    ended: jax.Array  # bool [B]: nothing will follow
+    samples: Array  # [B, C] int16, or float in [-1, 1]
+    length: Array  # int32 [B]: how many are real
+    ended: Array  # bool [B]: nothing will follow
 
 
 @flax.struct.dataclass
@@ -84,8 +86,8 @@ class StreamState:
     encoder: StreamingState
     source: Source
     prefix: Prefix
-    samples: jax.Array  # int32 [B]: read so far
-    more: jax.Array  # bool [B]: a full step has left something to write
+    samples: Array  # int32 [B]: read so far
+    more: Array  # bool [B]: a full step has left something to write
 
 
 @flax.struct.dataclass
@@ -93,8 +95,8 @@ class Events:
     """The output of a step; `delays` count samples, its own included."""
 
     written: Written
-    finished: jax.Array  # bool [B]: nothing more will come
-    more: jax.Array  # bool [B]: more would have come; take another step, without samples if need be
+    finished: Array  # bool [B]: nothing more will come
+    more: Array  # bool [B]: more would have come; take another step, without samples if need be
 
     def row(self, index: int) -> tuple[list[int], int, bool]:
         """Return a stream's tokens, how far they reach, and True if it is over; on the host."""
@@ -105,18 +107,43 @@ class Events:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamingDecoder:
-    """The step of one model. Its methods are pure: `jax.jit(decoder.step, donate_argnums=1)`."""
+class ModelDecoder:
+    """A model with its choices; what streams of every kind have in common."""
 
+    branch: ClassVar[Branch] = "speech"
     model: JointModel
-    features: Features = field(default_factory=Features)
     decoding: Decoding = field(default_factory=Decoding)
     limits: StreamLimits = field(default_factory=StreamLimits)
+
+    def params(
+        self, variables: Any, statistics: Statistics | None = None, words: Words | None = None
+    ) -> StreamParams:
+        """Return what a step takes first, with weights in the type that they are computed with.
+
+        Speech has `statistics`; `words` serve policies that count them.
+        """
+        check_policy(self.decoding.policy, self.model.config, self.branch)
+        control = control_of(self.decoding, self.model.config.monotonic, words)
+        cast = cast_weights(variables["params"], self.model.config.width.dtype)
+        variables = {**variables, "params": cast}
+        return StreamParams(variables=variables, statistics=statistics, control=control)
+
+    def context(self, params: StreamParams) -> Context:
+        """Return the context of a step."""
+        given = {"variables": params.variables, "control": params.control}
+        return Context(model=self.model, decoding=self.decoding.fixed(), **given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamingDecoder(ModelDecoder):
+    """The step of one model. Its methods are pure: `jax.jit(decoder.step, donate_argnums=1)`."""
+
+    features: Features = field(default_factory=Features)
 
     def __post_init__(self) -> None:
         if self.features.dims != self.model.config.features:
             raise ValueError(
-                f"the model hears {self.model.config.features} features and these are "
+                f"the model takes {self.model.config.features} features and these are "
                 f"{self.features.dims}: use those it was trained on"
             )
         check_policy(self.decoding.policy, self.model.config)
@@ -126,85 +153,70 @@ class StreamingDecoder:
                 "step does not: use simuljax.decode.reencoding"
             )
 
-    def params(
-        self, variables: Any, statistics: Statistics, words: Words | None = None
-    ) -> StreamParams:
-        """Return what `step` takes first, with weights in the type that they are computed with.
-
-        `words` serve policies that count them.
-        """
-        control = control_of(self.decoding, self.model.config.monotonic, words)
-        cast = cast_weights(variables["params"], self.model.config.width.dtype)
-        variables = {**variables, "params": cast}
-        return StreamParams(variables=variables, statistics=statistics, control=control)
-
     def init(self, params: StreamParams, batch: int) -> StreamState:
         """Return streams that have read nothing; arrays are not shared, so they may be donated."""
         state = StreamState(
             audio=init_stream(self.features, (batch,)),
             encoder=self.model.init_speech_stream(batch),
-            source=init_source(self.model, params.variables, batch, self.limits.states),
-            prefix=init_prefix(self.model, batch, self.limits.tokens, self.decoding),
+            source=init_source(self.context(params), batch, self.limits.states),
+            prefix=self.init_targets(batch),
             samples=jnp.zeros(batch, jnp.int32),
             more=jnp.zeros(batch, bool),
         )
         return jax.tree.map(jnp.copy, state)
 
+    def init_targets(self, batch: int) -> Any:
+        """Return targets of streams that have written nothing."""
+        return init_prefix(self.model, batch, self.limits.tokens, self.decoding)
+
     def step(
         self, params: StreamParams, state: StreamState, chunk: Chunk
     ) -> tuple[StreamState, Events]:
         """Read a chunk and write what it allows. A stream that has ended reads no more."""
-        before = state.source.known.progress
+        context, before = self.context(params), state.source.known.progress
         length = jnp.where(before.ended, 0, chunk.length)
-        state = self._encode(params, state, chunk, length, chunk.ended & ~before.ended)
+        state = self._encode(context, params, state, chunk, length, chunk.ended & ~before.ended)
+        prefix, events = self.write(context, state, length, before.lengths)
+        return replace(state, prefix=prefix, more=events.more), events
+
+    def write(
+        self, context: Context, state: StreamState, length: Array, states: Array
+    ) -> tuple[Any, Events]:
+        """Write what the source allows, after `length` [B] samples more than `states` [B] took."""
         known = replace(state.source.known, samples=state.samples)
-        news = (known.progress.lengths > before.lengths) | known.progress.ended | state.more
+        news = (known.progress.lengths > states) | known.progress.ended | state.more
         if self.decoding.policy is not None:
             news |= length > 0  # it may count samples, of which there are more before a state is
-        context = Context(
-            model=self.model,
-            variables=params.variables,
-            control=params.control,
-            decoding=self.decoding.fixed(),
-        )
         nothing = nothing_written(len(length), self.limits.events)
         prefix, written = greedy_search(
             context, state.prefix, nothing, known, delay=state.samples, active=news
         )
         more = ~prefix.finished & (written.count == self.limits.events)
-        state = replace(state, prefix=prefix, more=more)
-        return state, Events(written=written, finished=prefix.finished, more=more)
+        return prefix, Events(written=written, finished=prefix.finished, more=more)
 
     def _encode(
         self,
+        context: Context,
         params: StreamParams,
         state: StreamState,
         chunk: Chunk,
-        length: jax.Array,
-        ended: jax.Array,
+        length: Array,
+        ended: Array,
     ) -> StreamState:
-        sound, variables = _finite(chunk.samples), params.variables
+        sound = chunk.samples
+        if jnp.issubdtype(sound.dtype, jnp.floating):
+            sound = jnp.where(jnp.isfinite(sound), sound, 0)  # silence in place of NaN
         audio, features, frames = stream_step(state.audio, sound, length, config=self.features)
         features = normalise(features, params.statistics)  # pyright: ignore[reportArgumentType]
-        encoded: Any = self.model.apply(
-            variables, state.encoder, features, frames, ended=ended, method="stream_speech"
-        )
-        encoder, states, count = encoded
-        return StreamState(
+        given = (state.encoder, features, frames)
+        encoder, states, count = context.apply(*given, ended=ended, method="stream_speech")
+        return replace(
+            state,
             audio=audio,
             encoder=encoder,
-            source=append(self.model, variables, state.source, states, count, ended),
-            prefix=state.prefix,
+            source=append(context, state.source, states, count, ended),
             samples=state.samples + length,
-            more=state.more,
         )
-
-
-def _finite(samples: jax.Array) -> jax.Array:
-    """Replace samples that are not finite by silence."""
-    if not jnp.issubdtype(samples.dtype, jnp.floating):
-        return samples
-    return jnp.where(jnp.isfinite(samples), samples, 0)
 
 
 Axes = tuple[int, ...]  # of every array of a state, in the order of jax.tree.leaves
@@ -224,24 +236,17 @@ def batch_axes(init: Callable[[int], Any]) -> Axes:
     return tuple([a == b for a, b in zip(*pair, strict=True)].index(False) for pair in pairs)
 
 
-def take_rows(state: Any, rows: jax.Array, axes: Axes) -> Any:
+def take_rows(state: Any, rows: ArrayLike, axes: Axes) -> Any:
     """Return the streams of these rows [n]; a row beyond the end gives the last."""
     leaves, tree = jax.tree.flatten(state)
     taken = (jnp.take(a, rows, axis=i, mode="clip") for a, i in zip(leaves, axes, strict=True))
     return tree.unflatten(taken)
 
 
-def put_rows(state: Any, rows: jax.Array, some: Any, axes: Axes) -> Any:
+def put_rows(state: Any, rows: ArrayLike, some: Any, axes: Axes) -> Any:
     """Return the streams with `some`, of n rows, in rows [n]; one beyond the end is dropped."""
-    leaves, tree = jax.tree.flatten(state)
+    rows, (leaves, tree) = jnp.atleast_1d(rows), jax.tree.flatten(state)
     pairs = zip(leaves, jax.tree.leaves(some), axes, strict=True)
     return tree.unflatten(
         [a.at[(slice(None),) * i + (rows,)].set(b, mode="drop") for a, b, i in pairs]
     )
-
-
-def put_row(state: Any, row: jax.Array | int, one: Any, axes: Axes) -> Any:
-    """Return the streams with `one`, a batch of 1, in this row."""
-    leaves, tree = jax.tree.flatten(state)
-    pairs = zip(leaves, jax.tree.leaves(one), axes, strict=True)
-    return tree.unflatten([jax.lax.dynamic_update_slice_in_dim(a, b, row, i) for a, b, i in pairs])

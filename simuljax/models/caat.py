@@ -4,12 +4,12 @@
                                                           +--> joiner --> a label, or the blank
     states of the groups so far --------------------------+
 
-Groups are the windows of the pre-decision: `predecision.step` states each, d in the paper and the
-knob of latency. For every group the joiner is asked anew what follows each target, and the blank
-says: first hear the next group. The blank is the class of begin-of-sentence, which is no label.
+Groups are the windows of the pre-decision: `predecision.step` states each, d in the paper, which
+sets the latency. For every group the joiner is asked anew what follows each target, and the blank
+says: first read the next group. The blank is the class of begin-of-sentence, which is no label.
 
-The logits of a whole lattice, [B, G, U + 1, V], are never there: each group's are made, two scores
-of each V are kept, and the backward pass makes them again.
+The logits of a whole lattice, [B, G, U + 1, V], never exist at once: each group keeps two scores of
+each V, and the backward pass computes its logits again.
 """
 
 from collections.abc import Sequence
@@ -18,26 +18,20 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from simuljax.config.model import ModelConfig
 from simuljax.models.decoders import Attempt, Decoded
 from simuljax.models.encoders import Stack
 from simuljax.nn.attention import Past, View, attend_past
-from simuljax.nn.layers import (
-    Dropout,
-    embed_positions,
-    embedding,
-    layer_norm,
-    scan_layers,
-    sinusoids,
-)
+from simuljax.nn.layers import Dropout, embed_positions, embedding, layer_norm, scan_layers
 from simuljax.nn.monotonic import (
     Memory,
-    Reading,
     Selection,
     Source,
     SourceProgress,
     look_everywhere,
+    whole_source,
 )
 from simuljax.nn.transformer import EncoderLayer, JoinerLayer, LayerState, LayerStep
 
@@ -48,21 +42,21 @@ BLANK = 1  # `simuljax.text.BOS`
 class Lattice:
     """Log-probabilities after u of U targets in each of G groups."""
 
-    blank: jax.Array  # float32 [B, G, U + 1]
-    label: jax.Array  # float32 [B, G, U]: of target u + 1
-    groups: jax.Array  # int32 [B]
+    blank: Array  # float32 [B, G, U + 1]
+    label: Array  # float32 [B, G, U]: of target u + 1
+    groups: Array  # int32 [B]
 
 
 class Predictor(Stack):
     """Causal layers, over all targets or step by step."""
 
-    def step(self, x: jax.Array, past: Past, count: jax.Array) -> tuple[jax.Array, Past]:
+    def step(self, x: Array, past: Past, count: Array) -> tuple[Array, Past]:
         """Run T more targets [B, T, D] after the first `count` [B] of the unchanged past.
 
         Gives their keys and values too; those of the layers have an axis of their own, the first.
         """
 
-        def body(layer: EncoderLayer, x: jax.Array, past: Past) -> tuple[jax.Array, Past]:
+        def body(layer: EncoderLayer, x: Array, past: Past) -> tuple[Array, Past]:
             new = layer.heads.project(layer.attention_norm(x))
             x = layer.after_attention(x, attend_past(new, past, count), train=False)
             return x, Past(key=new[1], value=new[2])
@@ -83,14 +77,12 @@ class TransducerDecoder(nn.Module):
         if c.output == "own":
             self.output = nn.Dense(c.target_vocabulary, use_bias=False, dtype=width.dtype)
 
-    def __call__(
-        self, prefix: jax.Array, sources: Sequence[Source], *, train: bool
-    ) -> list[Decoded]:
+    def __call__(self, prefix: Array, sources: Sequence[Source], *, train: bool) -> list[Decoded]:
         """Decode with the whole source visible, as an offline model: for cross-entropy."""
         x = self._predict_all(prefix, train=train)
         return [self._with_everything(x, source, train=train) for source in sources]
 
-    def lattice(self, targets: jax.Array, source: Source, *, train: bool) -> Lattice:
+    def lattice(self, targets: Array, source: Source, *, train: bool) -> Lattice:
         """Return scores of the targets [B, U] and of the blank, group by group."""
         x = self._predict_all(
             jnp.pad(targets, [(0, 0), (1, 0)], constant_values=BLANK), train=train
@@ -98,8 +90,8 @@ class TransducerDecoder(nn.Module):
         memory = self.remember(source.states, source.decisions.keys)
 
         def group(
-            decoder: TransducerDecoder, _: None, reach: jax.Array
-        ) -> tuple[None, tuple[jax.Array, jax.Array]]:
+            decoder: TransducerDecoder, _: None, reach: Array
+        ) -> tuple[None, tuple[Array, Array]]:
             return None, pick(decoder.join(x, memory, reach, train=train), targets)
 
         over_groups = nn.scan(
@@ -112,7 +104,7 @@ class TransducerDecoder(nn.Module):
         _, (blank, label) = over_groups(self, None, points.ends.swapaxes(0, 1) + 1)
         return Lattice(blank=blank, label=label, groups=points.count)
 
-    def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
+    def remember(self, states: Array, keys: Array) -> Memory:
         """Project states [B, K, D] by every joiner layer, layers first."""
         del keys  # of decisions, which are the joiner's own
 
@@ -121,19 +113,16 @@ class TransducerDecoder(nn.Module):
 
         return scan_layers(self.joiner, self.config.joiner_layers, body, None)[1]
 
-    def predict(self, tokens: jax.Array, position: jax.Array, past: Past) -> tuple[jax.Array, Past]:
+    def predict(self, tokens: Array, position: Array, past: Past) -> tuple[Array, Past]:
         """Run the predictor on tokens [B, T] from `position` [B] on; return keys and values too."""
         target = position[:, None] + jnp.arange(tokens.shape[1])
-        x = self.embedding(tokens)
-        x = x * x.shape[-1] ** 0.5 + sinusoids(target, x.shape[-1]).astype(x.dtype)
+        x = embed_positions(self.embedding(tokens), target)
         return self.predictor.step(x, past, position)
 
-    def join(
-        self, x: jax.Array, memory: Memory, reach: jax.Array, *, train: bool = False
-    ) -> jax.Array:
+    def join(self, x: Array, memory: Memory, reach: Array, *, train: bool = False) -> Array:
         """Return logits [B, T, V] for predictions [B, T, D], with `reach` [B] states visible."""
 
-        def body(layer: JoinerLayer, x: jax.Array, memory: Memory) -> tuple[jax.Array, None]:
+        def body(layer: JoinerLayer, x: Array, memory: Memory) -> tuple[Array, None]:
             return layer(x, memory, reach, train=train), None
 
         count, unroll = self.config.joiner_layers, self.config.width.unroll
@@ -141,15 +130,15 @@ class TransducerDecoder(nn.Module):
 
     def attempt(
         self,
-        tokens: jax.Array,
-        position: jax.Array,
+        tokens: Array,
+        position: Array,
         state: LayerState,
         progress: SourceProgress,
         selection: Selection,
     ) -> Attempt:
         """Decode T more targets as an offline model: all received states visible, no blank."""
         if selection.weights:
-            raise ValueError("the policy looks at attention, of which a CAAT's joiner tells none")
+            raise ValueError("the policy needs attention weights, and CAAT's joiner has none")
         x, added = self.predict(tokens, position, state.past)
         logits = self.join(x, state.memory, progress.lengths)
         logits = jnp.where(jnp.arange(logits.shape[-1]) == BLANK, -jnp.inf, logits)
@@ -158,28 +147,25 @@ class TransducerDecoder(nn.Module):
         look = jax.tree.map(lambda a: jnp.broadcast_to(a, (layers, *a.shape)), look)
         return Attempt(logits=logits, layers=LayerStep(added=added, look=look))
 
-    def _predict_all(self, prefix: jax.Array, *, train: bool) -> jax.Array:
+    def _predict_all(self, prefix: Array, *, train: bool) -> Array:
         x = self.dropout(embed_positions(self.embedding(prefix)), deterministic=not train)
         return self.predictor(x, View(causal=True), train=train)
 
-    def _with_everything(self, x: jax.Array, source: Source, *, train: bool) -> Decoded:
-        def body(layer: JoinerLayer, x: jax.Array, _: None) -> tuple[jax.Array, None]:
-            memory = layer.remember(source.states)
-            return layer(x, memory, source.lengths, train=train), None
+    def _with_everything(self, x: Array, source: Source, *, train: bool) -> Decoded:
+        def body(layer: JoinerLayer, x: Array, _: None) -> tuple[Array, None]:
+            return layer(x, layer.remember(source.states), source.lengths, train=train), None
 
         count, unroll = self.config.joiner_layers, self.config.width.unroll
         joined, _ = scan_layers(self.joiner, count, body, x, unroll=unroll)
-        delays = source.lengths[None, :, None, None].astype(jnp.float32)
-        delays = jnp.broadcast_to(delays, (1, x.shape[0], 1, x.shape[1]))
-        reading = Reading(energy=None, delays=delays, alpha=None)
+        reading = whole_source((1, x.shape[0], 1, x.shape[1]), source)
         return Decoded(logits=self._logits(joined), reading=reading)
 
-    def _logits(self, x: jax.Array) -> jax.Array:
+    def _logits(self, x: Array) -> Array:
         x = self.norm(x)
         return self.output(x) if self.config.output == "own" else self.embedding.attend(x)
 
 
-def pick(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+def pick(logits: Array, targets: Array) -> tuple[Array, Array]:
     """Return log-probabilities of blank [B, U + 1] and targets [B, U] from logits [B, U + 1, V]."""
     logits = logits.astype(jnp.float32)
     normaliser = jax.nn.logsumexp(logits, axis=-1)

@@ -1,23 +1,22 @@
 """Speech and text encoders, and the layers they share.
 
-The VGG-BLSTM encoder (Nguyen et al. 2021, after Watanabe et al. 2018).
-
-The Conformer's speech encoder (Gulati et al. 2020), as Papi et al. 2022 use it.
-
-The S-Transformer's speech encoder (Di Gangi et al. 2019), which Ma et al. 2020 build on.
-
-Convolutions and attention treat the spectrogram as an image, then Transformer layers see a
-sequence of states in which near ones count more.
+transformer     convolutions, then Transformer layers
+s_transformer   the spectrogram as an image, then layers to which near states count more
+                (Di Gangi et al. 2019), which Ma et al. 2020 build on
+conformer       convolutions, then Conformer layers (Gulati et al. 2020), as in Papi et al. 2022
+vgg_blstm       Nguyen et al. 2021, after Watanabe et al. 2018
+streaming       `simuljax.models.streaming`
 """
 
 import functools
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from simuljax.config.fields import ConfigError
 from simuljax.config.loading import load_object
@@ -44,10 +43,10 @@ from simuljax.nn.transformer import EncoderLayer
 class Encoded:
     """Encoder states, 0 where padded."""
 
-    states: jax.Array  # [B, K, D]
-    lengths: jax.Array  # int32 [B]
-    ctc: jax.Array | None = None  # [B, K, V + 1]: logits, the blank last
-    words: jax.Array | None = None  # int32 [B, K]: how many the CTC head has heard, where asked for
+    states: Array  # [B, K, D]
+    lengths: Array  # int32 [B]
+    ctc: Array | None = None  # [B, K, V + 1]: logits, the blank last
+    words: Array | None = None  # int32 [B, K]: count by the CTC head so far, where asked for
 
 
 class OwnEncoder(Protocol):
@@ -63,7 +62,7 @@ class OwnEncoder(Protocol):
     ctc_classes: int  # source vocabulary and blank, for `Encoded.ctc`
 
     def __call__(
-        self, features: jax.Array, lengths: jax.Array, shared: "Stack | None", *, train: bool
+        self, features: Array, lengths: Array, shared: "Stack | None", *, train: bool
     ) -> Encoded:
         """Encode normalised features [B, F, D]."""
         ...
@@ -87,23 +86,23 @@ class Stack(nn.Module):
     def setup(self) -> None:
         self.layer = EncoderLayer(self.width)
 
-    def __call__(self, x: jax.Array, view: View, *, train: bool) -> jax.Array:
+    def __call__(self, x: Array, view: View | Surroundings, *, train: bool) -> Array:
         if self.layers == 0:
             return x
 
-        def body(layer: EncoderLayer, x: jax.Array, _: None) -> tuple[jax.Array, None]:
+        def body(layer: Any, x: Array, _: None) -> tuple[Array, None]:
             return layer(x, view, train=train), None
 
         return scan_layers(self.layer, self.layers, body, x, unroll=self.width.unroll)[0]
 
     def chunked(
-        self, x: jax.Array, left: Left, view: ChunkView, chunking: Chunking, *, train: bool
-    ) -> tuple[jax.Array, Left]:
+        self, x: Array, left: Left, view: ChunkView, chunking: Chunking, *, train: bool
+    ) -> tuple[Array, Left]:
         """Run the same layers over chunks [B, n, chunk + right, D], given their left context."""
         if self.layers == 0:
             return x, left
 
-        def body(layer: EncoderLayer, x: jax.Array, left: Left) -> tuple[jax.Array, Left]:
+        def body(layer: EncoderLayer, x: Array, left: Left) -> tuple[Array, Left]:
             return chunked_layer(layer, x, left, view, chunking, train=train)
 
         by_layer = jax.tree.map(lambda a: jnp.moveaxis(a, 1, 0), left)
@@ -112,36 +111,69 @@ class Stack(nn.Module):
         return x, jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1), by_layer)
 
 
+class ConformerStack(Stack):
+    """Conformer layers over a whole sequence; its view is `Surroundings`."""
+
+    kernel: int = 31
+    axis: str | None = None
+
+    def setup(self) -> None:
+        self.layer = ConformerLayer(self.width, self.kernel, self.axis)
+
+
 class SpeechEncoder(nn.Module):
-    """Convolutions, then layers of its own; layers shared with the text encoder are passed in."""
+    """A front end, then layers of its own; layers shared with the text encoder are passed in.
+
+    Batch normalisation has running statistics: see `simuljax.nn.layers`. A Conformer layer ends
+    with a normalisation, so that only shared layers need another.
+    """
 
     speech: SpeechConfig
     width: Width
     ctc_classes: int
+    axis: str | None = None  # the replicas of a training batch
+    image_channels: int = 64  # of the S-Transformer's front end
 
     def setup(self) -> None:
-        own = self.speech.layers - self.speech.shared
-        below = own if self.speech.ctc_after is None else self.speech.ctc_after
-        reach = "causal" if self.speech.kind == "streaming" else "centred"
-        self.subsampling = ConvSubsampling(self.width, self.speech.channels, reach=reach)
-        self.below, self.above = Stack(self.width, below), Stack(self.width, own - below)
-        self.dropout = Dropout(self.width.dropout)
-        self.norm = layer_norm(self.width)
-        if self.speech.ctc_after is not None:
-            self.ctc = nn.Dense(self.ctc_classes, dtype=self.width.dtype)
+        speech, width = self.speech, self.width
+        own = speech.layers - speech.shared
+        below = own if speech.ctc_after is None else speech.ctc_after
+        if speech.kind == "s_transformer":
+            self.front_end = SpectrogramFrontEnd(width, self.image_channels, self.axis)
+        else:
+            reach = "causal" if speech.kind == "streaming" else "centred"
+            self.subsampling = ConvSubsampling(width, speech.channels, reach=reach)
+        self.below, self.above = self._stack(below), self._stack(own - below)
+        self.dropout = Dropout(width.dropout)
+        if speech.kind != "conformer" or speech.shared:
+            self.norm = layer_norm(width)
+        if speech.ctc_after is not None:
+            self.ctc = nn.Dense(self.ctc_classes, dtype=width.dtype)
+
+    def _stack(self, layers: int) -> Stack:
+        if self.speech.kind == "conformer":
+            return ConformerStack(self.width, layers, self.speech.kernel, self.axis)
+        return Stack(self.width, layers)
 
     def __call__(
-        self, features: jax.Array, lengths: jax.Array, shared: Stack | None, *, train: bool
+        self, features: Array, lengths: Array, shared: Stack | None, *, train: bool
     ) -> Encoded:
-        x, lengths = self.subsampling(features.astype(self.width.dtype), lengths)
-        x = self.dropout(embed_positions(x), deterministic=not train)
-        bias = distance_penalty(x.shape[1]) if self.speech.distance_penalty else None
-        view = View(lengths=lengths, bias=bias)
-        x = self.below(x, view, train=train)
+        kind, features = self.speech.kind, features.astype(self.width.dtype)
+        if kind == "s_transformer":
+            x, lengths = self.front_end(features, lengths, train=train)
+        else:
+            x, lengths = self.subsampling(features, lengths)
+        x = x * x.shape[-1] ** 0.5 if kind == "conformer" else embed_positions(x)
+        x = self.dropout(x, deterministic=not train)
+        near = kind == "s_transformer" or (kind == "transformer" and self.speech.distance_penalty)
+        view = View(lengths=lengths, bias=distance_penalty(x.shape[1]) if near else None)
+        own = surroundings(lengths, x.shape[1], x.shape[2]) if kind == "conformer" else view
+        x = self.below(x, own, train=train)
         ctc = None if self.speech.ctc_after is None else self.ctc(x).astype(jnp.float32)
-        x = self.above(x, view, train=train)
+        x = self.above(x, own, train=train)
         x = shared(x, view, train=train) if shared is not None else x
-        return Encoded(states=zero_padding(self.norm(x), lengths), lengths=lengths, ctc=ctc)
+        x = self.norm(x) if kind != "conformer" or shared is not None else x
+        return Encoded(states=zero_padding(x, lengths), lengths=lengths, ctc=ctc)
 
 
 class TextEncoder(nn.Module):
@@ -159,7 +191,7 @@ class TextEncoder(nn.Module):
         self.norm = layer_norm(self.width)
 
     def __call__(
-        self, tokens: jax.Array, lengths: jax.Array, shared: Stack | None, *, train: bool
+        self, tokens: Array, lengths: Array, shared: Stack | None, *, train: bool
     ) -> Encoded:
         x = self.dropout(embed_positions(self.embedding(tokens)), deterministic=not train)
         view = View(lengths=lengths, causal=self.text.direction == "unidirectional")
@@ -190,7 +222,7 @@ class VGGBLSTMEncoder(nn.Module):
             self.ctc = nn.Dense(self.ctc_classes, dtype=self.width.dtype)
 
     def __call__(
-        self, features: jax.Array, lengths: jax.Array, shared: None = None, *, train: bool
+        self, features: Array, lengths: Array, shared: None = None, *, train: bool
     ) -> Encoded:
         x, lengths = self.vgg(features.astype(self.width.dtype), lengths)
         ctc = None
@@ -204,67 +236,6 @@ class VGGBLSTMEncoder(nn.Module):
         return Encoded(states=states, lengths=lengths, ctc=ctc)
 
 
-class ConformerStack(nn.Module):
-    """Conformer layers over a whole sequence."""
-
-    width: Width
-    layers: int
-    kernel: int
-    axis: str | None
-
-    def setup(self) -> None:
-        self.layer = ConformerLayer(self.width, self.kernel, self.axis)
-
-    def __call__(self, x: jax.Array, around: Surroundings, *, train: bool) -> jax.Array:
-        if self.layers == 0:
-            return x
-
-        def body(layer: ConformerLayer, x: jax.Array, _: None) -> tuple[jax.Array, None]:
-            return layer(x, around, train=train), None
-
-        return scan_layers(self.layer, self.layers, body, x, unroll=self.width.unroll)[0]
-
-
-class ConformerEncoder(nn.Module):
-    """Convolutions, then Conformer layers; layers shared with the text encoder are passed in.
-
-    A Conformer layer ends with a normalisation, so that only shared layers need another. Its batch
-    normalisation has running statistics: see `simuljax.nn.layers`.
-    """
-
-    speech: SpeechConfig
-    width: Width
-    ctc_classes: int
-    axis: str | None = None  # the replicas of a training batch
-
-    def setup(self) -> None:
-        own = self.speech.layers - self.speech.shared
-        below = own if self.speech.ctc_after is None else self.speech.ctc_after
-        self.subsampling = ConvSubsampling(self.width, self.speech.channels)
-        self.below, self.above = (
-            ConformerStack(self.width, layers, self.speech.kernel, self.axis)
-            for layers in (below, own - below)
-        )
-        self.dropout = Dropout(self.width.dropout)
-        if self.speech.shared:
-            self.norm = layer_norm(self.width)
-        if self.speech.ctc_after is not None:
-            self.ctc = nn.Dense(self.ctc_classes, dtype=self.width.dtype)
-
-    def __call__(
-        self, features: jax.Array, lengths: jax.Array, shared: Stack | None, *, train: bool
-    ) -> Encoded:
-        x, lengths = self.subsampling(features.astype(self.width.dtype), lengths)
-        x = self.dropout(x * x.shape[-1] ** 0.5, deterministic=not train)
-        around = surroundings(lengths, x.shape[1], x.shape[2])
-        x = self.below(x, around, train=train)
-        ctc = None if self.speech.ctc_after is None else self.ctc(x).astype(jnp.float32)
-        x = self.above(x, around, train=train)
-        if shared is not None:
-            x = self.norm(shared(x, View(lengths=lengths), train=train))
-        return Encoded(states=zero_padding(x, lengths), lengths=lengths, ctc=ctc)
-
-
 class SpectrogramFrontEnd(nn.Module):
     """[B, F, features] -> [B, ceil(F / 4), model]; padding has no influence.
 
@@ -276,9 +247,7 @@ class SpectrogramFrontEnd(nn.Module):
     axis: str | None = None  # the replicas of a training batch
 
     @nn.compact
-    def __call__(
-        self, features: jax.Array, lengths: jax.Array, *, train: bool
-    ) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, features: Array, lengths: Array, *, train: bool) -> tuple[Array, Array]:
         x = features[..., None]
         for layer in range(2):
             conv = convolution(self.channels, self.width, stride=2, name=f"conv{layer}")
@@ -290,39 +259,3 @@ class SpectrogramFrontEnd(nn.Module):
             x = attention(x, lengths, train=train)
         x = dense(self.width.model, self.width, name="linear")(x.reshape(*x.shape[:2], -1))
         return zero_padding(x, lengths), lengths
-
-
-class STransformerEncoder(nn.Module):
-    """The front end, then layers of its own; layers shared with the text encoder are passed in.
-
-    Energies of self-attention are lowered by the logarithm of the distance. The front end's batch
-    normalisation has running statistics: see `simuljax.nn.layers`.
-    """
-
-    speech: SpeechConfig
-    width: Width
-    ctc_classes: int
-    channels: int = 64
-    axis: str | None = None  # the replicas of a training batch
-
-    def setup(self) -> None:
-        own = self.speech.layers - self.speech.shared
-        below = own if self.speech.ctc_after is None else self.speech.ctc_after
-        self.front_end = SpectrogramFrontEnd(self.width, self.channels, self.axis)
-        self.below, self.above = Stack(self.width, below), Stack(self.width, own - below)
-        self.dropout = Dropout(self.width.dropout)
-        self.norm = layer_norm(self.width)
-        if self.speech.ctc_after is not None:
-            self.ctc = nn.Dense(self.ctc_classes, dtype=self.width.dtype)
-
-    def __call__(
-        self, features: jax.Array, lengths: jax.Array, shared: Stack | None, *, train: bool
-    ) -> Encoded:
-        x, lengths = self.front_end(features.astype(self.width.dtype), lengths, train=train)
-        x = self.dropout(embed_positions(x), deterministic=not train)
-        view = View(lengths=lengths, bias=distance_penalty(x.shape[1]))
-        x = self.below(x, view, train=train)
-        ctc = None if self.speech.ctc_after is None else self.ctc(x).astype(jnp.float32)
-        x = self.above(x, view, train=train)
-        x = shared(x, view, train=train) if shared is not None else x
-        return Encoded(states=zero_padding(self.norm(x), lengths), lengths=lengths, ctc=ctc)

@@ -9,34 +9,27 @@ both branches.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from simuljax.config.model import ModelConfig, SpeechConfig
 from simuljax.models.caat import Lattice, TransducerDecoder
 from simuljax.models.decoders import Attempt, Decoded, RecurrentDecoder
 from simuljax.models.encoders import (
-    ConformerEncoder,
     Encoded,
     SpeechEncoder,
     Stack,
-    STransformerEncoder,
     TextEncoder,
     VGGBLSTMEncoder,
     load_encoder,
 )
 from simuljax.models.streaming import StreamingSpeechEncoder, StreamingState, init_stream
 from simuljax.nn.attention import Past
-from simuljax.nn.layers import (
-    Dropout,
-    embed_positions,
-    embedding,
-    layer_norm,
-    scan_layers,
-    sinusoids,
-)
+from simuljax.nn.layers import Dropout, embed_positions, embedding, layer_norm, scan_layers
 from simuljax.nn.monotonic import (
     Decisions,
     Memory,
@@ -75,59 +68,47 @@ class JointModel(nn.Module):
             self.trigger = nn.Dense(1, dtype=jnp.float32)
 
     def _speech_encoder(self, speech: SpeechConfig) -> nn.Module:
-        width, classes = self.config.width, self.config.source_vocabulary + 1
+        given = (speech, self.config.width, self.config.source_vocabulary + 1)
         match speech.kind:
-            case "s_transformer":
-                return STransformerEncoder(speech, width, classes, axis=self.axis)
-            case "conformer":
-                return ConformerEncoder(speech, width, classes, axis=self.axis)
             case "streaming":
-                return StreamingSpeechEncoder(speech, width, classes)
+                return StreamingSpeechEncoder(*given)
             case "vgg_blstm":
-                return VGGBLSTMEncoder(speech, width, classes)
-            case "transformer":
-                return SpeechEncoder(speech, width, classes)
+                return VGGBLSTMEncoder(*given)
+            case "transformer" | "s_transformer" | "conformer":
+                return SpeechEncoder(*given, axis=self.axis)
             case _:
-                return load_encoder(speech.kind)(speech, width, classes)
+                return load_encoder(speech.kind)(*given)
 
-    def encode_speech(self, features: jax.Array, lengths: jax.Array, *, train: bool) -> Encoded:
+    def encode_speech(self, features: Array, lengths: Array, *, train: bool) -> Encoded:
         """Encode normalised features [B, F, 80] into states of 40 ms."""
         assert self.config.speech is not None
         shared = self.shared if self.config.speech.shared else None
         return self.speech(features, lengths, shared, train=train)
 
     def init_speech_stream(self, batch: int) -> StreamingState:
-        """Return the streaming encoder's state before any frame; needs no parameters."""
+        """Return the streaming encoder's state before any frame."""
         c = self.config
         if c.speech is None or c.speech.kind != "streaming":
             raise ValueError("the speech encoder cannot stream; configure kind='streaming'")
         return init_stream(c.speech, c.width, c.features, batch)
 
     def stream_speech(
-        self,
-        state: StreamingState,
-        features: jax.Array,
-        length: jax.Array | None = None,
-        *,
-        ended: jax.Array | bool = False,
-    ) -> tuple[StreamingState, jax.Array, jax.Array]:
+        self, state: StreamingState, features: Array, length: Any = None, *, ended: Any = False
+    ) -> tuple[StreamingState, Array, Array]:
         """Run `StreamingSpeechEncoder.stream_step`, through the shared layers too."""
         assert isinstance(self.speech, StreamingSpeechEncoder)
         shared = self.shared if self.speech.speech.shared else None
         return self.speech.stream_step(state, features, length, shared, ended=ended)
 
-    def encode_text(self, tokens: jax.Array, lengths: jax.Array, *, train: bool) -> Encoded:
+    def encode_text(self, tokens: Array, lengths: Array, *, train: bool) -> Encoded:
         """Encode transcript tokens [B, L] into states."""
         shared = self.shared if self.config.speech and self.config.speech.shared else None
         return self.text(tokens, lengths, shared, train=train)
 
     def speech_decisions(
-        self, encoded: Encoded, labels: jax.Array | None = None, *, train: bool = False
+        self, encoded: Encoded, labels: Array | None = None, *, train: bool = False
     ) -> Decisions:
-        """Return the decision points of speech. `labels` [B, F] of 10 ms frames serve the oracles.
-
-        `ctc_words` need `encoded.words`: what words are is not the network's to know.
-        """
+        """Return the decision points of speech; `labels` [B, F] of frames serve the oracles."""
         chosen, states, lengths = self.config.predecision, encoded.states, encoded.lengths
         match chosen.kind:
             case "every_state":
@@ -159,56 +140,40 @@ class JointModel(nn.Module):
         return every_state(encoded.states, encoded.lengths)
 
     def decode(
-        self,
-        prefix: jax.Array,
-        encoded: Encoded,
-        decisions: Decisions,
-        k: jax.Array,
-        *,
-        train: bool,
+        self, prefix: Array, encoded: Encoded, decisions: Decisions, k: Any, *, train: bool
     ) -> Decoded:
         """Return logits after each position of the prefix [B, T]; `k` is wait-k's."""
         return self.decode_each(prefix, [source_of(encoded, decisions, k)], train=train)[0]
 
     def decode_each(
-        self, prefix: jax.Array, sources: Sequence[Source], *, train: bool
+        self, prefix: Array, sources: Sequence[Source], *, train: bool
     ) -> list[Decoded]:
         """Decode the same prefix from several sources, in one pass through the decoder."""
         return self.decoder(prefix, sources, train=train)
 
-    def lattice(self, targets: jax.Array, source: Source, *, train: bool) -> Lattice:
+    def lattice(self, targets: Array, source: Source, *, train: bool) -> Lattice:
         """Return CAAT's lattice for the targets [B, T], end-of-sentence included."""
-        assert isinstance(self.decoder, TransducerDecoder)
         return self.decoder.lattice(targets, source, train=train)
 
-    def predict(self, tokens: jax.Array, position: jax.Array, past: Past) -> tuple[jax.Array, Past]:
+    def predict(self, *given: Any) -> tuple[Array, Past]:
         """Run CAAT's predictor: see `TransducerDecoder`."""
-        assert isinstance(self.decoder, TransducerDecoder)
-        return self.decoder.predict(tokens, position, past)
+        return self.decoder.predict(*given)
 
-    def join(self, x: jax.Array, memory: Memory, reach: jax.Array) -> jax.Array:
+    def join(self, x: Array, memory: Memory, reach: Array) -> Array:
         """Run CAAT's joiner: see `TransducerDecoder`."""
-        assert isinstance(self.decoder, TransducerDecoder)
         return self.decoder.join(x, memory, reach)
 
-    def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
+    def remember(self, states: Array, keys: Array) -> Memory:
         """Project states [B, K, D] and decision keys [B, W, D] for `attempt`, once per source."""
         return self.decoder.remember(states, keys)
 
-    def attempt(
-        self,
-        tokens: jax.Array,
-        position: jax.Array,
-        state: LayerState,
-        progress: SourceProgress,
-        selection: Selection,
-    ) -> Attempt:
-        """Decode tokens [B, T] from `position` [B] on, with hard decisions."""
-        return self.decoder.attempt(tokens, position, state, progress, selection)
+    def attempt(self, *given: Any) -> Attempt:
+        """Decode T more targets with hard decisions: see `Decoder.attempt`."""
+        return self.decoder.attempt(*given)
 
 
 def source_of(
-    encoded: Encoded, decisions: Decisions, k: jax.Array, written: jax.Array | None = None
+    encoded: Encoded, decisions: Decisions, k: Array, written: Array | None = None
 ) -> Source:
     """Return the decoder's source; `k` is wait-k's, `written` the count it uses (`Source`)."""
     states, lengths = encoded.states, encoded.lengths
@@ -238,13 +203,11 @@ class Decoder(nn.Module):
         if c.output == "own":
             self.output = nn.Dense(c.target_vocabulary, use_bias=False, dtype=c.width.dtype)
 
-    def __call__(
-        self, prefix: jax.Array, sources: Sequence[Source], *, train: bool
-    ) -> list[Decoded]:
+    def __call__(self, prefix: Array, sources: Sequence[Source], *, train: bool) -> list[Decoded]:
         x = embed_positions(self.embedding(prefix))
         x = self.dropout(jnp.concatenate([x] * len(sources)), deterministic=not train)
 
-        def body(layer: DecoderLayer, x: jax.Array, _: None) -> tuple[jax.Array, list[Reading]]:
+        def body(layer: DecoderLayer, x: Array, _: None) -> tuple[Array, list[Reading]]:
             return layer(x, sources, train=train)
 
         unroll = self.config.width.unroll
@@ -253,7 +216,7 @@ class Decoder(nn.Module):
         pairs = zip(logits, readings, strict=True)
         return [Decoded(logits=own, reading=reading) for own, reading in pairs]
 
-    def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
+    def remember(self, states: Array, keys: Array) -> Memory:
         """Project the source by every layer, layers first."""
 
         def body(layer: DecoderLayer, _: None, __: None) -> tuple[None, Memory]:
@@ -263,26 +226,23 @@ class Decoder(nn.Module):
 
     def attempt(
         self,
-        tokens: jax.Array,
-        position: jax.Array,
+        tokens: Array,
+        position: Array,
         state: LayerState,
         progress: SourceProgress,
         selection: Selection,
     ) -> Attempt:
-        """Run T more targets through every layer; `state` has the layers first."""
+        """Decode tokens [B, T] from `position` [B] on; `state` has the layers first."""
         target = position[:, None] + jnp.arange(tokens.shape[1])
-        x = self.embedding(tokens)
-        x = x * x.shape[-1] ** 0.5 + sinusoids(target, x.shape[-1]).astype(x.dtype)
+        x = embed_positions(self.embedding(tokens), target)
 
-        def body(
-            layer: DecoderLayer, x: jax.Array, state: LayerState
-        ) -> tuple[jax.Array, LayerStep]:
+        def body(layer: DecoderLayer, x: Array, state: LayerState) -> tuple[Array, LayerStep]:
             return layer.step(x, state, progress, selection, target=target)
 
         count, unroll = self.config.decoder_layers, self.config.width.unroll
         x, layers = scan_layers(self.layer, count, body, x, state, unroll=unroll)
         return Attempt(logits=self.logits(self.norm(x)), layers=layers)
 
-    def logits(self, x: jax.Array) -> jax.Array:
+    def logits(self, x: Array) -> Array:
         """Return scores of every token, from the last layer's states."""
         return self.output(x) if self.config.output == "own" else self.embedding.attend(x)

@@ -1,10 +1,8 @@
-"""Cast parameters to the compute dtype once instead of at every step.
+"""Parameters: their first values, and their cast to the compute dtype.
 
 Training keeps float32; a layer of a bfloat16 model casts its weights whenever it is called. For
 decoding, where reading the weights is most of the work, the cast is done beforehand. Results are
 the same bit for bit: what is computed in float32 (norms, energies, triggers) is left alone.
-
-Initial parameters of a translator.
 """
 
 import dataclasses
@@ -14,6 +12,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
@@ -41,7 +40,7 @@ def weight_bytes(params: Any) -> int:
 FRAMES, TOKENS = 64, 4  # parameters do not depend on them
 
 
-def initialise(model: JointModel, key: jax.Array) -> tuple[Any, Any]:
+def initialise(model: JointModel, key: Array) -> tuple[Any, Any]:
     """Return the parameters of the whole model, and BatchNorm statistics ({} without one)."""
     width = dataclasses.replace(model.config.width, unroll=False)  # the same, sooner compiled
     model = JointModel(dataclasses.replace(model.config, width=width))

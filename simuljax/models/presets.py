@@ -1,9 +1,10 @@
 """The papers' models by name, and small ones for small corpora (sizes: docs/models.md).
 
-Vocabulary sizes are left open (0): a run fills them in from its own vocabularies.
+Vocabulary sizes are left open (0): a run fills them in from its own vocabularies. What a preset
+does not say is the default of `ModelConfig`, which is `dar`.
 """
 
-import dataclasses
+from dataclasses import replace
 
 from simuljax.config.model import (
     DecoderWidth,
@@ -15,17 +16,12 @@ from simuljax.config.model import (
     Width,
 )
 
+OFFLINE = Monotonic(policy="offline")
+
 
 def dar() -> ModelConfig:
     """Return Zaidi et al. 2022: 12 speech layers, the upper 6 tied to text; 6 decoder layers."""
-    return ModelConfig(
-        width=Width(model=512, hidden=2048, heads=8, dropout=0.1),
-        speech=SpeechConfig(layers=12, shared=6),
-        text=TextConfig(layers=6),
-        decoder_layers=6,
-        predecision=PreDecision(kind="fixed", step_ms=280),
-        monotonic=Monotonic(attention="lookback", policy="learned"),
-    )
+    return ModelConfig()
 
 
 def mma() -> ModelConfig:
@@ -35,72 +31,53 @@ def mma() -> ModelConfig:
 
 def simul_mt() -> ModelConfig:
     """Return the text branch alone: simultaneous text translation, token by token."""
-    joint = dar()
-    text = TextConfig(layers=6, direction="unidirectional")
-    return dataclasses.replace(joint, speech=None, text=text)
+    return replace(dar(), speech=None, text=TextConfig(direction="unidirectional"))
 
 
 def ma_conv_transformer() -> ModelConfig:
     """Return the public code behind Ma et al. 2020: 12 + 6 layers of width 256."""
-    return ModelConfig(
-        width=Width(model=256, hidden=2048, heads=4, dropout=0.1),
-        speech=SpeechConfig(layers=12, shared=0),
-        text=None,
-        decoder_layers=6,
-        predecision=PreDecision(kind="fixed", step_ms=280),
-    )
+    return ModelConfig(width=_width(256, 2048, 4), speech=SpeechConfig(shared=0), text=None)
 
 
 def ma_s_transformer_base() -> ModelConfig:
     """Return the S-Transformer of Ma et al. 2020 (Di Gangi et al. 2019), base: 6 + 6 layers."""
-    width = Width(model=256, hidden=768, heads=4, dropout=0.1)
-    return _s_transformer(width)
+    return _s_transformer(_width(256, 768, 4))
 
 
 def ma_s_transformer_big() -> ModelConfig:
     """Return the S-Transformer, big."""
-    return _s_transformer(Width(model=512, hidden=1024, heads=8, dropout=0.1))
+    return _s_transformer(_width(512, 1024, 8))
 
 
 def papi_transformer() -> ModelConfig:
     """Return Papi et al. 2022: offline, 12 + 6 layers, CTC after the 8th."""
     return ModelConfig(
-        width=Width(model=256, hidden=2048, heads=4, dropout=0.1),
-        speech=SpeechConfig(layers=12, shared=0, ctc_after=8),
+        width=_width(256, 2048, 4),
+        speech=SpeechConfig(shared=0, ctc_after=8),
         text=None,
-        decoder_layers=6,
-        monotonic=Monotonic(policy="offline"),
+        monotonic=OFFLINE,
         output="own",
     )
 
 
 def papi_conformer() -> ModelConfig:
     """Return the same with Conformer layers (kernel 31); the decoder has 8 heads."""
-    return ModelConfig(
-        width=Width(model=256, hidden=1024, heads=4, dropout=0.1),
-        speech=SpeechConfig(kind="conformer", layers=12, shared=0, ctc_after=8, kernel=31),
-        text=None,
-        decoder_layers=6,
+    return replace(
+        papi_transformer(),
+        width=_width(256, 1024, 4),
+        speech=SpeechConfig(kind="conformer", shared=0, ctc_after=8),
         decoder_width=DecoderWidth(hidden=2048, heads=8),
-        monotonic=Monotonic(policy="offline"),
-        output="own",
     )
 
 
 def papi_teacher() -> ModelConfig:
     """Return the text Transformer used as distillation teacher, 6 + 6 layers."""
-    return ModelConfig(
-        width=Width(model=1024, hidden=4096, heads=16, dropout=0.1),
-        speech=None,
-        text=TextConfig(layers=6),
-        decoder_layers=6,
-        monotonic=Monotonic(policy="offline"),
-    )
+    return ModelConfig(width=_width(1024, 4096, 16), speech=None, monotonic=OFFLINE)
 
 
 def small_conformer() -> ModelConfig:
     """Return `papi_conformer` for tens of hours of speech: 8 + 3 layers, CTC after the 6th."""
-    return dataclasses.replace(
+    return replace(
         papi_conformer(),
         speech=SpeechConfig(kind="conformer", layers=8, shared=0, channels=512, ctc_after=6),
         decoder_layers=3,
@@ -112,7 +89,7 @@ def small_conformer() -> ModelConfig:
 def nguyen() -> ModelConfig:
     """Return Nguyen et al. 2021: VGG, 5 x 1024 BLSTM, 2 x 1024 LSTM, as in ESPnet's recipe.
 
-    Filterbanks with pitch are heard; characters, BPE400 and BPE2k are choices of a vocabulary.
+    Features are filterbanks with pitch.
     """
     return ModelConfig(
         features=83,
@@ -122,14 +99,14 @@ def nguyen() -> ModelConfig:
         decoder="lstm",
         decoder_layers=2,
         decoder_width=DecoderWidth(hidden=1024, heads=1, dropout=0.0),
-        monotonic=Monotonic(policy="offline"),
+        monotonic=OFFLINE,
         output="own",
     )
 
 
 def small_blstm() -> ModelConfig:
     """Return `nguyen` for tens of hours: 3 x 256 BLSTM, 1 x 256 LSTM; without pitch."""
-    return dataclasses.replace(
+    return replace(
         nguyen(),
         features=80,
         width=Width(model=256, hidden=256, heads=1, dropout=0.2),
@@ -142,80 +119,74 @@ def small_blstm() -> ModelConfig:
 def caat() -> ModelConfig:
     """Return CAAT (Liu et al. 2021) in Papi's sizes: 12 streaming, 6 predictor, 6 joiner layers."""
     return ModelConfig(
-        width=Width(model=256, hidden=2048, heads=4, dropout=0.1),
-        speech=SpeechConfig(kind="streaming", layers=12, shared=0, chunk=8, right=4),
+        width=_width(256, 2048, 4),
+        speech=SpeechConfig(kind="streaming", shared=0),
         text=None,
         decoder="caat",
-        decoder_layers=6,
-        joiner_layers=6,
-        predecision=PreDecision(kind="fixed", step_ms=1280),  # groups of 32 states
-        monotonic=Monotonic(policy="offline"),
+        predecision=PreDecision(step_ms=1280),  # groups of 32 states
+        monotonic=OFFLINE,
     )
 
 
 def small_caat() -> ModelConfig:
     """Return `caat` for tens of hours: 6 streaming, 3 predictor, 3 joiner layers."""
-    return dataclasses.replace(
+    return replace(
         caat(),
-        width=Width(model=256, hidden=1024, heads=4, dropout=0.1),
-        speech=SpeechConfig(kind="streaming", layers=6, shared=0, channels=512, chunk=8, right=4),
+        width=_width(256, 1024, 4),
+        speech=SpeechConfig(kind="streaming", layers=6, shared=0, channels=512),
         decoder_layers=3,
         joiner_layers=3,
-        predecision=PreDecision(kind="fixed", step_ms=640),
+        predecision=PreDecision(step_ms=640),
     )
 
 
 def small() -> ModelConfig:
     """Return a joint translator for tens of hours of speech: 6 speech layers, 3 of them tied."""
     return ModelConfig(
-        width=Width(model=256, hidden=1024, heads=4, dropout=0.1),
+        width=_width(256, 1024, 4),
         speech=SpeechConfig(layers=6, shared=3, channels=512),
         text=TextConfig(layers=3),
         decoder_layers=3,
-        predecision=PreDecision(kind="fixed", step_ms=280),
     )
 
 
 def tiny() -> ModelConfig:
     """Return a joint translator that a laptop trains in minutes."""
     return ModelConfig(
-        width=Width(model=128, hidden=256, heads=2, dropout=0.1),
+        width=_width(128, 256, 2),
         speech=SpeechConfig(layers=3, shared=1, channels=128),
         text=TextConfig(layers=1),
         decoder_layers=1,
-        predecision=PreDecision(kind="fixed", step_ms=280),
     )
 
 
 def speech_only(joint: ModelConfig) -> ModelConfig:
     """Remove the text encoder; tied layers become the speech encoder's own."""
     assert joint.speech is not None
-    speech = dataclasses.replace(joint.speech, shared=0)
-    return dataclasses.replace(joint, speech=speech, text=None)
+    return replace(joint, speech=replace(joint.speech, shared=0), text=None)
 
 
 def text_only(joint: ModelConfig) -> ModelConfig:
     """Remove the speech encoder."""
-    return dataclasses.replace(joint, speech=None)
+    return replace(joint, speech=None)
 
 
 def offline(model: ModelConfig) -> ModelConfig:
     """Replace monotonic attention by attention to the whole source: a teacher, or a recogniser."""
-    return dataclasses.replace(model, monotonic=Monotonic(policy="offline"))
+    return replace(model, monotonic=OFFLINE)
 
 
 def recogniser(model: ModelConfig) -> ModelConfig:
     """Return the offline model with a CTC head on top of the speech encoder's own layers."""
     assert model.speech is not None
-    speech = dataclasses.replace(model.speech, ctc_after=model.speech.layers - model.speech.shared)
-    return dataclasses.replace(offline(model), speech=speech)
+    speech = replace(model.speech, ctc_after=model.speech.layers - model.speech.shared)
+    return replace(offline(model), speech=speech)
 
 
 def _s_transformer(width: Width) -> ModelConfig:
-    return ModelConfig(
-        width=width,
-        speech=SpeechConfig(kind="s_transformer", layers=6, shared=0, distance_penalty=True),
-        text=None,
-        decoder_layers=6,
-        predecision=PreDecision(kind="fixed", step_ms=280),
-    )
+    speech = SpeechConfig(kind="s_transformer", layers=6, shared=0, distance_penalty=True)
+    return ModelConfig(width=width, speech=speech, text=None)
+
+
+def _width(model: int, hidden: int, heads: int) -> Width:
+    return Width(model=model, hidden=hidden, heads=heads)

@@ -14,6 +14,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 from simuljax.config.model import SpeechConfig, Width
@@ -34,7 +35,7 @@ from simuljax.nn.chunked import (
 from simuljax.nn.layers import zero_padding
 from simuljax.nn.subsampling import SubsamplingState, init_subsampling
 
-Layers = Callable[[jax.Array, Left, jax.Array, jax.Array], tuple[jax.Array, Left]]
+Layers = Callable[[Array, Left, Array, Array], tuple[Array, Left]]
 T = TypeVar("T")
 
 
@@ -45,17 +46,17 @@ class StreamingState:
     subsampling: SubsamplingState
     waiting: Buffer  # states whose chunk is not yet computed
     left: Left  # of every layer, shared ones last
-    before: jax.Array  # int32 [B]: how many states of `left` are real
+    before: Array  # int32 [B]: how many states of `left` are real
 
 
 @flax.struct.dataclass
 class _Progress:
     """The loop over the chunks that are ready."""
 
-    done: jax.Array  # int32: chunks
+    done: Array  # int32: chunks
     left: Left
-    before: jax.Array
-    states: jax.Array  # [B, n chunk, D]
+    before: Array
+    states: Array  # [B, n chunk, D]
 
 
 def chunking_of(speech: SpeechConfig) -> Chunking:
@@ -78,7 +79,7 @@ class StreamingSpeechEncoder(SpeechEncoder):
     """Causal convolutions, then chunk-causal layers; whole utterances, or as they arrive."""
 
     def __call__(
-        self, features: jax.Array, lengths: jax.Array, shared: Stack | None, *, train: bool
+        self, features: Array, lengths: Array, shared: Stack | None, *, train: bool
     ) -> Encoded:
         x, lengths = self.subsampling(features.astype(self.width.dtype), lengths)
         size, chunking = x.shape[1], chunking_of(self.speech)
@@ -97,12 +98,12 @@ class StreamingSpeechEncoder(SpeechEncoder):
     def stream_step(
         self,
         state: StreamingState,
-        features: jax.Array,
-        length: jax.Array | None = None,
+        features: Array,
+        length: Array | None = None,
         shared: Stack | None = None,
         *,
-        ended: jax.Array | bool = False,
-    ) -> tuple[StreamingState, jax.Array, jax.Array]:
+        ended: Array | bool = False,
+    ) -> tuple[StreamingState, Array, Array]:
         """Return state, states [B, S, D] and their count, after C frames, `length` of them real.
 
         S depends on C alone; states beyond the real ones are 0. They come a chunk at a time, once
@@ -114,28 +115,28 @@ class StreamingSpeechEncoder(SpeechEncoder):
         convolved, x, count = self.subsampling.stream_step(
             state.subsampling, features.astype(self.width.dtype), length
         )
-        heard = extend(state.waiting, self._scaled(x), count)
-        whole = chunking.complete(heard.count)
-        ready = jnp.where(ended, chunking.count(heard.count), whole)
-        used = jnp.where(ended, heard.count, whole * chunking.chunk)
-        progress = _run_chunks(self._layers(shared), state, heard, ready, chunking)
+        received = extend(state.waiting, self._scaled(x), count)
+        whole = chunking.complete(received.count)
+        ready = jnp.where(ended, chunking.count(received.count), whole)
+        used = jnp.where(ended, received.count, whole * chunking.chunk)
+        progress = _run_chunks(self._layers(shared), state, received, ready, chunking)
         state = StreamingState(
             subsampling=convolved,
-            waiting=drop(heard, used, chunking.own - 1),
+            waiting=drop(received, used, chunking.own - 1),
             left=progress.left,
             before=progress.before,
         )
         new = init_stream(self.speech, self.width, features.shape[-1], len(length))
         return _choose(ended, new, state), zero_padding(self.norm(progress.states), used), used
 
-    def _scaled(self, x: jax.Array) -> jax.Array:
+    def _scaled(self, x: Array) -> Array:
         """Scale the input as the other encoders do; positions are in the attention."""
         return x * self.width.model**0.5
 
     def _stacks(self, shared: Stack | None) -> list[Stack]:
         return [self.below, self.above] + ([] if shared is None else [shared])
 
-    def _view(self, lengths: jax.Array, before: jax.Array, chunks: int) -> ChunkView:
+    def _view(self, lengths: Array, before: Array, chunks: int) -> ChunkView:
         penalty = self.speech.distance_penalty
         return chunk_view(lengths, before, chunks, chunking_of(self.speech), penalty=penalty)
 
@@ -145,9 +146,7 @@ class StreamingSpeechEncoder(SpeechEncoder):
         stacks = [stack.unbind() for stack in self._stacks(shared)]
         ends = np.cumsum([stack.layers for stack, _ in stacks])
 
-        def run(
-            x: jax.Array, left: Left, lengths: jax.Array, before: jax.Array
-        ) -> tuple[jax.Array, Left]:
+        def run(x: Array, left: Left, lengths: Array, before: Array) -> tuple[Array, Left]:
             view, parts = self._view(lengths, before, 1), []
             for (stack, variables), end in zip(stacks, ends, strict=True):
                 part = jax.tree.map(lambda a: a[:, end - stack.layers : end], left)  # noqa: B023
@@ -160,17 +159,17 @@ class StreamingSpeechEncoder(SpeechEncoder):
 
 
 def _run_chunks(
-    layers: Layers, state: StreamingState, heard: Buffer, ready: jax.Array, chunking: Chunking
+    layers: Layers, state: StreamingState, received: Buffer, ready: Array, chunking: Chunking
 ) -> _Progress:
     """Run the first `ready` [B] chunks of each stream, as many turns as the busiest needs."""
-    chunks = chunking.count(heard.vectors.shape[1])
-    missing = chunks * chunking.chunk + chunking.right - heard.vectors.shape[1]
-    vectors = jnp.pad(heard.vectors, [(0, 0), (0, missing), (0, 0)])
+    chunks = chunking.count(received.vectors.shape[1])
+    missing = chunks * chunking.chunk + chunking.right - received.vectors.shape[1]
+    vectors = jnp.pad(received.vectors, [(0, 0), (0, missing), (0, 0)])
 
     def advance(so_far: _Progress) -> _Progress:
         start, real = so_far.done * chunking.chunk, so_far.done < ready
         x = jax.lax.dynamic_slice_in_dim(vectors, start, chunking.own, 1)[:, None]
-        x, left = layers(x, so_far.left, heard.count - start, so_far.before)
+        x, left = layers(x, so_far.left, received.count - start, so_far.before)
         main = join_chunks(x, chunking)
         before = jnp.minimum(so_far.before + chunking.chunk, chunking.left)
         return _Progress(
@@ -189,14 +188,14 @@ def _run_chunks(
     return jax.lax.while_loop(lambda so_far: so_far.done < ready.max(), advance, start)
 
 
-def _choose(which: jax.Array, new: T, old: T) -> T:
+def _choose(which: Array, new: T, old: T) -> T:
     """Select `new` for the streams where `which` [B], else `old`."""
     return jax.tree.map(
         lambda a, b: jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old
     )
 
 
-def _checked(length: jax.Array | None, features: jax.Array, state: StreamingState) -> jax.Array:
+def _checked(length: Array | None, features: Array, state: StreamingState) -> Array:
     """Check lengths of every stream against the frames given, where they are known."""
     batch, most, dims = features.shape
     expected = state.subsampling.frames.vectors.shape

@@ -1,25 +1,10 @@
-"""Multi-head attention over a whole sequence; padded keys are masked.
-
-Additive attention (Bahdanau et al. 2015).
-
-    e[k] = v . tanh(W s + U h[k] + b),  a = softmax(e),  context = sum_k a[k] h[k]
-
-where s is what a decoder knows and h are states of an encoder.
-
-Attention over both axes of a spectrogram (Di Gangi et al. 2019, after Dong et al. 2018).
-
-A head has one channel: its queries, keys and values are images q, k, v [T, F], and
-
-    over time        softmax_s(sum_f q[t, f] k[s, f] / sqrt(F)) v[s, f]    -> [T, F]
-    over frequency   softmax_g(sum_t q[t, f] k[t, g] / sqrt(T)) v[t, g]    -> [T, F]
-
-where times are real ones, and T counts them: padding neither is seen nor changes the scale.
-"""
+"""Attention: multi-head, additive, and over both axes of a spectrogram; padding is masked."""
 
 import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from simuljax.config.model import Width
 from simuljax.nn.layers import BatchNorm, dense, real, zero_padding
@@ -35,15 +20,15 @@ class Heads(nn.Module):
         self.query, self.key, self.value = (dense(size, self.width) for _ in range(3))
         self.out = dense(size, self.width)
 
-    def project(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def project(self, x: Array) -> tuple[Array, Array, Array]:
         """Return queries, keys and values [..., S, H, d] of a sequence."""
         return self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
 
-    def split(self, x: jax.Array) -> jax.Array:
+    def split(self, x: Array) -> Array:
         """Reshape [..., S, D] to [..., S, H, d]."""
         return x.reshape(*x.shape[:-1], self.width.heads, -1)
 
-    def merge(self, x: jax.Array) -> jax.Array:
+    def merge(self, x: Array) -> Array:
         """Map [..., S, H, d] to [..., S, D] through the output layer."""
         return self.out(x.reshape(*x.shape[:-2], -1))
 
@@ -52,12 +37,12 @@ class Heads(nn.Module):
 class View:
     """The attention mask of a sequence."""
 
-    lengths: jax.Array | None = None  # [B], of the keys; None: all are real
-    bias: jax.Array | None = None  # added to the energies, broadcasts to [B, H, T, S]
+    lengths: Array | None = None  # [B], of the keys; None: all are real
+    bias: Array | None = None  # added to the energies, broadcasts to [B, H, T, S]
     causal: bool = flax.struct.field(pytree_node=False, default=False)
 
 
-def attend_view(query: jax.Array, key: jax.Array, value: jax.Array, view: View) -> jax.Array:
+def attend_view(query: Array, key: Array, value: Array, view: View) -> Array:
     """Attend within a mask; in half precision on a GPU by cuDNN's fused kernel."""
     lengths = None if view.lengths is None else jnp.maximum(view.lengths, 1)  # or 0 / 0
     half = query.dtype in (jnp.bfloat16, jnp.float16)
@@ -71,8 +56,8 @@ def attend_view(query: jax.Array, key: jax.Array, value: jax.Array, view: View) 
 
 
 def _attend_fused(
-    query: jax.Array, key: jax.Array, value: jax.Array, lengths: jax.Array | None, causal: bool
-) -> jax.Array:
+    query: Array, key: Array, value: Array, lengths: Array | None, causal: bool
+) -> Array:
     """Attend by cuDNN's kernel, which needs even lengths."""
     (batch, targets), sources = query.shape[:2], key.shape[1]
     query = jnp.pad(query, [(0, 0), (0, targets % 2), (0, 0), (0, 0)])
@@ -92,13 +77,8 @@ def _attend_fused(
 
 
 def attend(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    *,
-    mask: jax.Array | None = None,
-    bias: jax.Array | None = None,
-) -> jax.Array:
+    query: Array, key: Array, value: Array, *, mask: Array | None = None, bias: Array | None = None
+) -> Array:
     """Return softmax(q k^T / sqrt(d) + bias) v, with q [B, T, H, d], k and v [B, S, H, d].
 
     `mask` is True where key may be seen, `bias` is added to the energies; both broadcast to
@@ -111,11 +91,11 @@ def attend(
 class Past:
     """Keys and values of earlier positions, in arrays of fixed size."""
 
-    key: jax.Array  # [B, N, H, d]
-    value: jax.Array
+    key: Array  # [B, N, H, d]
+    value: Array
 
 
-def attend_past(new: tuple[jax.Array, ...], past: Past, count: jax.Array) -> jax.Array:
+def attend_past(new: tuple[Array, ...], past: Past, count: Array) -> Array:
     """Attend from T more positions to the past and themselves, by q, k, v [B, T, H, d].
 
     These are the first `count` [B] of the past, and each other as far as they are not later. The
@@ -137,7 +117,7 @@ def attend_past(new: tuple[jax.Array, ...], past: Past, count: jax.Array) -> jax
     return attended + jnp.einsum("bhts,bshd->bthd", weight[..., size:], value)
 
 
-def distance_penalty(size: int) -> jax.Array:
+def distance_penalty(size: int) -> Array:
     """Return -max(0, log|i - j|), [1, 1, size, size] (Di Gangi et al. 2019)."""
     position = jnp.arange(size)
     distance = jnp.abs(position[:, None] - position[None, :])
@@ -148,13 +128,18 @@ def distance_penalty(size: int) -> jax.Array:
 class Seen:
     """Source states, and U h + b of each, computed once per source."""
 
-    key: jax.Array  # [B, K, A]
-    value: jax.Array  # [B, K, D]
-    lengths: jax.Array  # int32 [B]
+    key: Array  # [B, K, A]
+    value: Array  # [B, K, D]
+    lengths: Array  # int32 [B]
 
 
 class AdditiveAttention(nn.Module):
-    """The maps W, U and v."""
+    """The maps W, U and v of additive attention (Bahdanau et al. 2015).
+
+    e[k] = v . tanh(W s + U h[k] + b),  a = softmax(e),  context = sum_k a[k] h[k]
+
+    s is the state of a decoder, and h are states of an encoder.
+    """
 
     width: Width
 
@@ -164,13 +149,13 @@ class AdditiveAttention(nn.Module):
         self.key = dense(size, self.width)
         self.v = self.param("v", nn.initializers.normal(size**-0.5), (size,))
 
-    def __call__(self, x: jax.Array, seen: Seen) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, x: Array, seen: Seen) -> tuple[Array, Array]:
         """Return the context [B, D] of x [B, X], and the weights [B, K]."""
         return attend_additively(self.query(x), self.v, seen)
 
 
 @jax.checkpoint  # in a loop over targets, tanh [B, K, A] of every target would not fit in memory
-def attend_additively(query: jax.Array, v: jax.Array, seen: Seen) -> tuple[jax.Array, jax.Array]:
+def attend_additively(query: Array, v: Array, seen: Seen) -> tuple[Array, Array]:
     """Return context [B, D] and float32 weights [B, K] of queries W s [B, A]; 0 if no source."""
     bent = jnp.tanh(query[:, None] + seen.key)
     v = v.astype(bent.dtype)
@@ -196,18 +181,14 @@ def convolution(
     )
 
 
-def attend_over_time(
-    query: jax.Array, key: jax.Array, value: jax.Array, lengths: jax.Array
-) -> jax.Array:
+def attend_over_time(query: Array, key: Array, value: Array, lengths: Array) -> Array:
     """Attend from every time to every real time, [B, T, F, H] each; frequencies are compared."""
     heads_first = (jnp.swapaxes(x, -1, -2) for x in (query, key, value))
     mask = real(lengths, key.shape[1])[:, None, None]
     return jnp.swapaxes(attend(*heads_first, mask=mask), -1, -2)
 
 
-def attend_over_frequency(
-    query: jax.Array, key: jax.Array, value: jax.Array, lengths: jax.Array
-) -> jax.Array:
+def attend_over_frequency(query: Array, key: Array, value: Array, lengths: Array) -> Array:
     """Attend from every frequency to every other, [B, T, F, H] each; real times are compared."""
     query = zero_padding(query, lengths)
     energy = jnp.einsum("btfh,btgh->bhfg", query, key, preferred_element_type=jnp.float32)
@@ -219,7 +200,13 @@ def attend_over_frequency(
 class Attention2D(nn.Module):
     """x + relu(norm(W * [attention over time; attention over frequency])), x [B, T, F, C].
 
-    Two convolutions have no bias: one of the keys moves all energies alike, and one before the
+    A head (Di Gangi et al. 2019, after Dong et al. 2018) has one channel: images q, k, v [T, F].
+
+        over time        softmax_s(sum_f q[t, f] k[s, f] / sqrt(F)) v[s, f]    -> [T, F]
+        over frequency   softmax_g(sum_t q[t, f] k[t, g] / sqrt(T)) v[t, g]    -> [T, F]
+
+    Times are real ones, and T counts them: padding neither is seen nor changes the scale. Two
+    convolutions have no bias: one of the keys moves all energies alike, and one before the
     normalisation is subtracted with the mean.
     """
 
@@ -228,7 +215,7 @@ class Attention2D(nn.Module):
     axis: str | None = None  # the replicas of a training batch
 
     @nn.compact
-    def __call__(self, x: jax.Array, lengths: jax.Array, *, train: bool) -> jax.Array:
+    def __call__(self, x: Array, lengths: Array, *, train: bool) -> Array:
         x = zero_padding(x, lengths)
         query = convolution(self.heads, self.width, name="query")(x)
         key = convolution(self.heads, self.width, name="key", bias=False)(x)

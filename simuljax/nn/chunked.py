@@ -8,9 +8,8 @@ follow, and attends to these, to itself and to the l states before it:
 
 The copies belong to their chunk alone: look-ahead does not grow with the layers, as in Emformer
 (Shi et al. 2021). Positions are rotary and counted from the first left state, so a chunk is
-computed alike wherever in the stream it stands, and the numbers stay small.
-
-Queues of vectors in arrays of fixed size, so that no step recompiles.
+computed alike wherever in the stream it stands, and the numbers stay small. `Buffer` is a queue of
+vectors in arrays of fixed size, so that no step recompiles.
 """
 
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from simuljax.config.model import Width
 from simuljax.nn.attention import attend, distance_penalty
@@ -30,8 +30,8 @@ from simuljax.nn.transformer import EncoderLayer
 class Buffer:
     """A queue whose first `count` vectors are real, the others 0."""
 
-    vectors: jax.Array  # [B, N, D]
-    count: jax.Array  # int32 [B]
+    vectors: Array  # [B, N, D]
+    count: Array  # int32 [B]
 
 
 def init_buffer(batch: int, size: int, dims: int, dtype: Any, *, zeros: int = 0) -> Buffer:
@@ -41,7 +41,7 @@ def init_buffer(batch: int, size: int, dims: int, dtype: Any, *, zeros: int = 0)
     )
 
 
-def extend(buffer: Buffer, x: jax.Array, length: jax.Array) -> Buffer:
+def extend(buffer: Buffer, x: Array, length: Array) -> Buffer:
     """Append the first `length` [B] of x [B, C, D]; the result has room for N + C."""
     place = jnp.arange(buffer.vectors.shape[1] + x.shape[1]) - buffer.count[:, None]
     before = jnp.pad(buffer.vectors, [(0, 0), (0, x.shape[1]), (0, 0)])
@@ -50,21 +50,21 @@ def extend(buffer: Buffer, x: jax.Array, length: jax.Array) -> Buffer:
     return Buffer(vectors=zero_padding(joined, total), count=total)
 
 
-def drop(buffer: Buffer, used: jax.Array, size: int) -> Buffer:
+def drop(buffer: Buffer, used: Array, size: int) -> Buffer:
     """Remove the first `used` [B]; at most `size` may remain."""
     rest = _take(buffer.vectors, used[:, None] + jnp.arange(size))
     count = buffer.count - used
     return Buffer(vectors=zero_padding(rest, count), count=count)
 
 
-def _take(x: jax.Array, place: jax.Array) -> jax.Array:
+def _take(x: Array, place: Array) -> Array:
     """Return x [B, N, D] at places [B, M]; places outside are not real."""
     if x.shape[1] == 0:
         return jnp.zeros((*place.shape, x.shape[-1]), x.dtype)
     return jnp.take_along_axis(x, jnp.clip(place, 0, x.shape[1] - 1)[..., None], axis=1)
 
 
-Count = TypeVar("Count", int, jax.Array)
+Count = TypeVar("Count", int, Array)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Chunking:
         """Return the number of chunks of these states, the last perhaps partial."""
         return -(-states // self.chunk)
 
-    def complete(self, states: jax.Array) -> jax.Array:
+    def complete(self, states: Array) -> Array:
         """Return the number of chunks of these states that have their right context."""
         return jnp.maximum(states - self.right, 0) // self.chunk
 
@@ -102,16 +102,16 @@ class Chunking:
 class Left:
     """Keys and values of the states left of a chunk, the nearest last, one entry per layer."""
 
-    key: jax.Array  # [B, layers, left, H, d]
-    value: jax.Array
+    key: Array  # [B, layers, left, H, d]
+    value: Array
 
 
 @flax.struct.dataclass
 class ChunkView:
     """The attention mask of each chunk."""
 
-    mask: jax.Array  # bool [B, n, seen]
-    bias: jax.Array | None = None  # [1, 1, own, seen]
+    mask: Array  # bool [B, n, seen]
+    bias: Array | None = None  # [1, 1, own, seen]
 
 
 def init_left(batch: int, layers: int, chunking: Chunking, width: Width) -> Left:
@@ -121,7 +121,7 @@ def init_left(batch: int, layers: int, chunking: Chunking, width: Width) -> Left
 
 
 def chunk_view(
-    lengths: jax.Array, before: jax.Array, chunks: int, chunking: Chunking, *, penalty: bool
+    lengths: Array, before: Array, chunks: int, chunking: Chunking, *, penalty: bool
 ) -> ChunkView:
     """Return the mask of `lengths` [B] real states, with `before` [B] left of the first chunk."""
     first = jnp.arange(chunks)[:, None] * chunking.chunk - chunking.left
@@ -131,26 +131,20 @@ def chunk_view(
     return ChunkView(mask=mask, bias=bias)
 
 
-def split_chunks(x: jax.Array, chunking: Chunking) -> jax.Array:
+def split_chunks(x: Array, chunking: Chunking) -> Array:
     """Split [B, K, ...] into [B, n, chunk + right, ...], with zeros after the last."""
     return _windows(x, chunking.count(x.shape[1]), chunking.own, chunking.chunk)
 
 
-def join_chunks(x: jax.Array, chunking: Chunking) -> jax.Array:
+def join_chunks(x: Array, chunking: Chunking) -> Array:
     """Join [B, n, chunk + right, ...] to [B, n chunk, ...]; the copies are dropped."""
     main = x[:, :, : chunking.chunk]
     return main.reshape(x.shape[0], -1, *x.shape[3:])
 
 
 def chunked_layer(
-    layer: EncoderLayer,
-    x: jax.Array,
-    left: Left,
-    view: ChunkView,
-    chunking: Chunking,
-    *,
-    train: bool,
-) -> tuple[jax.Array, Left]:
+    layer: EncoderLayer, x: Array, left: Left, view: ChunkView, chunking: Chunking, *, train: bool
+) -> tuple[Array, Left]:
     """Run a layer over chunks [B, n, chunk + right, D]; return also the left context of the next.
 
     `left` has no axis over layers here.
@@ -158,7 +152,7 @@ def chunked_layer(
     query, key, value = layer.heads.project(layer.attention_norm(x))
 
     @jax.checkpoint  # the windows repeat a key up to seen / chunk times: made again, not kept
-    def attended(query: jax.Array, key: jax.Array, value: jax.Array, left: Left) -> jax.Array:
+    def attended(query: Array, key: Array, value: Array, left: Left) -> Array:
         keys = jnp.concatenate([_left_windows(left.key, key, chunking), key], 2)
         values = jnp.concatenate([_left_windows(left.value, value, chunking), value], 2)
         return _attend_chunks(query, keys, values, view, chunking)
@@ -172,7 +166,7 @@ def chunked_layer(
     return x, left
 
 
-def rotate(x: jax.Array, positions: jax.Array) -> jax.Array:
+def rotate(x: Array, positions: Array) -> Array:
     """Apply rotary embedding (Su et al. 2021) to [..., S, H, d]: q k depends on distances alone.
 
     Component i and component i + d/2 are turned by position * 10^(-4 i / (d/2)).
@@ -189,8 +183,8 @@ def rotate(x: jax.Array, positions: jax.Array) -> jax.Array:
 
 
 def _attend_chunks(
-    query: jax.Array, key: jax.Array, value: jax.Array, view: ChunkView, chunking: Chunking
-) -> jax.Array:
+    query: Array, key: Array, value: Array, view: ChunkView, chunking: Chunking
+) -> Array:
     """Attend inside each chunk: queries [B, n, own, H, d], keys [B, n, seen, H, d]."""
     position = jnp.arange(chunking.seen)
     query, key = rotate(query, position[chunking.left :]), rotate(key, position)
@@ -199,18 +193,18 @@ def _attend_chunks(
     return attended.reshape(query.shape)
 
 
-def _with_main(left: jax.Array, x: jax.Array, chunking: Chunking) -> jax.Array:
+def _with_main(left: Array, x: Array, chunking: Chunking) -> Array:
     """Return [B, left + n chunk, H, d]: left states, then every chunk without copies."""
     return jnp.concatenate([left, join_chunks(x, chunking)], 1)
 
 
-def _left_windows(left: jax.Array, x: jax.Array, chunking: Chunking) -> jax.Array:
+def _left_windows(left: Array, x: Array, chunking: Chunking) -> Array:
     """Return [B, n, left, H, d], the states left of each chunk."""
     joined = _with_main(left, x, chunking)
     return _windows(joined, x.shape[1], chunking.left, chunking.chunk)
 
 
-def _windows(x: jax.Array, count: int, size: int, shift: int) -> jax.Array:
+def _windows(x: Array, count: int, size: int, shift: int) -> Array:
     """Return [B, count, size, ...]: window i starts at i * shift; zeros follow the last of x.
 
     Put together from slices, whose gradient is a sum where that of a gather is a scatter.

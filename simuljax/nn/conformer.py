@@ -11,6 +11,7 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from simuljax.config.model import Width
 from simuljax.nn.attention import Heads, View, attend_view
@@ -21,11 +22,11 @@ from simuljax.nn.layers import BatchNorm, Dropout, dense, layer_norm, sinusoids,
 class Surroundings:
     """Masks and position encodings shared by all layers."""
 
-    lengths: jax.Array  # int32 [B]
-    distances: jax.Array  # [2 S - 1, D]: sinusoids of S - 1 down to 1 - S
+    lengths: Array  # int32 [B]
+    distances: Array  # [2 S - 1, D]: sinusoids of S - 1 down to 1 - S
 
 
-def surroundings(lengths: jax.Array, size: int, model: int) -> Surroundings:
+def surroundings(lengths: Array, size: int, model: int) -> Surroundings:
     """Build them for sequences padded to `size`."""
     return Surroundings(
         lengths=lengths, distances=sinusoids(jnp.arange(size - 1, -size, -1), model)
@@ -46,8 +47,8 @@ class ConformerLayer(nn.Module):
         self.attention_norm, self.norm = layer_norm(self.width), layer_norm(self.width)
         self.dropout = Dropout(self.width.dropout)
 
-    def __call__(self, x: jax.Array, around: Surroundings, *, train: bool) -> jax.Array:
-        def add(x: jax.Array, change: jax.Array) -> jax.Array:
+    def __call__(self, x: Array, around: Surroundings, *, train: bool) -> Array:
+        def add(x: Array, change: Array) -> Array:
             return x + self.dropout(change, deterministic=not train)
 
         x = add(x, self.first_half(x, train=train))
@@ -62,7 +63,7 @@ class HalfForward(nn.Module):
     width: Width
 
     @nn.compact
-    def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
+    def __call__(self, x: Array, *, train: bool) -> Array:
         hidden = dense(self.width.hidden, self.width, name="inner")(layer_norm(self.width)(x))
         hidden = Dropout(self.width.dropout)(nn.swish(hidden), deterministic=not train)
         return dense(self.width.model, self.width, name="outer")(hidden) / 2
@@ -80,7 +81,7 @@ class RelativeAttention(nn.Module):
         self.content_bias = self.param("content_bias", nn.initializers.zeros, shape)
         self.distance_bias = self.param("distance_bias", nn.initializers.zeros, shape)
 
-    def __call__(self, x: jax.Array, around: Surroundings) -> jax.Array:
+    def __call__(self, x: Array, around: Surroundings) -> Array:
         query, key, value = self.heads.project(x)
         distance = self.heads.split(self.distance(around.distances))
         towards = query + self.distance_bias.astype(query.dtype)
@@ -91,7 +92,7 @@ class RelativeAttention(nn.Module):
         return self.heads.merge(attend_view(query, key, value, view))
 
 
-def by_key(energy: jax.Array) -> jax.Array:
+def by_key(energy: Array) -> Array:
     """Shift [..., S, 2 S - 1] by distance, from S - 1 down, to [..., S, S] by key.
 
     Row i of the result is S numbers of row i of the energies, from place S - 1 - i on. With one
@@ -111,7 +112,7 @@ class ConvolutionModule(nn.Module):
     axis: str | None
 
     @nn.compact
-    def __call__(self, x: jax.Array, lengths: jax.Array, *, train: bool) -> jax.Array:
+    def __call__(self, x: Array, lengths: Array, *, train: bool) -> Array:
         size = self.width.model
         x = dense(2 * size, self.width, name="gated", bias=False)(layer_norm(self.width)(x))
         taps = self.param("taps", nn.initializers.lecun_normal(-2, -1), (self.kernel, size))
@@ -121,7 +122,7 @@ class ConvolutionModule(nn.Module):
 
 
 @jax.checkpoint
-def depthwise(x: jax.Array, taps: jax.Array) -> jax.Array:
+def depthwise(x: Array, taps: Array) -> Array:
     """Return y[b,t,c] = sum_k taps[k,c] x[b, t + k - n // 2, c] of n taps, float32; zero-padded.
 
     A sum of shifted products, which a compiler makes one pass of: backwards, a convolution with as

@@ -1,14 +1,11 @@
 """Basic layers shared by all networks.
 
-Batch normalisation over real positions, with running statistics as explicit state.
-
-The statistics are a collection of their own, the one part of a network that its forward pass
-changes. It goes in beside the parameters and comes out with the result:
+The running statistics of `BatchNorm` are a collection of their own, the one part of a network that
+its forward pass changes. It goes in beside the parameters and comes out with the result:
 
     out, new = model.apply(
         {"params": params, "statistics": statistics}, ..., train=True, mutable=["statistics"]
     )
-    statistics = new["statistics"]
 
 Without `train` nothing changes, and nothing but the statistics comes from outside the example.
 """
@@ -20,6 +17,7 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from simuljax.config.model import Width
 
@@ -63,7 +61,7 @@ class Dropout(nn.Module):
     rate: float
 
     @nn.compact
-    def __call__(self, x: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x: Array, *, deterministic: bool) -> Array:
         kept = round((1 - self.rate) * 256)
         if deterministic or kept == 256:
             return x
@@ -80,13 +78,13 @@ class FeedForward(nn.Module):
     width: Width
 
     @nn.compact
-    def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
+    def __call__(self, x: Array, *, train: bool) -> Array:
         hidden = nn.relu(dense(self.width.hidden, self.width, name="inner")(x))
         hidden = Dropout(self.width.dropout)(hidden, deterministic=not train)
         return dense(self.width.model, self.width, name="outer")(hidden)
 
 
-def sinusoids(positions: jax.Array, width: int) -> jax.Array:
+def sinusoids(positions: Array, width: int) -> Array:
     """Return [..., width]: sines, then cosines, at wavelengths from 2 pi to 10^4 2 pi."""
     half = width // 2
     rate = jnp.exp(-jnp.log(10_000.0) * jnp.arange(half) / (half - 1))
@@ -94,18 +92,18 @@ def sinusoids(positions: jax.Array, width: int) -> jax.Array:
     return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], -1)
 
 
-def embed_positions(x: jax.Array) -> jax.Array:
-    """Return sqrt(D) x plus sinusoidal positions, the input of every first layer."""
-    positions = sinusoids(jnp.arange(x.shape[1]), x.shape[-1])
-    return x * x.shape[-1] ** 0.5 + positions.astype(x.dtype)
+def embed_positions(x: Array, places: Array | None = None) -> Array:
+    """Return sqrt(D) x plus sinusoids of places, by default 0, 1, ...: input of a first layer."""
+    places = jnp.arange(x.shape[1]) if places is None else places
+    return x * x.shape[-1] ** 0.5 + sinusoids(places, x.shape[-1]).astype(x.dtype)
 
 
-def real(lengths: jax.Array, size: int) -> jax.Array:
+def real(lengths: Array, size: int) -> Array:
     """Return [B, size], True at positions that are not padding."""
     return jnp.arange(size) < lengths[:, None]
 
 
-def zero_padding(x: jax.Array, lengths: jax.Array) -> jax.Array:
+def zero_padding(x: Array, lengths: Array) -> Array:
     """Set padded positions of [B, S, ...] to 0."""
     mask = real(lengths, x.shape[1])
     return jnp.where(mask.reshape(*mask.shape, *(1,) * (x.ndim - 2)), x, 0)
@@ -141,19 +139,19 @@ STATISTICS = "statistics"
 class Moments:
     """Mean and (biased) variance of every channel, and the number of values."""
 
-    mean: jax.Array  # [C]
-    variance: jax.Array  # [C]
-    count: jax.Array  # []
+    mean: Array  # [C]
+    variance: Array  # [C]
+    count: Array  # []
 
 
-def masked_moments(x: jax.Array, mask: jax.Array, axis: str | None = None) -> Moments:
+def masked_moments(x: Array, mask: Array, axis: str | None = None) -> Moments:
     """Return the moments of x [..., C] where `mask`, which has the first axes of x, is True.
 
     Sums and counts are added over the replicas of the named `axis`, so that many devices find what
     one finds. The variance is that of differences from the mean: it cannot be cancelled away.
     """
 
-    def total(values: jax.Array) -> jax.Array:
+    def total(values: Array) -> Array:
         values = jnp.sum(values, range(x.ndim - 1))
         return values if axis is None else jax.lax.psum(values, axis)
 
@@ -164,11 +162,6 @@ def masked_moments(x: jax.Array, mask: jax.Array, axis: str | None = None) -> Mo
     mean = total(jnp.where(mask, x, 0)) * share
     variance = total(jnp.where(mask, x - mean, 0) ** 2) * share
     return Moments(mean=mean, variance=variance, count=count)
-
-
-def normalise(x: jax.Array, moments: Moments, epsilon: float) -> jax.Array:
-    """Return (x - mean) / sqrt(variance + epsilon)."""
-    return (x - moments.mean) * jax.lax.rsqrt(moments.variance + epsilon)
 
 
 def moved(running: Moments, batch: Moments, decay: float) -> Moments:
@@ -190,7 +183,7 @@ class BatchNorm(nn.Module):
     epsilon: float = 1e-5
 
     @nn.compact
-    def __call__(self, x: jax.Array, lengths: jax.Array, *, train: bool) -> jax.Array:
+    def __call__(self, x: Array, lengths: Array, *, train: bool) -> Array:
         self._check(train)
         shape = x.shape[-1:]
         scale = self.param("scale", nn.initializers.ones, shape)
@@ -203,7 +196,8 @@ class BatchNorm(nn.Module):
             moments = masked_moments(x, real(lengths, x.shape[1]), self.axis)
             kept = moved(running, moments, self.decay)
             mean.value, variance.value = kept.mean, kept.variance
-        return (normalise(x, moments, self.epsilon) * scale + bias).astype(self.dtype)
+        normal = (x - moments.mean) * jax.lax.rsqrt(moments.variance + self.epsilon)
+        return (normal * scale + bias).astype(self.dtype)
 
     def _check(self, train: bool) -> None:
         if self.is_initializing():

@@ -1,15 +1,11 @@
 """Monotonic multihead attention (Ma et al. 2020): each head decides how far to read.
 
-Decision points: the inputs of read/write decisions, and the encoder states they end at.
+In training the alignment runs over W decision points, not over K states: states without a decision
+have p = 0 and pass the probability on, so leaving them out changes nothing but the cost. `place`
+brings an alignment back onto the states, where soft attention needs it.
 
-The alignment runs over W decision points, not over K states: states without a decision have p = 0
-and pass the probability on, so leaving them out changes nothing but the cost. `place` brings an
-alignment back onto the states, where soft attention needs it.
-
-Hard decisions: where each head stands among the decision points, and what it then attends to.
-
-What training does in expectation is done here with p rounded to 0 or 1. For target i a head stands
-on the first decision that it accepts, from where it stood for the target before:
+In decoding, p is rounded to 0 or 1. For target i a head stands on the first decision that it
+accepts, from where it stood for the target before:
 
     t[i] = min {j >= t[i-1] : accepted[i, j]},  t[-1] = 0,  or the number of decisions if none is
 
@@ -23,6 +19,7 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from simuljax.config.model import Monotonic, Width
 from simuljax.nn.attention import Heads, View, attend_view
@@ -44,28 +41,28 @@ from simuljax.ops import (
 class Decisions:
     """The decision points of a batch, in order."""
 
-    keys: jax.Array  # [B, W, D]: what the decision looks at
-    ends: jax.Array  # int32 [B, W]: the state it stands on, from 0
-    count: jax.Array  # int32 [B]
-    gate: jax.Array | None = None  # [B, W]: the chance that there is a decision at all
+    keys: Array  # [B, W, D]: what the decision looks at
+    ends: Array  # int32 [B, W]: the state it stands on, from 0
+    count: Array  # int32 [B]
+    gate: Array | None = None  # [B, W]: the chance that there is a decision at all
     step: int | None = flax.struct.field(pytree_node=False, default=None)  # of fixed windows
     everywhere: bool = flax.struct.field(pytree_node=False, default=False)  # W = K, at every state
 
 
-def every_state(states: jax.Array, lengths: jax.Array, gate: jax.Array | None = None) -> Decisions:
+def every_state(states: Array, lengths: Array, gate: Array | None = None) -> Decisions:
     """Decide at every state: text, or speech whose triggers are learned (`gate`)."""
     ends = jnp.broadcast_to(jnp.arange(states.shape[1]), states.shape[:2])
     return Decisions(keys=states, ends=ends, count=lengths, gate=gate, everywhere=True)
 
 
-def fixed_windows(states: jax.Array, lengths: jax.Array, step: int, pooling: str) -> Decisions:
+def fixed_windows(states: Array, lengths: Array, step: int, pooling: str) -> Decisions:
     """Decide every `step` states, on the pooled states of the window (Ma et al. 2020)."""
     keys = pool_windows(states, lengths, step, kind=pooling)
     ends = window_ends(lengths, states.shape[1], step)
     return Decisions(keys=keys, ends=ends, count=-(-lengths // step), step=step)
 
 
-def at_triggers(states: jax.Array, triggers: jax.Array, pooling: str) -> Decisions:
+def at_triggers(states: Array, triggers: Array, pooling: str) -> Decisions:
     """Decide at every trigger [B, K], on the states pooled since the previous one."""
     size = states.shape[1]
     count = triggers.sum(-1)
@@ -75,21 +72,15 @@ def at_triggers(states: jax.Array, triggers: jax.Array, pooling: str) -> Decisio
         # State k belongs to the window of the first trigger at or after it.
         window = jnp.cumsum(triggers, -1) - triggers
         member = window[:, None, :] == jnp.arange(size)[:, None]
-        member &= (
-            jnp.arange(size)
-            <= jnp.max(jnp.where(triggers, jnp.arange(size), -1), -1)[:, None, None]
-        )
+        last = jnp.max(jnp.where(triggers, jnp.arange(size), -1), -1)[:, None, None]
+        member &= jnp.arange(size) <= last
         share = member / jnp.maximum(member.sum(-1, keepdims=True), 1)
         keys = jnp.einsum("bwk,bkd->bwd", share.astype(states.dtype), states)
     return Decisions(keys=keys, ends=ends, count=count)
 
 
 def word_points(
-    states: jax.Array,
-    lengths: jax.Array,
-    words: jax.Array,
-    pooling: str,
-    ended: jax.Array | None = None,
+    states: Array, lengths: Array, words: Array, pooling: str, ended: Array | None = None
 ) -> Decisions:
     """Decide where the word count [B, K] grows, and at the last state of a source that has ended.
 
@@ -101,7 +92,7 @@ def word_points(
     return at_triggers(states, risen | last, pooling)
 
 
-def place(alpha: jax.Array, decisions: Decisions, size: int) -> jax.Array:
+def place(alpha: Array, decisions: Decisions, size: int) -> Array:
     """Map [B, H, T, W] on decision points to [B, H, T, size] on states."""
     if decisions.everywhere:
         return alpha
@@ -116,17 +107,17 @@ def place(alpha: jax.Array, decisions: Decisions, size: int) -> jax.Array:
 class Memory:
     """The source as the heads of a layer see it, projected once and not once per target."""
 
-    value: jax.Array  # [B, K, H, d]
-    key: jax.Array | None  # the same; None for heads that attend to one state
-    decide: jax.Array | None  # [B, W, H, d]; None where no decision is learnt
+    value: Array  # [B, K, H, d]
+    key: Array | None  # the same; None for heads that attend to one state
+    decide: Array | None  # [B, W, H, d]; None where no decision is learned
 
 
 @flax.struct.dataclass
 class Selection:
     """The decision rule of heads. Numbers are arrays, so that another value compiles nothing."""
 
-    energy: jax.Array  # float32 []: a decision is accepted from this energy on
-    k: jax.Array  # int32 []: the wait of heads that count decisions
+    energy: Array  # float32 []: a decision is accepted from this energy on
+    k: Array  # int32 []: the wait of heads that count decisions
     everything: bool = flax.struct.field(pytree_node=False, default=False)
     """Heads that count decisions attend to all there is: a policy outside the model decides."""
     weights: bool = flax.struct.field(pytree_node=False, default=False)
@@ -137,25 +128,25 @@ class Selection:
 class SourceProgress:
     """The part of the source read so far, the same for all layers."""
 
-    lengths: jax.Array  # int32 [B]: states
-    ends: jax.Array  # int32 [B, W]: the state that each decision stands on
-    count: jax.Array  # int32 [B]: decisions that can be taken by now
-    ended: jax.Array  # bool [B]: nothing will follow
-    exists: jax.Array | None = None  # bool [B, W]: which decisions there are, where that is learnt
+    lengths: Array  # int32 [B]: states
+    ends: Array  # int32 [B, W]: the state that each decision stands on
+    count: Array  # int32 [B]: decisions that can be taken by now
+    ended: Array  # bool [B]: nothing will follow
+    exists: Array | None = None  # bool [B, W]: which decisions there are, where that is learned
 
 
 @flax.struct.dataclass
 class Look:
     """Where heads stand for each of T targets, and whether that will do."""
 
-    pointer: jax.Array  # int32 [B, H, T]: the decision, or the number of them for one to come
-    reach: jax.Array  # int32 [B, H, T]: the last state attended to; -1 if there is none
-    waits: jax.Array  # bool [B, H, T]: for a decision that may still come
-    p: jax.Array  # float32 [B, H, T]: of writing, at the decision it stands on
-    weights: jax.Array | None = None  # float32 [B, H, T, K]: on the states, if selected
+    pointer: Array  # int32 [B, H, T]: the decision, or the number of them for one to come
+    reach: Array  # int32 [B, H, T]: the last state attended to; -1 if there is none
+    waits: Array  # bool [B, H, T]: for a decision that may still come
+    p: Array  # float32 [B, H, T]: of writing, at the decision it stands on
+    weights: Array | None = None  # float32 [B, H, T, K]: on the states, if selected
 
 
-def progress_of(decisions: Decisions, lengths: jax.Array, ended: jax.Array) -> SourceProgress:
+def progress_of(decisions: Decisions, lengths: Array, ended: Array) -> SourceProgress:
     """Return the decisions possible by now; a window that is not full waits for the end."""
     count = decisions.count
     if decisions.step is not None:
@@ -166,10 +157,8 @@ def progress_of(decisions: Decisions, lengths: jax.Array, ended: jax.Array) -> S
     )
 
 
-def look_ahead(
-    energy: jax.Array, start: jax.Array, progress: SourceProgress, selection: Selection
-) -> Look:
-    """Every head [B, H] from its start to the first decision it accepts; energies [B, H, T, W]."""
+def look_ahead(energy: Array, start: Array, progress: SourceProgress, selection: Selection) -> Look:
+    """Move every head [B, H] to the first decision it accepts; energies [B, H, T, W]."""
     accepted = (energy >= selection.energy) & real(progress.count, energy.shape[-1])[:, None, None]
     if progress.exists is not None:
         accepted &= progress.exists[:, None, None]
@@ -182,17 +171,17 @@ def look_ahead(
     return _look(pointer, progress, p)
 
 
-def look_wait_k(target: jax.Array, heads: int, progress: SourceProgress, wait: jax.Array) -> Look:
-    """Target i [B, T] stands on decision i + wait - 1, which may not be there yet."""
+def look_wait_k(target: Array, heads: int, progress: SourceProgress, wait: Array) -> Look:
+    """Put target i [B, T] on decision i + wait - 1, which may not be there yet."""
     pointer = jnp.minimum(target + wait - 1, progress.count[:, None])
     pointer = jnp.broadcast_to(pointer[:, None], (target.shape[0], heads, target.shape[1]))
     return _look(pointer, progress, (pointer < progress.count[:, None, None]).astype(jnp.float32))
 
 
 def look_everywhere(shape: tuple[int, ...], progress: SourceProgress) -> Look:
-    """Every head, of [B, H, T], waits for the end, and then attends to everything."""
+    """Let every head, of [B, H, T], wait for the end, and then attend to everything."""
 
-    def spread(x: jax.Array) -> jax.Array:
+    def spread(x: Array) -> Array:
         return jnp.broadcast_to(x[:, None, None], shape)
 
     return Look(
@@ -203,11 +192,11 @@ def look_everywhere(shape: tuple[int, ...], progress: SourceProgress) -> Look:
     )
 
 
-def first_accepted(accepted: jax.Array, start: jax.Array, count: jax.Array) -> jax.Array:
-    """t [B, H, T] of the equation above, with t[-1] = start [B, H]; accepted [B, H, T, W]."""
+def first_accepted(accepted: Array, start: Array, count: Array) -> Array:
+    """Return t [B, H, T] above, with t[-1] = start [B, H]; accepted [B, H, T, W]."""
     place = jnp.arange(accepted.shape[-1], dtype=jnp.int32)
 
-    def row(before: jax.Array, accepted: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def row(before: Array, accepted: Array) -> tuple[Array, Array]:
         open_to = accepted & (place >= before[..., None])
         first = jnp.argmax(open_to, -1).astype(jnp.int32)
         pointer = jnp.where(open_to.any(-1), first, count[:, None])
@@ -218,12 +207,12 @@ def first_accepted(accepted: jax.Array, start: jax.Array, count: jax.Array) -> j
 
 
 def attend_within(
-    query: jax.Array | None, memory: Memory, reach: jax.Array, width: int | None
-) -> tuple[jax.Array, jax.Array]:
-    """softmax(q k^T / sqrt(d)) v over the `width` states that end at reach [B, H, T]; None: all.
+    query: Array | None, memory: Memory, reach: Array, width: int | None
+) -> tuple[Array, Array]:
+    """Return softmax(q k^T / sqrt(d)) v over `width` states (None: all) up to reach [B, H, T].
 
-    Without a query all of them count alike. Gives [B, T, H, d], zeros where reach is -1, and the
-    weights [B, H, T, K].
+    Without a query all of them count alike. The result is [B, T, H, d], zeros where reach is -1,
+    and the weights [B, H, T, K].
     """
     state = jnp.arange(memory.value.shape[1])
     mask = state <= reach[..., None]
@@ -238,20 +227,20 @@ def attend_within(
     return jnp.einsum("bhtk,bkhd->bthd", weight.astype(memory.value.dtype), memory.value), weight
 
 
-def _look(pointer: jax.Array, progress: SourceProgress, p: jax.Array) -> Look:
+def _look(pointer: Array, progress: SourceProgress, p: Array) -> Look:
     stands = _standing(pointer, progress)
     reach = jnp.where(stands >= 0, _per_head(progress.ends, stands), -1)
     waits = (pointer >= progress.count[:, None, None]) & ~progress.ended[:, None, None]
     return Look(pointer=pointer, reach=reach, waits=waits, p=p)
 
 
-def _standing(pointer: jax.Array, progress: SourceProgress) -> jax.Array:
-    """The decision to attend from: the last one for a head that is beyond it; -1 if none is."""
+def _standing(pointer: Array, progress: SourceProgress) -> Array:
+    """Return the decision to attend from: the last for a head beyond it; -1 if there is none."""
     return jnp.minimum(pointer, progress.count[:, None, None] - 1)
 
 
-def _per_head(x: jax.Array, decision: jax.Array) -> jax.Array:
-    """x [B, W] at decisions [B, H, T]."""
+def _per_head(x: Array, decision: Array) -> Array:
+    """Return x [B, W] at decisions [B, H, T]."""
     batch, heads, targets = decision.shape
     place = jnp.maximum(decision, 0).reshape(batch, heads * targets)
     return jnp.take_along_axis(x, place, 1).reshape(decision.shape)
@@ -261,21 +250,27 @@ def _per_head(x: jax.Array, decision: jax.Array) -> jax.Array:
 class Source:
     """The source that the decoder attends to."""
 
-    states: jax.Array  # [B, K, D]
-    lengths: jax.Array  # int32 [B]
+    states: Array  # [B, K, D]
+    lengths: Array  # int32 [B]
     decisions: Decisions
-    k: jax.Array  # int32 []: of wait-k
-    written: jax.Array | None = None  # int32 [B, T]: words before each target's, if these count
+    k: Array  # int32 []: of wait-k
+    written: Array | None = None  # int32 [B, T]: words before each target's, if these count
 
 
 @flax.struct.dataclass
 class Reading:
     """Alignment, delays and energies of a layer, for losses and figures."""
 
-    energy: jax.Array | None  # [B, H, T, W], noise-free; None where nothing is learnt
-    delays: jax.Array  # [B, H, T], in states from 1
-    alpha: jax.Array | None  # [B, H, T, W]
-    bias: jax.Array | None = None  # []: included in the energy
+    energy: Array | None  # [B, H, T, W], noise-free; None where nothing is learned
+    delays: Array  # [B, H, T], in states from 1
+    alpha: Array | None  # [B, H, T, W]
+    bias: Array | None = None  # []: included in the energy
+
+
+def whole_source(shape: tuple[int, ...], source: Source) -> Reading:
+    """Return the reading of heads [..., B, H, T] that attend to everything."""
+    delays = jnp.broadcast_to(source.lengths[:, None, None].astype(jnp.float32), shape)
+    return Reading(energy=None, delays=delays, alpha=None)
 
 
 class MonotonicAttention(nn.Module):
@@ -291,7 +286,7 @@ class MonotonicAttention(nn.Module):
             self.decide_query, self.decide_key = (dense(size, self.width) for _ in range(2))
             self.bias = self.param("bias", nn.initializers.constant(self.monotonic.bias), ())
 
-    def __call__(self, x: jax.Array, source: Source, *, train: bool) -> tuple[jax.Array, Reading]:
+    def __call__(self, x: Array, source: Source, *, train: bool) -> tuple[Array, Reading]:
         if self.monotonic.policy == "offline":
             return self._offline(x, source)
         energy, alpha = self._alignment(x, source, train)
@@ -303,15 +298,13 @@ class MonotonicAttention(nn.Module):
         reading = Reading(energy=energy, delays=delays, alpha=alpha, bias=bias)
         return self.heads.merge(out), reading
 
-    def _offline(self, x: jax.Array, source: Source) -> tuple[jax.Array, Reading]:
+    def _offline(self, x: Array, source: Source) -> tuple[Array, Reading]:
         (batch, targets, _), heads = x.shape, self.heads
         key, value = (heads.split(f(source.states)) for f in (heads.key, heads.value))
         out = attend_view(heads.split(heads.query(x)), key, value, View(lengths=source.lengths))
-        everything = source.lengths[:, None, None].astype(jnp.float32)
-        delays = jnp.broadcast_to(everything, (batch, self.width.heads, targets))
-        return heads.merge(out), Reading(energy=None, delays=delays, alpha=None)
+        return heads.merge(out), whole_source((batch, self.width.heads, targets), source)
 
-    def _alignment(self, x, source: Source, train: bool) -> tuple[jax.Array | None, jax.Array]:
+    def _alignment(self, x, source: Source, train: bool) -> tuple[Array | None, Array]:
         points = source.decisions
         if self.monotonic.policy == "wait_k":
             energy, p = None, self._wait(x, source)
@@ -324,13 +317,13 @@ class MonotonicAttention(nn.Module):
         with jax.named_scope("alignment"):
             return energy, preserved_alignment(p, points.count, method=self.monotonic.method)
 
-    def energy(self, x: jax.Array, keys: jax.Array) -> jax.Array:
+    def energy(self, x: Array, keys: Array) -> Array:
         """Return energies [B, H, T, W] of targets [B, T, D] at decision points [B, W, D]."""
         split = self.heads.split
         query, key = split(self.decide_query(x)), split(self.decide_key(keys))
         return monotonic_energy(query.swapaxes(1, 2), key.swapaxes(1, 2), self.bias)
 
-    def _wait(self, x, source: Source) -> jax.Array:
+    def _wait(self, x, source: Source) -> Array:
         (batch, targets, _), points = x.shape, source.decisions.ends.shape[1]
         shape = (batch, self.width.heads, targets, points)
         p = wait_k_probability(source.k, targets, points, convention=self.monotonic.convention)
@@ -338,7 +331,7 @@ class MonotonicAttention(nn.Module):
             p = p[source.written][:, None]  # of as many targets as there are words
         return jnp.broadcast_to(p, shape)
 
-    def _soft(self, x: jax.Array, source: Source, alpha: jax.Array) -> jax.Array:
+    def _soft(self, x: Array, source: Source, alpha: Array) -> Array:
         """Return beta [B, H, T, K] on states, from an alignment with decision points."""
         kind, points = self.monotonic.attention, source.decisions
         if kind == "hard":
@@ -352,26 +345,26 @@ class MonotonicAttention(nn.Module):
         placed = place(alpha, points, source.states.shape[1])
         return expected_soft_attention(placed, u, source.lengths, chunk=chunk)
 
-    def remember(self, states: jax.Array, keys: jax.Array) -> Memory:
+    def remember(self, states: Array, keys: Array) -> Memory:
         """Project states [B, K, D] and decision inputs [B, W, D] for `step`."""
         heads, split = self.heads, self.heads.split
-        learnt = self.monotonic.policy == "learned"
+        learned = self.monotonic.policy == "learned"
         return Memory(
             value=split(heads.value(states)),
             key=split(heads.key(states)) if self._span != 1 else None,
-            decide=split(self.decide_key(keys)) if learnt else None,
+            decide=split(self.decide_key(keys)) if learned else None,
         )
 
     def step(
         self,
-        x: jax.Array,
+        x: Array,
         memory: Memory,
         progress: SourceProgress,
         selection: Selection,
         *,
-        target: jax.Array,
-        start: jax.Array,
-    ) -> tuple[jax.Array, Look]:
+        target: Array,
+        start: Array,
+    ) -> tuple[Array, Look]:
         """Decode T targets [B, T, D] with hard decisions, from the heads' positions [B, H].
 
         `target` [B, T] numbers them from 0.
@@ -405,6 +398,5 @@ class MonotonicAttention(nn.Module):
         """Return the number of states a head attends to; None: all up to its position."""
         if self.monotonic.policy == "offline":
             return None
-        return {"hard": 1, "lookback": None, "chunkwise": self.monotonic.chunk}[
-            self.monotonic.attention
-        ]
+        spans = {"hard": 1, "lookback": None, "chunkwise": self.monotonic.chunk}
+        return spans[self.monotonic.attention]

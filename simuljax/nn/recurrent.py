@@ -14,6 +14,7 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from simuljax.nn.layers import real
 from simuljax.ops.alignment import vary_alike
@@ -23,24 +24,24 @@ from simuljax.ops.alignment import vary_alike
 class Cell:
     """The state of an LSTM."""
 
-    hidden: jax.Array  # h, [..., units]
-    memory: jax.Array  # c, the same
+    hidden: Array  # h, [..., units]
+    memory: Array  # c, the same
 
 
-def blank(shape: tuple[int, ...], like: jax.Array) -> Cell:
+def blank(shape: tuple[int, ...], like: Array) -> Cell:
     """Return the state before the first step; `like` says over which devices it will vary."""
     zeros, _ = vary_alike(jnp.zeros(shape, jnp.float32), like)
     return Cell(hidden=zeros, memory=zeros)
 
 
-def advance(gates: jax.Array, before: Cell) -> Cell:
+def advance(gates: Array, before: Cell) -> Cell:
     """Take one step, given W x + U h + b [..., 4 units]."""
     i, f, g, o = jnp.split(gates.astype(jnp.float32), 4, -1)
     memory = jax.nn.sigmoid(f) * before.memory + jax.nn.sigmoid(i) * jnp.tanh(g)
     return Cell(hidden=jax.nn.sigmoid(o) * jnp.tanh(memory), memory=memory)
 
 
-def remembering(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+def remembering(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
     """Return initial biases [4 units]: 1 for the forget gate, 0 for the rest."""
     del key
     return jnp.repeat(jnp.array([0, 1, 0, 0], dtype), shape[0] // 4)
@@ -53,7 +54,7 @@ class LSTMCell(nn.Module):
     dtype: str = "float32"
 
     @nn.compact
-    def __call__(self, x: jax.Array, before: Cell, given: jax.Array | float = 0.0) -> Cell:
+    def __call__(self, x: Array, before: Cell, given: Array | float = 0.0) -> Cell:
         """Take a step; `given` [B, 4 units] is the precomputed part of the gates."""
         both = jnp.concatenate([x, before.hidden.astype(x.dtype)], -1)
         gates = nn.Dense(4 * self.units, dtype=self.dtype, bias_init=remembering, name="gates")
@@ -73,7 +74,7 @@ class BidirectionalLSTM(nn.Module):
     dtype: str = "float32"
 
     @nn.compact
-    def __call__(self, x: jax.Array, lengths: jax.Array) -> jax.Array:
+    def __call__(self, x: Array, lengths: Array) -> Array:
         (batch, steps, _), units = x.shape, self.units
         project = nn.Dense(8 * units, dtype=self.dtype, bias_init=_both, name="inputs")
         first = nn.initializers.lecun_normal(batch_axis=0)
@@ -82,7 +83,7 @@ class BidirectionalLSTM(nn.Module):
         kept = jnp.broadcast_to(real(lengths, steps).T[:, None], (steps, 2, batch))
         kept = _turned(kept)[..., None]
 
-        def step(cell: Cell, given: tuple[jax.Array, jax.Array]) -> tuple[Cell, jax.Array]:
+        def step(cell: Cell, given: tuple[Array, Array]) -> tuple[Cell, Array]:
             gates, kept = given
             hidden = cell.hidden.astype(kernel.dtype)
             back = jnp.einsum("xbu,xug->xbg", hidden, kernel, preferred_element_type=jnp.float32)
@@ -94,11 +95,11 @@ class BidirectionalLSTM(nn.Module):
         return jnp.moveaxis(_turned(hidden), 2, 0).reshape(batch, steps, 2 * units)
 
 
-def _turned(x: jax.Array) -> jax.Array:
+def _turned(x: Array) -> Array:
     """Return [S, 2, ...] with the second direction in reverse order."""
     return jnp.stack([x[:, 0], x[::-1, 1]], 1)
 
 
-def _both(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+def _both(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
     """Return `remembering` for two directions [8 units]."""
     return jnp.tile(remembering(key, (shape[0] // 2,), dtype), 2)

@@ -1,14 +1,11 @@
-"""Two convolutions of stride 2: four frames of 10 ms become one state of 40 ms.
-
-Two blocks of small convolutions, each halving time and frequency (Simonyan & Zisserman 2015).
-"""
+"""Convolutions that make one state of 40 ms of four frames of 10 ms: over time, or VGG."""
 
 from typing import Literal
 
 import flax.linen as nn
 import flax.struct
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from simuljax.config.model import STRIDE, Width
 from simuljax.nn.attention import convolution
@@ -58,7 +55,7 @@ class ConvSubsampling(nn.Module):
         sizes = (self.channels, 2 * self.width.model)
         self.conv0, self.conv1 = (self._convolution(size) for size in sizes)
 
-    def __call__(self, features: jax.Array, lengths: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, features: Array, lengths: Array) -> tuple[Array, Array]:
         x, reach = features, self.kernel - 1
         before = reach if self.reach == "causal" else reach // 2
         for layer in (self.conv0, self.conv1):
@@ -67,11 +64,11 @@ class ConvSubsampling(nn.Module):
         return zero_padding(x, lengths), lengths
 
     def stream_step(
-        self, state: SubsamplingState, features: jax.Array, length: jax.Array
-    ) -> tuple[SubsamplingState, jax.Array, jax.Array]:
+        self, state: SubsamplingState, features: Array, length: Array
+    ) -> tuple[SubsamplingState, Array, Array]:
         """Return state, states [B, ceil(C / 4), model] and their real count, after `length` frames.
 
-        State s exists as soon as frame 4 s is heard. Only `causal` convolutions can do this.
+        State s exists as soon as frame 4 s does. Only `causal` convolutions can do this.
         """
         if self.reach != "causal":
             raise ValueError(f"reach is {self.reach!r}; only 'causal' convolutions can stream")
@@ -81,8 +78,8 @@ class ConvSubsampling(nn.Module):
         return state, zero_padding(x, length), length
 
     def _convolve(
-        self, convolution: nn.Conv, past: Buffer, x: jax.Array, length: jax.Array
-    ) -> tuple[Buffer, jax.Array, jax.Array]:
+        self, convolution: nn.Conv, past: Buffer, x: Array, length: Array
+    ) -> tuple[Buffer, Array, Array]:
         """Return every output whose last input has arrived."""
         joined = extend(past, x, length)
         count = jnp.maximum(0, 1 + (joined.count - self.kernel) // 2)
@@ -103,30 +100,22 @@ class ConvSubsampling(nn.Module):
 class VGG(nn.Module):
     """[B, F, D] -> [B, ceil(F / 4), ceil(D / 4) * 2 channels]; padding has no influence.
 
-    A block is two 3 x 3 convolutions with ReLU and the maximum of every 2 x 2 places. The first has
-    `channels`, the second twice as many. Four frames of 10 ms become one state of 40 ms.
+    Two blocks (Simonyan & Zisserman 2015), the second with twice the `channels`: two 3 x 3
+    convolutions with ReLU, then the maximum of every 2 x 2 places.
     """
 
     width: Width
     channels: int = 64
 
     @nn.compact
-    def __call__(self, features: jax.Array, lengths: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, features: Array, lengths: Array) -> tuple[Array, Array]:
         x = zero_padding(features[..., None], lengths)
         for block in range(2):
             for layer in range(2):
                 name = f"conv{block}_{layer}"
                 x = convolution((1 + block) * self.channels, self.width, name=name)(x)
                 x = zero_padding(nn.relu(x), lengths)
-            x, lengths = pool(x), (lengths + 1) // 2
+            # Nothing is below 0 after ReLU, so zeros change no maximum, and neither does padding.
+            x = jnp.pad(x, [(0, 0), (0, x.shape[1] % 2), (0, x.shape[2] % 2), (0, 0)])
+            x, lengths = nn.max_pool(x, (2, 2), strides=(2, 2)), (lengths + 1) // 2
         return x.reshape(*x.shape[:2], -1), lengths
-
-
-def pool(x: jax.Array) -> jax.Array:
-    """Return the maximum of every 2 x 2 block of x >= 0 [B, F, D, C]; a missing row is zeros.
-
-    Nothing is below 0 after ReLU, so zeros change no maximum, and neither does padding.
-    """
-    _, frames, dims, _ = x.shape
-    x = jnp.pad(x, [(0, 0), (0, frames % 2), (0, dims % 2), (0, 0)])
-    return nn.max_pool(x, (2, 2), strides=(2, 2))

@@ -1,14 +1,11 @@
-"""Pre-norm Transformer layers, for encoders and decoders.
-
-The joiner's layer (Liu et al. 2021): cross-attention from targets to source states.
-"""
+"""Pre-norm Transformer layers, for encoders, decoders and CAAT's joiner."""
 
 from collections.abc import Sequence
 
 import flax.linen as nn
 import flax.struct
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from simuljax.config.model import Monotonic, Width
 from simuljax.nn.attention import Heads, Past, View, attend_past, attend_view
@@ -34,11 +31,11 @@ class EncoderLayer(nn.Module):
         self.heads, self.feed_forward = Heads(self.width), FeedForward(self.width)
         self.dropout = Dropout(self.width.dropout)
 
-    def __call__(self, x: jax.Array, view: View, *, train: bool) -> jax.Array:
+    def __call__(self, x: Array, view: View, *, train: bool) -> Array:
         attended = attend_view(*self.heads.project(self.attention_norm(x)), view)
         return self.after_attention(x, attended, train=train)
 
-    def after_attention(self, x: jax.Array, attended: jax.Array, *, train: bool) -> jax.Array:
+    def after_attention(self, x: Array, attended: Array, *, train: bool) -> Array:
         """Finish the layer, given the attention output [..., S, H, d]."""
         x = x + self.dropout(self.heads.merge(attended), deterministic=not train)
         forward = self.feed_forward(self.forward_norm(x), train=train)
@@ -51,7 +48,7 @@ class LayerState:
 
     past: Past  # of its own targets
     memory: Memory  # of the source
-    pointer: jax.Array  # int32 [B, H]
+    pointer: Array  # int32 [B, H]
 
 
 @flax.struct.dataclass
@@ -77,8 +74,8 @@ class DecoderLayer(nn.Module):
         self.dropout = Dropout(self.width.dropout)
 
     def __call__(
-        self, x: jax.Array, sources: Sequence[Source], *, train: bool
-    ) -> tuple[jax.Array, list[Reading]]:
+        self, x: Array, sources: Sequence[Source], *, train: bool
+    ) -> tuple[Array, list[Reading]]:
         """Decode; rows of x [n B, T, D] belong to n groups of B sources, in order."""
         attended = attend_view(*self.heads.project(self.self_norm(x)), View(causal=True))
         x = x + self.dropout(self.heads.merge(attended), deterministic=not train)
@@ -91,13 +88,13 @@ class DecoderLayer(nn.Module):
 
     def step(
         self,
-        x: jax.Array,
+        x: Array,
         state: LayerState,
         progress: SourceProgress,
         selection: Selection,
         *,
-        target: jax.Array,
-    ) -> tuple[jax.Array, LayerStep]:
+        target: Array,
+    ) -> tuple[Array, LayerStep]:
         """Decode T more targets with hard decisions; `target` [B, T] has their positions."""
         new = self.heads.project(self.self_norm(x))
         x = x + self.heads.merge(attend_past(new, state.past, target[:, 0]))
@@ -117,8 +114,8 @@ class DecoderLayer(nn.Module):
 class JoinerLayer(nn.Module):
     """x + attention(norm x, source), then x + feed-forward(norm x).
 
-    Targets do not see each other here, so the same ones can be asked again after more has been
-    heard, and several hypotheses of one source are several targets.
+    Targets do not see each other here (Liu et al. 2021), so the same ones can be asked again with
+    more of the source, and several hypotheses of one source are several targets.
     """
 
     width: Width
@@ -128,12 +125,12 @@ class JoinerLayer(nn.Module):
         self.heads, self.feed_forward = Heads(self.width), FeedForward(self.width)
         self.dropout = Dropout(self.width.dropout)
 
-    def remember(self, states: jax.Array) -> Memory:
+    def remember(self, states: Array) -> Memory:
         """Project states [B, K, D] once, not once per group."""
         key, value = (self.heads.split(f(states)) for f in (self.heads.key, self.heads.value))
         return Memory(value=value, key=key, decide=None)
 
-    def __call__(self, x: jax.Array, memory: Memory, reach: jax.Array, *, train: bool) -> jax.Array:
+    def __call__(self, x: Array, memory: Memory, reach: Array, *, train: bool) -> Array:
         """Return targets [B, T, D] that attend to the first `reach` [B] states."""
         assert memory.key is not None
         query = self.heads.split(self.heads.query(self.cross_norm(x)))

@@ -19,17 +19,12 @@ from simuljax.ops.decisions import (
     fixed_triggers,
     label_triggers,
     monotonic_energy,
-    place_on_triggers,
     pool_windows,
     selection_probability,
     wait_k_probability,
     window_ends,
 )
-from simuljax.ops.lagging import (
-    average_lagging,
-    average_proportion,
-    differentiable_average_lagging,
-)
+from simuljax.ops.lagging import average_lagging, average_proportion, differentiable_average_lagging
 
 __all__ = [
     "MethodChoice",
@@ -44,7 +39,6 @@ __all__ = [
     "label_triggers",
     "linear_recurrence",
     "monotonic_energy",
-    "place_on_triggers",
     "pool_windows",
     "preserve_mass",
     "preserved_alignment",

@@ -1,8 +1,6 @@
 """Expected monotonic alignment (Raffel et al. 2017; one per head in Ma et al. 2020).
 
 Dimension key: N problems, T target steps, S source positions.
-
-The linear recurrence that alignment and lookback attention share.
 """
 
 import dataclasses

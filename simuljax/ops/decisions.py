@@ -1,7 +1,4 @@
-"""Pre-decision: the encoder states at which a decision is taken (Ma et al. 2020).
-
-Selection probabilities: the probability of a WRITE rather than a READ.
-"""
+"""Decisions: the states at which one is taken, and the probability of a WRITE (Ma et al. 2020)."""
 
 from numbers import Integral
 
@@ -47,7 +44,7 @@ def window_ends(lengths: Int[ArrayLike, " B"], size: int, step: int) -> Int[Arra
     """Return the index of the last real state of each window of `step` states."""
     _at_least_one("step", step)
     lengths = _batch_lengths(lengths, size)
-    ends = (jnp.arange(_windows(size, step)) + 1) * step
+    ends = (jnp.arange(-(-size // step)) + 1) * step
     return jnp.maximum(jnp.minimum(ends, lengths) - 1, 0)
 
 
@@ -66,30 +63,12 @@ def pool_windows(
     if kind == "last":
         return jnp.take_along_axis(states, window_ends(lengths, size, step)[..., None], axis=1)
     real = jnp.arange(size) < _batch_lengths(lengths, size, batch)
-    shape, pad = (batch, _windows(size, step), step), _windows(size, step) * step - size
+    windows = -(-size // step)
+    shape, pad = (batch, windows, step), windows * step - size
     members = jnp.where(real[..., None], states, 0)
     members = jnp.pad(members, [(0, 0), (0, pad), (0, 0)]).reshape(*shape, width)
     count = jnp.pad(real, [(0, 0), (0, pad)]).reshape(shape).sum(-1)
     return members.sum(2) / jnp.maximum(count, 1)[..., None].astype(states.dtype)
-
-
-def place_on_triggers(
-    p: Float[ArrayLike, "B *heads T W"], lengths: Int[ArrayLike, " B"], size: int, step: int
-) -> Float[Array, "B *heads T size"]:
-    """Put p of each window on the window's last real state, and 0 on the others."""
-    p = arguments.floats("p", p, "BTW")
-    triggers = fixed_triggers(lengths, size, step)
-    if p.shape[0] != triggers.shape[0] or p.shape[-1] != _windows(size, step):
-        raise ValueError(
-            f"p has shape {p.shape}; {triggers.shape[0]} lengths and {size} states in windows of"
-            f" {step} need [{triggers.shape[0]}, ..., T, {_windows(size, step)}]."
-        )
-    triggers = triggers.reshape(triggers.shape[0], *(1,) * (p.ndim - 2), size)
-    return jnp.where(triggers, jnp.repeat(p, step, axis=-1)[..., :size], 0)
-
-
-def _windows(size: int, step: int) -> int:
-    return -(-size // step)
 
 
 def _batch_lengths(lengths, size: int, batch: int | None = None) -> jax.Array:

@@ -28,9 +28,9 @@ from flax import traverse_util
 from simuljax.audio import read_audio
 from simuljax.errors import SimuljaxError
 from simuljax.models.whisper.config import PUBLISHED, RATE, Config
-from simuljax.models.whisper.decoding import Context, Decoding, decode, hear
+from simuljax.models.whisper.decoding import Context, Decoding, decode, encode_audio
 from simuljax.models.whisper.generate import make_forbidden
-from simuljax.models.whisper.model import Heard, Model, Network
+from simuljax.models.whisper.model import Memory, Model, Network
 from simuljax.models.whisper.tokenizer import Tokenizer, make_tokenizer
 from simuljax.models.whisper.whisper import load
 from simuljax.profile.measure import check_positive, percentiles
@@ -354,11 +354,11 @@ class Ours:
     name = "simuljax"
     warm_ups = 1
 
-    def encode(self) -> Heard:
+    def encode(self) -> Memory:
         """Return encoder states, with the keys and values of every layer."""
-        return jax.block_until_ready(hear(self.job.model, self.job.samples))
+        return jax.block_until_ready(encode_audio(self.job.model, self.job.samples))
 
-    def write(self, states: Heard) -> np.ndarray:
+    def write(self, states: Memory) -> np.ndarray:
         """Return greedy tokens [B, tokens]."""
         job = self.job
         options = Decoding(

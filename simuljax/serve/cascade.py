@@ -84,7 +84,7 @@ class TextReader:
             model=translator.network, decoding=chosen.decoding, limits=chosen.limits
         )
         try:
-            self.learnt = self.decoder.params(translator.variables, translator.words)
+            self.learnt = self.decoder.params(translator.variables, words=translator.words)
         except PolicyError as error:
             raise RunError(f"{run.directory}: {error}") from None
         self.compiled = jax.jit(self.decoder.read)

@@ -31,7 +31,6 @@ from simuljax.decode.stream import (
     StreamLimits,
     StreamParams,
     batch_axes,
-    put_row,
     put_rows,
     take_rows,
 )
@@ -57,7 +56,9 @@ class IncrementalBackend:
         self.step = jax.jit(decoder.step, donate_argnums=1)
         self.init = functools.cache(lambda streams: _placed(decoder.init(params, streams)))
         axes = batch_axes(lambda streams: decoder.init(params, streams))
-        self.put = jax.jit(lambda state, row, new: put_row(state, row, new, axes), donate_argnums=0)
+        self.put = jax.jit(
+            lambda state, row, new: put_rows(state, row, new, axes), donate_argnums=0
+        )
 
     @functools.cache  # noqa: B019 (lives as long as the translator)
     def compile(self, streams: int) -> None:
@@ -117,7 +118,9 @@ class ReencodingBackend:
         self.most = decoder.limits.states * STATE
         self.init = functools.cache(lambda streams: _placed(decoder.init(streams)))
         axes = batch_axes(decoder.init)
-        self.put = jax.jit(lambda state, row, new: put_row(state, row, new, axes), donate_argnums=0)
+        self.put = jax.jit(
+            lambda state, row, new: put_rows(state, row, new, axes), donate_argnums=0
+        )
 
         def read(params: Any, state: Any, rows: Any, sound: Any, length: Any, ended: Any) -> Any:
             """Read rows [n] of the state; those beyond its end are idle."""

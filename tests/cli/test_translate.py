@@ -22,10 +22,10 @@ from simuljax.errors import SimuljaxError
 from simuljax.serve.live import LiveOptions
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError
-from tests.decode import small, spoken
-from tests.decode.streams import DECODING, SPEECH
+from tests.helpers import models, streams
+from tests.helpers.streams import DECODING, SPEECH
 
-TALKATIVE = small.changed(DECODING, avoid_eos_while_reading=True)
+TALKATIVE = models.changed(DECODING, avoid_eos_while_reading=True)
 TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
 GGML = TINY / "ggml-tiny.bin"
 needs_whisper = pytest.mark.skipif(
@@ -62,7 +62,7 @@ def run(tmp_path):
 @pytest.mark.slow
 def test_a_file_is_translated_live(monkeypatch, run, sound, tmp_path, capsys):
     waiting = Monotonic(policy="wait_k", wait_k=(2, 2))
-    made = spoken.translator(seed=13, speech=SPEECH, monotonic=waiting)
+    made = streams.translator(seed=13, speech=SPEECH, monotonic=waiting)
     monkeypatch.setattr(command, "load", lambda *_: made)
     monkeypatch.setattr(command, "open_run", lambda _: made.run)
     monkeypatch.setattr(command, "enable_compilation_cache", lambda: None)
@@ -141,7 +141,7 @@ def test_bad_options_are_refused_before_whisper_is_loaded(tmp_path, sound, given
 def test_a_whole_file_may_have_a_beam(monkeypatch, tmp_path, run, sound):
     (tmp_path / "tiny.bin").write_bytes(b"no weights")
     assert callable(translate(tmp_path / "tiny.bin", audio=sound[0], offline=True, beam=2))
-    made = spoken.translator(speech=SPEECH, monotonic=Monotonic(policy="offline")).run
+    made = streams.translator(speech=SPEECH, monotonic=Monotonic(policy="offline")).run
     monkeypatch.setattr(command, "open_run", lambda _: made)
     given = {"offline": True, "beam": 2, "length_penalty": 0.5}
     assert callable(translate(run, audio=sound[0], **given))
@@ -180,13 +180,13 @@ def test_settings_of_decoding(given, wanted):
     ],
 )
 def test_settings_that_the_run_does_not_have(tmp_path, policy, given, fact):
-    made = spoken.translator(speech=SPEECH, monotonic=Monotonic(policy=policy))
+    made = streams.translator(speech=SPEECH, monotonic=Monotonic(policy=policy))
     with pytest.raises(RunError, match=fact):
         check_run(tmp_path, from_options(RunOptions, given), made.run.model)
 
 
 def test_speech_of_a_run_needs_a_language(monkeypatch, run, sound, tmp_path):
-    made = spoken.translator(speech=SPEECH, monotonic=Monotonic(policy="offline")).run
+    made = streams.translator(speech=SPEECH, monotonic=Monotonic(policy="offline")).run
     monkeypatch.setattr(command, "open_run", lambda _: made)
     with pytest.raises(LiveError, match="--to de"):
         translate(run, audio=sound[0], speak=tmp_path / "out.wav")

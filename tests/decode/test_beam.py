@@ -1,4 +1,4 @@
-"""Beam search finds what slow lists find, and its scores are those of a pass from scratch."""
+"""Whole sources: greedily or with a beam, what slow lists and passes from scratch find."""
 
 import dataclasses
 
@@ -10,11 +10,11 @@ import pytest
 from simuljax.config.decoding import Beam, Decoding, LengthLimit, Repetition, Until
 from simuljax.config.model import Monotonic
 from simuljax.decode import beam
-from simuljax.decode.beam import no_hypotheses
-from simuljax.decode.state import Context, control_of, known_of
+from simuljax.decode.state import context_of, known_of
+from simuljax.nn.beam import empty_beam
 from simuljax.nn.monotonic import fixed_windows
 from simuljax.text import EOS
-from tests.decode import small
+from tests.helpers import models
 from tests.oracles import beam as oracle
 from tests.oracles import simultaneous
 
@@ -28,16 +28,12 @@ SEED = 4  # of parameters with which some hypotheses end by themselves, and some
 def searching(model, how: Beam, decoding: Decoding = DECODING):
     """variables, states -> hypotheses; compiled in little time."""
 
-    @small.fast
+    @models.fast
     def search(variables, encoded):
-        decisions = fixed_windows(encoded.states, encoded.lengths, small.STEP, "average")
-        known = known_of(
-            model, variables, encoded, decisions, jnp.ones(encoded.lengths.shape, bool)
-        )
-        control = control_of(decoding, model.config.monotonic)
-        chosen = {"control": control, "decoding": decoding.fixed()}
-        context = Context(model=model, variables=variables, **chosen)
-        return beam.beam_search(context, known, how)
+        decisions = fixed_windows(encoded.states, encoded.lengths, models.STEP, "average")
+        context = context_of(model, variables, decoding)
+        ended = jnp.ones(encoded.lengths.shape, bool)
+        return beam.beam_search(context, known_of(context, encoded, decisions, ended), how)
 
     return search
 
@@ -45,14 +41,14 @@ def searching(model, how: Beam, decoding: Decoding = DECODING):
 def sources(encoded):
     """What the oracle hears of each row."""
     for states, length in zip(np.asarray(encoded.states), encoded.lengths, strict=True):
-        yield simultaneous.fixed_windows(states[: int(length)], small.STEP, True)
+        yield simultaneous.fixed_windows(states[: int(length)], models.STEP, True)
 
 
 def hypotheses(found, row):
     """Tokens and log-probabilities, without those that are not there."""
     tokens, lengths, log_prob = found.tokens[row], found.lengths[row], found.log_prob[row]
     padding = np.arange(tokens.shape[1]) >= lengths[:, None]
-    assert not np.any(tokens * padding) and not np.any(found.delays[row] * padding)
+    assert not np.any(tokens * padding) and not np.any(found.notes[row] * padding)
     real = log_prob > -np.inf
     assert not lengths[~real].any()
     rows = zip(tokens[real], lengths[real], strict=True)
@@ -61,7 +57,7 @@ def hypotheses(found, row):
 
 def compare(model, variables, encoded, found, how, decoding=DECODING):
     """Against the oracle; gives the number of hypotheses that ended, and of those that did not."""
-    decoder, ended = small.oracle(model, variables), []
+    decoder, ended = models.oracle(model, variables), []
     for row, heard in enumerate(sources(encoded)):
         limit = oracle.limit_of(len(heard.states), decoding)
         following = oracle.scorer(decoder, heard)
@@ -70,20 +66,18 @@ def compare(model, variables, encoded, found, how, decoding=DECODING):
         tokens, log_prob = hypotheses(found, row)
         assert tokens == [one.tokens for one in best]
         np.testing.assert_allclose(log_prob, [one.log_prob for one in best], rtol=1e-4, atol=1e-4)
-        scores = [one.score(how.length_penalty) for one in best]
-        np.testing.assert_allclose(found.score[row, : len(best)], scores, rtol=1e-4, atol=1e-4)
         ended += [one.ended for one in best]
     return sum(ended), len(ended) - sum(ended)
 
 
 @pytest.fixture(scope="module")
 def model():
-    return small.translator()
+    return models.translator()
 
 
 @pytest.fixture(scope="module")
 def variables(model):
-    return small.parameters(model, seed=SEED)
+    return models.parameters(model, seed=SEED)
 
 
 @pytest.fixture(scope="module")
@@ -91,20 +85,20 @@ def four(model):
     return searching(model, Beam(size=4))
 
 
-ENCODED = small.states(LENGTHS, SIZE)
+ENCODED = models.states(LENGTHS, SIZE)
 
 
 def test_four_are_those_of_the_oracle_for_any_model(model, four):
     for seed in (SEED, 2):
-        variables = small.parameters(model, seed=seed)
+        variables = models.parameters(model, seed=seed)
         found = jax.device_get(four(variables, ENCODED))
         ended, cut = compare(model, variables, ENCODED, found, Beam(size=4))
         assert ended > 5 and cut > 5
-    assert small.compilations(four) == 1
+    assert models.compilations(four) == 1
 
 
 def test_scores_are_those_of_one_pass_over_the_tokens(model, variables, four):
-    found, decoder = jax.device_get(four(variables, ENCODED)), small.oracle(model, variables)
+    found, decoder = jax.device_get(four(variables, ENCODED)), models.oracle(model, variables)
     moved = set()
     for row, heard in enumerate(sources(ENCODED)):
         for tokens, log_prob in zip(*hypotheses(found, row), strict=True):
@@ -140,19 +134,15 @@ def test_ties_go_to_the_better_hypothesis_and_the_lower_id(model, variables, fou
     for row in (0, 4, 5, 7):
         tokens, log_prob = hypotheses(found, row)
         assert sorted(tokens, key=len) == ends
-        expected = [-np.log(small.VOCABULARY) * len(one) for one in tokens]
+        expected = [-np.log(models.VOCABULARY) * len(one) for one in tokens]
         np.testing.assert_allclose(log_prob, expected, rtol=1e-6)
 
 
 def test_a_beam_of_one_is_greedy(model, variables):
-    decisions = fixed_windows(ENCODED.states, ENCODED.lengths, small.STEP, "average")
-
-    def translated(how):
-        return small.fast(
-            lambda *given: beam.translate_states(model, *given, decoding=DECODING, beam=how)
-        )
-
-    one, greedy = (translated(how)(variables, ENCODED, decisions) for how in (Beam(size=1), None))
+    one, greedy = (
+        models.translate_states(model, variables, ENCODED, DECODING, how)
+        for how in (Beam(size=1), None)
+    )
     jax.tree.map(np.testing.assert_array_equal, one, greedy)
     ends = (np.asarray(greedy.tokens) == EOS).any(1)
     assert 0 < ends.sum() < len(LENGTHS) - 1
@@ -168,10 +158,10 @@ def test_when_a_search_is_over():
         (-8.0, -np.inf, 4, True),  # at the limit
         (-np.inf, -np.inf, 2, True),
     ]
-    live, ended = (no_hypotheses(len(cases), 1, 4) for _ in range(2))
+    empty = empty_beam(*jnp.zeros((2, len(cases), 1, 4), jnp.int32))
     log_prob, score, tokens, sure = (np.array(column) for column in zip(*cases, strict=True))
-    live = dataclasses.replace(live, log_prob=log_prob[:, None], lengths=tokens[:, None])
-    ended = dataclasses.replace(ended, score=score[:, None])
+    live = dataclasses.replace(empty, log_prob=log_prob[:, None], lengths=tokens[:, None])
+    ended = dataclasses.replace(empty, log_prob=score[:, None])  # of one token, so it is the score
     expected: dict[Until, np.ndarray] = {"sure": sure, "full": sure | (score > -np.inf)}
     for until, those in expected.items():
         how = Beam(size=1, length_penalty=2.0, until=until)
@@ -195,10 +185,10 @@ def test_what_no_beam_can_be_is_refused(wrong, said):
 def test_a_sure_search_misses_nothing_by_stopping_early(model):
     """Of these, stopping with two, or by what a live one is worth by now, would miss something."""
     how = Beam(size=2, until="sure")
-    decoding = small.changed(DECODING, limit=LengthLimit(ratio=0.3, constant=6))
+    decoding = models.changed(DECODING, limit=LengthLimit(ratio=0.3, constant=6))
     search = searching(model, how, decoding)
     for seed in (7, 8):
-        given = model, small.parameters(model, seed=seed), ENCODED
+        given = model, models.parameters(model, seed=seed), ENCODED
         found = jax.device_get(search(*given[1:]))
         compare(*given, found, how, decoding)
         with pytest.raises(AssertionError):
@@ -221,8 +211,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_every_kind_is_that_of_the_oracle(name):
     monotonic, how = CASES[name]
-    model = small.translator(monotonic)
-    variables = small.parameters(model, seed=SEED)
+    model = models.translator(monotonic)
+    variables = models.parameters(model, seed=SEED)
     found = jax.device_get(searching(model, how)(variables, ENCODED))
     compare(model, variables, ENCODED, found, how)
 
@@ -246,17 +236,89 @@ def test_heads_that_do_not_follow_their_hypothesis_are_noticed(model, variables,
 @pytest.mark.slow
 def test_a_beam_that_is_wide_enough_finds_the_best_of_all():
     vocabulary, limit, missed = 5, 3, 0
-    model, encoded = small.translator(target_vocabulary=vocabulary), small.states([24, 9], 24)
+    model, encoded = models.translator(target_vocabulary=vocabulary), models.states([24, 9], 24)
     decoding = Decoding(limit=LengthLimit(ratio=0, constant=limit))
     every = vocabulary * (vocabulary - 1) ** (limit - 1)
     search = searching(model, Beam(size=every), decoding)
     for seed in range(6):
-        variables = small.parameters(model, seed=seed)
-        found, decoder = jax.device_get(search(variables, encoded)), small.oracle(model, variables)
+        variables = models.parameters(model, seed=seed)
+        found, decoder = jax.device_get(search(variables, encoded)), models.oracle(model, variables)
         for row, heard in enumerate(sources(encoded)):
             following = oracle.scorer(decoder, heard)
             best = oracle.everything(following, vocabulary, limit, 1.0)
             assert hypotheses(found, row)[0][0] == best.tokens
-            np.testing.assert_allclose(found.score[row, 0], best.score(1.0), rtol=1e-4)
+            np.testing.assert_allclose(found.log_prob[row, 0], best.log_prob, rtol=1e-4)
             missed += oracle.search(following, limit, 1, 1.0)[0].tokens != best.tokens
     assert missed, "or a narrow beam would do"
+
+
+GREEDY = Decoding(
+    limit=LengthLimit(ratio=0.25, constant=4), repetition=Repetition(longest=2, times=1)
+)
+GREEDY_CASES = {
+    "lookback": (Monotonic(), 0.5),
+    "hard": (Monotonic(attention="hard"), 0.3),
+    "wait-k": (Monotonic(policy="wait_k", attention="chunkwise", chunk=3), 0.5),
+    "offline": (Monotonic(policy="offline"), 0.5),
+}
+
+
+def rows(found):
+    """Tokens and delays of each row, without padding, which is 0."""
+    real = np.arange(found.tokens.shape[1]) < found.lengths[:, None]
+    assert not np.any(found.tokens * ~real) and not np.any(found.delays * ~real)
+    for n, *row in zip(found.lengths, *map(np.asarray, (found.tokens, found.delays)), strict=True):
+        yield [values[:n].tolist() for values in row]
+
+
+@pytest.mark.parametrize(
+    "name", ["lookback", *(pytest.param(n, marks=pytest.mark.slow) for n in list(GREEDY_CASES)[1:])]
+)
+def test_greedy_is_the_argmax_of_from_scratch_passes(name):
+    monotonic, threshold = GREEDY_CASES[name]
+    model, decoding = models.translator(monotonic), models.changed(GREEDY, threshold=threshold)
+    variables, encoded = models.parameters(model), models.states(LENGTHS, SIZE)
+    found = models.translate_states(model, variables, encoded, decoding)
+    decoder, ends = models.oracle(model, variables, threshold=threshold), 0
+    for row, (tokens, delays) in enumerate(rows(found)):
+        states = np.asarray(encoded.states[row, : LENGTHS[row]])
+        heard = simultaneous.fixed_windows(states, models.STEP, True)
+        expected = simultaneous.translate(decoder, heard, decoding)
+        assert tokens == expected.tokens and delays == expected.reach
+        ends += 2 in tokens
+    assert name != "lookback" or 0 < ends < len(LENGTHS), "some end by themselves, some do not"
+
+
+def test_speech_is_encoded_and_another_threshold_compiles_nothing(model):
+    variables = models.parameters(model)
+    random, frames = np.random.default_rng(3), np.array([64, 37, 3, 0], np.int32)
+    features = random.normal(size=(4, 64, models.FEATURES)).astype(np.float32)
+
+    given = (variables, features, frames)
+    encoded = model.apply(*given, train=False, method="encode_speech")
+    before, found = models.compilations(beam._speech), []
+    for threshold in (0.5, 0.2):
+        decoding = models.changed(GREEDY, threshold=threshold)
+        expected = models.translate_states(model, variables, encoded, decoding)
+        speech = beam.translate_speech(model, variables, features, frames, decoding=decoding)
+        jax.tree.map(np.testing.assert_array_equal, speech, expected)
+        found.append(list(rows(speech)))
+    assert found[0] != found[1] and found[0][3] == [[], []]
+    assert models.compilations(beam._speech) == before + 1
+
+
+@pytest.mark.slow
+def test_text_is_the_same_in_other_company(model):
+    variables = models.parameters(model)
+    random, lengths = np.random.default_rng(4), np.array([6, 4, 1], np.int32)
+    tokens = random.integers(4, models.VOCABULARY, (3, 6)).astype(np.int32)
+
+    @models.fast
+    def translated(*given):
+        return beam.translate_text(model, *given, decoding=GREEDY)
+
+    found = list(rows(translated(variables, tokens, lengths)))
+    tokens[[0, 2]], lengths[[0, 2]], tokens[1, 4:] = 9, 5, 8
+    other = list(rows(translated(variables, tokens, lengths)))
+    assert found[1] == other[1] and found[0] != other[0]
+    assert max(found[0][1]) <= 6

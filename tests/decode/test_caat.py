@@ -13,10 +13,11 @@ from simuljax.config.decoding import Blocks, Decoding, LengthLimit, Repetition
 from simuljax.decode.beam import translate_speech
 from simuljax.decode.caat import CaatDecoder, Group, init_candidates, search_group, simulate_caat
 from simuljax.decode.simulate import Listening
-from simuljax.decode.stream import StreamLimits, batch_axes, put_row, take_rows
+from simuljax.decode.state import context_of
+from simuljax.decode.stream import StreamLimits, batch_axes, put_rows, take_rows
 from simuljax.text import EOS
-from tests.decode import caats, small
-from tests.decode.streams import HEARD, STATISTICS, Streams, cut, recordings
+from tests.helpers import models
+from tests.helpers.streams import HEARD, STATISTICS, Streams, cut, recordings
 from tests.oracles import caat as oracle
 from tests.train.overfitting import compiling_quickly
 
@@ -33,7 +34,7 @@ class CaatStreams(Streams):
     """Streams whose step is a CAAT's."""
 
     def __init__(self, blocks: Blocks, *, blank=1.5, seed=4, events=3):
-        self.model = caats.caat()
+        self.model = models.caat()
         self.batch, self.size, self.compilations = 8, 3200, 0
         self.decoder = CaatDecoder(
             model=self.model,
@@ -41,9 +42,9 @@ class CaatStreams(Streams):
             decoding=decoding(blocks),
             limits=StreamLimits(states=60, tokens=27, events=events),
         )
-        self.variables = caats.parameters(self.model, blank=blank, seed=seed)
-        self.learnt = self.decoder.params(self.variables, STATISTICS)
-        self.step = jax.jit(self._step, compiler_options=small.FAST)
+        self.variables = models.caat_parameters(self.model, blank=blank, seed=seed)
+        self.params = self.decoder.params(self.variables, STATISTICS)
+        self.step = jax.jit(self._step, compiler_options=models.FAST)
 
     def encoded(self, sounds):
         padded = np.stack([np.pad(s, (0, MOST - len(s))) for s in sounds])
@@ -60,15 +61,15 @@ class CaatStreams(Streams):
 
 def by_rule(model, variables, states, blocks):
     """Tokens of one source, and in which group each was committed."""
-    room, groups = np.zeros((ROOM, 16), np.float32), -(-len(states) // caats.GROUP)
+    room, groups = np.zeros((ROOM, 16), np.float32), -(-len(states) // models.CAAT_GROUP)
     room[: len(states)] = states
     texts, tokens, places = [((), 0.0, True)], [], []
 
     def ask(tokens, reach):
-        return caats.asked(model, variables, room, list(tokens), reach)
+        return models.caat_asked(model, variables, room, list(tokens), reach)
 
     for group in range(groups):
-        reach, last = min((group + 1) * caats.GROUP, len(states)), group == groups - 1
+        reach, last = min((group + 1) * models.CAAT_GROUP, len(states)), group == groups - 1
         limit = min(LIMIT.of(reach), 27)
         how = dataclasses.asdict(blocks) | {"guard": GUARD, "limit": limit}
         texts = oracle.search_group(ask, texts, reach, last=last, **how)
@@ -109,7 +110,7 @@ def check(streams, seed):
     assert [row[0] for row in found] == [tokens for tokens, _ in rule]
     lengths = np.asarray(streams.encoded(sounds).lengths)
     expected = [
-        [min((group + 1) * caats.GROUP, n) for group in places]
+        [min((group + 1) * models.CAAT_GROUP, n) for group in places]
         for (_, places), n in zip(rule, lengths, strict=True)
     ]
     if streams.decoder.decoding.blocks.across == 1:  # else a token is committed later than found
@@ -165,12 +166,12 @@ def test_end_of_sentence_comes_with_the_end_and_never_before(example):
 
 def test_a_stream_can_move_to_another_row(streams, example):
     sounds, pieces, found, _ = example
-    axes, half = batch_axes(lambda n: streams.decoder.init(streams.learnt, n)), len(pieces[0]) // 2
+    axes, half = batch_axes(lambda n: streams.decoder.init(streams.params, n)), len(pieces[0]) // 2
     states, rows, start = [streams.start()], [([], [], []) for _ in sounds], 0
     for turn, length in enumerate(pieces[0]):
         if turn == half:
-            moved = put_row(states[-1], 5, take_rows(states[-1], np.array([0]), axes), axes)
-            states.append(put_row(moved, 0, take_rows(streams.start(), np.array([0]), axes), axes))
+            moved = put_rows(states[-1], 5, take_rows(states[-1], np.array([0]), axes), axes)
+            states.append(put_rows(moved, 0, take_rows(streams.start(), np.array([0]), axes), axes))
         row = 0 if turn < half else 5
         lengths, starts, ended = np.zeros((3, streams.batch), int)
         lengths[row], starts[row], ended[row] = length, start, turn == len(pieces[0]) - 1
@@ -223,7 +224,7 @@ def test_offline_it_writes_as_the_last_group_does(streams):
         room = np.zeros((ROOM, 16), np.float32)
         room[: len(states)] = states
         while len(tokens) < LIMIT.of(len(states)) and EOS not in tokens:
-            log_p = caats.asked(streams.model, streams.variables, room, tokens, len(states))
+            log_p = models.caat_asked(streams.model, streams.variables, room, tokens, len(states))
             again = [v for v in range(3, 11) if oracle.repeats((*tokens, v), GUARD)]
             log_p[[1, *again]] = -np.inf
             tokens.append(int(log_p.argmax()))
@@ -233,9 +234,9 @@ def test_offline_it_writes_as_the_last_group_does(streams):
 @pytest.fixture(scope="module")
 def one_group():
     """A compiled group of one source with 8 states, for several across."""
-    model = caats.caat()
-    variables = caats.parameters(model, seed=4)
-    states = small.states([8], 8, seed=2).states
+    model = models.caat()
+    variables = models.caat_parameters(model, seed=4)
+    states = models.states([8], 8, seed=2).states
 
     def run(variables, candidates, reach, last):
         memory: Any = model.apply(variables, states, states, method="remember")
@@ -246,9 +247,9 @@ def one_group():
             last=jnp.array([last]),
             due=jnp.array([True]),
         )
-        return search_group(model, variables, candidates, group, decoding(WIDE))
+        return search_group(context_of(model, variables, decoding(WIDE)), candidates, group)
 
-    return model, variables, np.asarray(states[0]), jax.jit(run, compiler_options=small.FAST)
+    return model, variables, np.asarray(states[0]), jax.jit(run, compiler_options=models.FAST)
 
 
 def test_equal_texts_are_merged(one_group):
@@ -256,11 +257,11 @@ def test_equal_texts_are_merged(one_group):
     model, variables, states, run = one_group
     room = np.zeros((ROOM, 16), np.float32)
     room[:8] = states
-    candidates = init_candidates(model, 1, 12, WIDE)
+    candidates = init_candidates(model, 1, 12, WIDE.inside)
     texts = apart = [((), 0.0, True)]
 
     def ask(tokens, reach):
-        return caats.asked(model, variables, room, list(tokens), reach)
+        return models.caat_asked(model, variables, room, list(tokens), reach)
 
     for reach, last in ((4, False), (8, True)):
         candidates = run(variables, candidates, reach, last)
@@ -279,4 +280,4 @@ def test_mistakes_are_named():
     with pytest.raises(ValueError, match="across is 2"):
         Blocks(inside=1, across=2)
     with pytest.raises(ValueError, match="use StreamingDecoder"):
-        CaatDecoder(model=small.translator(speech=caats.SPEECH, text=None), features=HEARD)
+        CaatDecoder(model=models.translator(speech=models.CAAT_SPEECH, text=None), features=HEARD)

@@ -1,17 +1,22 @@
 """Many streams in one engine, from one thread and from many: nobody gets another's words."""
 
+import pickle
 import random as chance
 import threading
 import time
+from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from simuljax.serve.engine import Behind, Engine, EngineFull, EngineStream
 from simuljax.serve.run_translator import RunTranslator
-from tests.decode import spoken
-from tests.decode.small import compilations
-from tests.decode.streams import DECODING, SPEECH, sound
+from simuljax.serve.stream import Stream
+from tests.helpers import streams
+from tests.helpers.models import compilations
+from tests.helpers.streams import DECODING, SPEECH, sound
 
 LIMITS = {"states": 60, "tokens": 30, "events": 4, "decoding": DECODING}
 Told = list[tuple[str, float]]
@@ -19,19 +24,19 @@ Told = list[tuple[str, float]]
 
 @pytest.fixture(scope="module")
 def speaker() -> RunTranslator:
-    return spoken.translator(speech=SPEECH)
+    return streams.translator(speech=SPEECH)
 
 
 @pytest.fixture(scope="module")
-def material() -> spoken.Material:
-    return spoken.material(4, 150, 28_800)
+def material() -> streams.Material:
+    return streams.material(4, 150, 28_800)
 
 
 @pytest.fixture(scope="module")
 def alone(speaker, material) -> list[Told]:
     """Each recording in a stream that has the device to itself."""
     return [
-        spoken.listened(speaker.stream(**LIMITS), recording, cuts).words
+        streams.listened(speaker.stream(**LIMITS), recording, cuts).words
         for recording, cuts in zip(material.recordings, material.cuts, strict=True)
     ]
 
@@ -42,7 +47,7 @@ def engine(speaker) -> Engine:
 
 
 def noise(seed: int, seconds: float) -> np.ndarray:
-    return sound(np.random.default_rng(seed), int(seconds * spoken.RATE))
+    return sound(np.random.default_rng(seed), int(seconds * streams.RATE))
 
 
 class Speaker:
@@ -207,3 +212,69 @@ def test_a_closed_engine_leaves_nobody_waiting(engine):
     seat.leave()
     assert not hung
     assert set(ends) == {"words", "later"} and all("closed" in error for error in ends.values())
+
+
+def new_speaker() -> RunTranslator:
+    """A new one each time; nothing compiled is shared."""
+    return streams.translator(speech=SPEECH)
+
+
+def store(stream: Stream, path: Path) -> None:
+    """Arrays of the device as NumPy's, and the books."""
+    leaves = jax.device_get(jax.tree.leaves(stream.rows.state))
+    np.savez(path / "state.npz", *leaves)
+    (path / "books.pickle").write_bytes(pickle.dumps(stream.session))
+
+
+def restored(translator: RunTranslator, path: Path) -> Stream:
+    stream = translator.stream(**LIMITS)
+    tree = jax.tree.structure(stream.rows.state)
+    with np.load(path / "state.npz") as stored:
+        leaves = [jnp.asarray(stored[name]) for name in stored.files]
+    stream.rows.state = jax.device_put(tree.unflatten(leaves), jax.local_devices()[0])
+    stream.session = pickle.loads((path / "books.pickle").read_bytes())
+    return stream
+
+
+def timed(words) -> list[tuple[str, float]]:
+    return [(word.text, word.delay_ms) for word in words]
+
+
+@pytest.mark.slow
+def test_a_stream_goes_on_from_a_file(tmp_path):
+    """After every push, by turns in a stream of its own and in some row of an engine."""
+    random, first, second = np.random.default_rng(2), new_speaker(), new_speaker()
+    engine, halves = second.engine(streams=3, **LIMITS), np.zeros(2, int)
+    for row in range(3):
+        pieces = np.array_split(sound(random, 28_000), 9)
+        whole = first.stream(**LIMITS)
+        expected = [timed(whole.push(piece)) for piece in pieces] + [timed(whole.finish())]
+        early = first.stream(**LIMITS)
+        for turn, piece in enumerate(pieces[:-1]):
+            assert timed(early.push(piece)) == expected[turn]
+            store(early, tmp_path)
+            later = restored(second, tmp_path)
+            rest = [timed(later.push(piece)) for piece in pieces[turn + 1 :]]
+            assert [*rest, timed(later.finish())] == expected[turn + 1 :]
+            assert compilations(later.backend.step) == 2, "one for a row, one for three"
+            halves += sum(map(len, expected[: turn + 1])), sum(map(len, expected[turn + 1 :]))
+        in_a_row(engine, row, restored(second, tmp_path), pieces[-1:], expected[-2:])
+    assert (halves > 30).all(), "nothing on one side of the cut"
+
+
+def in_a_row(engine, row: int, stream: Stream, pieces, expected) -> None:
+    """The rest of a stream, moved into a row of an engine."""
+    seats = [engine.open() for _ in range(3)]
+    seat = next(seat for seat in seats if seat.row == row)
+    seat.session = stream.session
+    rows = engine.rows
+    rows.state = rows.backend.put(rows.state, np.int32(row), stream.rows.state)
+    found = []
+    for piece in [*pieces, None]:
+        seat.finish() if piece is None else seat.push(piece)
+        while engine.step():
+            pass
+        found.append(timed(seat.words()))
+    assert found == expected
+    for seat in seats:
+        seat.leave()

@@ -15,11 +15,11 @@ from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
 from simuljax.serve.run_translator import IncrementalBackend, RunTranslator
 from simuljax.serve.stream import STATE, Stream
-from tests.decode import spoken
-from tests.decode.small import compilations
-from tests.decode.streams import SPEECH, sound
+from tests.helpers import streams
+from tests.helpers.models import compilations
+from tests.helpers.streams import SPEECH, sound
 
-MINUTE, STATES = 60 * spoken.RATE, 300
+MINUTE, STATES = 60 * streams.RATE, 300
 DECODING = Decoding(
     avoid_eos_while_reading=True,  # sentences of 12 s, and not of a word or two
     limit=LengthLimit(ratio=0.34, constant=4),
@@ -31,7 +31,7 @@ DECODING = Decoding(
 def talker() -> RunTranslator:
     """Writes a token every 120 ms, whatever it hears."""
     waiting = Monotonic(policy="wait_k", wait_k=(3, 3))
-    return spoken.translator(seed=13, speech=SPEECH, monotonic=waiting)
+    return streams.translator(seed=13, speech=SPEECH, monotonic=waiting)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def minutes() -> list[np.ndarray]:
     for _ in range(5):
         talk = (32767 * sound(random, MINUTE)).astype(np.int16)
         for start in random.integers(0, MINUTE, 12):
-            quiet = slice(start, start + int(random.uniform(0.2, 2) * spoken.RATE))
+            quiet = slice(start, start + int(random.uniform(0.2, 2) * streams.RATE))
             talk[quiet] = 0 if random.random() < 0.5 else talk[quiet] // 300
         found.append(talk)
     return found
@@ -99,9 +99,9 @@ def same(before: Held, after: Held, stream: Stream) -> None:
 @pytest.mark.slow
 def test_a_minute(talker, minutes):
     stream = begun(talker, 480)
-    talk(stream, minutes[:1], 1, 20 * spoken.RATE)
+    talk(stream, minutes[:1], 1, 20 * streams.RATE)
     before = Held.by(stream)
-    assert talk(stream, minutes[1:2], 1, 20 * spoken.RATE)[0] > 5
+    assert talk(stream, minutes[1:2], 1, 20 * streams.RATE)[0] > 5
     same(before, Held.by(stream), stream)
     last = stream.finish()
     assert last and {word.delay_ms for word in last} == {120_000}
@@ -110,10 +110,10 @@ def test_a_minute(talker, minutes):
 @pytest.mark.slow
 def test_two_hours(talker, minutes):
     stream = begun(talker, 480)
-    tenths = [talk(stream, minutes, 12, 20 * spoken.RATE)]
+    tenths = [talk(stream, minutes, 12, 20 * streams.RATE)]
     before = Held.by(stream)
     for _ in range(9):
-        tenths.append(talk(stream, minutes, 12, 20 * spoken.RATE))
+        tenths.append(talk(stream, minutes, 12, 20 * streams.RATE))
     same(before, Held.by(stream), stream)
     assert min(words for words, _ in tenths) > 60, "it fell silent"
     assert tenths[-1][1] < 1.5 * tenths[0][1], tenths

@@ -1,5 +1,7 @@
 """A policy from a user's file: live, simulated, swept without compiling again, and with Whisper."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -10,30 +12,31 @@ from simuljax.decode import simulate
 from simuljax.decode.policies import AlignAtt, Policy, PolicyError, policy_class
 from simuljax.decode.simulate import simulate_speech, usual_listening
 from simuljax.models.whisper import Whisper
-from tests.decode import small, spoken
-from tests.decode.streams import DECODING, HEARD
+from tests.helpers import models, streams
+from tests.helpers.streams import DECODING, HEARD
 from tests.models.whisper.small import TOKENIZER, small_model
 
 FILE = "tests/decode/own_policy.py"
-STEP_MS = small.STEP * 40
+STEP_MS = models.STEP * 40
 
 
 @pytest.fixture(scope="module")
 def speaker():
-    return spoken.translator(seed=6, monotonic=Monotonic(policy="offline"))
+    return streams.translator(seed=6, monotonic=Monotonic(policy="offline"))
 
 
 @pytest.fixture(scope="module")
 def material():
-    return spoken.material(1, 8, 28_800)
+    return streams.material(1, 8, 28_800)
 
 
 def patient(share: float) -> Policy:
-    return policy_class(f"{FILE}:Patient")(share=share)
+    patient: Any = policy_class(f"{FILE}:Patient")
+    return patient(share=share)
 
 
 def simulated(speaker, material, policy):
-    decoding = small.changed(DECODING, policy=policy)
+    decoding = models.changed(DECODING, policy=policy)
     listening = usual_listening(decoding, STEP_MS, filterbank=HEARD.filterbank)
     given = (material.features[material.ended], material.amounts[material.ended])
     return jax.device_get(
@@ -57,19 +60,19 @@ def test_its_class_is_one_class_and_has_its_own_options():
 def test_it_streams_live_and_is_simulated_and_swept(speaker, material):
     """Words of a stream are those of the batch; another share compiles nothing, and differs."""
     found = []
-    before = simulate._speech._cache_size()
+    before = models.compilations(simulate._speech)
     for share in (0.1, 0.4, 0.8):
         policy = patient(share)
         done = simulated(speaker, material, policy)
         for row, recording in enumerate(material.recordings):
             stream = speaker.stream(
-                decoding=small.changed(DECODING, policy=policy), states=300, tokens=100
+                decoding=models.changed(DECODING, policy=policy), states=300, tokens=100
             )
-            said = spoken.listened(stream, recording, material.cuts[row])
+            said = streams.listened(stream, recording, material.cuts[row])
             if len(recording) % (STEP_MS * 16):
                 assert said.tokens == done.tokens[row, : done.lengths[row]].tolist()
         found.append(done)
-    assert simulate._speech._cache_size() == before + 1
+    assert models.compilations(simulate._speech) == before + 1
     means = [done.delays.sum() / done.lengths.sum() for done in found]
     assert means[0] < means[1] < means[2], means
 

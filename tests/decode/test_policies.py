@@ -17,22 +17,15 @@ import pytest
 from simuljax.audio import frame_count
 from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import Monotonic, SpeechConfig
-from simuljax.decode.policies import (
-    AlignAtt,
-    EDAtt,
-    FixedSteps,
-    LocalAgreement,
-    Policy,
-    WaitK,
-)
+from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, LocalAgreement, Policy, WaitK
 from simuljax.decode.simulate import simulate_speech, usual_listening
 from simuljax.nn.subsampling import state_count
 from simuljax.text import SPECIALS
-from tests.decode import small, spoken
-from tests.decode.streams import DECODING, HEARD, SPEECH, known_states
+from tests.helpers import models, streams
+from tests.helpers.streams import DECODING, HEARD, SPEECH, known_states
 from tests.oracles.offline_policies import OfflineDecoder, Source, Told, tell, words_in
 
-SHORT, STEP = 28_800, small.STEP * 40  # samples; ms of a READ
+SHORT, STEP = 28_800, models.STEP * 40  # samples; ms of a READ
 READS_CTC = SpeechConfig(layers=2, shared=1, channels=12, ctc_after=1)
 STREAMS_CTC = dataclasses.replace(SPEECH, ctc_after=1)
 ENCODERS = {"rereading": READS_CTC, "incremental": STREAMS_CTC}
@@ -50,7 +43,7 @@ class Case:
 
     @property
     def options(self) -> Decoding:
-        return small.changed(DECODING, policy=self.policy, **self.decoding)
+        return models.changed(DECODING, policy=self.policy, **self.decoding)
 
 
 BOTH = ("rereading", "incremental")
@@ -79,7 +72,7 @@ QUICK = [("wait-2 ctc", "rereading")]
 
 @functools.cache
 def translator(encoder: str, seed: int):
-    return spoken.translator(
+    return streams.translator(
         seed=seed, monotonic=Monotonic(policy="offline"), speech=ENCODERS[encoder]
     )
 
@@ -88,7 +81,7 @@ def translator(encoder: str, seed: int):
 def encoder_of(translator):
     """Compiled once: states and the best labels."""
 
-    @small.fast
+    @models.fast
     def encode(features, frames):
         given = (translator.variables, features, frames)
         encoded: Any = translator.network.apply(*given, train=False, method="encode_speech")
@@ -100,7 +93,7 @@ def encoder_of(translator):
 class Scratch:
     """What can be known after every READ, encoded from exactly the sound up to it."""
 
-    def __init__(self, translator, decoding: Decoding, heard: spoken.Material):
+    def __init__(self, translator, decoding: Decoding, heard: streams.Material):
         self.translator, self.decoding, self.material = translator, decoding, heard
         model, params = translator.network.config, translator.variables["params"]
         self.decoder = OfflineDecoder(params["decoder"], model.monotonic, model.width.heads)
@@ -108,7 +101,7 @@ class Scratch:
         assert decoding.policy is not None
         self.policy: Policy = decoding.policy
         encode = encoder_of(translator)
-        self.states, self.labels = spoken.in_groups(encode, heard.features, heard.frames)
+        self.states, self.labels = streams.in_groups(encode, heard.features, heard.frames)
 
     def source(self, place: int) -> Source:
         amount, ended = int(self.material.amounts[place]), bool(self.material.ended[place])
@@ -129,20 +122,20 @@ class Scratch:
         amounts = self.material.amounts
         return [p for p in places if amounts[p] >= first * 16 or self.material.ended[p]]
 
-    def say(self, index: int) -> spoken.Said:
+    def say(self, index: int) -> streams.Said:
         policy, cuts = self.policy, self.material.cuts[index]
         kept = isinstance(policy, FixedSteps) or (self.streams and policy.is_incremental)
         told, places = Told(), self.places(index)
         for place in places:
             given = (self.decoder, told, self.source(place), place, self.decoding)
-            tell(*given, spoken.VOCABULARY, history="kept" if kept else "recomputed")
+            tell(*given, streams.VOCABULARY, history="kept" if kept else "recomputed")
         assert told.finished
-        pushed = [spoken.when(int(self.material.amounts[place]), cuts) for place in told.heard]
+        pushed = [streams.when(int(self.material.amounts[place]), cuts) for place in told.heard]
         end = pushed[-1] if 2 in told.tokens else sum(cuts)
-        return spoken.Said(
+        return streams.Said(
             tokens=told.tokens,
             pushed=pushed,
-            words=spoken.words_of(told.tokens, pushed, end),
+            words=streams.words_of(told.tokens, pushed, end),
             turns=[places.index(place) for place in told.heard],
         )
 
@@ -150,21 +143,21 @@ class Scratch:
 def words_said(labels: list[int], trailing: str) -> int:
     """Of the labels of all states: repetitions merged, blanks and special ids dropped."""
     merged = [label for label, _ in itertools.groupby(labels)]
-    blank = len(spoken.VOCABULARY.pieces)
+    blank = len(streams.VOCABULARY.pieces)
     kept = [label for label in merged if label != blank and label >= len(SPECIALS) - 1]
-    words = words_in(spoken.VOCABULARY, kept)
-    open_word = kept and spoken.VOCABULARY.pieces[kept[-1]] != "▁"
+    words = words_in(streams.VOCABULARY, kept)
+    open_word = kept and streams.VOCABULARY.pieces[kept[-1]] != "▁"
     return words - bool(open_word) if trailing == "leave" else words
 
 
-def check(name: str, encoder: str, heard: spoken.Material) -> dict[str, Any]:
+def check(name: str, encoder: str, heard: streams.Material) -> dict[str, Any]:
     """All recordings of a case; gives what was shown."""
     case = CASES[name]
     speaker, decoding = translator(encoder, case.seed), case.options
     scratch, said = Scratch(speaker, decoding, heard), []
     for index, recording in enumerate(heard.recordings):
         stream = speaker.stream(decoding=decoding, states=300, tokens=100, events=4)
-        found = spoken.listened(stream, recording, heard.cuts[index])
+        found = streams.listened(stream, recording, heard.cuts[index])
         expected = scratch.say(index)
         assert (found.tokens, found.pushed) == (expected.tokens, expected.pushed)
         assert found.words == expected.words
@@ -175,7 +168,9 @@ def check(name: str, encoder: str, heard: spoken.Material) -> dict[str, Any]:
     return {"said": said, "tokens": sum(len(one.tokens) for one in said), "early": early}
 
 
-def simulated(speaker, decoding: Decoding, heard: spoken.Material, said: list[spoken.Said]) -> None:
+def simulated(
+    speaker, decoding: Decoding, heard: streams.Material, said: list[streams.Said]
+) -> None:
     """The batch writes the same, when as much has been heard.
 
     A stream does not know that whole READs are all there is, and reads once more.
@@ -201,7 +196,7 @@ def simulated(speaker, decoding: Decoding, heard: spoken.Material, said: list[sp
 
 @pytest.mark.parametrize(("name", "encoder"), QUICK)
 def test_8_recordings(name, encoder):
-    shown = check(name, encoder, spoken.material(1, 8, SHORT))
+    shown = check(name, encoder, streams.material(1, 8, SHORT))
     assert shown["tokens"] > 40 and shown["early"] > 0.1 * shown["tokens"]
 
 
@@ -210,16 +205,16 @@ def test_8_recordings(name, encoder):
     ("name", "encoder"), [(name, e) for name, case in CASES.items() for e in case.encoders]
 )
 def test_100_recordings(name, encoder):
-    shown = check(name, encoder, spoken.material(1, 100, SHORT))
+    shown = check(name, encoder, streams.material(1, 100, SHORT))
     assert shown["tokens"] > 500 and shown["early"] > CASES[name].early * shown["tokens"]
     if isinstance(policy := CASES[name].policy, FixedSteps):
         for one, recording in zip(
-            shown["said"], spoken.material(1, 100, SHORT).recordings, strict=True
+            shown["said"], streams.material(1, 100, SHORT).recordings, strict=True
         ):
             check_steps(policy, one, len(recording) / 16)
 
 
-def check_steps(policy: FixedSteps, said: spoken.Said, total: float) -> None:
+def check_steps(policy: FixedSteps, said: streams.Said, total: float) -> None:
     """g(t) = min(k + (t - 1) s, |X|), and q(t) - q(t - 1) <= N while there is more to come."""
     for turn in set(said.turns):
         heard = min(policy.first_ms + turn * policy.step_ms, total)

@@ -25,28 +25,28 @@ from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS, Words
 from simuljax.text.words import read_by_words
 from simuljax.train.transfer import Loaded
-from tests.decode import small, spoken
-from tests.decode.streams import DECODING, HEARD, SPEECH, STATISTICS
+from tests.helpers import models, streams
+from tests.helpers.streams import DECODING, HEARD, SPEECH, STATISTICS
 
 OFFLINE = Monotonic(policy="offline")
-WORDS = Words.of(spoken.VOCABULARY, spoken.VOCABULARY)
+WORDS = Words.of(streams.VOCABULARY, streams.VOCABULARY)
 SHORT = 28_800  # samples
 
 
 @pytest.fixture(scope="module")
 def speaker():
-    return spoken.translator(seed=6, monotonic=OFFLINE)
+    return streams.translator(seed=6, monotonic=OFFLINE)
 
 
 @pytest.fixture(scope="module")
 def heard():
-    return spoken.material(3, 12, SHORT)
+    return streams.material(3, 12, SHORT)
 
 
 def said(speaker, heard, policy, listening=None, **changes):
     given = (speaker.network, speaker.variables)
     sound = (heard.features[heard.ended], heard.amounts[heard.ended])
-    decoding = small.changed(DECODING, policy=policy, **changes)
+    decoding = models.changed(DECODING, policy=policy, **changes)
     how = {"decoding": decoding, "listening": listening, "words": WORDS}
     return jax.device_get(simulate_speech(*given, *sound, **how))
 
@@ -71,9 +71,9 @@ def test_a_wait_beyond_the_source_is_offline_decoding(speaker, heard):
 @pytest.mark.slow
 def test_a_sweep_over_k_compiles_once(speaker, heard):
     said(speaker, heard, WaitK(k=2, step_ms=120))
-    before = small.compilations(simulate._speech)
+    before = models.compilations(simulate._speech)
     delays = [said(speaker, heard, WaitK(k=k, step_ms=120)).delays[:, 0] for k in (1, 3, 5, 7)]
-    assert small.compilations(simulate._speech) == before
+    assert models.compilations(simulate._speech) == before
     for k, first in zip((1, 3, 5, 7), delays, strict=True):  # the first word follows k + 1 units
         total = heard.amounts[heard.ended] / 16
         assert all(first >= np.minimum((k + 1) * 120, total))
@@ -85,7 +85,7 @@ def test_fixed_steps_hear_g_of_t_and_write_at_most_n(speaker, heard):
     total, compiled, seen = heard.amounts[heard.ended] / 16, [], 0
     for first, step, most in [(200, 100, 1), (333, 77, 2), (100, 30, 3), (5_000, 10, 1)]:
         found = said(speaker, heard, FixedSteps(first_ms=first, step_ms=step, tokens=most))
-        compiled.append(small.compilations(simulate._speech))
+        compiled.append(models.compilations(simulate._speech))
         for row, count in enumerate(found.lengths):
             delays = found.delays[row, :count]
             steps = np.minimum(first + step * np.arange(2_000), total[row])
@@ -99,8 +99,8 @@ def test_fixed_steps_hear_g_of_t_and_write_at_most_n(speaker, heard):
 @pytest.mark.slow
 def test_an_end_that_is_dropped_leaves_no_trace(heard):
     """Wherever a READ writes nothing though it might, the decoder is as it was, bit for bit."""
-    speaker = spoken.translator(seed=26, monotonic=OFFLINE)
-    decoding = small.changed(
+    speaker = streams.translator(seed=26, monotonic=OFFLINE)
+    decoding = models.changed(
         DECODING,
         policy=FixedSteps(first_ms=120, step_ms=120, tokens=30),
         limit=LengthLimit(ratio=1.0, constant=40),
@@ -108,18 +108,18 @@ def test_an_end_that_is_dropped_leaves_no_trace(heard):
     decoder = ReencodingDecoder(
         model=speaker.network, features=HEARD, decoding=decoding, limits=StreamLimits(tokens=90)
     )
-    learnt, read = decoder.params(speaker.variables, STATISTICS, WORDS), small.fast(decoder.read)
+    params, read = decoder.params(speaker.variables, STATISTICS, WORDS), models.fast(decoder.read)
     dropped = kept = 0
     for recording in heard.recordings:
         state = decoder.init(1)
-        for amount in spoken.reads(len(recording)):
+        for amount in streams.reads(len(recording)):
             ended = amount == len(recording)
             given = (jnp.asarray(padded(recording[:amount])), jnp.array([amount]))
-            after, events = read(learnt, state, *given, jnp.array([ended]))
+            after, events = read(params, state, *given, jnp.array([ended]))
             tokens, _, finished = events.row(0)
             assert ended or (EOS not in tokens and not finished and len(tokens) <= 30)
             if not ended and not tokens:  # neither N nor the limit of length was reached
-                pairs = zip(*map(jax.tree.leaves, (state.told, after.told)), strict=True)
+                pairs = zip(*map(jax.tree.leaves, (state.targets, after.targets)), strict=True)
                 assert all(np.array_equal(a, b) for a, b in pairs)
                 dropped += 1
             kept, state = kept + len(tokens), after
@@ -138,8 +138,8 @@ class Recogniser(JointModel):
 @functools.cache
 def recogniser():
     """Its decoder sees nothing of the source, so that speech and text are translated alike."""
-    size = spoken.VOCABULARY.size
-    made = small.translator(
+    size = streams.VOCABULARY.size
+    made = models.translator(
         OFFLINE,
         source_vocabulary=size,
         target_vocabulary=size,
@@ -147,7 +147,7 @@ def recogniser():
         speech=SpeechConfig(layers=2, shared=1, channels=12, ctc_after=1),
     )
     model = Recogniser(made.config)
-    variables = small.parameters(model, seed=5)
+    variables = models.parameters(model, seed=5)
     cross = variables["params"]["decoder"]["layer"]["cross"]["heads"]["out"]
     cross["kernel"], cross["bias"] = cross["kernel"] * 0, cross["bias"] * 0
     return model, variables
@@ -155,19 +155,16 @@ def recogniser():
 
 def spoken_labels(random, text: str) -> tuple[np.ndarray, np.ndarray]:
     """Labels of states, blanks between pieces and words; and the states at which words begin."""
-    blank, labels, begins = spoken.VOCABULARY.size, [], []
+    blank, labels, begins = streams.VOCABULARY.size, [], []
     for word in text.split():
         labels += [blank] * random.integers(2, 5)
         begins.append(len(labels))
-        for piece in spoken.VOCABULARY.encode(word):
+        for piece in streams.VOCABULARY.encode(word):
             labels += [piece] * random.integers(1, 3) + [blank] * random.integers(1, 3)
     return np.array(labels + [blank] * 6), np.array(begins)
 
 
-@pytest.mark.parametrize(
-    ("k", "convention"),
-    [(1, "stacl"), (2, "papi"), (4, "stacl")],
-)
+@pytest.mark.parametrize(("k", "convention"), [(1, "stacl"), (2, "papi"), (4, "stacl")])
 @pytest.mark.slow
 def test_with_perfect_ears_adaptive_wait_k_is_that_of_text(k, convention):
     """Each token is written after as many words, whether these are heard or read."""
@@ -178,13 +175,13 @@ def test_with_perfect_ears_adaptive_wait_k_is_that_of_text(k, convention):
     decoding = Decoding(policy=policy, force_finish=True, limit=limit)
     both = [spoken_labels(random, text) for text in texts]
     size = max(len(labels) for labels, _ in both)
-    features = np.zeros((4, 4 * size, spoken.VOCABULARY.size + 1), np.float32)
+    features = np.zeros((4, 4 * size, streams.VOCABULARY.size + 1), np.float32)
     for row, (labels, _) in enumerate(both):
         features[row, np.arange(4 * len(labels)), np.repeat(labels, 4)] = 9.0
     samples = np.array([240 + 640 * len(labels) for labels, _ in both])
     given = (model, variables, features, samples)
     heard = simulate_speech(*given, decoding=decoding, words=WORDS, listening=Listening(read_ms=40))
-    read = read_by_words(spoken.VOCABULARY, texts)
+    read = read_by_words(streams.VOCABULARY, texts)
     given = (model, variables, read.tokens, read.lengths, read.units)
     written = simulate_text(*given, decoding=decoding, words=WORDS)
     np.testing.assert_array_equal(heard.tokens, written.tokens)
@@ -205,7 +202,7 @@ def test_a_model_trained_with_masks_of_words_waits_for_words(heard):
     """It attends to all that was heard, and wait-k alone says when; offline it hears everything."""
     speech = SpeechConfig(layers=2, shared=1, channels=12, ctc_after=1)
     masked = Monotonic(policy="wait_k", counts="words", wait_k=(2, 2))
-    offline = spoken.translator(seed=6, monotonic=OFFLINE, speech=speech)
+    offline = streams.translator(seed=6, monotonic=OFFLINE, speech=speech)
     at_words = PreDecision(kind="ctc_words", step_ms=120)
     model = dataclasses.replace(offline.run.model, monotonic=masked, predecision=at_words)
     loaded = Loaded(params=offline.variables["params"], statistics={}, steps=(0,))
@@ -245,16 +242,16 @@ def test_agreement_on_a_beam(speaker, heard):
 
 
 def test_a_model_that_decides_by_itself_is_refused(heard):
-    speaker = spoken.translator()
+    speaker = streams.translator()
     with pytest.raises(PolicyError, match="decides by itself"):
         said(speaker, heard, WaitK(k=3))
     with pytest.raises(PolicyError, match="decides by itself"):
         StreamingDecoder(
             model=speaker.network, features=HEARD, decoding=Decoding(policy=WaitK(k=3))
         )
-    streams = spoken.translator(monotonic=OFFLINE, speech=SPEECH)
+    other = streams.translator(monotonic=OFFLINE, speech=SPEECH)
     with pytest.raises(PolicyError, match=r"simuljax\.decode\.reencoding"):
         decoding = Decoding(policy=LocalAgreement())
-        StreamingDecoder(model=streams.network, features=HEARD, decoding=decoding)
+        StreamingDecoder(model=other.network, features=HEARD, decoding=decoding)
     with pytest.raises(PolicyError, match="counts words"):
         control_of(Decoding(policy=WaitK(k=3)), OFFLINE)

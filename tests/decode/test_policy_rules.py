@@ -23,7 +23,7 @@ from simuljax.decode.policies import (
 )
 from simuljax.decode.reencoding import usual_history
 from simuljax.text import EOS, PAD, WordCount, Words, count_words
-from tests.decode import small
+from tests.helpers import models
 from tests.text.samples import vocabulary as sampled
 
 # A row a target, a column a state: the diagonal of a translation that follows its source.
@@ -167,7 +167,7 @@ def test_what_hypotheses_have_in_common():
         assert LocalAgreement(agree=2).commit(three).tolist() == [1]
 
 
-OFFLINE = small.translator(Monotonic(policy="offline")).config
+OFFLINE = models.translator(Monotonic(policy="offline")).config
 STREAMING = SpeechConfig(kind="streaming", layers=2, shared=1, channels=12)
 
 
@@ -185,7 +185,7 @@ STREAMING = SpeechConfig(kind="streaming", layers=2, shared=1, channels=12)
         (lambda: make_policy("wait-k", {"alpha": 0.1, "k": 2}), "wait-k has no alpha; it has k"),
         (lambda: make_policy("ed-att", {"frames": 2}), "needs --alpha"),
         (lambda: make_policy("wait-long", {}), "wait-long"),
-        (lambda: check_policy(WaitK(k=3), small.translator().config), "decides by itself"),
+        (lambda: check_policy(WaitK(k=3), models.translator().config), "decides by itself"),
         (lambda: check_policy(WaitK(k=3, units="ctc"), OFFLINE), "CTC head"),
         (lambda: check_policy(AlignAtt(frames=2, layer=3), OFFLINE), "layer is 3"),
         (
@@ -203,12 +203,12 @@ def test_policies_by_name():
     made = make_policy("wait-k", {"k": 3, "units": "ctc", "convention": None})
     assert made == WaitK(k=3, units="ctc")
     check_policy(made, OFFLINE, "text")  # words are there
-    check_policy(None, small.translator().config)
+    check_policy(None, models.translator().config)
 
 
 def test_a_stream_over_a_streaming_encoder_keeps_its_targets():
     steps, align = FixedSteps(first_ms=100, step_ms=40, tokens=2), AlignAtt(frames=4)
-    streams = small.translator(Monotonic(policy="offline"), speech=STREAMING).config
+    streams = models.translator(Monotonic(policy="offline"), speech=STREAMING).config
     assert usual_history(align, streams) == usual_history(steps, OFFLINE) == "kept"
     assert usual_history(align, OFFLINE) == usual_history(None, streams) == "recomputed"
     assert usual_history(LocalAgreement(), streams) == "recomputed"

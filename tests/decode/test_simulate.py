@@ -9,8 +9,9 @@ from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
 from simuljax.decode.beam import translate_speech
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
-from tests.decode import small
-from tests.oracles import simultaneous
+from simuljax.decode.state import context_of, encode_speech
+from tests.helpers import models
+from tests.oracles import decisions, simultaneous
 
 FRAMES, UNIT = 96, 240  # ms of a READ
 SAMPLES = np.array([240 + 160 * FRAMES, 5_000, 0, 10_000, 15_000, 9_999], np.int32)
@@ -21,13 +22,13 @@ DECODING = Decoding(
 
 @pytest.fixture(scope="module")
 def model():
-    model = small.translator()
-    return model, small.parameters(model)
+    model = models.translator()
+    return model, models.parameters(model)
 
 
 @pytest.fixture(scope="module")
 def features():
-    size = (len(SAMPLES), FRAMES, small.FEATURES)
+    size = (len(SAMPLES), FRAMES, models.FEATURES)
     return 2 * np.random.default_rng(5).normal(size=size).astype(np.float32)
 
 
@@ -46,9 +47,9 @@ def rows(found):
 
 def expected_rows(model, variables, features, decoding, history):
     """By the oracle; the encoder hears each prefix from scratch."""
-    decoder = small.oracle(model, variables, threshold=decoding.threshold)
+    decoder = models.oracle(model, variables, threshold=decoding.threshold)
 
-    @small.fast
+    @models.fast
     def encode(features, frames):
         return model.apply(variables, features, frames, train=False, method="encode_speech")
 
@@ -58,7 +59,7 @@ def expected_rows(model, variables, features, decoding, history):
         encoded = encode(features, frames_of(heard))
         for row, so_far in enumerate(written):
             states = np.asarray(encoded.states[row, : encoded.lengths[row]])
-            known = simultaneous.fixed_windows(states, small.STEP, heard[row] == SAMPLES[row])
+            known = simultaneous.fixed_windows(states, models.STEP, heard[row] == SAMPLES[row])
             simultaneous.write_on(
                 decoder, so_far, known, heard[row] / 16, decoding, history=history
             )
@@ -82,10 +83,10 @@ SLOW = [
 )
 def test_every_decision_is_that_of_a_pass_from_scratch(model, features, gather, history, changes):
     model, variables = model
-    decoding = small.changed(DECODING, gather=gather, **changes)
+    decoding = models.changed(DECODING, gather=gather, **changes)
     listening = Listening(read_ms=UNIT, history=history)
 
-    @small.fast
+    @models.fast
     def simulated(variables):
         given = (model, variables, features, SAMPLES)
         return simulate_speech(*given, decoding=decoding, listening=listening)
@@ -99,7 +100,7 @@ def test_so_it_is_of_sentences_that_are_long(model, features, monkeypatch):
     """Beyond so many tokens the whole room is judged anew."""
     monkeypatch.setattr("simuljax.decode.state.SHORT", 3)
     model, variables = model
-    decoding = small.changed(DECODING, force_finish=True)  # not yet traced
+    decoding = models.changed(DECODING, force_finish=True)  # not yet traced
     given = (model, variables, features, SAMPLES)
     listening = Listening(read_ms=UNIT, history="recomputed")
     found = list(rows(simulate_speech(*given, decoding=decoding, listening=listening)))
@@ -131,14 +132,40 @@ def test_whole_and_in_parts(model, features):
 
 @pytest.mark.slow
 def test_wait_3_on_text_reads_three_tokens_and_then_one_a_token():
-    model = small.translator(Monotonic(policy="wait_k", wait_k=(3, 3)))
+    model = models.translator(Monotonic(policy="wait_k", wait_k=(3, 3)))
     tokens, lengths = np.full((2, 9), 5, np.int32), np.array([9, 4])
-    decoding = small.changed(DECODING, limit=LengthLimit(ratio=1.0, constant=0))
+    decoding = models.changed(DECODING, limit=LengthLimit(ratio=1.0, constant=0))
 
-    @small.fast
+    @models.fast
     def simulated(variables):
         return simulate_text(model, variables, tokens, lengths, decoding=decoding)
 
-    found = simulated(small.parameters(model))
+    found = simulated(models.parameters(model))
     for n, delays, total in zip(found.lengths, found.delays, lengths, strict=True):
         assert n > 2 and delays[:n].tolist() == [min(3 + i, total) for i in range(n)]
+
+
+STATES = 12  # states
+
+
+def test_only_a_real_end_triggers_without_a_new_word():
+    model = models.translator(kind="words")
+    variables, random = models.parameters(model), np.random.default_rng(0)
+    features = jnp.asarray(random.normal(size=(STATES, 4 * STATES, models.FEATURES)), jnp.float32)
+    of_states = np.cumsum(random.random((STATES, STATES)) < 0.4, 1)
+    labels, lengths = jnp.repeat(of_states, 4, axis=1), jnp.arange(1, STATES + 1)
+
+    @models.fast
+    def progress_of(variables, ended):
+        context = context_of(model, variables, Decoding())
+        return encode_speech(context, features, 4 * lengths, ended, labels).progress
+
+    for live in (True, False):
+        progress = progress_of(variables, jnp.full(STATES, not live))
+        for row, length in enumerate(lengths.tolist()):
+            triggers = decisions.label_triggers(of_states[row], length)
+            if live:  # the last state counts if it would with another one after it
+                longer = decisions.label_triggers(np.append(of_states[row], 99), length + 1)
+                triggers = longer[:STATES] & triggers
+            ends = np.asarray(progress.ends[row, : progress.count[row]])
+            np.testing.assert_array_equal(ends, np.flatnonzero(triggers))

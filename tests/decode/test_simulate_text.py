@@ -10,7 +10,7 @@ from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingTextDecoder, padded
 from simuljax.decode.simulate import simulate_text
 from simuljax.decode.stream import StreamLimits
-from tests.decode import small
+from tests.helpers import models
 from tests.oracles import simultaneous
 
 SIZE = 16
@@ -21,14 +21,14 @@ DECODING = Decoding(
 
 @pytest.fixture(scope="module")
 def model():
-    model = small.translator()
-    return model, small.parameters(model, eager=0.3)
+    model = models.translator()
+    return model, models.parameters(model, eager=0.3)
 
 
 @pytest.fixture(scope="module")
 def simulated(model):
     """Of rows like those of `source`: compiled once."""
-    return small.fast(functools.partial(simulate_text, model[0], decoding=DECODING))
+    return models.fast(functools.partial(simulate_text, model[0], decoding=DECODING))
 
 
 def source(seed, rows=6):
@@ -41,7 +41,7 @@ def source(seed, rows=6):
         lengths[row] = pieces.sum() + 1
         units[row] = lengths[row]
         units[row, : len(pieces)] = np.cumsum(pieces)
-    tokens = random.integers(3, small.VOCABULARY, (rows, SIZE)).astype(np.int32)
+    tokens = random.integers(3, models.VOCABULARY, (rows, SIZE)).astype(np.int32)
     return tokens * (np.arange(SIZE) < lengths[:, None]), lengths, units
 
 
@@ -58,9 +58,9 @@ def read_amounts(units, length):
 
 
 def expected_rows(model, variables, tokens, lengths, units, decoding):
-    decoder = small.oracle(model, variables, threshold=decoding.threshold)
+    decoder = models.oracle(model, variables, threshold=decoding.threshold)
 
-    @small.fast
+    @models.fast
     def encode(tokens, heard):
         return model.apply(variables, tokens, heard, train=False, method="encode_text")
 
@@ -100,7 +100,7 @@ def test_reading_anew_is_what_is_simulated(model, simulated):
     model, variables = model
     limits = StreamLimits(tokens=30)
     decoder = ReencodingTextDecoder(model=model, decoding=DECODING, limits=limits)
-    learnt, read = decoder.params(variables), small.fast(decoder.read)
+    learnt, read = decoder.params(variables), models.fast(decoder.read)
     tokens, lengths, units = source(11)
     wanted = list(rows(simulated(variables, tokens, lengths, units)))
     for row, length in enumerate(lengths):
@@ -114,7 +114,7 @@ def test_reading_anew_is_what_is_simulated(model, simulated):
             found[1].extend([turn] * len(new))
             found[2].extend(np.asarray(events.written.reach)[0, : len(new)].tolist())
         assert finished and list(found) == wanted[row]
-    assert small.compilations(read) == 1
+    assert models.compilations(read) == 1
 
 
 def test_shapes_are_few():

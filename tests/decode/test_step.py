@@ -14,17 +14,17 @@ from simuljax.models.joint import Attempt
 from simuljax.nn.attention import Past
 from simuljax.nn.monotonic import Look, progress_of
 from simuljax.nn.transformer import LayerState, LayerStep
-from tests.decode import small
+from tests.helpers import models
 
 TARGETS, SIZE, LENGTHS = 6, 26, [26, 16, 1]
-PREFIX = jnp.asarray(np.random.default_rng(1).integers(0, small.VOCABULARY, (3, TARGETS)))
+PREFIX = jnp.asarray(np.random.default_rng(1).integers(0, models.VOCABULARY, (3, TARGETS)))
 
 POLICIES = {
     "learned": {"policy": "learned"},
     "wait-2": {"policy": "wait_k", "wait_k": (2, 2)},
     "wait-1 papi": {"policy": "wait_k", "wait_k": (1, 1), "convention": "papi"},
 }
-QUICK = ("lookback, learnt, fixed",)
+QUICK = ("lookback, learned, fixed",)
 
 
 def case(monotonic: Monotonic, kind: str, name: str):
@@ -43,7 +43,7 @@ CASES = [
     for kind in ("fixed", "every_state")
 ] + [
     case(Monotonic(policy="offline"), "fixed", "offline"),
-    case(Monotonic(noise=0.0), "learnable", "lookback, learnt, learnable"),
+    case(Monotonic(noise=0.0), "learnable", "lookback, learned, learnable"),
 ]
 
 
@@ -94,8 +94,8 @@ def at_once(model, rule, variables, prefix, encoded):
 
 @pytest.mark.parametrize(("monotonic", "kind"), CASES)
 def test_steps_are_the_training_time_pass(monotonic, kind):
-    model = small.translator(monotonic, kind)
-    variables, encoded = small.parameters(model, decide=3e4), small.states(LENGTHS, SIZE)
+    model = models.translator(monotonic, kind)
+    variables, encoded = models.parameters(model, decide=3e4), models.states(LENGTHS, SIZE)
     rule = control_of(Decoding(), monotonic)
     given = (variables, PREFIX, encoded)
 
@@ -103,7 +103,7 @@ def test_steps_are_the_training_time_pass(monotonic, kind):
         ways = [way(model, rule, *given) for way in (stepwise, at_once)]
         return trained(model, rule.selection.k, *given), ways
 
-    (logits, reading), ways = small.compiled(run, *given)(*given)
+    (logits, reading), ways = models.compiled(run, *given)(*given)
     for ours, reach in ways:
         np.testing.assert_allclose(ours, logits, atol=1e-5)
         np.testing.assert_allclose(reach + 1, reading.delays, atol=1e-3)
@@ -113,14 +113,14 @@ def test_steps_are_the_training_time_pass(monotonic, kind):
 
 def test_a_layer_above_one_that_waits_keeps_its_pointers():
     """It will see more of the source then; below, what was rejected stays so."""
-    model = small.translator()
+    model = models.translator()
     prefix = init_prefix(model, 3, 4, Decoding())  # rows: waits in the upper layer, lower, none
     heads, added = (2, 3, 2, 1), jnp.ones((2, 3, 1, 2, 8))
     waits = jnp.zeros(heads, bool).at[1, 0, 1].set(True).at[0, 1, 0].set(True)
     fives = jnp.full(heads, 5)
     look = Look(pointer=fives, reach=fives, waits=waits, p=jnp.zeros(heads))
     layers = LayerStep(added=Past(key=added, value=added), look=look)
-    tried = Attempt(logits=jnp.zeros((3, 1, small.VOCABULARY)), layers=layers)
+    tried = Attempt(logits=jnp.zeros((3, 1, models.VOCABULARY)), layers=layers)
     token, every, never = jnp.full(3, 7), jnp.ones(3, bool), jnp.zeros(3, bool)
     read = commit(prefix, tried, token, never, every)
     assert read.pointer[:, :, 0].tolist() == [[5, 5, 5], [5, 0, 5]]

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from simuljax.audio import Features
-from simuljax.decode.stream import StreamingDecoder, StreamLimits, batch_axes, put_row, take_rows
-from tests.decode import small
-from tests.decode.streams import DECODING, Streams, cut, recordings
+from simuljax.decode.stream import StreamingDecoder, StreamLimits, batch_axes, put_rows, take_rows
+from tests.helpers.streams import Streams, cut, recordings
 
 MOST = 24_000
 
@@ -44,41 +43,6 @@ def check(streams, seed, history, reads=10):
 def test_random_pieces_decide_as_a_pass_from_scratch(streams):
     """Among these is one where an upper layer must judge anew what it rejected before a READ."""
     check(streams, 1, "recomputed", reads=15)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("parameters", "eager"), [(19, 1.0), (6, 1.5), (10, 1.0), (1, 1.0)])
-def test_50_utterances_each(streams, parameters, eager):
-    streams.learn(parameters, eager)
-    for seed in range(1, 8):
-        check(streams, seed, "recomputed", reads=5)
-    streams.learn(19, 1.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["every_state", "learnable"])
-def test_where_decisions_are_taken(kind):
-    streams = Streams(kind=kind)
-    for seed in range(3):
-        check(streams, seed, "recomputed", reads=5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"gather": "majority"},
-        {"gather": "mean", "threshold": 0.6, "force_finish": True},
-        {"avoid_eos_while_reading": True},
-        {"force_finish": True},
-    ],
-    ids=lambda changes: ", ".join(changes),
-)
-def test_choices_of_decoding(changes):
-    streams = Streams(decoding=small.changed(DECODING, **changes))
-    streams.learn(10, 1.0)
-    for seed in range(3):
-        check(streams, seed, "kept", reads=5)
 
 
 def test_how_the_sound_is_cut_changes_only_when_a_token_is_written(streams, example):
@@ -127,13 +91,13 @@ def test_company_has_no_influence(streams, example):
 def test_a_stream_can_move_to_another_row(streams, example):
     """It is taken out, put into another batch, and its old row is begun anew."""
     sounds, pieces, found, _ = example
-    axes, half = batch_axes(lambda n: streams.decoder.init(streams.learnt, n)), len(pieces[0]) // 2
+    axes, half = batch_axes(lambda n: streams.decoder.init(streams.params, n)), len(pieces[0]) // 2
     states, rows, start = [streams.start()], [([], [], []) for _ in sounds], 0
     for turn, length in enumerate(pieces[0]):
         if turn == half:
-            moved = put_row(states[-1], 5, take_rows(states[-1], np.array([0]), axes), axes)
+            moved = put_rows(states[-1], 5, take_rows(states[-1], np.array([0]), axes), axes)
             new = take_rows(streams.start(), np.array([0]), axes)
-            states.append(put_row(moved, 0, new, axes))
+            states.append(put_rows(moved, 0, new, axes))
         row = 0 if turn < half else 5
         lengths, starts, ended = np.zeros((3, streams.batch), int)
         lengths[row], starts[row], ended[row] = length, start, turn == len(pieces[0]) - 1
@@ -176,7 +140,7 @@ def test_nothing_is_heard_after_the_end_or_without_room(streams):
 
 
 def test_mistakes_are_named(streams):
-    with pytest.raises(ValueError, match="hears 6 features and these are 80"):
+    with pytest.raises(ValueError, match="takes 6 features and these are 80"):
         StreamingDecoder(model=streams.decoder.model, features=Features())
     with pytest.raises(ValueError, match="room for 1"):
         StreamLimits(events=0)

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import SpeechConfig, Width
-from simuljax.models import presets
 from simuljax.models.encoders import VGGBLSTMEncoder
 from simuljax.nn.subsampling import state_count
-from simuljax.serve.run import parameter_count
-from tests.decode import small
-from tests.random_parameters import random_parameters
+from tests.helpers import models
+from tests.helpers.models import random_parameters
 
 LENGTHS, FRAMES, FEATURES = [21, 9, 2, 0], 21, 7
 WIDTH = Width(model=6, hidden=5, heads=1, dropout=0.3)
@@ -35,7 +33,7 @@ def variables(features):
 
 @pytest.fixture(scope="module")
 def run(variables):
-    return small.fast(lambda x, lengths: MODEL.apply(variables, x, lengths, train=False))
+    return models.fast(lambda x, lengths: MODEL.apply(variables, x, lengths, train=False))
 
 
 def test_padding_and_company_have_no_influence(features, run):
@@ -56,7 +54,7 @@ def test_every_state_hears_every_frame_of_its_row(features, variables):
         encoded: Any = MODEL.apply(variables, x, jnp.array(LENGTHS), train=False)
         return encoded.states[:, 0].sum()
 
-    gradient = np.asarray(small.fast(jax.grad(first))(jnp.asarray(features)))
+    gradient = np.asarray(models.fast(jax.grad(first))(jnp.asarray(features)))
     heard = np.arange(FRAMES) < np.array(LENGTHS)[:, None]
     assert ((np.abs(gradient).max(-1) > 0) == heard)[:2].all()
     assert not gradient[~heard].any()
@@ -73,7 +71,7 @@ def test_dropout_stands_between_lstms(features, variables):
             encoded: Any = model.apply(some, *given, train=True, rngs={"dropout": key})
             return encoded.states
 
-        return small.fast(jax.vmap(run))(jax.random.split(jax.random.key(0), 2))
+        return models.fast(jax.vmap(run))(jax.random.split(jax.random.key(0), 2))
 
     one, other = states(layers=2)
     assert np.abs(one - other).max() > 1e-3
@@ -84,31 +82,3 @@ def test_dropout_stands_between_lstms(features, variables):
 def test_layers_that_cannot_be_shared_are_refused():
     with pytest.raises(ValueError, match="shared"):
         SpeechConfig(kind="vgg_blstm", layers=5, shared=3)
-
-
-# Of Nguyen et al.: target characters, BPE400 and BPE2k.
-@pytest.mark.parametrize(
-    ("name", "vocabulary", "count"),
-    [
-        ("nguyen", 100, 156_856_356),
-        ("nguyen", 400, 157_778_256),
-        ("nguyen", 2_000, 162_695_056),
-        ("nguyen", 10_000, 187_279_056),
-        ("small_blstm", 10_000, 15_102_960),
-    ],
-)
-def test_has_its_size(name, vocabulary, count):
-    model = dataclasses.replace(getattr(presets, name)(), target_vocabulary=vocabulary)
-    assert parameter_count(model) == count
-
-
-def test_nguyens_size_by_hand():
-    """2 x (2 x conv), 5 x 2 directions of 1024, a map to 1024; attention, 2 x 1024, output."""
-    conv = 9 * (64 + 64 * 64 + 64 * 128 + 128 * 128) + 2 * 64 + 2 * 128
-    directions = [2 * 4 * 1024 * (below + 1024 + 1) for below in (21 * 128, *[2048] * 4)]
-    encoder = conv + sum(directions) + (2048 + 1) * 1024
-    attention = 2 * 1024 * 1024 + 2 * 1024
-    lstms = sum(4 * 1024 * (below + 1024 + 1) for below in (2048, 1024))
-    vocabulary = 400 * 1024 + 400 * (2048 + 1)
-    model = dataclasses.replace(presets.nguyen(), target_vocabulary=400)
-    assert parameter_count(model) == encoder + attention + lstms + vocabulary

@@ -13,7 +13,7 @@ from simuljax.models import caat as caat_module
 from simuljax.models.encoders import Encoded
 from simuljax.models.joint import init_past, source_of
 from simuljax.text import BOS
-from tests.decode import caats, small
+from tests.helpers import models
 
 pytestmark = pytest.mark.slow  # compiles much
 
@@ -22,12 +22,12 @@ LENGTHS, SIZE, LABELS = [11, 4, 8, 0], 12, 5
 
 @pytest.fixture(scope="module")
 def model():
-    return caats.caat()
+    return models.caat()
 
 
 @pytest.fixture(scope="module")
 def variables(model):
-    return caats.parameters(model)
+    return models.caat_parameters(model)
 
 
 def source(model, encoded):
@@ -40,37 +40,37 @@ def of_lattice(model, targets, encoded):
 
 @pytest.fixture(scope="module")
 def lattice_of(model):
-    return small.fast(lambda *given: model.apply(given[0], *given[1:], method=of_lattice))
+    return models.fast(lambda *given: model.apply(given[0], *given[1:], method=of_lattice))
 
 
 @pytest.fixture(scope="module")
 def targets():
-    drawn = np.random.default_rng(1).integers(2, small.VOCABULARY, (len(LENGTHS), LABELS))
+    drawn = np.random.default_rng(1).integers(2, models.VOCABULARY, (len(LENGTHS), LABELS))
     return drawn.astype(np.int32)
 
 
 def test_every_group_is_asked_with_its_own_states(model, variables, lattice_of, targets):
     """And with those before it; the last one of a row is what it hears in all."""
-    encoded = small.states(LENGTHS, SIZE)
+    encoded = models.states(LENGTHS, SIZE)
     lattice = lattice_of(variables, targets, encoded)
     assert lattice.groups.tolist() == [3, 1, 2, 0]
     assert lattice.blank.shape == (4, 3, LABELS + 1) and lattice.label.shape == (4, 3, LABELS)
     for b, t, u in [(0, 0, 0), (0, 1, 3), (0, 2, 5), (1, 0, 4), (2, 1, 5)]:
-        reach = min((t + 1) * caats.GROUP, LENGTHS[b])
+        reach = min((t + 1) * models.CAAT_GROUP, LENGTHS[b])
         states, prefix = np.asarray(encoded.states[b]), targets[b, :u].tolist()
-        expected = caats.asked(model, variables, states, prefix, reach)
+        expected = models.caat_asked(model, variables, states, prefix, reach)
         assert float(lattice.blank[b, t, u]) == pytest.approx(expected[BOS], abs=1e-4)
         if u < LABELS:
             assert float(lattice.label[b, t, u]) == pytest.approx(expected[targets[b, u]], abs=1e-4)
 
 
 def test_groups_differ(variables, lattice_of, targets):
-    lattice = lattice_of(variables, targets, small.states(LENGTHS, SIZE))
+    lattice = lattice_of(variables, targets, models.states(LENGTHS, SIZE))
     assert np.abs(np.diff(np.asarray(lattice.blank[0]), axis=0)).min(-1).max() > 1e-3
 
 
 def test_padding_and_company_have_no_influence(variables, lattice_of, targets):
-    encoded = small.states(LENGTHS, SIZE)
+    encoded = models.states(LENGTHS, SIZE)
     loud = np.asarray(encoded.states).copy()
     loud[np.arange(SIZE) >= np.array(LENGTHS)[:, None]] = 99
     loud[1:] = loud[1:][::-1]
@@ -83,7 +83,7 @@ def test_padding_and_company_have_no_influence(variables, lattice_of, targets):
 
 
 def test_later_states_have_no_influence(variables, lattice_of, targets):
-    encoded = small.states(LENGTHS, SIZE)
+    encoded = models.states(LENGTHS, SIZE)
     changed = dataclasses.replace(encoded, states=encoded.states.at[:, 4:].mul(-1))
     before, after = (lattice_of(variables, targets, e) for e in (encoded, changed))
     np.testing.assert_allclose(after.blank[:, 0], before.blank[:, 0], atol=1e-5)
@@ -103,16 +103,18 @@ def test_the_predictor_goes_on_where_it_was(model, variables, targets):
         return jnp.concatenate(logits, 1)
 
     tokens = jnp.pad(jnp.asarray(targets), [(0, 0), (1, 0)], constant_values=BOS)
-    states = small.states([12] * 4, SIZE).states
-    stepwise = small.fast(lambda *given: model.apply(given[0], *given[1:], method=steps))
-    at_once = small.fast(lambda *given: model.apply(given[0], *given[1:], method=caats.whole))
+    states = models.states([12] * 4, SIZE).states
+    stepwise = models.fast(lambda *given: model.apply(given[0], *given[1:], method=steps))
+    at_once = models.fast(
+        lambda *given: model.apply(given[0], *given[1:], method=models.caat_whole)
+    )
     expected = at_once(variables, tokens, states, jnp.array([12, 4, 9, 1]))
     np.testing.assert_allclose(stepwise(variables, tokens, states), expected, atol=1e-4)
 
 
 @pytest.mark.slow
 def test_the_loss_reaches_every_parameter_of_the_decoder(model, variables, targets):
-    encoded = small.states(LENGTHS, SIZE)
+    encoded = models.states(LENGTHS, SIZE)
     lengths = jnp.array([5, 3, 4, 2])
 
     def loss(variables):
@@ -120,7 +122,7 @@ def test_the_loss_reaches_every_parameter_of_the_decoder(model, variables, targe
         nll, delay = transducer(lattice.blank, lattice.label, lattice.groups, lengths)
         return nll.sum() + delay.sum()
 
-    gradient = small.fast(jax.grad(loss))(variables)["params"]["decoder"]
+    gradient = models.fast(jax.grad(loss))(variables)["params"]["decoder"]
     for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
         assert np.isfinite(leaf).all()
         is_key_bias = [p.key for p in path][-2:] == ["key", "bias"]  # cancels in the softmax
@@ -134,8 +136,11 @@ def test_the_blank_is_begin_of_sentence():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"speech": dataclasses.replace(caats.SPEECH, kind="transformer")}, "kind='streaming'"),
-        ({"speech": dataclasses.replace(caats.SPEECH, right=0)}, "whether that is the last"),
+        (
+            {"speech": dataclasses.replace(models.CAAT_SPEECH, kind="transformer")},
+            "kind='streaming'",
+        ),
+        ({"speech": dataclasses.replace(models.CAAT_SPEECH, right=0)}, "right is 0"),
         ({"predecision": PreDecision(kind="every_state")}, "whose windows are its groups"),
         ({"monotonic": Monotonic()}, "no monotonic heads"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from simuljax.config.model import SpeechConfig, Width
 from simuljax.models.parameters import cast_weights, weight_bytes
-from tests.decode import small
+from tests.helpers import models
 
 HALF = Width(model=16, hidden=24, heads=2, dropout=0.0, dtype="bfloat16")
 SPEECH = {
@@ -25,14 +25,14 @@ SPEECH = {
     [("streaming", "fixed"), pytest.param("transformer", "learnable", marks=pytest.mark.slow)],
 )
 def test_nothing_changes(kind, decides):
-    model = small.translator(kind=decides, width=HALF, speech=SPEECH[kind])
-    params = small.parameters(model)["params"]
+    model = models.translator(kind=decides, width=HALF, speech=SPEECH[kind])
+    params = models.parameters(model)["params"]
     cast = cast_weights(params, "bfloat16")
 
     @jax.jit
     def forward(params):
         bound = model.bind({"params": params})
-        features = jax.random.normal(jax.random.key(0), (2, 48, small.FEATURES))
+        features = jax.random.normal(jax.random.key(0), (2, 48, models.FEATURES))
         encoded = bound.encode_speech(features, jnp.array([48, 31]), train=False)
         points = bound.speech_decisions(encoded)
         decoded = bound.decode(
@@ -47,8 +47,8 @@ def test_nothing_changes(kind, decides):
 
 
 def test_weights_are_half_and_norms_are_not():
-    model = small.translator(kind="learnable", width=HALF)
-    params = small.parameters(model)["params"]
+    model = models.translator(kind="learnable", width=HALF)
+    params = models.parameters(model)["params"]
     cast = cast_weights(params, "bfloat16")
     kinds = {
         "/".join(entry.key for entry in path[-2:]): leaf.dtype.name

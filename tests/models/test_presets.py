@@ -29,11 +29,22 @@ SIZES = {
     "caat": 35_844_608,
     "small_caat": 12_899_328,
 }
+# With the vocabularies of the papers: Papi's 5k and 8k, Nguyen's characters, BPE400 and BPE2k. Papi
+# gives 32.4M, 35.6M and, without a vocabulary, 212M for the teacher.
+PUBLISHED = [
+    ("papi_transformer", 5_000, 8_000, 32_357_513),
+    ("papi_conformer", 5_000, 8_000, 35_631_753),
+    ("papi_teacher", 17_400, 17_400, 211_996_672),
+    ("small_conformer", 1_000, 1_000, 17_239_017),
+    ("nguyen", 10_000, 100, 156_856_356),
+    ("nguyen", 10_000, 400, 157_778_256),
+    ("nguyen", 10_000, 2_000, 162_695_056),
+]
 
 
-def sized(name: str) -> ModelConfig:
+def sized(name: str, source: int = 10_000, target: int = 10_000) -> ModelConfig:
     model: ModelConfig = getattr(presets, name)()
-    return dataclasses.replace(model, source_vocabulary=10_000, target_vocabulary=10_000)
+    return dataclasses.replace(model, source_vocabulary=source, target_vocabulary=target)
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -43,21 +54,57 @@ def test_has_its_size_and_the_docs_say_so(name):
     assert f"{SIZES[name]:,}" in DOCS.read_text()
 
 
+@pytest.mark.parametrize(("name", "source", "target", "count"), PUBLISHED)
+def test_has_the_size_of_the_paper(name, source, target, count):
+    assert parameter_count(sized(name, source, target)) == count
+
+
 def test_the_tied_layers_are_counted_once():
     width = sized("dar").width.model
     text_only = 10_000 * width + 2 * width  # embeddings and the last norm of the text encoder
     assert SIZES["dar"] - SIZES["mma"] == text_only
 
 
+def test_papis_conformer_by_hand():
+    d, encoder, decoder, kernel = 256, 1024, 2048, 31
+    half = (d + 1) * encoder + (encoder + 1) * d + 2 * d
+    attention = 4 * (d + 1) * d + d * d + 2 * d + 2 * d
+    convolution = 2 * d * d + kernel * d + 2 * d + d * d + 2 * d
+    layer = 2 * half + attention + convolution + 2 * d
+    written = 8 * (d + 1) * d + (d + 1) * decoder + (decoder + 1) * d + 6 * d
+    subsampling = (80 * 5 + 1) * 1024 + (512 * 5 + 1) * 512
+    ends = (d + 1) * (5_000 + 1) + 2 * 8_000 * d + 2 * d
+    assert 12 * layer + 6 * written + subsampling + ends == published("papi_conformer")
+
+
+def test_nguyens_model_by_hand():
+    """2 x (2 x conv), 5 x 2 directions of 1024, a map to 1024; attention, 2 x 1024, output."""
+    conv = 9 * (64 + 64 * 64 + 64 * 128 + 128 * 128) + 2 * 64 + 2 * 128
+    directions = [2 * 4 * 1024 * (below + 1024 + 1) for below in (21 * 128, *[2048] * 4)]
+    encoder = conv + sum(directions) + (2048 + 1) * 1024
+    attention = 2 * 1024 * 1024 + 2 * 1024
+    lstms = sum(4 * 1024 * (below + 1024 + 1) for below in (2048, 1024))
+    vocabulary = 400 * 1024 + 400 * (2048 + 1)
+    assert encoder + attention + lstms + vocabulary == published("nguyen", 400)
+
+
+def published(name: str, target: int = 8_000) -> int:
+    return next(count for n, _, t, count in PUBLISHED if (n, t) == (name, target))
+
+
 def test_speech_only_leaves_no_text():
     alone = presets.speech_only(presets.dar())
-    assert alone.text is None
-    assert alone.speech is not None
-    assert alone.speech.shared == 0
+    assert alone.text is None and alone.speech is not None and alone.speech.shared == 0
 
 
 def test_a_recogniser_has_its_head_above_its_own_layers():
     recogniser = presets.recogniser(presets.dar())
     assert recogniser.monotonic.policy == "offline"
-    assert recogniser.speech is not None
-    assert recogniser.speech.ctc_after == 6
+    assert recogniser.speech is not None and recogniser.speech.ctc_after == 6
+
+
+@pytest.mark.parametrize("name", ["papi_transformer", "papi_conformer", "small_conformer"])
+def test_papis_models_have_a_ctc_head_and_wait_for_the_end(name):
+    model = sized(name)
+    assert model.speech is not None and model.speech.ctc_after is not None
+    assert model.monotonic.policy == "offline" and model.text is None

@@ -9,7 +9,7 @@ import pytest
 
 from simuljax.config.decoding import Beam, Decoding, LengthLimit
 from simuljax.config.model import Monotonic, SpeechConfig, Width
-from simuljax.decode import beam
+from simuljax.decode import beam, state
 from simuljax.decode.policies import FixedSteps
 from simuljax.decode.reencoding import no_targets, write_targets
 from simuljax.decode.state import (
@@ -25,7 +25,7 @@ from simuljax.decode.state import (
 from simuljax.models.joint import source_of
 from simuljax.nn.subsampling import state_count
 from simuljax.text import BOS, EOS
-from tests.decode import small
+from tests.helpers import models
 from tests.oracles import beam as beam_oracle
 from tests.oracles import recurrent as oracle
 
@@ -43,7 +43,7 @@ def context_of(model, variables, selection=CONTROL.selection):
 
 @pytest.fixture(scope="module")
 def model():
-    return small.translator(
+    return models.translator(
         Monotonic(policy="offline"),
         width=Width(model=16, hidden=12, heads=1, dropout=0.2),
         speech=SpeechConfig(kind="vgg_blstm", layers=2, shared=0, channels=2),
@@ -54,25 +54,25 @@ def model():
 
 @pytest.fixture(scope="module")
 def variables(model):
-    drawn = small.parameters(model, seed=5)
+    drawn = models.parameters(model, seed=5)
     louder = jax.tree.map(lambda a: 2 * a, drawn["params"]["decoder"])
     return {"params": drawn["params"] | {"decoder": louder}}
 
 
 @pytest.fixture(scope="module")
 def encoded():
-    return small.states(LENGTHS, STATES)
+    return models.states(LENGTHS, STATES)
 
 
 @pytest.fixture(scope="module")
 def prefix():
-    return np.random.default_rng(1).integers(3, small.VOCABULARY, (len(LENGTHS), TARGETS))
+    return np.random.default_rng(1).integers(3, models.VOCABULARY, (len(LENGTHS), TARGETS))
 
 
 @pytest.fixture(scope="module")
 def known(model, variables, encoded):
     points = model.text_decisions(encoded)
-    return known_of(model, variables, encoded, points, jnp.ones(len(LENGTHS), bool))
+    return known_of(context_of(model, variables), encoded, points, jnp.ones(len(LENGTHS), bool))
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +83,14 @@ def whole(model, variables, encoded, prefix):
         source = source_of(encoded, model.text_decisions(encoded), jnp.int32(1))
         return model.decode_each(prefix, [source], train=False)[0]
 
-    return small.fast(lambda: model.apply(variables, method=run))()
+    return models.fast(lambda: model.apply(variables, method=run))()
 
 
 @pytest.fixture(scope="module")
 def step(model, variables, known):
     """One target further, whatever the model would write."""
 
-    @small.fast
+    @models.fast
     def step(prefix, token, write):
         tried = attempt(context_of(model, variables), prefix, known)
         return tried, commit(prefix, tried, token, write, jnp.ones_like(write))
@@ -129,7 +129,7 @@ def test_several_targets_at_once_are_as_one_by_one(model, variables, step, prefi
     """`replay` rebuilds what steps have kept, all of it."""
     _, state = stepped(model, step, np.pad(prefix[:, :-1], [(0, 0), (1, 0)], constant_values=BOS))
     tokens = jnp.asarray(np.pad(prefix[:, :-1], [(0, 0), (0, 3)]))
-    again = small.fast(lambda s: replay(context_of(model, variables), s, tokens, known))(state)
+    again = models.fast(lambda s: replay(context_of(model, variables), s, tokens, known))(state)
     for kept, rebuilt in ((state.past.key, again.past.key), (state.past.value, again.past.value)):
         np.testing.assert_allclose(rebuilt[:, :, :TARGETS], kept[:, :, :TARGETS], atol=1e-5)
         assert rebuilt.shape == kept.shape
@@ -150,7 +150,7 @@ def test_rows_go_on_from_places_of_their_own(step, model, prefix, whole):
 def test_a_policy_that_asks_is_told_where_the_decoder_looks(model, variables, known, encoded):
     asked = dataclasses.replace(CONTROL.selection, weights=True)
     start = init_prefix(model, len(LENGTHS), 8, DECODING)
-    tried = small.fast(
+    tried = models.fast(
         lambda selection: attempt(context_of(model, variables, selection), start, known)
     )
     look = tried(asked).layers.look
@@ -166,14 +166,14 @@ def test_a_policy_that_asks_is_told_where_the_decoder_looks(model, variables, kn
 @pytest.fixture(scope="module")
 def speech():
     frames = np.array([33, 18, 5], np.int32)
-    features = np.random.default_rng(2).normal(size=(3, 33, small.FEATURES)).astype(np.float32)
+    features = np.random.default_rng(2).normal(size=(3, 33, models.FEATURES)).astype(np.float32)
     return features, frames
 
 
 def sources(model, variables, speech):
     """The states of each row alone, as loops take them, and the most tokens it may have."""
 
-    @small.fast
+    @models.fast
     def encode(features, frames):
         return model.apply(variables, features, frames, train=False, method="encode_speech")
 
@@ -191,7 +191,7 @@ def following(states, params):
 def test_greedy_and_beam_find_what_loops_find(model, variables, speech, size):
     how = None if size is None else Beam(size=size, length_penalty=0.5)
 
-    @small.fast
+    @models.fast
     def translated(features, frames):
         given = (model, variables, features, frames)
         return beam.translate_speech(*given, decoding=DECODING, beam=how)
@@ -214,16 +214,15 @@ def test_fixed_steps_go_on_from_what_is_known(model, variables, speech):
     decoding, (features, lengths) = dataclasses.replace(DECODING, policy=POLICY), speech
     variables = fond_of_ending(variables)
 
-    @small.fast
+    @models.fast
     def read(told, frames, ended):
-        known = encode_speech(model, variables, features, frames, ended)
-        control = control_of(decoding, model.config.monotonic)
-        chosen = {"control": control, "decoding": decoding.fixed()}
-        context = Context(model=model, variables=variables, **chosen)
+        context = state.context_of(model, variables, decoding)
+        known = encode_speech(context, features, frames, ended)
         written = write_targets(context, told, known, delay=frames, history="kept")
         return written, known.memory.value[0, :, :, 0]
 
-    told, rows = no_targets(model, 3, 20, decoding), [Row(variables) for _ in range(3)]
+    told = no_targets(state.context_of(model, variables, decoding), 3, 20)
+    rows = [Row(variables) for _ in range(3)]
     for heard in STEPS:
         frames = np.minimum(heard, lengths)
         told, states = read(told, frames, frames == lengths)
@@ -266,4 +265,4 @@ class Row:
 
 def test_what_it_cannot_do_is_refused():
     with pytest.raises(ValueError, match="LSTM decoder needs 'offline'"):
-        small.translator(decoder="lstm")
+        models.translator(decoder="lstm")

@@ -22,9 +22,9 @@ from simuljax.nn.chunked import (
     split_chunks,
 )
 from simuljax.nn.subsampling import ConvSubsampling, init_subsampling
+from tests.helpers.models import random_parameters
 from tests.oracles import chunked as oracle
 from tests.oracles.checks import assert_close
-from tests.random_parameters import random_parameters
 
 WIDTH = Width(model=16, hidden=24, heads=2)
 STACK = Stack(WIDTH, 2)

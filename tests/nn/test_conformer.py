@@ -9,9 +9,9 @@ import pytest
 
 from simuljax.config.model import Width
 from simuljax.nn.conformer import ConformerLayer, RelativeAttention, by_key, depthwise, surroundings
+from tests.helpers.models import random_parameters
 from tests.oracles import conformer as oracle
 from tests.oracles.checks import assert_gradient, float32
-from tests.random_parameters import random_parameters
 
 WIDTH = Width(model=8, hidden=12, heads=2, dropout=0.0)
 SIZE, KERNEL = 6, 5

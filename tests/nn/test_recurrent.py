@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from simuljax.nn.recurrent import BidirectionalLSTM, remembering
+from tests.helpers.models import random_parameters
 from tests.oracles import recurrent as oracle
-from tests.random_parameters import random_parameters
 
 LENGTHS, STEPS, DIMS, UNITS = [7, 3, 0, 1], 7, 5, 4
 

@@ -7,8 +7,8 @@ import pytest
 
 from simuljax.config.model import Width
 from simuljax.nn.subsampling import VGG, state_count
+from tests.helpers.models import random_parameters
 from tests.oracles import spectrogram
-from tests.random_parameters import random_parameters
 
 LENGTHS, FRAMES, DIMS = [13, 6, 1, 0], 13, 7
 MODEL = VGG(Width(model=4, hidden=4, heads=1, dropout=0.0), channels=2)

@@ -35,10 +35,7 @@ def test_reference_values(name, expected):
 
 
 @metric_names
-@given(
-    seed=st.integers(0, 999),
-    shape=st.sampled_from([(3, 1), (3, 7), (2, 4, 7), (2, 3, 2, 4)]),
-)
+@given(seed=st.integers(0, 999), shape=st.sampled_from([(3, 1), (3, 7), (2, 4, 7), (2, 3, 2, 4)]))
 @CHEAP
 def test_random_shapes(name, seed, shape):
     rng = np.random.default_rng(seed)

@@ -25,7 +25,6 @@ WRONG_SHAPES = {
     "labels": lambda: ops.label_triggers(jnp.array([1, 2, 3]), jnp.array([3])),
     "states": lambda: ops.pool_windows(jnp.ones((4, 8)), jnp.array([4]), 2),
     "value": lambda: ops.linear_recurrence(jnp.ones(4), jnp.ones(5)),
-    "p ": lambda: ops.place_on_triggers(jnp.ones((2, 3, 5)), TWO, 4, 2),
 }
 
 
@@ -77,7 +76,6 @@ def test_lengths_beyond_the_source(op):
         lambda: ops.label_triggers(jnp.ones((1, 4), int), TWO),
         lambda: ops.pool_windows(jnp.ones((1, 4, 2)), jnp.array([5]), 2),
         lambda: ops.window_ends(jnp.array([5]), 4, 2),
-        lambda: ops.place_on_triggers(jnp.ones((1, 3, 2)), jnp.array([5]), 4, 2),
     ],
 )
 def test_lengths_of_triggers_and_windows(op):

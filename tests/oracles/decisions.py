@@ -75,13 +75,3 @@ def window_ends(length, size, step):
     while len(ends) < math.ceil(size / step):
         ends.append(length - 1)
     return np.array(ends)
-
-
-def place_on_triggers(p, length, size, step):
-    """p[i,w] on the last real state of window w, zero on every other state."""
-    p = np.asarray(p, np.float64)
-    placed = np.zeros((p.shape[0], size))
-    for i in range(p.shape[0]):
-        for w, members in enumerate(windows(length, step)):
-            placed[i, members[-1]] = p[i, w]
-    return placed

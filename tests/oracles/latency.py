@@ -32,11 +32,7 @@ def average_proportion(g, source_length, target_length):
     return sum(g[i] for i in range(target_length)) / (source_length * target_length)
 
 
-METRICS = {
-    "AL": average_lagging,
-    "DAL": differentiable_average_lagging,
-    "AP": average_proportion,
-}
+METRICS = {"AL": average_lagging, "DAL": differentiable_average_lagging, "AP": average_proportion}
 
 
 def weighted(values):

@@ -19,7 +19,7 @@ from simuljax.runs.train import train
 from simuljax.serve.run import open_run
 from simuljax.text import VocabularyConfig
 from simuljax.train.checkpoint import Checkpoints
-from tests.decode import small
+from tests.helpers import models
 from tests.helpers.experiments import experiment
 
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
@@ -56,7 +56,7 @@ def trained(tmp_path_factory) -> Path:
 
 def talk(run: Path) -> None:
     """What little it has learnt in place of which it writes many different words."""
-    params = small.parameters(JointModel(open_run(run).model), seed=6)["params"]
+    params = models.parameters(JointModel(open_run(run).model), seed=6)["params"]
     checkpoints = Checkpoints(run / "checkpoints")
     checkpoints.save(9, {"params": params, "statistics": {}}, {})
     checkpoints.close()

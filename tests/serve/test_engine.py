@@ -12,7 +12,7 @@ from simuljax.serve.engine import Behind, Engine, EngineFull
 from simuljax.serve.run_translator import IncrementalBackend
 from simuljax.serve.stream import ReadSession, Sentences
 from simuljax.text import VocabularyConfig, WordStream, learn
-from tests.decode.streams import Streams
+from tests.helpers.streams import Streams
 
 ROWS = 4
 READ = 1600
@@ -31,7 +31,7 @@ def streams():
 
 
 def backend(streams: Streams) -> IncrementalBackend:
-    return IncrementalBackend(streams.decoder, streams.learnt, books)
+    return IncrementalBackend(streams.decoder, streams.params, books)
 
 
 @pytest.fixture(scope="module")

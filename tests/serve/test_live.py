@@ -30,7 +30,7 @@ from simuljax.serve.run import RunError, open_run
 from simuljax.serve.run_translator import IncrementalBackend
 from simuljax.text import EOS, VocabularyConfig, learn
 from simuljax.train.checkpoint import Checkpoints
-from tests.decode.small import parameters, translator
+from tests.helpers.models import parameters, translator
 from tests.written_runs import experiment_of
 
 READ = 120 * 16  # samples

@@ -14,10 +14,10 @@ from simuljax.config.model import Monotonic
 from simuljax.serve.engine import Engine
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.stream import Word
-from tests.decode import small, spoken
-from tests.decode.streams import DECODING, SPEECH
+from tests.helpers import models, streams
+from tests.helpers.streams import DECODING, SPEECH
 
-TALKATIVE = small.changed(DECODING, avoid_eos_while_reading=True)
+TALKATIVE = models.changed(DECODING, avoid_eos_while_reading=True)
 LIMITS = {"states": 60, "tokens": 30, "events": 4, "decoding": TALKATIVE}
 
 
@@ -52,13 +52,13 @@ class Seated:
 def incremental() -> RunTranslator:
     """Something comes at every READ."""
     waiting = Monotonic(policy="wait_k", wait_k=(2, 2))
-    return spoken.translator(seed=13, speech=SPEECH, monotonic=waiting)
+    return streams.translator(seed=13, speech=SPEECH, monotonic=waiting)
 
 
 @pytest.fixture(scope="module")
 def rereading() -> RunTranslator:
     waiting = Monotonic(policy="wait_k", wait_k=(2, 2))
-    return spoken.translator(seed=13, speech=spoken.WHOLE, monotonic=waiting)
+    return streams.translator(seed=13, speech=streams.WHOLE, monotonic=waiting)
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import IncrementalBackend, RunTranslator
 from simuljax.text import Words
 from simuljax.text.words import read_by_words
-from tests.decode import small, spoken
-from tests.decode.streams import DECODING, SPEECH, sound
+from tests.helpers import models, streams
+from tests.helpers.streams import DECODING, SPEECH, sound
 from tests.serve.test_live_text import timed
 
 pytestmark = pytest.mark.slow  # compiles much
@@ -27,12 +27,12 @@ LIMITS = {"states": 60, "tokens": 30, "events": 4}
 
 @pytest.fixture(scope="module")
 def streaming() -> RunTranslator:
-    return spoken.translator(seed=6, monotonic=OFFLINE, speech=SPEECH)
+    return streams.translator(seed=6, monotonic=OFFLINE, speech=SPEECH)
 
 
 @pytest.fixture(scope="module")
 def whole() -> RunTranslator:
-    return spoken.translator(seed=6, monotonic=OFFLINE)
+    return streams.translator(seed=6, monotonic=OFFLINE)
 
 
 def told(words) -> list[tuple[str, float]]:
@@ -72,7 +72,7 @@ def test_many_streams_under_a_policy_say_what_each_says_alone(request, encoder, 
     assert found == alone and sum(map(len, alone)) > 5
     assert speaker.stream_all(sounds, streams=3, **options)
     if isinstance(backend := speaker.backend(**options), IncrementalBackend):
-        assert small.compilations(backend.step) == 3  # alone, in the engine, all at once
+        assert models.compilations(backend.step) == 3  # alone, in the engine, all at once
 
 
 def test_fixed_steps_read_first_k_and_then_s(whole):
@@ -91,7 +91,7 @@ def test_fixed_steps_read_first_k_and_then_s(whole):
 
 
 def test_what_a_stream_cannot_do_is_said(whole, streaming):
-    own = spoken.translator()
+    own = streams.translator()
     with pytest.raises(RunError, match="wait-k is for models that were trained offline"):
         own.stream(policy=WaitK(k=3))
     with pytest.raises(RunError, match="counts the words that a CTC head hears"):

@@ -28,7 +28,7 @@ from simuljax.text import (
 )
 from simuljax.text.words import read_by_words
 from simuljax.train.transfer import Loaded
-from tests.decode.small import FEATURES, compilations, parameters, translator
+from tests.helpers.models import FEATURES, compilations, parameters, translator
 from tests.text.samples import vocabulary as sampled
 from tests.written_runs import experiment_of
 

@@ -21,7 +21,7 @@ from simuljax.config.training import Objective
 from simuljax.losses import JointObjective, combine
 from simuljax.models.joint import JointModel
 from simuljax.train.objective import Variables, forward
-from tests.random_parameters import random_parameters
+from tests.helpers.models import random_parameters
 from tests.train import small
 
 HEADS, LAYERS = 4, 2

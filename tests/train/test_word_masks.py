@@ -16,8 +16,8 @@ from simuljax.models.joint import JointModel, source_of
 from simuljax.models.parameters import initialise
 from simuljax.text import EOS, WordBoundaries, Words
 from simuljax.train.objective import Forward, Variables, forward, shift, words_before
+from tests.helpers.models import random_parameters
 from tests.oracles.checks import everything_finite
-from tests.random_parameters import random_parameters
 from tests.train import small
 
 pytestmark = pytest.mark.slow  # compiles much

@@ -1,14 +1,13 @@
 """Every published Whisper: its sizes, and the attention heads that follow the speech."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Heads = tuple[tuple[int, int], ...]  # (layer, head), both from 0
 
 RATE = 16_000
 HOP = 160  # samples from one frame to the next: 10 ms
-WINDOW_S = 30  # what the model was trained to hear at once
+WINDOW_S = 30  # the length of sound that the model was trained on
 STATE_S = 0.02  # an encoder state is two frames; a timestamp token is a multiple of it
 _HEAD_WIDTH = 64  # of every published size
 
@@ -32,7 +31,6 @@ class Dimensions:
 
     @property
     def head_count(self) -> int:
-        """Heads of each attention, in encoder and decoder alike."""
         return self.heads or max(1, self.width // _HEAD_WIDTH)
 
 
@@ -46,8 +44,7 @@ class Config:
     name: str = "unnamed"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Published:
+class Published(NamedTuple):
     """A size that OpenAI published. Those with the suffix .en know English alone."""
 
     dimensions: Dimensions
@@ -57,21 +54,13 @@ class Published:
 def _published(
     width: int, audio_layers: int, text_layers: int, vocabulary: int, heads: str, mels: int = 80
 ) -> Published:
-    dimensions = Dimensions(
-        width=width,
-        audio_layers=audio_layers,
-        text_layers=text_layers,
-        vocabulary=vocabulary,
-        mels=mels,
+    """Return sizes and heads: `2:2 3:0,5` are head 2 of layer 2, heads 0 and 5 of layer 3."""
+    layers = {"audio_layers": audio_layers, "text_layers": text_layers}
+    parts = (part.split(":") for part in heads.split())
+    return Published(
+        Dimensions(width=width, vocabulary=vocabulary, mels=mels, **layers),
+        tuple((int(layer), int(head)) for layer, some in parts for head in some.split(",")),
     )
-    return Published(dimensions=dimensions, alignment_heads=tuple(_pairs(heads)))
-
-
-def _pairs(heads: str) -> Iterator[tuple[int, int]]:
-    """`2:2 3:0,5` are head 2 of layer 2, and heads 0 and 5 of layer 3."""
-    for part in heads.split():
-        layer, numbers = part.split(":")
-        yield from ((int(layer), int(number)) for number in numbers.split(","))
 
 
 _ENGLISH, _MANY, _MANY_V3 = 51_864, 51_865, 51_866  # the sizes of their vocabularies
@@ -82,8 +71,7 @@ PUBLISHED = {
     "base.en": _published(512, 6, 6, _ENGLISH, "3:3 4:7 5:1,5,7"),
     "base": _published(512, 6, 6, _MANY, "3:1 4:2,3,7 5:1,2,4,6"),
     "small.en": _published(
-        *(768, 12, 12, _ENGLISH),
-        "6:6 7:0,3,8 8:2,5,7 9:0,4,8,10 10:0,1,2,3,6,11 11:2,4",
+        *(768, 12, 12, _ENGLISH), "6:6 7:0,3,8 8:2,5,7 9:0,4,8,10 10:0,1,2,3,6,11 11:2,4"
     ),
     "small": _published(768, 12, 12, _MANY, "5:3,9 8:0,4,7,8 9:0,7,9 10:5"),
     "medium.en": _published(
@@ -105,7 +93,7 @@ PUBLISHED = {
 
 
 def published_name(dimensions: Dimensions, hint: str) -> str | None:
-    """Which published model has these sizes; where two have, the one that `hint` names."""
+    """Return the published model of these sizes; where two have them, the one that `hint` names."""
     normal = Dimensions(**{**vars(dimensions), "heads": 0})
     names = [name for name, model in PUBLISHED.items() if model.dimensions == normal]
     if len(names) == 1:
@@ -114,6 +102,6 @@ def published_name(dimensions: Dimensions, hint: str) -> str | None:
 
 
 def later_half(dimensions: Dimensions) -> Heads:
-    """Heads for a model that nobody has studied: all of the later half of the layers."""
+    """Return all heads of the later half of the layers, for a model that nobody has studied."""
     layers = range(dimensions.text_layers // 2, dimensions.text_layers)
     return tuple((layer, head) for layer in layers for head in range(dimensions.head_count))

@@ -1,4 +1,4 @@
-"""A window of sound to tokens: prompts, tries at rising temperatures, and when one will do."""
+"""Decode windows: prompts, tries at rising temperatures, and when one will do."""
 
 import zlib
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from simuljax.models.whisper.generate import (
     Forbidden,
@@ -22,7 +23,7 @@ from simuljax.models.whisper.generate import (
     seen_of,
 )
 from simuljax.models.whisper.model import (
-    Heard,
+    Memory,
     Model,
     log_mel,
     no_padding,
@@ -81,72 +82,56 @@ class Decoded:
 
 
 @jax.jit
-def hear(model: Model, samples: jax.Array) -> Heard:
+def encode_audio(model: Model, samples: Array) -> Memory:
     """Encode windows of samples [B, N] into what the decoder attends to."""
     mel = log_mel(samples, model.config.dimensions.mels)
     return model.remember(model.encode(mel))
 
 
 @partial(jax.jit, static_argnames=("start", "first", "count"))
-def language_probs(model: Model, heard: Heard, *, start: int, first: int, count: int) -> jax.Array:
+def language_probs(model: Model, memory: Memory, *, start: int, first: int, count: int) -> Array:
     """Return P(language) [B, count] of the languages with the ids from `first` on."""
-    rows = rows_of(heard)
+    rows = rows_of(memory)
     written = nothing_written(model.config, no_padding(rows), 1)
-    states, *_ = model.write(jnp.full((rows, 1), start, jnp.int32), written, heard)
+    states, *_ = model.write(jnp.full((rows, 1), start, jnp.int32), written, memory)
     return jax.nn.softmax(model.logits(states[:, 0])[:, first : first + count])
 
 
 def decode(
     model: Model,
     tokenizer: Tokenizer,
-    heard: Heard,
+    memory: Memory,
     contexts: Sequence[Context],
     options: Decoding,
 ) -> list[Decoded]:
     """Return the text of windows, one for each context; further rows are idle."""
-    rows = rows_of(heard)
+    rows = rows_of(memory)
     marks = make_marks(tokenizer, options.timestamps, options.max_initial_timestamp_s)
     longest = model.config.dimensions.text_positions
     prompt = make_prompt(tokenizer, contexts, options, marks, rows=rows, longest=longest)
-    attempt = _Attempt(
-        known=(model, heard, prompt, _forbidden(tokenizer, options.suppress)),
-        marks=marks,
-        options=options,
-    )
+    known = (model, memory, prompt, _forbidden(tokenizer, options.suppress))
+    limits = {"limit": options.max_tokens, "marks": marks}
+    penalty = np.float32(-1 if options.length_penalty is None else options.length_penalty)
     results: list[Decoded | None] = [None] * len(contexts)
     for number, temperature in enumerate(options.temperatures):
         wanted = [k for k, r in enumerate(results) if r is None or _is_bad(r, options)]
         if not wanted:
             break
         active = np.isin(np.arange(rows), wanted)
-        written = jax.device_get(attempt(temperature, active, number))
-        for k in wanted:
-            results[k] = _result(written, k, temperature, tokenizer)
-    return [result for result in results if result is not None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Attempt:
-    """All rows that are active at one temperature."""
-
-    known: tuple[Model, Heard, Prompt, Forbidden]
-    marks: Marks
-    options: Decoding
-
-    def __call__(self, temperature: float, active: np.ndarray, number: int) -> Generated:
-        options = self.options
-        shared = {"limit": options.max_tokens, "marks": self.marks}
         if temperature == 0 and options.beams > 1:
-            penalty = jnp.float32(-1 if options.length_penalty is None else options.length_penalty)
-            return beam_search(*self.known, active, penalty, **shared, beams=options.beams)
-        temperatures = np.full(len(active), temperature, np.float32)
-        key = _key(options.seed, number)
-        return generate(*self.known, temperatures, active, key, **shared)
+            found = beam_search(*known, active, penalty, **limits, beams=options.beams)
+        else:
+            warmth = np.full(rows, temperature, np.float32)
+            found = generate(*known, warmth, active, _key(options.seed, number), **limits)
+        found = jax.device_get(found)
+        for k in wanted:
+            results[k] = _result(found, k, temperature, tokenizer)
+    return [result for result in results if result is not None]
 
 
 # A window takes some milliseconds on a GPU: what is the same for all is put there once.
 @lru_cache(maxsize=64)
-def _key(seed: int, attempt: int) -> jax.Array:
+def _key(seed: int, attempt: int) -> Array:
     return jax.random.fold_in(jax.random.key(seed), attempt)
 
 
@@ -154,13 +139,9 @@ def _key(seed: int, attempt: int) -> jax.Array:
 def _forbidden(
     tokenizer: Tokenizer, suppress: Literal["unspoken", "nothing"] | tuple[int, ...]
 ) -> Forbidden:
-    match suppress:
-        case "unspoken":
-            return make_forbidden(tokenizer, tokenizer.unspoken)
-        case "nothing":
-            return make_forbidden(tokenizer, ())
-        case ids:
-            return make_forbidden(tokenizer, ids)
+    by_name = {"unspoken": tokenizer.unspoken, "nothing": ()}
+    ids = by_name[suppress] if isinstance(suppress, str) else suppress
+    return make_forbidden(tokenizer, ids)
 
 
 def make_prompt(
@@ -176,7 +157,8 @@ def make_prompt(
     openings, starts = zip(
         *(_opening(tokenizer, context, options, longest) for context in contexts), strict=True
     )
-    width = _width(max(map(len, openings)))
+    longest_opening = max(map(len, openings))
+    width = next(width for width in (8, 64, 256, 512) if width >= longest_opening)
     tokens = np.full((rows, width), tokenizer.start, np.int32)
     padding, start = np.full(rows, width - 1, np.int32), np.full(rows, width - 1, np.int32)
     for row, (opening, place) in enumerate(zip(openings, starts, strict=True)):
@@ -203,11 +185,6 @@ def _opening(
         return ids, 0
     before = [tokenizer.previous, *context.prompt[-room:]]
     return before + ids, len(before)
-
-
-def _width(length: int) -> int:
-    """Return the least of four widths that will do."""
-    return next(width for width in (8, 64, 256, 512) if width >= length)
 
 
 def _result(written: Generated, row: int, temperature: float, tokenizer: Tokenizer) -> Decoded:

@@ -1,4 +1,4 @@
-"""Writes a window: every token in one compiled loop, rows of a batch side by side.
+"""Write a window: every token in one compiled loop, rows of a batch side by side.
 
 A row's next token is argmax(logits + temperature * Gumbel noise): a sample from
 softmax(logits / temperature), and at temperature 0 the likeliest. Rows have their own temperatures,
@@ -12,12 +12,10 @@ With timestamps on, a window is written as `<|0.00|> text <|1.20|><|1.20|> text 
 - none is smaller than the last; one that ends a segment is larger than the one that began it;
 - where all timestamps together are likelier than any one token of text, it is a timestamp.
 
-Beam search over a window, batched and compiled like `generate`.
-
-Every step, each of the K beams of a window proposes its K + 1 best tokens. In the order of their
-sums of log-probabilities, proposals that end the text are finished until K others have been taken,
-which are the next beams. A window is done when K texts are finished; the best of them is the one
-with the highest sum for its length (or for ((5 + length) / 6)^penalty).
+In beam search, each of the K beams of a window proposes its K + 1 best tokens. In the order of
+their sums of log-probabilities, proposals that end the text are finished until K others have been
+taken, which are the next beams. A window is done when K texts are finished; the best of them is
+the one with the highest sum for its length (or for ((5 + length) / 6)^penalty).
 """
 
 from collections.abc import Sequence
@@ -28,10 +26,12 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from simuljax.models.whisper.config import STATE_S, Config
-from simuljax.models.whisper.model import Heard, Model, Written, nothing_written
+from simuljax.models.whisper.model import Memory, Model, Written, nothing_written
 from simuljax.models.whisper.tokenizer import Tokenizer
+from simuljax.nn.beam import BeamHypotheses, empty_beam, going_on, propose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,18 +48,18 @@ class Marks:
 class Forbidden:
     """bool [V] each: tokens that may never come, and those that may not come first."""
 
-    always: jax.Array
-    first: jax.Array
+    always: Array
+    first: Array
 
 
 @flax.struct.dataclass
 class Seen:
     """State of the rules for each row [R]."""
 
-    tokens: jax.Array  # int32: how many, a prefix counted in
-    last: jax.Array  # bool: the last was a timestamp
-    before_last: jax.Array  # bool: so was the one before, or there was none
-    timestamp: jax.Array  # int32: the last timestamp, 0 if there was none
+    tokens: Array  # int32: how many, a prefix counted in
+    last: Array  # bool: the last was a timestamp
+    before_last: Array  # bool: so was the one before, or there was none
+    timestamp: Array  # int32: the last timestamp, 0 if there was none
 
 
 def make_marks(tokenizer: Tokenizer, timestamps: str, max_initial_s: float) -> Marks:
@@ -67,10 +67,7 @@ def make_marks(tokenizer: Tokenizer, timestamps: str, max_initial_s: float) -> M
     first = tokenizer.timestamps.start
     latest = first + round(max_initial_s / STATE_S) if timestamps == "predict" else None
     return Marks(
-        end=tokenizer.end,
-        no_speech=tokenizer.no_speech,
-        first_timestamp=first,
-        latest_start=latest,
+        end=tokenizer.end, no_speech=tokenizer.no_speech, first_timestamp=first, latest_start=latest
     )
 
 
@@ -96,7 +93,7 @@ def seen_of(prefixes: Sequence[Sequence[int]], marks: Marks) -> Seen:
     )
 
 
-def see(seen: Seen, token: jax.Array, marks: Marks) -> Seen:
+def see(seen: Seen, token: Array, marks: Marks) -> Seen:
     """Return the memory of the rules after one more token [R]."""
     is_timestamp = token >= marks.first_timestamp
     return Seen(
@@ -107,7 +104,7 @@ def see(seen: Seen, token: jax.Array, marks: Marks) -> Seen:
     )
 
 
-def obey(logits: jax.Array, seen: Seen, forbidden: Forbidden, marks: Marks) -> jax.Array:
+def obey(logits: Array, seen: Seen, forbidden: Forbidden, marks: Marks) -> Array:
     """Return logits [R, V] with -inf for tokens that may not come."""
     begins = (seen.tokens == 0)[:, None]
     wrong = forbidden.always | (begins & forbidden.first)
@@ -121,7 +118,7 @@ def obey(logits: jax.Array, seen: Seen, forbidden: Forbidden, marks: Marks) -> j
     return jnp.where((together > likeliest)[:, None] & ~is_timestamp, -jnp.inf, logits)
 
 
-def _out_of_order(vocabulary: int, seen: Seen, marks: Marks) -> jax.Array:
+def _out_of_order(vocabulary: int, seen: Seen, marks: Marks) -> Array:
     """Return bool [R, V]: timestamps where text must come, or the reverse, or that fall."""
     token = jnp.arange(vocabulary)
     is_timestamp, is_text = token >= marks.first_timestamp, token < marks.end
@@ -140,9 +137,9 @@ def _out_of_order(vocabulary: int, seen: Seen, marks: Marks) -> jax.Array:
 class Prompt:
     """Tokens before the first to be written; padded at the left."""
 
-    tokens: jax.Array  # int32 [R, P]
-    padding: jax.Array  # int32 [R]
-    start: jax.Array  # int32 [R]: the column of <|startoftranscript|>
+    tokens: Array  # int32 [R, P]
+    padding: Array  # int32 [R]
+    start: Array  # int32 [R]: the column of <|startoftranscript|>
     seen: Seen  # of a prefix
 
 
@@ -150,82 +147,68 @@ class Prompt:
 class Generated:
     """Written tokens, filled up with the end token."""
 
-    tokens: jax.Array  # int32 [R, limit]
-    log_probs: jax.Array  # float32 [R, limit], 0 after the end
-    count: jax.Array  # int32 [R]: tokens before the end
-    no_speech: jax.Array  # float32 [R]
+    tokens: Array  # int32 [R, limit]
+    log_probs: Array  # float32 [R, limit], 0 after the end
+    count: Array  # int32 [R]: tokens before the end
+    no_speech: Array  # float32 [R]
 
 
 @flax.struct.dataclass
 class _State:
     written: Written
     seen: Seen
-    tokens: jax.Array
-    log_probs: jax.Array
-    last: jax.Array  # int32 [R]
-    done: jax.Array  # bool [R]
-    step: jax.Array  # int32 []
-    key: jax.Array
+    tokens: Array
+    log_probs: Array
+    last: Array  # int32 [R]
+    done: Array  # bool [R]
+    step: Array  # int32 []
+    key: Array
 
 
 def begin(
-    model: Model, heard: Heard, prompt: Prompt, limit: int, marks: Marks
-) -> tuple[Written, jax.Array, jax.Array]:
+    model: Model, memory: Memory, prompt: Prompt, limit: int, marks: Marks
+) -> tuple[Written, Array, Array]:
     """Reads the prompt: the cache, logits [R, V] of the first token, and P(no speech) [R]."""
     columns = prompt.tokens.shape[1] + limit
     written = nothing_written(model.config, prompt.padding, columns)
-    states, written, _ = model.write(prompt.tokens, written, heard)
+    states, written, _ = model.write(prompt.tokens, written, memory)
     at_start = jnp.take_along_axis(states, prompt.start[:, None, None], axis=1)
     logits = model.logits(jnp.concatenate([at_start, states[:, -1:]], axis=1))
     no_speech = jax.nn.softmax(logits[:, 0])[:, marks.no_speech]
     return written, logits[:, 1], no_speech
 
 
-def step(
-    model: Model, heard: Heard, written: Written, token: jax.Array
-) -> tuple[Written, jax.Array]:
+def step(model: Model, memory: Memory, written: Written, token: Array) -> tuple[Written, Array]:
     """Write one more token [R] into the cache; return the logits [R, V] after it."""
-    states, written, _ = model.write(token[:, None], written, heard)
+    states, written, _ = model.write(token[:, None], written, memory)
     return written, model.logits(states[:, 0])
 
 
 @partial(jax.jit, static_argnames=("limit", "marks"))
 def generate(
     model: Model,
-    heard: Heard,
+    memory: Memory,
     prompt: Prompt,
     forbidden: Forbidden,
-    temperature: jax.Array,
-    active: jax.Array,
-    key: jax.Array,
+    temperature: Array,
+    active: Array,
+    key: Array,
     *,
     limit: int,
     marks: Marks,
 ) -> Generated:
     """Write at most `limit` tokens for each row that is `active` [R], at its temperature [R]."""
-    written, logits, no_speech = begin(model, heard, prompt, limit, marks)
+    written, logits, no_speech = begin(model, memory, prompt, limit, marks)
     pick = partial(
         _pick, forbidden=forbidden, temperature=temperature, marks=marks, config=model.config
     )
 
     def body(state: _State) -> _State:
-        written, logits = step(model, heard, state.written, state.last)
+        written, logits = step(model, memory, state.written, state.last)
         return pick(replace(state, written=written), logits)
 
-    state = pick(_first(written, prompt, active, key, limit, marks), logits)
-    state = jax.lax.while_loop(lambda s: (s.step < limit) & ~s.done.all(), body, state)
-    count = (state.tokens != marks.end).sum(-1)
-    return Generated(
-        tokens=state.tokens, log_probs=state.log_probs, count=count, no_speech=no_speech
-    )
-
-
-def _first(
-    written: Written, prompt: Prompt, active: jax.Array, key: jax.Array, limit: int, marks: Marks
-) -> _State:
-    """Return the state after the prompt."""
     rows = active.shape[0]
-    return _State(
+    first = _State(
         written=written,
         seen=prompt.seen,
         tokens=jnp.full((rows, limit), marks.end, jnp.int32),
@@ -235,14 +218,20 @@ def _first(
         step=jnp.zeros((), jnp.int32),
         key=key,
     )
+    state = pick(first, logits)
+    state = jax.lax.while_loop(lambda s: (s.step < limit) & ~s.done.all(), body, state)
+    count = (state.tokens != marks.end).sum(-1)
+    return Generated(
+        tokens=state.tokens, log_probs=state.log_probs, count=count, no_speech=no_speech
+    )
 
 
 def _pick(
     state: _State,
-    logits: jax.Array,
+    logits: Array,
     *,
     forbidden: Forbidden,
-    temperature: jax.Array,
+    temperature: Array,
     marks: Marks,
     config: Config,
 ) -> _State:
@@ -268,186 +257,98 @@ def _pick(
     )
 
 
-def _with_noise(logits: jax.Array, temperature: jax.Array, key: jax.Array) -> jax.Array:
+def _with_noise(logits: Array, temperature: Array, key: Array) -> Array:
     return logits + temperature[:, None] * jax.random.gumbel(key, logits.shape)
 
 
-def _with_noise_if_any(logits: jax.Array, temperature: jax.Array, key: jax.Array) -> jax.Array:
+def _with_noise_if_any(logits: Array, temperature: Array, key: Array) -> Array:
     """Skip the noise if no row needs it: on a CPU it takes a tenth of a step."""
     given = (logits, temperature, key)
     return jax.lax.cond((temperature > 0).any(), _with_noise, lambda x, *_: x, *given)
 
 
 @flax.struct.dataclass
-class _Texts:
-    """K texts for each of B windows."""
-
-    tokens: jax.Array  # int32 [B, K, limit]
-    log_probs: jax.Array  # float32 [B, K, limit]
-    score: jax.Array  # float32 [B, K]: the sum of log-probabilities
-    count: jax.Array  # int32 [B, K]: tokens before the end
-
-
-@flax.struct.dataclass
 class _BeamState:
     written: Written  # rows are windows times beams
     seen: Seen
-    live: _Texts
-    finished: _Texts
-    number: jax.Array  # int32 [B]: how many are finished
-    step: jax.Array
-
-
-@flax.struct.dataclass
-class _Proposals:
-    """The 2 K best of a step, best first [B, 2 K]: enough for K that go on, and K that end."""
-
-    score: jax.Array
-    token: jax.Array
-    log_prob: jax.Array
-    beam: jax.Array
+    live: BeamHypotheses  # notes are the log-probabilities of the tokens
+    finished: BeamHypotheses
+    step: Array
 
 
 @partial(jax.jit, static_argnames=("limit", "marks", "beams"))
 def beam_search(
     model: Model,
-    heard: Heard,
+    memory: Memory,
     prompt: Prompt,
     forbidden: Forbidden,
-    active: jax.Array,
-    length_penalty: jax.Array,
+    active: Array,
+    length_penalty: Array,
     *,
     limit: int,
     marks: Marks,
     beams: int,
 ) -> Generated:
     """Return the best text of each window that is `active` [B]; a penalty below 0 is none."""
-    written, logits, no_speech = begin(model, heard, prompt, limit, marks)
-    state = _first_beam(written, prompt.seen, active, limit, marks, beams)
+    written, logits, no_speech = begin(model, memory, prompt, limit, marks)
+    state = _first_beam(written, prompt.seen, limit, marks, beams)
     state = _advance(state, jnp.repeat(logits, beams, 0), forbidden, marks)
 
     def body(state: _BeamState) -> _BeamState:
-        last = jax.lax.dynamic_index_in_dim(state.live.tokens, state.step - 1, 2, keepdims=False)
-        written, logits = step(model, heard, state.written, last.reshape(-1))
+        written, logits = step(model, memory, state.written, state.live.last.reshape(-1))
         return _advance(replace(state, written=written), logits, forbidden, marks)
 
-    def goes_on(state: _BeamState) -> jax.Array:
+    def goes_on(state: _BeamState) -> Array:
         length = state.written.column - state.written.padding.reshape(-1, beams)[:, 0]
-        room = length < model.config.dimensions.text_positions
-        return (state.step < limit) & ((state.number < beams) & room).any()
+        room = active & (length < model.config.dimensions.text_positions)
+        open_windows = jnp.isinf(state.finished.log_prob).any(-1) & room
+        return (state.step < limit) & open_windows.any()
 
-    best = _best(_filled_up(jax.lax.while_loop(goes_on, body, state)), length_penalty)
+    last = jax.lax.while_loop(goes_on, body, state)
+    # Texts that did not finish fill up those that did; the end is not counted.
+    ended = replace(last.finished, lengths=last.finished.lengths - 1)
+    texts = ended.join(last.live).existing(beams)
+    count = texts.lengths.astype(jnp.float32)
+    google = ((5 + count) / 6) ** length_penalty
+    score = texts.log_prob / jnp.where(length_penalty < 0, jnp.maximum(count, 1), google)
+    best = jax.tree.map(lambda a: a[:, 0], texts.take(jnp.argmax(score, -1)[:, None]))
     return Generated(
-        tokens=best.tokens, log_probs=best.log_probs, count=best.count, no_speech=no_speech
+        tokens=best.tokens, log_probs=best.notes, count=best.lengths, no_speech=no_speech
     )
 
 
-def _first_beam(
-    written: Written, seen: Seen, active: jax.Array, limit: int, marks: Marks, beams: int
-) -> _BeamState:
+def _first_beam(written: Written, seen: Seen, limit: int, marks: Marks, beams: int) -> _BeamState:
     """Begin with equal beams, of which only the first has a chance, so that proposals differ."""
-    batch = active.shape[0]
     several = partial(jnp.repeat, repeats=beams, axis=0)
-    texts = _Texts(
-        tokens=jnp.full((batch, beams, limit), marks.end, jnp.int32),
-        log_probs=jnp.zeros((batch, beams, limit)),
-        score=jnp.broadcast_to(jnp.where(jnp.arange(beams) == 0, 0.0, -jnp.inf), (batch, beams)),
-        count=jnp.zeros((batch, beams), jnp.int32),
-    )
+    shape = (len(written.padding), beams, limit)
+    live = empty_beam(jnp.full(shape, marks.end, jnp.int32), jnp.zeros(shape))
+    layers = jax.tree.map(several, written.layers)
     return _BeamState(
-        written=replace(
-            written, layers=jax.tree.map(several, written.layers), padding=several(written.padding)
-        ),
+        written=replace(written, layers=layers, padding=several(written.padding)),
         seen=jax.tree.map(several, seen),
-        live=texts,
-        finished=replace(texts, score=jnp.full((batch, beams), -jnp.inf)),
-        number=jnp.where(active, 0, beams),
+        live=live,
+        finished=live.only(jnp.zeros(shape[:2], bool)),
         step=jnp.zeros((), jnp.int32),
     )
 
 
-def _advance(
-    state: _BeamState, logits: jax.Array, forbidden: Forbidden, marks: Marks
-) -> _BeamState:
+def _advance(state: _BeamState, logits: Array, forbidden: Forbidden, marks: Marks) -> _BeamState:
     """Advance from the logits [B K, V] to the next beams and finished texts."""
-    best = _propose(obey(logits, state.seen, forbidden, marks), state.live.score)
-    ends = best.token == marks.end
-    beams = state.live.score.shape[1]
-    order = jnp.cumsum(~ends, -1)  # index among those that go on
-    finished, number = _finish(state, best, ends & (order < beams))
-    goes_on = jnp.argsort(jnp.where(ends, 1, 0), axis=-1, stable=True)[:, :beams]
-    best = jax.tree.map(lambda x: jnp.take_along_axis(x, goes_on, 1), best)
-    rows = (jnp.arange(len(ends))[:, None] * beams + best.beam).reshape(-1)
+    batch, beams = state.live.log_prob.shape
+    allowed = jax.nn.log_softmax(obey(logits, state.seen, forbidden, marks))
+    own, tokens = jax.lax.top_k(allowed, beams + 1)
+    total, token, own, parent = propose(state.live.log_prob, tokens, own)
+    proposed, ends = state.live.extended(parent, token, own, total), token == marks.end
+    in_time = ends & (jnp.cumsum(~ends, -1) < beams)  # before K that go on
+    lives = going_on(ends, beams)
+    token, parent = (jnp.take_along_axis(a, lives, 1) for a in (token, parent))
+    rows = (jnp.arange(batch)[:, None] * beams + parent).reshape(-1)
+    layers = jax.tree.map(lambda x: x[rows], state.written.layers)
     seen = jax.tree.map(lambda x: x[rows], state.seen)
     return _BeamState(
-        written=replace(
-            state.written,
-            layers=jax.tree.map(lambda x: x[rows], state.written.layers),
-        ),
-        seen=see(seen, best.token.reshape(-1), marks),
-        live=_extended(state.live, best, state.step),
-        finished=finished,
-        number=number,
+        written=replace(state.written, layers=layers),
+        seen=see(seen, token.reshape(-1), marks),
+        live=proposed.take(lives),
+        finished=state.finished.join(proposed.only(in_time)).existing(beams),
         step=state.step + 1,
     )
-
-
-def _propose(logits: jax.Array, score: jax.Array) -> _Proposals:
-    """Return the 2 K best of K + 1 for each beam, K of which at most can end."""
-    batch, beams = score.shape
-    log_probs, token = jax.lax.top_k(jax.nn.log_softmax(logits), beams + 1)
-    shape = (batch, beams * (beams + 1))
-    total = (score.reshape(-1, 1) + log_probs).reshape(shape)
-    total, place = jax.lax.top_k(total, 2 * beams)
-    return _Proposals(
-        score=total,
-        token=jnp.take_along_axis(token.reshape(shape), place, 1),
-        log_prob=jnp.take_along_axis(log_probs.reshape(shape), place, 1),
-        beam=place // (beams + 1),
-    )
-
-
-def _extended(texts: _Texts, best: _Proposals, step: jax.Array) -> _Texts:
-    """Return the texts that proposals [B, n] continue, with their tokens at `step`."""
-    tokens, log_probs = (
-        jnp.take_along_axis(x, best.beam[..., None], 1) for x in (texts.tokens, texts.log_probs)
-    )
-    return _Texts(
-        tokens=tokens.at[:, :, step].set(best.token),
-        log_probs=log_probs.at[:, :, step].set(best.log_prob),
-        score=best.score,
-        count=jnp.take_along_axis(texts.count, best.beam, 1) + 1,
-    )
-
-
-def _finish(state: _BeamState, best: _Proposals, ends: jax.Array) -> tuple[_Texts, jax.Array]:
-    """Append the texts of `ends` [B, 2 K] to the finished ones, as long as there is room."""
-    beams = state.live.score.shape[1]
-    ends &= jnp.isfinite(best.score)
-    texts = _extended(state.live, best, state.step)
-    texts = replace(texts, count=texts.count - 1)  # the end is not counted
-    slot = jnp.where(ends, state.number[:, None] + jnp.cumsum(ends, -1) - 1, beams)
-    window = jnp.arange(len(slot))[:, None]
-    finished = jax.tree.map(
-        lambda old, new: old.at[window, slot].set(new, mode="drop"), state.finished, texts
-    )
-    return finished, jnp.minimum(state.number + ends.sum(-1), beams)
-
-
-def _filled_up(state: _BeamState) -> _Texts:
-    """Fill up the finished texts with the best beams as they stand."""
-    beams = state.live.score.shape[1]
-    slot = state.number[:, None] + jnp.arange(beams)  # live beams are best first
-    window = jnp.arange(len(slot))[:, None]
-    return jax.tree.map(
-        lambda old, new: old.at[window, slot].set(new, mode="drop"), state.finished, state.live
-    )
-
-
-def _best(texts: _Texts, length_penalty: jax.Array) -> _Texts:
-    """Return the text of the highest score for its length, [B, limit]."""
-    count = texts.count.astype(jnp.float32)
-    google = ((5 + count) / 6) ** length_penalty
-    score = texts.score / jnp.where(length_penalty < 0, jnp.maximum(count, 1), google)
-    choice = jnp.argmax(score, -1)
-    return jax.tree.map(lambda x: x[jnp.arange(len(choice)), choice], texts)

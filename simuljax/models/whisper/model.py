@@ -1,28 +1,22 @@
-"""Whisper's network: what it hears, once for a window; what it writes, token by token.
-
-The decoder keeps the keys and values of what it has written in arrays of fixed size (`Written`),
-and those of what it has heard are projected once (`Decoder.remember`), so that one compiled step
-serves every token. Rows of a batch may have prompts of different lengths: a shorter one stands to
-the right, after `padding` columns that nothing attends to, and all rows write into the same column.
-
-Keys and values that are kept lie as [B, H, d, N], the positions last: as a step for one token
-multiplies them, so that nothing is turned round in the loop.
-
-Log-mel spectrograms as Whisper was trained on, in JAX.
+"""Whisper's network: log-mel spectrograms, an encoder for windows, a decoder token by token.
 
     X[f]    = rfft(w x[160 f - 200 : 160 f + 200])   w a periodic Hann window, x mirrored at ends
     m[f, b] = log10 max(sum_k mel[b, k] |X[f, k]|^2, 1e-10)
     out     = (max(m, max_fb m - 8) + 4) / 4
 
 with triangles `mel` on Slaney's scale (linear below 1 kHz, logarithmic above), each of area 1. The
-frame at the very end, centred on the sample after the last, is left out: 100 frames a second.
+frame at the very end, centred on the sample after the last, is left out: 100 frames a second. The
+floor at 8 below the loudest makes a frame depend on the whole window. Silence that is added changes
+no other frame unless all of the window is silent.
 
-The floor at 8 below the loudest makes a frame depend on the whole window. Silence that is added
-changes no other frame unless all of the window is silent.
-
-The network together with its parameters, as one pytree that compiled functions take.
+The decoder keeps the keys and values of its tokens in arrays of fixed size (`Written`), and those
+of the encoder's states are projected once (`Decoder.remember`), so that one compiled step serves
+every token. Both lie as [B, H, d, N], the positions last, as a step for one token multiplies them.
+Rows of a batch may have prompts of different lengths: a shorter one stands to the right, after
+`padding` columns that nothing attends to, and all rows write into the same column.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +33,7 @@ from simuljax.nn.attention import Past, View, attend_view
 from simuljax.nn.layers import scan_layers
 
 FFT = 400
+Memory = tuple[Past, ...]  # keys and values of a window's states, for every layer
 
 
 def log_mel(samples: Real[Array, "B N"], mels: int) -> Float[Array, "B F mels"]:
@@ -58,12 +53,12 @@ def log_mel(samples: Real[Array, "B N"], mels: int) -> Float[Array, "B F mels"]:
 
 
 def hann_window() -> Float[np.ndarray, " fft"]:
-    """One period of 1/2 - cos/2: the next sample would be 0 again."""
+    """Return one period of 1/2 - cos/2: the next sample would be 0 again."""
     return (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FFT) / FFT)).astype(np.float32)
 
 
 def mel_filters(mels: int) -> Float[np.ndarray, "mels K"]:
-    """Triangles between neighbours of mels + 2 corners, equally spaced from 0 to 8 kHz in mel."""
+    """Return triangles between mels + 2 corners, equally spaced from 0 to 8 kHz in mel."""
     corners = _hertz(np.linspace(0.0, _mel(RATE / 2), mels + 2))[:, None]
     left, centre, right = corners[:-2], corners[1:-1], corners[2:]
     points = np.arange(FFT // 2 + 1) * (RATE / FFT)
@@ -104,19 +99,19 @@ class Attention(nn.Module):
         self.query, self.value, self.out = (_dense(self.config, width) for _ in range(3))
         self.key = _dense(self.config, width, bias=False)
 
-    def look(self, x: jax.Array) -> jax.Array:
-        """Queries [B, T, H, d]."""
+    def look(self, x: Array) -> Array:
+        """Return queries [B, T, H, d]."""
         return self._split(self.query(x))
 
-    def remember(self, x: jax.Array) -> Past:
-        """Keys and values [B, S, H, d]."""
+    def remember(self, x: Array) -> Past:
+        """Return keys and values [B, S, H, d]."""
         return Past(key=self._split(self.key(x)), value=self._split(self.value(x)))
 
-    def merge(self, x: jax.Array) -> jax.Array:
-        """[B, T, H, d] -> [B, T, D]."""
+    def merge(self, x: Array) -> Array:
+        """Map [B, T, H, d] to [B, T, D]."""
         return self.out(x.reshape(*x.shape[:-2], -1))
 
-    def _split(self, x: jax.Array) -> jax.Array:
+    def _split(self, x: Array) -> Array:
         return x.reshape(*x.shape[:-1], self.config.dimensions.head_count, -1)
 
 
@@ -126,14 +121,14 @@ class FeedForward(nn.Module):
     config: Config
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         width = self.config.dimensions.width
         inner = nn.Dense(4 * width, dtype=self.config.dtype, name="inner")(x)
         return nn.Dense(width, dtype=self.config.dtype, name="outer")(gelu(inner))
 
 
-def gelu(x: jax.Array) -> jax.Array:
-    """x (1 + erf(x / sqrt 2)) / 2; JAX's own has the complement of erf, of three times the cost."""
+def gelu(x: Array) -> Array:
+    """Return x (1 + erf(x / sqrt 2)) / 2; JAX's own, with erfc, costs three times as much."""
     return 0.5 * x * (1 + jax.lax.erf(x * 0.5**0.5))
 
 
@@ -146,7 +141,7 @@ class EncoderLayer(nn.Module):
         self.self_norm, self.forward_norm = _norm(self.config), _norm(self.config)
         self.attention, self.forward = Attention(self.config), FeedForward(self.config)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         normal = self.self_norm(x)
         past = self.attention.remember(normal)
         given = (self.attention.look(normal), past.key, past.value)
@@ -155,14 +150,14 @@ class EncoderLayer(nn.Module):
         return x + self.forward(self.forward_norm(x))
 
 
-def _attend_all(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+def _attend_all(query: Array, key: Array, value: Array) -> Array:
     return attend_view(query, key, value, View())
 
 
-def _attend_by_head(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-    """One head after the other: on a CPU this takes three fifths of the time, and little memory."""
+def _attend_by_head(query: Array, key: Array, value: Array) -> Array:
+    """Attend one head after the other: three fifths of the time on a CPU, and little memory."""
 
-    def one(given: tuple[jax.Array, ...]) -> jax.Array:
+    def one(given: tuple[Array, ...]) -> Array:
         query, key, value = given  # [S, d]
         scaled = query * query.shape[-1] ** -0.5
         energy = jnp.matmul(scaled, key.T, preferred_element_type=jnp.float32)
@@ -189,17 +184,16 @@ class Encoder(nn.Module):
         self.positions = self.param("positions", nn.initializers.normal(0.02), shape)
         self.layers, self.norm = EncoderLayer(self.config), _norm(self.config)
 
-    def __call__(self, mel: jax.Array) -> jax.Array:
-        """[B, F, mels] -> [B, F / 2, D]; F is even, and up to twice the positions (30 s).
+    def __call__(self, mel: Array) -> Array:
+        """Encode [B, F, mels] to [B, F / 2, D]; F is even, and up to twice the positions (30 s).
 
         A window shorter than 30 s takes the first positions, and is what it would be in 30 s but
         for attention to the silence after it. In training that silence was always there, and some
-        of it should be left: cut close to its last word, a recording is more often continued by
-        words that nobody said.
+        of it should be left: cut close to its last word, the model more often invents words.
         """
         longest = 2 * self.config.dimensions.audio_positions
         if mel.shape[1] % 2 or mel.shape[1] > longest:
-            raise ValueError(f"{mel.shape[1]} frames; Whisper hears an even number, to {longest}")
+            raise ValueError(f"{mel.shape[1]} frames; Whisper takes an even number, to {longest}")
         x = gelu(self.conv1(mel.astype(self.config.dtype)))
         x = gelu(self.conv2(x))
         x = x + self.positions[: x.shape[1]].astype(x.dtype)
@@ -213,12 +207,12 @@ class Written:
     """Tokens written: columns before `column`, less a row's padding at the left."""
 
     layers: tuple[Past, ...]  # [R, H, d, N] each
-    column: jax.Array  # int32 []
-    padding: jax.Array  # int32 [R]
+    column: Array  # int32 []
+    padding: Array  # int32 [R]
 
 
-def nothing_written(config: Config, padding: jax.Array, columns: int) -> Written:
-    """Room for `columns` tokens in each row."""
+def nothing_written(config: Config, padding: Array, columns: int) -> Written:
+    """Return room for `columns` tokens in each row."""
     sizes = config.dimensions
     heads = sizes.head_count
     empty = jnp.zeros((len(padding), heads, sizes.width // heads, columns), config.dtype)
@@ -230,7 +224,7 @@ def nothing_written(config: Config, padding: jax.Array, columns: int) -> Written
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention to what is written, attention to what is heard, feed-forward."""
+    """Self-attention to the tokens so far, attention to the encoder's states, feed-forward."""
 
     config: Config
 
@@ -240,9 +234,9 @@ class DecoderLayer(nn.Module):
         self.forward = FeedForward(self.config)
 
     def __call__(
-        self, x: jax.Array, past: Past, heard: Past, column: jax.Array, visible: jax.Array
-    ) -> tuple[jax.Array, Past, jax.Array]:
-        """T more positions from `column` on, the past with them, and the queries to the heard."""
+        self, x: Array, past: Past, memory: Past, column: Array, visible: Array
+    ) -> tuple[Array, Past, Array]:
+        """Return T more positions from `column` on, the past with them, and the cross queries."""
         normal = self.self_norm(x)
         past = jax.tree.map(
             lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, column, axis=3),
@@ -251,17 +245,17 @@ class DecoderLayer(nn.Module):
         )
         x = x + self.attention.merge(_attend(self.attention.look(normal), past, visible))
         query = self.cross.look(self.cross_norm(x))
-        x = x + self.cross.merge(_attend_heard(query, heard))
+        x = x + self.cross.merge(_attend_memory(query, memory))
         return x + self.forward(self.forward_norm(x)), past, query
 
 
 def positions_last(past: Past) -> Past:
-    """[B, N, H, d] -> [B, H, d, N]."""
+    """Turn [B, N, H, d] into [B, H, d, N]."""
     return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 3), past)
 
 
-def _attend(query: jax.Array, past: Past, visible: jax.Array | None = None) -> jax.Array:
-    """softmax(q k^T / sqrt(d)) v, with q [B, T, H, d], k and v [B, H, d, N], visible [B, T, N]."""
+def _attend(query: Array, past: Past, visible: Array | None = None) -> Array:
+    """Attend with q [B, T, H, d] to k and v [B, H, d, N], visible [B, T, N]."""
     scaled = query * query.shape[-1] ** -0.5
     energy = jnp.einsum("bthd,bhdn->bhtn", scaled, past.key, preferred_element_type=jnp.float32)
     if visible is not None:
@@ -270,10 +264,10 @@ def _attend(query: jax.Array, past: Past, visible: jax.Array | None = None) -> j
     return jnp.einsum("bhtn,bhdn->bthd", weight, past.value)
 
 
-def _attend_heard(query: jax.Array, heard: Past) -> jax.Array:
-    """Several rows may have heard the same: query [n B, T, H, d], heard [B, H, d, S]."""
-    shared = query.reshape(heard.key.shape[0], -1, *query.shape[2:])
-    return _attend(shared, heard).reshape(query.shape)
+def _attend_memory(query: Array, memory: Past) -> Array:
+    """Attend with queries [n B, T, H, d] to a memory [B, H, d, S] that n rows share."""
+    shared = query.reshape(memory.key.shape[0], -1, *query.shape[2:])
+    return _attend(shared, memory).reshape(query.shape)
 
 
 class Decoder(nn.Module):
@@ -290,49 +284,49 @@ class Decoder(nn.Module):
         self.layers = [DecoderLayer(self.config) for _ in range(sizes.text_layers)]
         self.norm = _norm(self.config)
 
-    def remember(self, states: jax.Array) -> tuple[Past, ...]:
-        """Keys and values of what was heard [B, S, D], for every layer."""
+    def remember(self, states: Array) -> tuple[Past, ...]:
+        """Return keys and values of the encoder's states [B, S, D], for every layer."""
         return tuple(positions_last(layer.cross.remember(states)) for layer in self.layers)
 
     def __call__(
-        self, tokens: jax.Array, written: Written, heard: tuple[Past, ...], heads: Heads = ()
-    ) -> tuple[jax.Array, Written, jax.Array | None]:
-        """States of T more tokens [R, T], and the energies [R, n, T, S] of n heads if asked for.
+        self, tokens: Array, written: Written, memory: Memory, heads: Heads = ()
+    ) -> tuple[Array, Written, Array | None]:
+        """Return states of T more tokens [R, T], the cache, and energies [R, n, T, S] of n heads.
 
-        The energies are those of the attention to what was heard, before its softmax.
+        The energies are those of the cross-attention, before its softmax; None without heads.
         """
         columns = written.column + jnp.arange(tokens.shape[1])
         position = jnp.maximum(columns - written.padding[:, None], 0)
         x = self.embedding(tokens) + self.positions[position].astype(self.config.dtype)
         visible = _visible(columns, written)
         pasts, queries = [], []
-        for layer, past, memory in zip(self.layers, written.layers, heard, strict=True):
-            x, past, query = layer(x, past, memory, written.column, visible)
+        for layer, past, own in zip(self.layers, written.layers, memory, strict=True):
+            x, past, query = layer(x, past, own, written.column, visible)
             pasts.append(past)
             queries.append(query)
-        energies = _energies(queries, heard, heads) if heads else None
+        energies = _energies(queries, memory, heads) if heads else None
         after = replace(written, layers=tuple(pasts), column=written.column + tokens.shape[1])
         return self.norm(x), after, energies
 
-    def logits(self, states: jax.Array) -> jax.Array:
-        """[..., D] -> float32 [..., V]."""
+    def logits(self, states: Array) -> Array:
+        """Map states [..., D] to logits, float32 [..., V]."""
         weights = self.embedding.embedding.astype(states.dtype)
         return jnp.matmul(states, weights.T, preferred_element_type=jnp.float32)
 
 
-def _visible(columns: jax.Array, written: Written) -> jax.Array:
-    """[R, T, N]: what a column may attend to; one of the padding to itself, lest it be 0 / 0."""
+def _visible(columns: Array, written: Written) -> Array:
+    """Return bool [R, T, N]: visible columns; one of the padding sees itself, lest it be 0 / 0."""
     keys = jnp.arange(written.layers[0].key.shape[-1])
     real = keys >= written.padding[:, None]
     itself = keys == columns[:, None]
     return (keys <= columns[:, None]) & (real[:, None] | itself)
 
 
-def _energies(queries: list[jax.Array], heard: tuple[Past, ...], heads: Heads) -> jax.Array:
-    """q k^T / sqrt(d) of the heads [R, n, T, S], in float32."""
+def _energies(queries: list[Array], memory: Memory, heads: Heads) -> Array:
+    """Return q k^T / sqrt(d) of the heads [R, n, T, S], in float32."""
 
-    def energy(layer: int, head: int) -> jax.Array:
-        query, key = queries[layer][:, :, head], heard[layer].key[:, head]
+    def energy(layer: int, head: int) -> Array:
+        query, key = queries[layer][:, :, head], memory[layer].key[:, head]
         scale = query.shape[-1] ** -0.5
         return scale * jnp.einsum("btd,bds->bts", query, key, preferred_element_type=jnp.float32)
 
@@ -347,81 +341,51 @@ class Network(nn.Module):
     def setup(self) -> None:
         self.encoder, self.decoder = Encoder(self.config), Decoder(self.config)
 
-    def encode(self, mel: jax.Array) -> jax.Array:
-        """[B, F, mels] -> [B, F / 2, D]."""
-        return self.encoder(mel)
-
-    def remember(self, states: jax.Array) -> tuple[Past, ...]:
-        """Return keys and values that the decoder attends to."""
-        return self.decoder.remember(states)
-
-    def write(
-        self, tokens: jax.Array, written: Written, heard: tuple[Past, ...], heads: Heads = ()
-    ) -> tuple[jax.Array, Written, jax.Array | None]:
-        """See `Decoder.__call__`."""
-        return self.decoder(tokens, written, heard, heads)
-
-    def logits(self, states: jax.Array) -> jax.Array:
-        """[..., D] -> float32 [..., V]."""
-        return self.decoder.logits(states)
-
-    def __call__(
-        self, mel: jax.Array, tokens: jax.Array, heads: Heads = ()
-    ) -> tuple[jax.Array, jax.Array | None]:
-        """Logits [B, T, V] after each of the tokens [B, T], and the energies of heads."""
-        written = nothing_written(
-            self.config, jnp.zeros(tokens.shape[0], jnp.int32), tokens.shape[1]
-        )
-        heard = self.remember(self.encode(mel))
-        states, _, energies = self.write(tokens, written, heard, heads)
-        return self.logits(states), energies
-
-
-Heard = tuple[Past, ...]  # keys and values of a window's states, for every layer
+    def __call__(self, mel: Array, tokens: Array, heads: Heads = ()) -> tuple[Array, Array | None]:
+        """Return logits [B, T, V] after each of the tokens [B, T], and the energies of heads."""
+        written = nothing_written(self.config, no_padding(tokens.shape[0]), tokens.shape[1])
+        memory = self.decoder.remember(self.encoder(mel))
+        states, _, energies = self.decoder(tokens, written, memory, heads)
+        return self.decoder.logits(states), energies
 
 
 @flax.struct.dataclass
 class Model:
-    """Parameters are leaves; the configuration is part of the structure."""
+    """The network with its parameters, which are leaves; the configuration is structure."""
 
     params: dict[str, Any]
     config: Config = flax.struct.field(pytree_node=False)
 
-    @property
-    def network(self) -> Network:
-        """The module that the parameters are of."""
-        return Network(self.config)
+    def encode(self, mel: Array) -> Array:
+        """Encode [B, F, mels] to [B, F / 2, D]."""
+        return self._apply(lambda network: network.encoder(mel))
 
-    def encode(self, mel: jax.Array) -> jax.Array:
-        """[B, F, mels] -> [B, F / 2, D]."""
-        return self._apply("encode", mel)
-
-    def remember(self, states: jax.Array) -> Heard:
+    def remember(self, states: Array) -> Memory:
         """Return keys and values that the decoder attends to."""
-        return self._apply("remember", states)
+        return self._apply(lambda network: network.decoder.remember(states))
 
     def write(
-        self, tokens: jax.Array, written: Written, heard: Heard, heads: Heads = ()
-    ) -> tuple[jax.Array, Written, Any]:
-        """T more tokens [R, T]: states, the cache, and the energies of heads. See `Decoder`."""
-        return self._apply("write", tokens, written, heard, heads)
+        self, tokens: Array, written: Written, memory: Memory, heads: Heads = ()
+    ) -> tuple[Array, Written, Any]:
+        """Decode T more tokens [R, T]: states, the cache, and the energies of heads."""
+        return self._apply(lambda network: network.decoder(tokens, written, memory, heads))
 
-    def logits(self, states: jax.Array) -> jax.Array:
-        """[..., D] -> float32 [..., V]."""
-        return self._apply("logits", states)
+    def logits(self, states: Array) -> Array:
+        """Map states [..., D] to logits, float32 [..., V]."""
+        return self._apply(lambda network: network.decoder.logits(states))
 
-    def _apply(self, method: str, *given: Any) -> Any:
-        """float32 means float32 on every device; some would round to fewer bits unless told."""
+    def _apply(self, method: Callable[[Network], Any]) -> Any:
+        """Apply the network; float32 is exact on devices that would round it to fewer bits."""
         exact = self.config.dtype == "float32"
         with jax.default_matmul_precision("highest" if exact else "default"):
-            return self.network.apply({"params": self.params}, *given, method=method)
+            return Network(self.config).apply({"params": self.params}, method=method)
 
 
-def rows_of(heard: Heard) -> int:
+def rows_of(memory: Memory) -> int:
     """Return the number of windows."""
-    return heard[0].key.shape[0]
+    return memory[0].key.shape[0]
 
 
-def no_padding(rows: int) -> jax.Array:
-    """For tokens that all begin in the first column."""
+def no_padding(rows: int) -> Array:
+    """Return the padding of tokens that all begin in the first column."""
     return jnp.zeros(rows, jnp.int32)

@@ -1,4 +1,4 @@
-"""When words were said: the path through the attention of the heads that follow the speech.
+"""Times of words: the path through the attention of the heads that follow the speech.
 
 For tokens t of a window's text and encoder states s, with the energies e of each such head,
 
@@ -17,10 +17,11 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from simuljax.models.whisper.config import STATE_S
 from simuljax.models.whisper.decoding import Context
-from simuljax.models.whisper.model import Heard, Model, no_padding, nothing_written, rows_of
+from simuljax.models.whisper.model import Memory, Model, no_padding, nothing_written, rows_of
 from simuljax.models.whisper.tokenizer import Tokenizer, Word
 
 _BEFORE = "\"'“¿([{-"  # punctuation that belongs to the word after it
@@ -40,16 +41,13 @@ class TimedWord:
 
 
 @partial(jax.jit, static_argnames="texts")
-def attend_text(
-    model: Model, heard: Heard, tokens: jax.Array, *, texts: int
-) -> tuple[jax.Array, jax.Array]:
-    """Energies [B, n, T, S] of the alignment heads, and log P of each next token [B, T - 1].
+def attend_text(model: Model, memory: Memory, tokens: Array, *, texts: int) -> tuple[Array, Array]:
+    """Return energies [B, n, T, S] of the alignment heads, and log P of each next token [B, T - 1].
 
-    Of tokens [B, T] as if they had been written; `texts` is the number of ids that are text, among
-    which the probabilities are.
+    The tokens [B, T] are taken as written; probabilities are among the first `texts` ids.
     """
     written = nothing_written(model.config, no_padding(tokens.shape[0]), tokens.shape[1])
-    states, _, energies = model.write(tokens, written, heard, model.config.alignment_heads)
+    states, _, energies = model.write(tokens, written, memory, model.config.alignment_heads)
     log_probs = jax.nn.log_softmax(model.logits(states[:, :-1])[..., :texts])
     following = jnp.minimum(tokens[:, 1:], texts - 1)[..., None]
     return energies, jnp.take_along_axis(log_probs, following, -1)[..., 0]
@@ -66,7 +64,7 @@ class Alignment:
 def align_text(
     model: Model,
     tokenizer: Tokenizer,
-    heard: Heard,
+    memory: Memory,
     texts: Sequence[Sequence[int]],
     contexts: Sequence[Context],
     frames: Sequence[int],
@@ -74,10 +72,10 @@ def align_text(
     """Attend each window's text ids in one pass; `frames` of 10 ms of a window are real."""
     openings = [tokenizer.opening(c.task, c.language, "none") for c in contexts]
     rows = [[*o, *text, tokenizer.end] for o, text in zip(openings, texts, strict=True)]
-    tokens = np.full((rows_of(heard), _length(rows)), tokenizer.end, np.int32)
+    tokens = np.full((rows_of(memory), _length(rows)), tokenizer.end, np.int32)
     for k, row in enumerate(rows):
         tokens[k, : len(row)] = row
-    energies, log_probs = jax.device_get(attend_text(model, heard, tokens, texts=tokenizer.end))
+    energies, log_probs = jax.device_get(attend_text(model, memory, tokens, texts=tokenizer.end))
     aligned = []
     for k, (opening, text) in enumerate(zip(openings, texts, strict=True)):
         first, last = len(opening) - 1, len(rows[k])
@@ -91,14 +89,14 @@ def align_text(
 def time_words(
     model: Model,
     tokenizer: Tokenizer,
-    heard: Heard,
+    memory: Memory,
     texts: Sequence[Sequence[int]],
     contexts: Sequence[Context],
     frames: Sequence[int],
 ) -> list[list[TimedWord]]:
-    """The words of each window's text; `frames` of 10 ms of it are real sound."""
+    """Return the words of each window's text; `frames` of 10 ms of it are real sound."""
     texts = [[i for i in text if i < tokenizer.end] for text in texts]
-    aligned = align_text(model, tokenizer, heard, texts, contexts, frames)
+    aligned = align_text(model, tokenizer, memory, texts, contexts, frames)
     return [
         _timed(tokenizer.words(text, context.language), alignment)
         for text, context, alignment in zip(texts, contexts, aligned, strict=True)
@@ -106,12 +104,12 @@ def time_words(
 
 
 def _length(rows: Sequence[Sequence[int]]) -> int:
-    """A power of two, so that few programs are compiled."""
+    """Return a power of two, so that few programs are compiled."""
     return max(16, 1 << (max(map(len, rows)) - 1).bit_length())
 
 
 def alignment_matrix(energies: np.ndarray) -> np.ndarray:
-    """m [T, S] of the energies [n, T, S]; see above."""
+    """Return m [T, S] of the energies [n, T, S]."""
     weights = np.exp(energies - energies.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     spread = np.maximum(weights.std(-2, keepdims=True), 1e-30)  # where all agree, 0
@@ -120,7 +118,7 @@ def alignment_matrix(energies: np.ndarray) -> np.ndarray:
 
 
 def median_filter(x: np.ndarray) -> np.ndarray:
-    """Medians of 7 neighbours on the last axis, which is mirrored at its ends."""
+    """Return medians of 7 neighbours on the last axis, which is mirrored at its ends."""
     reach = _WIDTH // 2
     if x.shape[-1] <= reach:
         return x
@@ -130,7 +128,7 @@ def median_filter(x: np.ndarray) -> np.ndarray:
 
 
 def cheapest_path(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Dynamic time warping: rows and columns of the cheapest way from corner to corner.
+    """Return rows and columns of the cheapest way from corner to corner (time warping).
 
         D[i, j] = cost[i, j] + min(D[i-1, j-1], D[i-1, j], D[i, j-1])
 
@@ -164,7 +162,7 @@ def _walk_back(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _timed(words: list[Word], alignment: Alignment) -> list[TimedWord]:
-    """Words between the times at which the path comes to their first tokens."""
+    """Time words by the path's arrival at their first tokens."""
     if not words or not alignment.matrix.size:
         return []
     rows, columns = cheapest_path(-alignment.matrix)
@@ -186,7 +184,7 @@ def _timed(words: list[Word], alignment: Alignment) -> list[TimedWord]:
 
 
 def with_punctuation(words: Sequence[TimedWord]) -> list[TimedWord]:
-    """Marks of punctuation joined to the words they belong to, whose times and probability stay."""
+    """Join punctuation to the words it belongs to, whose times and probability stay."""
     joined: list[TimedWord] = []
     for word in reversed(words):
         opens = word.text.startswith(" ") and word.text.strip() in _BEFORE

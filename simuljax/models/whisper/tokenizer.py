@@ -6,13 +6,10 @@
 A model writes `<|startoftranscript|> <|en|> <|transcribe|>` and what follows; one that knows
 English alone has the same ids (less one), but nothing between the first of them and the text.
 
-The languages that Whisper knows, in the order of their tokens; Cantonese from large-v3 on.
-
-Byte pairs as GPT-2 merges them: text to pieces, pieces to ids, by the ranks of a vocabulary.
-
-A piece is a contraction ('s 't 're 've 'm 'll 'd), or letters, digits or other signs with a space
-before them if there is one, or white space; the last white space before a sign stays with it.
-Within a piece, the two neighbours whose union has the lowest rank become one, until none has any.
+Text is encoded as byte pairs, as GPT-2 merges them. A piece is a contraction ('s 't 're 've 'm 'll
+'d), or letters, digits or other signs with a space before them if there is one, or white space; the
+last white space before a sign stays with it. Within a piece, the two neighbours whose union has the
+lowest rank become one, until none has any.
 """
 
 import base64
@@ -31,6 +28,7 @@ import regex
 
 from simuljax.models.whisper.config import STATE_S
 
+# In the order of their tokens; Cantonese from large-v3 on.
 _TABLE = """
 en English, zh Chinese, de German, es Spanish, ru Russian, ko Korean, fr French, ja Japanese,
 pt Portuguese, tr Turkish, pl Polish, ca Catalan, nl Dutch, ar Arabic, sv Swedish, it Italian,
@@ -58,7 +56,7 @@ _BY_NAME = {name.lower(): code for code, name in LANGUAGES.items()}
 
 
 def language_code(language: str) -> str:
-    """`fr` of `fr`, `FR` or `French`; anything that Whisper does not know is refused."""
+    """Return `fr` of `fr`, `FR` or `French`; refuse what Whisper does not know."""
     wanted = language.strip().lower()
     code = _BY_NAME.get(wanted, wanted)
     if code not in LANGUAGES:
@@ -76,7 +74,7 @@ def pieces(text: str) -> list[str]:
 
 
 def encode(text: str, ranks: Mapping[bytes, int]) -> list[int]:
-    """The ids of a text."""
+    """Return the ids of a text."""
     return [i for piece in pieces(text) for i in _merge(piece.encode("utf-8"), ranks)]
 
 
@@ -95,7 +93,7 @@ def _merge(piece: bytes, ranks: Mapping[bytes, int]) -> list[int]:
 
 
 def read_tiktoken(path: Path) -> list[bytes]:
-    """Tokens in the order of their ids, from lines of `base64 rank`."""
+    """Return tokens in the order of their ids, from lines of `base64 rank`."""
     ranks: dict[int, bytes] = {}
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if line.strip():
@@ -109,12 +107,14 @@ def read_tiktoken(path: Path) -> list[bytes]:
 
 
 def read_tokenizer_json(path: Path) -> list[bytes]:
-    """The same from Hugging Face's `tokenizer.json` or `vocab.json`."""
+    """Return the same from Hugging Face's `tokenizer.json` or `vocab.json`."""
     document = json.loads(path.read_bytes())
     vocabulary = document["model"]["vocab"] if "model" in document else document
     special = re.compile(r"<\|.*\|>")
     spelt = {i: token for token, i in vocabulary.items() if not special.fullmatch(token)}
-    return _in_order({i: _bytes(token) for i, token in spelt.items()}, path)
+    characters = _byte_characters()
+    tokens = {i: bytes(characters[c] for c in token) for i, token in spelt.items()}
+    return _in_order(tokens, path)
 
 
 def _in_order(ranks: Mapping[int, bytes], path: Path) -> list[bytes]:
@@ -124,19 +124,12 @@ def _in_order(ranks: Mapping[int, bytes], path: Path) -> list[bytes]:
     return [ranks[i] for i in range(len(ranks))]
 
 
-def _bytes(token: str) -> bytes:
-    return bytes(_BYTES[character] for character in token)
-
-
 def _byte_characters() -> dict[str, int]:
-    """GPT-2 writes a byte as itself where Latin-1 prints it, others from U+0100 on, in order."""
+    """Return bytes by the characters of GPT-2: Latin-1 where it prints, others from U+0100 on."""
     printed = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printed]
     shown = {chr(byte): byte for byte in printed}
     return shown | {chr(0x100 + k): byte for k, byte in enumerate(others)}
-
-
-_BYTES = _byte_characters()
 
 
 Task = Literal["transcribe", "translate"]
@@ -172,7 +165,6 @@ class Tokenizer:
 
     @cached_property
     def ranks(self) -> dict[bytes, int]:
-        """The id of each token of text."""
         return {token: i for i, token in enumerate(self.tokens) if token}
 
     @property
@@ -180,60 +172,34 @@ class Tokenizer:
         """Return the number of ids."""
         return len(self.tokens) + self.languages + _OTHERS
 
-    @property
+    @cached_property
     def end(self) -> int:
-        """<|endoftext|>: ids below it are text."""
+        """Return <|endoftext|>: ids below it are text."""
         return len(self.tokens)
 
-    @property
+    @cached_property
     def start(self) -> int:
-        """<|startoftranscript|>."""
+        """Return <|startoftranscript|>."""
         return self.end + 1
 
-    @property
+    @cached_property
     def language_ids(self) -> range:
-        """In the order of `language_codes`."""
+        """Return the ids in the order of `language_codes`."""
         return range(self.start + 1, self.start + 1 + self.languages)
 
     @property
     def language_codes(self) -> tuple[str, ...]:
-        """Those that the model knows."""
+        """Return the languages that the model knows."""
         return tuple(LANGUAGES)[: self.languages]
 
-    @property
-    def translate(self) -> int:
-        """<|translate|>: into English."""
-        return self.language_ids.stop
-
-    @property
-    def transcribe(self) -> int:
-        """<|transcribe|>: in the language that is spoken."""
-        return self.translate + 1
-
-    @property
-    def start_lm(self) -> int:
-        """<|startoflm|>, which the published models do not use."""
-        return self.translate + 2
-
-    @property
-    def previous(self) -> int:
-        """<|startofprev|>: what follows was said before the window."""
-        return self.translate + 3
-
-    @property
-    def no_speech(self) -> int:
-        """<|nospeech|>."""
-        return self.translate + 4
-
-    @property
-    def no_timestamps(self) -> int:
-        """<|notimestamps|>."""
-        return self.translate + 5
-
-    @property
-    def timestamps(self) -> range:
-        """<|0.00|> to <|30.00|>."""
-        return range(self.translate + 6, self.size)
+    # The special tokens that follow the languages; <|startofprev|> comes before earlier text.
+    translate = property(lambda self: self.language_ids.stop)
+    transcribe = property(lambda self: self.translate + 1)
+    start_lm = property(lambda self: self.translate + 2)
+    previous = property(lambda self: self.translate + 3)
+    no_speech = property(lambda self: self.translate + 4)
+    no_timestamps = property(lambda self: self.translate + 5)
+    timestamps = property(lambda self: range(self.translate + 6, self.size))
 
     def opening(self, task: Task, language: str, timestamps: Literal["predict", "none"]) -> list:
         """Return the tokens before the text of a window."""
@@ -250,11 +216,11 @@ class Tokenizer:
         return self.language_ids[self.language_codes.index(code)]
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; what looks like a special token is spelt as text."""
+        """Return the ids of a text; what looks like a special token is spelt as text."""
         return encode(text, self.ranks)
 
     def decode(self, ids: Iterable[int], *, tail: Literal["replace", "hold"] = "replace") -> str:
-        """The text of ids, those that are not text left out.
+        """Return the text of ids, those that are not text left out.
 
         A character may be spelt with several tokens. One that is not whole at the end becomes
         U+FFFD, or with `tail="hold"` is left out, for whoever shows text while it is written.
@@ -270,7 +236,7 @@ class Tokenizer:
 
     @cached_property
     def unspoken(self) -> tuple[int, ...]:
-        """Tokens of signs that nobody says: brackets, notes, speakers' dashes."""
+        """Return tokens of signs that nobody says: brackets, notes, speakers' dashes."""
         first = {self.encode(" -")[0], self.encode(" '")[0]}
         spelt = [(sign, self.encode(before + sign)) for sign in _UNSPOKEN for before in ("", " ")]
         single = {ids[0] for _, ids in spelt if len(ids) == 1}
@@ -278,7 +244,7 @@ class Tokenizer:
         return tuple(sorted(first | single | notes))
 
     def words(self, ids: Sequence[int], language: str) -> list[Word]:
-        """The words of ids of text; a mark of punctuation is a word of its own.
+        """Return the words of ids of text; a mark of punctuation is a word of its own.
 
         Languages written without spaces are split into characters, or what tokens make of them.
         """
@@ -287,15 +253,15 @@ class Tokenizer:
             return units
         words: list[Word] = []
         for unit in units:
-            joins = words and not unit.text.startswith(" ") and not _is_punctuation(unit.text)
-            if joins:
+            is_mark = unit.text.strip() in string.punctuation
+            if words and not unit.text.startswith(" ") and not is_mark:
                 before = words.pop()
                 unit = Word(text=before.text + unit.text, tokens=before.tokens + unit.tokens)
             words.append(unit)
         return words
 
     def _characters(self, ids: Sequence[int]) -> list[Word]:
-        """The shortest runs of tokens that spell whole characters."""
+        """Return the shortest runs of tokens that spell whole characters."""
         units, run = [], []
         for k, i in enumerate(ids):
             run.append(i)
@@ -306,12 +272,8 @@ class Tokenizer:
         return units
 
 
-def _is_punctuation(text: str) -> bool:
-    return text.strip() in string.punctuation
-
-
 def make_tokenizer(tokens: Sequence[bytes], size: int) -> Tokenizer:
-    """For a model whose logits have `size`; from 51,865 on a published one knows many languages."""
+    """Return the tokenizer of a model with `size` logits; from 51,865 on it is multilingual."""
     specials = size - len(tokens)
     if specials == _FEWEST + _OTHERS - 1:  # some files end their text with <|endoftext|>
         tokens, specials = tokens[:-1], specials + 1

@@ -1,8 +1,7 @@
 """Recordings of any length, a window after the other; many side by side, a window each at a time.
 
-A window begins where the last whole segment of the one before it ended. It is heard as one sound of
-30 s, its loudness measured on itself alone (the original measures on the whole recording, which a
-live one does not have).
+A window begins where the last whole segment of the one before it ended. Its loudness is measured on
+itself alone (the original measures on the whole recording, which a live one does not have).
 """
 
 import itertools
@@ -19,11 +18,11 @@ from simuljax.models.whisper.decoding import (
     Decoded,
     Decoding,
     decode,
-    hear,
+    encode_audio,
     is_silent,
     language_probs,
 )
-from simuljax.models.whisper.model import Heard, Model
+from simuljax.models.whisper.model import Memory, Model
 from simuljax.models.whisper.timing import TimedWord, time_words
 from simuljax.models.whisper.tokenizer import Task, Tokenizer
 
@@ -57,7 +56,6 @@ class Transcription:
 
     @property
     def words(self) -> tuple[TimedWord, ...]:
-        """Return the text of all segments."""
         return tuple(word for segment in self.segments for word in segment.words)
 
 
@@ -87,7 +85,6 @@ class _Progress:
 
     @property
     def left(self) -> np.ndarray:
-        """Return the samples of the next window."""
         return self.samples[self.seek : self.seek + WINDOW_S * RATE]
 
 
@@ -120,8 +117,8 @@ class Transcriber:
         self, in_progress: list[_Progress], rows: int, request: Request, options: Decoding
     ) -> None:
         """Transcribe one window of each."""
-        heard = hear(self.model, stack([c.left for c in in_progress], rows, request))
-        self._guess_languages(in_progress, heard)
+        memory = encode_audio(self.model, stack([c.left for c in in_progress], rows, request))
+        self._guess_languages(in_progress, memory)
         contexts = [
             Context(
                 task=request.task,
@@ -131,40 +128,40 @@ class Transcriber:
             )
             for progress in in_progress
         ]
-        decoded = decode(self.model, self.tokenizer, heard, contexts, options)
+        decoded = decode(self.model, self.tokenizer, memory, contexts, options)
         cut = [
             cut_window(self.tokenizer, with_prefix(d, c.prefix), len(c.left), options)
             for d, c in zip(decoded, in_progress, strict=True)
         ]
         if request.words == "timed":
-            cut = self._timed(cut, in_progress, contexts, heard)
+            cut = self._timed(cut, in_progress, contexts, memory)
         for progress, result, window in zip(in_progress, decoded, cut, strict=True):
             _move_on(progress, result, window, request)
 
-    def _guess_languages(self, in_progress: list[_Progress], heard: Heard) -> None:
+    def _guess_languages(self, in_progress: list[_Progress], memory: Memory) -> None:
         if all(progress.language for progress in in_progress):
             return
-        probs = self.languages(heard)
+        probs = self.languages(memory)
         for progress, row in zip(in_progress, probs, strict=False):
             if progress.language is None:
                 progress.language = self.tokenizer.language_codes[int(row.argmax())]
 
-    def languages(self, heard: Heard) -> np.ndarray:
+    def languages(self, memory: Memory) -> np.ndarray:
         """Return P(language) [B, languages]."""
         ids = self.tokenizer.language_ids
         shared = {"start": self.tokenizer.start, "first": ids.start, "count": len(ids)}
-        return np.asarray(language_probs(self.model, heard, **shared))
+        return np.asarray(language_probs(self.model, memory, **shared))
 
     def _timed(
         self,
         cut: list["Window"],
         in_progress: list[_Progress],
         contexts: list[Context],
-        heard: Heard,
+        memory: Memory,
     ) -> list["Window"]:
         texts = [[i for segment in window.segments for i in segment.tokens] for window in cut]
         frames = [len(progress.left) // HOP for progress in in_progress]
-        words = time_words(self.model, self.tokenizer, heard, texts, contexts, frames)
+        words = time_words(self.model, self.tokenizer, memory, texts, contexts, frames)
         return [
             replace(window, segments=_share_words(window.segments, found, self.tokenizer))
             for window, found in zip(cut, words, strict=True)
@@ -280,8 +277,7 @@ def _share_words(
 
 def _move_on(progress: _Progress, decoded: Decoded, window: Window, request: Request) -> None:
     """Move a recording on after a window."""
-    offset = progress.seek / RATE
-    segments = [_moved(segment, offset) for segment in window.segments]
+    segments = [_moved(segment, progress.seek / RATE) for segment in window.segments]
     progress.segments += segments
     progress.prompt += [token for segment in segments for token in segment.tokens]
     # After a text drawn at a high temperature, the next window had better start afresh.

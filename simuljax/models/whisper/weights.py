@@ -1,23 +1,18 @@
-"""From a file of weights to the parameters of `model.Network`, whichever the format.
+"""Read the weights of Whisper from OpenAI's, Hugging Face's and whisper.cpp's files.
 
-Content of a weights file of any format, and the error for files without it.
+`.pt`: a zip of one pickle, which names tensors, and one file for each one's numbers. A pickle is a
+program, and PyTorch's loader runs it. This reader knows four words: an ordered dict, a tensor, a
+storage of floats, and where that storage lies. It refuses anything else before doing it.
 
-OpenAI's `.pt`: a zip of one pickle, which names tensors, and one file for each one's numbers.
-
-A pickle is a program, and PyTorch's loader runs it. This one knows four words: an ordered dict, a
-tensor, a storage of floats, and where that storage lies. Whatever else a file asks for is refused
-before anything of it is done.
-
-The files of whisper.cpp: sizes, mel filters, vocabulary, then tensors to the end of the file.
+ggml: sizes, mel filters, vocabulary, then tensors to the end of the file, all little-endian.
 
     u32 magic; 11 i32 sizes; i32 mels, i32 bins, f32 filters; i32 count, {u32 length, bytes}
     {i32 axes, i32 name length, i32 type, i32 sizes with the fastest first, name, data}
 
-Numbers are little-endian. Types 0 and 1 are float32 and float16; the others are quantised.
+Types 0 and 1 are float32 and float16; the others are quantised.
 
-Hugging Face's files: u64 length, a JSON header {name: {dtype, shape, data_offsets}}, the data.
-
-Names are translated to those of the original. A model in several files has an index,
+safetensors: u64 length, a JSON header {name: {dtype, shape, data_offsets}}, the data. Names are
+translated to those of the original. A model in several files has an index,
 `model.safetensors.index.json`, that says which tensor is in which.
 """
 
@@ -40,6 +35,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
+from jax import Array
 
 from simuljax.errors import SimuljaxError
 from simuljax.models.whisper.config import Config, Dimensions
@@ -65,7 +61,7 @@ class Checkpoint:
 
 
 def map_file(path: Path) -> memoryview:
-    """The bytes of a file, read when they are looked at."""
+    """Return the bytes of a file, read when they are looked at."""
     if not path.is_file():
         raise WeightsError(path, 0, "there is no such file")
     if path.stat().st_size == 0:
@@ -75,7 +71,7 @@ def map_file(path: Path) -> memoryview:
 
 
 def take(data: memoryview, path: Path, start: int, size: int, what: str) -> memoryview:
-    """`size` bytes from `start` on, or an error that says what they should have been."""
+    """Return `size` bytes from `start` on, or raise an error that says what they should be."""
     if size < 0 or start < 0:
         raise WeightsError(path, max(start, 0), f"{what} would have {size} bytes at {start}")
     if start + size > len(data):
@@ -87,7 +83,7 @@ def take(data: memoryview, path: Path, start: int, size: int, what: str) -> memo
 
 
 def array(data: memoryview, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
-    """A view of bytes as an array."""
+    """Return a view of bytes as an array."""
     return np.frombuffer(data, dtype).reshape(tuple(shape))
 
 
@@ -98,13 +94,6 @@ _STORAGES = {
     "BFloat16Storage": np.dtype(jnp.bfloat16),
 }
 _ZIP_HEADER = 30  # bytes before a member's name
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Kind:
-    """A type of storage."""
-
-    dtype: np.dtype
 
 
 class _Unpickler(pickle.Unpickler):
@@ -121,14 +110,14 @@ class _Unpickler(pickle.Unpickler):
             case "torch._utils", "_rebuild_tensor_v2":
                 return _torch_tensor
             case "torch", name if name in _STORAGES:
-                return _Kind(dtype=_STORAGES[name])
+                return _STORAGES[name]
         raise self.archive.refusal(
             "data.pkl", f"asks for {module_name}.{global_name}, which weights have no use for"
         )
 
     def persistent_load(self, pid: Any) -> np.ndarray:
         match pid:
-            case ("storage", _Kind(dtype=dtype), str(key), _, int(count)):
+            case ("storage", np.dtype() as dtype, str(key), _, int(count)):
                 return self.archive.numbers(key, dtype, count)
         raise self.archive.refusal("data.pkl", f"names a storage as {pid!r}")
 
@@ -136,7 +125,7 @@ class _Unpickler(pickle.Unpickler):
 def _torch_tensor(
     storage: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
 ) -> np.ndarray:
-    """The arguments are PyTorch's; those after the strides are about gradients."""
+    """Build a tensor from PyTorch's arguments; those after the strides are about gradients."""
     last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     if min(offset, *shape, *strides, 0) < 0 or last >= len(storage):
         raise pickle.UnpicklingError(f"a tensor {shape} that its storage does not hold")
@@ -160,26 +149,23 @@ class _Archive:
         self.root = names[0].removesuffix("data.pkl")
 
     def info(self, name: str) -> zipfile.ZipInfo:
-        """Where a member is."""
         try:
             return self.zip.getinfo(self.root + name)
         except KeyError as error:
             raise WeightsError(self.path, 0, f"the archive has no {self.root}{name}") from error
 
     def refusal(self, name: str, problem: str) -> WeightsError:
-        """An error about a member."""
         info = self.info(name)
         return WeightsError(self.path, info.header_offset, f"{info.filename} {problem}")
 
     def member(self, name: str) -> bytes:
-        """All bytes of a member, checked against its checksum."""
         try:
             return self.zip.read(self.info(name))
         except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
             raise self.refusal(name, f"is damaged: {error}") from error
 
     def numbers(self, key: str, dtype: np.dtype, count: int) -> np.ndarray:
-        """The storage of that key, where it lies in the file."""
+        """Return the storage of that key, where it lies in the file."""
         info = self.info(f"data/{key}")
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != count * dtype.itemsize:
             raise self.refusal(f"data/{key}", f"is not {count} stored numbers of {dtype}")
@@ -193,7 +179,7 @@ class _Archive:
 
 
 def read_torch(path: Path) -> Checkpoint:
-    """The tensors of a checkpoint of OpenAI's, or of a bare state-dict."""
+    """Return the tensors of a checkpoint of OpenAI's, or of a bare state-dict."""
     archive = _Archive(path)
     try:
         document = _Unpickler(archive).load()
@@ -214,37 +200,30 @@ _LONGEST_NAME, _MOST_TOKENS = 256, 1 << 20  # beyond, the file is something else
 
 
 class _Reader:
-    """Walks through the bytes of one file."""
+    """A position in the bytes of one file."""
 
     def __init__(self, path: Path):
         self.path, self.data, self.at = path, map_file(path), 0
 
     def bytes(self, size: int, what: str) -> memoryview:
-        """The next bytes."""
         taken = take(self.data, self.path, self.at, size, what)
         self.at += size
         return taken
 
     def numbers(self, count: int, what: str) -> tuple[int, ...]:
-        """The next 32-bit integers."""
         return struct.unpack(f"<{count}i", self.bytes(4 * count, what))
 
     def count(self, what: str, most: int) -> int:
-        """The next integer, which must lie in [0, most]."""
+        """Return the next integer, which must lie in [0, most]."""
         start = self.at
         (number,) = self.numbers(1, what)
         if not 0 <= number <= most:
             raise WeightsError(self.path, start, f"{what} is {number}, not 0 to {most}")
         return number
 
-    @property
-    def left(self) -> int:
-        """Bytes to the end."""
-        return len(self.data) - self.at
-
 
 def read_ggml(path: Path) -> Checkpoint:
-    """Tensors and vocabulary of a file in float16 or float32."""
+    """Return tensors and vocabulary of a file in float16 or float32."""
     reader = _Reader(path)
     magic = reader.numbers(1, "the magic number")[0]
     if magic != MAGIC:
@@ -255,7 +234,7 @@ def read_ggml(path: Path) -> Checkpoint:
     reader.bytes(4 * mels * bins, "the mel filters")
     vocabulary = _vocabulary(reader)
     tensors = {}
-    while reader.left:
+    while reader.at < len(reader.data):
         name, tensor = _ggml_tensor(reader)
         tensors[name] = tensor
     return Checkpoint(path=path, tensors=tensors, vocabulary=vocabulary)
@@ -312,7 +291,7 @@ _RENAMED = [
 
 
 def read_safetensors(path: Path) -> Checkpoint:
-    """The tensors of one file, or of all that its index names."""
+    """Return the tensors of one file, or of all that its index names."""
     paths = _parts(path) if path.name.endswith(".index.json") else [path]
     tensors = {name: tensor for part in paths for name, tensor in _read(part).items()}
     tied = "proj_out.weight"  # the embedding once more, in some files
@@ -380,7 +359,7 @@ _IN_DIRECTORY = (
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """A `.pt`, `.safetensors` or ggml file, told apart by what they begin with; or a directory."""
+    """Read a `.pt`, `.safetensors` or ggml file, known by how it begins; or a directory."""
     path = _weights_in(Path(path))
     start = bytes(map_file(path)[:9])
     if start[:4] == MAGIC.to_bytes(4, "little"):
@@ -402,7 +381,7 @@ def _weights_in(path: Path) -> Path:
 
 
 def dimensions_of(checkpoint: Checkpoint) -> Dimensions:
-    """The sizes that the shapes of the tensors tell; heads are of 64, as in every published one."""
+    """Return the sizes by the shapes of the tensors; heads are of 64, as in every published one."""
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
     try:
         width, mels, _ = shapes["encoder.conv1.weight"]
@@ -426,22 +405,18 @@ def _layers(shapes: Mapping[str, Any], part: str) -> int:
 
 
 def parameters(checkpoint: Checkpoint, config: Config) -> dict[str, Any]:
-    """The parameters: weights in what the model computes in, norms and positions in float32."""
-    wanted: dict[str, Any] = traverse_util.flatten_dict(_shapes(config), sep="/")
-    names = {path: _originals(path, config.dimensions) for path in wanted}
+    """Return the parameters: weights in the model's dtype, norms and positions in float32."""
+    sizes, key = config.dimensions, jax.random.key(0)
+    mel = jax.ShapeDtypeStruct((1, 2, sizes.mels), jnp.float32)
+    tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
+    shapes = jax.eval_shape(Network(config).init, key, mel, tokens)["params"]
+    wanted: dict[str, Any] = traverse_util.flatten_dict(shapes, sep="/")
+    names = {path: _originals(path, sizes) for path in wanted}
     _check_names(checkpoint, {name for group in names.values() for name in group})
     made = {
         path: _parameter(checkpoint, path, names[path], wanted[path], config) for path in wanted
     }
     return traverse_util.unflatten_dict(made, sep="/")
-
-
-def _shapes(config: Config) -> dict[str, Any]:
-    """Parameters by shape alone."""
-    sizes = config.dimensions
-    mel = jax.ShapeDtypeStruct((1, 2, sizes.mels), jnp.float32)
-    tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-    return jax.eval_shape(Network(config).init, jax.random.key(0), mel, tokens)["params"]
 
 
 _NAMES = {
@@ -462,7 +437,7 @@ _NAMES = {
 
 
 def _originals(path: str, sizes: Dimensions) -> list[str]:
-    """The original's names of one of our parameters: one, or one for each layer of the encoder."""
+    """Return the original's names of a parameter: one, or one for each layer of the encoder."""
     name = re.sub(r"/layers_(\d+)/", r"/blocks.\1/", path)
     for ours, theirs in _NAMES.items():
         name = re.sub(rf"(?<![a-z_.]){ours}(?![a-z_])", theirs, name)
@@ -482,8 +457,8 @@ def _check_names(checkpoint: Checkpoint, wanted: set[str]) -> None:
 
 def _parameter(
     checkpoint: Checkpoint, path: str, names: list[str], leaf: jax.ShapeDtypeStruct, config: Config
-) -> jax.Array:
-    """One of ours: the last axis first becomes the first last in linear maps and convolutions."""
+) -> Array:
+    """Return a parameter; the axes of linear maps and convolutions are turned round."""
     is_weight = path.endswith("kernel")
     arrays = [checkpoint.tensors[name] for name in names]
     arrays = [tensor.T if is_weight else tensor for tensor in arrays]

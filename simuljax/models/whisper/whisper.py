@@ -1,4 +1,4 @@
-"""Whisper for users: load it from a file, and let it write down what it hears."""
+"""Whisper for users: load it from a file, and transcribe recordings."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from simuljax.models.whisper.config import (
     later_half,
     published_name,
 )
-from simuljax.models.whisper.decoding import Decoding, hear
+from simuljax.models.whisper.decoding import Decoding, encode_audio
 from simuljax.models.whisper.model import Model
 from simuljax.models.whisper.tokenizer import (
     Task,
@@ -51,7 +51,7 @@ class Whisper:
 
     @property
     def config(self) -> Config:
-        """Sizes, type, and the heads that tell times."""
+        """Return sizes, type, and the heads that tell times."""
         return self.model.config
 
     def transcribe(
@@ -68,7 +68,7 @@ class Whisper:
         window: Literal["full", "short"] = "full",
         decoding: Decoding | None = None,
     ) -> Transcription:
-        """The text of a recording: a file, or mono samples (int16, or float in [-1, 1]) at `rate`.
+        """Transcribe a recording: a file, or mono samples (int16, or float in [-1, 1]) at `rate`.
 
         `task="translate"` writes English whatever is spoken. `prompt` was said before the
         recording; `prefix` is how the text of its first window begins. Both are text or tokens;
@@ -97,18 +97,18 @@ class Whisper:
         rate: int = RATE,
         batch: int = 16,
     ) -> list[Transcription]:
-        """Many recordings, up to `batch` of them at a time, a window of each."""
+        """Transcribe many recordings, up to `batch` of them at a time, a window of each."""
         request, decoding = request or Request(), decoding or Decoding()
         self._check_task(request)
         samples = [_samples(audio, rate) for audio in recordings]
         return self._transcriber(samples, request, decoding, batch)
 
     def detect_language(self, audio: Audio, *, rate: int = RATE) -> dict[str, float]:
-        """The probability of each language in the first 30 s, likeliest first."""
+        """Return the probability of each language in the first 30 s, likeliest first."""
         if not self.tokenizer.multilingual:
             raise ValueError(f"{self.config.name} knows English alone; load a multilingual model")
         window = stack([_samples(audio, rate)[: WINDOW_S * RATE]], 1, Request())
-        probs = self._transcriber.languages(hear(self.model, window))[0]
+        probs = self._transcriber.languages(encode_audio(self.model, window))[0]
         pairs = zip(self.tokenizer.language_codes, map(float, probs), strict=True)
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
@@ -117,13 +117,13 @@ class Whisper:
         return Transcriber(self.model, self.tokenizer)
 
     def _tokens(self, text: str | Sequence[int]) -> tuple[int, ...]:
-        """Text as it stands after other text: with a space before it."""
+        """Encode text as it stands after other text: with a space before it."""
         if isinstance(text, str):
             return tuple(self.tokenizer.encode(f" {text.strip()}")) if text.strip() else ()
         return tuple(text)
 
     def _prefix(self, prefix: str | Sequence[int], decoding: Decoding) -> tuple[int, ...]:
-        """A prefix of text begins at 0.00 s where timestamps are written."""
+        """Encode a prefix; one of text begins at 0.00 s where timestamps are written."""
         tokens = self._tokens(prefix)
         if isinstance(prefix, str) and tokens and decoding.timestamps == "predict":
             return (self.tokenizer.timestamps.start, *tokens)
@@ -152,7 +152,7 @@ def load(
     name: str | None = None,
     vocabulary: str | Path | None = None,
 ) -> Whisper:
-    """A model from OpenAI's `.pt`, Hugging Face's safetensors (or their directory), or ggml.
+    """Load a model from OpenAI's `.pt`, Hugging Face's safetensors (or a directory), or ggml.
 
     The sizes are those of the tensors. `name` (such as "large-v2") says which heads tell the times
     of words where sizes do not; else the file's name does, a `generation_config.json` beside it, or

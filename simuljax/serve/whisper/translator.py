@@ -26,8 +26,8 @@ from simuljax.errors import unknown
 from simuljax.models import whisper
 from simuljax.models.whisper import Context, Decoded, Decoding, Tokenizer, Whisper
 from simuljax.models.whisper.config import HOP
-from simuljax.models.whisper.decoding import decode, hear
-from simuljax.models.whisper.model import Heard
+from simuljax.models.whisper.decoding import decode, encode_audio
+from simuljax.models.whisper.model import Memory
 from simuljax.models.whisper.timing import align_text
 from simuljax.models.whisper.tokenizer import language_code
 from simuljax.models.whisper.transcribe import Request, Transcriber, padded_s, stack, with_prefix
@@ -152,25 +152,25 @@ def write(model: Whisper, windows: Sequence[Window], *, rows: int) -> list[Hypot
     """Write windows of one length and settings in one batch; rows beyond the windows are idle."""
     settings = windows[0].settings
     sound = stack([w.samples for w in windows], rows, Request(window=settings.padding))
-    heard = hear(model.model, sound)
-    contexts = _contexts(model, windows, heard)
-    results = decode(model.model, model.tokenizer, heard, contexts, settings.decoding)
+    memory = encode_audio(model.model, sound)
+    contexts = _contexts(model, windows, memory)
+    results = decode(model.model, model.tokenizer, memory, contexts, settings.decoding)
     pairs = zip(results, contexts, strict=True)
     decoded = [with_prefix(result, context.prefix) for result, context in pairs]
-    states = _aligned_states(model, heard, decoded, contexts, windows)
+    states = _aligned_states(model, memory, decoded, contexts, windows)
     return [
         _hypothesis(model.tokenizer, *row)
         for row in zip(decoded, states, contexts, windows, strict=True)
     ]
 
 
-def _contexts(model: Whisper, windows: Sequence[Window], heard: Heard) -> list[Context]:
+def _contexts(model: Whisper, windows: Sequence[Window], memory: Memory) -> list[Context]:
     tokenizer = model.tokenizer
     languages = [language_code(w.language) if w.language else None for w in windows]
     if not tokenizer.multilingual:
         languages = ["en" for _ in windows]
     if not all(languages):
-        probs = Transcriber(model.model, tokenizer).languages(heard)
+        probs = Transcriber(model.model, tokenizer).languages(memory)
         guesses = [tokenizer.language_codes[int(row.argmax())] for row in probs]
         languages = [known or guess for known, guess in zip(languages, guesses, strict=False)]
     return [
@@ -186,7 +186,7 @@ def _contexts(model: Whisper, windows: Sequence[Window], heard: Heard) -> list[C
 
 def _aligned_states(
     model: Whisper,
-    heard: Heard,
+    memory: Memory,
     decoded: Sequence[Decoded],
     contexts: Sequence[Context],
     windows: Sequence[Window],
@@ -196,7 +196,7 @@ def _aligned_states(
     if "attention" not in windows[0].settings.policy.needs:
         return [np.zeros(len(text), np.int64) for text in texts]
     frames = [len(w.samples) // HOP for w in windows]
-    given = (model.model, model.tokenizer, heard, texts, contexts, frames)
+    given = (model.model, model.tokenizer, memory, texts, contexts, frames)
     return [alignment.matrix[:-1].argmax(-1) for alignment in align_text(*given)]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from simuljax.models.whisper.config import Config, Dimensions
 from simuljax.models.whisper.model import Model, Network
 from simuljax.models.whisper.tokenizer import Tokenizer
-from tests.random_parameters import random_parameters
+from tests.helpers.models import random_parameters
 
 Dtype = Literal["float32", "bfloat16"]
 

@@ -45,21 +45,21 @@ MODEL = likelier(likelier(MODEL, [T.end], 4.0), list(STAMPS), 2.0)
 
 
 @pytest.fixture(scope="module")
-def heard():
+def memory():
     mel = jnp.asarray(RANDOM.normal(size=(3, 40, 80)), jnp.float32)
     return jax.jit(lambda m, x: m.remember(m.encode(x)))(MODEL, mel)
 
 
 @jax.jit
-def logits_after(model, heard, tokens):
+def logits_after(model, memory, tokens):
     written = nothing_written(model.config, no_padding(1), tokens.shape[1])
-    states, *_ = model.write(tokens, written, heard)
+    states, *_ = model.write(tokens, written, memory)
     return model.logits(states)[0]
 
 
-def next_logits(heard, row, opening):
+def next_logits(memory, row, opening):
     """A function of the text so far; every length is padded to the same."""
-    own = jax.tree.map(lambda x: x[row : row + 1], heard)
+    own = jax.tree.map(lambda x: x[row : row + 1], memory)
 
     def function(text):
         tokens = np.zeros((1, 36), np.int32)
@@ -100,8 +100,8 @@ def options(**changes):
 
 
 @pytest.mark.parametrize("timestamps", ["predict", "none"])
-def test_greedy_is_the_plain_reading(heard, timestamps):
-    results = decode(MODEL, T, heard, CONTEXTS, options(timestamps=timestamps))
+def test_greedy_is_the_plain_reading(memory, timestamps):
+    results = decode(MODEL, T, memory, CONTEXTS, options(timestamps=timestamps))
     lengths = []
     for row, (result, context) in enumerate(zip(results, CONTEXTS, strict=True)):
         opening = OPENINGS[row]
@@ -109,7 +109,7 @@ def test_greedy_is_the_plain_reading(heard, timestamps):
             cut = len(opening) - len(context.prefix)
             opening = [*opening[:cut], T.no_timestamps, *opening[cut:]]
         rule = rule_of(timestamps, context.prefix)
-        text, scores = reading.greedy(next_logits(heard, row, opening), rule, T.end, LIMIT)
+        text, scores = reading.greedy(next_logits(memory, row, opening), rule, T.end, LIMIT)
         assert list(result.tokens) == text
         np.testing.assert_allclose(result.log_probs, scores, atol=1e-3)
         assert result.avg_logprob == pytest.approx(sum(scores) / (len(text) + 1), abs=1e-3)
@@ -119,26 +119,26 @@ def test_greedy_is_the_plain_reading(heard, timestamps):
 
 
 @pytest.mark.parametrize(("beams", "penalty"), [(3, None), (3, 0.6)])
-def test_beam_is_the_plain_reading(heard, beams, penalty):
-    results = decode(MODEL, T, heard, CONTEXTS, options(beams=beams, length_penalty=penalty))
+def test_beam_is_the_plain_reading(memory, beams, penalty):
+    results = decode(MODEL, T, memory, CONTEXTS, options(beams=beams, length_penalty=penalty))
     for row, (result, context) in enumerate(zip(results, CONTEXTS, strict=True)):
-        logits, rule = next_logits(heard, row, OPENINGS[row]), rule_of("predict", context.prefix)
+        logits, rule = next_logits(memory, row, OPENINGS[row]), rule_of("predict", context.prefix)
         text, score = reading.beam(logits, rule, T.end, LIMIT, beams, penalty)
         assert list(result.tokens) == text
         assert sum(result.log_probs) == pytest.approx(score, abs=1e-3)
 
 
-def test_no_speech_is_read_at_the_start(heard):
-    results = decode(MODEL, T, heard, CONTEXTS, options())
+def test_no_speech_is_read_at_the_start(memory):
+    results = decode(MODEL, T, memory, CONTEXTS, options())
     for row, (result, start) in enumerate(zip(results, (0, 6, 2), strict=True)):
-        logits = next_logits(heard, row, OPENINGS[row][: start + 1])([])
+        logits = next_logits(memory, row, OPENINGS[row][: start + 1])([])
         expected = np.exp(reading.log_softmax(logits.astype(np.float64)))[T.no_speech]
         assert result.no_speech_prob == pytest.approx(float(expected), rel=1e-3)
 
 
-def test_samples_follow_the_distribution(heard):
+def test_samples_follow_the_distribution(memory):
     """The first token at temperature 2, drawn 180 times: shares against softmax(logits / 2)."""
-    alike = jax.tree.map(lambda x: jnp.repeat(x[:1], 3, 0), heard)
+    alike = jax.tree.map(lambda x: jnp.repeat(x[:1], 3, 0), memory)
     marks = make_marks(T, "predict", 1.0)
     prompt = make_prompt(T, CONTEXTS[1:2] * 3, options(), marks, rows=3, longest=40)
     known = (MODEL, alike, prompt, make_forbidden(T, SUPPRESSED), jnp.full(3, 2.0))
@@ -147,7 +147,7 @@ def test_samples_follow_the_distribution(heard):
         for k in range(60)
     ]
     tokens = np.concatenate([draw.tokens[:, 0] for draw in draws])
-    logits = rule_of("predict")(next_logits(heard, 0, OPENINGS[1])([]), [])
+    logits = rule_of("predict")(next_logits(memory, 0, OPENINGS[1])([]), [])
     expected = np.exp(reading.log_softmax(logits / 2))
     share = np.bincount(tokens, minlength=T.size) / len(tokens)
     assert np.abs(share - expected).sum() / 2 < 0.25
@@ -157,11 +157,11 @@ def test_samples_follow_the_distribution(heard):
     np.testing.assert_allclose(drawn, unscaled, atol=1e-3)
 
 
-def test_only_bad_rows_are_tried_again(heard):
-    best = decode(MODEL, T, heard, CONTEXTS, options())
+def test_only_bad_rows_are_tried_again(memory):
+    best = decode(MODEL, T, memory, CONTEXTS, options())
     limit = sorted(result.avg_logprob for result in best)[0] + 1e-6  # the worst is below
     tried = decode(
-        *(MODEL, T, heard, CONTEXTS),
+        *(MODEL, T, memory, CONTEXTS),
         options(avg_logprob_limit=limit, temperatures=(0.0, 0.9), no_speech_limit=None),
     )
     again = [result.temperature > 0 for result in tried]
@@ -170,20 +170,20 @@ def test_only_bad_rows_are_tried_again(heard):
     for before, after, changed in zip(best, tried, again, strict=True):
         assert changed or before == after
     silent = options(avg_logprob_limit=limit, temperatures=(0.0, 0.9), no_speech_limit=0.0)
-    assert decode(MODEL, T, heard, CONTEXTS, silent) == best
+    assert decode(MODEL, T, memory, CONTEXTS, silent) == best
 
 
-def test_a_text_stops_where_positions_end(heard):
+def test_a_text_stops_where_positions_end(memory):
     """40 positions: after a prompt of 19 and a prefix of 15 there is room for 2, and one more."""
     context = Context(prompt=tuple(range(70, 100)), prefix=(T.timestamps[0], *range(70, 84)))
     never_ends = likelier(MODEL, [T.end], -40.0)
-    results = decode(never_ends, T, heard, [CONTEXTS[0], context], options())
+    results = decode(never_ends, T, memory, [CONTEXTS[0], context], options())
     assert [len(result.tokens) for result in results] == [LIMIT, 40 - (1 + 19 + 3 + 15) + 1]
 
 
-def test_a_prefix_without_room_is_refused(heard):
+def test_a_prefix_without_room_is_refused(memory):
     with pytest.raises(ValueError, match="leaves no room among 40"):
-        decode(MODEL, T, heard, [Context(prefix=(70,) * 40)], options())
+        decode(MODEL, T, memory, [Context(prefix=(70,) * 40)], options())
 
 
 @pytest.mark.parametrize("timestamps", ["predict", "none"])

@@ -29,7 +29,7 @@ def golden():
 
 
 @pytest.fixture(scope="module")
-def told():
+def stored():
     return json.loads((TINY / "golden_jfk.json").read_text())
 
 
@@ -61,16 +61,16 @@ def states(whisper, mel):
 
 
 @pytest.fixture(scope="module")
-def heard(whisper, states):
+def memory(whisper, states):
     return remember(whisper.model, states)
 
 
 @pytest.fixture(scope="module")
-def energies(whisper, heard, golden):
+def energies(whisper, memory, golden):
     """[6, 28, 1500]; the tokens filled up to the length at which words are timed."""
     tokens = np.full((1, 32), whisper.tokenizer.end, np.int32)
     tokens[0, :28] = golden["tokens"]
-    energies, _ = attend_text(whisper.model, heard, tokens, texts=whisper.tokenizer.end)
+    energies, _ = attend_text(whisper.model, memory, tokens, texts=whisper.tokenizer.end)
     return np.asarray(energies)[0, :, :28]
 
 
@@ -96,17 +96,17 @@ def test_encoder_states(states, golden):
     assert_close(states[0, -4:], golden["enc_last"], 1e-3)
 
 
-def test_logits_of_every_step(whisper, heard, golden):
+def test_logits_of_every_step(whisper, memory, golden):
     """The first 24 tokens at once, then one by one, into the cache."""
 
     @jax.jit
-    def step(model, heard, written, tokens):
-        states, written, _ = model.write(tokens, written, heard)
+    def step(model, memory, written, tokens):
+        states, written, _ = model.write(tokens, written, memory)
         return written, model.logits(states)
 
     written, logits = nothing_written(whisper.config, no_padding(1), 64), []
     for tokens in np.split(golden["tokens"].astype(np.int32), range(24, 28)):
-        written, more = step(whisper.model, heard, written, tokens[None])
+        written, more = step(whisper.model, memory, written, tokens[None])
         logits.append(np.asarray(more[0]))
     found = np.concatenate(logits)
     top = np.take_along_axis(found, golden["logits_topk_idx"], 1)
@@ -122,51 +122,51 @@ def test_attention_of_the_alignment_heads(whisper, energies, golden):
     assert_close(weights, golden["xattn"], 1e-4)
 
 
-def test_text(whisper, heard, told):
+def test_text(whisper, memory, stored):
     options = Decoding(timestamps="none", max_tokens=32)
-    (result,) = decode(whisper.model, whisper.tokenizer, heard, [Context(language="en")], options)
-    assert result.text == told["text"]
-    assert list(result.tokens) == told["tokens"]
-    assert result.avg_logprob == pytest.approx(told["avg_logprob"], abs=1e-3)
-    assert result.no_speech_prob == pytest.approx(told["no_speech_prob"], abs=1e-3)
+    (result,) = decode(whisper.model, whisper.tokenizer, memory, [Context(language="en")], options)
+    assert result.text == stored["text"]
+    assert list(result.tokens) == stored["tokens"]
+    assert result.avg_logprob == pytest.approx(stored["avg_logprob"], abs=1e-3)
+    assert result.no_speech_prob == pytest.approx(stored["no_speech_prob"], abs=1e-3)
     assert result.temperature == 0
 
 
-def assert_timed(whisper, heard, told, tolerance):
-    known = (whisper.model, whisper.tokenizer, heard)
-    (words,) = time_words(*known, [told["tokens"]], [Context(language="en")], [1100])
-    assert [word.text for word in words] == [text for text, _, _ in told["words"]]
+def assert_timed(whisper, memory, stored, tolerance):
+    known = (whisper.model, whisper.tokenizer, memory)
+    (words,) = time_words(*known, [stored["tokens"]], [Context(language="en")], [1100])
+    assert [word.text for word in words] == [text for text, _, _ in stored["words"]]
     found = np.array([(word.start, word.end) for word in words])
-    np.testing.assert_allclose(found, [word[1:] for word in told["words"]], atol=tolerance)
+    np.testing.assert_allclose(found, [word[1:] for word in stored["words"]], atol=tolerance)
     assert all(0 < word.probability <= 1 for word in words)
 
 
-def test_times_of_words(whisper, heard, told):
-    assert_timed(whisper, heard, told, 0.0401)
+def test_times_of_words(whisper, memory, stored):
+    assert_timed(whisper, memory, stored, 0.0401)
 
 
 @pytest.mark.slow
-def test_times_of_words_exactly(whisper, mel, told):
+def test_times_of_words_exactly(whisper, mel, stored):
     """The original timed the words in a spectrogram padded with zeros, where ours has silence."""
     padded = remember(whisper.model, encode(whisper.model, mel.at[:, 1100:].set(0)))
-    assert_timed(whisper, padded, told, 1e-6)
+    assert_timed(whisper, padded, stored, 1e-6)
 
 
 @pytest.mark.slow
-def test_other_heads_tell_other_times(whisper, heard, told):
+def test_other_heads_tell_other_times(whisper, memory, stored):
     """The negative control: with heads that do not follow the speech, the times are wrong."""
     wrong = replace(
         whisper.config, alignment_heads=((0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 5))
     )
     other = replace(whisper, model=replace(whisper.model, config=wrong))
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
-        assert_timed(other, heard, told, 0.0401)
+        assert_timed(other, memory, stored, 0.0401)
 
 
-def test_language(whisper, heard):
+def test_language(whisper, memory):
     ids = whisper.tokenizer.language_ids
     shared = {"start": whisper.tokenizer.start, "first": ids.start, "count": len(ids)}
-    probs = np.asarray(language_probs(whisper.model, heard, **shared))
+    probs = np.asarray(language_probs(whisper.model, memory, **shared))
     assert whisper.tokenizer.language_codes[int(probs[0].argmax())] == "en"
     np.testing.assert_allclose(probs.sum(-1), 1, atol=1e-5)
 
@@ -188,9 +188,9 @@ def test_special_tokens(whisper):
     assert published["begin_suppress_tokens"] == [*t.encode(" "), t.end]
 
 
-def test_text_is_spelt_as_the_model_spells_it(whisper, told):
-    assert whisper.tokenizer.encode(f" {told['text']}") == told["tokens"]
-    assert whisper.tokenizer.decode(told["tokens"]) == f" {told['text']}"
+def test_text_is_spelt_as_the_model_spells_it(whisper, stored):
+    assert whisper.tokenizer.encode(f" {stored['text']}") == stored["tokens"]
+    assert whisper.tokenizer.decode(stored["tokens"]) == f" {stored['text']}"
 
 
 WRITERS = {"a.pt": torch_bytes, "a.safetensors": safetensors_bytes}
@@ -206,20 +206,20 @@ def test_other_formats_of_the_same_model_are_the_same(tmp_path, whisper, name):
 
 
 @pytest.mark.slow
-def test_a_recording_from_its_file(whisper, told):
+def test_a_recording_from_its_file(whisper, stored):
     whole = whisper.transcribe(TINY / "jfk.flac", language="en", words="timed")
-    assert whole.text.replace(",", "") == told["text"]
+    assert whole.text.replace(",", "") == stored["text"]
     assert whole.segments[0].start == 0 and 10 < whole.segments[-1].end <= 11
-    assert [w.text.strip(" ,") for w in whole.words] == [w[0].strip() for w in told["words"]]
+    assert [w.text.strip(" ,") for w in whole.words] == [w[0].strip() for w in stored["words"]]
     short = whisper.transcribe(TINY / "jfk.flac", window="short", words="timed")
-    assert short.text.replace(",", "") == told["text"] and short.language == "en"
+    assert short.text.replace(",", "") == stored["text"] and short.language == "en"
     times = [[w.start for w in result.words] for result in (whole, short)]
     np.testing.assert_allclose(times[0], times[1], atol=0.1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 5])
-def test_a_minute_in_windows(whisper, golden, told, beams):
+def test_a_minute_in_windows(whisper, golden, stored, beams):
     """Five times the same words, with a pause between them: nothing lost, nothing said twice."""
     sound = np.concatenate([golden["audio16k"], np.zeros(24_000, np.int16)] * 5)
     result = whisper.transcribe_all(
@@ -235,7 +235,7 @@ def test_a_minute_in_windows(whisper, golden, told, beams):
 
 
 @pytest.mark.slow
-def test_bfloat16_hears_the_same(golden, told):
+def test_bfloat16_writes_the_same(golden, stored):
     half = load(GGML, dtype="bfloat16")
     said = half.transcribe(golden["audio16k"], language="en", decoding=Decoding(timestamps="none"))
-    assert said.text.replace(",", "") == told["text"]
+    assert said.text.replace(",", "") == stored["text"]

@@ -1,4 +1,4 @@
-"""The network with a cache, in batches and with padding, against itself all at once."""
+"""The front end against its equations; the network with a cache and padding against itself."""
 
 from functools import partial
 
@@ -12,6 +12,8 @@ from simuljax.models.whisper.model import (
     Model,
     Network,
     _attend_by_head,
+    log_mel,
+    mel_filters,
     no_padding,
     nothing_written,
 )
@@ -25,7 +27,7 @@ TOKENS = jnp.asarray(RANDOM.integers(0, 256, (2, 12)), jnp.int32)
 
 @jax.jit
 def all_at_once(model, mel, tokens):
-    return model.network.apply({"params": model.params}, mel, tokens, ((0, 1), (1, 0)))
+    return Network(model.config).apply({"params": model.params}, mel, tokens, ((0, 1), (1, 0)))
 
 
 @pytest.fixture(scope="module")
@@ -34,23 +36,23 @@ def whole():
 
 
 @jax.jit
-def written_on(model, heard, written, tokens):
-    states, written, _ = model.write(tokens, written, heard)
+def written_on(model, memory, written, tokens):
+    states, written, _ = model.write(tokens, written, memory)
     return written, model.logits(states)
 
 
 @jax.jit
-def heard_of(model, mel):
+def memory_of(model, mel):
     return model.remember(model.encode(mel))
 
 
 def test_token_by_token_is_all_at_once(whole):
-    heard = heard_of(MODEL, MEL)
+    memory = memory_of(MODEL, MEL)
     written = nothing_written(MODEL.config, no_padding(2), 30)
-    written, first = written_on(MODEL, heard, written, TOKENS[:, :5])
+    written, first = written_on(MODEL, memory, written, TOKENS[:, :5])
     logits = [first]
     for column in range(5, 12):
-        written, more = written_on(MODEL, heard, written, TOKENS[:, column : column + 1])
+        written, more = written_on(MODEL, memory, written, TOKENS[:, column : column + 1])
         logits.append(more)
     np.testing.assert_allclose(np.concatenate(logits, 1), whole[0], atol=1e-4)
     assert int(written.column) == 12
@@ -58,12 +60,12 @@ def test_token_by_token_is_all_at_once(whole):
 
 def test_a_prompt_to_the_right_is_the_same_prompt(whole):
     """Row 0 after three columns of padding, whatever stands in them; row 1 without."""
-    heard = heard_of(MODEL, MEL)
+    memory = memory_of(MODEL, MEL)
     for filling in (0, 7):
         left = jnp.concatenate([jnp.full((1, 3), filling), TOKENS[:1, :9]], 1)
         tokens = jnp.concatenate([left, TOKENS[1:]])
         written = nothing_written(MODEL.config, jnp.asarray([3, 0], jnp.int32), 30)
-        _, logits = written_on(MODEL, heard, written, tokens)
+        _, logits = written_on(MODEL, memory, written, tokens)
         np.testing.assert_allclose(logits[0, 3:], whole[0][0, :9], atol=1e-4)
         np.testing.assert_allclose(logits[1], whole[0][1], atol=1e-4)
 
@@ -71,7 +73,7 @@ def test_a_prompt_to_the_right_is_the_same_prompt(whole):
 def test_padding_that_is_taken_for_text_is_noticed(whole):
     written = nothing_written(MODEL.config, no_padding(2), 30)
     tokens = jnp.pad(TOKENS[:, :9], [(0, 0), (3, 0)])
-    _, logits = written_on(MODEL, heard_of(MODEL, MEL), written, tokens)
+    _, logits = written_on(MODEL, memory_of(MODEL, MEL), written, tokens)
     assert np.abs(logits[0, 3:] - whole[0][0, :9]).max() > 0.1
 
 
@@ -80,11 +82,11 @@ def test_rows_do_not_see_each_other(whole):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b[1:], atol=1e-4), alone, whole)
 
 
-def test_several_rows_share_what_was_heard(whole):
+def test_several_rows_share_a_memory(whole):
     """Two rows to a window, as beams are: the first two of the first window."""
-    heard = heard_of(MODEL, MEL)
+    memory = memory_of(MODEL, MEL)
     written = nothing_written(MODEL.config, no_padding(4), 30)
-    _, logits = written_on(MODEL, heard, written, jnp.repeat(TOKENS, 2, 0))
+    _, logits = written_on(MODEL, memory, written, jnp.repeat(TOKENS, 2, 0))
     np.testing.assert_allclose(logits, np.repeat(whole[0], 2, 0), atol=1e-4)
 
 
@@ -93,10 +95,10 @@ def test_energies_are_those_of_the_heads(whole):
     swapped = all_at_once(MODEL, MEL[:, ::-1], TOKENS)[1]
     assert whole[1].shape == (2, 2, 12, 20)
     assert np.abs(swapped - whole[1]).max() > 0.1
-    heard = heard_of(MODEL, MEL)
+    memory = memory_of(MODEL, MEL)
     other = Model(params=MODEL.params, config=MODEL.config)
     written = nothing_written(MODEL.config, no_padding(2), 12)
-    *_, one = jax.jit(lambda m, h: m.write(TOKENS, written, h, ((1, 0),)))(other, heard)
+    *_, one = jax.jit(lambda m, h: m.write(TOKENS, written, h, ((1, 0),)))(other, memory)
     np.testing.assert_allclose(one[:, 0], whole[1][:, 1], atol=1e-4)
 
 
@@ -158,3 +160,60 @@ def test_models_are_known_by_their_sizes():
     assert later_half(small_config().dimensions) == ((1, 0), (1, 1))
     with pytest.raises(ValueError, match="does not divide"):
         Dimensions(width=16, heads=3, audio_layers=1, text_layers=1, vocabulary=9)
+
+
+def slow_log_mel(x, mels):
+    """Frame by frame, with the Fourier sum written out."""
+    x = np.concatenate([x[200:0:-1], x, x[-2:-202:-1]])
+    n, k = np.arange(400), np.arange(201)
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * n / 400)
+    fourier = np.exp(-2j * np.pi * np.outer(k, n) / 400)
+    frames = [fourier @ (window * x[f : f + 400]) for f in range(0, len(x) - 400, 160)]
+    decades = np.log10(np.maximum(np.abs(frames) ** 2 @ slow_filters(mels).T, 1e-10))
+    return (np.maximum(decades, decades.max() - 8) + 4) / 4
+
+
+def slow_filters(mels):
+    """Triangles over frequencies; 15 mel are 1 kHz, and 27 more a factor of 6.4."""
+    top = 15 + 27 * np.log(8) / np.log(6.4)
+    scale = np.linspace(0, top, mels + 2)
+    corners = [m * 200 / 3 if m < 15 else 1000 * 6.4 ** ((m - 15) / 27) for m in scale]
+    weights = np.zeros((mels, 201))
+    for b in range(mels):
+        left, centre, right = corners[b : b + 3]
+        for k in range(201):
+            hertz = k * 40
+            up, down = (hertz - left) / (centre - left), (right - hertz) / (right - centre)
+            weights[b, k] = max(0, min(up, down)) * 2 / (right - left)
+    return weights
+
+
+compute = jax.jit(log_mel, static_argnums=1)
+SOUND = 0.1 * np.random.default_rng(0).normal(size=16_000) * np.linspace(0, 1, 16_000)
+
+
+@pytest.mark.parametrize("mels", [80, 128])
+def test_agrees_with_the_equations(mels):
+    np.testing.assert_allclose(mel_filters(mels), slow_filters(mels), atol=1e-7)
+    mel = compute(jnp.asarray(SOUND[None], jnp.float32), mels)
+    assert mel.shape == (1, 100, mels)
+    np.testing.assert_allclose(mel[0], slow_log_mel(SOUND, mels), atol=1e-4)
+
+
+def test_silence_after_it_changes_nothing_before():
+    padded = jnp.asarray(np.pad(SOUND, (0, 16_000))[None], jnp.float32)
+    alone = compute(jnp.asarray(SOUND[None], jnp.float32), 80)
+    both = compute(padded, 80)
+    np.testing.assert_allclose(both[:, :98], alone[:, :98], atol=1e-5)
+    assert np.ptp(both[0, 110:]) == 0
+
+
+def test_integers_and_floats_are_the_same_sound():
+    whole = np.round(SOUND * 32768).astype(np.int16)[None]
+    halves = compute(jnp.asarray(whole / 32768, jnp.float32), 80)
+    np.testing.assert_array_equal(compute(jnp.asarray(whole), 80), halves)
+
+
+def test_a_length_between_frames_is_refused():
+    with pytest.raises(ValueError, match="multiple of 160"):
+        log_mel(jnp.zeros((1, 16_001)), 80)

@@ -1,4 +1,4 @@
-"""Triggers and windows: where a decision may stand."""
+"""Triggers and windows, and probabilities of a decision: energies and wait-k."""
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +9,20 @@ from hypothesis import strategies as st
 
 from simuljax import ops
 from tests.oracles import decisions
-from tests.oracles.checks import CHEAP, assert_close, everything_finite, float32
+from tests.oracles.checks import (
+    CHEAP,
+    assert_close,
+    everything_finite,
+    float32,
+    one_by_one,
+    sigmoid,
+)
 
 lengths_up_to_12 = st.lists(st.integers(1, 12), min_size=3, max_size=3)
 
 fixed_triggers = jax.jit(ops.fixed_triggers, static_argnames=("size", "step"))
 label_triggers = jax.jit(ops.label_triggers)
 window_ends = jax.jit(ops.window_ends, static_argnames=("size", "step"))
-place_on_triggers = jax.jit(ops.place_on_triggers, static_argnames=("size", "step"))
 pool_windows = jax.jit(ops.pool_windows, static_argnames=("step", "kind"))
 
 
@@ -72,32 +78,14 @@ def test_nothing_triggers_without_a_real_state():
 def test_windows(lengths, step, seed):
     rng = np.random.default_rng(seed)
     states = float32(rng.normal(size=(3, 12, 4)))
-    p = float32(rng.uniform(size=(3, 2, 5, -(-12 // step))))
     ends = window_ends(jnp.array(lengths), 12, step)
-    placed = place_on_triggers(p, jnp.array(lengths), 12, step)
     np.testing.assert_array_equal(ends, [decisions.window_ends(n, 12, step) for n in lengths])
     for b, length in enumerate(lengths):
-        for h in range(2):
-            assert_close(placed[b, h], decisions.place_on_triggers(p[b, h], length, 12, step), 0)
         for kind in ("average", "last"):
             pooled = pool_windows(states, jnp.array(lengths), step, kind=kind)
             expected = decisions.pool_windows(states[b], length, step, kind)
             assert pooled.shape == (3, -(-12 // step), 4)
             assert_close(pooled[b, : len(expected)], expected, 1e-6)
-
-
-def test_average_pooling_is_the_default():
-    states, lengths = jnp.ones((1, 6, 2)).at[0, 1].set(5), jnp.array([5])
-    default = pool_windows(states, lengths, 2)
-    np.testing.assert_array_equal(default, pool_windows(states, lengths, 2, kind="average"))
-    assert_close(default[0, 0], [3, 3], 0)
-
-
-def test_placed_probabilities_stand_on_triggers():
-    lengths = jnp.array([12, 7, 3])
-    placed = place_on_triggers(jnp.ones((3, 4, 3)), lengths, 12, 4)
-    triggers = fixed_triggers(lengths, 12, 4)
-    np.testing.assert_array_equal(placed[:, 0] > 0, triggers)
 
 
 @pytest.mark.parametrize("kind", ["average", "last"])
@@ -117,10 +105,81 @@ def test_pooling_ignores_padding(kind):
     assert not np.any(gradient[0, 7:])
 
 
-def test_the_mass_of_a_placed_decision_stays_on_triggers():
-    """Decisions at triggers only: the alignment is zero between them, however long the source."""
-    lengths = jnp.array([12, 10])
-    p = float32(np.random.default_rng(1).uniform(0.2, 0.9, (2, 5, 3)))
-    alpha = ops.expected_alignment(place_on_triggers(p, lengths, 12, 4), lengths)
-    between = ~np.asarray(fixed_triggers(lengths, 12, 4))
-    assert not np.any(np.where(between[:, None], alpha, 0))
+@pytest.mark.parametrize("convention", ["stacl", "papi"])
+@pytest.mark.parametrize("k", [1, 2, 5, 40])
+def test_wait_k(convention, k):
+    p = ops.wait_k_probability(k, 6, 11, convention=convention)
+    assert_close(p, decisions.wait_k(k, 6, 11, convention), 0)
+
+
+@pytest.mark.parametrize(("how", "units"), [({}, 3), ({"convention": "papi"}, 4)])
+def test_the_first_write_follows_k_units(how, units):
+    p = ops.wait_k_probability(3, 4, 9, **how)
+    assert int(jnp.argmax(p[0])) + 1 == units
+
+
+def test_wait_k_with_k_drawn_per_batch():
+    traced = []
+
+    @jax.jit
+    def p(k):
+        traced.append(k)
+        return ops.wait_k_probability(k, 5, 8)
+
+    for k in (1, 4):
+        assert_close(p(k), decisions.wait_k(k, 5, 8), 0)
+    assert len(traced) == 1
+
+
+def test_energy_is_a_scaled_product_with_a_bias():
+    rng = np.random.default_rng(0)
+    query, key = (float32(rng.normal(size=(2, 3, 4, 8))), float32(rng.normal(size=(2, 3, 5, 8))))
+    expected = one_by_one(lambda q, k, _: decisions.monotonic_energy(q, k, -2.0), None, query, key)
+    assert_close(ops.monotonic_energy(jnp.array(query), jnp.array(key), -2.0), expected, 1e-5)
+
+
+def test_probability_without_noise_is_the_sigmoid():
+    energy = float32(np.random.default_rng(1).normal(0, 4, (2, 3, 4, 5)))
+    assert_close(ops.selection_probability(energy), sigmoid(energy), 1e-6)
+
+
+def test_noise_is_gaussian_and_needs_a_key():
+    energy = jnp.zeros((100, 100))
+    for deviation in (1.0, 0.5):
+        p = ops.selection_probability(energy, key=jax.random.key(0), noise=deviation)
+        drawn = np.asarray(jax.scipy.special.logit(p))
+        assert abs(drawn.mean()) < 0.05 * deviation
+        assert abs(drawn.std() / deviation - 1) < 0.05
+    default = ops.selection_probability(energy, key=jax.random.key(0))
+    unit = ops.selection_probability(energy, key=jax.random.key(0), noise=1.0)
+    np.testing.assert_array_equal(default, unit)
+
+
+@pytest.mark.parametrize("key", [None, 3])
+def test_padded_keys_are_never_chosen(key):
+    energy = float32(np.random.default_rng(2).normal(size=(2, 2, 3, 6)))
+    lengths = jnp.array([6, 2])
+    noise = None if key is None else jax.random.key(key)
+
+    def p(e):
+        return ops.selection_probability(e, lengths, key=noise)
+
+    assert not np.any(p(energy)[1, ..., 2:])
+    gradient = jax.grad(lambda e: p(e).sum())(energy)
+    assert everything_finite(gradient)
+    assert not np.any(gradient[1, ..., 2:])
+    assert np.all(np.asarray(gradient[0]) > 0)
+
+
+@pytest.mark.parametrize("scale", [1e2, 1e4])
+def test_probability_of_large_energies(scale):
+    energy = float32(np.array([[-scale, 0, scale]]))
+    assert_close(ops.selection_probability(energy), [[0, 0.5, 1]], 1e-30)
+    assert everything_finite(jax.grad(lambda e: ops.selection_probability(e).sum())(energy))
+
+
+def test_bfloat16_energy_gives_a_float32_probability():
+    energy = jnp.asarray([[-2.0, 0.3, 5]], jnp.bfloat16)
+    p = ops.selection_probability(energy)
+    assert p.dtype == jnp.float32
+    np.testing.assert_array_equal(p, ops.selection_probability(energy.astype(jnp.float32)))

@@ -1,3 +1,5 @@
+"""Attention over both axes of a spectrogram, and additive attention, against loops."""
+
 from functools import cache, partial
 
 import jax
@@ -7,11 +9,15 @@ import pytest
 
 from simuljax.config.model import Width
 from simuljax.nn.attention import (
+    AdditiveAttention,
     Attention2D,
+    Seen,
     attend_over_frequency,
     attend_over_time,
     convolution,
 )
+from tests.helpers.models import random_parameters
+from tests.oracles import recurrent
 from tests.oracles import spectrogram as oracle
 from tests.oracles.checks import assert_live, everything_finite, float32
 
@@ -100,3 +106,29 @@ def test_a_row_of_no_length_is_harmless():
     found = training(np.array([5, 0, 1]))
     assert everything_finite(found)
     np.testing.assert_array_equal(found[0][1], 0)
+
+
+COUNTS, STATES = [5, 2, 0], 5
+ADDITIVE = Width(model=6, hidden=4, heads=1, dropout=0.0)
+
+
+def attended(module: AdditiveAttention, query, states, lengths):
+    return module(query, Seen(key=module.key(states), value=states, lengths=lengths))
+
+
+def test_sees_what_is_real_as_loops_do():
+    random = np.random.default_rng(0)
+    query, states = (random.normal(size=s).astype(np.float32) for s in ((3, 4), (3, STATES, 6)))
+    states[1, 2:] = 1e3
+    given, module = (query, states, jnp.array(COUNTS)), AdditiveAttention(ADDITIVE)
+    variables = random_parameters(module, *given, method=attended)
+    context, weight = jax.jit(lambda *a: module.apply(variables, *a, method=attended))(*given)
+    for row, length in enumerate(COUNTS[:2]):
+        known = states[row, :length].astype(np.float64)
+        values, weights = recurrent.attend(
+            query[row].astype(np.float64), known, variables["params"]
+        )
+        np.testing.assert_allclose(context[row], values, atol=1e-5)
+        np.testing.assert_allclose(weight[row, :length], weights, atol=1e-6)
+        assert not weight[row, length:].any()
+    assert not context[2].any() and not weight[2].any()

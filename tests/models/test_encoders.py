@@ -1,0 +1,321 @@
+"""Encoders with batch normalisation: padding and company have no influence, in training neither."""
+
+import math
+from functools import cache, partial
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from simuljax.config.model import DecoderWidth, Monotonic, SpeechConfig, Width
+from simuljax.decode.beam import translate_speech
+from simuljax.models.encoders import SpectrogramFrontEnd, SpeechEncoder, Stack
+from simuljax.models.joint import JointModel
+from simuljax.nn.attention import View, distance_penalty
+from simuljax.nn.layers import embed_positions, layer_norm, zero_padding
+from simuljax.nn.subsampling import state_count
+from simuljax.serve.run import shapes
+from simuljax.train.objective import shift
+from tests.oracles import spectrogram as oracle
+from tests.oracles.checks import everything_finite, float32
+from tests.train import small
+
+AXIS, FEATURES = "replicas", 10
+TINY = Width(model=8, hidden=12, heads=2, dropout=0.0)
+HALF = Width(model=8, hidden=12, heads=2, dropout=0.0, dtype="bfloat16")
+LENGTHS = {"s_transformer": np.array([21, 9, 14, 2]), "conformer": np.array([45, 17, 33, 2])}
+SIZES = {
+    "s_transformer": {"layers": 2, "shared": 0},
+    "conformer": {"layers": 2, "shared": 0, "channels": 8, "kernel": 7, "ctc_after": 2},
+}
+both_kinds = pytest.mark.parametrize("kind", LENGTHS)
+quick_conformer = pytest.mark.parametrize(
+    "kind", ["conformer", pytest.param("s_transformer", marks=pytest.mark.slow)]
+)
+
+# Nearly all the time of these tests is compilation, and half of that is optimisation.
+quick_jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def encoder(kind: str, width: Width = TINY, axis: str | None = None, **sizes: Any) -> SpeechEncoder:
+    speech: Any = SpeechConfig(kind=kind, **SIZES[kind] | sizes)
+    return SpeechEncoder(speech, width, ctc_classes=5, image_channels=4, axis=axis)
+
+
+def speech(kind: str, seed: int = 0) -> np.ndarray:
+    return float32(np.random.default_rng(seed).normal(size=(4, LENGTHS[kind][0], FEATURES)))
+
+
+def shapes_of(model: nn.Module, kind: str) -> Any:
+    given = (speech(kind), LENGTHS[kind], None)
+    return jax.eval_shape(lambda: model.init(jax.random.key(0), *given, train=False))
+
+
+@cache
+def variables(kind: str) -> dict[str, Any]:
+    """Random parameters and statistics; initial ones have biases of 0 and hide mistakes."""
+    made, rng = shapes_of(encoder(kind), kind), np.random.default_rng(1)
+    return {
+        "params": jax.tree.map(lambda a: float32(rng.normal(0, 0.4, a.shape)), made["params"]),
+        "statistics": jax.tree.map(
+            lambda a: float32(rng.uniform(0.5, 2, a.shape)), made["statistics"]
+        ),
+    }
+
+
+@partial(quick_jit, static_argnames="model")
+def evaluated(model, variables, features, lengths) -> Any:
+    return model.apply(variables, features, lengths, None, train=False)
+
+
+@partial(quick_jit, static_argnames="model")
+def trained(model, variables, features, lengths) -> Any:
+    return model.apply(variables, features, lengths, None, train=True, mutable=["statistics"])
+
+
+def padded(x: np.ndarray, more: int) -> np.ndarray:
+    return np.concatenate([x, np.full((4, more, FEATURES), 7, np.float32)], 1)
+
+
+@both_kinds
+def test_the_same_utterance_alone_padded_or_in_a_batch(kind):
+    x, lengths, given = speech(kind), LENGTHS[kind], (encoder(kind), variables(kind))
+    counts = state_count(lengths)
+    batch = evaluated(*given, x, lengths)
+    np.testing.assert_array_equal(batch.lengths, counts)
+    alone = evaluated(*given, x[1:2, : lengths[1]], lengths[1:2])
+    more = evaluated(*given, padded(x, 20), lengths)
+    for of in ("states", "ctc") if batch.ctc is not None else ("states",):
+        one, other, several = (getattr(each, of) for each in (alone, more, batch))
+        np.testing.assert_allclose(one[0], several[1, : counts[1]], atol=1e-5)
+        for row, count in enumerate(counts):
+            np.testing.assert_allclose(other[row, :count], several[row, :count], atol=1e-5)
+    np.testing.assert_array_equal(more.states[:, counts[0] :], 0)
+    seen = evaluated(*given, padded(x, 20), lengths + 4)  # the control: padding taken for speech
+    assert np.abs(seen.states[1, : counts[1]] - alone.states[0]).max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("s_transformer", marks=pytest.mark.slow), "conformer"]
+)
+def test_a_batch_padded_further_trains_the_same(kind):
+    x, lengths, given = speech(kind), LENGTHS[kind], (encoder(kind), variables(kind))
+    batch, more = (trained(*given, each, lengths) for each in (x, padded(x, 20)))
+    size = batch[0].states.shape[1]
+    np.testing.assert_allclose(more[0].states[:, :size], batch[0].states, atol=2e-5)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), more[1], batch[1])
+    shorter = trained(*given, x, lengths - 1)  # the control: statistics are of all
+    assert np.abs(shorter[0].states[0, : size - 1] - batch[0].states[0, : size - 1]).max() > 1e-3
+
+
+def test_a_row_without_speech_is_no_harm():
+    lengths = np.array([45, 17, 33, 0])
+    given = (encoder("conformer"), variables("conformer"), speech("conformer"))
+    encoded, new = trained(*given, lengths)
+    assert everything_finite((encoded.states, encoded.ctc, new))
+    assert not np.asarray(encoded.states[3]).any()
+
+
+def test_neighbours_count_in_training_alone():
+    kind = "s_transformer"
+    x, other, given = speech(kind), speech(kind, seed=5), (encoder(kind), variables(kind))
+    other[0] = x[0]
+    first, second = (evaluated(*given, each, LENGTHS[kind]).states[0] for each in (x, other))
+    np.testing.assert_array_equal(first, second)
+    first, second = (trained(*given, each, LENGTHS[kind])[0].states[0] for each in (x, other))
+    assert np.abs(first - second).max() > 1e-3
+
+
+def gradients(model, variables, x, lengths):
+    """Of a sum over the batch, to parameters and features, with new statistics."""
+
+    def loss(params, x):
+        given = {"params": params, "statistics": variables["statistics"]}
+        encoded, new = model.apply(given, x, lengths, None, train=True, mutable=["statistics"])
+        total = jnp.sum(jnp.sin(3 * encoded.states))
+        if encoded.ctc is not None:
+            total += jnp.sum(jnp.sin(encoded.ctc) * (encoded.states[..., :1] != 0))
+        return total, new["statistics"]
+
+    return jax.grad(loss, argnums=(0, 1), has_aux=True)(variables["params"], x)
+
+
+@cache
+def on_one_device(kind: str) -> Any:
+    given = (variables(kind), speech(kind), LENGTHS[kind])
+    return jax.device_get(quick_jit(partial(gradients, encoder(kind)))(*given))
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("s_transformer", marks=pytest.mark.slow), "conformer"]
+)
+def test_every_parameter_learns_from_speech_and_not_from_padding(kind):
+    (of_parameters, of_features), _ = on_one_device(kind)
+    influence = np.abs(of_features).max(-1)
+    real = np.arange(influence.shape[1]) < LENGTHS[kind][:, None]
+    assert not influence[~real].any()
+    assert influence[real].min() > 1e-6 or kind == "s_transformer"
+    assert everything_finite(of_parameters)
+    for path, gradient in jax.tree.leaves_with_path(of_parameters):
+        name = jax.tree_util.keystr(path)
+        # Softmax does not see a constant: the keys' bias of a Transformer layer cannot learn.
+        if "['key']['bias']" not in name:
+            assert np.abs(gradient).max() > 1e-5, f"{name} does not learn"
+
+
+@pytest.mark.slow
+@both_kinds
+def test_four_devices_are_one(kind):
+    def replica(variables, x, lengths):
+        (found, _), statistics = gradients(encoder(kind, axis=AXIS), variables, x, lengths)
+        return jax.lax.psum(found, AXIS), statistics
+
+    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,))
+    specs = {"in_specs": (P(), P(AXIS), P(AXIS)), "out_specs": P()}
+    many = quick_jit(jax.shard_map(replica, mesh=mesh, check_vma=False, **specs))
+    actual = jax.device_get(many(variables(kind), speech(kind), LENGTHS[kind]))
+    (found, _), statistics = on_one_device(kind)
+    close = partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-4)
+    jax.tree.map(close, actual, (found, statistics))
+
+
+@both_kinds
+def test_bfloat16_computes_and_float32_remembers(kind):
+    batch, only_float32 = (variables(kind), speech(kind), LENGTHS[kind]), {jnp.dtype("float32")}
+    made = jax.tree.leaves(shapes_of(encoder(kind, HALF), kind))
+    assert {leaf.dtype for leaf in made} == only_float32
+    encoded, new = trained(encoder(kind, HALF), *batch)
+    assert encoded.states.dtype == jnp.bfloat16
+    assert encoded.ctc is None or encoded.ctc.dtype == jnp.float32
+    assert {leaf.dtype for leaf in jax.tree.leaves(new)} == only_float32
+    exact, _ = trained(encoder(kind), *batch)
+    assert np.abs(exact.states - encoded.states.astype(np.float32)).mean() < 0.05
+
+
+@pytest.mark.parametrize("frames", [*range(1, 6), 8, 9])
+def test_lengths_are_those_of_every_encoder_here(frames):
+    def encode(lengths):
+        key, x = jax.random.key(0), jnp.zeros((1, frames, FEATURES))
+        return encoder("s_transformer").init_with_output(key, x, lengths, None, train=False)[0]
+
+    encoded = jax.eval_shape(encode, jnp.array([frames]))
+    halved = math.ceil(math.ceil(frames / 2) / 2)
+    assert encoded.states.shape == (1, halved, TINY.model)
+    assert state_count(frames) == halved
+
+
+@cache
+def front_end() -> tuple[Any, Any, Any]:
+    """Its variables; states and their lengths."""
+    given = {name: tree["front_end"] for name, tree in variables("s_transformer").items()}
+    run = quick_jit(partial(SpectrogramFrontEnd(TINY, channels=4).apply, train=False))
+    return given, *run(given, speech("s_transformer"), LENGTHS["s_transformer"])
+
+
+def test_the_front_end_is_the_equations_of_each_utterance():
+    given, states, lengths = front_end()
+    x, params, statistics = speech("s_transformer"), given["params"], given["statistics"]
+    for row in (1, 3):
+        image = x[row, : LENGTHS["s_transformer"][row], :, None]
+        for n in range(2):
+            image = np.maximum(oracle.convolve(image, **params[f"conv{n}"], stride=2), 0)
+            image = oracle.normalise(image, **statistics[f"norm{n}"], **params[f"norm{n}"])
+        for n in range(2):
+            name = f"attention{n}"
+            image = oracle.attention_block(image, params[name], statistics[name])
+        linear = params["linear"]
+        expected = image.reshape(lengths[row], -1) @ linear["kernel"] + linear["bias"]
+        np.testing.assert_allclose(states[row, : lengths[row]], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_self_attention_has_the_distance_penalty():
+    kind, (_, x, lengths) = "s_transformer", front_end()
+    params = variables(kind)["params"]
+
+    @quick_jit
+    def layers(bias):
+        view, below = View(lengths=lengths, bias=bias), {"params": params["below"]}
+        y: Any = Stack(TINY, 2).apply(below, embed_positions(x), view, train=False)
+        normal: Any = layer_norm(TINY).apply({"params": params["norm"]}, y)
+        return zero_padding(normal, lengths)
+
+    states = evaluated(encoder(kind), variables(kind), speech(kind), LENGTHS[kind]).states
+    np.testing.assert_allclose(layers(distance_penalty(6)), states, atol=1e-5)
+    assert np.abs(layers(jnp.zeros((1, 1, 6, 6))) - states).max() > 1e-3
+
+
+@both_kinds
+def test_a_ctc_head_after_its_layer_and_statistics_for_every_layer(kind):
+    chosen: Any = SpeechConfig(kind=kind, layers=4, shared=1, channels=8, ctc_after=2, kernel=3)
+    params, statistics = shapes(small.translator(speech=chosen))
+    assert {"below", "above", "ctc", "norm"} < set(params["speech"])  # the norm of shared layers
+    assert "shared" in params and shapes(small.translator())[1] == {}
+    if kind == "conformer":
+        for part, layers in (("below", 2), ("above", 1)):
+            norm = statistics["speech"][part]["layer"]["convolution"]["norm"]
+            assert norm["mean"].shape == (layers, 16)
+
+
+@pytest.mark.parametrize(("d", "ffn", "heads"), [(256, 768, 4), (512, 1024, 8)])
+def test_published_sizes_of_the_s_transformer(d, ffn, heads):
+    speech = SpeechConfig(kind="s_transformer", layers=6, shared=0)
+    whole = SpeechEncoder(speech, Width(model=d, hidden=ffn, heads=heads), ctc_classes=1)
+    x, lengths = jnp.zeros((1, 40, 80)), jnp.array([40])
+    made = jax.eval_shape(lambda: whole.init(jax.random.key(0), x, lengths, None, train=False))
+    layer = 4 * (d + 1) * d + (d + 1) * ffn + (ffn + 1) * d + 4 * d
+    convolutions = 9 * 64 + 64 + 9 * 64 * 64 + 64 + 2 * 2 * 64
+    attention = 3 * 9 * 64 * 4 + 2 * 4 + 9 * 8 * 64 + 2 * 64
+    linear = (80 // 4 * 64 + 1) * d
+    expected = 6 * layer + 2 * d + convolutions + 2 * attention + linear
+    assert sum(leaf.size for leaf in jax.tree.leaves(made["params"])) == expected
+
+
+def test_a_decoder_of_other_sizes_than_the_encoder():
+    params, _ = shapes(small.translator(decoder_width=DecoderWidth(hidden=48, heads=4)))
+    for part, hidden in ((params["decoder"], 48), (params["shared"], 32)):
+        inner = part["layer"]["feed_forward"]["inner"]["kernel"]
+        assert inner.shape == (1, 16, hidden)
+
+
+@pytest.mark.slow
+def test_greedy_words_are_those_of_the_training_pass():
+    """Through the machinery that decodes, with a decoder of more heads than the encoder."""
+    model = JointModel(
+        small.translator(
+            speech=SpeechConfig(
+                kind="conformer", layers=1, shared=0, channels=8, ctc_after=1, kernel=3
+            ),
+            text=None,
+            decoder_width=DecoderWidth(hidden=48, heads=4),
+            monotonic=Monotonic(policy="offline"),
+        )
+    )
+    rng, frames = np.random.default_rng(2), np.array([40, 23])
+    params, statistics = shapes(model.config)
+    variables = {
+        "params": jax.tree.map(lambda a: float32(rng.normal(0, 0.5, a.shape)), params),
+        "statistics": jax.tree.map(lambda a: float32(rng.uniform(0.5, 2, a.shape)), statistics),
+    }
+    features = float32(rng.normal(size=(2, 40, 80)))
+    found = translate_speech(model, variables, features, frames)
+
+    def best(model: JointModel, tokens: jax.Array) -> jax.Array:
+        encoded = model.encode_speech(jnp.asarray(features), jnp.asarray(frames), train=False)
+        given = (encoded, model.speech_decisions(encoded), jnp.int32(1))
+        return model.decode(shift(tokens), *given, train=False).logits.argmax(-1)
+
+    expected = quick_jit(lambda tokens: model.apply(variables, tokens, method=best))(found.tokens)
+    for row, length in enumerate(found.lengths.tolist()):
+        assert length > 3
+        assert found.tokens[row, :length].tolist() == expected[row, :length].tolist()
+
+
+@pytest.mark.parametrize("kernel", [0, 30])
+def test_a_kernel_without_a_middle_is_refused(kernel):
+    with pytest.raises(ValueError, match="kernel is"):
+        SpeechConfig(kernel=kernel)
