@@ -15,6 +15,7 @@ from simuljax.profile import (
     decode,
     long_stream,
     losses,
+    serve,
     start_up,
     train,
     whisper,
@@ -25,6 +26,7 @@ Part = (
     | Annotated[losses.DarProfile, tyro.conf.subcommand("dar", prefix_name=False)]
     | Annotated[data.DataProfile, tyro.conf.subcommand("data", prefix_name=False)]
     | Annotated[decode.DecodeProfile, tyro.conf.subcommand("decode", prefix_name=False)]
+    | Annotated[serve.ServeProfile, tyro.conf.subcommand("serve", prefix_name=False)]
     | Annotated[start_up.StartUpProfile, tyro.conf.subcommand("start-up", prefix_name=False)]
     | Annotated[long_stream.StreamProfile, tyro.conf.subcommand("stream", prefix_name=False)]
     | Annotated[train.TrainProfile, tyro.conf.subcommand("train", prefix_name=False)]
@@ -36,6 +38,7 @@ MODULES = {
     losses.DarProfile: losses,
     data.DataProfile: data,
     decode.DecodeProfile: decode,
+    serve.ServeProfile: serve,
     start_up.StartUpProfile: start_up,
     long_stream.StreamProfile: long_stream,
     train.TrainProfile: train,
