@@ -4,47 +4,32 @@ import contextlib
 import json as json_format
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import jax
 import tyro
 
-from simuljax.profile import (
-    alignment,
-    data,
-    decode,
-    long_stream,
-    losses,
-    serve,
-    start_up,
-    train,
-    whisper,
-)
+from simuljax.profile import alignment, data, decode, long_stream, losses, train, whisper
 
-Part = (
-    Annotated[alignment.AlignmentProfile, tyro.conf.subcommand("alignment", prefix_name=False)]
-    | Annotated[losses.DarProfile, tyro.conf.subcommand("dar", prefix_name=False)]
-    | Annotated[data.DataProfile, tyro.conf.subcommand("data", prefix_name=False)]
-    | Annotated[decode.DecodeProfile, tyro.conf.subcommand("decode", prefix_name=False)]
-    | Annotated[serve.ServeProfile, tyro.conf.subcommand("serve", prefix_name=False)]
-    | Annotated[start_up.StartUpProfile, tyro.conf.subcommand("start-up", prefix_name=False)]
-    | Annotated[long_stream.StreamProfile, tyro.conf.subcommand("stream", prefix_name=False)]
-    | Annotated[train.TrainProfile, tyro.conf.subcommand("train", prefix_name=False)]
-    | Annotated[losses.TransducerProfile, tyro.conf.subcommand("transducer", prefix_name=False)]
-    | Annotated[whisper.WhisperProfile, tyro.conf.subcommand("whisper", prefix_name=False)]
-)
-MODULES = {
-    alignment.AlignmentProfile: alignment,
-    losses.DarProfile: losses,
-    data.DataProfile: data,
-    decode.DecodeProfile: decode,
-    serve.ServeProfile: serve,
-    start_up.StartUpProfile: start_up,
-    long_stream.StreamProfile: long_stream,
-    train.TrainProfile: train,
-    losses.TransducerProfile: losses,
-    whisper.WhisperProfile: whisper,
+PARTS = {
+    "alignment": (alignment.AlignmentProfile, alignment),
+    "dar": (losses.DarProfile, losses),
+    "data": (data.DataProfile, data),
+    "decode": (decode.DecodeProfile, decode),
+    "stream": (long_stream.StreamProfile, long_stream),
+    "train": (train.TrainProfile, train),
+    "transducer": (losses.TransducerProfile, losses),
+    "whisper": (whisper.WhisperProfile, whisper),
 }
+if TYPE_CHECKING:
+    Part = Any
+else:
+    Part = Union[  # noqa: UP007 (as many as there are)
+        tuple(
+            Annotated[kind, tyro.conf.subcommand(name, prefix_name=False)]
+            for name, (kind, _) in PARTS.items()
+        )
+    ]
 
 
 def profile_command(
@@ -59,11 +44,9 @@ def profile_command(
     """
 
     def command() -> None:
-        part = MODULES[type(what)]
-        if isinstance(what, train.TrainProfile):  # these read their own traces
-            report = train.run(what, trace)
-        elif isinstance(what, decode.DecodeProfile):
-            report = decode.run(what, trace)
+        part = next(module for kind, module in PARTS.values() if isinstance(what, kind))
+        if part in (train, decode):  # these read their own traces
+            report = part.run(what, trace)
         else:
             with jax.profiler.trace(str(trace)) if trace else contextlib.nullcontext():
                 report = part.run(what)

@@ -1,21 +1,10 @@
-"""Score logs: quality, latency, curves, significance. Needs no JAX.
-
-logs            reading and writing instances.log and archives of logs
-latency         AL, LAAL, AP, DAL, YAAL of one utterance; token_delay has ATD
-scores          a log as SimulEval scores it, in either of its versions
-long_form       whole talks, cut at the reference's segments: StreamLAAL, LongYAAL
-speech_out      latency of spoken output
-word_errors     word error rate of transcripts
-significance    tests between systems, over utterances and seeds; resampling is the bootstrap
-curves          latency against quality: regimes, buckets, interpolation, hypervolume
-"""
+"""Score logs: quality, latency, curves, significance. Needs no JAX."""
 
 from simuljax.eval.latency import (
     average_lagging,
     average_proportion,
     average_token_delay,
     differentiable_average_lagging,
-    hypothesis_average_lagging,
     length_adaptive_average_lagging,
     yaal,
 )
@@ -30,7 +19,6 @@ __all__ = [
     "average_runs",
     "average_token_delay",
     "differentiable_average_lagging",
-    "hypothesis_average_lagging",
     "length_adaptive_average_lagging",
     "read_records",
     "record_line",

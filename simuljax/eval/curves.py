@@ -4,11 +4,12 @@ Latency is in milliseconds, and lower is better; quality is BLEU or the like, an
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeVar
 
+K = TypeVar("K", bound=Hashable)
 Regime = Literal["low", "medium", "high"]
 
 
@@ -31,12 +32,7 @@ def regime(latency_ms: float) -> Regime:
 
 def best_per_regime(points: Iterable[Point]) -> dict[Regime, Point]:
     """Return the point of best quality in each regime that has one."""
-    best: dict[Regime, Point] = {}
-    for point in sorted(points):
-        where = regime(point.latency_ms)
-        if where not in best or point.quality > best[where].quality:
-            best[where] = point
-    return best
+    return _best(points, lambda point: regime(point.latency_ms))
 
 
 def best_per_bucket(points: Iterable[Point], width_ms: float = 500.0) -> list[Point]:
@@ -46,12 +42,16 @@ def best_per_bucket(points: Iterable[Point], width_ms: float = 500.0) -> list[Po
     """
     if not width_ms > 0:
         raise ValueError(f"width_ms must be positive, not {width_ms}")
-    best: dict[int, Point] = {}
+    return [*_best(points, lambda point: math.floor(point.latency_ms / width_ms)).values()]
+
+
+def _best(points: Iterable[Point], place: Callable[[Point], K]) -> dict[K, Point]:
+    """Return the point of best quality at each place, in order of latency."""
+    best: dict[K, Point] = {}
     for point in sorted(points):
-        bucket = math.floor(point.latency_ms / width_ms)
-        if bucket not in best or point.quality > best[bucket].quality:
-            best[bucket] = point
-    return [best[bucket] for bucket in sorted(best)]
+        if point.quality > best.setdefault(place(point), point).quality:
+            best[place(point)] = point
+    return best
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:

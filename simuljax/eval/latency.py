@@ -11,46 +11,17 @@ end there too, so its S is the number of words plus one; the caller adds it.
 
 An utterance without a word has no latency: the value is NaN, and `score` skips and counts it. An
 empty reference counts as one word, as `"".split(" ")` does.
-
-Average token delay (Kano et al. 2023): the delay of each word after its source token.
-
-Speech has no tokens, so 300 ms stand for one. The source between two distinct delays is cut into
-such pseudo-tokens, starting afresh at each distinct delay; the remainder is a shorter one. Word t
-belongs to the source token
-
-    s(t) = min(t - max(0, Y_before - X_before), X_through)
-
-where Y_before and X_before count words and source tokens before the words committed together with
-t, and X_through source tokens through them. With T_t = max(d_t, T_{t-1}) + c_t and c_t the time it
-took to compute word t (0 unless `elapsed` is given):
-
-    ATD = mean_t T_t - (end of source token s(t))
-
-Latency of spoken output: start, end and average token delay of the voice.
-
-Output is a sequence of pieces, each spoken without a pause. A piece is committed after `delay_ms`
-of the source and sounds from `start_ms` to `end_ms`, from the start of the source. `start_ms`
-includes computation where it is measured, synthesis, and waiting for the piece before.
-
-    StartOffset    start of the first piece
-    EndOffset      end of the last piece - end of the source
-    ATD            average token delay (Kano et al. 2023) with tokens on both sides
-
-For ATD every piece is cut into tokens of 300 ms; its remainder is a shorter one. Token t belongs to
-source token s(t) as in `token_delay`, by the delays of the pieces, and is complete at its end T_t:
-
-    ATD = mean_t T_t - (end of source token s(t)) = ATD of text with those delays + mean_t T_t - d_t
 """
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 Profile = Literal["simuleval-1.1", "simuleval-1.0"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 DEFAULT: Profile = "simuleval-1.1"
+TOKEN_MS = 300.0  # of a pseudo-token
 
 
 def average_lagging(
@@ -66,8 +37,8 @@ def average_lagging(
     1.0: r + 1 for r, and the ideal delay stays at r S/(r+1) once the reference is used up.
     """
     times = _times(delays, source_length, profile, end_delay)
-    entries = _reference(reference_length, profile)
-    last = entries - 1 if profile == "simuleval-1.0" else math.inf
+    old = profile == "simuleval-1.0"
+    entries, last = max(reference_length, 1) + old, max(reference_length, 1) if old else math.inf
     return _lagging(times, source_length, source_length / entries, last)
 
 
@@ -83,34 +54,6 @@ def length_adaptive_average_lagging(
     times = _times(delays, source_length, profile, end_delay)
     entries = max(len(times), reference_length, 1)
     return _lagging(times, source_length, source_length / entries)
-
-
-def hypothesis_average_lagging(
-    delays: Sequence[float],
-    source_length: float,
-    *,
-    profile: Profile = DEFAULT,
-    end_delay: float | None = None,
-) -> float:
-    """Return AL as first published, with n for r (Ma 2019; figure 3 of Nguyen et al. 2021)."""
-    return average_lagging(delays, source_length, len(delays), profile=profile, end_delay=end_delay)
-
-
-def off_by_one_average_lagging(
-    delays: Sequence[float], source_length: float, reference_length: int
-) -> float:
-    """Return AL as the code of Dugan et al. 2023 has it: words count from 0, less one.
-
-        AL' = mean_{i <= tau} d_i - (i-2) S/r,  tau the first i with d_i > S (all, if none)
-
-    The ideal speaker says its first word S/r before the recording begins, so AL' exceeds AL by S/r.
-    Words after the first with a delay of exactly S count as well. Their words are Whisper's tokens;
-    here they are the units of delays and reference.
-    """
-    _times(delays, source_length, DEFAULT, None)
-    step = source_length / max(reference_length, 1)
-    end = math.nextafter(source_length, math.inf)  # d_i > S
-    return _lagging(delays, end, step) + step
 
 
 def average_proportion(
@@ -198,13 +141,6 @@ def _times(
     return times
 
 
-def _reference(reference_length: int, profile: Profile) -> int:
-    return max(reference_length, 1) + (profile == "simuleval-1.0")
-
-
-TOKEN_MS = 300.0
-
-
 def average_token_delay(
     delays: Sequence[float],
     source_length: float,
@@ -213,10 +149,13 @@ def average_token_delay(
     profile: Profile = DEFAULT,
     elapsed: Sequence[float] | None = None,
 ) -> float:
-    """Return ATD of the words, the same in both profiles; NaN if there is no word.
+    """Return ATD = mean_t T_t - (end of source token s(t)), the same in both profiles (Kano 2023).
 
-    `elapsed` makes it computation-aware. The lengths are not used; all metrics have the same
-    signature.
+    Speech has no tokens, so 300 ms stand for one. The source between two distinct delays is cut
+    into such pseudo-tokens, starting afresh at each; the remainder is a shorter one. Word t belongs
+    to s(t) = min(t - max(0, Y_before - X_before), X_through): Y_before and X_before count words and
+    source tokens before the words committed together with t, X_through source tokens through them.
+    T_t = max(d_t, T_{t-1}) + c_t, c_t the time that word t took: 0 unless `elapsed` is given.
     """
     if profile not in PROFILES:
         raise ValueError(f"profile is {profile!r}; it must be one of {', '.join(PROFILES)}")
@@ -225,38 +164,28 @@ def average_token_delay(
     delays = [float(delay) for delay in delays]
     if not all(map(math.isfinite, delays)):
         raise ValueError(f"delays are {delays}; each must be a finite number of milliseconds")
-    source_ends, source_counts = _source_tokens(delays)
-    total = 0.0
-    for t, (chunk, words_before, time) in enumerate(_words(delays, elapsed), start=1):
-        before = source_counts[min(chunk, len(source_counts) - 1)]
-        through = source_counts[min(chunk + 1, len(source_counts) - 1)]
-        token = min(t - max(0, words_before - before), through)
-        total += time - source_ends[token]
+    ends, counts = _source_tokens(delays)
+    total, time, t = 0.0, 0.0, 0
+    words = zip(delays, _costs(delays, elapsed), strict=True)
+    for chunk, (_, group) in enumerate(itertools.groupby(words, key=lambda word: word[0])):
+        before, through = (counts[min(i, len(counts) - 1)] for i in (chunk, chunk + 1))
+        ahead = max(0, t - before)
+        for delay, cost in group:
+            t, time = t + 1, max(delay, time) + cost
+            total += time - ends[min(t - ahead, through)]
     return total / len(delays)
 
 
 def _source_tokens(delays: Sequence[float]) -> tuple[list[float], list[int]]:
     """Return the ends of pseudo-tokens (0 first), and their number up to each distinct delay."""
-    ends, counts, heard = [0.0], [0], 0.0
+    ends, counts, last = [0.0], [0], 0.0
     for delay in dict.fromkeys(delays):
-        whole, rest = divmod(delay - heard, TOKEN_MS)
+        whole, rest = divmod(delay - last, TOKEN_MS)
         pieces = [TOKEN_MS] * int(whole) + [rest] * (rest != 0)
         ends += itertools.accumulate(pieces[1:], initial=ends[-1] + pieces[0]) if pieces else []
         counts.append(counts[-1] + len(pieces))
-        heard = delay
+        last = delay
     return ends, counts
-
-
-def _words(delays: Sequence[float], elapsed: Sequence[float] | None):
-    """Yield for each word its group of equal delays, the words before that, and its time."""
-    costs = _costs(delays, elapsed)
-    time, words, chunk = 0.0, 0, 0
-    for _, group in itertools.groupby(zip(delays, costs, strict=True), key=lambda pair: pair[0]):
-        members = list(group)
-        for delay, cost in members:
-            time = max(delay, time) + cost
-            yield chunk, words, time
-        words, chunk = words + len(members), chunk + 1
 
 
 def _costs(delays: Sequence[float], elapsed: Sequence[float] | None) -> list[float]:
@@ -270,63 +199,3 @@ def _costs(delays: Sequence[float], elapsed: Sequence[float] | None) -> list[flo
         raise ValueError(f"there are {len(delays)} delays but {len(elapsed)} elapsed times")
     spent = [e - d for e, d in zip(elapsed, delays, strict=True)]
     return [after - before for before, after in itertools.pairwise([0.0, *spent])]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """Speech without a pause."""
-
-    delay_ms: float  # of the source, when its words were committed
-    start_ms: float
-    end_ms: float
-
-    def __post_init__(self) -> None:
-        if not self.start_ms <= self.end_ms < math.inf:
-            raise ValueError(f"a piece cannot sound from {self.start_ms} to {self.end_ms} ms")
-        if self.delay_ms < 0:
-            raise ValueError(f"the delay of a piece must not be below 0, as {self.delay_ms} ms is")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpeechLatency:
-    """The latencies of one recording, in ms."""
-
-    start_offset: float
-    end_offset: float
-    token_delay: float
-
-
-def speech_latency(pieces: Sequence[Piece], source_length: float) -> SpeechLatency:
-    """Return the latencies of pieces in order that do not overlap; NaN without speech.
-
-    `source_length` is the source's duration in ms.
-    """
-    if not 0 < source_length < math.inf:
-        raise ValueError(f"source_length must be positive and finite, not {source_length}")
-    for one, following in itertools.pairwise(pieces):
-        if following.start_ms < one.end_ms or following.delay_ms < one.delay_ms:
-            raise ValueError(f"{following} does not come after {one}")
-    said = [piece for piece in pieces if piece.end_ms > piece.start_ms]
-    if not said:
-        return SpeechLatency(start_offset=math.nan, end_offset=math.nan, token_delay=math.nan)
-    return SpeechLatency(
-        start_offset=said[0].start_ms,
-        end_offset=said[-1].end_ms - source_length,
-        token_delay=speech_token_delay(said, source_length),
-    )
-
-
-def speech_token_delay(pieces: Sequence[Piece], source_length: float) -> float:
-    """Return ATD of pieces that have a length; NaN if there are none."""
-    tokens = [(piece.delay_ms, end) for piece in pieces for end in _token_ends(piece)]
-    if not tokens:
-        return math.nan
-    delays = [delay for delay, _ in tokens]
-    late = math.fsum(end - delay for delay, end in tokens) / len(tokens)
-    return average_token_delay(delays, source_length, len(tokens)) + late
-
-
-def _token_ends(piece: Piece) -> list[float]:
-    """Return the ends of the tokens of a piece."""
-    count = math.ceil((piece.end_ms - piece.start_ms) / TOKEN_MS)
-    return [min(piece.start_ms + (t + 1) * TOKEN_MS, piece.end_ms) for t in range(count)]

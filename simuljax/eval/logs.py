@@ -20,6 +20,7 @@ import json
 import lzma
 import math
 import tarfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -119,7 +120,7 @@ def read_records(path: Path | str) -> list[Record]:
     path = Path(path)
     if path.is_dir():
         path = log_in(path) or path / NAME
-    return parse_log(_text_of(path), str(path))
+    return parse_log(read_text(path), str(path))
 
 
 def log_in(folder: Path) -> Path | None:
@@ -173,9 +174,8 @@ def write_archive(path: Path, logs: Mapping[str, bytes]) -> Path:
     repetitions within 64 MiB.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    preset = 9
     with (
-        lzma.open(path, "wb", preset=preset) as packed,
+        lzma.open(path, "wb", preset=9) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
     ):
         for name in sorted(logs, key=lambda name: name.split("/")[::-1]):
@@ -235,14 +235,15 @@ def parse_log(text: str, where: str) -> list[Record]:
     return records
 
 
-def _text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return a text that may be gzipped, or a member of an archive."""
     member = split_member(path)
     data = read_member(*member) if member else path.read_bytes()
     try:
         if data.startswith(b"\x1f\x8b"):
-            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read()
+            data = gzip.decompress(data)
         return data.decode("utf-8")
-    except (EOFError, OSError) as error:
+    except (EOFError, OSError, zlib.error) as error:
         raise RecordError(f"{path}: the gzip file is damaged ({error})") from None
     except UnicodeDecodeError as error:
         raise RecordError(f"{path}: not UTF-8 text ({error})") from None

@@ -4,29 +4,23 @@
     StreamLAAL          LAAL of the segments, times from each segment's start (Papi et al. 2024)
     LongYAAL            YAAL of the segments; words count until the talk ends (Polák et al. 2025)
 
-SimulEval's clock runs through the talk, so `elapsed` has all computation so far in it. A listener
-waits only for the computation of the current words:
-
-    cost_i = (e_i - d_i) - (e_{i-1} - d_{i-1})
-
-Word i reaches the listener at d_i + cost_i. The published scripts differ in the rest, and each
-metric follows its own. StreamLAAL (version 2.0): words with equal e_i share a cost; times
-before the segment's start are 0, and a shared cost is the difference of such clipped times.
-LongYAAL (OmniSTEval): no word is earlier than the one before it; nothing is clipped.
+`elapsed` has all computation so far in it, but a listener waits only for that of the current words:
+word i arrives at d_i + cost_i, cost_i = (e_i - d_i) - (e_{i-1} - d_{i-1}). The published scripts
+differ in the rest, and each metric follows its own. StreamLAAL (2.0): words with equal e_i share a
+cost; times before the segment's start are 0, and a shared cost is the difference of such clipped
+times. LongYAAL (OmniSTEval): no word is earlier than the one before it; nothing is clipped.
 """
 
-import gzip
 import math
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from simuljax.eval.latency import length_adaptive_average_lagging, yaal
-from simuljax.eval.logs import Record, RecordError, Unit, as_records, find_unit
-from simuljax.eval.scores import Entries, corpus_bleu, default_tokenizer
+from simuljax.eval.logs import Record, RecordError, Unit, as_records, find_unit, read_text
+from simuljax.eval.scores import Entries, corpus_bleu, default_tokenizer, mean
 
 Cut = Callable[[Sequence[str], Sequence[Sequence[str]]], list[int]]
 
@@ -64,7 +58,7 @@ def read_segments(times: Path | str, references: Path | str) -> list[Segment]:
     Both may be gzipped.
     """
     entries = _yaml(times)
-    lines = _open(references).removesuffix("\n").split("\n")
+    lines = read_text(Path(references)).removesuffix("\n").split("\n")
     if not isinstance(entries, list) or len(entries) != len(lines):
         count = len(entries) if isinstance(entries, list) else "no"
         raise RecordError(f"{times} has {count} segments, {references} has {len(lines)} lines")
@@ -74,9 +68,6 @@ def read_segments(times: Path | str, references: Path | str) -> list[Segment]:
 def score_longform(
     records: Entries,
     segments: Sequence[Segment],
-    *,
-    unit: Literal["auto"] | Unit = "auto",
-    tokenize: str | None = None,
     cut: Cut | None = None,
 ) -> dict[str, Any]:
     """Return BLEU, StreamLAAL, LongYAAL (and _CA, NaN without a clock), n, skipped, signature.
@@ -84,20 +75,20 @@ def score_longform(
     n counts segments, skipped those without a word. `cut` may replace `minimum_error_cut`.
     """
     talks = as_records(records)
-    unit = find_unit(talks) if unit == "auto" else unit
+    unit = find_unit(talks)
     parts = resegment(talks, segments, unit=unit, cut=cut or minimum_error_cut)
     whole = [_as_record(part) for part in parts]
-    quality = corpus_bleu(whole, tokenize or default_tokenizer(whole, unit))
+    bleu, signature = corpus_bleu(whole, default_tokenizer(whole, unit))
     spoken = [part for part in parts if part.delays]
     return {
-        "BLEU": quality.bleu,
-        "StreamLAAL": _mean(_laal(part, part.clipped_delays, unit) for part in spoken),
-        "StreamLAAL_CA": _mean(_laal(part, part.clipped_elapsed, unit) for part in spoken),
-        "LongYAAL": _mean(_yaal(part, part.delays, unit) for part in spoken),
-        "LongYAAL_CA": _mean(_yaal(part, part.elapsed, unit) for part in spoken),
+        "BLEU": bleu,
+        "StreamLAAL": mean(_laal(part, part.clipped_delays, unit) for part in spoken),
+        "StreamLAAL_CA": mean(_laal(part, part.clipped_elapsed, unit) for part in spoken),
+        "LongYAAL": mean(_yaal(part, part.delays, unit) for part in spoken),
+        "LongYAAL_CA": mean(_yaal(part, part.elapsed, unit) for part in spoken),
         "n": len(parts),
         "skipped": len(parts) - len(spoken),
-        "signature": quality.signature,
+        "signature": signature,
     }
 
 
@@ -214,11 +205,6 @@ def _units(reference: str, unit: Unit) -> list[str]:
     return reference.split() if unit == "word" else [*"".join(reference.split())]
 
 
-def _mean(values: Iterable[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return math.fsum(known) / len(known) if known else math.nan
-
-
 def _name(talk: Record) -> str:
     """Return a talk's audio file: the source, or the first entry of SimulEval's list."""
     source = talk.source
@@ -253,19 +239,9 @@ def _is_time(value: object) -> bool:
 def _yaml(path: Path | str) -> object:
     import yaml
 
-    text = _open(path)
+    text = read_text(Path(path))
     try:
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, ValueError) as error:  # a date that there is not is a ValueError
         told = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
         raise RecordError(f"{path} is no YAML: {told}") from None
-
-
-def _open(path: Path | str) -> str:
-    data = Path(path).read_bytes()
-    try:
-        return (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8")
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise RecordError(f"{path}: the gzip file is damaged ({error})") from None
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: not UTF-8 text ({error})") from None

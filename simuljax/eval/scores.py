@@ -1,4 +1,4 @@
-"""Score a log as SimulEval does: quality and latency.
+"""Score a log as SimulEval does: quality and latency; word error rate of transcripts.
 
     BLEU    of sacrebleu, over all utterances, with its signature
     AL, LAAL, AP, DAL, ATD, YAAL    means over the utterances that have a word
@@ -6,28 +6,14 @@
     n, skipped    utterances in all, and those without a word (or, computation-aware, a clock)
 
 Without references there is no BLEU, and the length of the output replaces that of the reference.
-
-Two rules follow SimulEval where another choice is possible: of several records with one index the
-last counts, and the pseudo-tokens of ATD are 300 long for text sources too.
-
-Word error rate of transcripts, and the lag of written words behind speech.
-
-Texts are normalised before they are compared. `normalise`:
-
-    NFKC, lower case, ’ becomes '
-    removes <...> and [...], the marks of a transcriber
-    splits words at hyphens and dashes; removes other punctuation, but for ' inside a word and
-    . , between digits
-    removes hesitations (uh, um, uhm, hm, hmm, mm, mmm, mhm, er, erm, eh)
-
-Numbers stay as they are written: "7" is not "seven".
+As in SimulEval, of several records with one index the last counts, and the pseudo-tokens of ATD
+are 300 long for text sources too.
 """
 
 import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -45,113 +31,13 @@ from simuljax.eval.latency import (
 )
 from simuljax.eval.logs import Record, RecordError, Unit, as_records, find_unit
 
-HESITATIONS = frozenset(("uh", "um", "uhm", "hm", "hmm", "mm", "mmm", "mhm", "er", "erm", "eh"))
-
-_MARKS = re.compile(r"<[^>]*>|\[[^\]]*\]")
-_NO_SPACE = re.compile(r"\S")
-_WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W_]+(?:'[^\W_]+)*")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Transcript:
-    """Normalised words, each with a time if it is known."""
-
-    words: tuple[str, ...]
-    times_ms: tuple[float, ...] = ()
-
-
-def normalise(text: str) -> list[str]:
-    """Return the normalised words of a text."""
-    plain = _MARKS.sub(" ", unicodedata.normalize("NFKC", text).lower().replace("’", "'"))
-    return [word for word in _WORD.findall(plain) if word not in HESITATIONS]
-
-
-def transcript(text: str, times_ms: Sequence[float] = ()) -> Transcript:
-    """Return the normalised words, each with the time of the written word that it comes from.
-
-    A mark of several words may have a time for each of them, or one for all.
-    """
-    if not times_ms:
-        return Transcript(words=tuple(normalise(text)))
-    written = _MARKS.sub(lambda mark: _NO_SPACE.sub("-", mark[0]), text).split()
-    if len(written) != len(times_ms):
-        written = _MARKS.sub("-", text).split()
-    if len(written) != len(times_ms):
-        raise ValueError(f"there are {len(written)} words but {len(times_ms)} times")
-    pairs = zip(written, times_ms, strict=True)
-    kept = [(word, time) for one, time in pairs for word in normalise(one)]
-    return Transcript(words=tuple(w for w, _ in kept), times_ms=tuple(t for _, t in kept))
-
-
-def word_error_rate(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> float:
-    """Return the edits of all (reference, hypothesis) pairs in percent of the reference words."""
-    errors = words = 0
-    for reference, hypothesis in pairs:
-        errors += edits(reference, hypothesis)
-        words += len(reference)
-    return 100 * errors / words if words else math.nan
-
-
-def edits(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
-    """Return the least number of substitutions, deletions and insertions."""
-    return int(_distances(reference, hypothesis)[-1, -1])
-
-
-def lags(reference: Transcript, hypothesis: Transcript) -> list[float]:
-    """Return the time from speech to text of every correct word, in ms."""
-    return [
-        hypothesis.times_ms[j] - reference.times_ms[i]
-        for i, j in matches(reference.words, hypothesis.words)
-    ]
-
-
-def matches(reference: Sequence[str], hypothesis: Sequence[str]) -> list[tuple[int, int]]:
-    """Return places of equal words in an alignment of the fewest edits; of several, the latest."""
-    table = _distances(reference, hypothesis)
-    i, j, found = len(reference), len(hypothesis), []
-    while i and j:
-        equal = reference[i - 1] == hypothesis[j - 1]
-        if equal and table[i, j] == table[i - 1, j - 1]:
-            i, j = i - 1, j - 1
-            found.append((i, j))
-        elif table[i, j] == table[i - 1, j - 1] + 1:
-            i, j = i - 1, j - 1
-        elif table[i, j] == table[i - 1, j] + 1:
-            i -= 1
-        else:
-            j -= 1
-    return found[::-1]
-
-
-def _distances(reference: Sequence[str], hypothesis: Sequence[str]) -> np.ndarray:
-    """Return [i, j]: edits from i words of the reference to j words of the hypothesis.
-
-    One row at a time: x_j = min(y_j, x_{j-1} + 1) is min_{k <= j} (y_k - k) + j.
-    """
-    numbers: dict[str, int] = {}
-    spelled = np.array([numbers.setdefault(word, len(numbers)) for word in hypothesis], np.int64)
-    places = np.arange(len(hypothesis) + 1)
-    table = np.empty((len(reference) + 1, len(hypothesis) + 1), np.int32)
-    table[0] = places
-    for i, word in enumerate(reference, start=1):
-        before = table[i - 1]
-        changed = before[:-1] + (spelled != numbers.get(word, -1))
-        row = np.concatenate([[i], np.minimum(changed, before[1:] + 1)])
-        table[i] = np.minimum.accumulate(row - places) + places
-    return table
-
-
 LATENCIES = ("AL", "LAAL", "AP", "DAL", "ATD", "YAAL", "RTF")
 Entries = Iterable[Mapping[str, object] | Record]
 Source = Literal["auto", "speech", "text"]
+HESITATIONS = frozenset(("uh", "um", "uhm", "hm", "hmm", "mm", "mmm", "mhm", "er", "erm", "eh"))
 
-
-@dataclass(frozen=True, kw_only=True)
-class Quality:
-    """A corpus score with sacrebleu's signature."""
-
-    bleu: float
-    signature: str
+_MARKS = re.compile(r"<[^>]*>|\[[^\]]*\]")
+_WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W_]+(?:'[^\W_]+)*")
 
 
 def score(
@@ -184,11 +70,10 @@ def score(
     spoken = [values for values in each if values is not None]
     if computation_aware and not spoken and any(record.delays for record in checked):
         raise RecordError("no record has elapsed times, so nothing is known of computation")
-    quality = corpus_bleu(checked, tokenize or default_tokenizer(checked, unit))
-    means = {name: _mean([values[name] for values in spoken]) for name in LATENCIES}
+    bleu, signature = corpus_bleu(checked, tokenize or default_tokenizer(checked, unit))
+    means = {name: mean([values[name] for values in spoken]) for name in LATENCIES}
     counts = {"n": len(checked), "skipped": len(checked) - len(spoken)}
-    signature = {"profile": profile, "signature": quality.signature}
-    return {"BLEU": quality.bleu} | means | counts | signature
+    return {"BLEU": bleu} | means | counts | {"profile": profile, "signature": signature}
 
 
 def build_report(
@@ -252,19 +137,19 @@ def _latency(
     return values | {"ATD": atd, "YAAL": early, "RTF": times[-1] / record.source_length}
 
 
-def corpus_bleu(records: Sequence[Record], tokenize: str = "13a") -> Quality:
-    """Return BLEU of all predictions, empty ones too; NaN if there are no references."""
+def corpus_bleu(records: Sequence[Record], tokenize: str = "13a") -> tuple[float, str]:
+    """Return BLEU of all predictions, empty ones too, and its signature; NaN without references."""
     import sacrebleu
 
     missing = [place for place, record in enumerate(records) if record.reference is None]
     if len(missing) == len(records):
-        return Quality(bleu=math.nan, signature="")
+        return math.nan, ""
     if missing:
         raise RecordError(f"{len(missing)} records have no reference, the first is {missing[0]}")
     metric = sacrebleu.BLEU(tokenize=tokenize)
     predictions = [record.prediction for record in records]
     bleu = metric.corpus_score(predictions, [[str(record.reference) for record in records]])
-    return Quality(bleu=bleu.score, signature=str(metric.get_signature()))
+    return bleu.score, str(metric.get_signature())
 
 
 def average_runs(scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -280,7 +165,7 @@ def average_runs(scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return first
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Iterable[float]) -> float:
     """Return the mean without NaN: YAAL is NaN if every word came after the end."""
     known = [value for value in values if not math.isnan(value)]
     return math.fsum(known) / len(known) if known else math.nan
@@ -304,3 +189,38 @@ def word_difference(records: Sequence[Record]) -> float:
         return math.nan
     more = (len(r.prediction.split()) - len((r.reference or "").split()) for r in known)
     return sum(more) / len(known)
+
+
+def normalise(text: str) -> list[str]:
+    """Return the words of a transcript as they are compared.
+
+    NFKC, lower case, ’ becomes '. Marks of a transcriber (<...>, [...]) and hesitations go. Hyphens
+    split words; other punctuation goes, but for ' inside a word and . , between digits. Numbers
+    stay as they are written: "7" is not "seven".
+    """
+    plain = _MARKS.sub(" ", unicodedata.normalize("NFKC", text).lower().replace("’", "'"))
+    return [word for word in _WORD.findall(plain) if word not in HESITATIONS]
+
+
+def word_error_rate(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> float:
+    """Return the edits of all (reference, hypothesis) pairs in percent of the reference words."""
+    errors = words = 0
+    for reference, hypothesis in pairs:
+        errors += edits(reference, hypothesis)
+        words += len(reference)
+    return 100 * errors / words if words else math.nan
+
+
+def edits(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
+    """Return the least number of substitutions, deletions and insertions.
+
+    One row of the table at a time: x_j = min(y_j, x_{j-1} + 1) is min_{k <= j} (y_k - k) + j.
+    """
+    numbers: dict[str, int] = {}
+    spelled = np.array([numbers.setdefault(word, len(numbers)) for word in hypothesis], np.int64)
+    row = places = np.arange(len(hypothesis) + 1)
+    for i, word in enumerate(reference, start=1):
+        changed = row[:-1] + (spelled != numbers.get(word, -1))
+        row = np.concatenate([[i], np.minimum(changed, row[1:] + 1)])
+        row = np.minimum.accumulate(row - places) + places
+    return int(row[-1])

@@ -1,15 +1,9 @@
 """Test whether systems differ, from their logs of the same utterances.
 
-One log per system:
-
     confidence_interval   one system alone, by bootstrap
     paired_bootstrap      draw utterances with replacement, the same for both (Koehn 2004)
     compare_all           every pair of several systems, with Holm's correction
-    paired_t_test         differences of utterances against 0
-
-Several logs per system, one per seed:
-
-    compare_seeds         a t-interval over seeds that also counts the choice of utterances
+    compare_seeds         several logs per system: a t-interval over seeds and utterances
     judge                 the verdicts on several claims, with Holm's correction
 
 A seed's difference on a test set is modelled as D_s = delta + a_s + u + w_s: a_s is the seed's own,
@@ -22,10 +16,7 @@ with s^2 the sample variance of D over S seeds, which holds a and w, and sigma_u
 two seeds' differences when utterances are drawn anew. Degrees of freedom: Satterthwaite (1946).
 
 Latency is a mean over utterances. BLEU is of the whole corpus: the bootstrap adds up the n-gram
-counts of the drawn utterances; `paired_t_test` takes sentence BLEU, so its values are not those of
-`score`. All results are deterministic for a sampling seed.
-
-Score samples of the utterances of a log: the bootstrap behind significance.py.
+counts of the drawn utterances. All results are deterministic for a sampling seed.
 """
 
 import functools
@@ -121,7 +112,9 @@ def _draws(n: int, samples: int, seed: int) -> np.ndarray:
 def _resampled(records: Sequence[Record], measure: Measure) -> Resampled:
     if measure.metric == "BLEU":
         return _resampled_bleu(records)
-    values = score_each(records, measure)
+    aware, unit = measure.computation_aware, find_unit(records)
+    each = latencies(records, profile=measure.profile, computation_aware=aware, unit=unit)
+    values = np.array([math.nan if found is None else found[measure.metric] for found in each])
     known = ~np.isnan(values)
     if not known.any():
         raise RecordError(f"no utterance has a value of {measure.metric}")
@@ -152,22 +145,6 @@ def _resampled_bleu(records: Sequence[Record]) -> Resampled:
     return scores
 
 
-def score_each(records: Sequence[Record], measure: Measure) -> np.ndarray:
-    """Return the metric of every utterance, NaN where it has none."""
-    unit = find_unit(records)
-    if measure.metric == "BLEU":
-        import sacrebleu
-
-        tokenize = default_tokenizer(records, unit)
-        bleu = sacrebleu.BLEU(tokenize=tokenize, effective_order=True)
-        scores = [bleu.sentence_score(r.prediction, [_reference(r)]).score for r in records]
-        return np.array(scores)
-    each = latencies(
-        records, profile=measure.profile, computation_aware=measure.computation_aware, unit=unit
-    )
-    return np.array([math.nan if values is None else values[measure.metric] for values in each])
-
-
 def _reference(record: Record) -> str:
     if record.reference is None:
         raise RecordError(f"record {record.index} has no reference, so it has no BLEU")
@@ -189,7 +166,7 @@ class Comparison:
     """Second system against first: `difference` = second - first, with its interval."""
 
     metric: Metric
-    test: Literal["paired bootstrap", "paired t-test", "t-test over seeds"]
+    test: Literal["paired bootstrap", "t-test over seeds"]
     first: float
     second: float
     difference: Interval
@@ -299,6 +276,8 @@ def compare_seeds(
     With one seed, only the choice of utterances counts. `cache` saves work where one log takes
     part in several comparisons of the same utterances.
     """
+    from scipy import stats
+
     measure, sampling = measure or Measure(), sampling or Sampling()
     if not first or len(first) != len(second):
         raise RecordError(f"{len(first)} and {len(second)} seeds: both systems need the same")
@@ -309,35 +288,22 @@ def compare_seeds(
     )
     values, samples = (other - one)[:, 0], (other - one)[:, 1:]
     error, freedom = _standard_error(values, samples, len(order))
-    return _t_comparison(
-        measure.metric,
-        "t-test over seeds",
-        (float(one[:, 0].mean()), float(other[:, 0].mean())),
-        (float(values.mean()), error, freedom),
-        sampling.confidence,
+    value = float(values.mean())
+    reach = float(stats.t.ppf(0.5 + sampling.confidence / 2, freedom)) * error
+    p_value = 2 * float(stats.t.sf(abs(value) / error, freedom)) if error else float(value == 0)
+    return Comparison(
+        metric=measure.metric,
+        test="t-test over seeds",
+        first=float(one[:, 0].mean()),
+        second=float(other[:, 0].mean()),
+        difference=Interval(
+            value=value, low=value - reach, high=value + reach, confidence=sampling.confidence
+        ),
+        p_value=p_value,
         n=len(order),
+        error=error,
+        freedom=freedom,
         by_seed=tuple(map(float, values)),
-    )
-
-
-def paired_t_test(
-    first: Entries, second: Entries, measure: Measure | None = None, confidence: float = 0.95
-) -> Comparison:
-    """Apply Student's test to the utterances that have a value in both systems."""
-    measure = measure or Measure()
-    a, b = (score_each(records, measure) for records in pair_logs(first, second))
-    both = ~(np.isnan(a) | np.isnan(b))
-    a, b = a[both], b[both]
-    if len(a) < 2:
-        raise RecordError(f"a t-test needs two utterances that both systems have, not {len(a)}")
-    error = float(np.std(b - a, ddof=1) / math.sqrt(len(a)))
-    return _t_comparison(
-        measure.metric,
-        "paired t-test",
-        (float(a.mean()), float(b.mean())),
-        (float(np.mean(b - a)), error, len(a) - 1),
-        confidence,
-        n=len(a),
     )
 
 
@@ -370,22 +336,19 @@ def judge(comparisons: Sequence[Comparison | None], rule: Rule) -> list[Judgemen
         [2 * float(stats.t.sf(abs(t), c.freedom)) for t, c in zip(shares, tested, strict=True)]
     )
     found = {}
-    for c, p_margin in zip(corrected(tested), against, strict=True):
+    for given, c, p_margin in zip(tested, corrected(tested), against, strict=True):
         value = c.difference.value
         verdict: Verdict = "inconclusive"
         if c.adjusted < rule.alpha and value > 0:
             verdict = "supported"
         elif p_margin < rule.alpha and value < rule.margin:
             verdict = "contradicted"
-        found[id(tested[len(found)])] = Judgement(verdict=verdict, comparison=c)
-    return [found.get(id(c)) or _untestable(c, rule) for c in comparisons]
-
-
-def _untestable(comparison: Comparison | None, rule: Rule) -> Judgement:
-    reason = "not evaluated"
-    if comparison is not None:
-        reason = f"{len(comparison.by_seed)} of {rule.seeds} seeds"
-    return Judgement(verdict="not testable here", comparison=comparison, reason=reason)
+        found[id(given)] = Judgement(verdict=verdict, comparison=c)
+    for c in comparisons:
+        reason = f"{len(c.by_seed)} of {rule.seeds} seeds" if c else "not evaluated"
+        untestable = Judgement(verdict="not testable here", comparison=c, reason=reason)
+        found.setdefault(id(c), untestable)
+    return [found[id(c)] for c in comparisons]
 
 
 def are_split(values: Sequence[float], least: float) -> bool:
@@ -417,37 +380,3 @@ def _standard_error(values: np.ndarray, samples: np.ndarray, n: int) -> tuple[fl
 
 def _share(difference: float, error: float) -> float:
     return difference / error if error else math.copysign(math.inf, difference) * bool(difference)
-
-
-def _t_comparison(
-    metric: Metric,
-    test: Literal["paired t-test", "t-test over seeds"],
-    means: tuple[float, float],
-    found: tuple[float, float, float],
-    confidence: float,
-    *,
-    n: int,
-    by_seed: tuple[float, ...] = (),
-) -> Comparison:
-    from scipy import stats
-
-    difference, error, freedom = found
-    reach = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * error
-    p_value = 2 * float(stats.t.sf(abs(difference) / error, freedom)) if error else None
-    return Comparison(
-        metric=metric,
-        test=test,
-        first=means[0],
-        second=means[1],
-        difference=Interval(
-            value=difference,
-            low=difference - reach,
-            high=difference + reach,
-            confidence=confidence,
-        ),
-        p_value=p_value if p_value is not None else float(difference == 0),
-        n=n,
-        error=error,
-        freedom=freedom,
-        by_seed=by_seed,
-    )

@@ -1,22 +1,22 @@
 """`simuljax profile alignment`: compare the methods of the expected alignment."""
 
-import dataclasses
 import re
-import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from simuljax import ops
-from simuljax.profile.measure import copy_gb_per_s, measure
+from simuljax.profile.measure import copy_gb_per_s, measure, say
 
 PASSES = 5  # over memory: read p, write alpha; read p and the cotangent, write the gradient
 CHECKED = 4  # problems that are compared with float64
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AlignmentProfile:
     """Time the expected alignment: forward, forward+backward, error, compile time, memory floor."""
 
@@ -33,34 +33,12 @@ class AlignmentProfile:
     seed: int = 0
 
     def __post_init__(self):
-        """Refuse bad settings before anything runs."""
         for name in self.sizes:
             _size(name)
         for method in self.methods:
             ops.explain_method(method, (1, 1))
         if self.problems < 0:
             raise ValueError(f"problems is {self.problems}; it must be at least 0")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AlignmentRow:
-    """One method at one size. Errors are maxima against float64; the gradient's is relative."""
-
-    targets: int
-    sources: int
-    method: str
-    forward_ms: float
-    both_ms: float
-    floor_ms: float  # forward+backward at the device's copy bandwidth
-    times_floor: float
-    error: float
-    gradient_error: float
-    compile_s: float
-    temp_mib: float
-    gflop: float  # forward and backward, as XLA counts them
-    gbyte: float
-    kernels_forward: int
-    kernels_both: int
 
 
 def run(config: AlignmentProfile) -> dict:
@@ -76,8 +54,9 @@ def run(config: AlignmentProfile) -> dict:
     }
     rows = []
     for row in _rows(config, sizes, problems, methods, report["copy_gb_per_s"]):
-        rows.append(dataclasses.asdict(row))
-        print(f"{len(rows)}/{len(sizes) * len(methods)} {_brief(row)}", file=sys.stderr, flush=True)
+        rows.append(row)
+        at = f"{row['method']} {row['targets']}x{row['sources']}"
+        say(f"{len(rows)}/{len(sizes) * len(methods)} {at}: fwd+bwd {row['both_ms']:.3f} ms")
     return report | {"rows": rows}
 
 
@@ -119,7 +98,7 @@ def _size(name: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _rows(config, sizes, problems, methods, gb_per_s) -> Iterator[AlignmentRow]:
+def _rows(config, sizes, problems, methods, gb_per_s) -> Iterator[dict[str, Any]]:
     for targets, sources in sizes:
         p, cotangent = _random_problem(config, (problems, targets, sources))
         reference = _float64(p[:CHECKED], cotangent[:CHECKED])
@@ -128,7 +107,13 @@ def _rows(config, sizes, problems, methods, gb_per_s) -> Iterator[AlignmentRow]:
             yield _row(method, p, cotangent, reference, floor_ms)
 
 
-def _row(method, p, cotangent, reference, floor_ms) -> AlignmentRow:
+def _row(method, p, cotangent, reference, floor_ms) -> dict[str, Any]:
+    """Return one method at one size.
+
+    `floor_ms` is the time of forward and backward at the device's copy bandwidth. Errors are maxima
+    against float64; the gradient's is relative. Operations and bytes are as XLA counts them.
+    """
+
     def forward(p):
         return ops.expected_alignment(p, method=method)
 
@@ -140,23 +125,23 @@ def _row(method, p, cotangent, reference, floor_ms) -> AlignmentRow:
     alpha, gradient = (
         np.asarray(x, np.float64) for x in jax.jit(both)(p[:CHECKED], cotangent[:CHECKED])
     )
-    return AlignmentRow(
-        targets=p.shape[1],
-        sources=p.shape[2],
-        method=method,
-        forward_ms=one.ms,
-        both_ms=two.ms,
-        floor_ms=floor_ms,
-        times_floor=two.ms / floor_ms,
-        error=float(np.abs(alpha - reference[0]).max()),
-        gradient_error=float(np.abs(gradient - reference[1]).max() / np.abs(reference[1]).max()),
-        compile_s=two.compile_s,
-        temp_mib=two.temp_mib,
-        gflop=two.gflop,
-        gbyte=two.gbyte,
-        kernels_forward=one.kernels,
-        kernels_both=two.kernels,
-    )
+    return {
+        "targets": p.shape[1],
+        "sources": p.shape[2],
+        "method": method,
+        "forward_ms": one.ms,
+        "both_ms": two.ms,
+        "floor_ms": floor_ms,
+        "times_floor": two.ms / floor_ms,
+        "error": float(np.abs(alpha - reference[0]).max()),
+        "gradient_error": float(np.abs(gradient - reference[1]).max() / np.abs(reference[1]).max()),
+        "compile_s": two.compile_s,
+        "temp_mib": two.temp_mib,
+        "gflop": two.gflop,
+        "gbyte": two.gbyte,
+        "kernels_forward": one.kernels,
+        "kernels_both": two.kernels,
+    }
 
 
 def _random_problem(config, shape):
@@ -172,7 +157,3 @@ def _float64(p, cotangent):
         p, cotangent = (jnp.asarray(np.asarray(x, np.float64), device=host) for x in (p, cotangent))
         alpha, pull_back = jax.vjp(ops.expected_alignment, p)
         return np.asarray(alpha), np.asarray(pull_back(cotangent)[0])
-
-
-def _brief(row: AlignmentRow) -> str:
-    return f"{row.method} {row.targets}x{row.sources}: forward+backward {row.both_ms:.3f} ms"

@@ -42,7 +42,6 @@ class DataProfile:
     the encoder of Zaidi's model alone, at this device's measured bfloat16 matrix product rate."""
 
     def __post_init__(self) -> None:
-        """Raise CorpusError if there is no corpus."""
         if self.corpus is not None:
             open_corpus(self.corpus)
 

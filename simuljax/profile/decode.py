@@ -3,17 +3,16 @@
 The parameters are random, and a stream writes `tokens_per_s` as early as it may. A step encodes a
 READ and decides; each token is one more pass through the decoder inside the same compiled step.
 
-Time streams in real time: push every READ to an engine when it would have been spoken.
-
-Utterances follow one another on each stream. The latency of a READ has two parts: how late it was
-pushed, because the host may fall behind, and the time from the push to the events of its step. A
-machine keeps up if the 99th percentiles of both are together shorter than a READ.
+Live, every READ is pushed to an engine when it would have been spoken. Its latency has two parts:
+how late it was pushed, because the host may fall behind, and the time from the push to the events
+of its step. A machine keeps up if the 99th percentiles of both are together shorter than a READ.
 """
 
 import dataclasses
 import gc
 import itertools
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -94,7 +93,7 @@ def character_vocabulary(size: int) -> Vocabulary:
     return learn(text, VocabularyConfig(kind="characters", size=size))
 
 
-@dataclasses.dataclass
+@dataclass
 class Speaker:
     """One stream: its place in the engine and the READs of its utterance so far."""
 
@@ -178,7 +177,6 @@ class DecodeProfile:
     live_s: float = 30.0
 
     def __post_init__(self) -> None:
-        """Refuse settings without anything to measure."""
         check_positive(self)
         check_vocabulary(self.vocabulary)
         if not self.batches:
@@ -212,7 +210,7 @@ def run(config: DecodeProfile, trace: Path | None = None) -> dict[str, Any]:
         "write_floor_ms": floors["decoder"],
         "read_floor_ms": floors["encoder"],
         **traced(config, decoder, params, trace),
-        "live": [profile_live(config, decoder, params, streams) for streams in config.live],
+        "live": profile_live(config, decoder_backend(decoder, params, config.read_ms), config.live),
     }
 
 
@@ -272,18 +270,14 @@ def profile_batch(
 
 
 def profile_live(
-    config: DecodeProfile, decoder: StreamingDecoder, params: StreamParams, streams: int
-) -> dict[str, Any]:
-    """Time streams in real time; print the row at once, the next may not fit into memory."""
-    backend = decoder_backend(decoder, params, config.read_ms)
-    return timed_live(config, backend, streams)
-
-
-def timed_live(config: DecodeProfile, backend: Backend, streams: int) -> dict[str, Any]:
-    """Time the streams of a backend."""
-    row = profile(backend, streams, config.read_ms, config.seconds, config.live_s)
-    say(line(row))
-    return row
+    config: DecodeProfile, backend: Backend, live: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Time streams in real time; print a row at once, the next may not fit into memory."""
+    rows = []
+    for streams in live:
+        rows.append(profile(backend, streams, config.read_ms, config.seconds, config.live_s))
+        say(line(rows[-1]))
+    return rows
 
 
 def profile_model(config: DecodeProfile) -> dict[str, Any]:
@@ -297,7 +291,7 @@ def profile_model(config: DecodeProfile) -> dict[str, Any]:
     return {
         **environment(config),
         "model": translator.name,
-        "live": [timed_live(config, backend, streams) for streams in config.live or (1,)],
+        "live": profile_live(config, backend, config.live or (1,)),
     }
 
 

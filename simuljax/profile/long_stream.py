@@ -48,7 +48,6 @@ class StreamProfile:
     """Sound between decisions, in milliseconds; by default the model's."""
 
     def __post_init__(self) -> None:
-        """Reject settings without anything to measure."""
         check_positive(self)
         for path in (self.model, *self.recordings):
             if not path.exists():

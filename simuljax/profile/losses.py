@@ -27,7 +27,6 @@ class DarProfile:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse settings without anything to measure."""
         check_positive(self, except_for=("seed",))
 
 
@@ -48,7 +47,6 @@ class TransducerProfile:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse settings without anything to measure."""
         check_positive(self, except_for=("seed",))
         if self.vocabulary < 3:
             raise ValueError(f"vocabulary is {self.vocabulary}; it must be at least 3")

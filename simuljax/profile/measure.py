@@ -1,12 +1,9 @@
-"""Measure compiled functions, and the checks and numbers that all profiles share.
-
-Divide the time of a compiled step among the parts of a model.
+"""Measure compiled functions; divide the time of a compiled step among the parts of a model.
 
 XLA keeps the path of the source code of every instruction; a trace has the time of every
 instruction. A part is a pattern of those paths.
 """
 
-import dataclasses
 import functools
 import math
 import re
@@ -16,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +25,11 @@ import numpy as np
 from simuljax.text import SPECIALS
 
 COMPILED = "/jax/core/compile/backend_compile_duration"  # the name of JAX's event
+_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = .*?op_name=\"([^\"]*)\"", re.MULTILINE)
 _NO_KERNEL = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "copy-done"}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """The cost of a function on this device."""
 
@@ -53,7 +51,7 @@ def environment(config: Any) -> dict[str, Any]:
     return {
         "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
-        "config": dataclasses.asdict(config),
+        "config": asdict(config),
     }
 
 
@@ -140,9 +138,6 @@ def _seconds(compiled, args, calls):
     start = time.perf_counter()
     jax.block_until_ready([compiled(*args) for _ in range(calls)][-1])
     return (time.perf_counter() - start) / calls
-
-
-_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = .*?op_name=\"([^\"]*)\"", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)

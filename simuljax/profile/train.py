@@ -70,7 +70,6 @@ class TrainProfile:
     """Updates in a round; the best of five rounds counts."""
 
     def __post_init__(self) -> None:
-        """Refuse settings without anything to measure."""
         check_positive(self)
         check_vocabulary(self.vocabulary)
 

@@ -128,12 +128,6 @@ def test_yaal_leaves_out_what_comes_after_the_end():
     )
 
 
-def test_the_original_lagging_has_the_length_of_the_hypothesis():
-    delays, reference = SECOND
-    assert metrics.hypothesis_average_lagging(delays, 3000) == 510
-    assert metrics.average_lagging(delays, 3000, reference) == -840
-
-
 @pytest.mark.parametrize("k", [1, 3, 5])
 def test_wait_k_on_text_of_equal_lengths_lags_by_k(k):
     delays = [min(k + i, 10) for i in range(10)]

@@ -4,11 +4,19 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from simuljax.eval import RecordError, average_runs, read_records, score
+from simuljax.eval import Record, RecordError, average_runs, read_records, score
 from simuljax.eval.logs import as_records
-from simuljax.eval.scores import LATENCIES, latencies
+from simuljax.eval.scores import (
+    LATENCIES,
+    edits,
+    latencies,
+    normalise,
+    word_difference,
+    word_error_rate,
+)
 from tests.eval.logs import ACL, made_up, needs_published_log, published
 from tests.oracles import evaluation_metrics as oracle
 
@@ -208,3 +216,43 @@ def test_records_and_dicts_are_the_same():
 def test_scoring_imports_no_jax():
     code = "import sys, simuljax.eval, simuljax.cli.score; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_words_above_the_reference():
+    pairs = [("a b c", "a b"), ("", "a b c"), ("a", "b"), ("a", None)]
+    records = [Record(prediction=p, delays=(), source_length=1, reference=r) for p, r in pairs]
+    assert word_difference(records) == (1 - 3 + 0) / 3
+    assert math.isnan(word_difference(records[3:]))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Hello, World!", ["hello", "world"]),
+        ("I’m <NAME>, like the car [laughs]...", ["i'm", "like", "the", "car"]),
+        ("twenty-one 3.5 1,000 %", ["twenty", "one", "3.5", "1,000"]),
+        ("Um, uh hmm the 'quoted' word", ["the", "quoted", "word"]),
+        ("Été à l'été — no_name", ["été", "à", "l'été", "no", "name"]),
+        ("... - !", []),
+    ],
+)
+def test_normalised_words(text, words):
+    assert normalise(text) == words
+
+
+def fewest(a, b):
+    """The definition."""
+    if not a or not b:
+        return len(a) + len(b)
+    same = fewest(a[:-1], b[:-1]) + (a[-1] != b[-1])
+    return min(same, fewest(a[:-1], b) + 1, fewest(a, b[:-1]) + 1)
+
+
+def test_word_errors_are_the_fewest_edits_of_all_words_together():
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        one, other = ("".join(rng.choice([*"abc"], rng.integers(0, 6))) for _ in range(2))
+        assert edits(one, other) == fewest(one, other)
+    assert word_error_rate([(["a"] * 9, ["a"] * 9), (["b"], ["c"])]) == pytest.approx(10)
+    assert word_error_rate([(["a"], ["a", "b", "c"])]) == pytest.approx(200)
+    assert math.isnan(word_error_rate([]))
