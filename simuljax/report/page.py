@@ -24,24 +24,29 @@ PLACES = ("run", "training.seed", "training.order", "begin", "init_from", "data.
 PLACES += ("data.vocabularies_of", "corpus.vocabularies_of", "corpus.directory")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Table:
     """A table: heads, rows of cells, and a note below."""
 
     title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
     note: str = ""
     left: int = 1  # columns of text, which are not aligned to the right
     folded: bool = False  # shown when the reader asks for it
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Figure:
     """A picture inside the page."""
 
     path: Path
     caption: str
+
+    @classmethod
+    def of(cls, path: Path | None, caption: str) -> "Figure | None":
+        """Return the figure, if it was drawn."""
+        return cls(path, caption) if path else None
 
     @property
     def data(self) -> str:
@@ -102,26 +107,20 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def differing_fields(configs: Mapping[str, Mapping[str, Any]]) -> Table | None:
     """Return the fields in which configurations differ, one row per configuration; None if none."""
-    flat = {name: _without_places(flatten(config)) for name, config in configs.items() if config}
+    flat = {name: flatten(config) for name, config in configs.items() if config}
     names = dict.fromkeys(field for own in flat.values() for field in own)
-    differ = [field for field in names if len({own.get(field) for own in flat.values()}) > 1]
-    if len(flat) < 2 or not differ:
+    differ = [
+        field
+        for field in names
+        if len({own.get(field) for own in flat.values()}) > 1
+        and not any(field == place or field.startswith(f"{place}.") for place in PLACES)
+    ]
+    if not differ:
         return None
-    rows = tuple((name, *(_cell(own.get(field)) for field in differ)) for name, own in flat.items())
-    return Table(
-        title="Fields that differ",
-        heads=("variant", *(_short(field, differ) for field in differ)),
-        rows=rows,
-        note="Fields of the configuration that differ; seeds and directories are left out.",
-    )
-
-
-def _without_places(flat: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in flat.items()
-        if not any(name == place or name.startswith(f"{place}.") for place in PLACES)
-    }
+    rows = [(name, *(_cell(own.get(field)) for field in differ)) for name, own in flat.items()]
+    heads = ("variant", *(_short(field, differ) for field in differ))
+    note = "Fields of the configuration that differ; seeds and directories are left out."
+    return Table("Fields that differ", heads, rows, note)
 
 
 def _cell(value: str | None) -> str:

@@ -1,7 +1,4 @@
-"""Write the report of runs and logs: figures, and a page that holds them.
-
-Choose the utterances that a report shows of a test set, and prepare them for its page.
-"""
+"""Write the report of runs and logs: figures, tests, and a few utterances, on one page."""
 
 import base64
 import difflib
@@ -10,10 +7,10 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -35,165 +32,7 @@ from simuljax.report.variants import (
     verdict_of,
 )
 
-Reason = Literal["best", "worst", "latest", "middle"]
 TIMES = ("AL", "LAAL", "DAL", "ATD", "YAAL")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceAudio:
-    """The speech of an utterance, mono, and its transcript."""
-
-    samples: np.ndarray
-    transcript: str | None = None
-    rate: int = 16000
-
-
-# The source of an utterance by its index in the evaluation's log; None where it is unknown.
-SourceOf = Callable[[Evaluated, int], SourceAudio | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Utterance:
-    """One utterance of an evaluation with its own scores."""
-
-    record: Record
-    chrf: float  # NaN without a reference
-    latencies: dict[str, float]  # empty without a word
-
-
-@dataclass(frozen=True, kw_only=True)
-class Highlight:
-    """An utterance to show, and why."""
-
-    key: int  # its index, or its place in a log without
-    reason: Reason
-
-
-def utterances_of(evaluated: Evaluated) -> dict[int, Utterance]:
-    """Score every utterance of an evaluation, by index."""
-    import sacrebleu
-
-    metric, records = sacrebleu.CHRF(), evaluated.records
-    each = latencies(records, profile=evaluated.scores["profile"], unit=find_unit(records))
-    return {
-        place if record.index is None else record.index: Utterance(
-            record=record,
-            chrf=math.nan
-            if record.reference is None
-            else metric.sentence_score(record.prediction, [record.reference]).score,
-            latencies=values or {},
-        )
-        for place, (record, values) in enumerate(zip(records, each, strict=True))
-    }
-
-
-def choose(utterances: dict[int, Utterance], count: int, latency: Latency) -> list[Highlight]:
-    """Choose a quarter each of the best and worst by chrF and of the latest; the rest are median.
-
-    Of equal ones the longer come first, since they show more. None is chosen twice.
-    """
-    chosen: dict[int, Reason] = {}
-
-    def take(keys: Sequence[int], reason: Reason, many: int) -> None:
-        left = [key for key in keys if key not in chosen][: max(0, many)]
-        chosen.update(dict.fromkeys(left, reason))
-
-    def late(key: int) -> float:
-        value = utterances[key].latencies.get(latency, math.nan)
-        return -math.inf if math.isnan(value) else value
-
-    longer = sorted(utterances, key=lambda key: -utterances[key].record.source_length)
-    scored = [key for key in longer if not math.isnan(utterances[key].chrf)]
-    best = sorted(scored, key=lambda key: -utterances[key].chrf)
-    take(best, "best", count // 4)
-    take(sorted(scored, key=lambda key: utterances[key].chrf), "worst", count // 4)
-    take(sorted(longer, key=lambda key: -late(key)), "latest", count // 4)
-    ranks = {key: abs(rank - (len(best) - 1) / 2) for rank, key in enumerate(best)}
-    middle = sorted(longer, key=lambda key: ranks.get(key, math.inf))
-    take(middle, "middle", count - len(chosen))
-    return [Highlight(key=key, reason=reason) for key, reason in chosen.items()]
-
-
-def marked(text: str, other: str) -> list[tuple[str, bool]]:
-    """Split a text into pieces, each with True if its words are not in the other text there."""
-    words, others = text.split(), other.split()
-    matcher = difflib.SequenceMatcher(None, words, others, autojunk=False)
-    pieces = []
-    for kind, begin, end, _, _ in matcher.get_opcodes():
-        if end > begin:
-            pieces.append((" ".join(words[begin:end]), kind != "equal"))
-    return pieces
-
-
-def articles_of(
-    comparable: Comparable, count: int, latency: Latency, source_of: SourceOf
-) -> list[Mapping[str, Any]]:
-    """Return the context of the template for every utterance that is shown."""
-    systems = comparable.streamed() or comparable.offline()
-    if not systems or count < 1:
-        return []
-    shown = [representative(evaluated) for evaluated in systems.values()]
-    each = [(one, utterances_of(one)) for one in shown]
-    chosen = choose(each[0][1], count, latency)
-    return [_article(one.key, one.reason, each, source_of) for one in chosen]
-
-
-def _article(
-    key: int,
-    reason: str,
-    systems: Sequence[tuple[Evaluated, Mapping[int, Utterance]]],
-    source_of: SourceOf,
-) -> Mapping[str, Any]:
-    first = systems[0][1][key].record
-    known = [source_of(one, key) for one, _ in systems if first.index is not None]
-    source = next((found for found in known if found is not None), None)
-    until = max(end_of(utterances[key].record) for _, utterances in systems)
-    text = source.transcript if source else first.source if first.has_text_source else None
-    drawn = []
-    for evaluated, utterances in systems:
-        record, unit = utterances[key].record, find_unit(evaluated.records)
-        samples = source.samples if source else None
-        drawn.append(
-            {
-                "name": name_of(evaluated),
-                "scores": _own_scores(evaluated, utterances[key]),
-                "timeline": draw_timeline(record, unit, samples=samples, until=until),
-                "commits": commits_of(record, unit),
-                "marked": marked(record.prediction, record.reference) if record.reference else [],
-            }
-        )
-    reference = marked(first.reference, first.prediction) if first.reference else []
-    return {
-        "key": key,
-        "reason": reason,
-        "audio": encode_audio(source) if source else "",
-        "source": text or (first.source if isinstance(first.source, str) else ""),
-        "systems": drawn,
-        "reference": reference,
-    }
-
-
-def encode_audio(source: SourceAudio) -> str:
-    """Return the speech as a data URL that browsers play (FLAC)."""
-    import soundfile
-
-    buffer = io.BytesIO()
-    soundfile.write(buffer, source.samples, source.rate, format="FLAC", subtype="PCM_16")
-    return "data:audio/flac;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def _own_scores(evaluated: Evaluated, utterance: Utterance) -> str:
-    digits, unit = (0, "ms") if evaluated.unit == "ms" else (2, "words")
-    scores = [
-        f"{name} {number(utterance.latencies[name], digits)} {unit}"
-        for name in TIMES
-        if utterance.latencies.get(name) == utterance.latencies.get(name, 0)  # no NaN
-    ]
-    scores += [f"chrF {utterance.chrf:.1f}"] * (utterance.chrf == utterance.chrf)
-    return " · ".join(scores)
-
-
-FIGURE = "latency-quality"
 READING = (
     "Shown are, of the first system, the utterances of highest and of lowest chrF, those with the "
     "highest {latency}, and as many from the middle (nearest to the median chrF); of a system with "
@@ -232,9 +71,23 @@ class Report:
     def command(self) -> str:
         """Return the command that writes this report."""
         options = {"split": self.split, "latency": self.latency, "bucket-ms": self.bucket_ms}
-        usual = {"split": None, "latency": "AL", "bucket-ms": None}
-        words = [f"--{k} {v}" for k, v in options.items() if v != usual[k]]
+        words = [
+            f"--{name} {value}" for name, value in options.items() if value not in (None, "AL")
+        ]
         return " ".join(["simuljax report", *map(shlex.quote, self.runs), *words])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceAudio:
+    """The speech of an utterance, mono, and its transcript."""
+
+    samples: np.ndarray
+    transcript: str | None = None
+    rate: int = 16000
+
+
+# The source of an utterance by its index in the evaluation's log; None where it is unknown.
+SourceOf = Callable[[Evaluated, int], SourceAudio | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +107,7 @@ def write_report(options: Report, knowledge: Knowledge | None = None) -> Path:
     runs = _runs([each for comparable in comparables for each in comparable.evaluated])
     sections = []
     for place, comparable in enumerate(comparables, start=1):
-        name = f"{FIGURE}-{place}.png" if len(comparables) > 1 else f"{FIGURE}.png"
+        name = f"latency-quality{f'-{place}' * (len(comparables) > 1)}.png"
         figure = draw_comparable(comparable, out / name, options)
         sections.append(section_of(comparable, figure, options, knowledge))
     losses = draw_losses({run.run: run.curves for run in runs.values()}, out / "losses.png")
@@ -265,24 +118,27 @@ def write_report(options: Report, knowledge: Knowledge | None = None) -> Path:
 
 def build_page(
     options: Report,
-    sections: Sequence["Section"],
+    sections: Sequence[Mapping[str, Any]],
     runs: Mapping[Path, PublishedRun],
     losses: Path | None,
     knowledge: Knowledge,
 ) -> str:
     """Return the page as text."""
-    systems = sorted({name for section in sections for name in section.systems})
-    tables = [differing_fields({run.run: run.config for run in runs.values()})]
-    tables += [_changed(runs, knowledge)] if len(runs) == 1 else []
+    systems = sorted({name for section in sections for name in section["systems"]})
+    changed = [*knowledge.changed_fields(next(iter(runs))).items()] if len(runs) == 1 else []
+    heads, title = ("field", "value"), "Fields that are not the default"
     caption = "Loss of every run over its updates; runs that differ in their seed share a colour."
     return render(
         "report.html",
         title="Report: " + ", ".join(systems),
         facts=_facts(options, runs, knowledge),
-        tables=[table for table in tables if table],
-        losses=Figure(path=losses, caption=caption) if losses else None,
+        tables=[
+            differing_fields({run.run: run.config for run in runs.values()}),
+            Table(title, heads, changed, left=2, folded=True),
+        ],
+        losses=Figure.of(losses, caption),
         sections=sections,
-        scripted=any(article["audio"] for section in sections for article in section.articles),
+        scripted=any(article["audio"] for each in sections for article in each["articles"]),
     )
 
 
@@ -308,29 +164,18 @@ def _facts(
         shown = [f"{distinct.pop() / 1e6:.1f} M"]
     configs = [run.config.get("training", {}) for run in runs.values()]
     seeds = sorted({config["seed"] for config in configs if "seed" in config})
-    updates = {r.run: c["step"][-1] for r in runs.values() if (c := r.curves.get("train"))}
+    curves = [curve for run in runs.values() for curve in run.curves.values()]
+    times = [at for curve in curves for at in curve.get("time", ()) if at]
+    updates = [str(c["step"][-1]) for r in runs.values() if (c := r.curves.get("train"))]
     return [
         ("runs", ", ".join(run.name for run in runs)),
         ("parameters", ", ".join(shown)),
         ("seeds", ", ".join(map(str, seeds))),
-        ("updates", ", ".join(str(value) for value in dict.fromkeys(updates.values()))),
-        ("trained", _date(runs.values())),
+        ("updates", ", ".join(dict.fromkeys(updates))),
+        ("trained", time.strftime("%Y-%m-%d", time.gmtime(max(times))) if times else ""),
         ("report of", time.strftime("%Y-%m-%d %H:%M")),
         ("command", options.command),
     ]
-
-
-def _date(runs: Iterable[PublishedRun]) -> str:
-    """Return the day of the last training."""
-    times = [t for run in runs for c in run.curves.values() for t in c.get("time", ()) if t]
-    return time.strftime("%Y-%m-%d", time.gmtime(max(times))) if times else ""
-
-
-def _changed(runs: Mapping[Path, PublishedRun], knowledge: Knowledge) -> Table | None:
-    changed = [item for run in runs for item in knowledge.changed_fields(run).items()]
-    heads, title = ("field", "value"), "Fields that are not the default"
-    made = Table(title=title, heads=heads, rows=tuple(changed), left=2, folded=True)
-    return made if changed else None
 
 
 def draw_comparable(comparable: Comparable, path: Path, options: Report) -> Path | None:
@@ -346,21 +191,13 @@ def draw_comparable(comparable: Comparable, path: Path, options: Report) -> Path
     )
     if not any(free.values()):
         return None
+    whole = {s: max(e.scores["BLEU"] for e in each) for s, each in comparable.offline().items()}
     through = None
     if options.bucket_ms is not None and comparable.unit == "ms":
         through = partial(best_per_bucket, width_ms=options.bucket_ms)
-    return draw_curves(
-        free,
-        path,
-        latency=latency,
-        title=next(iter(free)) if len(free) == 1 else "",
-        unit=comparable.unit,
-        aware=counted,
-        offline={
-            s: max(e.scores["BLEU"] for e in each) for s, each in comparable.offline().items()
-        },
-        through=through,
-    )
+    title, unit = next(iter(free)) if len(free) == 1 else "", comparable.unit
+    shown = {"title": title, "unit": unit, "aware": counted, "offline": whole, "through": through}
+    return draw_curves(free, path, latency=latency, **shown)
 
 
 def distinct_settings(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
@@ -372,85 +209,183 @@ def distinct_settings(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
     return [replace(e, setting=setting) for e, setting in zip(evaluated, settings, strict=True)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """The part of a page that is about one test set."""
-
-    name: str
-    systems: tuple[str, ...]
-    figure: Figure | None
-    verdict: Sequence[str] = ()
-    tables: Sequence[Table] = ()
-    reading: str = ""
-    articles: Sequence[Mapping[str, Any]] = ()
-    pictures: Sequence[tuple[str, Sequence[Figure]]] = field(default_factory=list)
-
-
 def section_of(
     comparable: Comparable, figure: Path | None, options: Report, knowledge: Knowledge
-) -> Section:
-    """Return the section of a test set."""
-    caption = (
-        f"Quality against {options.latency}, one line per system; up and to the left is better."
-    )
+) -> dict[str, Any]:
+    """Return the context of the template for one test set."""
+    latency = options.latency
+    caption = f"Quality against {latency}, one line per system; up and to the left is better."
     if comparable.offline():
         caption += " Dotted: the same system with the whole source."
     if any(AWARE in each.scores for each in comparable.evaluated):
         caption += " Dashed: with the time spent computing."
-    tested = compare_systems(comparable, options.latency) if has_several(comparable) else []
+    tested = compare_systems(comparable, latency) if has_several(comparable) else []
     clock = any(any(r.elapsed) for each in comparable.evaluated for r in each.records)
-    return Section(
-        name=comparable.name,
-        systems=tuple({each.system: 0 for each in comparable.evaluated if not each.is_control}),
-        figure=Figure(path=figure, caption=caption) if figure else None,
-        verdict=verdict_of(comparable, tested, options.latency),
-        tables=[_scores(comparable), *comparison_table(tested)],
-        reading=READING.format(latency=options.latency) + CLOCKED * clock,
-        articles=articles_of(comparable, options.utterances, options.latency, knowledge.source_of),
-        pictures=[
-            (
-                ", ".join(filter(None, [each.system, each.name])),
-                [Figure(path=path, caption=path.stem) for path in each.pictures],
-            )
+    return {
+        "name": comparable.name,
+        "systems": [each.system for each in comparable.evaluated if not each.is_control],
+        "figure": Figure.of(figure, caption),
+        "verdict": verdict_of(comparable, tested, latency),
+        "tables": [_scores(comparable), comparison_table(tested)],
+        "reading": READING.format(latency=latency) + CLOCKED * clock,
+        "articles": articles_of(comparable, options.utterances, latency, knowledge.source_of),
+        "pictures": [
+            (f"{each.system}, {each.name}", [Figure(path, path.stem) for path in each.pictures])
             for each in comparable.evaluated
             if each.pictures
         ],
-    )
+    }
 
 
 def _scores(comparable: Comparable) -> Table:
     """Return one row per evaluation; the note says how they were scored."""
-    ways = [_way(each) for each in comparable.evaluated]
+    evaluated, digits = comparable.evaluated, 0 if comparable.unit == "ms" else 2
+    ways = []
+    for each in evaluated:
+        signature = each.scores["signature"]
+        ways.append(f"profile {each.scores['profile']}" + f"; BLEU {signature}" * bool(signature))
     several = list(dict.fromkeys(ways))
-    clock = any(AWARE in each.scores for each in comparable.evaluated)
+    clock = any(AWARE in each.scores for each in evaluated)
     heads = ["system", "setting", "evaluation", "BLEU", *TIMES, "AP"]
     heads += [*(f"{name}_CA" for name in TIMES), "RTF_CA"] * clock + ["n", "skipped"]
     heads += ["scored"] * (len(several) > 1)
     rows = []
-    for each, way in zip(comparable.evaluated, ways, strict=True):
-        cells = _cells(each, comparable.unit, clock=clock)
-        rows.append((*cells, *[f"({several.index(way) + 1})"] * (len(several) > 1)))
+    for each, way in zip(evaluated, ways, strict=True):
+        scores, aware = each.scores, each.scores.get(AWARE, {})
+        cells = [each.system, each.setting, each.name, number(scores["BLEU"], 2)]
+        cells += [number(scores[name], digits) for name in TIMES] + [number(scores["AP"], 3)]
+        if clock:
+            cells += [number(aware.get(name), digits) for name in TIMES]
+            cells.append(number(aware.get("RTF"), 3))
+        cells += [str(scores["n"]), str(scores["skipped"])]
+        rows.append(cells + [f"({several.index(way) + 1})"] * (len(several) > 1))
     notes = [f"({i}) {way}" if len(several) > 1 else way for i, way in enumerate(several, start=1)]
     notes.append(f"Latencies are in {comparable.unit}; skipped: without a word, so without latency")
     notes += ["_CA: by the clock, with the time spent computing"] * clock
-    if any(each.is_control for each in comparable.evaluated):
+    if any(each.is_control for each in evaluated):
         notes.append("Grey: a control with the wrong audio, which must score badly")
-    return Table(
-        title="Scores", heads=tuple(heads), rows=tuple(rows), note=". ".join(notes) + ".", left=3
-    )
+    return Table("Scores", heads, rows, ". ".join(notes) + ".", left=3)
 
 
-def _cells(each: Evaluated, unit: str, *, clock: bool) -> list[str]:
-    digits = 0 if unit == "ms" else 2
-    scores, aware = each.scores, each.scores.get(AWARE, {})
-    cells = [each.system, each.setting, each.name, number(scores["BLEU"], 2)]
-    cells += [number(scores[name], digits) for name in TIMES] + [number(scores["AP"], 3)]
-    if clock:
-        cells += [number(aware.get(name), digits) for name in TIMES]
-        cells.append(number(aware.get("RTF"), 3))
-    return [*cells, str(scores["n"]), str(scores["skipped"])]
+@dataclass(frozen=True, kw_only=True)
+class Utterance:
+    """One utterance of an evaluation with its own scores."""
+
+    record: Record
+    chrf: float  # NaN without a reference
+    latencies: dict[str, float]  # empty without a word
 
 
-def _way(each: Evaluated) -> str:
-    signature = each.scores["signature"]
-    return f"profile {each.scores['profile']}" + f"; BLEU {signature}" * bool(signature)
+def utterances_of(evaluated: Evaluated) -> dict[int, Utterance]:
+    """Score every utterance of an evaluation, by index, or by place in a log without."""
+    import sacrebleu
+
+    metric, records, found = sacrebleu.CHRF(), evaluated.records, {}
+    each = latencies(records, profile=evaluated.scores["profile"], unit=find_unit(records))
+    for place, (record, values) in enumerate(zip(records, each, strict=True)):
+        chrf = math.nan
+        if record.reference is not None:
+            chrf = metric.sentence_score(record.prediction, [record.reference]).score
+        key = place if record.index is None else record.index
+        found[key] = Utterance(record=record, chrf=chrf, latencies=values or {})
+    return found
+
+
+def choose(utterances: dict[int, Utterance], count: int, latency: Latency) -> dict[int, str]:
+    """Choose a quarter each of the best and worst by chrF and of the latest; the rest are median.
+
+    The result is why each was chosen. Of equal ones the longer come first, since they show more.
+    """
+    chosen: dict[int, str] = {}
+
+    def take(keys: Sequence[int], reason: str, many: int) -> None:
+        left = [key for key in keys if key not in chosen][: max(0, many)]
+        chosen.update(dict.fromkeys(left, reason))
+
+    def late(key: int) -> float:
+        value = utterances[key].latencies.get(latency, math.nan)
+        return -math.inf if math.isnan(value) else value
+
+    longer = sorted(utterances, key=lambda key: -utterances[key].record.source_length)
+    scored = [key for key in longer if not math.isnan(utterances[key].chrf)]
+    best = sorted(scored, key=lambda key: -utterances[key].chrf)
+    take(best, "best", count // 4)
+    take(sorted(scored, key=lambda key: utterances[key].chrf), "worst", count // 4)
+    take(sorted(longer, key=lambda key: -late(key)), "latest", count // 4)
+    ranks = {key: abs(rank - (len(best) - 1) / 2) for rank, key in enumerate(best)}
+    take(sorted(longer, key=lambda key: ranks.get(key, math.inf)), "middle", count - len(chosen))
+    return chosen
+
+
+def marked(text: str, other: str) -> list[tuple[str, bool]]:
+    """Split a text into pieces, each with True if its words are not in the other text there."""
+    words = text.split()
+    matcher = difflib.SequenceMatcher(None, words, other.split(), autojunk=False)
+    return [
+        (" ".join(words[begin:end]), kind != "equal")
+        for kind, begin, end, _, _ in matcher.get_opcodes()
+        if end > begin
+    ]
+
+
+def articles_of(
+    comparable: Comparable, count: int, latency: Latency, source_of: SourceOf
+) -> list[Mapping[str, Any]]:
+    """Return the context of the template for every utterance that is shown."""
+    systems = comparable.streamed() or comparable.offline()
+    if not systems or count < 1:
+        return []
+    shown = [representative(evaluated) for evaluated in systems.values()]
+    each = [(one, utterances_of(one)) for one in shown]
+    chosen = choose(each[0][1], count, latency)
+    return [_article(key, reason, each, source_of) for key, reason in chosen.items()]
+
+
+def _article(
+    key: int,
+    reason: str,
+    systems: Sequence[tuple[Evaluated, Mapping[int, Utterance]]],
+    source_of: SourceOf,
+) -> Mapping[str, Any]:
+    first = systems[0][1][key].record
+    known = [source_of(one, key) for one, _ in systems if first.index is not None]
+    source = next((found for found in known if found is not None), None)
+    samples, text = (source.samples, source.transcript) if source else (None, None)
+    until = max(end_of(utterances[key].record) for _, utterances in systems)
+    drawn = []
+    for evaluated, utterances in systems:
+        record, unit = utterances[key].record, find_unit(evaluated.records)
+        drawn.append(
+            {
+                "name": name_of(evaluated),
+                "scores": _own_scores(evaluated, utterances[key]),
+                "timeline": draw_timeline(record, unit, samples=samples, until=until),
+                "commits": commits_of(record, unit),
+                "marked": marked(record.prediction, record.reference) if record.reference else [],
+            }
+        )
+    return {
+        "key": key,
+        "reason": reason,
+        "audio": encode_audio(source) if source else "",
+        "source": text or (first.source if isinstance(first.source, str) else ""),
+        "systems": drawn,
+        "reference": marked(first.reference, first.prediction) if first.reference else [],
+    }
+
+
+def encode_audio(source: SourceAudio) -> str:
+    """Return the speech as a data URL that browsers play (FLAC)."""
+    import soundfile
+
+    buffer = io.BytesIO()
+    soundfile.write(buffer, source.samples, source.rate, format="FLAC", subtype="PCM_16")
+    return "data:audio/flac;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _own_scores(evaluated: Evaluated, utterance: Utterance) -> str:
+    digits, unit = (0, "ms") if evaluated.unit == "ms" else (2, "words")
+    known = {name: utterance.latencies.get(name, math.nan) for name in TIMES}
+    scores = [f"{k} {number(v, digits)} {unit}" for k, v in known.items() if not math.isnan(v)]
+    scores += [f"chrF {utterance.chrf:.1f}"] * (not math.isnan(utterance.chrf))
+    return " · ".join(scores)

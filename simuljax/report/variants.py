@@ -8,7 +8,7 @@ Variants are compared with the baseline
                         latency (Zaidi et al. 2022, table 4); on the straight lines of both curves,
                         where they overlap; and by the area that each curve dominates
 
-Test systems against each other on one test set, and say in a sentence what came out.
+A report of runs and logs without a grid tests its systems against each other on one test set.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from simuljax.eval.curves import Point, best_per_regime, frontier, hypervolume, quality_at
-from simuljax.eval.logs import Record, RecordError
+from simuljax.eval.logs import RecordError
 from simuljax.eval.significance import (
     Cache,
     Comparison,
@@ -41,6 +41,11 @@ from simuljax.report.collect import (
 from simuljax.report.page import Table, number, p_value
 from simuljax.report.results import Results
 
+BETWEEN = 5  # latencies at which two curves are compared
+# Settings of the utterances and of the clock, which do not change what is decided.
+OF_THE_TEST = ("run", "mode", "first", "repeats", "name", "steps", "frames")
+# The least gap between two groups of seeds: BLEU, and milliseconds.
+LEAST_BLEU, LEAST_MS = 2.0, 250.0
 PAIRS = 3  # systems of which all pairs are shown; of more, the best against each other one
 
 
@@ -71,7 +76,13 @@ def compare_systems(comparable: Comparable, latency: Latency) -> list[Tested]:
                 tests += _pairs(systems, where, metric)
         adjusted = corrected([each.comparison for each in tests])
         found += [replace(t, comparison=c) for t, c in zip(tests, adjusted, strict=True)]
-    return [each for each in found if len(names) <= PAIRS or _has_best(each, best)]
+    if len(names) <= PAIRS:
+        return found
+    winners = {
+        where: representative([own[where] for own in best.values() if where in own])
+        for where in {each.where for each in found}
+    }
+    return [each for each in found if winners[each.where] in (each.first, each.second)]
 
 
 def _pairs(systems: dict[str, Evaluated], where: str, metric: str) -> list[Tested]:
@@ -82,11 +93,6 @@ def _pairs(systems: dict[str, Evaluated], where: str, metric: str) -> list[Teste
         Tested(first=systems[one], second=systems[other], where=where, comparison=comparison)
         for (one, other), comparison in compare_all(logs, measure).items()
     ]
-
-
-def _has_best(test: Tested, best: dict[str, dict[str, Evaluated]]) -> bool:
-    here = representative([own[test.where] for own in best.values() if test.where in own])
-    return here in (test.first, test.second)
 
 
 def _best(comparable: Comparable, name: str, latency: Latency) -> dict[str, Evaluated]:
@@ -102,32 +108,31 @@ def _best(comparable: Comparable, name: str, latency: Latency) -> dict[str, Eval
 
 def representative(evaluated: Sequence[Evaluated]) -> Evaluated:
     """Return the evaluation of best quality; of equal ones the first."""
-    return max(evaluated, key=lambda each: _or_low(each.scores["BLEU"]))
-
-
-def _or_low(value: float) -> float:
-    return -math.inf if math.isnan(value) else value
+    bleu = [each.scores["BLEU"] for each in evaluated]
+    return evaluated[max(range(len(bleu)), key=lambda i: (not math.isnan(bleu[i]), bleu[i]))]
 
 
 def has_several(comparable: Comparable) -> bool:
     """Return True if several systems have a BLEU."""
-    scored = [e for e in comparable.evaluated if e.scores["BLEU"] == e.scores["BLEU"]]  # no NaN
-    known = len(scored) == len(comparable.evaluated)
+    known = not any(math.isnan(each.scores["BLEU"]) for each in comparable.evaluated)
     return known and len({*comparable.streamed(), *comparable.offline()}) > 1
 
 
 def verdict_of(comparable: Comparable, tested: Sequence[Tested], latency: Latency) -> list[str]:
     """Say in one sentence per regime, or of the only system, what came out."""
-    quality = [each for each in tested if each.comparison.metric == "BLEU"]
-    said = []
-    for where in dict.fromkeys(each.where for each in quality):
-        here = [each for each in quality if each.where == where]
-        best = representative([e for t in here for e in (t.first, t.second)])
-        for each in here:
-            if best in (each.first, each.second):
-                said.append(_sentence(each, best))
-    if said or tested:
-        return said
+    if tested:
+        quality = [each for each in tested if each.comparison.metric == "BLEU"]
+        here = {each.where: [t for t in quality if t.where == each.where] for each in quality}
+        best = {
+            where: representative([e for t in own for e in (t.first, t.second)])
+            for where, own in here.items()
+        }
+        return [
+            _sentence(each, best[where])
+            for where, own in here.items()
+            for each in own
+            if best[where] in (each.first, each.second)
+        ]
     found = [(name, representative(each)) for name, each in comparable.streamed().items()]
     return [_alone(comparable, name, each, latency) for name, each in found]
 
@@ -164,33 +169,24 @@ def name_of(each: Evaluated) -> str:
     return ", ".join(filter(None, [each.system, each.setting]))
 
 
-def comparison_table(tested: Sequence[Tested]) -> list[Table]:
-    """Return the tests as a table; nothing if there are none."""
-    if not tested:
-        return []
+def comparison_table(tested: Sequence[Tested]) -> Table:
+    """Return the tests as a table."""
     rows = []
     for each in tested:
         c = each.comparison
         digits = 2 if c.metric == "BLEU" or each.first.unit == "words" else 0
-        low, high = (number(edge, digits) for edge in (c.difference.low, c.difference.high))
+        found = (c.difference.value, c.difference.low, c.difference.high)
+        value, low, high = (number(part, digits) for part in found)
         names = (each.where, c.metric, name_of(each.second), name_of(each.first))
         ps = (p_value(c.p_value), p_value(c.adjusted))
-        rows.append((*names, number(c.difference.value, digits), f"{low} to {high}", *ps, str(c.n)))
+        rows.append((*names, value, f"{low} to {high}", *ps, str(c.n)))
     heads = ("where", "metric", "system", "less", "difference", "95 % interval", "p", "p (Holm)")
     note = (
         "Paired bootstrap with 1000 samples of the utterances, the same for all systems; of each "
         "system the evaluation of best BLEU in the regime. p (Holm) is corrected for all pairs "
         "and regimes; of more than three systems the best is shown against each of the others."
     )
-    title = "Tests between systems"
-    return [Table(title=title, heads=(*heads, "n"), rows=tuple(rows), note=note, left=4)]
-
-
-BETWEEN = 5  # latencies at which two curves are compared
-# Settings of the utterances and of the clock, which do not change what is decided.
-OF_THE_TEST = ("run", "mode", "first", "repeats", "name", "steps", "frames")
-# The least gap between two groups of seeds: BLEU, and milliseconds.
-LEAST_BLEU, LEAST_MS = 2.0, 250.0
+    return Table("Tests between systems", (*heads, "n"), rows, note, left=4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,17 +207,12 @@ class Spread:
         mean = math.fsum(given) / len(given)
         return cls(mean=mean, deviation=deviation, seeds=len(given), values=given)
 
-    @property
-    def is_split(self) -> bool:
-        """Return True if the seeds fall into two groups, so that the mean describes none."""
-        large = max(map(abs, self.values), default=0.0) >= 100  # a latency
-        return are_split(self.values, LEAST_MS if large else LEAST_BLEU)
-
     def __str__(self) -> str:
         if math.isnan(self.mean):
             return "-"
         digits = 0 if abs(self.mean) >= 100 else 2
-        if self.is_split:
+        large = max(map(abs, self.values), default=0.0) >= 100  # a latency
+        if are_split(self.values, LEAST_MS if large else LEAST_BLEU):
             return " / ".join(f"{value:.{digits}f}" for value in sorted(self.values))
         spread = f" ± {self.deviation:.{digits}f}" if self.seeds > 1 else ""
         return f"{self.mean:.{digits}f}{spread}"
@@ -259,19 +250,16 @@ class Measured:
         """Return True if it was played in real time."""
         return self.first.config.get("mode") == "live"
 
-    def is_whole(self, branch: str) -> bool:
-        """Return True if this branch had the whole source before it wrote."""
-        own = self.first.config.get("branch", "speech") == branch
-        return own and self.first.mode == "offline" and not self.first.is_control
+    @property
+    def whole_branch(self) -> str | None:
+        """Return the branch that had the whole source before it wrote, if one had."""
+        whole = self.first.mode == "offline" and not self.first.is_control
+        return self.first.config.get("branch", "speech") if whole else None
 
     @property
     def utterances(self) -> int:
         """Return the number of utterances of the test set."""
         return max(len(each.records) for each in self.by_seed.values())
-
-    def logs(self, seeds: Iterable[int]) -> list[Sequence[Record]]:
-        """Return the records of these seeds."""
-        return [self.by_seed[seed].records for seed in seeds]
 
     def point(self, latency: Latency, *, computation: Computation = "free") -> Point:
         """Return the means over seeds; NaN where computation was not measured."""
@@ -337,7 +325,7 @@ class Variant:
     def of_seed(self, seed: int) -> "Variant":
         """Return the variant with one seed alone."""
         own = {
-            name: Measured(name=name, by_seed={seed: each.by_seed[seed]})
+            name: each.of_seeds([seed])
             for name, each in self.evaluations.items()
             if seed in each.by_seed
         }
@@ -363,7 +351,7 @@ class Variant:
         Variants that continue this one and evaluations of a part of the test set do not count.
         """
         own = [each for name, each in self.evaluations.items() if "/" not in name]
-        found = [each for each in own if each.is_whole(branch)]
+        found = [each for each in own if each.whole_branch == branch]
         most = max((each.utterances for each in found), default=0)
         spreads = [each.spread("BLEU") for each in found if each.utterances == most]
         return max(spreads, key=lambda spread: spread.mean, default=None)
@@ -439,7 +427,6 @@ def share_of_text(variant: Variant, variants: Iterable[Variant]) -> float:
 class AtEqualLatency:
     """A variant's curve against the baseline's."""
 
-    variant: str
     no_later: tuple[tuple[Point, Point | None], ...]  # a point of the baseline, the variant's best
     between: tuple[tuple[float, float], ...]  # latency, difference in quality on straight lines
     area: float  # that the variant's curve dominates, over the baseline's
@@ -457,7 +444,8 @@ def compare(
     if own is None or base is None or variant.name == baseline.name:
         return None
     seeds = sorted(set(own.by_seed) & set(base.by_seed))
-    return compare_seeds(base.logs(seeds), own.logs(seeds), measure, cache=cache) if seeds else None
+    logs = ([each.by_seed[seed].records for seed in seeds] for each in (base, own))
+    return compare_seeds(*logs, measure, cache=cache) if seeds else None
 
 
 def at_equal_latency(
@@ -470,7 +458,6 @@ def at_equal_latency(
     end = max(point.latency_ms for point in [*new, *old]) + 1.0
     areas = [hypervolume(points, latency_ms=end) for points in (new, old)]
     return AtEqualLatency(
-        variant=variant.name,
         no_later=tuple((point, _no_later(new, point)) for point in old),
         between=tuple(_between(frontier(new), frontier(old))),
         area=areas[0] / areas[1] if areas[1] else math.nan,

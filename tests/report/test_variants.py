@@ -302,5 +302,5 @@ def test_a_curve_of_one_training_serves_many_latencies():
         for name in ("a", "b", "c", "lambda_0.1/a")
     }
     table = serving_table([Variant(name="offline", evaluations=own)])
-    assert table.rows == (("offline", "4", "2", "2.0"),)
-    assert serving_table([Variant(name="one", evaluations={"a": own["a"]})]).rows == ()
+    assert table.rows == [("offline", "4", "2", "2.0")]
+    assert serving_table([Variant(name="one", evaluations={"a": own["a"]})]).rows == []
