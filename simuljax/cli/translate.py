@@ -125,12 +125,7 @@ def _run_command(model: Path, live: LiveOptions, run: RunOptions) -> Callable[[]
         show_status(f"loading {model.name} ...")
         translator = load(model, run.checkpoint)
         with announce_compilation(str(model.resolve()), about_s=_RUN_COMPILATION_S):
-            stream = translator.stream(
-                sentences=run.sentences,
-                read_ms=run.read_ms,
-                predecision_ms=run.predecision_ms,
-                decoding=run.decoding(),
-            )
+            stream = translator.stream(sentences=run.sentences, decoding=run.decoding())
         return stream, None
 
     return lambda: _translate_live(live, load_stream)

@@ -25,6 +25,7 @@ from jax.typing import ArrayLike
 
 from simuljax.audio import Features, FeatureState, Statistics, init_stream, normalise, stream_step
 from simuljax.config.decoding import Branch, Decoding, check_policy
+from simuljax.config.fields import check, setting
 from simuljax.decode.greedy import Written, greedy_search, nothing_written
 from simuljax.decode.policies import PolicyError
 from simuljax.decode.state import (
@@ -51,13 +52,12 @@ class StreamLimits:
     tokens is cut. With more tokens than events to write, a step leaves the rest to the next one.
     """
 
-    states: int = 1500  # 60 s; tokens of a text
-    tokens: int = 300
-    events: int = 32
+    states: int = setting(1500, help="Encoder states of 40 ms; tokens of a text.", low=1)
+    tokens: int = setting(300, help="Tokens of a sentence.", low=1)
+    events: int = setting(32, help="Tokens of a step.", low=1)
 
     def __post_init__(self) -> None:
-        if min(self.states, self.tokens, self.events) < 1:
-            raise ValueError(f"{self}: there must be room for 1 of each at least")
+        check(self)
 
 
 @flax.struct.dataclass

@@ -23,7 +23,7 @@ LATENCY_SHARE = 0.15  # of the updates, at the end
 
 def demo_experiment(run: Path, corpus: Path, *, updates: int = 800, rows: int = 24) -> Experiment:
     """Return the experiment. Batches have one shape, because every shape is compiled."""
-    joint = JointObjective(ctc=0.5, latency=0.05, decision_teacher="stop")
+    joint = JointObjective(ctc=0.5, latency=0.05)
     terms = joint.terms(latency_after=round(updates * (1 - LATENCY_SHARE)))
     return Experiment(
         run=run,

@@ -17,8 +17,6 @@ a few points:
 Two controls stand beside the scores. `another's audio` plays the audio of another sentence: what
 is left comes from the language model, not from the audio. `most similar` is a memoriser: it answers
 with the translation of the training sentence that shares most words with the transcript.
-
-The figure of `simuljax demo`: every term of the loss.
 """
 
 import time
@@ -191,8 +189,8 @@ def most_similar_bleu(train: Table, test: Table) -> float:
     memory /= np.linalg.norm(memory, axis=1, keepdims=True)
     asked = [{known[w]: n for w, n in bag(s).items() if w in known} for s in test.transcript]
     nearest = [np.argmax(memory[:, list(q)] @ np.array([*q.values()], np.float32)) for q in asked]
-    said = [train.translation[int(i)] for i in nearest]
-    return sacrebleu.corpus_bleu(said, [list(test.translation)]).score
+    guesses = [train.translation[int(i)] for i in nearest]
+    return sacrebleu.corpus_bleu(guesses, [list(test.translation)]).score
 
 
 def bag(sentence: str) -> Counter[str]:

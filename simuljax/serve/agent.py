@@ -67,7 +67,7 @@ class SpeechAgent(SpeechToTextAgent):
         super().__init__(args)
         enable_compilation_cache()
         self.translator = load(args.run, args.checkpoint)
-        self.settings = whisper_settings(args) if is_whisper(args.run) else speech_settings(args)
+        self.settings = whisper_settings(args) if is_whisper(args.run) else settings(args)
         read_ms = self.begin(RATE).session.size // MS  # compiles, too
         if "source_segment_size" in args and read_ms % args.source_segment_size:
             log.warning(
@@ -163,11 +163,6 @@ def settings(args: Namespace) -> dict[str, Any]:
     given = {name: getattr(args, name) for name in decoding_options()}
     decoding = from_options(Decoding, {k: v for k, v in given.items() if v is not None})
     return {"decoding": decoding, "states": args.max_states, "tokens": args.max_tokens}
-
-
-def speech_settings(args: Namespace) -> dict[str, Any]:
-    """Return the arguments as `RunTranslator.stream` takes them."""
-    return settings(args) | {"read_ms": args.read_ms, "predecision_ms": args.predecision_ms}
 
 
 def whisper_settings(args: Namespace) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """A recogniser and a translator of text as one system with one account of delays.
 
-    from simuljax import cascade
-
     both = cascade.load("runs/asr", "runs/mt")
     stream = both.stream(translating={"k": 3})
     for samples in microphone:
@@ -11,24 +9,13 @@
 
 Words that the recogniser commits are READs of the text model, as they come; where its transcript
 ends, the text ends. A word of the translation has the delay of the recognised word that allowed it:
-milliseconds of speech heard, as for any other stream. Nguyen et al. 2021 compare with such a system
+milliseconds of speech read, as for any other stream. Nguyen et al. 2021 compare with such a system
 (a hybrid recogniser and multi-path wait-k).
 
-A written source that is translated as its words come.
-
-    reader = TextReader(simuljax.load("runs/dar"), threshold=0.5)
-
-    stream = reader.stream()
-    for word in ("the", "red", "house"):
-        for written in stream.push(word):
-            print(written.text, written.delay)
-    print(stream.finish())
-
-A READ is a word, and the end of the text is one more. What is written is what `simulate_text` gives
-for the same READs.
+`TextReader(simuljax.load("runs/mt"), k=3).stream()` translates a written source word by word. What
+it writes is what `simulate_text` gives for the same READs.
 """
 
-import dataclasses
 import functools
 import time
 import warnings
@@ -58,7 +45,9 @@ from simuljax.text.vocabulary import SPECIALS
 from simuljax.text.words import pieces_of_word
 from simuljax.train.transfer import Which
 
-SHARED = ("decoding", "limits")  # settings that text has too; the others are about sound
+Settings = Mapping[str, Any]  # of a stream, by name
+SHOWN = 20  # characters in a warning
+SOUND = ("sentences", "rate", "read_ms", "predecision_ms")  # settings that a text has not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +73,7 @@ class TextReader:
             model=translator.network, decoding=chosen.decoding, limits=chosen.limits
         )
         try:
-            self.learnt = self.decoder.params(translator.variables, words=translator.words)
+            self.params = self.decoder.params(translator.variables, words=translator.words)
         except PolicyError as error:
             raise RunError(f"{run.directory}: {error}") from None
         self.compiled = jax.jit(self.decoder.read)
@@ -109,7 +98,7 @@ class TextReader:
             )
         tokens = padded(np.array(pieces, np.int32), SHORTEST_TEXT)
         length, over = jnp.array([len(pieces)]), jnp.array([ended])
-        state, events = self.compiled(self.learnt, state, jnp.asarray(tokens), length, over)
+        state, events = self.compiled(self.params, state, jnp.asarray(tokens), length, over)
         return state, jax.device_get(events)
 
 
@@ -127,7 +116,13 @@ class TextStream:
         """Read the next word, or several, each a READ. Return the words it completes."""
         if self.ended:
             raise ValueError("the stream has been finished: begin another with reader.stream()")
-        return [written for word in text.split() for written in self._push(word)]
+        written = []
+        for word in text.split():
+            source = self.reader.run.source
+            self.pieces += pieces_of_word(source, word, is_first=not self.pieces)
+            self.pushed += 1
+            written += self._read()
+        return written
 
     def finish(self) -> list[TextWord]:
         """Note that the source has ended; return the words that were still waiting."""
@@ -136,12 +131,6 @@ class TextStream:
         self.ended = True
         if self.pushed:
             self.pieces.append(EOS)
-        return self._read()
-
-    def _push(self, word: str) -> list[TextWord]:
-        source = self.reader.run.source
-        self.pieces += pieces_of_word(source, word, is_first=not self.pieces)
-        self.pushed += 1
         return self._read()
 
     def _read(self) -> list[TextWord]:
@@ -157,14 +146,10 @@ class TextStream:
 
 def text_settings(overrides: dict[str, Any]) -> Streaming:
     """Return the settings by names of `Decoding` or `StreamLimits`; refuse others."""
-    for field in dataclasses.fields(Streaming):
-        if field.name in overrides and field.name not in SHARED:
-            raise TypeError(f"a stream of text has no setting {field.name!r}: it is about sound")
+    for name in SOUND:
+        if name in overrides:
+            raise TypeError(f"a stream of text has no setting {name!r}: it is about sound")
     return Streaming.of(overrides)
-
-
-Settings = Mapping[str, Any]  # of a stream, by name
-SHOWN = 20  # characters in a warning
 
 
 def load(recogniser: str | Path, translator: str | Path, checkpoint: Which = "best") -> "Cascade":
@@ -176,8 +161,7 @@ class Cascade:
     """Two trained models; the second reads what the first writes."""
 
     def __init__(self, recogniser: RunTranslator, translator: RunTranslator):
-        check_recogniser(recogniser.run)
-        check_translator(translator.run)
+        check_parts(recogniser.run, translator.run)
         check_agreement(recogniser.run, translator.run)
         self.recogniser, self.translator = recogniser, translator
 
@@ -224,20 +208,20 @@ class CascadeStream:
     def push(self, samples: Sequence[float] | np.ndarray) -> list[Word]:
         """Take more sound: mono, int16 or float in [-1, 1]. Return the words it completes."""
         start = time.perf_counter()
-        heard = self.recogniser.push(samples)
-        return self._translate(heard, start, ended=self.recogniser.session.finished)
+        words = self.recogniser.push(samples)
+        return self._translate(words, start, ended=self.recogniser.session.finished)
 
     def finish(self) -> list[Word]:
         """Note that nothing more will come; return the words that were still waiting."""
         start = time.perf_counter()
         return self._translate(self.recogniser.finish(), start, ended=True)
 
-    def _translate(self, heard: Sequence[Word], start: float, *, ended: bool) -> list[Word]:
+    def _translate(self, transcript: Sequence[Word], start: float, *, ended: bool) -> list[Word]:
         """Translate more words of the transcript, and its end."""
         words = []
-        for word in heard:
+        for word in transcript:
             words += self._timed(self.translator.push(word.text), word.delay_ms, start)
-        self.recognised += heard
+        self.recognised += transcript
         if ended and self.recognised:  # of nothing there is no translation
             delay = self.recogniser.session.delay_ms
             words += self._timed(self.translator.finish(), delay, start)
@@ -249,25 +233,26 @@ class CascadeStream:
         return [Word(text=word.text, delay_ms=delay, elapsed_ms=elapsed) for word in written]
 
 
-def check_recogniser(run: Run) -> None:
-    """Refuse a run that does not transcribe speech."""
-    if run.model.speech is None:
-        raise RunError(f"{run.directory} hears nothing: the recogniser needs a speech branch")
-    if run.config.data.task != "transcription":
-        raise RunError(
-            f"{run.directory} was trained to translate, not to transcribe: a recogniser is trained "
-            "with data.task transcription"
-        )
-    if run.target.kind == "phonemes":
-        raise RunError(f"{run.directory} writes phonemes, and a translator of text reads words")
-
-
-def check_translator(run: Run) -> None:
-    """Refuse a run without a text branch."""
-    if run.model.text is None:
-        raise RunError(f"{run.directory} has no text branch, which is to read the transcript")
-    if run.config.data.task == "transcription":
-        raise RunError(f"{run.directory} was trained to transcribe: it translates nothing")
+def check_parts(recogniser: Run, translator: Run) -> None:
+    """Refuse a run that does not transcribe speech, or one that does not translate text."""
+    transcribes = recogniser.config.data.task == "transcription"
+    problems = {
+        f"{recogniser.directory} has no speech branch": recogniser.model.speech is None,
+        f"{recogniser.directory} was trained to translate, not to transcribe: a recogniser is "
+        "trained with data.task transcription": not transcribes,
+        f"{recogniser.directory} writes phonemes, and a translator of text reads words": (
+            recogniser.target.kind == "phonemes"
+        ),
+        f"{translator.directory} has no text branch, which is to read the transcript": (
+            translator.model.text is None
+        ),
+        f"{translator.directory} was trained to transcribe: it translates nothing": (
+            translator.config.data.task == "transcription"
+        ),
+    }
+    for problem, is_there in problems.items():
+        if is_there:
+            raise RunError(problem)
 
 
 def check_agreement(recogniser: Run, translator: Run) -> None:
@@ -275,9 +260,9 @@ def check_agreement(recogniser: Run, translator: Run) -> None:
     written, read = recogniser.target, translator.source
     if written.config.lowercase and not read.config.lowercase:
         raise RunError(
-            f"{recogniser.directory} writes in lower case, and {translator.directory} has learnt to"
-            " read capitals: train the translator with corpus.source.lowercase, or the recogniser "
-            "without corpus.target.lowercase"
+            f"{recogniser.directory} writes in lower case, and {translator.directory} was trained "
+            "with capitals: train the translator with data.source.lowercase, or the recogniser "
+            "without data.target.lowercase"
         )
     texts = (written.decode([i]) for i in range(len(SPECIALS), written.size))
     unknown = sorted(c for c in set("".join(texts)) if UNK in read.encode(c))

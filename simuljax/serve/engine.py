@@ -15,8 +15,7 @@ is that of the rows, plus `waiting_ms` of sound for each.
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -52,23 +51,63 @@ class EngineStream:
 
     def push(self, samples: np.ndarray, timeout: float = 0.0) -> None:
         """Take more sound. Wait up to `timeout` s for room; without room it is refused whole."""
-        self.engine.take(self, np.asarray(samples), timeout)
+        engine, session, samples = self.engine, self.session, np.asarray(samples)
+        new, most = samples.size / session.rate * 1000, engine.waiting_ms
+        if new > most:
+            raise ValueError(
+                f"{new:.0f} ms of sound at once, and the engine holds {most:.0f} for a stream: "
+                "push less at a time, or begin it with more waiting_ms"
+            )
+
+        def room() -> bool:
+            return session.waiting_ms + new <= most or self.done
+
+        with engine.changed:
+            engine.changed.wait_for(lambda: room() or engine.failure or engine.closing, timeout)
+            engine.check()
+            if not room():
+                raise Behind(
+                    f"{session.waiting_ms:.0f} ms of sound wait already, of {most:.0f} that may: "
+                    "push again later, or with a timeout"
+                )
+            session.push(samples)
+            engine.note(self)
 
     def finish(self) -> None:
         """Note that nothing more will come; the last words follow."""
-        self.engine.end(self)
+        with self.engine.changed:
+            self.engine.check()
+            self.session.finish()
+            self.engine.note(self)
 
     def leave(self) -> None:
         """Give the row away, whatever it had still to write."""
-        self.engine.release(self)
+        with self.engine.changed:
+            self.session.finished = True
+            self.engine.note(self)
 
     def words(self) -> list[Word]:
         """Return the words written since they were asked for last."""
-        return self.engine.collect(self)
+        with self.engine.changed:
+            self.engine.check()
+            words = list(self.written)
+            self.written.clear()
+            return words
 
     def __iter__(self) -> Iterator[Word]:
         """Yield words as they come, until the stream is done; wait for them."""
-        while (words := self.engine.collect(self, wait=True)) or not self.done:
+        engine = self.engine
+        while True:
+            with engine.changed:
+                engine.changed.wait_for(lambda: self.written or self.done or not engine.serves)
+                words = self.words()
+            if not words and self.done:
+                return
+            if not words:
+                raise RuntimeError(
+                    "the engine is closed, and this stream was not done: wait for words while the "
+                    "engine is entered, or call step() and words()"
+                )
             yield from words
 
 
@@ -115,58 +154,6 @@ class Engine:
             stream = self.streams[row] = EngineStream(self, self.backend.open(), row)
             return stream
 
-    def take(self, stream: EngineStream, samples: np.ndarray, timeout: float) -> None:
-        """Take sound for a stream: see `EngineStream.push`."""
-        session, new = stream.session, samples.size / stream.session.rate * 1000
-        if new > self.waiting_ms:
-            raise ValueError(
-                f"{new:.0f} ms of sound at once, and the engine holds {self.waiting_ms:.0f} for a "
-                "stream: push less at a time, or begin it with more waiting_ms"
-            )
-
-        def room() -> bool:
-            return session.waiting_ms + new <= self.waiting_ms or stream.done
-
-        with self.changed:
-            self.changed.wait_for(lambda: room() or self.failure or self.closing, timeout)
-            self._check()
-            if not room():
-                raise Behind(
-                    f"{session.waiting_ms:.0f} ms of sound wait already, of "
-                    f"{self.waiting_ms:.0f} that may: push again later, or with a timeout"
-                )
-            session.push(samples)
-            self._note(stream)
-
-    def end(self, stream: EngineStream) -> None:
-        """End the sound of a stream: see `EngineStream.finish`."""
-        with self.changed:
-            self._check()
-            stream.session.finish()
-            self._note(stream)
-            self._release_if_done(stream)
-
-    def release(self, stream: EngineStream) -> None:
-        """Free the row: see `EngineStream.leave`."""
-        with self.changed:
-            stream.session.finished = True
-            self._release_if_done(stream)
-
-    def collect(self, stream: EngineStream, wait: bool = False) -> list[Word]:
-        """Return what a stream has written: see `EngineStream.words`."""
-        with self.changed:
-            if wait:
-                self.changed.wait_for(lambda: stream.written or stream.done or not self._serves())
-            self._check()
-            words = list(stream.written)
-            stream.written.clear()
-            if wait and not words and not stream.done:
-                raise RuntimeError(
-                    "the engine is closed, and this stream was not done: wait for words while the "
-                    "engine is entered, or call step() and words()"
-                )
-            return words
-
     def step(self) -> int:
         """Compute one READ of every stream that has one; return how many those were."""
         with self.changed:
@@ -176,57 +163,50 @@ class Engine:
                 if stream and (read := stream.session.next()) is not None:
                     reads[row] = read
                 elif stream:  # silence was skipped, and that was all
-                    self._note(stream)
-                    self._release_if_done(stream)
+                    self.note(stream)
         if not reads:
             return 0
         written = self.rows.step(reads)
         self.steps += 1
-        with self.changed:  # a row may have been given to somebody else meanwhile
-            self._hand_out(
-                {row: w for row, w in written.items() if self.streams[row] is streams[row]}
-            )
+        now = time.perf_counter()
+        with self.changed:
+            for row, result in written.items():
+                stream = streams[row]
+                if stream is None or stream is not self.streams[row] or stream.done:
+                    continue  # the row was given to somebody else meanwhile
+                session, delay = stream.session, stream.session.delay_ms
+                took_ms = (now - session.needed.at) * 1e3
+                self.latencies_ms.append(took_ms)
+                stream.written.extend(
+                    Word(text=text, delay_ms=delay, elapsed_ms=delay + took_ms)
+                    for text in session.commit(result)
+                )
+                self.note(stream)
             self.changed.notify_all()
         return len(reads)
 
-    def _hand_out(self, written: Mapping[int, Any]) -> None:
-        now = time.perf_counter()
-        for row, result in written.items():
-            stream = self.streams[row]
-            if stream is None or stream.done:
-                continue
-            session, delay = stream.session, stream.session.delay_ms
-            took_ms = (now - session.needed.at) * 1e3
-            self.latencies_ms.append(took_ms)
-            stream.written.extend(
-                Word(text=text, delay_ms=delay, elapsed_ms=delay + took_ms)
-                for text in session.commit(result)
-            )
-            self._note(stream)
-            self._release_if_done(stream)
-
-    def _note(self, stream: EngineStream) -> None:
-        """Remember if the stream has something to do."""
-        if self.streams[stream.row] is not stream:
+    def note(self, stream: EngineStream) -> None:
+        """Remember if the stream has something to do; free its row if it is done."""
+        row = stream.row
+        if self.streams[row] is not stream:
             return
-        if stream.session.ready:
-            self.ready.add(stream.row)
-            self.changed.notify_all()
+        self.ready.discard(row)
+        if stream.done:
+            self.streams[row] = None
+            self.free.append(row)
+        elif stream.session.ready:
+            self.ready.add(row)
         else:
-            self.ready.discard(stream.row)
+            return
+        self.changed.notify_all()
 
-    def _release_if_done(self, stream: EngineStream) -> None:
-        if stream.done and self.streams[stream.row] is stream:
-            self.streams[stream.row] = None
-            self.ready.discard(stream.row)
-            self.free.append(stream.row)
-            self.changed.notify_all()
-
-    def _serves(self) -> bool:
+    @property
+    def serves(self) -> bool:
         """Return True if a thread steps, so that it is worth waiting."""
         return self.thread is not None and not self.closing and self.failure is None
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise what has stopped the engine, if anything has."""
         if self.failure is not None:
             raise RuntimeError("the engine has stopped") from self.failure
 

@@ -1,10 +1,7 @@
-"""Run a live translation: follow the pipeline, obey keys and signals, write the outputs.
+"""Run a live translation: check its options, follow the pipeline, obey keys and signals.
 
-`simuljax translate` and `simuljax interpret` share all of this.
-
-Change Whisper's policy and window with keys while it translates.
-
-Declare and check the options that every live translation has, whatever the model.
+`simuljax translate` and `simuljax interpret` share all of this. Keys change Whisper's policy and
+window while it translates.
 """
 
 import contextlib
@@ -12,11 +9,11 @@ import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
@@ -44,87 +41,20 @@ from simuljax.serve.outputs import (
     log_record,
     write_srt,
 )
-from simuljax.serve.pipeline import LiveError, LiveStream, Pipeline, Progress
+from simuljax.serve.pipeline import LiveError, Pipeline, Progress
 from simuljax.serve.stream import Stream
 from simuljax.serve.whisper import WhisperStreaming
 from simuljax.voice import Espeak, Hibari, Http, Player, Voice, voice_for
 
+TICK_S = 0.1
+_PROBE_S = 0.1  # of a file, read to see that it is sound
+_FINISHING = "finishing; Ctrl-C leaves at once"
+_WARN_AFTER_S, _SECONDS_PER_WORD = 120.0, 20.0
 # In the order of the key p, from low to high latency.
 _POLICIES = (Greedy, Confidence, Consensus, AlignAtt, LocalAgreement, Offline)
 # The number that + and - change: its step and its range.
 _NUMBERS = {"threshold": (0.05, 0.0, 1.0), "frames": (5, 0, 1500), "agree": (1, 2, 30)}
 _WINDOWS_S = 1.0, 2.0
-
-
-class Controls:
-    """The keys of a Whisper stream, and its settings for the status line."""
-
-    help = "p policy  +/- threshold  w window"
-
-    def __init__(self, stream: Stream, settings: WhisperStreaming):
-        self.stream, self.settings = stream, settings
-
-    @property
-    def status(self) -> str:
-        """Return the policy and the window."""
-        return f"{describe(self.settings.policy)}  window {self.settings.window_s:g} s"
-
-    def press(self, key: str) -> None:
-        """Change the settings from the next window on; ignore other keys."""
-        changed = after_key(self.settings, key)
-        if changed != self.settings:
-            self.settings = changed
-            self.stream.change(changed)
-
-
-def after_key(settings: WhisperStreaming, key: str) -> WhisperStreaming:
-    """Return the settings after a key."""
-    match key:
-        case "p":
-            return replace(settings, policy=next_policy(settings.policy))
-        case "+" | "=":  # one key, with and without shift
-            return replace(settings, policy=step_policy(settings.policy, 1))
-        case "-" | "_":
-            return replace(settings, policy=step_policy(settings.policy, -1))
-        case "w":
-            short, long = _WINDOWS_S
-            return replace(settings, window_s=long if settings.window_s == short else short)
-    return settings
-
-
-def next_policy(policy: Policy) -> Policy:
-    """Return the policy after this one; a threshold is kept where both have one."""
-    kinds = [type(policy) is kind for kind in _POLICIES]
-    following = _POLICIES[(kinds.index(True) + 1) % len(_POLICIES) if any(kinds) else 0]
-    kept = {"threshold"} & _values(policy).keys() & {f.name for f in dataclasses.fields(following)}
-    return following(**{name: getattr(policy, name) for name in kept})
-
-
-def step_policy(policy: Policy, sign: int) -> Policy:
-    """Return the policy with its number one step up or down, within its range."""
-    for name in _NUMBERS.keys() & _values(policy).keys():
-        step, low, high = _NUMBERS[name]
-        value = round(getattr(policy, name) + sign * step, 2)
-        return replace(policy, **{name: min(max(value, low), high)})
-    return policy
-
-
-def describe(policy: Policy) -> str:
-    """Return the name of a policy, its number and what is not the default."""
-    defaults = {field.name: field.default for field in dataclasses.fields(policy)}
-    parts = [
-        f"{value:.2f}" if isinstance(value, float) else str(value)
-        for name, value in _values(policy).items()
-        if name in _NUMBERS or value != defaults[name]
-    ]
-    return " ".join([policy.name, *parts])
-
-
-def _values(policy: Policy) -> dict[str, Any]:
-    return {field.name: getattr(policy, field.name) for field in dataclasses.fields(policy)}
-
-
-_PROBE_S = 0.1  # of a file, read to see that it is sound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +152,11 @@ def check_sound_file(options: LiveOptions) -> None:
 
 def _check_outputs(options: LiveOptions, model: Path) -> None:
     """Refuse outputs that would overwrite an input or another output."""
-    taken = [("the sound to translate", _sound_path(options)), *_model_files(model)]
+    files = model.iterdir() if model.is_dir() else [model]
+    taken = [("a file of the model", file) for file in files]
+    if options.audio is not None:
+        sound = "/dev/stdin" if options.audio == "-" else options.audio
+        taken.append(("the sound to translate", Path(sound)))
     outputs = {
         "--speak": options.speak,
         "--srt": options.srt,
@@ -237,20 +171,9 @@ def _check_outputs(options: LiveOptions, model: Path) -> None:
         if out.is_dir():
             raise LiveError(f"{option} {out} is a directory; give a file")
         for what, other in taken:
-            if other is not None and _same_file(out, other):
+            if _same_file(out, other):
                 raise LiveError(f"{option} {out} is also {what}: give another file")
         taken.append((f"the output of {option}", out))
-
-
-def _sound_path(options: LiveOptions) -> Path | None:
-    if options.audio is None:
-        return None
-    return Path("/dev/stdin" if options.audio == "-" else options.audio)
-
-
-def _model_files(model: Path) -> Iterator[tuple[str, Path]]:
-    files = model.iterdir() if model.is_dir() else [model]
-    yield from (("a file of the model", file) for file in files)
 
 
 def _same_file(one: Path, other: Path) -> bool:
@@ -286,30 +209,11 @@ def make_voice(options: LiveOptions) -> Voice:
     return Espeak(options.to) if options.voice == "espeak" else voice_for(options.to)
 
 
-TICK_S = 0.1
-_FINISHING = "finishing; Ctrl-C leaves at once"
-_WARN_AFTER_S, _SECONDS_PER_WORD = 120.0, 20.0
-
-
-class KeyControls(Protocol):
-    """Settings that keys change while a stream runs."""
-
-    help: str  # for the last line of the screen
-
-    @property
-    def status(self) -> str:
-        """Return the settings for the status line."""
-        ...
-
-    def press(self, key: str) -> None:
-        """Change a setting."""
-        ...
-
-
-def run(options: LiveOptions, load: Callable[[], tuple[LiveStream, KeyControls | None]]) -> None:
+def run(options: LiveOptions, load: Callable[[], tuple[Any, Any]]) -> None:
     """Translate the source to its end; write the outputs even if an error or Ctrl-C comes first.
 
-    Plain text has a line per commit for streams with controls, which commit segments.
+    `load` returns the stream and its `Controls`, or None. Plain text has a line per commit for
+    streams with controls, which commit segments.
     """
     source, voice = _source(options), _loaded_voice(options)
     player = Player(voice.rate) if voice and options.play else None
@@ -356,7 +260,7 @@ def _loaded_voice(options: LiveOptions) -> Voice | None:
     return voice
 
 
-def _follow(pipeline: Pipeline, controls: KeyControls | None, display: Display) -> None:
+def _follow(pipeline: Pipeline, controls: Any, display: Display) -> None:
     """Show the progress and obey keys and signals until the end."""
     shown, done, leaving, warned, warning = 0, False, False, False, None
     with contextlib.ExitStack() as stack:
@@ -395,9 +299,7 @@ def few_words(progress: Progress, words: int) -> str | None:
     )
 
 
-def _help(
-    leaving: bool, warning: str | None, controls: KeyControls | None, keys: Keys | None
-) -> str:
+def _help(leaving: bool, warning: str | None, controls: Any, keys: Keys | None) -> str:
     if leaving:
         return _FINISHING
     if warning is not None:
@@ -436,3 +338,71 @@ def _write_outputs(options: LiveOptions, pipeline: Pipeline) -> None:
     if options.log is not None:
         name = "microphone" if options.mic else str(options.audio)
         write_records(options.log, [log_record(words, name, pipeline.recorded_s)])
+
+
+class Controls:
+    """The keys of a Whisper stream, and its settings for the status line."""
+
+    help = "p policy  +/- threshold  w window"
+
+    def __init__(self, stream: Stream, settings: WhisperStreaming):
+        self.stream, self.settings = stream, settings
+
+    @property
+    def status(self) -> str:
+        """Return the policy and the window."""
+        return f"{describe(self.settings.policy)}  window {self.settings.window_s:g} s"
+
+    def press(self, key: str) -> None:
+        """Change the settings from the next window on; ignore other keys."""
+        changed = after_key(self.settings, key)
+        if changed != self.settings:
+            self.settings = changed
+            self.stream.change(changed)
+
+
+def after_key(settings: WhisperStreaming, key: str) -> WhisperStreaming:
+    """Return the settings after a key."""
+    match key:
+        case "p":
+            return replace(settings, policy=next_policy(settings.policy))
+        case "+" | "=":  # one key, with and without shift
+            return replace(settings, policy=step_policy(settings.policy, 1))
+        case "-" | "_":
+            return replace(settings, policy=step_policy(settings.policy, -1))
+        case "w":
+            short, long = _WINDOWS_S
+            return replace(settings, window_s=long if settings.window_s == short else short)
+    return settings
+
+
+def next_policy(policy: Policy) -> Policy:
+    """Return the policy after this one; a threshold is kept where both have one."""
+    kinds = [type(policy) is kind for kind in _POLICIES]
+    following = _POLICIES[(kinds.index(True) + 1) % len(_POLICIES) if any(kinds) else 0]
+    kept = {"threshold"} & _values(policy).keys() & {f.name for f in dataclasses.fields(following)}
+    return following(**{name: getattr(policy, name) for name in kept})
+
+
+def step_policy(policy: Policy, sign: int) -> Policy:
+    """Return the policy with its number one step up or down, within its range."""
+    for name in _NUMBERS.keys() & _values(policy).keys():
+        step, low, high = _NUMBERS[name]
+        value = round(getattr(policy, name) + sign * step, 2)
+        return replace(policy, **{name: min(max(value, low), high)})
+    return policy
+
+
+def describe(policy: Policy) -> str:
+    """Return the name of a policy, its number and what is not the default."""
+    defaults = {field.name: field.default for field in dataclasses.fields(policy)}
+    parts = [
+        f"{value:.2f}" if isinstance(value, float) else str(value)
+        for name, value in _values(policy).items()
+        if name in _NUMBERS or value != defaults[name]
+    ]
+    return " ".join([policy.name, *parts])
+
+
+def _values(policy: Policy) -> dict[str, Any]:
+    return {field.name: getattr(policy, field.name) for field in dataclasses.fields(policy)}

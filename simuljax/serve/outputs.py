@@ -1,6 +1,4 @@
-"""Write a live translation as speech, as subtitles and as a log record.
-
-Show a live translation: on a terminal, as plain text, or as a table of times.
+"""Give out a live translation: on a terminal or as plain text, as speech, subtitles, a log record.
 
     And so my fellow Americans ask not what your        <- full lines stay and scroll away
     country can do for you ask what you can             <- committed words, then (dim) pending text
@@ -18,10 +16,8 @@ import textwrap
 import time
 import tty
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Protocol, TextIO
+from typing import Any, Literal, Protocol, TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -31,27 +27,19 @@ from simuljax.serve.pipeline import Progress
 from simuljax.serve.stream import Word
 from simuljax.voice import Player, Timeline, Voice
 
+_QUIET_DB, _METER_CELLS = -60.0, 10
+_TEXT_LINES = 3  # of the last committed words and pending text
 _LINE, _LINES = 42, 2  # characters in a line of a subtitle, and lines
 _SPAN_S = 2.0  # from the first word of a subtitle to its last
 _SHORTEST_S, _LONGEST_S, _CHARACTERS_PER_S = 1.0, 6.0, 17.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Utterance:
-    """A piece of speech; seconds from the start of the source."""
-
-    text: str
-    ready_s: float  # its words were committed
-    start_s: float
-    end_s: float
-    speed: float
 
 
 class Speaker:
     """Speak committed words into a file (`track`), through a loudspeaker (`player`), or both.
 
     Speech starts after the words are committed and the voice has synthesised them; `Timeline` sets
-    the place and the speed. `notes` gets one line of JSON for every `Utterance`.
+    the place and the speed. `notes` gets one line of JSON for every piece: seconds from the start
+    of the source.
     """
 
     def __init__(
@@ -72,8 +60,8 @@ class Speaker:
         """Return the end of the speech so far."""
         return self.timeline.duration
 
-    def say(self, text: str, ready_s: float) -> Utterance:
-        """Speak text that was committed at `ready_s`, after the speech so far."""
+    def say(self, text: str, ready_s: float) -> dict[str, Any]:
+        """Speak text that was committed at `ready_s`, after the speech so far; return the note."""
         start = time.perf_counter()
         speed = self.timeline.speed(ready_s)
         samples = self.voice.speak(text, speed=speed)
@@ -81,16 +69,12 @@ class Speaker:
         placed = self.timeline.place(samples, self._free_s, speed=speed)
         if self.player is not None:
             self.player.play(samples)
-        utterance = Utterance(
-            text=text,
-            ready_s=round(ready_s, 3),
-            start_s=round(placed.start_s, 3),
-            end_s=round(placed.end_s, 3),
-            speed=round(speed, 3),
-        )
+        times = {"ready_s": ready_s, "start_s": placed.start_s, "end_s": placed.end_s}
+        times = {name: round(value, 3) for name, value in (times | {"speed": speed}).items()}
+        note = {"text": text} | times
         if self.notes is not None:
-            print(json.dumps(asdict(utterance), ensure_ascii=False), file=self.notes, flush=True)
-        return utterance
+            print(json.dumps(note, ensure_ascii=False), file=self.notes, flush=True)
+        return note
 
     def finish(self) -> None:
         """Wait for the loudspeaker."""
@@ -104,26 +88,17 @@ class Speaker:
             self.notes.close()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Subtitle:
-    """A text on the screen; seconds from the start of the source."""
-
-    text: str
-    start_s: float
-    end_s: float
-
-
 def write_srt(path: Path, words: Sequence[Word]) -> None:
     """Write the words as SubRip subtitles, timed by the sound before each word."""
     blocks = (
-        f"{number}\n{_srt_time(s.start_s)} --> {_srt_time(s.end_s)}\n{s.text}\n"
-        for number, s in enumerate(subtitles(words), 1)
+        f"{number}\n{_srt_time(start_s)} --> {_srt_time(end_s)}\n{text}\n"
+        for number, (start_s, end_s, text) in enumerate(subtitles(words), 1)
     )
     path.write_text("\n".join(blocks), encoding="utf-8")
 
 
-def subtitles(words: Sequence[Word]) -> Iterator[Subtitle]:
-    """Yield subtitles that show no word before it was committed, and never two at a time.
+def subtitles(words: Sequence[Word]) -> Iterator[tuple[float, float, str]]:
+    """Yield (start, end, text) that show no word before it was committed, and never two at a time.
 
     start = max(delay of its last word, end of the subtitle before)
     end   = start + clip(characters / 17, 1 s, 6 s)
@@ -134,7 +109,7 @@ def subtitles(words: Sequence[Word]) -> Iterator[Subtitle]:
         start_s = max(group[-1].delay_ms / 1000, end_s)
         end_s = start_s + min(max(len(text) / _CHARACTERS_PER_S, _SHORTEST_S), _LONGEST_S)
         lines = textwrap.wrap(text, _LINE, break_on_hyphens=False)
-        yield Subtitle(text="\n".join(lines), start_s=start_s, end_s=end_s)
+        yield start_s, end_s, "\n".join(lines)
 
 
 def _groups(words: Sequence[Word]) -> Iterator[list[Word]]:
@@ -169,10 +144,6 @@ def log_record(words: Sequence[Word], source: str, recorded_s: float) -> Record:
         source=source,
         source_length=recorded_s * 1000,
     )
-
-
-_QUIET_DB, _METER_CELLS = -60.0, 10
-_TEXT_LINES = 3  # of the last committed words and pending text
 
 
 class Display(Protocol):
@@ -362,12 +333,7 @@ class Keys:
         tty.setcbreak(terminal)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._terminal is not None:
             termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
             os.close(self._terminal)

@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -47,45 +47,6 @@ class LiveError(SimuljaxError):
 
 class TooSlowError(LiveError):
     """The model is too far behind a live source."""
-
-
-class LiveStream(Protocol):
-    """The stream of any model, as the pipeline uses it."""
-
-    @property
-    def pending(self) -> str:
-        """Return the text that is written and not committed."""
-        ...
-
-    @property
-    def settled_s(self) -> float:
-        """Return the seconds of sound that no more words can come from."""
-        ...
-
-    def push(self, samples: np.ndarray) -> list[Word]: ...
-    def finish(self) -> list[Word]: ...
-
-
-class SpeechOutput(Protocol):
-    """Speak text that is ready at a time."""
-
-    @property
-    def end_s(self) -> float: ...
-    def say(self, text: str, ready_s: float) -> object: ...
-    def finish(self) -> None: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Committed:
-    """The words of one push."""
-
-    words: tuple[Word, ...]
-    ready_s: float
-
-    @property
-    def text(self) -> str:
-        """Return the words as one text."""
-        return " ".join(word.text for word in self.words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +71,10 @@ class Pipeline:
 
     def __init__(
         self,
-        stream: LiveStream,
+        stream: Any,  # a `Stream`
         source: Generator[np.ndarray, None, None],
         *,
-        speaker: SpeechOutput | None = None,
+        speaker: Any = None,  # a `Speaker`
         pace: Pace = "real",
         queue_s: float | None = None,
     ):
@@ -123,7 +84,7 @@ class Pipeline:
         self.words: list[Word] = []
         self.error: BaseException | None = None
         self._audio: queue.SimpleQueue[np.ndarray | None] = queue.SimpleQueue()  # None: the end
-        self._to_speak: queue.SimpleQueue[Committed | None] = queue.SimpleQueue()
+        self._to_speak: queue.SimpleQueue[tuple[str, float] | None] = queue.SimpleQueue()
         self._stopped, self._lock = False, threading.Lock()
         self._queued = self._recorded = self._pushed = 0  # samples
         self._ready_s = 0.0
@@ -233,12 +194,12 @@ class Pipeline:
         if words:
             self.words.extend(words)
             if self.speaker is not None:
-                self._to_speak.put(Committed(words=words, ready_s=self._ready_s))
+                self._to_speak.put((" ".join(word.text for word in words), self._ready_s))
 
     def _speak(self) -> None:
-        assert self.speaker is not None
         while (items := _take(self._to_speak)) and not self._failed:
-            self.speaker.say(" ".join(item.text for item in items), items[-1].ready_s)
+            texts, ready_s = zip(*items, strict=True)
+            self.speaker.say(" ".join(texts), ready_s[-1])
         if not self._failed:
             self.speaker.finish()
 

@@ -1,16 +1,12 @@
-"""The directory of a training run: all that is needed to use the model again.
+"""The directory of a training run: all that is needed to use the model again, or to give it away.
 
 RUN/config.json      the experiment: corpus, model, training
 RUN/vocab.*.json     the vocabularies
-RUN/features.json    what it hears, with the statistics
+RUN/features.json    the features, with their statistics
 RUN/checkpoints/     parameters
 
-A run to give away: all that using it takes, without the state of its optimiser.
-
-    simuljax export runs/zaidi-multi30k/dar --to dar --dtype bfloat16
-
-The result is a run like any other to `translate`, `evaluate`, `report`, teachers, agents, and runs
-that begin with it. It cannot be trained on as if nothing had happened.
+`simuljax export` copies a run without the state of its optimiser. The copy serves `translate`,
+`evaluate`, `report`, teachers and runs that begin with it; its training cannot go on.
 """
 
 import functools
@@ -130,9 +126,6 @@ def parameter_count(model: ModelConfig) -> int:
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes(model)[0]))
 
 
-FILES = (CONFIG_FILE, FEATURES_FILE, SOURCE_FILE, TARGET_FILE, ENDED)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Export:
     """The parameters to export, and where to."""
@@ -147,23 +140,20 @@ class Export:
 
 
 def export(chosen: Export) -> Path:
-    """Writes the new run; gives its directory. Files appear before parameters do."""
+    """Write the new run, its files before its parameters; return its directory."""
     run = open_run(chosen.run)
     loaded = learnt(run, chosen.checkpoint)
     chosen.to.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
+    for name in (CONFIG_FILE, FEATURES_FILE, SOURCE_FILE, TARGET_FILE, ENDED):
         if (run.directory / name).exists():
             shutil.copy(run.directory / name, chosen.to / name)
     checkpoints = Checkpoints(chosen.to / CHECKPOINTS, keep_last=1, keep_best=0)
-    state = {"params": kept_as(loaded, chosen.dtype), "statistics": loaded.statistics}
+    dtype = jnp.dtype(chosen.dtype)  # of BatchNorm's few statistics it stays as it is
+    params = jax.tree.map(lambda leaf: np.asarray(leaf).astype(dtype), loaded.params)
+    state = {"params": params, "statistics": loaded.statistics}
     checkpoints.save(max(loaded.steps), state, {"steps": list(loaded.steps)})
     checkpoints.close()
     return chosen.to
-
-
-def kept_as(loaded: Loaded, dtype: str) -> object:
-    """Return the parameters in a type; statistics of BatchNorm are few, and stay as they are."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf).astype(jnp.dtype(dtype)), loaded.params)
 
 
 def describe(directory: Path) -> str:

@@ -1,17 +1,12 @@
-"""A trained run, ready to use: whole recordings, or streams that are translated as they come.
-
-Streams of trained runs on a device: incremental encoders, and those that start anew.
-"""
+"""A trained run, ready to use: whole recordings, or streams that are translated as they come."""
 
 import dataclasses
-import difflib
 import functools
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +14,7 @@ import numpy as np
 
 from simuljax.audio import RATE, AudioError, features_of, frame_count
 from simuljax.config.decoding import Beam, Decoding
+from simuljax.config.fields import check, setting
 from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import translate_speech, translate_text
 from simuljax.decode.caat import CaatDecoder
@@ -34,47 +30,23 @@ from simuljax.decode.stream import (
     put_rows,
     take_rows,
 )
+from simuljax.errors import unknown
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.serve.run import Run, RunError, learnt, open_run
 from simuljax.serve.stream import MS, STATE, Read, ReadSession, Sentences, Session, Tokens
-from simuljax.serve.translator import Translator
+from simuljax.serve.translator import Translator, samples_of
 from simuljax.text import EOS, Words, WordStream
 from simuljax.train.transfer import Loaded, Which
 
+extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per shape
 NO_SOUND = Read(samples=np.zeros(0, np.int16), ended=False, anew=True)
-
-
-class IncrementalBackend:
-    """A streaming encoder: a READ costs the same however long the stream is."""
-
-    def __init__(
-        self, decoder: StreamingDecoder, params: StreamParams, open_session: Callable[[], Session]
-    ):
-        self.decoder, self.params, self.open = decoder, params, open_session
-        self.size = open_session().size
-        self.step = jax.jit(decoder.step, donate_argnums=1)
-        self.init = functools.cache(lambda streams: _placed(decoder.init(params, streams)))
-        axes = batch_axes(lambda streams: decoder.init(params, streams))
-        self.put = jax.jit(
-            lambda state, row, new: put_rows(state, row, new, axes), donate_argnums=0
-        )
-
-    @functools.cache  # noqa: B019 (lives as long as the translator)
-    def compile(self, streams: int) -> None:
-        """Step once without sound."""
-        IncrementalRows(self, streams).step({0: NO_SOUND})
-
-    def rows(self, streams: int) -> "IncrementalRows":
-        """Return room for so many streams."""
-        self.compile(streams)
-        return IncrementalRows(self, streams)
 
 
 class IncrementalRows:
     """Streams whose state stays on the device; every step moves all rows on."""
 
-    def __init__(self, backend: IncrementalBackend, streams: int):
+    def __init__(self, backend: "IncrementalBackend", streams: int):
         self.backend, self.streams = backend, streams
         self.state = jax.tree.map(jnp.copy, backend.init(streams))  # a step takes it for itself
 
@@ -101,65 +73,31 @@ class IncrementalRows:
         return jax.device_get(events)
 
 
-def _joined(parts: list[tuple[list[int], int, bool]]) -> Tokens:
-    ids, reach, finished = zip(*parts, strict=True)
-    return Tokens(
-        ids=[*itertools.chain.from_iterable(ids)], reach=max(reach), finished=any(finished)
-    )
-
-
-class ReencodingBackend:
-    """Any other encoder: with every READ all that has been heard is encoded anew."""
-
-    def __init__(
-        self, decoder: ReencodingDecoder, params: StreamParams, open_session: Callable[[], Session]
-    ):
-        self.decoder, self.params, self.open = decoder, params, open_session
-        self.most = decoder.limits.states * STATE
-        self.init = functools.cache(lambda streams: _placed(decoder.init(streams)))
-        axes = batch_axes(decoder.init)
-        self.put = jax.jit(
-            lambda state, row, new: put_rows(state, row, new, axes), donate_argnums=0
-        )
-
-        def read(params: Any, state: Any, rows: Any, sound: Any, length: Any, ended: Any) -> Any:
-            """Read rows [n] of the state; those beyond its end are idle."""
-            some, events = decoder.read(params, take_rows(state, rows, axes), sound, length, ended)
-            return put_rows(state, rows, some, axes), events
-
-        self.read = jax.jit(read, donate_argnums=1)
-
-    @functools.cache  # noqa: B019 (lives as long as the translator)
-    def compile(self, streams: int) -> None:
-        """Read nothing, in the first shape."""
-        ReencodingRows(self, streams).step({0: NO_SOUND})
-
-    def rows(self, streams: int) -> "ReencodingRows":
-        """Return room for so many streams."""
-        self.compile(streams)
-        return ReencodingRows(self, streams)
-
-
 class ReencodingRows:
     """Streams whose sound is kept on the host; a step encodes those that have a READ."""
 
-    def __init__(self, backend: ReencodingBackend, streams: int):
+    def __init__(self, backend: "ReencodingBackend", streams: int):
         self.backend, self.streams = backend, streams
         self.state = jax.tree.map(jnp.copy, backend.init(streams))
         self.sound = [np.zeros(0, np.int16)] * streams
 
     def step(self, reads: Mapping[int, Read]) -> dict[int, Tokens]:
         """Compute the READs in one batch."""
+        most = self.backend.decoder.limits.states * STATE
         for row, read in reads.items():
             before = self.sound[row]
             if read.anew:
                 self.state = self.backend.put(self.state, np.int32(row), self.backend.init(1))
                 before = before[:0]
             self.sound[row] = np.concatenate([before, read.samples])
-            self._check(len(self.sound[row]))
+            if len(self.sound[row]) > most:
+                raise AudioError(
+                    "not samples",
+                    f"a stream of more than {most / RATE:.0f} s, all of which this encoder would "
+                    "read anew each time: raise limits.states, or train the streaming encoder",
+                )
         events = self._read(list(reads), [read.ended for read in reads.values()])
-        found = (events.row(place) for place in range(len(reads)))
-        return {row: _joined([one]) for row, one in zip(reads, found, strict=True)}
+        return {row: _joined([events.row(place)]) for place, row in enumerate(reads)}
 
     def _read(self, due: list[int], over: list[bool]) -> Events:
         count = min(self.streams, 1 << (len(due) - 1).bit_length())  # few programs are compiled
@@ -174,63 +112,99 @@ class ReencodingRows:
         self.state, events = self.backend.read(self.backend.params, self.state, *given)
         return jax.device_get(events)
 
-    def _check(self, samples: int) -> None:
-        if samples > self.backend.most:
-            raise AudioError(
-                "not samples",
-                f"a stream of more than {self.backend.most / RATE:.0f} s, all of which this "
-                "encoder would read anew each time: raise limits.states, or train the streaming "
-                "encoder",
-            )
+
+def _joined(parts: list[tuple[list[int], int, bool]]) -> Tokens:
+    ids, reach, finished = zip(*parts, strict=True)
+    return Tokens(
+        ids=[*itertools.chain.from_iterable(ids)], reach=max(reach), finished=any(finished)
+    )
 
 
-def _placed(state: Any) -> Any:
-    """Bind a state to its device, as results of a step are, or the second step would recompile."""
-    return jax.device_put(state, jax.local_devices()[0])
+class DecoderBackend:
+    """A decoder with its parameters, compiled once for all of its streams."""
+
+    kind: ClassVar[type[IncrementalRows] | type[ReencodingRows]]
+
+    def __init__(
+        self, decoder: Any, params: StreamParams, open_session: Callable[[], Session], init: Any
+    ):
+        self.decoder, self.params, self.open = decoder, params, open_session
+        # Bound to its device, as results of a step are, or the second step would recompile.
+        place = jax.local_devices()[0]
+        self.init = functools.cache(lambda streams: jax.device_put(init(streams), place))
+        self.axes = batch_axes(init)
+        self.put = jax.jit(
+            lambda state, row, new: put_rows(state, row, new, self.axes), donate_argnums=0
+        )
+
+    @functools.cache  # noqa: B019 (lives as long as the translator)
+    def compile(self, streams: int) -> None:
+        """Step once without sound."""
+        self.kind(self, streams).step({0: NO_SOUND})  # pyright: ignore[reportArgumentType]
+
+    def rows(self, streams: int) -> Any:
+        """Return room for so many streams."""
+        self.compile(streams)
+        return self.kind(self, streams)  # pyright: ignore[reportArgumentType]
 
 
-extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per shape
+class IncrementalBackend(DecoderBackend):
+    """A streaming encoder: a READ costs the same however long the stream is."""
+
+    kind = IncrementalRows
+
+    def __init__(
+        self, decoder: StreamingDecoder, params: StreamParams, open_session: Callable[[], Session]
+    ):
+        super().__init__(decoder, params, open_session, functools.partial(decoder.init, params))
+        self.size = open_session().size
+        self.step = jax.jit(decoder.step, donate_argnums=1)
+
+
+class ReencodingBackend(DecoderBackend):
+    """Any other encoder: with every READ all sound so far is encoded anew."""
+
+    kind = ReencodingRows
+
+    def __init__(
+        self, decoder: ReencodingDecoder, params: StreamParams, open_session: Callable[[], Session]
+    ):
+        super().__init__(decoder, params, open_session, decoder.init)
+
+        def read(params: Any, state: Any, rows: Any, *given: Any) -> Any:
+            """Read rows [n] of the state; those beyond its end are idle."""
+            some, events = decoder.read(params, take_rows(state, rows, self.axes), *given)
+            return put_rows(state, rows, some, self.axes), events
+
+        self.read = jax.jit(read, donate_argnums=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Streaming:
     """Settings of a stream; `Translator.stream` takes these by name."""
 
-    sentences: Sentences = "one"  # `many`: speech goes on after end-of-sentence
-    rate: int = RATE  # of the samples that are pushed
-    read_ms: int | None = None  # speech to a READ; None: the step between decisions
-    predecision_ms: int | None = None  # step between decisions; None: as trained
-    decoding: Decoding = dataclasses.field(default_factory=Decoding)
-    limits: StreamLimits = dataclasses.field(default_factory=StreamLimits)
+    sentences: Sentences = setting("one", help="`many`: speech goes on after end-of-sentence.")
+    rate: int = setting(RATE, help="Rate of the samples that are pushed.", low=1, unit="Hz")
+    decoding: Decoding = setting(Decoding(), help="When to write, and how to search.")
+    limits: StreamLimits = setting(StreamLimits(), help="Sizes of its arrays.")
 
     def __post_init__(self) -> None:
-        if self.sentences not in get_args(Sentences):
-            raise ValueError(
-                f"sentences is {self.sentences!r}; choose one of {get_args(Sentences)}"
-            )
-        for name in ("read_ms", "predecision_ms"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, Integral) or value < 1):
-                raise ValueError(f"{name} is {value}; it is a whole number of ms, from 1")
+        check(self)
 
     @classmethod
     def of(cls, overrides: dict[str, Any]) -> "Streaming":
         """Return the settings of names that are fields here, of `Decoding` or of `StreamLimits`."""
-        own, decoding, limits = (
-            {f.name for f in dataclasses.fields(kind)} for kind in (cls, Decoding, StreamLimits)
-        )
+        parts = {"decoding": Decoding, "limits": StreamLimits}
+        owners = {f.name: part for part, kind in parts.items() for f in dataclasses.fields(kind)}
+        owners |= {f.name: "" for f in dataclasses.fields(cls)}
         for name in overrides:
-            known = sorted(own | decoding | limits)
-            if name not in known:
-                close = difflib.get_close_matches(name, known, 1)
-                hint = f"; do you mean {close[0]!r}?" if close else f"; there are {known}"
-                raise TypeError(f"a stream has no setting {name!r}{hint}")
-        given = {name: value for name, value in overrides.items() if name in own}
-        parts = [{k: v for k, v in overrides.items() if k in names} for names in (decoding, limits)]
-        if parts[0]:
-            given["decoding"] = dataclasses.replace(given.get("decoding", Decoding()), **parts[0])
-        if parts[1]:
-            given["limits"] = dataclasses.replace(given.get("limits", StreamLimits()), **parts[1])
+            if name not in owners:
+                raise TypeError(f"a stream has no such setting: {unknown(name, owners)}")
+        given = {name: value for name, value in overrides.items() if not owners[name]}
+        for part, kind in parts.items():
+            own = {name: value for name, value in overrides.items() if owners[name] == part}
+            if own:
+                given[part] = dataclasses.replace(given.get(part, kind()), **own)
         return cls(**given)
 
 
@@ -257,7 +231,7 @@ class RunTranslator(Translator):
         """Return the translation of a recording; `beam` hypotheses are followed at once."""
         if self.run.model.speech is None:
             raise RunError(f"{self.run.directory} translates text: use translate_text")
-        samples, features = self.samples_of(audio, rate), self.run.heard
+        samples, features = samples_of(audio, rate), self.run.heard
         frames = jnp.array([frame_count(len(samples), features.features.filterbank)])
         sound = jnp.asarray(padded(samples))
         extracted = extract_features(sound, features.features, features.statistics)
@@ -284,64 +258,43 @@ class RunTranslator(Translator):
 
     @functools.cache  # noqa: B019 (compiled functions live as long as their translator)
     def _backend(self, chosen: Streaming) -> IncrementalBackend | ReencodingBackend:
-        try:
-            if self.is_incremental(chosen):
-                return self._incremental(chosen)
-            return self._reencoding(chosen)
-        except PolicyError as error:
-            raise RunError(f"{self.run.directory}: {error}") from None
-
-    def _incremental(self, chosen: Streaming) -> IncrementalBackend:
-        model = with_step(self.run.model, chosen.predecision_ms)
-        groups = model.decoder == "caat" and chosen.decoding.policy is None
-        decoder = (CaatDecoder if groups else StreamingDecoder)(
-            model=JointModel(model),
-            features=self.run.heard.features,
-            decoding=chosen.decoding,
-            limits=chosen.limits,
-        )
-        params = decoder.params(self.variables, self.run.heard.statistics, self.words)
-        return IncrementalBackend(decoder, params, lambda: self.session(chosen))
-
-    def _reencoding(self, chosen: Streaming) -> ReencodingBackend:
-        kind = self.run.model.predecision.kind
-        if kind in ("words", "phonemes"):
+        run, policy, speech = self.run, chosen.decoding.policy, self.run.model.speech
+        streams = speech is not None and speech.kind == "streaming"
+        incremental = streams and (policy is None or policy.is_incremental)
+        if not incremental and run.model.predecision.kind in ("words", "phonemes"):
             raise RunError(
-                f"{self.run.directory} decides at {kind}, which no live stream knows: evaluate it "
-                "on a corpus with alignments (simuljax evaluate)"
+                f"{run.directory} decides at {run.model.predecision.kind}, which no live stream "
+                "knows: evaluate it on a corpus with alignments (simuljax evaluate)"
             )
-        decoder = ReencodingDecoder(
-            model=JointModel(with_step(self.run.model, chosen.predecision_ms)),
-            features=self.run.heard.features,
-            decoding=chosen.decoding,
-            limits=chosen.limits,
-        )
-        params = decoder.params(self.variables, self.run.heard.statistics, self.words)
-        return ReencodingBackend(decoder, params, lambda: self.session(chosen))
+        groups = run.model.decoder == "caat" and policy is None
+        online = CaatDecoder if groups else StreamingDecoder
+        model = with_step(run.model, chosen.decoding.predecision_ms)
+        try:
+            decoder = (online if incremental else ReencodingDecoder)(
+                model=JointModel(model),
+                features=run.heard.features,
+                decoding=chosen.decoding,
+                limits=chosen.limits,
+            )
+            params = decoder.params(self.variables, run.heard.statistics, self.words)
+            backend = IncrementalBackend if incremental else ReencodingBackend
+            return backend(decoder, params, lambda: self.session(chosen))  # pyright: ignore[reportArgumentType]
+        except PolicyError as error:
+            raise RunError(f"{run.directory}: {error}") from None
 
     def session(self, chosen: Streaming) -> ReadSession:
         """Return the host side of a new stream."""
-        policy = chosen.decoding.policy
+        decoding, policy = chosen.decoding, chosen.decoding.policy
+        step_ms = with_step(self.run.model, decoding.predecision_ms).predecision.step_ms
+        read_ms = decoding.read_ms or (policy.read_ms if policy else None) or step_ms
         return ReadSession(
             self.no_words,
-            read=self.read_size(chosen),
+            read=read_ms * MS,
             most=chosen.limits.states * STATE,
             sentences=chosen.sentences,
             rate=chosen.rate,
             first=first * MS if policy and (first := policy.first_read_ms) else None,
         )
-
-    def read_size(self, chosen: Streaming) -> int:
-        """Return the samples of a READ."""
-        model, policy = with_step(self.run.model, chosen.predecision_ms), chosen.decoding.policy
-        usual = (policy.read_ms if policy else None) or model.predecision.step_ms
-        return (chosen.read_ms or usual) * MS
-
-    def is_incremental(self, chosen: Streaming) -> bool:
-        """Return True if a READ goes on from the one before; else all sound is encoded anew."""
-        speech, policy = self.run.model.speech, chosen.decoding.policy
-        streams = speech is not None and speech.kind == "streaming"
-        return streams and (policy is None or policy.is_incremental)
 
     @functools.cached_property
     def no_words(self) -> WordStream:

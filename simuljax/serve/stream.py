@@ -2,13 +2,8 @@
 
 A `Backend` is a model with its settings: it opens sessions, and its rows compute the READs of many
 of them at once. `Stream` is one session with a row to itself; `stream_all` plays recordings to many
-sessions; `simuljax.serve.engine` serves many live ones.
-
-The host side of one stream: sound in, READs out; what the model wrote in, words out.
-
-A session knows no model and no device, so that a stream that has a device to itself and one of many
-(`simuljax.serve.engine`) work alike. READs of one size are cut from the sound, however it was
-pushed.
+sessions; `simuljax.serve.engine` serves many live ones. A session is the host side of a stream and
+knows no model and no device: READs of one size are cut from the sound, however it was pushed.
 
 With `sentences="many"` speech may go on for hours: when the model ends a sentence, or one is as
 long as a stream can hold, the next begins with the sound after the last state that any head
@@ -80,11 +75,6 @@ class Session:
         return len(self.waiting) / MS
 
     @property
-    def pushed_ms(self) -> float:
-        """Return the sound that was pushed."""
-        return self.pushed * 1000 / self.rate
-
-    @property
     def pending(self) -> str:
         """Return the text that is not committed yet."""
         return ""
@@ -133,8 +123,8 @@ class Session:
         if self.finished:
             return
         self.waiting = np.concatenate([self.waiting, sound])
-        until = self.read_samples + len(self.waiting)
-        self.pushes.append(Push(until=until, ms=self.pushed_ms, at=time.perf_counter()))
+        until, ms = self.read_samples + len(self.waiting), self.pushed * 1000 / self.rate
+        self.pushes.append(Push(until=until, ms=ms, at=time.perf_counter()))
 
     def _read(self, count: int) -> np.ndarray:
         """Return so many waiting samples; words that follow have the delay of their push."""

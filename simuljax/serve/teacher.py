@@ -1,4 +1,4 @@
-"""Lines in, translations out: a trained run that teaches others what to say.
+"""Lines in, translations out: a trained run as the teacher of a distilled corpus.
 
     python -m simuljax.serve.teacher runs/mt < sentences > translations
 
@@ -46,15 +46,6 @@ class Teaching:
     """Say who would translate, and translate nothing."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Together:
-    """Lines of one batch; its array has room for `rows` of `tokens`."""
-
-    indices: tuple[int, ...]
-    rows: int
-    tokens: int
-
-
 def main(chosen: Teaching) -> None:
     """Translate all lines, or say what is wrong with the run."""
     enable_compilation_cache()
@@ -72,7 +63,7 @@ def main(chosen: Teaching) -> None:
 
 
 def check_teacher(translator: RunTranslator) -> None:
-    """Refuses what does not translate text."""
+    """Refuse a run that does not translate text."""
     run = translator.run
     if run.model.text is None:
         raise RunError(
@@ -95,29 +86,29 @@ def translate_lines(
     """Return the translation of every sentence; that of an empty one is empty."""
     source, target = translator.run.source, translator.run.target
     pieces = [source.encode(sentence) for sentence in sentences]
-    said = [""] * len(sentences)
-    for part in batches([len(ids) + 1 if ids else 0 for ids in pieces], tokens):
-        room, lengths = np.zeros((part.rows, part.tokens), np.int32), np.ones(part.rows, np.int32)
-        room[:, 0] = EOS  # of rows that nobody asks for
-        for row, index in enumerate(part.indices):
+    translations = [""] * len(sentences)
+    for indices, shape in batches([len(ids) + 1 if ids else 0 for ids in pieces], tokens):
+        room, lengths = np.zeros(shape, np.int32), np.ones(shape[0], np.int32)
+        room[:, 0] = EOS  # of rows without a sentence
+        for row, index in enumerate(indices):
             ids = [*pieces[index], EOS]
             room[row, : len(ids)], lengths[row] = ids, len(ids)
         search = Beam(size=beam) if beam > 1 else None
         whole = translate_text(translator.network, translator.variables, room, lengths, beam=search)
         written, counts = np.asarray(whole.tokens), np.asarray(whole.lengths)
-        for row, index in enumerate(part.indices):
-            said[index] = target.decode(written[row, : counts[row]].tolist())
-    return said
+        for row, index in enumerate(indices):
+            translations[index] = target.decode(written[row, : counts[row]].tolist())
+    return translations
 
 
-def batches(lengths: Sequence[int], tokens: int) -> Iterator[Together]:
-    """Yield batches, the longest first, of sizes that are powers of 2, so that few compile."""
+def batches(lengths: Sequence[int], tokens: int) -> Iterator[tuple[list[int], tuple[int, int]]]:
+    """Yield indices and the shape of a batch, the longest first; few shapes: powers of 2."""
     waiting = sorted((i for i, n in enumerate(lengths) if n), key=lambda i: -lengths[i])
     most = power_of_2(len(waiting))
     while waiting:
         size = max(SHORTEST, power_of_2(lengths[waiting[0]]))
         rows = min(most, max(1, tokens // size))
-        yield Together(indices=tuple(waiting[:rows]), rows=rows, tokens=size)
+        yield waiting[:rows], (rows, size)
         waiting = waiting[rows:]
 
 

@@ -66,22 +66,20 @@ class Translator:
         **overrides: Any,
     ) -> list[list[Word]]:
         """Return the words of recordings, each as a stream of its own would write them."""
-        samples = [_as_samples(audio) for audio in recordings]
+        samples = [  # a stream may be empty
+            samples_of(audio)
+            if isinstance(audio, str | Path) or len(audio)
+            else np.zeros(0, np.int16)
+            for audio in recordings
+        ]
         return stream_all(self.backend(**overrides), samples, streams=streams, progress=progress)
 
-    def samples_of(self, audio: Audio, rate: int = RATE) -> np.ndarray:
-        """Return int16 samples at 16 kHz."""
-        if isinstance(audio, str | Path):
-            return read_audio(audio).samples
-        return as_int16(np.asarray(audio), rate)
 
-
-def _as_samples(audio: Audio) -> np.ndarray:
-    """Return the samples of a recording, which may be empty: a stream may be, too."""
-    is_array = not isinstance(audio, str | Path)
-    if is_array and np.asarray(audio).size == 0:
-        return np.zeros(0, np.int16)
-    return as_int16(np.asarray(audio), RATE) if is_array else read_audio(audio).samples
+def samples_of(audio: Audio, rate: int = RATE) -> np.ndarray:
+    """Return int16 samples at 16 kHz."""
+    if isinstance(audio, str | Path):
+        return read_audio(audio).samples
+    return as_int16(np.asarray(audio), rate)
 
 
 def load(model: str | Path, checkpoint: Which = "best", **how: Any) -> Translator:

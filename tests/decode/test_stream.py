@@ -142,7 +142,7 @@ def test_nothing_is_heard_after_the_end_or_without_room(streams):
 def test_mistakes_are_named(streams):
     with pytest.raises(ValueError, match="takes 6 features and these are 80"):
         StreamingDecoder(model=streams.decoder.model, features=Features())
-    with pytest.raises(ValueError, match="room for 1"):
+    with pytest.raises(ValueError, match="events is 0"):
         StreamLimits(events=0)
     with pytest.raises(ValueError, match="decides at words"):
         Streams(kind="words").start()

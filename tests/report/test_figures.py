@@ -212,7 +212,7 @@ def test_alignments_that_cannot_be_drawn(tmp_path):
         pictures.draw_alignment(alignment, tokens, path, edges_ms=[0, 1, 2])
     with pytest.raises(ValueError, match=r"hard must be \(1, 2, 1\), not \(2, 1\)"):
         pictures.draw_alignment(alignment, tokens, path, hard=np.zeros((2, 1), int))
-    spoken = [figures.SpokenWord(text="yes", start_ms=0, end_ms=9)]
+    spoken = [pictures.SpokenWord(text="yes", start_ms=0, end_ms=9)]
     with pytest.raises(ValueError, match="give state_ms or edges_ms"):
         pictures.draw_alignment(alignment, tokens, path, spoken=spoken)
 

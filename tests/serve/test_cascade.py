@@ -150,7 +150,7 @@ def with_target(run: Run, text: str, **config: Any) -> Run:
 def test_what_is_written_must_be_what_is_read(runs):
     recogniser, translator = open_run(runs["recogniser"]), open_run(runs["translator"])
     letters = " ".join(WORDS)
-    with pytest.raises(RunError, match=r"asr writes in lower case, and .*mt has learnt to read ca"):
+    with pytest.raises(RunError, match=r"asr writes in lower case, and .*mt was trained"):
         check_agreement(with_target(recogniser, letters, lowercase=True), translator)
     with pytest.warns(UserWarning, match=r"asr can write 3 characters that .*never read.*: !,x"):
         check_agreement(with_target(recogniser, f"{letters}, x!"), translator)

@@ -18,7 +18,7 @@ from simuljax.serve.run_translator import Streaming
         ({"read_ms": 0}, "read_ms is 0"),
         ({"read_ms": 100.5}, "read_ms is 100.5; it must be a whole number"),
         ({"predecision_ms": 0}, "predecision_ms is 0"),
-        ({"sentences": "x"}, "choose one of"),
+        ({"sentences": "x"}, "sentences is .x.; it must be one of"),
         ({"policy": "wait-k"}, "policy is 'wait-k'; it must be a Policy"),
         ({"threshold": "x"}, "threshold is 'x'"),
     ],
@@ -26,7 +26,10 @@ from simuljax.serve.run_translator import Streaming
 def test_a_setting_that_cannot_be_is_refused(setting, said):
     with pytest.raises(ValueError, match=said):
         Streaming.of(setting)
-    assert Streaming.of({"read_ms": np.int64(280), "threshold": np.float32(0.25)}).read_ms == 280
+    assert (
+        Streaming.of({"read_ms": np.int64(280), "threshold": np.float32(0.25)}).decoding.read_ms
+        == 280
+    )
 
 
 def test_a_word_is_made_of_its_three_parts():

@@ -35,13 +35,12 @@ def test_company_does_not_matter(translator):
 def test_every_line_is_in_one_batch_that_holds_it():
     lengths = np.random.default_rng(0).integers(0, 200, 500).tolist()
     parts = list(batches(lengths, 512))
-    held = [i for part in parts for i in part.indices]
-    assert sorted(held) == [i for i, n in enumerate(lengths) if n]
-    for part in parts:
-        assert len(part.indices) <= part.rows <= max(1, 512 // part.tokens)
-        longest = max(lengths[i] for i in part.indices)
-        assert longest <= part.tokens < max(2 * longest, teach.SHORTEST + 1)
-    assert len({(part.rows, part.tokens) for part in parts}) <= 5
+    assert sorted(i for some, _ in parts for i in some) == [i for i, n in enumerate(lengths) if n]
+    for indices, (rows, tokens) in parts:
+        assert len(indices) <= rows <= max(1, 512 // tokens)
+        longest = max(lengths[i] for i in indices)
+        assert longest <= tokens < max(2 * longest, teach.SHORTEST + 1)
+    assert len({shape for _, shape in parts}) <= 5
     assert list(batches([0, 0], 512)) == list(batches([], 512)) == []
 
 

@@ -31,7 +31,7 @@ from simuljax.models.whisper.model import Memory
 from simuljax.models.whisper.timing import align_text
 from simuljax.models.whisper.tokenizer import language_code
 from simuljax.models.whisper.transcribe import Request, Transcriber, padded_s, stack, with_prefix
-from simuljax.serve.translator import Audio, Translator
+from simuljax.serve.translator import Audio, Translator, samples_of
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, split_segments, words_of
 from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
 
@@ -63,7 +63,7 @@ class WhisperTranslator(Translator):
     def translate(self, audio: Audio, *, rate: int = RATE, beam: int = 1) -> str:
         """Return the text of a recording, as the settings' task has it."""
         found = self.whisper.transcribe(
-            self.samples_of(audio, rate),
+            samples_of(audio, rate),
             task=self.settings.task,
             language=self.settings.language,
             decoding=Decoding(beams=beam),
