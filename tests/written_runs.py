@@ -68,7 +68,7 @@ def write_files(
     source: Vocabulary = PIECES,
     target: Vocabulary = PIECES,
 ) -> Path:
-    """All that `open_run` needs and `learnt` loads, the average of checkpoints too."""
+    """All that `open_run` needs and `load_checkpoint` loads, the average of checkpoints too."""
     directory, bins = config.run, config.model.features
     directory.mkdir(parents=True)
     write_json(directory / "config.json", config)

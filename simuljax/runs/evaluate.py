@@ -44,7 +44,7 @@ from simuljax.runs.translate import (
     open_recordings,
     stream_settings,
 )
-from simuljax.serve.run import learnt, open_run
+from simuljax.serve.run import load_checkpoint, open_run
 from simuljax.serve.translator import is_whisper, load
 
 LIVE = ("read_ms", "policy", "gather", "force_finish", "avoid_eos_while_reading", "inside")
@@ -214,7 +214,7 @@ def open_source(chosen: Evaluation) -> Source:
         split = open_recordings(corpus_of(chosen), chosen.split)
         return RecordingsSplit(model=model, split=split, chosen=chosen)
     run = open_run(chosen.run)
-    trained = learnt(run, chosen.checkpoint)
+    trained = load_checkpoint(run, chosen.checkpoint)
     alone = RunSplit(run=run, trained=trained, examples=open_examples(run, chosen), chosen=chosen)
     return open_cascade(alone) if chosen.then else alone
 

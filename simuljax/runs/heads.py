@@ -33,7 +33,7 @@ from simuljax.ops import expected_alignment
 from simuljax.report import figures
 from simuljax.report.figures import SpokenWord
 from simuljax.runs.translate import RunSplit, open_examples
-from simuljax.serve.run import Run, learnt, open_run
+from simuljax.serve.run import Run, load_checkpoint, open_run
 from simuljax.text import EOS
 from simuljax.train.objective import branches, draw_k, matching_options, shift
 from simuljax.train.transfer import Which
@@ -76,7 +76,7 @@ def has_alignment(model: ModelConfig) -> bool:
 
 def look(run: Run, split: Split, index: int, checkpoint: Which = "best") -> UtteranceAttention:
     """Return the expected alignment of training, without its noise."""
-    trained, heard = learnt(run, checkpoint), run.heard
+    trained, heard = load_checkpoint(run, checkpoint), run.front_end
     example = split.source[index]
     target = np.array([*run.target.encode(split.table.translation[index]), EOS])
     variables = {"params": trained.params, STATISTICS: trained.statistics}
@@ -154,7 +154,7 @@ class Diagnosis:
 def diagnose(chosen: Evaluation) -> Diagnosis:
     """Diagnose a run with a speech branch; the result is kept beside its checkpoints."""
     run = open_run(chosen.run)
-    trained, path = learnt(run, chosen.checkpoint), chosen.run / FILE
+    trained, path = load_checkpoint(run, chosen.checkpoint), chosen.run / FILE
     if path.exists():
         kept = from_json(Diagnosis, read_json(path))
         if kept.steps == tuple(trained.steps):
@@ -166,7 +166,7 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
     look = functools.partial(_look, JointModel(run.model), objective)
     variables = {"params": trained.params, STATISTICS: trained.statistics}
     seen = [
-        jax.device_get(look(variables, run.heard.statistics, batch))
+        jax.device_get(look(variables, run.front_end.statistics, batch))
         for _, batch in translating.batches(set())
     ]
     heads = run.model.width.heads

@@ -16,7 +16,7 @@ from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, InitFrom, read_experiment
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import differences, to_json, write_json
-from simuljax.serve.run import CONFIG_FILE, Run, learnt, open_run, parameter_count, shapes
+from simuljax.serve.run import CONFIG_FILE, Run, load_checkpoint, open_run, parameter_count, shapes
 from simuljax.text import Words
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
@@ -238,7 +238,7 @@ def initialiser(
 
     def take(params: Any) -> Any:
         for init, donor in donors:
-            given = learnt(donor, init.checkpoint).params
+            given = load_checkpoint(donor, init.checkpoint).params
             rules = [Rule.parse(rule) for rule in init.rules]
             params, report = transfer(params, given, rules)
             if cluster.is_primary():

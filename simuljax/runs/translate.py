@@ -47,7 +47,7 @@ from simuljax.eval import Record
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.serve.cascade import Cascade, CascadeStream
-from simuljax.serve.run import Run, learnt, open_run
+from simuljax.serve.run import Run, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator, extract_features, with_step
 from simuljax.serve.stream import Word
 from simuljax.serve.translator import Translator
@@ -202,10 +202,10 @@ def decode_batch(
         how |= {"beam": chosen.beam}
         whole = translate_text(model, variables, read.tokens, read.lengths, **how)
         return whole.tokens, whole.lengths, _at_end(whole.tokens, read.words)
-    features = extract_features(batch.audio, run.heard.features, run.heard.statistics)
+    features = extract_features(batch.audio, run.front_end.features, run.front_end.statistics)
     kind = model.config.predecision.kind
     labels = {"words": batch.words, "phonemes": batch.phonemes}.get(kind)
-    bank = run.heard.features.filterbank
+    bank = run.front_end.features.filterbank
     if chosen.mode == "streamed":
         usual = model.config.predecision.step_ms
         listening = usual_listening(how["decoding"], chosen.read_ms, usual, filterbank=bank)
@@ -471,7 +471,7 @@ def open_cascade(first: RunSplit) -> CascadeSplit:
     if chosen.branch != "speech":
         raise ConfigError("a cascade begins with speech: --then needs --branch speech")
     run = open_run(chosen.then)
-    translator = RunTranslator(run, learnt(run, chosen.checkpoint))
+    translator = RunTranslator(run, load_checkpoint(run, chosen.checkpoint))
     return CascadeSplit(
         first=first, cascade=Cascade(RunTranslator(first.run, first.trained), translator)
     )

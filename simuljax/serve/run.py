@@ -47,7 +47,7 @@ class Run:
 
     directory: Path
     config: Experiment
-    heard: FeatureRecord
+    front_end: FeatureRecord
     source: Vocabulary
     target: Vocabulary
 
@@ -70,8 +70,8 @@ def open_run(directory: Path | str) -> Run:
     except ConfigError as error:
         raise RunError(str(error)) from error
     source, target = load(directory / SOURCE_FILE), load(directory / TARGET_FILE)
-    heard = load_features(directory / FEATURES_FILE)
-    run = Run(directory=directory, config=config, heard=heard, source=source, target=target)
+    front_end = load_features(directory / FEATURES_FILE)
+    run = Run(directory=directory, config=config, front_end=front_end, source=source, target=target)
     check_belongs(run)
     return run
 
@@ -81,7 +81,7 @@ def check_belongs(run: Run) -> None:
     pairs = (
         (SOURCE_FILE, "pieces", run.source.size, run.model.source_vocabulary),
         (TARGET_FILE, "pieces", run.target.size, run.model.target_vocabulary),
-        (FEATURES_FILE, "dimensions", run.heard.features.dims, run.model.features),
+        (FEATURES_FILE, "dimensions", run.front_end.features.dims, run.model.features),
     )
     for name, what, found, wanted in pairs:
         if found != wanted:
@@ -90,7 +90,7 @@ def check_belongs(run: Run) -> None:
                 f"{wanted}: it is from another run; put the right one back"
             )
     trained_on = run.config.training.objective.features
-    other = differences(to_json(trained_on), to_json(run.heard.features))
+    other = differences(to_json(trained_on), to_json(run.front_end.features))
     if other:
         raise RunError(
             f"{run.directory / FEATURES_FILE} is of other features than the model was trained on "
@@ -98,7 +98,7 @@ def check_belongs(run: Run) -> None:
         )
 
 
-def learnt(run: Run, which: Which = "best") -> Loaded:
+def load_checkpoint(run: Run, which: Which = "best") -> Loaded:
     """Return the parameters of a checkpoint, which must be those of the model."""
     loaded = transfer.load(run.directory, which)
     wanted = shapes(run.model)
@@ -142,7 +142,7 @@ class Export:
 def export(chosen: Export) -> Path:
     """Write the new run, its files before its parameters; return its directory."""
     run = open_run(chosen.run)
-    loaded = learnt(run, chosen.checkpoint)
+    loaded = load_checkpoint(run, chosen.checkpoint)
     chosen.to.mkdir(parents=True, exist_ok=True)
     for name in (CONFIG_FILE, FEATURES_FILE, SOURCE_FILE, TARGET_FILE, ENDED):
         if (run.directory / name).exists():

@@ -33,7 +33,7 @@ from simuljax.decode.stream import (
 from simuljax.errors import unknown
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
-from simuljax.serve.run import Run, RunError, learnt, open_run
+from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
 from simuljax.serve.stream import MS, STATE, Read, ReadSession, Sentences, Session, Tokens
 from simuljax.serve.translator import Translator, samples_of
 from simuljax.text import EOS, Words, WordStream
@@ -211,7 +211,7 @@ class Streaming:
 def load_run(directory: str | Path, checkpoint: Which = "best") -> "RunTranslator":
     """Return the translator that a run has trained."""
     run = open_run(directory)
-    return RunTranslator(run, learnt(run, checkpoint))
+    return RunTranslator(run, load_checkpoint(run, checkpoint))
 
 
 class RunTranslator(Translator):
@@ -231,7 +231,7 @@ class RunTranslator(Translator):
         """Return the translation of a recording; `beam` hypotheses are followed at once."""
         if self.run.model.speech is None:
             raise RunError(f"{self.run.directory} translates text: use translate_text")
-        samples, features = samples_of(audio, rate), self.run.heard
+        samples, features = samples_of(audio, rate), self.run.front_end
         frames = jnp.array([frame_count(len(samples), features.features.filterbank)])
         sound = jnp.asarray(padded(samples))
         extracted = extract_features(sound, features.features, features.statistics)
@@ -272,11 +272,11 @@ class RunTranslator(Translator):
         try:
             decoder = (online if incremental else ReencodingDecoder)(
                 model=JointModel(model),
-                features=run.heard.features,
+                features=run.front_end.features,
                 decoding=chosen.decoding,
                 limits=chosen.limits,
             )
-            params = decoder.params(self.variables, run.heard.statistics, self.words)
+            params = decoder.params(self.variables, run.front_end.statistics, self.words)
             backend = IncrementalBackend if incremental else ReencodingBackend
             return backend(decoder, params, lambda: self.session(chosen))  # pyright: ignore[reportArgumentType]
         except PolicyError as error:

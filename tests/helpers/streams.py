@@ -206,7 +206,7 @@ def translator(
     run = Run(
         directory=Path("small"),
         config=experiment_of(Path("small"), network.config, Path("nowhere")),
-        heard=FeatureRecord(features=HEARD, statistics=STATISTICS),
+        front_end=FeatureRecord(features=HEARD, statistics=STATISTICS),
         source=VOCABULARY,
         target=VOCABULARY,
     )

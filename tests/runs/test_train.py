@@ -22,7 +22,7 @@ from simuljax.models import presets
 from simuljax.runs import translate as translating
 from simuljax.runs.evaluate import evaluate, evaluate_all, plan_evaluations
 from simuljax.runs.train import check_latency, train, write_config
-from simuljax.serve.run import RunError, learnt, open_run
+from simuljax.serve.run import RunError, load_checkpoint, open_run
 from tests.helpers.experiments import FILE, experiment
 
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
@@ -45,8 +45,8 @@ def trained(corpus, tmp_path_factory) -> Path:
 def test_a_run_has_all_that_is_needed_to_use_it(trained):
     run = open_run(trained)
     assert run.model.target_vocabulary == run.target.size > 10
-    assert run.heard.features.dims == 80
-    params = learnt(run, "last").params
+    assert run.front_end.features.dims == 80
+    params = load_checkpoint(run, "last").params
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
     lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     assert {line["split"] for line in lines} == {"train", "valid"}
@@ -172,7 +172,7 @@ def test_parameters_come_from_another_run(corpus, trained, tmp_path, capsys):
         training=dataclasses.replace(base.training, updates=0),
     )
     state = train(begun)
-    wanted = learnt(open_run(trained), "last").params
+    wanted = load_checkpoint(open_run(trained), "last").params
     for own, given in zip(jax.tree.leaves(state.params), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_array_equal(np.asarray(own), np.asarray(given))
     assert "left: no rule          0" in capsys.readouterr().out

@@ -80,7 +80,7 @@ def pairs(log: list[dict]) -> list[tuple[str, list[float]]]:
 def test_simuleval_gets_what_is_simulated_of_speech(run, tmp_path, way):
     translator, seconds = simuljax.load(run), (1.9, 0.1, 1.0, 0.5, 3.1)
     sounds = [(noise(s, i) * 32767).astype(np.int16) for i, s in enumerate(seconds)]
-    heard, wanted, names = translator.run.heard, [], []
+    heard, wanted, names = translator.run.front_end, [], []
     for i, sound in enumerate(sounds):
         names.append(str(tmp_path / f"{i}.wav"))
         soundfile.write(names[-1], sound, 16_000, subtype="PCM_16")

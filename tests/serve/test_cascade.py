@@ -11,7 +11,7 @@ import pytest
 from simuljax.config.decoding import LengthLimit
 from simuljax.serve import cascade
 from simuljax.serve.cascade import Cascade, TextReader, check_agreement
-from simuljax.serve.run import Run, RunError, learnt, open_run
+from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.stream import Word
 from simuljax.text import EOS, VocabularyConfig, learn
@@ -111,7 +111,7 @@ def test_where_the_transcript_ends_the_text_ends(both, heard):
     kernel = params["decoder"]["output"]["kernel"]
     swapped = kernel.at[:, jnp.array([EOS, piece[0]])].set(kernel[:, jnp.array([piece[0], EOS])])
     decoder = params["decoder"] | {"output": {"kernel": swapped}}
-    hasty = RunTranslator(both.recogniser.run, learnt(both.recogniser.run))
+    hasty = RunTranslator(both.recogniser.run, load_checkpoint(both.recogniser.run))
     hasty.variables = both.recogniser.variables | {"params": params | {"decoder": decoder}}
     stream = Cascade(hasty, both.translator).stream(**HOW)
     words = streamed(stream)

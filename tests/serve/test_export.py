@@ -10,7 +10,7 @@ import pytest
 
 from simuljax.cli.main import main
 from simuljax.serve import translator as live
-from simuljax.serve.run import Export, export, learnt, open_run
+from simuljax.serve.run import Export, export, load_checkpoint, open_run
 from simuljax.train.checkpoint import CHECKPOINTS
 from tests.written_runs import UPDATES, WORDS, write_run
 
@@ -23,7 +23,7 @@ def run(tmp_path_factory):
 
 
 def params(directory):
-    loaded = learnt(open_run(directory))
+    loaded = load_checkpoint(open_run(directory))
     assert loaded.steps == (UPDATES,)
     return loaded.params
 

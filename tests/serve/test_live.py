@@ -129,7 +129,7 @@ def test_words_do_not_depend_on_how_sound_is_cut(either):
 
 
 def test_a_live_stream_is_what_the_simulation_of_it_is(whole, run):
-    heard, read = open_run(run).heard, []
+    heard, read = open_run(run).front_end, []
     for seed in range(4):
         sound = (noise(1.1, 20 + seed) * 32767).astype(np.int16)
         features = normalise(extract(sound[None], heard.features), heard.statistics)

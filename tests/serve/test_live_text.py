@@ -49,7 +49,7 @@ def make_translator(vocabulary: Vocabulary, monotonic: Monotonic | None = None) 
     )
     run = Run(
         directory=Path("nowhere"), config=experiment_of(Path(), model.config, Path("nowhere")),
-        heard=heard, source=vocabulary, target=vocabulary,
+        front_end=heard, source=vocabulary, target=vocabulary,
     )  # fmt: skip
     params = parameters(model, eager=1.5, seed=5)["params"]
     return RunTranslator(run, Loaded(params=params, statistics={}, steps=(1,)))

@@ -24,7 +24,7 @@ def change_features(run: Path, **changes: float) -> None:
 
 
 def test_features_that_it_was_not_trained_on_are_refused(run):
-    assert open_run(run).heard.features.dims == BINS
+    assert open_run(run).front_end.features.dims == BINS
     change_features(run, preemphasis=0.5, high_hz=4000.0)
     with pytest.raises(RunError, match=r"features\.json .*preemphasis was 0\.97 and is 0\.5"):
         open_run(run)
