@@ -117,7 +117,6 @@ class DemoConfig:
     """The held-out sentence whose alignment is drawn."""
 
     def __post_init__(self) -> None:
-        """Reject impossible sizes before the corpus is built."""
         check_positive(self, except_for=("drawn",))
         if self.rows % 8:
             raise ValueError(f"rows is {self.rows}; choose a multiple of 8")

@@ -69,7 +69,6 @@ class Record:
         return len(self.reference.split(" ") if unit == "word" else self.reference.strip())
 
     def as_dict(self) -> dict[str, object]:
-        """Return the record as the log stores it."""
         delays, elapsed, prediction = [*self.delays], [*self.elapsed], self.prediction
         if self.end_delay is not None:
             delays.append(self.end_delay)

@@ -164,21 +164,21 @@ def _listened(talk: Record) -> list[float]:
     """Return the time of each word with its computation; none is before the word before it."""
     times, last = [], (-math.inf, 0.0, 0.0)
     for delay, elapsed in zip(talk.delays, talk.elapsed, strict=True):
-        time, spent_at, heard = last
-        last = (max(time, elapsed - spent_at + heard), elapsed, delay)
+        time, spent_at, read = last
+        last = (max(time, elapsed - spent_at + read), elapsed, delay)
         times.append(last[0])
     return times
 
 
 def _clipped(talk: Record, starts: Sequence[float]) -> list[float]:
     """Return the same from each word's start, as StreamLAAL defines it."""
-    times, cost, spent_at, heard = [], 0.0, None, 0.0
+    times, cost, spent_at, read = [], 0.0, None, 0.0
     for delay, elapsed, start in zip(talk.delays, talk.elapsed, starts, strict=True):
         if elapsed != spent_at:
-            cost = (elapsed - delay) - ((spent_at or 0.0) - heard)
+            cost = (elapsed - delay) - ((spent_at or 0.0) - read)
         times.append(max(0.0, delay + cost - start))
         cost = times[-1] - max(0.0, delay - start)
-        spent_at, heard = elapsed, delay
+        spent_at, read = elapsed, delay
     return times
 
 
@@ -243,5 +243,5 @@ def _yaml(path: Path | str) -> object:
     try:
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, ValueError) as error:  # a date that there is not is a ValueError
-        told = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
-        raise RecordError(f"{path} is no YAML: {told}") from None
+        problem = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+        raise RecordError(f"{path} is no YAML: {problem}") from None

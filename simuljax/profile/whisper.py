@@ -89,7 +89,6 @@ class Ours:
         return jax.block_until_ready(encode_audio(self.job.model, self.job.samples))
 
     def write(self, states: Memory) -> np.ndarray:
-        """Return greedy tokens [B, tokens]."""
         job = self.job
         options = Decoding(
             timestamps="none", max_tokens=job.tokens, temperatures=(0.0,), suppress=job.suppressed
@@ -99,7 +98,6 @@ class Ours:
         return np.array([result.tokens for result in written])
 
     def peak_mib(self) -> float | None:
-        """Return the peak of JAX's allocator."""
         counted = jax.local_devices()[0].memory_stats()
         return counted["peak_bytes_in_use"] / 2**20 if counted else None
 
@@ -189,7 +187,6 @@ class Transformers:
         return written[:, self.prompt.shape[1] :].cpu().numpy()
 
     def peak_mib(self) -> float | None:
-        """Return the peak of torch's allocator."""
         return self.torch.cuda.max_memory_allocated() / 2**20 if self.on_gpu else None
 
 

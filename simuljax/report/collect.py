@@ -85,12 +85,10 @@ class Evaluated:
 
     @property
     def is_control(self) -> bool:
-        """Return True for a control that was given the wrong audio."""
         return self.config.get("audio") == "other"
 
     @property
     def unit(self) -> Literal["ms", "words"]:
-        """Return the unit of its latencies."""
         return "words" if all(record.has_text_source for record in self.records) else "ms"
 
     def latency(self, name: str, *, computation: Computation = "free") -> float:

@@ -3,10 +3,9 @@
 draw_curves    quality against latency, one line per system
 draw_losses    the loss of every run over its updates
 draw_forest    differences with their intervals, one row per claim
+draw_alignment the attention of one utterance: a map of tokens over the source for every head
 
-A PDF is written beside every PNG, for papers.
-
-Draw the attention of one utterance: every layer and head as a map of tokens over the source.
+A PDF is written beside every PNG but those of alignments, for papers.
 """
 
 import math
@@ -22,6 +21,7 @@ from simuljax.eval.curves import Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
 Through = Callable[[Sequence[Point]], Sequence[Point]]
@@ -95,7 +95,12 @@ def draw_curves(
     margin = 0.08 * (max(x) - min(x)) or 0.1 * max(abs(x[0]), 1)
     axes.set_xlim(min(x) - margin, max(x) + margin)
     for i, name in enumerate(systems):
-        _draw_level(axes, offline.get(name), _look(i)[0])
+        if name in offline:
+            style: dict[str, Any] = {"color": _look(i)[0], "zorder": 1}
+            axes.axhline(offline[name], linewidth=1, linestyle=(0, (1, 2)), **style)
+            style |= {"ha": "left", "va": "bottom", "fontsize": 8}
+            place = axes.get_yaxis_transform()
+            axes.text(0.005, offline[name], "offline", transform=place, **style)
     axes.margins(y=0.12)
     if unit == "ms":
         _draw_regimes(axes)
@@ -127,26 +132,22 @@ def draw_losses(runs: Mapping[str, Curves], path: Path | str, title: str = "") -
             name = run.split("-seed")[0]
             colour, dashed = _look(names.index(name))[0], names.index(name) >= len(COLOURS)
             seen = name in axes.get_legend_handles_labels()[1]
-            axes.plot(
-                steps,
-                values,
-                "--" if dashed else "-",
-                color=colour,
-                linewidth=1.2,
-                alpha=0.85,
-                label="_seed" if seen else name,
-            )
+            look: dict[str, Any] = {"color": colour, "linewidth": 1.2, "alpha": 0.85}
+            look["marker"] = "o" if len(values) == 1 else None  # there is no line
+            label = "_seed" if seen else name
+            axes.plot(steps, values, "--" if dashed else "-", label=label, **look)
         kind = "training" if split == "train" else "validation"
         axes.set(xlabel="updates", ylabel=" or ".join(sorted(labels)), title=f"{title}{kind}")
         _fit_losses(axes, [values for _, _, values in found[split].values()])
     if len(names) > 1:
-        place: dict[str, Any] = (
-            {"loc": "upper right"} if len(names) <= FEW else {"bbox_to_anchor": (1.01, 1)}
-        )
-        known = dict(zip(*panels[0].get_legend_handles_labels()[::-1], strict=True))
-        known |= dict(zip(*panels[-1].get_legend_handles_labels()[::-1], strict=True))
-        style = {"frameon": False, "fontsize": 7, "loc": "upper left"} | place
-        panels[-1].legend(known.values(), known, **style)
+        known: dict[str, Any] = {}
+        for axes in panels:
+            handles, labels = axes.get_legend_handles_labels()
+            known |= dict(zip(labels, handles, strict=True))
+        place: dict[str, Any] = {"loc": "upper right"}
+        if len(names) > FEW:
+            place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}
+        panels[-1].legend(known.values(), known, frameon=False, fontsize=7, **place)
     return save_figure(figure, path, pdf=True)
 
 
@@ -224,18 +225,9 @@ def _draw_aware(axes: "Axes", curve: Sequence[Point], place: int, through: Throu
     """Draw the twin of a curve with computation: dashed, with hollow markers."""
     colour, marker = _look(place)
     if curve:
-        line = axes.plot(*_coordinates(curve if through is None else through(curve)), "--")
-        marks = axes.plot(*_coordinates(curve), marker, markerfacecolor="white")
-        for each in (*line, *marks):
-            each.set_color(colour)
-
-
-def _draw_level(axes: "Axes", quality: float | None, colour: str) -> None:
-    if quality is None:
-        return
-    axes.axhline(quality, color=colour, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
-    style: dict[str, Any] = {"ha": "left", "va": "bottom", "fontsize": 8, "color": colour}
-    axes.text(0.005, quality, "offline", transform=axes.get_yaxis_transform(), **style)
+        line = _coordinates(curve if through is None else through(curve))
+        axes.plot(*line, "--", color=colour)
+        axes.plot(*_coordinates(curve), marker, color=colour, markerfacecolor="white")
 
 
 def _draw_legend(axes: "Axes", systems: int, *, clock: bool) -> None:
@@ -341,12 +333,6 @@ def save_figure(figure: "Figure", path: Path | str, *, pdf: bool = False) -> Pat
     if pdf:
         figure.savefig(path.with_suffix(".pdf"))
     return path
-
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.collections import QuadMesh
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True)

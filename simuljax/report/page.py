@@ -45,12 +45,10 @@ class Figure:
 
     @classmethod
     def of(cls, path: Path | None, caption: str) -> "Figure | None":
-        """Return the figure, if it was drawn."""
         return cls(path, caption) if path else None
 
     @property
     def data(self) -> str:
-        """Return the picture as a data URL."""
         encoded = base64.b64encode(self.path.read_bytes()).decode("ascii")
         return f"data:image/png;base64,{encoded}"
 

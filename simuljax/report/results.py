@@ -85,7 +85,6 @@ class PublishedEvaluation:
 
     @property
     def log(self) -> str:
-        """Return the member of the archive."""
         return f"{self.run}/{self.evaluation}/{NAME}"
 
 

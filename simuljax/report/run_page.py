@@ -69,7 +69,6 @@ class Report:
 
     @property
     def command(self) -> str:
-        """Return the command that writes this report."""
         options = {"split": self.split, "latency": self.latency, "bucket-ms": self.bucket_ms}
         words = [
             f"--{name} {value}" for name, value in options.items() if value not in (None, "AL")
@@ -130,7 +129,8 @@ def build_page(
     caption = "Loss of every run over its updates; runs that differ in their seed share a colour."
     return render(
         "report.html",
-        title="Report: " + ", ".join(systems),
+        title=f"Report: {', '.join(systems[:3])}"
+        + f" and {len(systems) - 3} more" * (len(systems) > 3),
         facts=_facts(options, runs, knowledge),
         tables=[
             differing_fields({run.run: run.config for run in runs.values()}),

@@ -55,7 +55,6 @@ class Row:
     is_last: bool
 
     def x(self, time: float) -> float:
-        """Return the place of a time."""
         room = WIDTH - MARGIN - TAIL
         return round(MARGIN + room * (time - self.start) / (self.end - self.start), 1)
 
@@ -207,15 +206,13 @@ def _draw_row(
 
 def _scale(row: Row, axis: int) -> str:
     """Draw the source as a band on the axis, ticks, and the end of the source."""
-    heard = row.x(min(row.length, row.end)) - MARGIN
-    band = f'<rect class="heard" x="{MARGIN}" y="{axis}" width="{heard:.1f}" height="5"/>'
-    band = band if heard > 0 else ""
-    ticks = []
-    step = _step(row)
+    width = row.x(min(row.length, row.end)) - MARGIN
+    band = f'<rect class="source" x="{MARGIN}" y="{axis}" width="{width:.1f}" height="5"/>'
+    band, ticks, step = band if width > 0 else "", [], _step(row)
     first = math.ceil(row.start / step - 1e-9)
     for i in range(first, math.floor(row.end / step + 1e-9) + 1):
         x = row.x(i * step)
-        name = f"{i * step / row.unit:g}"
+        name = f"{i * step / row.unit:g}" + " s" * (i == first)
         label = f'<text x="{x}" y="{axis + 18}">{name}</text>' if row.unit > 1 else ""
         ticks.append(f'<line x1="{x}" x2="{x}" y1="{axis}" y2="{axis + 7}"/>{label}')
     if row.start < row.length <= row.end:

@@ -150,11 +150,12 @@ def _sentence(tested: Tested, best: Evaluated) -> str:
 
 
 def _alone(comparable: Comparable, name: str, each: Evaluated, latency: Latency) -> str:
-    digits = 0 if comparable.unit == "ms" else 2
-    said = (
-        f"{name_of(each)} reaches {number(each.scores['BLEU'], 1)} BLEU at {latency} "
-        f"{number(each.latency(latency), digits)} {comparable.unit}"
-    )
+    digits, late = 0 if comparable.unit == "ms" else 2, each.latency(latency)
+    said = f"{name_of(each)} reaches {number(each.scores['BLEU'], 1)} BLEU"
+    if each.scores["skipped"] == each.scores["n"]:
+        return f"{name_of(each)} wrote no word."
+    if not math.isnan(late):
+        said += f" at {latency} {number(late, digits)} {comparable.unit}"
     whole = comparable.offline().get(name)
     if whole:
         said += f"; with the whole source {representative(whole).scores['BLEU']:.1f}"
@@ -231,11 +232,9 @@ class Measured:
         return next(iter(self.by_seed.values()))
 
     def spread(self, score: str) -> Spread:
-        """Summarise a score over the seeds."""
         return Spread.of(self.values(score))
 
     def values(self, score: str) -> list[float]:
-        """Return a score of every seed."""
         return [float(each.scores[score]) for each in self.by_seed.values()]
 
     @property
@@ -258,7 +257,6 @@ class Measured:
 
     @property
     def utterances(self) -> int:
-        """Return the number of utterances of the test set."""
         return max(len(each.records) for each in self.by_seed.values())
 
     def point(self, latency: Latency, *, computation: Computation = "free") -> Point:
@@ -298,7 +296,6 @@ class Measured:
         )
 
     def of_seeds(self, seeds: Iterable[int]) -> "Measured":
-        """Return the same of these seeds alone."""
         return replace(self, by_seed={seed: self.by_seed[seed] for seed in seeds})
 
 
@@ -319,11 +316,9 @@ class Variant:
 
     @property
     def seeds(self) -> list[int]:
-        """Return the seeds of any of its evaluations."""
         return sorted({seed for each in self.evaluations.values() for seed in each.by_seed})
 
     def of_seed(self, seed: int) -> "Variant":
-        """Return the variant with one seed alone."""
         own = {
             name: each.of_seeds([seed])
             for name, each in self.evaluations.items()

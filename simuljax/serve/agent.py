@@ -48,7 +48,6 @@ class LiveStates(AgentStates):
     """The state that SimulEval keeps of a sentence, and the stream that translates it."""
 
     def reset(self) -> None:
-        """Begin another sentence."""
         super().reset()
         self.stream: Any = None  # a `Stream` or a `TextStream`, begun with the first of its source
         self.taken = 0  # of `source`
@@ -78,21 +77,17 @@ class SpeechAgent(SpeechToTextAgent):
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
-        """Add the options of SimulEval's command line."""
         add_common_args(parser)
         parser.add_argument("--task", choices=("translate", "transcribe"), help="of Whisper")
         parser.add_argument("--language", help="that is spoken to Whisper; by default detected")
 
     def begin(self, rate: int) -> Stream:
-        """Return a stream of samples at this rate."""
         return self.translator.stream(rate=rate, **self.settings)
 
     def build_states(self) -> LiveStates:
-        """Return states with a stream in them."""
         return LiveStates()
 
     def policy(self, states: LiveStates) -> Action:
-        """Write what the new sound allows."""
         new = states.take()
         if states.stream is None:
             states.stream = self.begin(states.source_sample_rate or RATE)
@@ -110,15 +105,12 @@ class TextAgent(TextToTextAgent):
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
-        """Add the options of SimulEval's command line."""
         add_common_args(parser)
 
     def build_states(self) -> LiveStates:
-        """Return states with a stream in them."""
         return LiveStates()
 
     def policy(self, states: LiveStates) -> Action:
-        """Write what the new word allows."""
         states.stream = states.stream or self.reader.stream()
         return act(states.stream.push(" ".join(states.take())), states)
 

@@ -80,7 +80,6 @@ class TextReader:
         self.read(self.begin(), [], ended=False)  # compiles the first shape
 
     def stream(self) -> "TextStream":
-        """Return a stream that has read nothing."""
         return TextStream(self)
 
     def begin(self) -> ReencodingState:

@@ -46,7 +46,6 @@ class EngineStream:
 
     @property
     def pending(self) -> str:
-        """Return the text that is not committed yet."""
         return self.session.pending
 
     def push(self, samples: np.ndarray, timeout: float = 0.0) -> None:

@@ -99,7 +99,6 @@ class LiveOptions:
 
     @property
     def speaks(self) -> bool:
-        """Return True if there is speech output."""
         return self.speak is not None or self.play
 
     @property
@@ -109,12 +108,10 @@ class LiveOptions:
 
     @property
     def source_pace(self) -> Pace:
-        """Return the pace as given, or as the source has it."""
         return self.pace or ("real" if self.is_live else "fast")
 
     @property
     def speech_notes(self) -> Path | None:
-        """Return the file for the times of speech."""
         if self.log is None or not self.speaks:
             return None
         return self.log.parent / f"{self.log.stem}.speech.jsonl"
@@ -350,7 +347,6 @@ class Controls:
 
     @property
     def status(self) -> str:
-        """Return the policy and the window."""
         return f"{describe(self.settings.policy)}  window {self.settings.window_s:g} s"
 
     def press(self, key: str) -> None:

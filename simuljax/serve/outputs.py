@@ -57,7 +57,6 @@ class Speaker:
 
     @property
     def end_s(self) -> float:
-        """Return the end of the speech so far."""
         return self.timeline.duration
 
     def say(self, text: str, ready_s: float) -> dict[str, Any]:
@@ -172,7 +171,6 @@ class PlainText:
         self._separator = ""
 
     def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
-        """Print the words."""
         commits: dict[float, list[str]] = {}
         for word in words:
             commits.setdefault(word.delay_ms, []).append(word.text)
@@ -183,7 +181,6 @@ class PlainText:
                 self.close()
 
     def close(self) -> None:
-        """End the line."""
         if self._separator or self.line_per == "recording":
             print(file=self.out, flush=True)
         self._separator = ""
@@ -199,7 +196,6 @@ class Timetable:
         print(self.HEADER, file=out, flush=True)
 
     def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
-        """Print the words with their times."""
         for word in words:
             line = f"{word.delay_ms:12.0f} {word.elapsed_ms:12.0f}  {word.text}"
             print(line, file=self.out, flush=True)
@@ -218,7 +214,6 @@ class Screen:
         self._live: list[str] = []
 
     def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
-        """Add the words and redraw the lines that changed."""
         text = Text(" ".join([self._line, *(printable(word.text) for word in words)]).strip())
         *full, last = wrap(text, self.console) or [Text()]
         self._line = last.plain
@@ -229,7 +224,6 @@ class Screen:
             self._live = live
 
     def close(self) -> None:
-        """Leave the words and erase the rest."""
         self._write(redraw(len(self._live), [self._line] if self._line else [], []))
         self._live, self._line = [], ""
 
@@ -341,7 +335,6 @@ class Keys:
 
     @property
     def available(self) -> bool:
-        """Return True if keys can come."""
         return self._terminal is not None
 
     def pressed(self) -> str:

@@ -94,7 +94,6 @@ class Pipeline:
             self._threads.append(self._thread(self._speak))
 
     def start(self) -> None:
-        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
@@ -116,16 +115,13 @@ class Pipeline:
 
     @property
     def backlog(self) -> int:
-        """Return the samples in the queue."""
         return self._queued - self._pushed
 
     @property
     def recorded_s(self) -> float:
-        """Return the seconds of sound so far."""
         return self._recorded / RATE
 
     def progress(self) -> Progress:
-        """Return a snapshot."""
         return Progress(
             recorded_s=self.recorded_s,
             settled_s=self.stream.settled_s,

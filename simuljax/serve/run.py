@@ -53,7 +53,6 @@ class Run:
 
     @property
     def model(self) -> ModelConfig:
-        """Return the configuration of the network."""
         return self.config.model
 
 

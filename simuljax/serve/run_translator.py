@@ -143,7 +143,6 @@ class DecoderBackend:
         self.kind(self, streams).step({0: NO_SOUND})  # pyright: ignore[reportArgumentType]
 
     def rows(self, streams: int) -> Any:
-        """Return room for so many streams."""
         self.compile(streams)
         return self.kind(self, streams)  # pyright: ignore[reportArgumentType]
 
@@ -224,7 +223,6 @@ class RunTranslator(Translator):
 
     @property
     def name(self) -> str:
-        """Return the name of the run's directory."""
         return self.run.directory.name
 
     def translate(self, audio: Any, *, rate: int = RATE, beam: int | Beam = 1) -> str:
@@ -283,7 +281,6 @@ class RunTranslator(Translator):
             raise RunError(f"{run.directory}: {error}") from None
 
     def session(self, chosen: Streaming) -> ReadSession:
-        """Return the host side of a new stream."""
         decoding, policy = chosen.decoding, chosen.decoding.policy
         step_ms = with_step(self.run.model, decoding.predecision_ms).predecision.step_ms
         read_ms = decoding.read_ms or (policy.read_ms if policy else None) or step_ms

@@ -185,17 +185,14 @@ class ReadSession(Session):
 
     @property
     def size(self) -> int:
-        """Return the samples of the next READ."""
         return self.first if self.anew else self.read
 
     @property
     def ready(self) -> bool:
-        """Return True if there is a READ."""
         there = len(self.again) + len(self.waiting)
         return not self.finished and (self.ended or there >= self.size)
 
     def next(self) -> Read | None:
-        """Return the next READ, or None."""
         if not self.ready:
             return None
         size = self.size
@@ -210,7 +207,6 @@ class ReadSession(Session):
         return Read(samples=chunk, ended=full or last, anew=anew)
 
     def commit(self, written: Tokens) -> list[str]:
-        """Return the words that a step completes."""
         self.words, words = self.words.push([token for token in written.ids if token != EOS])
         self.reach = max(self.reach, written.reach)
         return words + self._end_sentence() if written.finished else words
@@ -330,7 +326,7 @@ def stream_all(
     """Return the words of recordings, int16 at 16 kHz, each played to a stream of its own.
 
     READs of up to `streams` recordings are computed at once. `elapsed_ms` counts the whole of each
-    step that a recording took part in. `progress` is told the seconds of sound, step by step.
+    step that a recording took part in. `progress` gets the seconds of sound, step by step.
     """
     playing = [_Playback(session=backend.open(), samples=each) for each in recordings]
     rows = backend.rows(min(streams, len(playing))) if playing else None

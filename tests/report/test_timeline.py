@@ -52,8 +52,8 @@ def test_words_stand_at_their_delays():
     at = [MARGIN + room * d / 2000 + 4 for d in (500, 1000, 2000)]
     assert [text for _, text in words_of(tree)] == ["Ja", "das ist", "gut"]
     np.testing.assert_allclose([x for x, _ in words_of(tree)], at, atol=0.06)
-    (heard,) = named(tree, "heard")
-    assert float(attribute(heard, "width")) == pytest.approx(room)
+    (source,) = named(tree, "source")
+    assert float(attribute(source, "width")) == pytest.approx(room)
     assert named(tree, "clock") == [] and named(tree, "wave") == []
 
 
@@ -109,7 +109,7 @@ def test_timelines_side_by_side_share_an_axis():
     assert row.end == 2000.0 and row.x(1000.0) == pytest.approx((row.x(0) + row.x(2000.0)) / 2)
     tree = parsed(draw_timeline(record, until=30_000.0))
     assert [text for _, text in words_of(tree)] == ["ja", "so"]
-    assert len(list(tree.iter("svg"))) == 2 and len(named(tree, "heard")) == 1
+    assert len(list(tree.iter("svg"))) == 2 and len(named(tree, "source")) == 1
 
 
 def test_a_word_at_the_edge_of_rows_is_written_once():

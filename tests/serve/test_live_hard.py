@@ -128,11 +128,6 @@ def test_any_sound_is_translated_to_the_end(begin, name):
     assert whole or len(samples) < 400, "nothing at all was said"
 
 
-def test_the_extremes_of_int16_are_plus_and_minus_one(begin):
-    extreme = np.where(noise(2, 1.0) > 0, 32767, -32768).astype(np.int16)
-    assert said(begin(), extreme) == said(begin(), extreme / 32768) != []
-
-
 def test_nothing_at_all(begin):
     assert said(begin()) == []
     assert said(begin(), np.zeros(0, np.float32), np.zeros(0, np.int16), []) == []
@@ -196,16 +191,10 @@ def test_what_was_pushed_may_be_overwritten(begin):
     assert [(word.text, word.delay_ms) for word in words] == expected != []
 
 
-def test_after_the_end(begin):
+@pytest.mark.parametrize("seconds", [0.6, 0.0])
+def test_after_the_end(begin, seconds):
     ear = begin()
-    assert said(ear, noise(11, 0.6))
-    assert ear.finish() == [] and ear.finish() == []
-    with pytest.raises(ValueError, match="begin another"):
-        ear.push(noise(11, 0.1))
-
-
-def test_a_stream_that_was_never_spoken_to(begin):
-    ear = begin()
+    assert bool(said(ear, noise(11, seconds))) == bool(seconds)
     assert ear.finish() == [] and ear.finish() == []
     with pytest.raises(ValueError, match="begin another"):
         ear.push(noise(11, 0.1))

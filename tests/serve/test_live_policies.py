@@ -35,7 +35,7 @@ def whole() -> RunTranslator:
     return streams.translator(seed=6, monotonic=OFFLINE)
 
 
-def told(words) -> list[tuple[str, float]]:
+def timed_words(words) -> list[tuple[str, float]]:
     return [(word.text, word.delay_ms) for word in words]
 
 
@@ -56,7 +56,9 @@ def test_many_streams_under_a_policy_say_what_each_says_alone(request, encoder, 
     for each in sounds:
         stream = speaker.stream(**options)
         pieces = np.array_split(each, 5)
-        alone.append([w for p in pieces for w in told(stream.push(p))] + told(stream.finish()))
+        alone.append(
+            [w for p in pieces for w in timed_words(stream.push(p))] + timed_words(stream.finish())
+        )
     for some in (sounds[:4], sounds[4:]):
         seats = [engine.open() for _ in some]
         for turn in range(5):
@@ -68,7 +70,7 @@ def test_many_streams_under_a_policy_say_what_each_says_alone(request, encoder, 
             seat.finish()
         while engine.step():
             pass
-        found += [told(seat.words()) for seat in seats]
+        found += [timed_words(seat.words()) for seat in seats]
     assert found == alone and sum(map(len, alone)) > 5
     assert speaker.stream_all(sounds, streams=3, **options)
     if isinstance(backend := speaker.backend(**options), IncrementalBackend):
@@ -92,7 +94,7 @@ def test_fixed_steps_read_first_k_and_then_s(whole):
 
 def test_what_a_stream_cannot_do_is_said(whole, streaming):
     own = streams.translator()
-    with pytest.raises(RunError, match="wait-k is for models that were trained offline"):
+    with pytest.raises(RunError, match="wait-k is for models trained offline"):
         own.stream(policy=WaitK(k=3))
     with pytest.raises(RunError, match="counts the words that a CTC head hears"):
         whole.stream(policy=WaitK(k=3, units="ctc"))

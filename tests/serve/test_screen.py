@@ -18,7 +18,6 @@ from simuljax.serve.outputs import (
     live_lines,
     meter,
     printable,
-    redraw,
 )
 from simuljax.serve.pipeline import Progress
 from simuljax.serve.stream import Word
@@ -113,11 +112,6 @@ def test_closing_without_a_word_leaves_nothing():
     show(screen, pending="perhaps")
     screen.close()
     assert terminal.lines == [""]
-
-
-def test_redraw():
-    assert redraw(0, [], ["x", "y"]) == "\r\x1b[Jx\ny"
-    assert redraw(3, ["full"], ["x", "y", "z"]) == "\x1b[2A\r\x1b[Jfull\nx\ny\nz"
 
 
 @pytest.mark.parametrize(

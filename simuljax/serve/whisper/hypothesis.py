@@ -46,7 +46,6 @@ class Segment:
 
     @property
     def text(self) -> str:
-        """Return the words with spaces between them."""
         return " ".join(word.text for word in self.words)
 
 
@@ -62,12 +61,10 @@ class Hypothesis:
 
     @property
     def text(self) -> str:
-        """Return the words with spaces between them."""
         return " ".join(word.text for word in self.words)
 
     @property
     def words(self) -> tuple[SpelledWord, ...]:
-        """Return the words of all segments."""
         return tuple(itertools.chain.from_iterable(segment.words for segment in self.segments))
 
     def words_in(self, segments: int) -> int:
@@ -106,7 +103,7 @@ def hypotheses_for(
     """Return what the policy is asked about: the words, or segments, of the last hypotheses.
 
     The first `committed` words are committed already; `words_before` the buffer are too. `samples`
-    of the stream were heard.
+    of the stream were read.
     """
     recent = [*before[len(before) - policy.looks_back :], now] if policy.looks_back else [now]
     texts = [_unit_texts(policy, each) for each in recent]
@@ -212,7 +209,7 @@ def words_of(
 
 
 FRAME = RATE // 20  # 50 ms
-_LEAST = RATE  # sound that tells whether loudness moves
+_LEAST = RATE  # sound that shows if loudness moves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +266,7 @@ def silent_samples(samples: np.ndarray, guards: Guards) -> int:
     """Return the number of samples at the beginning without speech: before the first loud one.
 
     All of them, if loudness does not move at all: speech comes in syllables, noise does not. That
-    is told by the differences of samples, so that a rumble, which moves slowly, does not count.
+    is seen in the differences of samples, so that a rumble, which moves slowly, does not count.
     """
     if _is_steady(samples, guards):
         return len(samples)

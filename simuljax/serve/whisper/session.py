@@ -132,7 +132,6 @@ class WhisperSession(Session):
 
     @property
     def pending(self) -> str:
-        """Return the text of the last hypothesis that is not committed."""
         return " ".join(word.text for word in self.open)
 
     @property
@@ -142,7 +141,6 @@ class WhisperSession(Session):
 
     @property
     def size(self) -> int:
-        """Return the samples of a window's step."""
         return round(self.settings.window_s * RATE)
 
     @property
@@ -153,7 +151,6 @@ class WhisperSession(Session):
         return not self.finished and (self.again or waits)
 
     def change(self, settings: WhisperStreaming) -> None:
-        """Change the settings from the next window on."""
         self.check(settings)
         self.following = settings
 

@@ -51,12 +51,10 @@ class WhisperTranslator(Translator):
 
     @property
     def name(self) -> str:
-        """Return the name of the published model, or of the file."""
         return self.whisper.config.name
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Return the codes of the languages it understands."""
         tokenizer = self.whisper.tokenizer
         return tuple(tokenizer.language_codes) if tokenizer.multilingual else ("en",)
 
@@ -89,11 +87,9 @@ class WhisperBackend:
         self.whisper, self.settings = model, settings
 
     def open(self) -> WhisperSession:
-        """Return the session of a new stream."""
         return WhisperSession(self.settings, functools.partial(check_settings, self.whisper))
 
     def rows(self, streams: int) -> "WhisperRows":
-        """Return room for so many streams."""
         return WhisperRows(self.whisper, streams)
 
     def compile(self) -> None:
