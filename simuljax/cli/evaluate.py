@@ -24,10 +24,10 @@ def evaluate_command(
             Given several times, for each combination.
         also: More runs, say with other lambdas: the same of each, on the same curve.
     """
-    asked = plan_evaluations(chosen, sweep, also)
+    planned = plan_evaluations(chosen, sweep, also)
 
     def command() -> None:
         enable_compilation_cache()
-        evaluate_all(asked)
+        evaluate_all(planned)
 
     return command

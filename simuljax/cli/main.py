@@ -17,59 +17,28 @@ from pathlib import Path
 from simuljax import __version__
 from simuljax.errors import ChoiceError, SimuljaxError, unknown
 
-# Where a command's function is, and the first line of its docstring. Only the module of the command
-# that was asked for is imported.
+# The first lines of the commands' docstrings. Only the module of the command that was asked for is
+# imported.
 COMMANDS = {
-    "demo": (
-        "simuljax.cli.demo:demo_command",
-        "Build a small corpus, train a model on it, stream new sentences, score and draw.",
-    ),
-    "prepare": (
-        "simuljax.cli.prepare:prepare_command",
-        "Build a corpus from your copy of it (phrasebook needs none); run again to continue.",
-    ),
-    "speak": (
-        "simuljax.cli.speak:speak_command",
-        "Turn a text corpus into a speech translation corpus, with the times of words and "
-        "phonemes.",
-    ),
-    "train": (
-        "simuljax.cli.train:train_command",
-        "Train an experiment, or resume its training; multi-host when the cluster says so.",
-    ),
-    "evaluate": (
-        "simuljax.cli.evaluate:evaluate_command",
-        "Translate a split with a trained run, streamed or offline; write its log and its scores.",
-    ),
-    "score": (
-        "simuljax.cli.score:score_command",
-        "Score a log in SimulEval's format, ours or another tool's.",
-    ),
-    "ablate": (
-        "simuljax.cli.ablate:ablate_command",
-        "Train and evaluate every run of a grid; what is done is not done again.",
-    ),
-    "report": (
-        "simuljax.cli.report:report_command",
-        "Write a page about evaluations: figures, tests, utterances; of a grid's results its page.",
-    ),
-    "export": (
-        "simuljax.cli.export:export_command",
-        "Copy a run without the state of its optimiser, to give away or to begin with elsewhere.",
-    ),
-    "translate": (
-        "simuljax.cli.translate:translate_command",
-        "Translate speech live: words appear as they are committed.",
-    ),
-    "serve": (
-        "simuljax.cli.serve:serve_command",
-        "Serve live captions: a page at /, sockets at /stream and /v1/realtime.",
-    ),
-    "interpret": (
-        "simuljax.cli.interpret:interpret_command",
-        "Translate speech live with a Whisper model: `simuljax translate` with Whisper's defaults.",
-    ),
-    "profile": ("simuljax.cli.profile:profile_command", "Measure a part on this device."),
+    "demo": "Build a small corpus, train a model on it, stream new sentences, score and draw.",
+    "prepare": "Build a corpus from your copy of it (phrasebook needs none); run again to "
+    "continue.",
+    "speak": "Turn a text corpus into a speech translation corpus, with the times of words and "
+    "phonemes.",
+    "train": "Train an experiment, or resume its training; multi-host when the cluster says so.",
+    "evaluate": "Translate a split with a trained run, streamed or offline; write its log and its "
+    "scores.",
+    "score": "Score a log in SimulEval's format, ours or another tool's.",
+    "ablate": "Train and evaluate every run of a grid; what is done is not done again.",
+    "report": "Write a page about evaluations: figures, tests, utterances; of a grid's results its "
+    "page.",
+    "export": "Copy a run without the state of its optimiser, to give away or to begin with "
+    "elsewhere.",
+    "translate": "Translate speech live: words appear as they are committed.",
+    "serve": "Serve live captions: a page at /, sockets at /stream and /v1/realtime.",
+    "interpret": "Translate speech live with a Whisper model: `simuljax translate` with Whisper's "
+    "defaults.",
+    "profile": "Measure a part on this device.",
 }
 EXPECTED = (SimuljaxError, OSError, FloatingPointError)  # the last: a training diverged
 
@@ -97,12 +66,17 @@ def _read(args: list[str]) -> Callable[[], object]:
     name, *rest = args
     if name not in COMMANDS:
         raise ChoiceError(f"{unknown(name, COMMANDS)} (the commands are {', '.join(COMMANDS)})")
-    function = pkgutil.resolve_name(COMMANDS[name][0])
+    function = function_of(name)
     if name == "train" and rest and not rest[0].startswith("-"):
         return function(Path(rest[0]), tuple(rest[1:]))  # the file says which options there are
     if name == "ablate" and any(arg.partition("=")[0] == "--rows" for arg in rest):
         raise ChoiceError("--rows is now called --variants")
     return _parse(name, function, rest)
+
+
+def function_of(name: str) -> Callable:
+    """Return the function of a command."""
+    return pkgutil.resolve_name(f"simuljax.cli.{name}:{name}_command")
 
 
 def _parse(name: str, function: Callable, args: list[str]) -> Callable[[], object]:
@@ -120,7 +94,7 @@ def _parse(name: str, function: Callable, args: list[str]) -> Callable[[], objec
 
 
 def _help() -> str:
-    commands = "\n".join(f"  {name:10} {line}" for name, (_, line) in COMMANDS.items())
+    commands = "\n".join(f"  {name:10} {line}" for name, line in COMMANDS.items())
     return (
         "usage: simuljax COMMAND [options]\n\n"
         f"Simultaneous speech translation in JAX.\n\ncommands:\n{commands}\n\n"

@@ -101,8 +101,8 @@ def draw_alignment_of(run: Path, config: Mapping[str, Any], log: Path) -> None:
     whole = open_run(run)
     if has_alignment(whole.model) and whole.config.data.task == "translation":
         index = read_records(log)[0].index or 0
-        looked = look(whole, corpus[config["split"]], index, config["checkpoint"])
-        draw_alignment(looked, log.parent / ALIGNMENT)
+        attention = look(whole, corpus[config["split"]], index, config["checkpoint"])
+        draw_alignment(attention, log.parent / ALIGNMENT)
 
 
 def source_of(evaluated: Evaluated, index: int) -> SourceAudio | None:

@@ -13,6 +13,7 @@ from simuljax.eval.latency import DEFAULT, Profile
 from simuljax.eval.logs import NAME, RecordError, log_in, read_records, split_member
 from simuljax.eval.long_form import read_segments, score_longform
 from simuljax.eval.scores import LATENCIES, build_report
+from simuljax.report.results import without_nan
 
 RATIOS = ("BLEU", "AP", "RTF")  # the others are times
 NO_REFERENCES = "no references: no BLEU, and latencies count the words of the output in their place"
@@ -109,7 +110,7 @@ def _cell(metric: str, value: object, unit: str) -> str:
 def _show(report: Mapping[str, Any], path: str | None, unit: str) -> None:
     if path != "-":
         print(table(report, unit))
-    text = json_format.dumps(_plain(report), indent=1)
+    text = json_format.dumps(without_nan(report), indent=1)
     if path == "-":
         print(text)
         if not report["signature"]:
@@ -117,10 +118,3 @@ def _show(report: Mapping[str, Any], path: str | None, unit: str) -> None:
     elif path:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text + "\n")
-
-
-def _plain(value: object) -> object:
-    """Replace NaN, which JSON does not have, by null."""
-    if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    return None if isinstance(value, float) and math.isnan(value) else value

@@ -69,8 +69,8 @@ class LittlePhrasebook(Phrasebook):
         known, pairs = frequent_words(self.vocabulary), dict[str, str]()
         drawn = draw(f"little {part} {self.seed}")
         while len(pairs) < count:
-            said = next(drawn)
-            english, german = (s[0].upper() + s[1:] for s in (said.english, said.german))
+            sentence = next(drawn)
+            english, german = (s[0].upper() + s[1:] for s in (sentence.english, sentence.german))
             is_short = len(english.split()) <= self.longest
             if is_short and is_of(part, english) and known.issuperset(words(english.lower())):
                 pairs[english] = german
@@ -93,6 +93,6 @@ def is_of(part: Part, english: str) -> bool:
 def frequent_words(count: int) -> frozenset[str]:
     """Return the most frequent words of the constructions."""
     used = Counter[str]()
-    for said in islice(draw("little words"), SAMPLE):
-        used.update(words(said.english.lower()))
+    for sentence in islice(draw("little words"), SAMPLE):
+        used.update(words(sentence.english.lower()))
     return frozenset(word for word, _ in used.most_common(count))

@@ -149,10 +149,10 @@ def run(config: DemoConfig, write_page: WritePage) -> dict[str, float]:
     print(table(scores, similar, len(corpus["test"])))
     print(translations(read_records(chosen["streamed"].folder / LOG), corpus["test"].table))
     beside = chosen["streamed"].folder  # where the page looks for pictures
-    looked = heads.look(open_run(experiment.run), corpus["test"], config.drawn)
+    attention = heads.look(open_run(experiment.run), corpus["test"], config.drawn)
     pictures = [
         draw_losses(experiment, beside / "losses.png"),
-        heads.draw_alignment(looked, beside / "alignment.png"),
+        heads.draw_alignment(attention, beside / "alignment.png"),
     ]
     print(f"pictures: {', '.join(map(str, pictures))}")
     page = write_page(experiment.run, config.out / "report")
@@ -186,8 +186,8 @@ def most_similar_bleu(train: Table, test: Table) -> float:
         for word, count in bag(sentence).items():
             row[known[word]] = count
     memory /= np.linalg.norm(memory, axis=1, keepdims=True)
-    asked = [{known[w]: n for w, n in bag(s).items() if w in known} for s in test.transcript]
-    nearest = [np.argmax(memory[:, list(q)] @ np.array([*q.values()], np.float32)) for q in asked]
+    queries = [{known[w]: n for w, n in bag(s).items() if w in known} for s in test.transcript]
+    nearest = [np.argmax(memory[:, list(q)] @ np.array([*q.values()], np.float32)) for q in queries]
     guesses = [train.translation[int(i)] for i in nearest]
     return sacrebleu.corpus_bleu(guesses, [list(test.translation)]).score
 

@@ -7,7 +7,6 @@ until so many minutes have passed. Memory should stay flat once every shape is c
 should come in time, and no phrase should loop. Works for any model that `simuljax.load` takes.
 """
 
-import dataclasses
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,21 +53,6 @@ class StreamProfile:
                 raise ValueError(f"{path} does not exist")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Minute:
-    """One minute of the stream. Times are the longest in it, memory is that at its end."""
-
-    sound_s: float
-    spent_s: float  # computing
-    resident_mb: float
-    arrays_mb: float  # JAX's
-    programs: int  # compiled, or read from the cache on disk
-    open_s: float  # sound for which more words may come
-    behind_s: float  # from the end of a chunk until it was done with, had it come in real time
-    quiet_s: float  # since the last word
-    words: tuple[str, ...]
-
-
 def run(config: StreamProfile) -> dict[str, Any]:
     """Push the recordings and return the numbers of every minute."""
     overrides: dict[str, Any] = {"read_ms": config.read_ms} if config.read_ms else {}
@@ -77,12 +61,12 @@ def run(config: StreamProfile) -> dict[str, Any]:
     stream = load(config.model).stream(**overrides)
     sound = cut(itertools.cycle(config.recordings), config.minutes * 60)
     minutes = []
-    for minute in listen(stream, sound, round(config.chunk * RATE)):
+    for minute in measure_minutes(stream, sound, round(config.chunk * RATE)):
         minutes.append(minute)
-        say(f"minute {len(minutes)}: {minute.resident_mb:.0f} MB, {len(minute.words)} words")
-    words = [word for minute in minutes for word in minute.words]
+        say(f"minute {len(minutes)}: {minute['resident_mb']:.0f} MB, {len(minute['words'])} words")
+    words = [word for minute in minutes for word in minute["words"]]
     return environment(config) | {
-        "minutes": [dataclasses.asdict(minute) for minute in minutes],
+        "minutes": minutes,
         "repeated": {size: repeated(words, size) for size in range(1, PHRASE + 1)},
     }
 
@@ -98,10 +82,18 @@ def cut(recordings: Iterable[Path], seconds: float) -> Iterator[np.ndarray]:
             return
 
 
-def listen(stream: Stream, sound: Iterable[np.ndarray], size: int) -> Iterator[Minute]:
-    """Push all sound in chunks; yield a measurement after every minute and at the end."""
+def measure_minutes(
+    stream: Stream, sound: Iterable[np.ndarray], size: int
+) -> Iterator[dict[str, Any]]:
+    """Push all sound in chunks; yield a measurement after every minute and at the end.
+
+    Times are the longest of the minute, memory is that at its end: the process', JAX's arrays.
+    `programs` were compiled or read from the cache on disk. `open_s` is sound for which more words
+    may come, `behind_s` the time from the end of a chunk until it was done with, had it come in
+    real time, `quiet_s` the time since the last word.
+    """
     chunks = (part[i : i + size] for part in sound for i in range(0, len(part), size))
-    pushed, said_s, done_s = 0, 0.0, 0.0
+    pushed, last_s, done_s = 0, 0.0, 0.0
     rows: list[dict[str, Any]] = []
     with counted_programs() as programs:
         for chunk in itertools.chain(chunks, [None]):
@@ -113,7 +105,7 @@ def listen(stream: Stream, sound: Iterable[np.ndarray], size: int) -> Iterator[M
             words = stream.finish() if chunk is None else stream.push(chunk)
             spent = time.perf_counter() - before
             done_s = max(done_s, pushed / RATE) + spent
-            quiet_s, said_s = pushed / RATE - said_s, pushed / RATE if words else said_s
+            quiet_s, last_s = pushed / RATE - last_s, pushed / RATE if words else last_s
             rows.append(
                 {
                     "start": start // (60 * RATE),
@@ -128,17 +120,17 @@ def listen(stream: Stream, sound: Iterable[np.ndarray], size: int) -> Iterator[M
         yield _minute(rows, programs)
 
 
-def _minute(rows: Sequence[dict[str, Any]], programs: list[float]) -> Minute:
+def _minute(rows: Sequence[dict[str, Any]], programs: list[float]) -> dict[str, Any]:
     count = len(programs)
     programs.clear()
-    return Minute(
+    return {
         **{name: sum(row[name] for row in rows) for name in ("sound_s", "spent_s")},
         **{name: max(row[name] for row in rows) for name in ("open_s", "behind_s", "quiet_s")},
-        resident_mb=int(STATM.read_text().split()[1]) * getpagesize() / 1e6,
-        arrays_mb=sum(array.nbytes for array in jax.live_arrays()) / 1e6,
-        programs=count,
-        words=tuple(word for row in rows for word in row["words"]),
-    )
+        "resident_mb": int(STATM.read_text().split()[1]) * getpagesize() / 1e6,
+        "arrays_mb": sum(array.nbytes for array in jax.live_arrays()) / 1e6,
+        "programs": count,
+        "words": [word for row in rows for word in row["words"]],
+    }
 
 
 def repeated(words: Sequence[str], size: int) -> tuple[str, int]:

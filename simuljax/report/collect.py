@@ -11,7 +11,6 @@ with each other only if their references are the same.
 """
 
 import functools
-import json
 import math
 import os
 import re
@@ -36,7 +35,12 @@ from simuljax.eval.logs import (
     split_member,
 )
 from simuljax.eval.scores import LATENCIES, build_report
-from simuljax.report.results import PublishedEvaluation, is_results, read_results
+from simuljax.report.results import (
+    PublishedEvaluation,
+    is_results,
+    read_object,
+    read_results,
+)
 
 Latency = Literal["AL", "LAAL", "DAL", "ATD", "YAAL"]  # those that are times
 Computation = Literal["free", "counted"]
@@ -55,9 +59,13 @@ SWEPT = {
     "threshold": "p={}",
 }
 USUAL = {"threshold": 0.5, "then_threshold": 0.5, "gather": "any"}
-# Settings that tell systems apart, and their labels.
-VARIANTS = {"branch": "{}", "checkpoint": "{} checkpoint", "gather": "{}", "audio": "{} audio"}
-VARIANTS_USUAL = {"branch": "speech", "checkpoint": "best", "gather": "any", "audio": "own"}
+# Settings that tell systems apart: their usual values and labels.
+VARIANTS = {
+    "branch": ("speech", "{}"),
+    "checkpoint": ("best", "{} checkpoint"),
+    "gather": ("any", "{}"),
+    "audio": ("own", "{} audio"),
+}
 SWITCHES = {"force_finish": "force finish", "avoid_eos_while_reading": "avoid EOS"}
 # Settings of the test, of the clock, and those that are part of a system's name.
 OTHERS = {"run", "split", "corpus", "data", "name", "mode", "first", "repeats", "frames", "steps"}
@@ -147,12 +155,14 @@ def gather(inputs: Sequence[Path | str], split: str | None = None) -> list[Evalu
     """Read the evaluations of runs and logs; of runs only those on `split`, if it is given."""
     if not inputs:
         raise RecordError("a report needs a run or a log: simuljax report RUN")
-    unique = {each.log: each for given in dict.fromkeys(inputs) for each in sources_of(given)}
-    sources = [*unique.values()]
-    roots = [*dict.fromkeys(each.root for each in sources if each.name is None)]
+    sources = {each.log: each for given in dict.fromkeys(inputs) for each in sources_of(given)}
+    roots = [*dict.fromkeys(each.root for each in sources.values() if each.name is None)]
     systems = dict(zip(roots, name_systems(roots), strict=True))
-    named = _settings_of_names(sources)
-    found = [_read(each, systems.get(each.root, ""), named.get(each.log, "")) for each in sources]
+    named = _settings_of_names(sources.values())
+    found = [
+        _read(each, each.name or systems[each.root], named.get(log, ""))
+        for log, each in sources.items()
+    ]
     kept = [e for e in found if split is None or e.config.get("split", split) == split]
     if not kept:
         splits = sorted({str(each.config["split"]) for each in found})
@@ -247,14 +257,15 @@ def join_families(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
     weights = {run: match["value"] for run, match in swept.items()}
     bases = {run.with_name(match["name"]) for run, match in swept.items()}
     weights |= dict.fromkeys(bases & runs, "0")
-    return [
-        _as_setting(each, weights[each.run]) if each.run in weights else each for each in evaluated
-    ]
-
-
-def _as_setting(each: Evaluated, weight: str) -> Evaluated:
-    setting = ", ".join(filter(None, [f"λ={weight}", each.setting]))
-    return replace(each, system=each.system.replace(f"_lambda_{weight}", "", 1), setting=setting)
+    joined = []
+    for each in evaluated:
+        if each.run in weights:
+            weight = weights[each.run]
+            setting = ", ".join(filter(None, [f"λ={weight}", each.setting]))
+            system = each.system.replace(f"_lambda_{weight}", "", 1)
+            each = replace(each, system=system, setting=setting)
+        joined.append(each)
+    return joined
 
 
 def _comparable(members: Sequence[Evaluated], latency: Latency) -> Comparable:
@@ -288,12 +299,11 @@ def read_published(folder: Path, each: PublishedEvaluation) -> Evaluated:
 
 def _read(source: Source, system: str, setting: str) -> Evaluated:
     log, root = source.log, source.root
-    system = source.name or system
     if source.published:
         found = read_published(root.parent, source.published)
         return replace(found, system=_with_variant(system, found.config))
     records = tuple(as_records(read_records(log)))
-    config = _json(log.parent / "config.json") if source.is_run else {}
+    config = read_object(log.parent / "config.json") if source.is_run else {}
     return Evaluated(
         system=_with_variant(system, config),
         setting=setting_of(config) or setting,
@@ -309,7 +319,7 @@ def _read(source: Source, system: str, setting: str) -> Evaluated:
 def _scores(log: Path, records: Sequence[Record], *, is_run: bool) -> dict[str, Any]:
     """Return the stored scores, or those of the log where none are stored or some are missing."""
     path = log.parent / "scores.json"
-    stored = _json(path) if is_run and path.exists() else {}
+    stored = read_object(path) if is_run else {}
     needed = ("BLEU", *LATENCIES, "n", "skipped", "profile", "signature")
     if any(name not in stored for name in needed):
         return build_report(records)
@@ -358,8 +368,8 @@ def _with_variant(system: str, config: Mapping[str, Any]) -> str:
     """Add the policy and other settings that make another system of the same run."""
     parts = [
         label.format(config[name])
-        for name, label in VARIANTS.items()
-        if config.get(name) not in (None, VARIANTS_USUAL[name])
+        for name, (usual, label) in VARIANTS.items()
+        if config.get(name) not in (None, usual)
     ]
     parts += [name for key, name in SWITCHES.items() if config.get(key)]
     then = f"then {Path(str(config['then'])).name}" if config.get("then") else ""
@@ -370,15 +380,3 @@ def _with_variant(system: str, config: Mapping[str, Any]) -> str:
 def policy_of(config: Mapping[str, Any]) -> str:
     """Return the policy of an evaluation and its units; "" if the model itself decides."""
     return " ".join(str(config[key]) for key in ("policy", "units") if config.get(key))
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise RecordError(f"{path} is damaged: {error}") from None
-    if not isinstance(value, dict):
-        raise RecordError(f"{path} is not a JSON object")
-    return value

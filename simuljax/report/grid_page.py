@@ -139,14 +139,14 @@ def verdict_of(grid: GridInfo, judged: Sequence[Judgement]) -> list[str]:
     """Say in a sentence what became of the claims."""
     if not grid.claims:
         return []
-    said = {"supported": [], "contradicted": [], "inconclusive": [], "not testable here": []}
+    by_verdict = {"supported": [], "contradicted": [], "inconclusive": [], "not testable here": []}
     for claim, each in zip(grid.claims, judged, strict=True):
-        said[each.verdict].append(claim.says)
-    total, counted = len(judged), [f"{len(own)} {name}" for name, own in said.items() if own]
-    named = [name for name in ("supported", "contradicted") if said[name]]
+        by_verdict[each.verdict].append(claim.says)
+    total, counted = len(judged), [f"{len(own)} {name}" for name, own in by_verdict.items() if own]
+    named = [name for name in ("supported", "contradicted") if by_verdict[name]]
     return [
         f"Of {total} {'claim' if total == 1 else 'claims'}: {', '.join(counted)}.",
-        *(f"{name.capitalize()}: {'; '.join(said[name])}." for name in named),
+        *(f"{name.capitalize()}: {'; '.join(by_verdict[name])}." for name in named),
     ]
 
 

@@ -103,17 +103,16 @@ def read_run(directory: Path, name: str, variant: str, seed: int | None) -> Publ
         run=name,
         variant=variant,
         seed=seed,
-        config=_object(directory / "config.json") or {},
+        config=read_object(directory / "config.json"),
         curves=curves_of(directory),
-        spent=_object(directory / "spent.json"),
-        diagnosis=_object(directory / "diagnosis.json"),
+        spent=read_object(directory / "spent.json") or None,
+        diagnosis=read_object(directory / "diagnosis.json") or None,
     )
 
 
 def read_evaluation(folder: Path, of: PublishedRun, **names: Any) -> PublishedEvaluation:
     """Read the scores and the settings of an evaluation's folder."""
-    scores = _object(folder / "scores.json") or {}
-    config = _object(folder / "config.json") or {}
+    scores, config = (read_object(folder / f"{name}.json") for name in ("scores", "config"))
     return PublishedEvaluation(
         run=of.run,
         evaluation=folder.name,
@@ -187,17 +186,17 @@ def is_results(folder: Path) -> bool:
 
 def _write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     encoded = (
-        json.dumps(_plain(line), ensure_ascii=False, separators=(",", ":")) for line in lines
+        json.dumps(without_nan(line), ensure_ascii=False, separators=(",", ":")) for line in lines
     )
     path.write_text("".join(f"{line}\n" for line in encoded), "utf-8")
 
 
-def _plain(value: object) -> object:
+def without_nan(value: object) -> object:
     """Return the value with null for NaN, which JSON has not."""
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: without_nan(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [without_nan(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -210,5 +209,14 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         raise RecordError(f"{path} is damaged: {error}") from None
 
 
-def _object(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text("utf-8")) if path.exists() else None
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file; an empty one if there is no file."""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise RecordError(f"{path} is damaged: {error}") from None
+    if not isinstance(value, dict):
+        raise RecordError(f"{path} is not a JSON object")
+    return value

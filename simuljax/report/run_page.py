@@ -124,13 +124,13 @@ def build_page(
 ) -> str:
     """Return the page as text."""
     systems = sorted({name for section in sections for name in section["systems"]})
+    more = f" and {len(systems) - 3} more" * (len(systems) > 3)
     changed = [*knowledge.changed_fields(next(iter(runs))).items()] if len(runs) == 1 else []
     heads, title = ("field", "value"), "Fields that are not the default"
     caption = "Loss of every run over its updates; runs that differ in their seed share a colour."
     return render(
         "report.html",
-        title=f"Report: {', '.join(systems[:3])}"
-        + f" and {len(systems) - 3} more" * (len(systems) > 3),
+        title="Report: " + ", ".join(systems[:3]) + more,
         facts=_facts(options, runs, knowledge),
         tables=[
             differing_fields({run.run: run.config for run in runs.values()}),

@@ -151,18 +151,18 @@ def _sentence(tested: Tested, best: Evaluated) -> str:
 
 def _alone(comparable: Comparable, name: str, each: Evaluated, latency: Latency) -> str:
     digits, late = 0 if comparable.unit == "ms" else 2, each.latency(latency)
-    said = f"{name_of(each)} reaches {number(each.scores['BLEU'], 1)} BLEU"
+    sentence = f"{name_of(each)} reaches {number(each.scores['BLEU'], 1)} BLEU"
     if each.scores["skipped"] == each.scores["n"]:
         return f"{name_of(each)} wrote no word."
     if not math.isnan(late):
-        said += f" at {latency} {number(late, digits)} {comparable.unit}"
+        sentence += f" at {latency} {number(late, digits)} {comparable.unit}"
     whole = comparable.offline().get(name)
     if whole:
-        said += f"; with the whole source {representative(whole).scores['BLEU']:.1f}"
+        sentence += f"; with the whole source {representative(whole).scores['BLEU']:.1f}"
     control = [e for e in comparable.evaluated if e.is_control]
     if control:
-        said += f", with the wrong audio {max(e.scores['BLEU'] for e in control):.1f}"
-    return said + "."
+        sentence += f", with the wrong audio {max(e.scores['BLEU'] for e in control):.1f}"
+    return sentence + "."
 
 
 def name_of(each: Evaluated) -> str:

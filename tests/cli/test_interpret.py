@@ -100,12 +100,6 @@ def test_a_live_source_may_skip_windows_and_a_file_does_not(given, behind):
     assert settings(**given).behind == behind
 
 
-def test_windows_and_padding():
-    assert (settings().window_s, settings().padding) == (1.0, "full")
-    changed = settings(window=2.0, padding="short")
-    assert (changed.window_s, changed.padding) == (2.0, "short")
-
-
 @pytest.mark.parametrize(
     ("args", "facts"),
     [
@@ -216,14 +210,6 @@ def test_a_log_without_speech_has_no_file_beside_it(files, tmp_path):
 def test_what_is_no_sound_is_found_before_the_model_is_loaded(files, capsys):
     Path(files[0]).write_text("not a sound at all, but text " * 9)
     assert "talk.wav" in refused(capsys, *files)
-
-
-def test_a_microphone_without_its_package_is_found_before_the_model_is_loaded(
-    files, capsys, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "sounddevice", None)
-    said = refused(capsys, "--mic", *files[1:])
-    assert "simuljax[mic]" in said
 
 
 def test_a_missing_key_is_found_before_the_model_is_loaded(files, capsys, monkeypatch):

@@ -43,10 +43,9 @@ def test_json_is_what_score_says(log, tmp_path, capsys):
     aware = report.pop("computation_aware")
     assert report == score(made_up(2), profile="simuleval-1.0")
     assert aware == score(made_up(2), profile="simuleval-1.0", computation_aware=True)
-    run(log, "--computation-aware", "--json", tmp_path / "scores.json")
-    assert json.loads((tmp_path / "scores.json").read_text()) == score(
-        made_up(2), computation_aware=True
-    )
+    path = tmp_path / "new" / "deep" / "scores.json"
+    run(log, "--computation-aware", "--json", path)
+    assert json.loads(path.read_text()) == score(made_up(2), computation_aware=True)
     assert "with computation" not in capsys.readouterr().out
 
 
@@ -133,20 +132,11 @@ def test_what_is_not_there_exits_2_with_what_would_do(
     assert told.err.startswith(f"simuljax: {said}") and "Errno" not in told.err
 
 
-def test_the_directory_of_a_log_will_do(log, capsys):
-    run(log.parent)
-    assert "20 utterances" in capsys.readouterr().out
-
-
-def test_so_will_that_of_a_gzipped_log(log, capsys, tmp_path):
-    """As published results have it."""
+@pytest.mark.parametrize("name", ["instances.log", "instances.log.gz"])
+def test_the_directory_of_a_log_will_do(log, capsys, tmp_path, name):
+    """Gzipped too, as published results have it."""
     (tmp_path / "published").mkdir()
-    with gzip.open(tmp_path / "published" / "instances.log.gz", "wb") as packed:
-        packed.write(log.read_bytes())
+    pack = gzip.compress if name.endswith("gz") else bytes
+    (tmp_path / "published" / name).write_bytes(pack(log.read_bytes()))
     run(tmp_path / "published")
     assert "20 utterances" in capsys.readouterr().out
-
-
-def test_json_may_go_to_a_new_directory(log, tmp_path):
-    run(log, "--json", tmp_path / "new" / "deep" / "scores.json")
-    assert json.loads((tmp_path / "new" / "deep" / "scores.json").read_text())["n"] == 20

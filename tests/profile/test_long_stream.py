@@ -5,7 +5,7 @@ import soundfile
 
 from simuljax.audio import RATE
 from simuljax.profile import long_stream
-from simuljax.profile.long_stream import cut, listen, repeated
+from simuljax.profile.long_stream import cut, measure_minutes, repeated
 from simuljax.serve.stream import Word
 
 
@@ -33,12 +33,12 @@ class EverySecond:
 
 def test_every_minute_is_measured():
     sound = [np.ones(seconds * RATE, np.int16) for seconds in (100, 3, 47)]
-    minutes = list(listen(EverySecond(), sound, 10 * RATE))  # pyright: ignore[reportArgumentType]
-    assert [minute.sound_s for minute in minutes] == [60.0, 63.0, 27.0]
-    assert [word for minute in minutes for word in minute.words] == [*map(str, range(150))]
-    assert all(0 < minute.resident_mb < 1e5 for minute in minutes)
-    assert max(minute.open_s for minute in minutes) == 12.0, "two seconds and the chunk"
-    assert all(minute.quiet_s <= 10 for minute in minutes)
+    minutes = list(measure_minutes(EverySecond(), sound, 10 * RATE))  # pyright: ignore[reportArgumentType]
+    assert [minute["sound_s"] for minute in minutes] == [60.0, 63.0, 27.0]
+    assert [word for minute in minutes for word in minute["words"]] == [*map(str, range(150))]
+    assert all(0 < minute["resident_mb"] < 1e5 for minute in minutes)
+    assert max(minute["open_s"] for minute in minutes) == 12.0, "two seconds and the chunk"
+    assert all(minute["quiet_s"] <= 10 for minute in minutes)
 
 
 def test_recordings_are_cut_at_the_limit(tmp_path):
@@ -55,7 +55,7 @@ def test_loops_are_found():
 
 
 def test_table_has_a_line_per_minute():
-    minutes = [vars(m) for m in listen(EverySecond(), [np.ones(90 * RATE, np.int16)], RATE)]  # pyright: ignore[reportArgumentType]
+    minutes = list(measure_minutes(EverySecond(), [np.ones(90 * RATE, np.int16)], RATE))  # pyright: ignore[reportArgumentType]
     report = {"minutes": minutes, "repeated": {1: ("so", 3), 2: ("", 1)}}
     lines = long_stream.table(report).splitlines()
     assert len(lines) == 4 and "3 times in a row: 'so'" in lines[-1]

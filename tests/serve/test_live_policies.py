@@ -56,9 +56,8 @@ def test_many_streams_under_a_policy_say_what_each_says_alone(request, encoder, 
     for each in sounds:
         stream = speaker.stream(**options)
         pieces = np.array_split(each, 5)
-        alone.append(
-            [w for p in pieces for w in timed_words(stream.push(p))] + timed_words(stream.finish())
-        )
+        words = [word for piece in pieces for word in stream.push(piece)]
+        alone.append(timed_words(words + stream.finish()))
     for some in (sounds[:4], sounds[4:]):
         seats = [engine.open() for _ in some]
         for turn in range(5):

@@ -7,7 +7,7 @@ begins to repeat itself goes on doing so, because it is the prompt of what follo
 
     before the model   sound that is quiet, or as loud all the time, holds no speech
     after it           P(no speech) is high and the text a guess; the text repeats itself
-    before a commit    the words repeat what was said last
+    before a commit    the words repeat those committed last
 """
 
 import itertools
@@ -100,7 +100,7 @@ def hypotheses_for(
     words_before: int = 0,
     samples: int = 0,
 ) -> Hypotheses:
-    """Return what the policy is asked about: the words, or segments, of the last hypotheses.
+    """Return the input of the policy: the words, or segments, of the last hypotheses.
 
     The first `committed` words are committed already; `words_before` the buffer are too. `samples`
     of the stream were read.
@@ -308,16 +308,16 @@ def repeats_itself(text: str, guards: Guards) -> bool:
     return any(_run(words, period) >= max(2 * period, guards.echo_words) for period in periods)
 
 
-def is_echo(words: Sequence[str], said: Sequence[str], guards: Guards) -> bool:
-    """Return True if words only continue a loop of what was said before them.
+def is_echo(words: Sequence[str], before: Sequence[str], guards: Guards) -> bool:
+    """Return True if words only continue a loop of the words before them.
 
     That is, for a period p: from some place on every word, these included, is the one p before it;
     the run has at least `echo_words` words, p of them (a whole round) and all of these.
     """
     if guards.echo_words is None or not words:
         return False
-    text, least = [*said, *words], max(guards.echo_words, len(words))
-    return any(_run(text, period) >= max(least, period) for period in range(1, len(said) + 1))
+    text, least = [*before, *words], max(guards.echo_words, len(words))
+    return any(_run(text, period) >= max(least, period) for period in range(1, len(before) + 1))
 
 
 def _run(text: Sequence[str], period: int) -> int:
