@@ -1,9 +1,8 @@
-"""Hypotheses of Whisper for a buffer of sound. Times are seconds of the buffer.
+"""Hypotheses of Whisper for a buffer of sound, and guards against text that nobody said.
 
-Guards against text that nobody said.
-
-Whisper was trained on subtitles: of silence it writes "you", of noise "Thank you.", and a text that
-begins to repeat itself goes on doing so, because it is the prompt of what follows.
+Times are seconds of the buffer. Whisper was trained on subtitles: of silence it writes "you", of
+noise "Thank you.", and a text that begins to repeat itself goes on doing so, because it is the
+prompt of what follows.
 
     before the model   sound that is quiet, or as loud all the time, holds no speech
     after it           P(no speech) is high and the text a guess; the text repeats itself
@@ -23,6 +22,10 @@ from simuljax.decode.policies import Hypotheses, Policy, Step
 from simuljax.models.whisper import Decoded, Tokenizer
 from simuljax.models.whisper.decoding import compression_ratio
 from simuljax.models.whisper.tokenizer import UNSPACED
+
+FRAME = RATE // 20  # 50 ms
+_LEAST = RATE  # sound that shows if loudness moves
+Part = tuple[list[int], list[float], float, float]  # ids, their log P, start, end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +109,8 @@ def hypotheses_for(
     of the stream were read.
     """
     recent = [*before[len(before) - policy.looks_back :], now] if policy.looks_back else [now]
-    texts = [_unit_texts(policy, each) for each in recent]
+    parts = [each.segments if policy.unit == "segment" else each.words for each in recent]
+    texts = [tuple(unit.text for unit in units) for units in parts]
     numbers: dict[str, int] = {}
     units = np.full((1, policy.looks_back + 1, max(map(len, texts))), -1)
     for row, each in zip(units[0, -len(texts) :], texts, strict=True):
@@ -116,11 +120,6 @@ def hypotheses_for(
         step=_step(policy, now, committed, words_before, samples),
         texts=tuple(texts),
     )
-
-
-def _unit_texts(policy: Policy, hypothesis: Hypothesis) -> tuple[str, ...]:
-    units = hypothesis.segments if policy.unit == "segment" else hypothesis.words
-    return tuple(unit.text for unit in units)
 
 
 def _step(policy: Policy, now: Hypothesis, committed: int, words_before: int, samples: int) -> Step:
@@ -151,9 +150,6 @@ def _step(policy: Policy, now: Hypothesis, committed: int, words_before: int, sa
 def plain(word: str) -> str:
     """Return a word without capitals and marks at its ends; marks alone stay as they are."""
     return word.strip(string.punctuation + "“”¿¡…«»。、，！？").casefold() or word
-
-
-Part = tuple[list[int], list[float], float, float]
 
 
 def split_segments(tokenizer: Tokenizer, decoded: Decoded, seconds: float) -> Iterator[Part]:
@@ -193,23 +189,10 @@ def words_of(
         latest = 0 if mark else max(map(int, states[place : place + len(unit.tokens)]))
         place += len(unit.tokens)
         begins = not words or (unit.text.startswith(" ") if language not in UNSPACED else not mark)
-        if begins:
-            words.append(SpelledWord(text=unit.text, ids=unit.tokens, state=latest))
-        else:
-            last = words.pop()
-            words.append(
-                SpelledWord(
-                    text=last.text + unit.text,
-                    ids=last.ids + unit.tokens,
-                    state=max(last.state, latest),
-                )
-            )
-    stripped = (SpelledWord(text=w.text.strip(), ids=w.ids, state=w.state) for w in words)
-    return [word for word in stripped if word.text]
-
-
-FRAME = RATE // 20  # 50 ms
-_LEAST = RATE  # sound that shows if loudness moves
+        last = SpelledWord(text="") if begins else words.pop()
+        text, state = last.text + unit.text, max(last.state, latest)
+        words.append(SpelledWord(text=text, ids=last.ids + unit.tokens, state=state))
+    return [replace(word, text=word.text.strip()) for word in words if word.text.strip()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,19 +251,14 @@ def silent_samples(samples: np.ndarray, guards: Guards) -> int:
     All of them, if loudness does not move at all: speech comes in syllables, noise does not. That
     is seen in the differences of samples, so that a rumble, which moves slowly, does not count.
     """
-    if _is_steady(samples, guards):
-        return len(samples)
+    if guards.steady_db is not None and len(samples) >= _LEAST:
+        db = levels(np.diff(samples.astype(np.int32)))
+        if db.max() - np.percentile(db, 10) < guards.steady_db:
+            return len(samples)
     if guards.quiet_db is None:
         return 0
     loud = np.flatnonzero(levels(samples) >= guards.quiet_db)
     return int(loud[0]) * FRAME if len(loud) else len(samples)
-
-
-def _is_steady(samples: np.ndarray, guards: Guards) -> bool:
-    if guards.steady_db is None or len(samples) < _LEAST:
-        return False
-    db = levels(np.diff(samples.astype(np.int32)))
-    return bool(db.max() - np.percentile(db, 10) < guards.steady_db)
 
 
 def nobody_speaks(hypothesis: Hypothesis, guards: Guards) -> bool:

@@ -159,7 +159,9 @@ class WhisperSession(Session):
         if self.again:
             self.again = False
             return self._window()
-        self._apply_change()
+        if self.following.language != self.settings.language:
+            self.language, self.guessed = self.following.language, 0
+        self.settings = self.following
         while (count := self._due()) is not None:
             self.buffer = np.concatenate([self.buffer, self._read(count)])
             if self._has_speech():
@@ -173,7 +175,9 @@ class WhisperSession(Session):
         guards = self.settings.guards
         if nobody_speaks(written, guards):
             return self._skip_silence()
-        self._settle_language(written)
+        self.guessed += self.size
+        if self.language is None and self.guessed >= _LANGUAGE:  # of enough speech
+            self.language = written.language
         if repeats_itself(written.text, guards):
             if self.prompt:  # which may have begun it: the same sound is written without
                 self.prompt, self.again = (), True
@@ -231,17 +235,6 @@ class WhisperSession(Session):
             settings=self.settings,
         )
 
-    def _apply_change(self) -> None:
-        if self.following.language != self.settings.language:
-            self.language, self.guessed = self.following.language, 0
-        self.settings = self.following
-
-    def _settle_language(self, hypothesis: Hypothesis) -> None:
-        """Keep a guess once there was enough speech for it."""
-        self.guessed += self.size
-        if self.language is None and self.guessed >= _LANGUAGE:
-            self.language = hypothesis.language
-
     def _skip_silence(self) -> list[str]:
         """Keep the buffer for a while, because the beginning of speech is easily missed."""
         self.before, self.open = [], ()
@@ -269,7 +262,10 @@ class WhisperSession(Session):
         hypotheses = [h.without(done) for h in (*self.before, hypothesis)]
         self.before = hypotheses[max(0, len(hypotheses) - self.settings.policy.looks_back) :]
         before = len(self.buffer)
-        self._settle(round(hypothesis.end_of(segments) * RATE))
+        if count := round(hypothesis.end_of(segments) * RATE):
+            self._trim(count, "refused" if self.refused else "committed")
+            self.prompt = () if self.refused else self.prompt  # begins anew after refused text
+            self.refused = False
         if self._least_s:  # no text is left: of the rest nothing was written
             self._let_go(len(self.buffer) + self.size - self._most, "refused")
         shorter = len(self.buffer) < before
@@ -292,13 +288,6 @@ class WhisperSession(Session):
             accepted += texts
             self.last_words = [*self.last_words, *bare][-_REMEMBERED:]
         return accepted
-
-    def _settle(self, count: int) -> None:
-        """Drop the sound of settled segments; after refused text, the prompt begins anew."""
-        if count:
-            self._trim(count, "refused" if self.refused else "committed")
-            self.prompt = () if self.refused else self.prompt
-            self.refused = False
 
     def _remember(self, words: Sequence[SpelledWord]) -> None:
         """Append words to the prompt of what follows."""
