@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 import jax
 import tyro
 
-from simuljax.profile import alignment, data, decode, long_stream, losses, train, whisper
+from simuljax.profile import (
+    alignment,
+    data,
+    decode,
+    long_stream,
+    losses,
+    serve,
+    train,
+    whisper,
+)
 
 PARTS = {
     "alignment": (alignment.AlignmentProfile, alignment),
     "dar": (losses.DarProfile, losses),
     "data": (data.DataProfile, data),
     "decode": (decode.DecodeProfile, decode),
+    "serve": (serve.ServeProfile, serve),
     "stream": (long_stream.StreamProfile, long_stream),
     "train": (train.TrainProfile, train),
     "transducer": (losses.TransducerProfile, losses),
