@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TypeAlias
 
 from tqdm import tqdm
 
@@ -27,19 +27,6 @@ RUN_FILE = "config.json"  # every run has it
 WHO = "who"  # the author of the stored translations
 
 
-class Teacher(Protocol):
-    """A source of translations."""
-
-    @property
-    def name(self) -> str:
-        """The name in origins and errors."""
-        ...
-
-    def translate(self, parts: Sequence[Sequence[str]]) -> Iterator[list[str]]:
-        """Yield the translations of each part, one for each sentence."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class CommandTeacher:
     """A command that maps lines to lines; it is started again for every part."""
@@ -48,9 +35,11 @@ class CommandTeacher:
 
     @property
     def name(self) -> str:
+        """The name in origins and errors."""
         return self.command
 
     def translate(self, parts: Sequence[Sequence[str]]) -> Iterator[list[str]]:
+        """Yield the translations of each part, one for each sentence."""
         return map(self._translate_part, parts)
 
     def _translate_part(self, sentences: Sequence[str]) -> list[str]:
@@ -124,6 +113,9 @@ class RunTeacher:
 
 def _teach(run: Path) -> list[str]:
     return [sys.executable, "-m", "simuljax.serve.teacher", str(run)]
+
+
+Teacher: TypeAlias = CommandTeacher | RunTeacher
 
 
 def teacher_of(given: str) -> Teacher:

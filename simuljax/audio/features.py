@@ -5,13 +5,9 @@ do not fail: they translate badly. So the configuration and the statistics trave
 `features.json` beside a model, and a decoder that computes other features is an error.
 """
 
-import dataclasses
 import json
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +19,7 @@ from simuljax.audio import filterbank, pitch
 from simuljax.audio.filterbank import Filterbank, FrameState
 from simuljax.audio.pitch import Pitch, PitchState
 from simuljax.config.fields import setting
+from simuljax.config.json import from_json, to_json, write_json
 from simuljax.errors import SimuljaxError
 
 
@@ -43,19 +40,6 @@ class Features:
         """Return the pitch settings that match the filterbank's frames."""
         bank = self.filterbank
         return Pitch(rate=bank.rate, frame_ms=bank.frame_ms, shift_ms=bank.shift_ms)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Features":
-        """Build settings from those of a file. All fields must be there and no others."""
-        _same_fields("features", values, cls)
-        bank: Mapping[str, Any] = values["filterbank"]
-        _same_fields("filterbank", bank, Filterbank)
-        if not isinstance(values["pitch"], bool):
-            raise ValueError(f"features: pitch is {values['pitch']!r}; it must be true or false.")
-        for name, value in bank.items():
-            if not isinstance(value, int | float):
-                raise ValueError(f"filterbank: {name} is {value!r}; it must be a number.")
-        return cls(filterbank=Filterbank(**bank), pitch=values["pitch"])
 
 
 @struct.dataclass
@@ -104,15 +88,6 @@ def stream_step(
     tones, more, _ = pitch.stream_step(state.pitch, samples, length, config=config.pitch_config)
     features = jnp.concatenate([features, more], -1)
     return FeatureState(filterbank=bank, pitch=tones), features, count
-
-
-def _same_fields(name: str, values: Any, kind: type) -> None:
-    expected = {f.name for f in dataclasses.fields(kind)}
-    found = set(values) if isinstance(values, Mapping) else {repr(values)}
-    if found != expected:
-        raise ValueError(
-            f"{name}: missing {sorted(expected - found)}, unknown {sorted(found - expected)}."
-        )
 
 
 FILE_NAME = "features.json"
@@ -201,45 +176,33 @@ def features_of(
 
 def save_features(path: str | Path, record: FeatureRecord) -> None:
     """Write the file atomically."""
-    path, statistics = Path(path), record.statistics
+    statistics = record.statistics
     if np.shape(statistics.mean) != (record.features.dims,):
         raise FeatureError(
             f"statistics of shape {np.shape(statistics.mean)} do not go with features of"
             f" {record.features.dims} dimensions."
         )
-    values = {
-        "features": dataclasses.asdict(record.features),
-        "statistics": {
-            "frames": int(statistics.frames),
-            "mean": np.asarray(statistics.mean).tolist(),
-            "std": np.asarray(statistics.std).tolist(),
-        },
-    }
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(values, indent=1) + "\n")
-    os.replace(partial, path)
+    mean, std = (np.asarray(each).tolist() for each in (statistics.mean, statistics.std))
+    values = {"frames": int(statistics.frames), "mean": mean, "std": std}
+    write_json(Path(path), {"features": record.features, "statistics": values})
 
 
 def load_features(path: str | Path) -> FeatureRecord:
     """Read the record from the file."""
     try:
         values = json.loads(Path(path).read_text())
-        record = FeatureRecord(
-            features=Features.from_json(values["features"]),
-            statistics=_read_statistics(values["statistics"]),
-        )
+        features, stored = from_json(Features, values["features"], "features"), values["statistics"]
+        if to_json(features) != values["features"]:
+            raise ValueError(f"features are not all of {to_json(features)}")
+        mean, std = (np.array(stored[name], np.float32) for name in ("mean", "std"))
+        if mean.shape != (features.dims,):
+            raise ValueError(f"it has {mean.size} means for {features.dims} dimensions")
+        if mean.shape != std.shape or not np.isfinite(mean).all() or not (std > 0).all():
+            raise ValueError("mean and std must be as long as each other, finite, std positive.")
+        statistics = Statistics(mean=mean, std=std, frames=int(stored["frames"]))
     except FileNotFoundError as error:
         raise FeatureError(f"{path} is not there; it is written beside a model.") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"no entry {error}" if isinstance(error, KeyError) else str(error)
         raise FeatureError(f"{path} is damaged or no file of statistics: {what}") from error
-    if record.statistics.mean.shape != (record.features.dims,):
-        raise FeatureError(f"{path} has {len(record.statistics.mean)} means for {record.features}.")
-    return record
-
-
-def _read_statistics(values: dict[str, Any]) -> Statistics:
-    mean, std = (np.array(values[name], np.float32) for name in ("mean", "std"))
-    if mean.shape != std.shape or not np.isfinite(mean).all() or not (std > 0).all():
-        raise ValueError("mean and std must be as long as each other, finite, and std positive.")
-    return Statistics(mean=mean, std=std, frames=int(values["frames"]))
+    return FeatureRecord(features=features, statistics=statistics)

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 from simuljax.errors import import_extra
 from simuljax.text.normalise import VocabularyError
@@ -63,10 +62,9 @@ _SEPARATOR = "_"
 _IPA = 2 | ord(_SEPARATOR) << 8
 
 _LANGUAGE_SWITCH = re.compile(r"\([a-z-]+\)")  # "(en)" before a foreign word
-_STRESS = re.compile("[ˈˌ]")
 
 
-def phonemize(text: str, language: str, *, stress: Literal["keep", "drop"] = "keep") -> str:
+def phonemize(text: str, language: str) -> str:
     """Return IPA phonemes separated by spaces, `|` between words: `h ə l ˈəʊ | w ˈɜː l d`.
 
     `language` is an eSpeak NG voice: en, en-us, de, fr, ... Stress marks stand before their vowel.
@@ -74,8 +72,7 @@ def phonemize(text: str, language: str, *, stress: Literal["keep", "drop"] = "ke
     """
     said = _LANGUAGE_SWITCH.sub("", " ".join(_clauses(text, language)))
     words = (" ".join(filter(None, word.split(_SEPARATOR))) for word in said.split())
-    spelled = f" {WORD_END} ".join(filter(None, words))
-    return _STRESS.sub("", spelled) if stress == "drop" else spelled
+    return f" {WORD_END} ".join(filter(None, words))
 
 
 def _clauses(text: str, language: str) -> list[str]:

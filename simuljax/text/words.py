@@ -15,9 +15,7 @@ because a decoder may drop it and go on; like padding it is passed over.
 
 With subword_nmt, Papi et al. 2022 (appendix A.1) see the end of a word in its last piece. That is
 so for Moses tokens. In the text, a full stop that follows belongs to the word before it, so with
-punctuation (or 's) in the vocabulary a word waits for the next piece, as it does with ▁. To count
-the tokens as they end, whatever may attach to them, ask `word_boundaries` for the convention
-"tokens".
+punctuation (or 's) in the vocabulary a word waits for the next piece, as it does with ▁.
 
 A count has three numbers of state: words complete, whether one is open, and whether the last piece
 joins the next. They depend on the ids only through the last one with a boundary or text, so that a
@@ -137,24 +135,18 @@ def _at(xp, values, position):
     return found & (position > 0)
 
 
-def word_boundaries(
-    vocabulary: Vocabulary, *, convention: Literal["committed", "tokens"] = "committed"
-) -> WordBoundaries:
-    """Return the word boundaries of each id, as NumPy arrays.
+def word_boundaries(vocabulary: Vocabulary) -> WordBoundaries:
+    """Return the word boundaries of each id, as NumPy arrays: they count what `WordStream` returns.
 
-    "committed" counts what `WordStream` has given out. For subword_nmt it does so save where one
-    piece does not tell: quotation marks (the word before an opening one counts a piece late),
-    tokens of several pieces that begin with a mark or end in a bracket or currency sign, elision
-    before a numeral, and Chinese or Japanese tokens. "tokens" counts subword_nmt tokens, each with
-    its last piece; the other kinds know one convention.
+    For subword_nmt a count differs where one piece does not decide: quotation marks (the word
+    before an opening one counts a piece late), tokens of several pieces that begin with a mark or
+    end in a bracket or currency sign, elision before a numeral, and Chinese or Japanese tokens.
     """
     pieces = vocabulary.pieces
     match vocabulary.kind:
         case "unigram" | "bpe":
             starts = [piece.startswith(WORD_START) for piece in pieces]
             return _boundaries(pieces, starts=starts, text=[p != WORD_START for p in pieces])
-        case "subword_nmt" if convention == "tokens":
-            return _boundaries(pieces, ends=[not piece.endswith(CONTINUES) for piece in pieces])
         case "subword_nmt":
             return _moses_boundaries(vocabulary)
         case "characters":
@@ -412,10 +404,10 @@ def ctc_word_counts(
     most = jnp.iinfo(number.dtype).max
     coming = jax.lax.cummin(jnp.where(has_text, number, most), axis=1, reverse=True)
     coming = jnp.pad(coming[:, 1:], [(0, 0), (0, 1)], constant_values=most)
-    heard = jnp.cumsum(has_text & (coming > number), -1, dtype=jnp.int32)
+    counts = jnp.cumsum(has_text & (coming > number), -1, dtype=jnp.int32)
     if trailing == "count":
-        return heard
-    return jnp.minimum(heard, count_words(boundaries, labels)[:, -1:])
+        return counts
+    return jnp.minimum(counts, count_words(boundaries, labels)[:, -1:])
 
 
 def _peaks(sure: Float[Array, " K"], run: Int[Array, " K"]) -> Array:

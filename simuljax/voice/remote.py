@@ -2,7 +2,7 @@
 
     POST {url}/v1/text-to-speech/{voice}?output_format=pcm_24000
     xi-api-key: KEY
-    {"text": ..., "model_id": ..., "voice_settings": {"speed": ..., ...}, "language_code": ...}
+    {"text": ..., "model_id": ..., "voice_settings": {"speed": ...}}
 
 The answer is the sound. The text leaves this machine. The key appears in no `repr` and no error,
 and no redirect is followed with it.
@@ -13,13 +13,12 @@ import http.client
 import io
 import json
 import os
-import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import ClassVar
 from urllib.parse import quote, urlsplit
 
 import numpy as np
@@ -29,10 +28,14 @@ from simuljax.audio import AudioError, read_audio
 from simuljax.voice.base import VoiceError, check_speed, no_sound, split
 
 KEY = "ELEVENLABS_API_KEY"  # of the environment
-_FORMAT = re.compile(r"(pcm|wav|mp3)_(\d+)(_\d+)?")
+_MODEL, _FORMAT, _RATE = "eleven_flash_v2_5", "pcm_24000", 24_000
 _SPEEDS = 0.7, 1.2  # of the protocol
 _NOT_SOUND = ("text/", "application/json", "application/problem+json", "image/", "video/")
+_CHARACTERS = 2500  # in a request; longer text is split at sentence ends
+_TIMEOUT_S = 20.0  # for a connection, and for each part of the answer
+_RETRIES = 3  # after timeouts, lost connections, 429 and 5xx
 _FIRST_WAIT_S = 0.5  # before the second attempt; doubled before each of the next
+_LONGEST_WAIT_S = 30.0  # a server that asks for more (Retry-After) is an error
 _QUOTED = 300  # characters of a server's message
 
 
@@ -46,21 +49,7 @@ class Http:
     voice: str
     url: str = "https://api.elevenlabs.io"
     key: str = field(default_factory=lambda: os.environ.get(KEY, ""), repr=False)
-    model: str = "eleven_flash_v2_5"
-    language: str | None = None
-    """A code such as en, for models with several languages."""
-    output_format: str = "pcm_24000"
-    """pcm_RATE, wav_RATE or mp3_RATE_KBIT; RATE is the voice's rate."""
-    settings: Mapping[str, float | bool] = field(default_factory=dict)
-    """Settings of the voice: stability, similarity_boost, style, ...; by default the server's."""
-    characters: int = 2500
-    """Most characters in a request; longer text is split at sentence ends."""
-    timeout_s: float = 20.0
-    """For a connection, and for each part of the answer."""
-    retries: int = 3
-    """After timeouts, lost connections, 429 and 5xx."""
-    longest_wait_s: float = 30.0
-    """Before a retry; a server that asks for more (Retry-After) is an error."""
+    rate: ClassVar[int] = _RATE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key.strip())
@@ -70,18 +59,6 @@ class Http:
             raise VoiceError("the key has characters that no key has: check how it was copied")
         if urlsplit(self.url).scheme not in ("http", "https"):
             raise VoiceError(f"url is {self.url!r}; give one like https://api.elevenlabs.io")
-        if not _FORMAT.fullmatch(self.output_format):
-            raise VoiceError(
-                f"output_format is {self.output_format!r}; give one like pcm_24000, wav_24000 or"
-                " mp3_44100_128"
-            )
-        if self.retries < 0:
-            raise VoiceError(f"retries is {self.retries}; it must be at least 0")
-
-    @property
-    def rate(self) -> int:
-        """Return the samples per second."""
-        return int(self.output_format.split("_")[1])
 
     @property
     def name(self) -> str:
@@ -93,65 +70,39 @@ class Http:
         check_speed(speed, 0.5, 2.0, "a server")
         if not any(character.isalnum() for character in text):
             return no_sound(text, self.name, "")
-        return np.concatenate([self._speak(part, speed) for part in split(text, self.characters)])
+        return np.concatenate([self._speak(part, speed) for part in split(text, _CHARACTERS)])
 
     def _speak(self, text: str, speed: float) -> Int16[np.ndarray, " N"]:
         url = f"{self.url.rstrip('/')}/v1/text-to-speech/{quote(self.voice, safe='')}"
+        question: dict[str, object] = {"text": text, "model_id": _MODEL}
+        if speed != 1:
+            pace = round(min(max(speed, _SPEEDS[0]), _SPEEDS[1]), 3)
+            question["voice_settings"] = {"speed": pace}
         request = urllib.request.Request(
-            f"{url}?output_format={self.output_format}",
-            json.dumps(self._question(text, speed)).encode(),
+            f"{url}?output_format={_FORMAT}",
+            json.dumps(question).encode(),
             {"xi-api-key": self.key, "Accept": "audio/*", "Content-Type": "application/json"},
             method="POST",
         )
         try:
-            return self._samples(*self._post(request))
+            return self._samples(*_post(request))
         except VoiceError as error:  # a server may repeat the key in its message
             raise VoiceError(str(error).replace(self.key, "***")) from None
-
-    def _question(self, text: str, speed: float) -> dict[str, object]:
-        """Return the body of a request; settings that are left out are the server's."""
-        slowest, fastest = _SPEEDS
-        pace = {} if speed == 1 else {"speed": round(min(max(speed, slowest), fastest), 3)}
-        settings = {**self.settings, **pace}
-        question: dict[str, object] = {"text": text, "model_id": self.model}
-        if settings:
-            question["voice_settings"] = settings
-        if self.language:
-            question["language_code"] = self.language
-        return question
-
-    def _post(self, request: urllib.request.Request) -> tuple[str, bytes]:
-        """Return content type and body of the answer; retry errors that may pass."""
-        for attempt in range(self.retries + 1):
-            try:
-                return _answer(request, self.timeout_s)
-            except _TemporaryError as error:
-                wait_s = _FIRST_WAIT_S * 2**attempt if error.wait_s is None else error.wait_s
-                if attempt == self.retries or wait_s > self.longest_wait_s:
-                    asked = f", and asks to wait {wait_s:g} s" if error.wait_s is not None else ""
-                    raise VoiceError(
-                        f"{request.full_url}: {error}{asked}; gave up (attempt {attempt + 1})"
-                    ) from error
-                time.sleep(wait_s)
-        raise AssertionError("the last attempt returns or raises")
 
     def _samples(self, content_type: str, body: bytes) -> Int16[np.ndarray, " N"]:
         if content_type.startswith(_NOT_SOUND):
             raise VoiceError(f"{self.url} answers with {content_type}, not with sound: {body[:60]}")
         if not body:
             raise VoiceError(f"{self.url} answers with an empty body: check the voice and the text")
-        if self.output_format.startswith("pcm_") and not body.startswith(b"RIFF"):
-            return self._raw(body)
-        try:
-            return read_audio(io.BytesIO(body), rate=self.rate).samples
-        except AudioError as error:
-            raise VoiceError(f"the sound from {self.url} cannot be read: {error}") from error
-
-    def _raw(self, body: bytes) -> Int16[np.ndarray, " N"]:
+        if body.startswith(b"RIFF"):  # a WAV with the samples
+            try:
+                return read_audio(io.BytesIO(body), rate=_RATE).samples
+            except AudioError as error:
+                raise VoiceError(f"the sound from {self.url} cannot be read: {error}") from error
         if len(body) % 2 or body.startswith((b"ID3", b"fLaC", b"OggS")):
             raise VoiceError(
-                f"{self.url} was asked for {self.output_format} and answers with {len(body)} bytes"
-                f" that are no 16-bit samples: {body[:8]!r}; use another output_format"
+                f"{self.url} was asked for {_FORMAT} and answers with {len(body)} bytes that are no"
+                f" 16-bit samples: {body[:8]!r}"
             )
         return np.frombuffer(body, "<i2").astype(np.int16)
 
@@ -174,9 +125,25 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_NoRedirects)
 
 
-def _answer(request: urllib.request.Request, timeout_s: float) -> tuple[str, bytes]:
+def _post(request: urllib.request.Request) -> tuple[str, bytes]:
+    """Return content type and body of the answer; retry errors that may pass."""
+    for attempt in range(_RETRIES + 1):
+        try:
+            return _answer(request)
+        except _TemporaryError as error:
+            wait_s = _FIRST_WAIT_S * 2**attempt if error.wait_s is None else error.wait_s
+            if attempt == _RETRIES or wait_s > _LONGEST_WAIT_S:
+                asked = f", and asks to wait {wait_s:g} s" if error.wait_s is not None else ""
+                raise VoiceError(
+                    f"{request.full_url}: {error}{asked}; gave up (attempt {attempt + 1})"
+                ) from error
+            time.sleep(wait_s)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _answer(request: urllib.request.Request) -> tuple[str, bytes]:
     try:
-        with _OPENER.open(request, timeout=timeout_s) as answer:
+        with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
             return answer.headers.get_content_type(), answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -184,10 +151,10 @@ def _answer(request: urllib.request.Request, timeout_s: float) -> tuple[str, byt
     except http.client.IncompleteRead as error:
         raise _TemporaryError(f"the answer broke off after {len(error.partial)} bytes") from error
     except TimeoutError as error:
-        raise _TemporaryError(f"no answer within {timeout_s:g} s") from error
+        raise _TemporaryError(f"no answer within {_TIMEOUT_S:g} s") from error
     except (urllib.error.URLError, ConnectionError, http.client.HTTPException) as error:
         if isinstance(getattr(error, "reason", None), TimeoutError):
-            raise _TemporaryError(f"no connection within {timeout_s:g} s") from error
+            raise _TemporaryError(f"no connection within {_TIMEOUT_S:g} s") from error
         raise _TemporaryError(f"no connection: {getattr(error, 'reason', error)}") from error
 
 

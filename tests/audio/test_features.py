@@ -1,13 +1,10 @@
 """Filterbanks and pitch together."""
 
-import json
-from dataclasses import asdict
-
 import jax
 import numpy as np
 import pytest
 
-from simuljax.audio import Features, Filterbank, extract, features, init_stream, pitch, stream_step
+from simuljax.audio import Features, extract, features, init_stream, pitch, stream_step
 from tests.audio.signals import babble, cut
 from tests.audio.streams import Stream
 
@@ -41,42 +38,20 @@ def test_a_batch_of_streams():
     lengths = np.array([[1_500, 700, 0], [20, 1_500, 1_500]])
     voices = np.stack([babble(8_000, seed=seed) for seed in range(3)])
     step = jax.jit(lambda state, x, n: stream_step(state, x, n, config=FULL))
-    state, heard, out = init_stream(FULL, (3,)), np.zeros(3, int), [[], [], []]
+    state, fed, out = init_stream(FULL, (3,)), np.zeros(3, int), [[], [], []]
     for row in lengths:
-        chunk = np.stack([v[h : h + 1_500] for v, h in zip(voices, heard, strict=True)])
+        chunk = np.stack([v[h : h + 1_500] for v, h in zip(voices, fed, strict=True)])
         state, values, count = step(state, chunk, row)
         values, count = np.asarray(values), np.asarray(count)
-        heard += row
+        fed += row
         for b in range(3):
             out[b].append(values[b, : count[b]])
     for b in range(3):
         got = np.concatenate(out[b])
-        assert len(got) == 1 + (heard[b] - 400) // 160
+        assert len(got) == 1 + (fed[b] - 400) // 160
         np.testing.assert_allclose(got, whole(voices[b], FULL)[: len(got)], atol=1e-3)
 
 
 def test_a_state_of_other_features_is_refused():
     with pytest.raises(ValueError, match="disagree about pitch"):
         stream_step(init_stream(PLAIN), SAMPLES, config=FULL)
-
-
-@pytest.mark.parametrize("config", [PLAIN, FULL, Features(filterbank=Filterbank(bins=40))])
-def test_json_and_back(config):
-    assert Features.from_json(json.loads(json.dumps(asdict(config)))) == config
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tone": True}, "unknown.*tone"),
-        ({"pitch": "yes"}, "true or false"),
-        ({"filterbank": {"bins": 80}}, "missing.*frame_ms"),
-        ({"filterbank": 80}, "missing.*unknown"),
-    ],
-)
-def test_other_json_is_refused(change, message):
-    with pytest.raises(ValueError, match=message):
-        Features.from_json({**asdict(PLAIN), **change})
-    bank = {**asdict(PLAIN)["filterbank"], "rate": None}
-    with pytest.raises(ValueError, match="rate is None; it must be a number"):
-        Features.from_json({**asdict(PLAIN), "filterbank": bank})

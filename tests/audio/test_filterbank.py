@@ -150,23 +150,23 @@ def test_a_frame_comes_out_as_soon_as_it_is_complete():
 def test_streams_of_different_lengths_side_by_side():
     lengths = np.array([[800, 0, 37], [160, 799, 800], [1, 800, 5]])  # [chunk, stream]
     samples = np.stack([babble(8_000, seed=seed) for seed in range(3)])
-    state, heard, out = init_stream(DEFAULT, (3,)), np.zeros(3, int), [[], [], []]
+    state, fed, out = init_stream(DEFAULT, (3,)), np.zeros(3, int), [[], [], []]
 
     def step(state, chunk, lengths):
         return stream_step(state, chunk, lengths, config=DEFAULT)
 
     batched, vmapped = jax.jit(step), jax.jit(jax.vmap(step))
     for row in lengths:
-        chunk = np.stack([s[h : h + 800] for s, h in zip(samples, heard, strict=True)])
+        chunk = np.stack([s[h : h + 800] for s, h in zip(samples, fed, strict=True)])
         _, same, _ = vmapped(state, chunk, row)
         state, features, count = batched(state, chunk, row)
         features, count = np.asarray(features), np.asarray(count)
         np.testing.assert_allclose(same, features, atol=1e-5)
-        heard += row
+        fed += row
         for b in range(3):
             out[b].append(features[b, : count[b]])
     for b in range(3):
-        expected = compute(samples[b], DEFAULT)[: oracle.frame_count(heard[b])]
+        expected = compute(samples[b], DEFAULT)[: oracle.frame_count(fed[b])]
         assert_close(np.concatenate(out[b]), np.asarray(expected), 1e-5)
 
 

@@ -65,7 +65,7 @@ def test_the_features_of_a_steady_glide():
     features = np.asarray(compute(tone(GLIDES["up"])))[20:]
     speed = np.log(300 / 80) / 150  # of log pitch, per frame
     np.testing.assert_allclose(features[:, 2], 10 * speed, atol=0.02)
-    rising = 2 * speed * (np.arange(20, 20 + len(features))) / 2  # half of what has been heard
+    rising = 2 * speed * (np.arange(20, 20 + len(features))) / 2  # half of the rise so far
     np.testing.assert_allclose(features[:, 1], rising, atol=0.1)
 
 

@@ -17,8 +17,10 @@ from simuljax.audio import (
     normalise,
     save_features,
 )
+from simuljax.config.json import to_json
 
 CONFIG = Features(filterbank=Filterbank(bins=4))
+BANK = to_json(CONFIG)
 RANDOM = np.random.default_rng(0)
 FRAMES = RANDOM.standard_normal((5_000, 4), np.float32)
 FRAMES = FRAMES * np.array([2, 0.1, 30, 1], np.float32) + np.array([10, -5, 0, 3], np.float32)
@@ -100,6 +102,11 @@ def test_a_truncated_file_is_refused(saved):
     [
         ({"statistics": None}, "damaged"),
         ({"features": None}, "damaged"),
+        ({"features": {**BANK, "tone": True}}, "there is no 'tone'"),
+        ({"features": {**BANK, "pitch": "yes"}}, "pitch is 'yes'"),
+        ({"features": {**BANK, "filterbank": {"bins": 4}}}, "not all of"),
+        ({"features": {**BANK, "filterbank": 80}}, "filterbank is 80"),
+        ({"features": {**BANK, "filterbank": {"rate": None}}}, "rate is None"),
         ({"statistics": {"frames": 1, "mean": [0.0] * 4}}, "no entry 'std'"),
         ({"statistics": {"frames": 1, "mean": [0.0] * 4, "std": [0.0] * 4}}, "std positive"),
         ({"statistics": {"frames": 1, "mean": [0.0] * 3, "std": [1.0] * 3}}, "3 means"),

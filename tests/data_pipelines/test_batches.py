@@ -128,7 +128,7 @@ def test_two_hosts_resume_in_new_processes(hums, tmp_path):
             assert_same_batch(Batch(**found), batch)
 
 
-def test_hosts_that_do_not_divide_the_rows_are_told(hums):
+def test_hosts_that_do_not_divide_the_rows_are_refused(hums):
     odd = batches_of(hums, host=Host(index=0, count=3))
     with pytest.raises(ValueError, match=r"rows do not divide among 3 hosts: set row_multiple to"):
         odd[0]
@@ -167,11 +167,11 @@ def test_mixing_keeps_the_ratio_in_every_window(ratio):
 def test_mixing_covers_both_corpora_and_resumes(hums, text):
     speech, lines = batches_of(hums, seed=1), batches_of(text, seed=2)
     mixed = Mixed(speech=speech, text=lines, text_per_speech=0.5)
-    stream, heard, read = iterate(mixed), [], []
-    while len(heard) < 37 or len(read) < 50:
+    stream, spoken, read = iterate(mixed), [], []
+    while len(spoken) < 37 or len(read) < 50:
         batch = next(stream)
-        (heard if batch.audio.shape[1] else read).extend(real(batch))
-    assert sorted(heard[:37]) == list(range(37)) and sorted(read[:50]) == list(range(50))
+        (spoken if batch.audio.shape[1] else read).extend(real(batch))
+    assert sorted(spoken[:37]) == list(range(37)) and sorted(read[:50]) == list(range(50))
     again = iterate(Mixed(speech=speech, text=lines, text_per_speech=0.5))
     again.set_state(json.loads(json.dumps(stream.get_state())))
     assert_same_batch(next(again), next(stream))

@@ -60,7 +60,7 @@ def test_other_options_are_refused_and_named(hums, hums_root):
         prepare(Preparation(corpus=Phrasebook()), None, hums.directory)
 
 
-def test_options_of_the_same_name_are_told_apart():
+def test_options_of_the_same_name_are_distinguished():
     short, shorter = (Preparation(corpus=CoVoST2(min_seconds=s)) for s in (1.0, 0.5))
     assert short.described() != shorter.described()
 
@@ -128,7 +128,7 @@ class Mute:
         return Listing(splits={"train": [bad, *good]})
 
 
-def test_an_error_in_a_worker_is_told_at_once(tmp_path):
+def test_an_error_in_a_worker_is_raised_at_once(tmp_path):
     with shards_of(1), pytest.raises(ValueError, match="engine is 'a parrot'"):
         prepare(Preparation(corpus=Mute()), None, tmp_path / "to", workers=1)  # pyright: ignore
     assert len(list((tmp_path / "to" / ".work").glob("*.json"))) < 100

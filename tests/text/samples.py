@@ -1,4 +1,4 @@
-"""Sentences with everything that makes spelling hard, and vocabularies learnt from them."""
+"""Sentences with everything that makes spelling hard, and vocabularies learned from them."""
 
 from functools import cache
 from pathlib import Path
@@ -44,7 +44,7 @@ TEXT_DATA = Path(__file__).parents[2] / ".." / "shared" / "data" / "text"
 
 @cache
 def vocabulary(kind: Kind, language: str = "en", size: int = 200) -> Vocabulary:
-    """Learnt once; phonemes are listed, so that no test needs eSpeak NG for it."""
+    """Learned once; phonemes are listed, so that no test needs eSpeak NG for it."""
     config = VocabularyConfig(kind=kind, size=size, language=language)
     if kind == "phonemes":
         return PhonemeVocabulary(config=config, pieces=(*SPECIALS, "|", "h", "ə", "l", "ˈəʊ"))

@@ -23,7 +23,7 @@ VOCABULARIES = {
 }
 
 
-def heard_by_loops(logits: np.ndarray) -> list[tuple[int, int]]:
+def labels_by_loops(logits: np.ndarray) -> list[tuple[int, int]]:
     """(state, label) of one utterance: every run of a label, at its surest state."""
     blank = logits.shape[1] - 1
     sure = logits.max(-1) - np.log(np.exp(logits).sum(-1))
@@ -88,7 +88,7 @@ def test_words_are_those_of_the_collapsed_labels(kind):
         logits, lengths = spoken(vocab, seed)
         labels, counted, complete = map(np.asarray, collapsed(logits, lengths))
         for row, length in enumerate(lengths):
-            found = heard_by_loops(logits[row, :length])
+            found = labels_by_loops(logits[row, :length])
             assert [(s, i) for s, i in enumerate(labels[row]) if i != PAD] == found
             assert counted[row].tolist() == counted_by_loops(vocab, found, STATES)
             ids = [label for _, label in found]
@@ -116,8 +116,8 @@ def test_a_word_counts_with_its_last_piece():
     path[1::2] = ids
     logits = jnp.asarray(np.eye(MOSES.size + 1, dtype=np.float32)[path][None])
     boundaries = word_boundaries(MOSES)
-    heard = ctc_word_counts(logits, jnp.array([12]), boundaries)
-    assert heard.tolist() == [[0, 0, 0, 1, 1, 2, 2, 3, 3, 3, 3, 4]]
+    counts = ctc_word_counts(logits, jnp.array([12]), boundaries)
+    assert counts.tolist() == [[0, 0, 0, 1, 1, 2, 2, 3, 3, 3, 3, 4]]
     before_the_end = ctc_word_counts(logits, jnp.array([10]), boundaries)  # "ph@@" is open
     assert before_the_end[0, -1] == 4
     assert ctc_word_counts(logits, jnp.array([10]), boundaries, trailing="leave")[0, -1] == 3

@@ -15,7 +15,6 @@ import soundfile
 
 KEY = "sk_0123456789abcdef"
 VOICE = "a voice/1"  # a name that has to be quoted
-KINDS = {"pcm": "audio/pcm", "wav": "audio/wav", "mp3": "audio/mpeg"}
 SECONDS = 0.01  # of tone to a character
 
 
@@ -44,9 +43,7 @@ class Asked:
 class Server:
     url: str
     asked: list[Asked] = field(default_factory=list)
-    trouble: list[Callable[["Handler"], None]] = field(
-        default_factory=list
-    )  # for the next requests
+    trouble: list[Callable[["Handler"], None]] = field(default_factory=list)  # in turn
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -68,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
         output_format = parse_qs(url.query)["output_format"][0]
         rate = int(output_format.split("_")[1])
         body = encode(tone(question["text"], rate), output_format)
-        send(self, 200, body, {"Content-Type": KINDS[output_format[:3]]})
+        send(self, 200, body, {"Content-Type": "audio/pcm"})
 
     def do_GET(self) -> None:
         """Only a redirect that was followed comes here."""

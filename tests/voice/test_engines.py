@@ -87,7 +87,7 @@ def test_a_text_without_a_stop_is_said_in_parts(hibari, monkeypatch):
     assert len(hibari.speak(" ".join(parts))) == sum(len(hibari.speak(part)) for part in parts)
 
 
-def test_the_language_is_heard():
+def test_the_language_matters():
     text = "Guten Morgen."
     german, english = Espeak("de").speak(text), Espeak("en").speak(text)
     assert not np.array_equal(german, english)

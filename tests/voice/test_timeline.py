@@ -36,7 +36,7 @@ def sound(seconds: float, level: int = 7) -> np.ndarray:
 def test_pauses_are_kept_and_nothing_overlaps(tmp_path):
     with Timeline(RATE) as timeline:
         first = timeline.place(sound(1, 1), 0.5)
-        second = timeline.place(sound(2, 2), 1.0)  # ready while the first is heard
+        second = timeline.place(sound(2, 2), 1.0)  # ready while the first plays
         third = timeline.place(sound(1, 3), 5.0)  # ready later
         assert first == Placed(start_s=0.5, end_s=1.5, speed=1.0)
         assert second == Placed(start_s=1.5, end_s=3.5, speed=1.0)
@@ -120,7 +120,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.slow
-def test_a_killed_process_leaves_a_file_that_can_be_heard(tmp_path):
+def test_a_killed_process_leaves_a_file_that_can_be_played(tmp_path):
     path = tmp_path / "out.wav"
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=ROOT)
     assert done.returncode == -signal.SIGKILL

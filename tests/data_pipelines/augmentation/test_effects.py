@@ -149,12 +149,12 @@ def test_word_times_still_fit_the_audio(factor):
     assert len(changed.phonemes) == len(said.phonemes)
     assert max(p.end_ms for p in changed.phonemes) <= changed.duration_ms
 
-    moved, unmoved = [], []  # from a word's start behind a pause to where it is heard to start
+    moved, unmoved = [], []  # from a word's start behind a pause to where its sound starts
     for number, (before, word) in enumerate(pairwise(changed.words), start=1):
         if word.start_ms - before.end_ms > 50:
-            heard = onset_after(changed.samples, (before.end_ms + word.start_ms) / 2)
-            moved.append(heard - word.start_ms)
-            unmoved.append(heard - said.words[number].start_ms)
+            onset = onset_after(changed.samples, (before.end_ms + word.start_ms) / 2)
+            moved.append(onset - word.start_ms)
+            unmoved.append(onset - said.words[number].start_ms)
     assert len(moved) == 6
     assert np.abs(moved).max() < 25
     if factor != 1:

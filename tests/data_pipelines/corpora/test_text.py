@@ -137,12 +137,12 @@ def test_a_table_never_parts_the_translations_of_a_sentence(tmp_path):
 def test_the_split_of_a_sentence_is_forever():
     corpus = Tsv(valid_fraction=0.25, test_fraction=0.25)
     sentences = ("Hi.", "Run!", "Thank you.", "Where?", "Schön.")
-    told = [corpus.split_of(sentence) for sentence in sentences]
-    assert told == ["train", "valid", "test", "valid", "test"]
+    found = [corpus.split_of(sentence) for sentence in sentences]
+    assert found == ["train", "valid", "test", "valid", "test"]
     for i in range(30):
-        told = corpus.split_of(f"Schön {i}.")
-        assert corpus.split_of(f"  schön   {i}. ") == told
-        assert corpus.split_of(f"Scho\u0308n {i}.") == told
+        found = corpus.split_of(f"Schön {i}.")
+        assert corpus.split_of(f"  schön   {i}. ") == found
+        assert corpus.split_of(f"Scho\u0308n {i}.") == found
 
 
 def test_the_same_table_in_other_wrappings(tmp_path):

@@ -73,8 +73,8 @@ def inside(said, word):
 def test_offsets_count_characters(language, text, spoken):
     said = espeak.speak(text, voice("", language=language))
     check_times(text, said)
-    heard = ["".join(p.text for p in inside(said, word)) for word in said.words]
-    assert heard == spoken.split()
+    found = ["".join(p.text for p in inside(said, word)) for word in said.words]
+    assert found == spoken.split()
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_nor_does_the_process_or_the_second():
     assert one != other
 
 
-def test_rate_pitch_and_variant_are_heard():
+def test_rate_pitch_and_variant_matter():
     text = "A man is standing in the park."
     slow, fast = (espeak.speak(text, voice("f2", words_per_minute=r)) for r in (120, 240))
     assert slow.duration_ms > 1.5 * fast.duration_ms

@@ -28,9 +28,9 @@ def test_two_sentences(engine):
     times = [at for word in said.words for at in (word.start_ms, word.end_ms)]
     assert times == sorted(times) and times[-1] <= said.duration_ms
     assert said.samples.dtype == np.int16 and 4000 < said.duration_ms < 6500
-    heard = {word.text: inside(said, word) for word in said.words}
-    assert heard["Hello"] == "həlˈO" and heard["park."] == "pˈɑɹk"
-    assert heard["-"] == "" and heard["23"] == "twˈɛntiθɹˈi"
+    phonemes = {word.text: inside(said, word) for word in said.words}
+    assert phonemes["Hello"] == "həlˈO" and phonemes["park."] == "pˈɑɹk"
+    assert phonemes["-"] == "" and phonemes["23"] == "twˈɛntiθɹˈi"
     for before, phoneme in pairwise(said.phonemes):
         assert before.end_ms <= phoneme.start_ms < phoneme.end_ms
 
