@@ -24,7 +24,7 @@ from simuljax.config.fields import ConfigError
 from simuljax.config.json import read_json, write_json
 from simuljax.runs.evaluate import SCORES, check_data, corpus_of, evaluate
 from simuljax.runs.heads import diagnose
-from simuljax.runs.train import compile_together, train, train_together
+from simuljax.runs.train import compile_together, train
 from simuljax.train.loop import ENDED
 
 LOCK, FAILED, SPENT = "lock", "failed.txt", "spent.json"  # in a run's directory
@@ -89,10 +89,7 @@ def train_all(runs: Sequence[Planned]) -> None:
     if not runs:
         return
     with measured(runs, "training"):
-        if len(runs) == 1:
-            train(runs[0].to_train)
-        else:
-            train_together([run.to_train for run in runs])
+        train(*(run.to_train for run in runs))
 
 
 def evaluate_all(run: Planned, grid: Grid, stage: Stage = "both") -> None:

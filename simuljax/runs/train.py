@@ -20,7 +20,7 @@ from simuljax.serve.run import CONFIG_FILE, Run, load_checkpoint, open_run, para
 from simuljax.text import Words
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.loop import ENDED, Data, TrainingRun, alike, compile_ahead, fit, fit_together
+from simuljax.train.loop import ENDED, Data, TrainingRun, alike, compile_ahead, fit
 from simuljax.train.step import TrainState
 from simuljax.train.transfer import Rule, by_path, check_rules, source_of, transfer
 
@@ -50,23 +50,19 @@ EMBEDDINGS = {
 }
 
 
-def train(experiment: Experiment) -> TrainState:
-    """Train in the experiment's run directory, or resume there; return the last state."""
-    data = open_data([experiment])
-    experiment, begin, teach = begin_run(experiment, data)
-    model, training = experiment.model, experiment.training
-    state = fit(experiment.run, model, training, data_of(data), begin=begin, teach=teach)
-    if cluster.is_primary():
-        print(describe_end(experiment.run), flush=True)
-    return state
+def train(*experiments: Experiment) -> TrainState:
+    """Train in the directory of a run, or resume there; return the last state.
 
-
-def train_together(experiments: Sequence[Experiment]) -> None:
-    """Train runs of one corpus and one model that differ in seeds and loss weights."""
+    Several experiments, of one corpus and model, may differ in seeds and loss weights.
+    """
     data = open_data(experiments)
     ready = [begin_run(experiment, data) for experiment in experiments]
     members = [TrainingRun(each.run, each.training, begin, teach) for each, begin, teach in ready]
-    fit_together(members, ready[0][0].model, data_of(data))
+    state = fit(members, ready[0][0].model, data_of(data))
+    if cluster.is_primary():
+        for experiment in experiments:
+            print(describe_end(experiment.run), flush=True)
+    return state
 
 
 def compile_together(experiments: Sequence[Experiment]) -> None:

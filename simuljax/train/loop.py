@@ -1,30 +1,25 @@
-"""The training loop: updates, validation, records, checkpoints; goes on after any interruption.
+"""The training loop: updates, validation, records, checkpoints; resumes after any interruption.
 
-The host never waits for an update: what one says is read when the next has been started. A run is
-a function of its configuration: random numbers follow from the step, batches from the iterator's
+The host never waits for an update: its report is read when the next has been started. A run is a
+function of its configuration: random numbers follow from the step, batches from the iterator's
 state, which is saved with the parameters.
 
-Runs that differ in seeds and in the weights of their losses alone can be trained together, as one
-compiled update of all of them (`fit_together`): a small model leaves most of a device idle. Each
-has its own directory, as if it were alone.
-
-Phases of a run: when terms start to count, which validation is the best, the last update.
-
-One run: the weights of its terms at each update, its log, its checkpoints.
-
-`train.loop` makes updates, of one run or of several at once, and hands their reports to each run.
+Runs that differ in seeds and in the weights of their losses alone can be trained together, by one
+compiled update of all of them: a small model leaves most of a device idle. Each has its own
+directory, as if it were alone.
 """
 
 import dataclasses
 import json
 import math
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 import jax
@@ -53,6 +48,374 @@ from simuljax.train.step import (
     shape_of,
 )
 from simuljax.train.transfer import average_around_best
+
+ENDED = "ended.json"  # in the directory of a run that was not merely interrupted
+MOST_REFUSED = 10  # updates in a row whose gradient is not finite
+COMPILE_S = 30.0  # about, for one batch shape on a few cores; shapes are compiled side by side
+Change = Callable[[Any], Any]  # of parameters
+
+
+class BatchIterator(Protocol):
+    """Batches without end, whose place can be saved and restored (Grain's iterators)."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+    def __next__(self) -> Batch: ...
+    def get_state(self) -> Any: ...
+    def set_state(self, state: Any) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The input of a run: this host's part of every batch."""
+
+    train: BatchIterator
+    valid: Callable[[], Iterable[Batch]]
+    steps_per_epoch: int
+    heard: FeatureRecord
+    words: Words | None = None  # for models that count words
+    shapes: Callable[[], Iterable[Batch]] = tuple  # a batch of each shape that `train` gives
+
+
+def fit(
+    members: Sequence["TrainingRun"],
+    model: ModelConfig,
+    data: Data,
+    *,
+    compiled: CompiledUpdate | None = None,
+) -> TrainState:
+    """Train one run, or several together, or resume them; return the last state.
+
+    `compiled`, made by `compile_update` for the same model and training, saves compiling again
+    where a process trains several runs. A complete run leaves `ended.json`; an interrupted one does
+    not, and is to be started again.
+    """
+    trainings = [member.training for member in members]
+    compiled = compiled or compile_update(model, trainings, data.heard, data.words)
+    return _Loop(members, compiled, data).run_to_end()
+
+
+def compile_ahead(model: ModelConfig, trainings: Sequence[Training], data: Data) -> None:
+    """Compile what `fit` will need into the cache; nothing is trained."""
+    compiled = compile_update(model, trainings, data.heard, data.words)
+    weights = compiled.weights([each.objective.weights() for each in trainings])
+    state, several = compiled.first(), trainings[0].accumulate
+    if several == 1:
+        compiled.compile(state, data.shapes(), weights)
+    else:
+        for batch in data.shapes():
+            state, _ = compiled.update(state, [batch] * several, weights)
+    compiled.validate(state, {shape_of(batch): batch for batch in data.valid()}.values())
+
+
+def compile_update(
+    model: ModelConfig,
+    trainings: Sequence[Training],
+    heard: FeatureRecord,
+    words: Words | None = None,
+) -> CompiledUpdate:
+    """Return the compiled functions of runs, on all devices of all processes."""
+    first, *others = trainings
+    for other in others:
+        if alike(other) != alike(first):
+            raise ValueError(
+                "runs that are trained together may differ in their seeds and in the weights of "
+                f"their losses alone: {first} and {other}"
+            )
+    update = Update(
+        model=JointModel(model, axis=AXIS),
+        objective=first.objective.computing(other.objective for other in others),
+        optimiser=first.optimiser.build(),
+        statistics=heard.statistics,
+        words=words,
+        random=first.random,
+    )
+    seeds = [training.seed for training in trainings]
+    return CompiledUpdate(update, Replicas.on_all(first.parallelism), seeds=seeds)
+
+
+def alike(training: Training) -> Training:
+    """Return a schedule without seed and weights: equal where one compiled update serves.
+
+    A loss that counts in one of them is computed for all, with a weight of 0 where it does not.
+    """
+    objective = training.objective.without_weights()
+    order = training.seed if training.order is None else training.order
+    return dataclasses.replace(training, objective=objective, order=order, seed=0)
+
+
+class _Loop:
+    """Runs that are trained together, and what they have in common."""
+
+    def __init__(self, members: Sequence["TrainingRun"], compiled: CompiledUpdate, data: Data):
+        self.members, self.compiled, self.data = members, compiled, data
+        self.training = members[0].training
+        self.last = last_update(self.training, data.steps_per_epoch)
+        self.weights: dict[Any, Any] = {}
+        self.late: tuple[int, Report] | None = None  # the report of the last update, not yet read
+
+    def run_to_end(self) -> TrainState:
+        """Update until the last update, convergence or an interruption."""
+        try:
+            with Interruption() as interruption:
+                with interruption.ends_at_once(self.members[0].run):
+                    self._begin()
+                    self._compile()
+                stopped = False
+                while not self._is_over() and not stopped:
+                    self._one_update()
+                    stopped = interruption.asked(self.step)
+                self._log_report()
+                self._save([None] * len(self.members))
+            for member in self.members:
+                member.checkpoints.wait()
+                if not stopped:
+                    member.end(self.step)
+        finally:
+            for member in self.members:
+                member.close()
+        return self.state
+
+    def _begin(self) -> None:
+        """Take the first state, or the last saved one, and open the logs."""
+        found = [member.restore(self.compiled.template()) for member in self.members]
+        saved = [each for each in found if each is not None]
+        if not saved:
+            begin, teach = ([getattr(m, n) for m in self.members] for n in ("begin", "teach"))
+            self.state = self.compiled.first(begin, teach)
+        else:
+            if len({None if each is None else each.step for each in found}) > 1:
+                raise ValueError(
+                    "runs that are trained together must stand at the same update, and these do "
+                    "not: " + ", ".join(str(member.run) for member in self.members)
+                )
+            self.data.train.set_state(saved[0].extra["iterator"])
+            if is_primary():
+                print(f"resumed from update {saved[0].step}", flush=True)
+            self.state = self.compiled.joined([each.state for each in saved])
+        self.step = self.started = int(np.max(jax.device_get(self.state.step)))
+        per_epoch = self.data.steps_per_epoch / self.training.accumulate
+        for number, member in enumerate(self.members):
+            member.open(self.started, self.last, per_epoch, console=number == 0)
+
+    def _is_over(self) -> bool:
+        converged = all(member.is_converged(self.step) for member in self.members)
+        return self.step >= self.last or converged
+
+    def _compile(self) -> None:
+        """Compile all shapes at once; several hosts compile as they go."""
+        if self._is_over() or self.training.accumulate > 1 or jax.process_count() > 1:
+            return
+        before, batches = self.compiled.compile_s, list(self.data.shapes())
+        print(f"compiling the update for {len(batches)} batch shapes", flush=True)
+        name = f"update of {self.members[0].run}, {len(batches)} shapes"
+        with announce_compilation(name, about_s=COMPILE_S * (1 + len(batches)) / 2):
+            self.compiled.compile(self.state, batches, self._weights())
+        self.members[0].log.work.aside_s += self.compiled.compile_s - before
+
+    def _one_update(self) -> None:
+        batches = [next(self.data.train) for _ in range(self.training.accumulate)]
+        compiled = self.compiled.compile_s
+        state, report = self.compiled.update(self.state, batches, self._weights())
+        self._count(batches, self.compiled.compile_s - compiled)
+        self._log_report()  # of the update before, while this one runs
+        self.step += 1
+        self.state, self.late = state, (self.step, report)
+        if self.step == self.started + 1:
+            self._log_report()  # a first sign of life
+        validates = self.step % self.training.validate_every == 0 or self.step == self.last
+        losses = self._validate() if validates else [None] * len(self.members)
+        for member in self.members:
+            member.advance(self.step)
+        every = self.training.keep_every
+        if validates or (every and self.step % every == 0):
+            self._log_report()
+            self._save(losses)
+
+    def _weights(self) -> Any:
+        """Return the weights on the devices, so that no update sends them."""
+        weights = [member.weights(self.step) for member in self.members]
+        known = tuple(tuple(each.values()) for each in weights)
+        if known not in self.weights:
+            self.weights = {known: self.compiled.weights(weights)}
+        return self.weights[known]
+
+    def _count(self, batches: list[Batch], compile_s: float) -> None:
+        work = self.members[0].log.work  # the others show no speed
+        work.samples += [batch.audio_length for batch in batches]
+        work.tokens += [batch.target_length for batch in batches]
+        work.aside_s += compile_s
+        if self.members[0].log.wants_flops:
+            work.flops += self.compiled.flops(batches)
+
+    def _log_report(self) -> None:
+        """Log the report of the last update; fetch all of it only if it will be logged."""
+        if self.late is None:
+            return
+        (step, report), self.late = self.late, None
+        finite = jax.device_get(report.finite)
+        due = step == self.started + 1 or step % self.training.log_every == 0
+        fetched = jax.device_get(report) if due or not np.all(finite) else None
+        for number, member in enumerate(self.members):
+            member.log_update(step, None if fetched is None else self.compiled.of(fetched, number))
+
+    def _validate(self) -> list[float]:
+        self._log_report()
+        start = time.perf_counter()
+        sums = jax.device_get(self.compiled.validate(self.state, self.data.valid()))
+        losses = [
+            member.log_validation(self.step, self.compiled.of(sums, number))
+            for number, member in enumerate(self.members)
+        ]
+        self.members[0].log.work.aside_s += time.perf_counter() - start
+        return losses
+
+    def _save(self, losses: Sequence[float | None]) -> None:
+        iterator = self.data.train.get_state()
+        for number, (member, loss) in enumerate(zip(self.members, losses, strict=True)):
+            if member.saved != self.step:
+                state = self.compiled.replicas.over_all_hosts(self.compiled.of(self.state, number))
+                member.save(self.step, state, iterator, loss)
+
+
+def last_update(training: Training, batches: int) -> int:
+    """Return the last update: `updates`, or the one that completes the last epoch of `batches`."""
+    if training.epochs is None:
+        return training.updates
+    return min(training.updates, math.ceil(training.epochs * batches / training.accumulate))
+
+
+class TrainingRun:
+    """One of the runs that are trained together: the weights of its terms, log, checkpoints.
+
+    `begin` changes the first parameters of a run that has no checkpoint yet, `teach` those of DAR's
+    teacher where it has its own.
+    """
+
+    log: RunLog  # from `open` on
+
+    def __init__(
+        self,
+        run: Path,
+        training: Training,
+        begin: Change | None = None,
+        teach: Change | None = None,
+    ) -> None:
+        self.run, self.training, self.begin, self.teach = run, training, begin, teach
+        self.phase, self.refused = Phase(), 0
+        self.started = self.saved = self.last = 0
+        self.checkpoints = Checkpoints(
+            run / CHECKPOINTS,
+            keep_last=training.keep_last,
+            keep_best=training.keep_best,
+            every=training.keep_every,
+            around=training.average or 0,
+        )
+        (run / ENDED).unlink(missing_ok=True)
+
+    def restore(self, template: Any) -> Restored | None:
+        """Return the last saved state, if any."""
+        found = self.checkpoints.restore(template)
+        if found is None:
+            self.advance(0)
+        else:
+            self.phase = Phase.from_saved(found.extra["watch"])
+        return found
+
+    def open(self, started: int, last: int, per_epoch: float, *, console: bool) -> None:
+        """Open the log of the updates after `started`."""
+        self.started = self.saved = started
+        self.last = last
+        self.log = RunLog(
+            self.run,
+            resume_from=started,
+            last=last,
+            updates_per_epoch=per_epoch,
+            tensorboard=self.training.tensorboard,
+            console=console,
+        )
+
+    def weights(self, step: int) -> Mapping[str, float]:
+        """Return the weight of every term at an update that comes after `step` others."""
+        return self.training.objective.weights_at(step, self.phase.converged)
+
+    def is_converged(self, step: int) -> bool:
+        """Return True if validations have stopped improving with all terms."""
+        started = self.phase.all_started(step, self.training.objective)
+        return started and self.phase.is_tired(self.training.patience)
+
+    def advance(self, step: int) -> None:
+        """Start the next phase if a term starts."""
+        self.phase.advance(step, self.training.objective, self.training.patience)
+
+    def log_update(self, step: int, report: Report | None) -> None:
+        """Log the report of an update; None if only its success is known."""
+        if report is not None and not report.finite:
+            self._refuse(step, report)
+            return
+        self.refused = 0
+        first, due = step == self.started + 1, step % self.training.log_every == 0
+        if report is not None and (first or due):
+            rate = np.asarray(self.training.optimiser.rate()(jnp.int32(step - 1))).item()
+            note = f"compiled in {duration(self.log.work.aside_s)}" if first else None
+            self.log.line(step, report, rate, note)
+            if due:
+                self.log.update(step, report, rate)
+
+    def _refuse(self, step: int, report: Report) -> None:
+        """Count and report an update that was skipped for a gradient that is not finite."""
+        self.refused += 1
+        guilty = [name for name, value in report.loss.terms.items() if not np.isfinite(value)]
+        cause = f"{', '.join(guilty)} is not finite" if guilty else "every term is finite"
+        message = f"{self.run}: update {step} was left out: its gradient is not finite ({cause})"
+        if self.refused >= MOST_REFUSED:
+            raise FloatingPointError(
+                f"{message}, and neither were the {MOST_REFUSED - 1} before it: lower the learning "
+                "rate, or look at the data with jax_debug_nans"
+            )
+        if is_primary():
+            print(message, file=sys.stderr)
+
+    def log_validation(self, step: int, sums: Validation) -> float:
+        """Log a validation; return the number that is least for the best checkpoint."""
+        values = self.log.validation(step, sums)
+        branch = "st" if "st_nll" in values else "mt"
+        if self.training.best_by == "accuracy":
+            loss = 1.0 - values.get(f"{branch}_accuracy", math.nan)
+        else:
+            loss = values.get(f"{branch}_nll", math.nan)
+        if self.training.best_by == "loss_and_latency":
+            weights, terms = self.weights(step), (f"{branch}_latency", f"{branch}_variance")
+            loss += sum(weights.get(t, 0.0) * values[t] for t in terms if t in values)
+        best = self.phase.best
+        self.phase.see(loss)
+        shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
+        verdict = "best so far" if self.phase.best != best else f"best was {best}"
+        self.log.note(f"step {step} | validation | {shown} | {verdict}")
+        return loss
+
+    def save(self, step: int, state: Any, iterator: Any, loss: float | None) -> None:
+        """Write a checkpoint in the background."""
+        start = time.perf_counter()
+        extra = {"iterator": iterator, "watch": dataclasses.asdict(self.phase)}
+        score = None if loss is None else -loss
+        self.checkpoints.save(step, state, extra, score=score, since=self.phase.phase_start)
+        self.saved = step
+        self.log.work.aside_s += time.perf_counter() - start
+
+    def end(self, step: int) -> None:
+        """Write the average, and `ended.json`: the run is complete."""
+        validated = len(self.checkpoints.scored())
+        if self.training.average and validated:
+            average_around_best(self.run, min(self.training.average, validated))
+        if is_primary():
+            why = "updates" if step >= self.last else "patience"
+            (self.run / ENDED).write_text(json.dumps({"step": step, "by": why}) + "\n")
+
+    def close(self) -> None:
+        """Close threads and files."""
+        self.checkpoints.close()
+        if hasattr(self, "log"):
+            self.log.close()
 
 
 @dataclass(kw_only=True)
@@ -101,179 +464,6 @@ class Phase:
         return [term.start_at(self.converged) for term in objective.terms if term.weight]
 
 
-def last_update(updates: int, epochs: float | None, batches: int, accumulate: int) -> int:
-    """Return the last update: `updates`, or the one that completes the last epoch."""
-    if epochs is None:
-        return updates
-    return min(updates, math.ceil(epochs * batches / accumulate))
-
-
-ENDED = "ended.json"  # in the directory of a run that was not merely interrupted
-MOST_REFUSED = 10  # updates in a row whose gradient is not finite
-
-
-@dataclass(frozen=True, kw_only=True)
-class Span:
-    """From which update to which a run is trained, and how many are an epoch."""
-
-    started: int
-    last: int
-    per_epoch: float
-
-
-class TrainingRun:
-    """A run among those that are trained together; alone, most of the time."""
-
-    def __init__(
-        self,
-        run: Path,
-        training: Training,
-        begin: Callable[[Any], Any] | None = None,
-        teach: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self.run, self.training, self.begin, self.teach = run, training, begin, teach
-        self.phase, self.refused, self.saved = Phase(), 0, 0
-        self.span = Span(started=0, last=0, per_epoch=0.0)
-        self._log: RunLog | None = None  # until it is opened
-        self.checkpoints = Checkpoints(
-            run / CHECKPOINTS,
-            keep_last=training.keep_last,
-            keep_best=training.keep_best,
-            every=training.keep_every,
-            around=training.average or 0,
-        )
-        (run / ENDED).unlink(missing_ok=True)
-
-    def restore(self, template: Any) -> Restored | None:
-        """Return the last saved state, if any."""
-        found = self.checkpoints.restore(template)
-        if found is None:
-            self.advance(0)
-        else:
-            self.phase = Phase.from_saved(found.extra["watch"])
-        return found
-
-    def open(self, span: Span, *, console: bool) -> None:
-        """Open the log."""
-        self.span, self.saved = span, span.started
-        self._log = RunLog(
-            self.run,
-            resume_from=span.started,
-            last=span.last,
-            updates_per_epoch=span.per_epoch,
-            tensorboard=self.training.tensorboard,
-            console=console,
-        )
-
-    @property
-    def log(self) -> RunLog:
-        """Return the log."""
-        if self._log is None:
-            raise ValueError(f"{self.run} takes no notes yet: open it first")
-        return self._log
-
-    def weights(self, step: int) -> Mapping[str, float]:
-        """Return the weight of every term at an update that comes after `step` others."""
-        return self.training.objective.weights_at(step, self.phase.converged)
-
-    def is_converged(self, step: int) -> bool:
-        """Return True if validations have stopped improving with all terms."""
-        started = self.phase.all_started(step, self.training.objective)
-        return started and self.phase.is_tired(self.training.patience)
-
-    def log_update(self, step: int, report: Report | None) -> None:
-        """Log the report of an update; None if only its success is known."""
-        if report is not None and not report.finite:
-            self._refuse(step, report)
-            return
-        self.refused = 0
-        first, due = step == self.span.started + 1, step % self.training.log_every == 0
-        if report is not None and (first or due):
-            rate = np.asarray(self.training.optimiser.rate()(jnp.int32(step - 1))).item()
-            note = f"compiled in {duration(self.log.work.aside_s)}" if first else None
-            self.log.line(step, report, rate, note)
-            if due:
-                self.log.update(step, report, rate)
-
-    def _refuse(self, step: int, report: Report) -> None:
-        """Count and report an update that was skipped for a gradient that is not finite."""
-        self.refused += 1
-        guilty = [name for name, value in report.loss.terms.items() if not np.isfinite(value)]
-        cause = f"{', '.join(guilty)} is not finite" if guilty else "every term is finite"
-        message = f"{self.run}: update {step} was left out: its gradient is not finite ({cause})"
-        if self.refused >= MOST_REFUSED:
-            raise FloatingPointError(
-                f"{message}, and neither were the {MOST_REFUSED - 1} before it: lower the learning "
-                "rate, or look at the data with jax_debug_nans"
-            )
-        if is_primary():
-            print(message, file=sys.stderr)
-
-    def log_validation(self, step: int, seen: Validation) -> float:
-        """Log a validation; return the number that is least for the best checkpoint."""
-        values = self.log.validation(step, seen)
-        branch = "st" if "st_nll" in values else "mt"
-        if self.training.best_by == "accuracy":
-            loss = 1.0 - values.get(f"{branch}_accuracy", math.nan)
-        else:
-            loss = values.get(f"{branch}_nll", math.nan)
-        if self.training.best_by == "loss_and_latency":
-            weights, terms = self.weights(step), (f"{branch}_latency", f"{branch}_variance")
-            loss += sum(weights.get(t, 0.0) * values[t] for t in terms if t in values)
-        best = self.phase.best
-        self.phase.see(loss)
-        shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
-        verdict = "best so far" if self.phase.best != best else f"best was {best}"
-        self.log.note(f"step {step} | validation | {shown} | {verdict}")
-        return loss
-
-    def advance(self, step: int) -> None:
-        """Start the next phase if a term starts."""
-        self.phase.advance(step, self.training.objective, self.training.patience)
-
-    def save(self, step: int, state: Any, iterator: Any, loss: float | None) -> None:
-        """Write a checkpoint in the background, unless this step was saved."""
-        if step == self.saved:
-            return
-        start = time.perf_counter()
-        extra = {"iterator": iterator, "watch": dataclasses.asdict(self.phase)}
-        score = None if loss is None else -loss
-        self.checkpoints.save(step, state, extra, score=score, since=self.phase.phase_start)
-        self.saved = step
-        self.log.work.aside_s += time.perf_counter() - start
-
-    def end(self, step: int) -> None:
-        """Write the average, and `ended.json`: the run is complete."""
-        self.checkpoints.wait()
-        validated = len(self.checkpoints.scored())
-        if self.training.average and validated:
-            average_around_best(self.run, min(self.training.average, validated))
-        if is_primary():
-            why = "updates" if step >= self.span.last else "patience"
-            (self.run / ENDED).write_text(json.dumps({"step": step, "by": why}) + "\n")
-
-    def close(self) -> None:
-        """Close threads and files."""
-        self.checkpoints.close()
-        if self._log is not None:
-            self._log.close()
-
-
-__all__ = [
-    "ENDED",
-    "Data",
-    "Training",
-    "alike",
-    "compile_ahead",
-    "compile_update",
-    "fit",
-    "fit_together",
-]
-
-
-COMPILE_S = 30.0  # about, for one batch shape on a few cores; shapes are compiled side by side
-
-
 class Interruption:
     """Listen for SIGTERM while it is entered; call `asked` once after every update.
 
@@ -283,23 +473,25 @@ class Interruption:
     """
 
     def __init__(self) -> None:
-        self._asked = False
+        self._asked, self._before = False, None
+        self._at_once: Path | None = None  # the run that has nothing to save
         self._together = jax.distributed.is_initialized()
-        self._before: Any = None
 
     def __enter__(self) -> "Interruption":
         if not self._together:  # JAX's service has a handler of its own, which stays
             self._before = signal.signal(signal.SIGTERM, self._take_note)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._together:
             signal.signal(signal.SIGTERM, self._before)
+
+    @contextmanager
+    def ends_at_once(self, run: Path) -> Iterator[None]:
+        """End the process at SIGTERM: there is nothing to save yet, and compiling takes minutes."""
+        self._at_once = run
+        yield
+        self._at_once = None
 
     def asked(self, step: int) -> bool:
         """Return True to stop after this update; the same on every host."""
@@ -309,242 +501,10 @@ class Interruption:
 
     def _take_note(self, *_: Any) -> None:
         self._asked = True
-
-
-class BatchIterator(Protocol):
-    """Batches without end, whose place can be saved and restored (Grain's iterators)."""
-
-    def __iter__(self) -> Iterator[Batch]: ...
-    def __next__(self) -> Batch: ...
-    def get_state(self) -> Any: ...
-    def set_state(self, state: Any) -> None: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """The input of a run: this host's part of every batch."""
-
-    train: BatchIterator
-    valid: Callable[[], Iterable[Batch]]
-    steps_per_epoch: int
-    heard: FeatureRecord
-    words: Words | None = None  # for models that count words
-    shapes: Callable[[], Iterable[Batch]] = tuple  # a batch of each shape that `train` gives
-
-
-def fit(
-    run: Path,
-    model: ModelConfig,
-    training: Training,
-    data: Data,
-    *,
-    begin: Callable[[Any], Any] | None = None,
-    teach: Callable[[Any], Any] | None = None,
-    compiled: CompiledUpdate | None = None,
-) -> TrainState:
-    """Train, or resume, in the directory `run`; return the last state.
-
-    `begin` changes the first parameters of a run that has no checkpoint yet, `teach` those of DAR's
-    teacher where it has its own. `compiled`, made by `compile_update` for the same model and
-    training, saves compiling again where a process trains several runs. A complete run leaves
-    `ended.json`; an interrupted one does not, and is to be started again.
-    """
-    compiled = compiled or compile_update(model, [training], data.heard, data.words)
-    return _Loop([TrainingRun(run, training, begin, teach)], compiled, data).run_to_end()
-
-
-def fit_together(members: Sequence[TrainingRun], model: ModelConfig, data: Data) -> None:
-    """Train runs that differ in seeds and weights of terms by updates made together."""
-    trainings = [member.training for member in members]
-    _Loop(members, compile_update(model, trainings, data.heard, data.words), data).run_to_end()
-
-
-def compile_ahead(model: ModelConfig, trainings: Sequence[Training], data: Data) -> None:
-    """Compile what `fit` or `fit_together` will need into the cache; nothing is trained."""
-    compiled = compile_update(model, trainings, data.heard, data.words)
-    weights = compiled.weights([each.objective.weights() for each in trainings])
-    state, several = compiled.first(), trainings[0].accumulate
-    if several == 1:
-        compiled.compile(state, data.shapes(), weights)
-    else:
-        for batch in data.shapes():
-            state, _ = compiled.update(state, [batch] * several, weights)
-    compiled.validate(state, {shape_of(batch): batch for batch in data.valid()}.values())
-
-
-def compile_update(
-    model: ModelConfig,
-    trainings: Sequence[Training],
-    heard: FeatureRecord,
-    words: Words | None = None,
-) -> CompiledUpdate:
-    """Return the compiled functions of runs, on all devices of all processes."""
-    first, *others = trainings
-    for other in others:
-        if alike(other) != alike(first):
-            raise ValueError(
-                "runs that are trained together may differ in their seeds and in the weights of "
-                f"their losses alone: {first} and {other}"
+        if self._at_once is not None:
+            print(
+                f"{self._at_once}: stopped before the first update; the same command resumes",
+                file=sys.stderr,
+                flush=True,
             )
-    objective = first.objective.computing(other.objective for other in others)
-    update = Update(
-        model=JointModel(model, axis=AXIS),
-        objective=objective,
-        optimiser=first.optimiser.build(),
-        statistics=heard.statistics,
-        words=words,
-        random=first.random,
-    )
-    seeds = [training.seed for training in trainings]
-    return CompiledUpdate(update, Replicas.on_all(first.parallelism), seeds=seeds)
-
-
-def alike(training: Training) -> Training:
-    """Return a schedule without seed and weights: equal where one compiled update serves.
-
-    A loss that counts in one of them is computed for all, with a weight of 0 where it does not.
-    """
-    objective = training.objective.without_weights()
-    order = training.seed if training.order is None else training.order
-    return dataclasses.replace(training, objective=objective, order=order, seed=0)
-
-
-class _Loop:
-    """Runs that are trained together, and what they have in common."""
-
-    def __init__(self, members: Sequence[TrainingRun], compiled: CompiledUpdate, data: Data):
-        self.members, self.compiled, self.data = members, compiled, data
-        self.training = members[0].training
-        self.last = last_update(
-            self.training.updates,
-            self.training.epochs,
-            data.steps_per_epoch,
-            self.training.accumulate,
-        )
-        self.weights: dict[Any, Any] = {}
-        self.state = self._begin()
-        self.step = self.started = int(np.max(jax.device_get(self.state.step)))
-        span = Span(
-            started=self.started,
-            last=self.last,
-            per_epoch=data.steps_per_epoch / self.training.accumulate,
-        )
-        for number, member in enumerate(members):
-            member.open(span, console=number == 0)
-        self.late: tuple[int, Report] | None = None
-
-    def _begin(self) -> TrainState:
-        """Return the first state, or the last saved one, with the batches set to its place."""
-        found = [member.restore(self.compiled.template()) for member in self.members]
-        saved = [each for each in found if each is not None]
-        if not saved:
-            begin = [member.begin for member in self.members]
-            return self.compiled.first(begin, [member.teach for member in self.members])
-        if len({None if each is None else each.step for each in found}) > 1:
-            raise ValueError(
-                "runs that are trained together must stand at the same update, and these do not: "
-                + ", ".join(str(member.run) for member in self.members)
-            )
-        self.data.train.set_state(saved[0].extra["iterator"])
-        if is_primary():
-            print(f"resumed from update {saved[0].step}", flush=True)
-        return self.compiled.joined([each.state for each in saved])
-
-    def run_to_end(self) -> TrainState:
-        """Update until the last update, convergence or an interruption."""
-        try:
-            with Interruption() as interruption:
-                stopped = False
-                self._compile()
-                while self.step < self.last and not stopped and not self._is_converged():
-                    self._one_update()
-                    stopped = interruption.asked(self.step)
-                self._log_report()
-                self._save([None] * len(self.members))
-            for member in self.members:
-                member.checkpoints.wait()
-                if not stopped:
-                    member.end(self.step)
-        finally:
-            for member in self.members:
-                member.close()
-        return self.state
-
-    def _compile(self) -> None:
-        """Compile all shapes at once; several hosts compile as they go."""
-        over = self.step >= self.last or self._is_converged()
-        if over or self.training.accumulate > 1 or jax.process_count() > 1:
-            return
-        before, batches = self.compiled.compile_s, list(self.data.shapes())
-        print(f"compiling the update for {len(batches)} batch shapes", flush=True)
-        name = f"update of {self.members[0].run}, {len(batches)} shapes"
-        with announce_compilation(name, about_s=COMPILE_S * (1 + len(batches)) / 2):
-            self.compiled.compile(self.state, batches, self._weights())
-        self.members[0].log.work.aside_s += self.compiled.compile_s - before
-
-    def _is_converged(self) -> bool:
-        return all(member.is_converged(self.step) for member in self.members)
-
-    def _one_update(self) -> None:
-        batches = [next(self.data.train) for _ in range(self.training.accumulate)]
-        compiled = self.compiled.compile_s
-        state, report = self.compiled.update(self.state, batches, self._weights())
-        self._count(batches, self.compiled.compile_s - compiled)
-        self._log_report()  # at the update before, while this one runs
-        self.state, self.late = state, (self.step + 1, report)
-        self.step += 1
-        if self.step == self.started + 1:
-            self._log_report()  # a first sign of life
-        validates = self.step % self.training.validate_every == 0 or self.step == self.last
-        losses = self._validate() if validates else [None] * len(self.members)
-        for member in self.members:
-            member.advance(self.step)
-        every = self.training.keep_every
-        if validates or (every and self.step % every == 0):
-            self._log_report()
-            self._save(losses)
-
-    def _weights(self) -> Any:
-        """Return the weights on the devices, so that no update sends them."""
-        weights = [member.weights(self.step) for member in self.members]
-        known = tuple(tuple(each.values()) for each in weights)
-        if known not in self.weights:
-            self.weights = {known: self.compiled.weights(weights)}
-        return self.weights[known]
-
-    def _count(self, batches: list[Batch], compile_s: float) -> None:
-        work = self.members[0].log.work  # the others say nothing of speed
-        work.samples += [batch.audio_length for batch in batches]
-        work.tokens += [batch.target_length for batch in batches]
-        work.aside_s += compile_s
-        if self.members[0].log.wants_flops:
-            work.flops += self.compiled.flops(batches)
-
-    def _log_report(self) -> None:
-        """Log the report of the last update; fetch all of it only if it will be logged."""
-        if self.late is None:
-            return
-        (step, report), self.late = self.late, None
-        finite = jax.device_get(report.finite)
-        due = step == self.started + 1 or step % self.training.log_every == 0
-        said = jax.device_get(report) if due or not np.all(finite) else None
-        for number, member in enumerate(self.members):
-            member.log_update(step, None if said is None else self.compiled.of(said, number))
-
-    def _validate(self) -> list[float]:
-        self._log_report()
-        start = time.perf_counter()
-        seen = jax.device_get(self.compiled.validate(self.state, self.data.valid()))
-        losses = [
-            member.log_validation(self.step, self.compiled.of(seen, number))
-            for number, member in enumerate(self.members)
-        ]
-        self.members[0].log.work.aside_s += time.perf_counter() - start
-        return losses
-
-    def _save(self, losses: Sequence[float | None]) -> None:
-        iterator = self.data.train.get_state()
-        for number, (member, loss) in enumerate(zip(self.members, losses, strict=True)):
-            if member.saved != self.step:
-                state = self.compiled.replicas.over_all_hosts(self.compiled.of(self.state, number))
-                member.save(self.step, state, iterator, loss)
+            os._exit(0)  # threads that compile would have to be waited for

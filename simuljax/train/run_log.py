@@ -1,14 +1,8 @@
 """The log of a run: metrics, the console line, a warning if DAR runs away.
 
-Only the primary process writes.
-
-The record of a run: a JSON object a line in metrics.jsonl, and TensorBoard beside it if asked.
-
-A line is {"step", "time", "split", "values"}. A value that is not finite is null, since JSON knows
-no NaN, and "note" says what it was. The record goes on where a checkpoint left off: lines that are
-later than the step resumed from are removed, so that no step stands in it twice.
-
-One line about a run in progress: rewritten on a terminal, one below the other in a log.
+Only the primary process writes. metrics.jsonl has one line {"step", "time", "split", "values"} per
+record; a value that is not finite is null, and "note" says what it was. It goes on where a
+checkpoint left off: lines after the step resumed from are removed, so that no step is there twice.
 """
 
 import json
@@ -26,12 +20,127 @@ import jax
 import numpy as np
 
 from simuljax.errors import import_extra
-from simuljax.losses import Loss, TermSum, combine
+from simuljax.losses import TermSum, combine
 from simuljax.train.cluster import is_primary
 from simuljax.train.flops import peak_flops
 from simuljax.train.step import Report, Validation
 
 FILE = "metrics.jsonl"
+FRAME = 160  # samples in 10 ms
+GROWN = 2.0  # times its lowest value, DAR has run away
+
+
+@dataclass(kw_only=True)
+class Work:
+    """Work done since the last line, by this process.
+
+    Lengths are added up when the line is written: a batch may be on a device, which would have to
+    be waited for.
+    """
+
+    samples: list[Any] = field(default_factory=list)  # [rows] each
+    tokens: list[Any] = field(default_factory=list)
+    flops: float = 0.0  # on all devices
+    aside_s: float = 0.0  # seconds spent on other things: compiling, validating, saving
+
+
+class RunLog:
+    """The files and the line; silent on every process but the primary."""
+
+    def __init__(
+        self,
+        run: Path,
+        *,
+        resume_from: int,
+        last: int,
+        updates_per_epoch: float,
+        tensorboard: Literal["off", "on"],
+        console: bool = True,
+    ) -> None:
+        self.work, self._last, self._updates_per_epoch = Work(), last, updates_per_epoch
+        self._metrics = self._console = None
+        self._runaway = {split: DecisionWatch(run) for split in ("train", "valid")}
+        if is_primary():
+            peak = peak_flops(jax.devices()[0].device_kind)
+            self._metrics = MetricsWriter(run, resume_from=resume_from, tensorboard=tensorboard)
+            if console:
+                self._console = ConsoleLine(last, peak and peak * jax.device_count())
+
+    @property
+    def wants_flops(self) -> bool:
+        """Return True if FLOPs are shown."""
+        return self._console is not None and self._console.peak_flops is not None
+
+    def update(self, step: int, report: Report, rate: float) -> None:
+        """Write the numbers of an update to the files."""
+        if self._metrics is not None:
+            loss = report.loss
+            values = {
+                "loss": loss.total,
+                **loss.terms,
+                **{f"weighted_{name}": value for name, value in loss.weighted.items()},
+                **means(report.logged),
+                "gradient_norm": report.gradient_norm,
+                "learning_rate": rate,
+            }
+            self._metrics.write(step, values | self._runaway["train"].note(values))
+
+    def line(self, step: int, report: Report, rate: float, note: str | None = None) -> None:
+        """Show the numbers of an update, with the rates since the line before."""
+        done, self.work = self.work, Work()
+        if self._console is None:
+            return
+        hosts = jax.process_count()
+        rates = self._console.rates(
+            step,
+            time.time(),
+            frames=_total(done.samples) // FRAME * hosts,
+            tokens=_total(done.tokens) * hosts,
+            flops=done.flops,
+            aside=done.aside_s,
+        )
+        text = format_line(
+            step,
+            loss=float(report.loss.total),
+            total=self._last,
+            epoch=step / self._updates_per_epoch,
+            terms={name: float(value) for name, value in report.loss.terms.items()},
+            norm=float(report.gradient_norm),
+            rate=rate,
+            note=note,
+            **rates,
+        )
+        self._console.show(text)
+
+    def validation(self, step: int, sums: Validation) -> dict[str, float]:
+        """Write the terms of a validation to the files; return them on every process."""
+        terms = combine(sums.sums, dict.fromkeys(sums.sums, 1.0)).terms
+        values = {name: float(value) for name, value in terms.items()} | means(sums.logged)
+        values |= self._runaway["valid"].note(values)
+        if self._metrics is not None:
+            self._metrics.write(step, values, split="valid")
+        return values
+
+    def note(self, text: str) -> None:
+        """Print a line that stays above the one that is rewritten."""
+        if self._console is not None:
+            self._console.show(text, stays=True)
+
+    def close(self) -> None:
+        """Close the files and end the console line."""
+        if self._metrics is not None:
+            self._metrics.close()
+        if self._console is not None:
+            self._console.finish()
+
+
+def _total(lengths: list[Any]) -> int:
+    return sum(int(np.sum(each)) for each in jax.device_get(lengths))
+
+
+def means(logged: Mapping[str, TermSum]) -> dict[str, float]:
+    """Divide every sum by its count."""
+    return {name: float(s.numerator) / max(1.0, float(s.denominator)) for name, s in logged.items()}
 
 
 class MetricsWriter:
@@ -39,30 +148,32 @@ class MetricsWriter:
 
     def __init__(
         self,
-        run_dir: str | Path,
+        run: Path,
         *,
         resume_from: int | None = None,
         tensorboard: Literal["off", "on"] = "off",
     ) -> None:
-        run = Path(run_dir)
         run.mkdir(parents=True, exist_ok=True)
-        self._board = open_tensorboard(run, resume_from) if tensorboard == "on" else None
+        self._board = None
+        if tensorboard == "on":
+            writer = import_extra("tensorboardX", "tensorboard").SummaryWriter
+            purge = None if resume_from is None else resume_from + 1
+            self._board = writer(str(run / "tensorboard"), purge_step=purge)
         repair(run / FILE, math.inf if resume_from is None else resume_from)
         self._file = (run / FILE).open("ab", buffering=0)
 
-    def write(
-        self,
-        step: int,
-        values: Mapping[str, Any],
-        *,
-        split: str = "train",
-        now: float | None = None,
-    ) -> None:
+    def write(self, step: int, values: Mapping[str, Any], *, split: str = "train") -> None:
         """Write one line; the values are numbers or arrays of one number."""
         numbers = {name: float(value) for name, value in values.items()}
-        line = record(step, numbers, split, time.time() if now is None else now)
-        whole = (json.dumps(line, allow_nan=False) + "\n").encode()
-        if self._file.write(whole) != len(whole):
+        odd = [f"{name} is {x}" for name, x in numbers.items() if not math.isfinite(x)]
+        line: dict[str, Any] = {
+            "step": int(step),
+            "time": round(time.time(), 3),
+            "split": split,
+            "values": {name: x if math.isfinite(x) else None for name, x in numbers.items()},
+        }
+        whole = json.dumps(line | ({"note": ", ".join(odd)} if odd else {}), allow_nan=False)
+        if self._file.write(f"{whole}\n".encode()) != len(whole.encode()) + 1:
             raise OSError(f"A line of {self._file.name} was cut short: is the disk full?")
         if self._board is not None:
             for name, number in numbers.items():
@@ -79,14 +190,6 @@ def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
     """Return the lines of a run's metrics, without one that is still being written."""
     path = Path(run_dir) / FILE
     return [line for line, _ in complete_lines(path)] if path.exists() else []
-
-
-def record(step: int, numbers: Mapping[str, float], split: str, now: float) -> dict[str, Any]:
-    """Return the object of a line."""
-    values = {name: x if math.isfinite(x) else None for name, x in numbers.items()}
-    odd = [f"{name} is {x}" for name, x in numbers.items() if not math.isfinite(x)]
-    line = {"step": int(step), "time": round(now, 3), "split": split, "values": values}
-    return line | ({"note": ", ".join(odd)} if odd else {})
 
 
 def complete_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -120,38 +223,8 @@ def repair(path: Path, last: float) -> None:
     beside.replace(path)
 
 
-def open_tensorboard(run: Path, resume_from: int | None) -> Any:
-    """Return a writer of TensorBoard's event files."""
-    SummaryWriter = import_extra("tensorboardX", "tensorboard").SummaryWriter
-    purge = None if resume_from is None else resume_from + 1
-    return SummaryWriter(str(run / "tensorboard"), purge_step=purge)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Where a run stands."""
-
-    step: int
-    loss: float
-    terms: Mapping[str, float] = field(default_factory=dict)
-    gradient_norm: float | None = None
-    learning_rate: float | None = None
-    epoch: float | None = None
-    note: str | None = None  # what happened besides
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rates:
-    """Speed of training; None where it is not known yet."""
-
-    frames: float | None = None  # a second
-    tokens: float | None = None  # a second
-    utilisation: float | None = None  # of the devices' peak, 0..1
-    remaining: float | None = None  # seconds
-
-
 class ConsoleLine:
-    """Shows a line per interval, with rates from the time between two of them.
+    """Shows a line per interval: rewritten on a terminal, one below the other in a log.
 
     Rates need a line before: the first shows none. Seconds that were spent aside, as in compiling,
     are left out of them, and count for the time left.
@@ -159,69 +232,48 @@ class ConsoleLine:
 
     def __init__(
         self,
-        *,
         total_steps: int | None = None,
-        peak_flops: float | None = None,
+        peak_flops: float | None = None,  # of all devices, a second
         stream: TextIO | None = None,
     ) -> None:
-        self.total_steps = total_steps
-        self.peak_flops = peak_flops  # of all devices, a second
+        self.total_steps, self.peak_flops = total_steps, peak_flops
         self.stream = stream or sys.stderr
         self._first: tuple[int, float] | None = None
         self._last_time = 0.0
-
-    def show(
-        self,
-        progress: Progress,
-        now: float,
-        *,
-        frames: float | None = None,
-        tokens: float | None = None,
-        flops: float | None = None,
-        aside: float = 0.0,
-    ) -> str:
-        """Write the line; all other numbers are those since the line before."""
-        rates = self.rates(
-            progress.step, now, frames=frames, tokens=tokens, flops=flops, aside=aside
-        )
-        line = format_line(progress, rates, total_steps=self.total_steps)
-        if self.stream.isatty():
-            width = shutil.get_terminal_size().columns
-            self.stream.write(f"\r{line[: width - 1]}\x1b[K")
-        else:
-            self.stream.write(f"{line}\n")
-        self.stream.flush()
-        return line
 
     def rates(
         self,
         step: int,
         now: float,
         *,
-        frames: float | None = None,
-        tokens: float | None = None,
-        flops: float | None = None,
+        frames: float = 0.0,
+        tokens: float = 0.0,
+        flops: float = 0.0,
         aside: float = 0.0,
-    ) -> Rates:
-        """Return the rates of the interval that ends now, and the time left."""
+    ) -> dict[str, float]:
+        """Return those of the interval that ends now, as far as they are known."""
         if self._first is None:
             self._first, self._last_time = (step, now), now
-            return Rates()
+            return {}
         seconds = max(now - self._last_time - aside, 1e-9)
         first, start = self._first
         self._last_time = now
         pace = (step - first) / max(now - start, 1e-9)
-        known = self.total_steps is not None and pace > 0
-        return Rates(
-            frames=None if frames is None else frames / seconds,
-            tokens=None if tokens is None else tokens / seconds,
-            utilisation=flops / seconds / self.peak_flops if flops and self.peak_flops else None,
-            remaining=max(0, (self.total_steps or 0) - step) / pace if known else None,
-        )
+        found = {"frames": frames / seconds, "tokens": tokens / seconds}
+        if flops and self.peak_flops:
+            found["utilisation"] = flops / seconds / self.peak_flops
+        if self.total_steps is not None and pace > 0:
+            found["remaining"] = max(0, self.total_steps - step) / pace
+        return found
 
-    def note(self, text: str) -> None:
-        """Write a line that stays, above the one that is rewritten."""
-        self.stream.write(f"\r{text}\x1b[K\n" if self.stream.isatty() else f"{text}\n")
+    def show(self, line: str, *, stays: bool = False) -> None:
+        """Write a line, or one that stays above it."""
+        if not self.stream.isatty():
+            self.stream.write(f"{line}\n")
+        elif stays:
+            self.stream.write(f"\r{line}\x1b[K\n")
+        else:
+            self.stream.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
         self.stream.flush()
 
     def finish(self) -> None:
@@ -231,23 +283,37 @@ class ConsoleLine:
             self.stream.flush()
 
 
-def format_line(progress: Progress, rates: Rates, *, total_steps: int | None = None) -> str:
+def format_line(
+    step: int,
+    *,
+    loss: float,
+    total: int | None = None,
+    epoch: float | None = None,
+    terms: Mapping[str, float] | None = None,
+    norm: float | None = None,
+    rate: float | None = None,
+    frames: float | None = None,
+    tokens: float | None = None,
+    utilisation: float | None = None,
+    remaining: float | None = None,
+    note: str | None = None,
+) -> str:
     """Return `step 1200/5000 | epoch 2.3 | loss 3.21 st 2.9 dar 0.3 | norm 1.2 | ...`."""
-    of = "" if total_steps is None else f"/{total_steps}"
-    terms = "".join(f" {name} {value:.4g}" for name, value in progress.terms.items())
+    of = "" if total is None else f"/{total}"
+    each = "".join(f" {name} {value:.4g}" for name, value in (terms or {}).items())
     optional = [
-        ("epoch {:.2f}", progress.epoch),
-        (f"loss {{:.4g}}{terms}", progress.loss),
-        ("norm {:.3g}", progress.gradient_norm),
-        ("lr {:.2e}", progress.learning_rate),
-        ("{} frames/s", None if rates.frames is None else thousands(rates.frames)),
-        ("{} tokens/s", None if rates.tokens is None else thousands(rates.tokens)),
-        ("use {:.0%}", rates.utilisation),
-        ("ETA {}", None if rates.remaining is None else duration(rates.remaining)),
-        ("{}", progress.note),
+        ("epoch {:.2f}", epoch),
+        (f"loss {{:.4g}}{each}", loss),
+        ("norm {:.3g}", norm),
+        ("lr {:.2e}", rate),
+        ("{} frames/s", None if frames is None else thousands(frames)),
+        ("{} tokens/s", None if tokens is None else thousands(tokens)),
+        ("use {:.0%}", utilisation),
+        ("ETA {}", None if remaining is None else duration(remaining)),
+        ("{}", note),
     ]
     shown = [form.format(value) for form, value in optional if value is not None]
-    return " | ".join([f"step {progress.step}{of}", *shown])
+    return " | ".join([f"step {step}{of}", *shown])
 
 
 def thousands(number: float) -> str:
@@ -266,9 +332,6 @@ def duration(seconds: float) -> str:
         if whole >= large:
             return f"{whole // large}{unit}{whole % large // small:02d}{below}"
     return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
-
-
-GROWN = 2.0  # times its lowest value
 
 
 class DecisionWatch:
@@ -320,118 +383,3 @@ class DecisionWatch:
 def _effect_ratio(now: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
     speech, text = (float(now[name] - before[name]) for name in ("st_energy", "mt_energy"))
     return {"dar_effect_ratio": text / speech} if speech else {}
-
-
-FRAME = 160  # samples in 10 ms
-
-
-@dataclass(kw_only=True)
-class Work:
-    """Work done since the last line, by this process.
-
-    Lengths are added up when the line is written: a batch may be on a device, which would have to
-    be waited for.
-    """
-
-    samples: list[Any] = field(default_factory=list)  # [rows] each
-    tokens: list[Any] = field(default_factory=list)
-    flops: float = 0.0  # on all devices
-    aside_s: float = 0.0  # seconds spent on other things: compiling, validating, saving
-
-
-class RunLog:
-    """The files and the line; silent on every process but the primary."""
-
-    def __init__(
-        self,
-        run: Path,
-        *,
-        resume_from: int,
-        last: int,
-        updates_per_epoch: float,
-        tensorboard: Literal["off", "on"],
-        console: bool = True,
-    ) -> None:
-        self.work, self._updates_per_epoch = Work(), updates_per_epoch
-        self._metrics = self._console = None
-        self._runaway = {split: DecisionWatch(run) for split in ("train", "valid")}
-        if is_primary():
-            peak = peak_flops(jax.devices()[0].device_kind)
-            self._metrics = MetricsWriter(run, resume_from=resume_from, tensorboard=tensorboard)
-            if console:
-                self._console = ConsoleLine(
-                    total_steps=last, peak_flops=peak and peak * jax.device_count()
-                )
-
-    @property
-    def wants_flops(self) -> bool:
-        """Return True if FLOPs are shown."""
-        return self._console is not None and self._console.peak_flops is not None
-
-    def update(self, step: int, report: Report, rate: float) -> None:
-        """Write the numbers of an update to the files."""
-        if self._metrics is not None:
-            loss: Loss = report.loss
-            values = {
-                "loss": loss.total,
-                **loss.terms,
-                **{f"weighted_{name}": value for name, value in loss.weighted.items()},
-                **means(report.logged),
-                "gradient_norm": report.gradient_norm,
-                "learning_rate": rate,
-            }
-            self._metrics.write(step, values | self._runaway["train"].note(values))
-
-    def line(self, step: int, report: Report, rate: float, note: str | None = None) -> None:
-        """Show the numbers of an update, with the rates since the line before."""
-        done, self.work = self.work, Work()
-        if self._console is None:
-            return
-        progress = Progress(
-            step=step,
-            loss=float(report.loss.total),
-            terms={name: float(value) for name, value in report.loss.terms.items()},
-            gradient_norm=float(report.gradient_norm),
-            learning_rate=rate,
-            epoch=step / self._updates_per_epoch,
-            note=note,
-        )
-        hosts = jax.process_count()
-        self._console.show(
-            progress,
-            time.time(),
-            frames=_total(done.samples) // FRAME * hosts,
-            tokens=_total(done.tokens) * hosts,
-            flops=done.flops,
-            aside=done.aside_s,
-        )
-
-    def validation(self, step: int, seen: Validation) -> dict[str, float]:
-        """Write the terms of a validation to the files; return them on every process."""
-        terms = combine(seen.sums, dict.fromkeys(seen.sums, 1.0)).terms
-        values = {name: float(value) for name, value in terms.items()} | means(seen.logged)
-        values |= self._runaway["valid"].note(values)
-        if self._metrics is not None:
-            self._metrics.write(step, values, split="valid")
-        return values
-
-    def note(self, text: str) -> None:
-        """Print a line that stays above the one that is rewritten."""
-        if self._console is not None:
-            self._console.note(text)
-
-    def close(self) -> None:
-        """Close the files and end the console line."""
-        if self._metrics is not None:
-            self._metrics.close()
-        if self._console is not None:
-            self._console.finish()
-
-
-def _total(lengths: list[Any]) -> int:
-    return sum(int(np.sum(each)) for each in jax.device_get(lengths))
-
-
-def means(logged: Mapping[str, TermSum]) -> dict[str, float]:
-    """Divide every sum by its count."""
-    return {name: float(s.numerator) / max(1.0, float(s.denominator)) for name, s in logged.items()}

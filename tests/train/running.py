@@ -25,7 +25,7 @@ def arguments() -> argparse.Namespace:
 def main(given: argparse.Namespace) -> None:
     from simuljax.config.training import Cluster
     from simuljax.train.cluster import join
-    from simuljax.train.loop import fit
+    from simuljax.train.loop import TrainingRun, fit
     from tests.train import runs
 
     processes = 1 if given.coordinator is None else 2
@@ -42,7 +42,7 @@ def main(given: argparse.Namespace) -> None:
             updates=given.updates, parallelism=way, method=given.method, average=given.average
         )
         data = runs.data(share, pause=lambda: time.sleep(given.pause))
-        state = fit(given.run / way, runs.MODEL, training, data)
+        state = fit([TrainingRun(given.run / way, training)], runs.MODEL, data)
         print("ended", way, int(state.step), flush=True)
 
 

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from simuljax.batch import Batch
-from simuljax.config.training import Optimiser
-from simuljax.train.loop import Data, Training
+from simuljax.config.training import Optimiser, Training
+from simuljax.train.loop import Data
 from tests.train import small
 
 MODEL = small.translator(speech=None)  # compiles in a third of the time of the joint one

@@ -8,10 +8,11 @@ import jax
 import numpy as np
 import pytest
 
+from simuljax.config.training import Training
 from simuljax.train.checkpoint import Checkpoints
-from simuljax.train.loop import compile_update, fit
+from simuljax.train.loop import TrainingRun, compile_update, fit
 from simuljax.train.run_log import read_metrics
-from simuljax.train.step import CompiledUpdate
+from simuljax.train.step import CompiledUpdate, TrainState
 from simuljax.train.transfer import load
 from tests.train import runs, small
 from tests.train.processes import Process, two
@@ -34,6 +35,10 @@ def together(tmp_path_factory) -> Path:
     return run
 
 
+def trained(run: Path, training: Training, compiled: CompiledUpdate) -> TrainState:
+    return fit([TrainingRun(run, training)], runs.MODEL, runs.data(), compiled=compiled)
+
+
 def ended(processes: list[Process]) -> None:
     for process in processes:
         assert process.ended() == 0, process.said
@@ -48,7 +53,7 @@ def assert_close(one, other) -> None:
 
 @pytest.mark.parametrize("way", ["pmap", WAY])
 def test_two_hosts_are_as_one(together, by_sgd, tmp_path, way):
-    state = fit(tmp_path, runs.MODEL, runs.training(method="sgd"), runs.data(), compiled=by_sgd)
+    state = trained(tmp_path, runs.training(method="sgd"), by_sgd)
     held = load(together / way, "last")
     assert held.steps == (12,)
     assert_close(held.params, jax.device_get(state.params))
@@ -68,8 +73,8 @@ def test_a_signal_to_one_stops_both_and_one_host_goes_on(by_sgd, tmp_path):
     assert 6 <= reached < 1000
     assert all(f"ended {WAY} {reached}" in process.said for process in pair)
     training = runs.training(method="sgd", updates=reached + 4)
-    resumed = fit(tmp_path / WAY, runs.MODEL, training, runs.data(), compiled=by_sgd)
-    whole = fit(tmp_path / "whole", runs.MODEL, training, runs.data(), compiled=by_sgd)
+    resumed = trained(tmp_path / WAY, training, by_sgd)
+    whole = trained(tmp_path / "whole", training, by_sgd)
     assert int(resumed.step) == reached + 4
     assert_close(jax.device_get(resumed.params), jax.device_get(whole.params))
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 import jax
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 from simuljax.config.fields import ConfigError
+from simuljax.config.training import Training
 from simuljax.train.checkpoint import Checkpoints
-from simuljax.train.loop import ENDED, Training, fit
+from simuljax.train.loop import ENDED, Interruption, TrainingRun, fit
 from simuljax.train.run_log import read_metrics
 from simuljax.train.transfer import load
 from tests.train import runs, small
@@ -27,7 +29,8 @@ def go(driver):
 
     def run(where: Path, data=None, begin=None, **changes):
         training = runs.training(**changes)
-        return fit(where, runs.MODEL, training, data or runs.data(), begin=begin, compiled=driver)
+        member = TrainingRun(where, training, begin)
+        return fit([member], runs.MODEL, data or runs.data(), compiled=driver)
 
     return run
 
@@ -101,6 +104,13 @@ def test_a_run_that_is_told_to_stop_saves_first(go, whole, tmp_path):
     assert signal.getsignal(signal.SIGTERM) == before
     assert Checkpoints(tmp_path / "checkpoints").steps() == [4, 7]
     assert_same_bits(go(tmp_path), whole[1])
+
+
+def test_sigterm_before_the_first_update_ends_with_a_sentence(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit, match="0"), Interruption() as stop, stop.ends_at_once(tmp_path):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert str(tmp_path) in capsys.readouterr().err
 
 
 def test_a_truncated_checkpoint_is_named_and_passed_over(go, whole, tmp_path):
@@ -224,7 +234,8 @@ def test_begin_changes_the_first_parameters_alone(go, whole, tmp_path):
 def test_every_term_of_the_joint_objective_is_recorded(tmp_path):
     batches = [small.batch(rows=4, seed=0)]
     data = dataclasses.replace(runs.data(), train=small.Cycle(batches), valid=lambda: batches)
-    fit(tmp_path, small.translator(), runs.training(updates=2, validate_every=2), data)
+    member = TrainingRun(tmp_path, runs.training(updates=2, validate_every=2))
+    fit([member], small.translator(), data)
     terms = {"st_nll", "mt_nll", "kd", "car", "dar", "st_latency", "mt_latency", "st_variance"}
     recorded = values(tmp_path)[2].keys()
     assert {*terms, *(f"weighted_{term}" for term in terms)} < recorded

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simuljax.train.loop import fit
+from simuljax.train.loop import TrainingRun, fit
 from simuljax.train.step import CompiledUpdate
 from simuljax.train.transfer import load
 from tests.train import runs
@@ -26,7 +26,8 @@ def wait_for_write(life: Process, run: Path) -> None:
 
 def resumed(driver: CompiledUpdate, run: Path, updates: int):
     """What a run comes to at the end."""
-    return fit(run, runs.MODEL, runs.training(updates=updates), runs.data(), compiled=driver)
+    member = TrainingRun(run, runs.training(updates=updates))
+    return fit([member], runs.MODEL, runs.data(), compiled=driver)
 
 
 def latest(run: Path) -> int:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -19,18 +20,20 @@ ROOT = Path(__file__).parents[2]
 def written(run: Path, steps: range) -> None:
     writer = MetricsWriter(run)
     for step in steps:
-        writer.write(step, {"loss": step / 10}, now=float(step))
+        writer.write(step, {"loss": step / 10})
     writer.close()
 
 
 def test_reads_what_was_written(tmp_path: Path) -> None:
     run = tmp_path / "new" / "run"
     writer = MetricsWriter(run)
-    writer.write(3, {"loss": jnp.float32(0.5), "rate": 2}, now=12.34567)
-    writer.write(3, {"bleu": 20.5}, split="dev", now=13.0)
-    assert read_metrics(run) == [  # while it is open: nothing is held back
-        {"step": 3, "time": 12.346, "split": "train", "values": {"loss": 0.5, "rate": 2.0}},
-        {"step": 3, "time": 13.0, "split": "dev", "values": {"bleu": 20.5}},
+    writer.write(3, {"loss": jnp.float32(0.5), "rate": 2})
+    writer.write(3, {"bleu": 20.5}, split="dev")
+    lines = read_metrics(run)  # while it is open: nothing is held back
+    assert all(0 <= time.time() - line.pop("time") < 60 for line in lines)
+    assert lines == [
+        {"step": 3, "split": "train", "values": {"loss": 0.5, "rate": 2.0}},
+        {"step": 3, "split": "dev", "values": {"bleu": 20.5}},
     ]
     writer.close()
     assert read_metrics(tmp_path / "elsewhere") == []
@@ -38,14 +41,14 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
 
 def test_what_is_not_finite_is_null_and_noted(tmp_path: Path) -> None:
     writer = MetricsWriter(tmp_path)
-    writer.write(1, {"loss": float("nan"), "norm": jnp.inf, "lr": 0.1}, now=0.0)
+    writer.write(1, {"loss": float("nan"), "norm": jnp.inf, "lr": 0.1})
     writer.close()
     line = json.loads((tmp_path / FILE).read_text(), parse_constant=pytest.fail)
     assert line["values"] == {"loss": None, "norm": None, "lr": 0.1}
     assert line["note"] == "loss is nan, norm is inf"
 
 
-@pytest.mark.parametrize("cut", range(1, 40, 4))
+@pytest.mark.parametrize("cut", (1, 2, 17, 37))
 def test_a_line_broken_off_is_dropped(tmp_path: Path, cut: int) -> None:
     written(tmp_path, range(3))
     whole = (tmp_path / FILE).read_bytes()
@@ -53,7 +56,8 @@ def test_a_line_broken_off_is_dropped(tmp_path: Path, cut: int) -> None:
     assert [line["step"] for line in read_metrics(tmp_path)] == [0, 1]
     written(tmp_path, range(2, 4))
     assert [line["step"] for line in read_metrics(tmp_path)] == [0, 1, 2, 3]
-    assert (tmp_path / FILE).read_bytes().startswith(whole)
+    first_two = b"".join(whole.splitlines(keepends=True)[:2])
+    assert (tmp_path / FILE).read_bytes().startswith(first_two)
 
 
 def test_resuming_removes_what_is_later(tmp_path: Path) -> None:
@@ -84,8 +88,8 @@ def test_damage_in_the_middle_is_named(tmp_path: Path) -> None:
 
 def test_survives_a_kill(tmp_path: Path) -> None:
     code = (
-        "import itertools, sys; from simuljax.train.run_log import MetricsWriter\n"
-        "w = MetricsWriter(sys.argv[1])\n"
+        "import itertools, pathlib, sys; from simuljax.train.run_log import MetricsWriter\n"
+        "w = MetricsWriter(pathlib.Path(sys.argv[1]))\n"
         "for i in itertools.count(): w.write(i, {'loss': 0.1}); print(i, flush=True)"
     )
     run = subprocess.Popen(

@@ -13,7 +13,7 @@ from simuljax.config.json import from_json, to_json
 from simuljax.config.loading import load_module
 from simuljax.config.training import Training
 from simuljax.losses import Term
-from simuljax.train.loop import TrainingRun, alike, fit, fit_together
+from simuljax.train.loop import TrainingRun, alike, fit
 from simuljax.train.run_log import read_metrics
 from simuljax.train.transfer import load
 from tests.train import runs
@@ -54,7 +54,7 @@ def test_runs_with_two_weights_share_an_update(example, tmp_path):
     trainings = {name: training(example, weight) for name, weight in weights.items()}
     assert alike(trainings["none"]) == alike(trainings["some"])
     members = [TrainingRun(tmp_path / name, each) for name, each in trainings.items()]
-    fit_together(members, runs.MODEL, runs.data())
+    fit(members, runs.MODEL, runs.data())
     none, some = (train_values(tmp_path / name) for name in weights)
     assert all(0 < values["entropy"] < np.log(30) for values in some.values())
     assert [some[step]["weighted_entropy"] for step in (1, 2)] == [0, 0]  # not yet
@@ -74,5 +74,5 @@ def test_a_function_that_sums_over_sentences_is_refused(tmp_path):
     terms = (*given.objective.terms, Term(name="total", function=f"{path}:total"))
     objective = dataclasses.replace(given.objective, terms=terms)
     with pytest.raises(ConfigError, match="'total' must return value and weight"):
-        fit(tmp_path / "run", runs.MODEL, dataclasses.replace(given, objective=objective),
-            runs.data())  # fmt: skip
+        member = TrainingRun(tmp_path / "run", dataclasses.replace(given, objective=objective))
+        fit([member], runs.MODEL, runs.data())

@@ -2,7 +2,7 @@
 
 import math
 
-from simuljax.config.training import Objective
+from simuljax.config.training import Objective, Training
 from simuljax.losses import JointObjective, Term
 from simuljax.train.loop import Phase, last_update
 
@@ -65,6 +65,6 @@ def test_checkpoints_of_earlier_versions_are_read() -> None:
 
 
 def test_the_end() -> None:
-    assert last_update(100, None, 7, 1) == 100
-    assert last_update(100, 3, 7, 2) == 11  # the epoch is complete
-    assert last_update(10, 3, 7, 2) == 10
+    assert last_update(Training(updates=100), 7) == 100
+    assert last_update(Training(updates=100, epochs=3, accumulate=2), 7) == 11  # it is complete
+    assert last_update(Training(updates=10, epochs=3, accumulate=2), 7) == 10

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from simuljax.config.model import SpeechConfig
-from simuljax.config.training import Objective, Optimiser
+from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.losses import JointObjective
 from simuljax.train import transfer
-from simuljax.train.loop import Data, Training, fit
+from simuljax.train.loop import Data, TrainingRun, fit
 from tests.train import small
 
 
@@ -35,7 +35,7 @@ def test_a_model_with_batch_norm_trains_and_comes_back(tmp_path: Path):
         steps_per_epoch=2,
         heard=small.HEARD,
     )
-    state = fit(tmp_path, model, training, data)
+    state = fit([TrainingRun(tmp_path, training)], model, data)
     learnt = jax.tree.leaves(state.statistics)
     assert learnt and all(np.isfinite(leaf).all() for leaf in learnt)
     assert any(np.abs(leaf).max() not in (0, 1) for leaf in learnt), "they are as at the start"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simuljax.config.training import Training
-from simuljax.train.loop import ENDED, TrainingRun, fit, fit_together
+from simuljax.train.loop import ENDED, TrainingRun, fit
 from simuljax.train.run_log import read_metrics
 from simuljax.train.transfer import load
 from tests.train import runs, small
@@ -32,7 +32,7 @@ def together(where: Path, **changes) -> None:
         TrainingRun(where / str(seed), training(seed, latency, parallelism="pmap", **changes))
         for seed, latency in LAMBDAS.items()
     ]
-    fit_together(members, MODEL, runs.data())
+    fit(members, MODEL, runs.data())
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def params(run: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", LAMBDAS)
 def test_each_is_as_if_it_were_alone(pair, seed, tmp_path):
-    fit(tmp_path, MODEL, training(seed, LAMBDAS[seed]), runs.data())
+    fit([TrainingRun(tmp_path, training(seed, LAMBDAS[seed]))], MODEL, runs.data())
     np.testing.assert_allclose(losses(pair / str(seed)), losses(tmp_path), rtol=1e-4)
     jax.tree.map(assert_close, params(pair / str(seed)), params(tmp_path))
     assert (pair / str(seed) / ENDED).read_text() == (tmp_path / ENDED).read_text()
@@ -82,7 +82,7 @@ def test_an_interruption_leaves_no_trace(pair, tmp_path):
 
 @pytest.mark.slow
 def test_runs_at_different_updates_are_refused(pair, tmp_path):
-    fit(tmp_path / "0", MODEL, training(0, 0.0, updates=4), runs.data())
+    fit([TrainingRun(tmp_path / "0", training(0, 0.0, updates=4))], MODEL, runs.data())
     with pytest.raises(ValueError, match="must stand at the same update"):
         together(tmp_path)
 
@@ -91,7 +91,7 @@ def test_other_differences_are_refused(tmp_path):
     unlike = [training(0, 0.0), training(1, 0.0, order=1)]
     members = [TrainingRun(tmp_path / str(each.seed), each) for each in unlike]
     with pytest.raises(ValueError, match="may differ in their seeds"):
-        fit_together(members, MODEL, runs.data())
+        fit(members, MODEL, runs.data())
 
 
 def test_what_counts_for_one_is_computed_for_all():
