@@ -1,9 +1,7 @@
 """Diagnose the heads of a trained run: where they read, and whether speech decides as text does.
 
 DAR trains for the latter. Teacher-forced, with the expected alignment, on a split that the run was
-not trained on.
-
-Compute and draw the expected alignment of an utterance, and the hard decisions of its heads.
+not trained on. The alignment of one utterance can be drawn.
 """
 
 import functools
@@ -142,13 +140,6 @@ class Diagnosis:
     # of speech that it chooses from: the perplexity of nothing matched
     columns: float | None
     mass_lost: float | None = None  # of a target's probability, by the alignment of training
-
-    @property
-    def mean_share(self) -> float | None:
-        """Return the mean over all heads; None if one of them has none."""
-        shares = [share for layer in self.read_share for share in layer if share is not None]
-        heads = sum(map(len, self.read_share))
-        return float(np.mean(shares)) if heads and len(shares) == heads else None
 
 
 def diagnose(chosen: Evaluation) -> Diagnosis:
@@ -293,9 +284,3 @@ def correlations(one: np.ndarray, other: np.ndarray) -> Iterator[float]:
         apart = a.std() * b.std()
         together = ((a - a.mean()) * (b - b.mean())).mean()
         yield 0.0 if apart <= 1e-12 else float(together / apart)
-
-
-def diagnosed(run: Path) -> Diagnosis | None:
-    """Read the diagnosis of a run, if there is one."""
-    path = run / FILE
-    return from_json(Diagnosis, read_json(path)) if path.exists() else None

@@ -1,13 +1,10 @@
 """Checkpoints of a run: written in the background, complete or absent, checked before use.
 
 A step is a directory DIRECTORY/STEP that Orbax writes under another name and renames when it is
-done. Just before that it is sealed (`train.manifest`), and a restored step has an unbroken seal.
-
-Which checkpoints stay, and what each of them holds.
-
-`seal.json` of a checkpoint records the size and SHA-256 of every file, the shape and dtype of every
-array, and the score. Orbax notices a missing file but not a flipped bit; the manifest notices both,
-says which checkpoints are whole without reading them, and knows the arrays before any is restored.
+done. Just before that it gets a manifest, `seal.json`: size and SHA-256 of every file, shape and
+dtype of every array, and the score. Orbax notices a missing file but not a flipped bit; the
+manifest notices both, says which checkpoints are whole without reading them, and knows the arrays
+before any is restored.
 """
 
 import functools
@@ -16,8 +13,8 @@ import json
 import math
 import shutil
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +24,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jax.sharding import SingleDeviceSharding
 
+from simuljax.config.fields import check, setting
 from simuljax.errors import SimuljaxError
 
 
@@ -35,17 +33,13 @@ class Retention:
     """The latest stay, those with the highest scores, the multiples of `every`, and as many as
     `around` nearest to the best, for their average."""
 
-    keep_last: int
-    keep_best: int
-    every: int | None
-    around: int = 0
+    keep_last: int = setting(3, help="Newest checkpoints to keep.", low=1)
+    keep_best: int = setting(5, help="Best checkpoints to keep.", low=0)
+    every: int | None = setting(None, help="Updates between others that are kept.", low=1)
+    around: int = setting(0, help="Checkpoints around the best to keep.", low=0)
 
     def __post_init__(self) -> None:
-        if self.keep_last < 1 or self.keep_best < 0 or (self.every is not None and self.every < 1):
-            raise ValueError(
-                f"keep_last={self.keep_last}, keep_best={self.keep_best}, every={self.every}: at "
-                "least one has to stay, so keep_last >= 1, keep_best >= 0, every >= 1 or None."
-            )
+        check(self)
 
     def kept(self, scores: Mapping[int, float | None]) -> set[int]:
         """Return the steps that stay, given all steps with their scores."""
@@ -241,16 +235,6 @@ class Restored:
     extra: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pending:
-    """Content of the manifest of the save in progress."""
-
-    step: int
-    score: float | None
-    since: int
-    arrays: dict[str, Kind]
-
-
 class KeepSteps(ocp.checkpoint_managers.PreservationPolicy):
     """Tells Orbax which steps to keep; the rest goes once the save in progress is complete."""
 
@@ -265,27 +249,18 @@ class KeepSteps(ocp.checkpoint_managers.PreservationPolicy):
 class Checkpoints:
     """The checkpoints of one directory; only saving creates or removes anything.
 
-    A score is a number of which more is better; the earlier of two equal ones is the better. A
-    checkpoint that was found damaged is removed after the next one is safely written.
+    `retention` are the fields of `Retention`. A score is a number of which more is better; the
+    earlier of two equal ones is the better. A checkpoint that was found damaged is removed after
+    the next one is safely written.
     """
 
-    def __init__(
-        self,
-        directory: str | Path,
-        *,
-        keep_last: int = 3,
-        keep_best: int = 5,
-        every: int | None = None,
-        around: int = 0,
-    ) -> None:
+    def __init__(self, directory: str | Path, **retention: Any) -> None:
         self.directory = Path(directory).absolute()
-        self._retention = Retention(
-            keep_last=keep_last, keep_best=keep_best, every=every, around=around
-        )
+        self._retention = Retention(**retention)
         self._keep = KeepSteps()
         self._damaged: set[int] = set()
         self._writer: ocp.CheckpointManager | None = None
-        self._pending: Pending | None = None
+        self._pending: Manifest | None = None  # of the save in progress, without its files
 
     def save(
         self,
@@ -307,9 +282,17 @@ class Checkpoints:
         writer = self._ready_writer()
         writer.wait_until_finished()
         seals = self._seals()
-        self._refuse_rewriting(step, seals)
+        later = [other for other in seals if other >= step]
+        if later:
+            raise ValueError(
+                f"{self.directory} already holds step {max(later)}, so step {step} cannot be saved "
+                f"there. Resume from step {max(later)}, call discard_after({step - 1}) to give up "
+                "what is later, or train in another directory."
+            )
+        if step in self._listed():
+            self._remove([step])  # damaged, and about to be written again
         score = score if score is not None and math.isfinite(score) else None
-        self._pending = Pending(step=step, score=score, since=since, arrays=arrays)
+        self._pending = Manifest(step=step, score=score, files={}, arrays=arrays, since=since)
         scores = {other: seal.score for other, seal in seals.items()} | {step: score}
         before = ranked({other: scores[other] for other in scores if other <= since})[:1]
         self._keep.steps = {*self._retention.kept(in_phase(scores, since)), *before}
@@ -360,12 +343,17 @@ class Checkpoints:
 
         Those that are damaged are passed over, with a warning; None where there is none at all.
         """
-        problems = self._problems()
+        found = {s: damage(self.directory / str(s), thorough=False) for s in self._listed()}
+        problems = {step: problem for step, problem in found.items() if problem}
         while steps := self.steps():
             step = (self.best() if which == "best" else None) or steps[-1]
             problem = damage(self.directory / str(step), thorough=True)
             if problem is None:
-                self._warn(problems)
+                for bad, why in problems.items():
+                    path = self.directory / str(bad)
+                    warnings.warn(
+                        f"Checkpoint {path} is damaged ({why}): passed over.", stacklevel=3
+                    )
                 return step
             problems[step] = problem
             self._damaged.add(step)
@@ -412,7 +400,15 @@ class Checkpoints:
                 cleanup_tmp_directories=True,  # what a killed run left behind
                 async_options=sealing,
             )
-            handlers = {"state": one_replica_handler(), "extra": ocp.JsonCheckpointHandler()}
+            types = ocp.type_handlers  # one device writes; by default each replica writes a slice
+            registry = types.create_type_handler_registry(
+                (jax.Array, types.ArrayHandler(use_replica_parallel=False)),
+                (np.ndarray, types.NumpyHandler()),
+            )
+            handlers = {
+                "state": ocp.PyTreeCheckpointHandler(type_handler_registry=registry),
+                "extra": ocp.JsonCheckpointHandler(),
+            }
             self._writer = ocp.CheckpointManager(
                 self.directory, item_handlers=handlers, options=options
             )
@@ -422,25 +418,9 @@ class Checkpoints:
         """Write the manifest, after the files and before the directory is renamed."""
         if self._pending is None or jax.process_index() != 0:
             return
-        held = self._pending
-        written = self.directory.glob(f"{held.step}.orbax-checkpoint-tmp*")
+        written = self.directory.glob(f"{self._pending.step}.orbax-checkpoint-tmp*")
         path = max(written, key=lambda path: path.stat().st_mtime)  # an older one failed
-        files, since = digests(path), held.since
-        seal = Manifest(
-            step=held.step, score=held.score, files=files, arrays=held.arrays, since=since
-        )
-        write_manifest(path, seal)
-
-    def _refuse_rewriting(self, step: int, known: Iterable[int]) -> None:
-        later = [other for other in known if other >= step]
-        if later:
-            raise ValueError(
-                f"{self.directory} already holds step {max(later)}, so step {step} cannot be saved "
-                f"there. Resume from step {max(later)}, call discard_after({step - 1}) to give up "
-                "what is later, or train in another directory."
-            )
-        if step in self._listed():
-            self._remove([step])  # damaged, and about to be written again
+        write_manifest(path, replace(self._pending, files=digests(path)))
 
     def _remove(self, steps: list[int]) -> None:
         if jax.process_index() == 0:
@@ -457,16 +437,6 @@ class Checkpoints:
         if not self.directory.is_dir():
             return []
         return sorted(int(p.name) for p in self.directory.iterdir() if p.name.isdecimal())
-
-    def _problems(self) -> dict[int, str]:
-        """Return the damage of the steps that do not look whole."""
-        found = {s: damage(self.directory / str(s), thorough=False) for s in self._listed()}
-        return {step: problem for step, problem in found.items() if problem}
-
-    def _warn(self, problems: Mapping[int, str]) -> None:
-        for step, problem in problems.items():
-            path = self.directory / str(step)
-            warnings.warn(f"Checkpoint {path} is damaged ({problem}): passed over.", stacklevel=4)
 
     def _seals(self) -> dict[int, Manifest]:
         """Return the manifests of the steps that look whole, by the sizes of their files."""
@@ -536,16 +506,6 @@ class Checkpoints:
             "\n".join([f"All checkpoints in {self.directory} are damaged:", *tried])
             + "\nRestore the files from a backup, or remove the directory to start anew."
         )
-
-
-def one_replica_handler() -> ocp.PyTreeCheckpointHandler:
-    """Return a handler that writes from one device; Orbax has each replica write a slice."""
-    handlers = ocp.type_handlers
-    registry = handlers.create_type_handler_registry(
-        (jax.Array, handlers.ArrayHandler(use_replica_parallel=False)),
-        (np.ndarray, handlers.NumpyHandler()),
-    )
-    return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
 
 
 def in_phase(scores: Mapping[int, float | None], since: int) -> dict[int, float | None]:

@@ -1,10 +1,7 @@
-"""Starting a model from the parameters of another: a recogniser's encoder, a teacher's decoder.
+"""Load the parameters of a run, average those of several checkpoints, start a model from others.
 
-A rule says which part of the donor goes into which part of the model. Nothing is bent to fit: what
-does not fit is left as it was initialised, and the report says so. The one liberty is that a stack
-of layers takes the first of a deeper donor.
-
-The average of several checkpoints, which translates a little better than any of them.
+A rule says which part of a donor goes into which part of the model. What does not fit is left as it
+was initialised, and the report says so; only a stack of layers takes the first of a deeper donor.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,18 +73,17 @@ def load(run: str | Path, which: Which = "best") -> Loaded:
     if step is None:
         hint = ": `--training.average N` has one written when the training ends" if averaged else ""
         raise CheckpointError(f"{checkpoints.directory} holds no checkpoint{hint}.")
+
+    def widen(leaf: jax.Array) -> jax.Array:
+        return leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf
+
     seal, parts, found = checkpoints.manifest(step), {}, None
     for part in PARTS:
         template = template_of(seal, part)
         found = checkpoints.restore(template, seal.step, part=part) if template else found
-        parts[part] = jax.tree.map(widened, found.state) if template and found else {}
+        parts[part] = jax.tree.map(widen, found.state) if template and found else {}
     origin = found.extra.get("steps", [seal.step]) if found and averaged else [seal.step]
     return Loaded(**parts, steps=tuple(origin))
-
-
-def widened(leaf: jax.Array) -> jax.Array:
-    """Return an array in the precision that models compute with."""
-    return leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf
 
 
 def average(
@@ -102,39 +98,33 @@ def average(
         raise ValueError("There is no average of no checkpoints: give at least one step.")
     if not jax.tree.leaves(template):
         return template
-    total: dict[str, Any] = {}
-    for step in steps:
-        held = checkpoints.restore(template, step, part=part)
-        assert held is not None  # a named step is restored or refused
-        host = {part: jax.tree.map(wide, held.state)}
-        total = jax.tree_util.tree_map_with_path(add, total, host) if total else host
-    return jax.tree.map(lambda leaf, sum_: place(leaf, sum_, len(steps)), template, total[part])
+    held = (checkpoints.restore(template, step, part=part) for step in steps)
+    states = [{part: jax.device_get(each.state)} for each in held if each is not None]
 
+    def mean(path: tuple, leaf: Any, *leaves: jax.Array) -> jax.Array:
+        host = [np.asarray(each) for each in leaves]
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            total = sum((each.astype(np.float64) for each in host), np.float64(0)) / len(host)
+        elif all(np.array_equal(each, host[0]) for each in host):
+            total = host[0]
+        else:
+            raise ValueError(
+                f"{path_of(path)!r} holds integers that differ among the checkpoints: no average."
+            )
+        return jax.device_put(total.astype(leaf.dtype), getattr(leaf, "sharding", None))
 
-def wide(leaf: jax.Array) -> np.ndarray:
-    """Return the array on the host, in float64 unless it is an integer."""
-    array = np.asarray(leaf)
-    return array.astype(np.float64) if jax.numpy.issubdtype(leaf.dtype, np.floating) else array
-
-
-def add(path: tuple, total: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Add numbers; equal integers stay as they are."""
-    if total.dtype == np.float64:
-        return total + more
-    if not np.array_equal(total, more):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        raise ValueError(f"{name!r} holds integers that differ among the checkpoints: no average.")
-    return total
-
-
-def place(leaf: Any, total: np.ndarray, count: int) -> jax.Array:
-    """Return the mean in the template's dtype and on its devices."""
-    mean = total / count if total.dtype == np.float64 else total
-    return jax.device_put(mean.astype(leaf.dtype), getattr(leaf, "sharding", None))
+    return jax.tree_util.tree_map_with_path(mean, {part: template}, *states)[part]
 
 
 STACK = "layer"  # below this name, parameters have a leading axis of layers
 NAMES = 3  # parameters that the table names of each kind
+KINDS = {  # of outcomes
+    "transferred": "transferred",
+    "wrong_shape": "left: other shape",
+    "missing": "left: not in donor",
+    "no_rule": "left: no rule",
+    "unused": "unused of donor",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,81 +140,54 @@ class Rule:
         into, _, source = (piece.strip() for piece in text.partition("<-"))
         return Rule(into=into.strip("/"), source=(source or into).strip("/"))
 
-    def donor_of(self, path: str) -> str | None:
-        """Return the donor's path of a parameter, if the rule covers it."""
-        rest = below(path, self.into)
-        return None if rest is None else "/".join(p for p in (self.source.strip("/"), rest) if p)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
     """A parameter of the model, that of the donor, and what is to be said about them."""
 
     path: str
-    source: str
+    source: str = ""
     note: str = ""
 
     def __str__(self) -> str:
-        came = "" if self.path == self.source else f" <- {self.source}"
+        came = f" <- {self.source}" if self.source not in ("", self.path) else ""
         return f"{self.path}{came}{f' ({self.note})' if self.note else ''}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransferReport:
-    """The fate of every parameter; prints as a short table."""
-
-    transferred: tuple[Moved, ...]
-    wrong_shape: tuple[Moved, ...]  # left: the donor's has another shape
-    missing: tuple[Moved, ...]  # left: the donor has none
-    withheld: tuple[Moved, ...]  # left: the caller said so
-    no_rule: tuple[str, ...]  # left: no rule speaks of them
-    unused: tuple[str, ...]  # of the donor
+class TransferReport(dict[str, list[Moved]]):
+    """The fate of every parameter by its kind; prints as a short table."""
 
     def __str__(self) -> str:
-        rows = [
-            ("transferred", self.transferred),
-            ("left: other shape", self.wrong_shape),
-            ("left: not in donor", self.missing),
-            ("left: withheld", self.withheld),
-            ("left: no rule", self.no_rule),
-            ("unused of donor", self.unused),
-        ]
-        return "\n".join(f"{name:<19}{len(held):>5}  {some(held)}".rstrip() for name, held in rows)
+        lines = []
+        for kind, title in KINDS.items():
+            more = f", and {len(self[kind]) - NAMES} more" if len(self[kind]) > NAMES else ""
+            names = ", ".join(map(str, self[kind][:NAMES])) + more
+            lines.append(f"{title:<19}{len(self[kind]):>5}  {names}".rstrip())
+        return "\n".join(lines)
 
 
-def transfer(
-    params: dict,
-    donor: Mapping,
-    rules: Sequence[Rule],
-    *,
-    withheld: Mapping[str, str] | None = None,
-) -> tuple[dict, TransferReport]:
+def transfer(params: dict, donor: Mapping, rules: Sequence[Rule]) -> tuple[dict, TransferReport]:
     """Return the parameters with those of the donor in place, and a report.
 
     Of several rules for a parameter the one with the longest `into` counts. Embeddings of another
-    vocabulary must not be transferred: another size is noticed here, but only the caller can tell
-    vocabularies of equal size apart, and puts them into `withheld`, {"text/embedding": why}.
+    vocabulary must not be transferred: another size is noticed here, one of equal size is not.
     """
     own, given = by_path(params), by_path(donor)
     check_rules(rules, own, given)
-    new, kinds = dict(own), {name: [] for name in ("moved", "shape", "missing", "withheld")}
-    no_rule = []
+    new, report = dict(own), TransferReport({kind: [] for kind in KINDS})
     for path, value in own.items():
         source = source_of(path, rules)
         if source is None:
-            no_rule.append(path)
-            continue
-        kind, note, taken = match(path, value, given.get(source), withheld or {})
-        kinds[kind].append(Moved(path=path, source=source, note=note))
-        new[path] = value if taken is None else taken
-    report = TransferReport(
-        transferred=tuple(kinds["moved"]),
-        wrong_shape=tuple(kinds["shape"]),
-        missing=tuple(kinds["missing"]),
-        withheld=tuple(kinds["withheld"]),
-        no_rule=tuple(no_rule),
-        unused=tuple(sorted(given.keys() - {moved.source for moved in kinds["moved"]})),
-    )
+            report["no_rule"].append(Moved(path=path))
+        elif source not in given:
+            report["missing"].append(Moved(path=path, source=source))
+        else:
+            taken, note = match(path, value, given[source])
+            kind = "wrong_shape" if taken is None else "transferred"
+            report[kind].append(Moved(path=path, source=source, note=note))
+            new[path] = value if taken is None else taken
+    used = {moved.source for moved in report["transferred"]}
+    report["unused"] = [Moved(path=path) for path in sorted(given.keys() - used)]
     return jax.tree_util.tree_map_with_path(lambda keys, _: new[path_of(keys)], params), report
 
 
@@ -238,41 +201,28 @@ def by_path(params: Mapping) -> dict[str, jax.Array]:
     return {path_of(keys): leaf for keys, leaf in jax.tree_util.tree_leaves_with_path(params)}
 
 
-def match(
-    path: str, own: jax.Array, given: jax.Array | None, withheld: Mapping[str, str]
-) -> tuple[str, str, jax.Array | None]:
-    """Return the outcome for a parameter, a note, and its new value if it has one."""
-    reasons = [why for prefix, why in withheld.items() if below(path, prefix) is not None]
-    if reasons:
-        return "withheld", reasons[0], None
-    if given is None:
-        return "missing", "", None
-    if own.shape == given.shape:
-        return "moved", "", placed_as(own, given)
-    if STACK in path.split("/") and own.shape[1:] == given.shape[1:]:
-        if given.shape[0] > own.shape[0]:
-            note = f"the first {own.shape[0]} of {given.shape[0]} layers"
-            return "moved", note, placed_as(own, given[: own.shape[0]])
-        return "shape", f"the donor has {given.shape[0]} layers, {own.shape[0]} are wanted", None
-    cause = ", another vocabulary" if "embedding" in path.split("/") else ""
-    return "shape", f"{list(given.shape)} in the donor, {list(own.shape)} here{cause}", None
-
-
-def placed_as(own: jax.Array, given: jax.Array) -> jax.Array:
-    """Copy the donor's values to the dtype and devices of the model's."""
-    return jax.device_put(
-        jnp.array(given, own.dtype, copy=True), own.sharding if isinstance(own, jax.Array) else None
-    )
+def match(path: str, own: jax.Array, given: jax.Array) -> tuple[jax.Array | None, str]:
+    """Return the donor's values, or None if they do not fit, and a note."""
+    note = ""
+    if own.shape != given.shape:
+        if STACK not in path.split("/") or own.shape[1:] != given.shape[1:]:
+            cause = ", another vocabulary" if "embedding" in path.split("/") else ""
+            return None, f"{list(given.shape)} in the donor, {list(own.shape)} here{cause}"
+        if given.shape[0] < own.shape[0]:
+            return None, f"the donor has {given.shape[0]} layers, {own.shape[0]} are wanted"
+        note = f"the first {own.shape[0]} of {given.shape[0]} layers"
+        given = given[: own.shape[0]]
+    sharding = own.sharding if isinstance(own, jax.Array) else None
+    return jax.device_put(jnp.array(given, own.dtype, copy=True), sharding), note
 
 
 def source_of(path: str, rules: Sequence[Rule]) -> str | None:
     """Return the donor's path of a parameter by the most specific rule."""
     speaking = [rule for rule in rules if below(path, rule.into) is not None]
-    return (
-        max(speaking, key=lambda rule: len(rule.into.strip("/"))).donor_of(path)
-        if speaking
-        else None
-    )
+    if not speaking:
+        return None
+    rule = max(speaking, key=lambda rule: len(rule.into.strip("/")))
+    return "/".join(filter(None, (rule.source.strip("/"), below(path, rule.into))))
 
 
 def check_rules(rules: Sequence[Rule], own: Mapping, given: Mapping) -> None:
@@ -282,8 +232,7 @@ def check_rules(rules: Sequence[Rule], own: Mapping, given: Mapping) -> None:
     if twice:
         raise ValueError(f"Several rules fill {twice[0]!r}: leave one of them.")
     for rule in rules:
-        sides = (("model", rule.into, own), ("donor", rule.source, given))
-        for side, prefix, paths in sides:
+        for side, prefix, paths in (("model", rule.into, own), ("donor", rule.source, given)):
             if all(below(path, prefix) is None for path in paths):
                 raise ValueError(
                     f"The {side} has no parameters under {prefix!r}; under its parts "
@@ -298,9 +247,3 @@ def below(path: str, prefix: str) -> str | None:
     if not prefix or path == prefix:
         return "" if path == prefix else path
     return path[len(prefix) + 1 :] if path.startswith(f"{prefix}/") else None
-
-
-def some(held: Sequence[Moved] | Sequence[str]) -> str:
-    """Return the first few names."""
-    more = f", and {len(held) - NAMES} more" if len(held) > NAMES else ""
-    return ", ".join(map(str, held[:NAMES])) + more

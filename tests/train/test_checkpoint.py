@@ -251,7 +251,7 @@ def test_retention_as_a_rule() -> None:
     rule = Retention(keep_last=1, keep_best=1, every=None)
     assert rule.kept({}) == set()
     assert rule.kept({1: 3.0, 2: 1.0, 3: None}) == {1, 3}
-    with pytest.raises(ValueError, match="keep_last >= 1"):
+    with pytest.raises(ValueError, match="keep_last is 0"):
         Retention(keep_last=0, keep_best=1, every=None)
 
 

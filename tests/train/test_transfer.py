@@ -29,7 +29,7 @@ def same(one: dict, other: dict) -> bool:
     return all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a == b).all()), one, other)))
 
 
-def paths(moved: tuple) -> list[str]:
+def paths(moved: list) -> list[str]:
     return [m.path for m in moved]
 
 
@@ -39,22 +39,18 @@ def test_a_part_goes_in_and_the_rest_stays() -> None:
     assert same(new["speech"], donor["speech"])
     assert same(new["decoder"], own["decoder"]) and same(new["speech_like"], own["speech_like"])
     assert not same(own["speech"], donor["speech"])  # what was given is not changed
-    assert paths(report.transferred) == [
+    assert paths(report["transferred"]) == [
         "speech/above/layer/attention/kernel",
         "speech/subsampling/kernel",
     ]
-    assert report.unused == (
-        "decoder/embedding/embedding",
-        "decoder/layer/cross/heads/query/kernel",
-        "speech_like/bias",
-    )
-    assert "speech_like/bias" in report.no_rule and len(report.no_rule) == 3
-    assert not report.wrong_shape and not report.missing and not report.withheld
+    left = ["decoder/embedding/embedding", "decoder/layer/cross/heads/query/kernel"]
+    assert paths(report["unused"]) == paths(report["no_rule"]) == [*left, "speech_like/bias"]
+    assert not report["wrong_shape"] and not report["missing"]
 
 
 def test_everything_goes_in_with_the_empty_rule() -> None:
     new, report = transfer(model(), model(fill=5), [Rule(into="", source="")])
-    assert same(new, model(fill=5)) and not report.unused
+    assert same(new, model(fill=5)) and not report["unused"]
 
 
 def test_one_part_feeds_several() -> None:
@@ -69,9 +65,9 @@ def test_one_part_feeds_several() -> None:
         new, report = transfer(own, donor, order)
         assert same(new["decoder"]["layer"]["cross"]["heads"]["query"], query)
         assert same(new["decoder"]["layer"]["cross"]["decide_query"], query)
-        assert len(report.transferred) == 3
+        assert len(report["transferred"]) == 3
     _, alone = transfer(own, donor, rules[:1])  # without the second rule there is no donor for it
-    assert paths(alone.missing) == ["decoder/layer/cross/decide_query/kernel"]
+    assert paths(alone["missing"]) == ["decoder/layer/cross/decide_query/kernel"]
 
 
 def test_a_deeper_donor_gives_its_first_layers() -> None:
@@ -79,40 +75,31 @@ def test_a_deeper_donor_gives_its_first_layers() -> None:
     kernel = new["speech"]["above"]["layer"]["attention"]["kernel"]
     donor = model(layers=5, fill=3)["speech"]["above"]["layer"]["attention"]["kernel"]
     np.testing.assert_array_equal(kernel, donor[:2])
-    assert "the first 2 of 5 layers" in [m.note for m in report.transferred]
+    assert "the first 2 of 5 layers" in [m.note for m in report["transferred"]]
 
 
 def test_a_shallower_donor_is_refused() -> None:
     own = model(layers=5)
     new, report = transfer(own, model(layers=2, fill=3), [Rule.parse("decoder/layer")])
     assert same(new, own)
-    assert [m.note for m in report.wrong_shape] == ["the donor has 2 layers, 5 are wanted"]
+    assert [m.note for m in report["wrong_shape"]] == ["the donor has 2 layers, 5 are wanted"]
 
 
 def test_another_vocabulary_is_left_and_named() -> None:
     own = model(vocabulary=7)
     new, report = transfer(own, model(vocabulary=9, fill=3), [Rule.parse("decoder")])
     assert same(new["decoder"]["embedding"], own["decoder"]["embedding"])
-    (left,) = report.wrong_shape
+    (left,) = report["wrong_shape"]
     assert left.path == "decoder/embedding/embedding"
     assert left.note == "[9, 4] in the donor, [7, 4] here, another vocabulary"
-    assert len(report.transferred) == 1
-    assert "decoder/embedding/embedding" in report.unused
-
-
-def test_a_vocabulary_of_equal_size_is_left_on_request() -> None:
-    own, why = model(), {"decoder/embedding": "another vocabulary"}
-    new, report = transfer(own, model(fill=3), [Rule.parse("decoder")], withheld=why)
-    assert same(new["decoder"]["embedding"], own["decoder"]["embedding"])
-    assert [(m.path, m.note) for m in report.withheld] == [
-        ("decoder/embedding/embedding", "another vocabulary")
-    ]
+    assert len(report["transferred"]) == 1
+    assert "decoder/embedding/embedding" in paths(report["unused"])
 
 
 def test_an_axis_that_is_no_stack_is_not_cut() -> None:
     own, donor = {"a": {"kernel": jnp.zeros((2, 4))}}, {"a": {"kernel": jnp.ones((3, 4))}}
     new, report = transfer(own, donor, [Rule.parse("a")])
-    assert same(new, own) and len(report.wrong_shape) == 1
+    assert same(new, own) and len(report["wrong_shape"]) == 1
 
 
 def test_dtype_devices_and_structure_are_those_of_the_model() -> None:
@@ -146,6 +133,6 @@ def test_rules_that_cannot_be_meant(rules: list[str], words: str) -> None:
 def test_the_report_is_a_short_table() -> None:
     _, report = transfer(model(), model(layers=1), [Rule.parse("speech"), Rule.parse("decoder")])
     lines = str(report).splitlines()
-    assert len(lines) == 6 and lines[0].startswith("transferred            2  ")
+    assert len(lines) == 5 and lines[0].startswith("transferred            2  ")
     assert "the donor has 1 layers, 2 are wanted" in lines[1]
     assert lines[2] == "left: not in donor     0"
