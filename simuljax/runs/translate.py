@@ -1,25 +1,17 @@
-"""Translate a split with a trained run: in batches, or one utterance at a time in real time.
+"""Translate a split: with a trained run, with a cascade of two, or with a Whisper file.
 
 In batches, every READ encodes the source so far again (`simuljax.decode.simulate`), which gives the
-words and delays of a live stream. In real time, utterances go through `Translator.stream`, which
-measures the computation.
+words and delays of a live stream. In real time, utterances go through live streams one at a time,
+which measures the computation. Both give the same words and delays.
 
-Translate a split with any model of `simuljax.load`, through its streams.
-
-A Whisper file has no corpus, vocabulary or features of its own. Its utterances go through streams:
-many at once, one at a time in real time, or whole. The corpus is a prepared one, or a folder with a
+In a cascade, the words of the recogniser are the READs of the text model, and a target word has the
+delay of the recognised word that allowed it. A Whisper file has no corpus, vocabulary or features
+of its own: its utterances go through streams, from a prepared corpus, or from a folder with a
 manifest (`data_pipelines.corpora.Manifest`), whose sound files are read as they are.
-
-Translate a split with a cascade: a recogniser, and a text model that reads its words.
-
-In batches, the words of the simulated recogniser are the READs of the simulated text model, and a
-target word has the delay of the recognised word that allowed it. In real time, utterances go
-through `simuljax.serve.cascade`. Both give the same words and delays.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +38,7 @@ from simuljax.decode.simulate import simulate_speech, simulate_text, usual_liste
 from simuljax.eval import Record
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
-from simuljax.serve.cascade import Cascade, CascadeStream
+from simuljax.serve.cascade import Cascade
 from simuljax.serve.run import Run, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator, extract_features, with_step
 from simuljax.serve.stream import Word
@@ -58,7 +50,7 @@ from simuljax.train.transfer import Loaded
 Decoded = tuple[jax.Array, jax.Array, jax.Array]  # tokens, their number, the delay of each
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSplit:
     """A run with its parameters, a split, and how the split is translated."""
 
@@ -76,28 +68,39 @@ class RunSplit:
         """Return the updates of the checkpoint."""
         return self.trained.steps
 
+    @property
+    def writer(self) -> Run:
+        """Return the run that writes the words."""
+        return self.run
+
     def records(self, done: Set[int]) -> Iterator[list[Record]]:
         """Yield the records of the utterances that are not done, some at a time."""
-        return self._live(done) if self.chosen.mode == "live" else self._in_batches(done)
-
-    def _in_batches(self, done: Set[int]) -> Iterator[list[Record]]:
-        model = JointModel(with_step(self.run.model, self.chosen.predecision_ms))
-        variables = {"params": self.trained.params, STATISTICS: self.trained.statistics}
+        if self.chosen.mode == "live":
+            yield from self._live(done)
+            return
         for rows, batch in self.batches(done):
-            said = self.examples.split.table.transcript
-            texts = [str(said[row]) if row >= 0 else "" for row in rows]
-            decoded = decode_batch(self.run, model, variables, batch, texts, self.chosen)
-            tokens, lengths, delays = jax.device_get(decoded)
-            durations = [float(length) * 1000 / RATE for length in batch.audio_length]
-            is_text = self.chosen.branch == "text"
-            ends = [float(len(text.split())) for text in texts] if is_text else durations
+            words = self.translate(rows, batch)
             yield [
-                self._record(
-                    int(row), *word_delays(self.run, tokens[i, :n], delays[i, :n], ends[i]), ms
-                )
-                for i, (row, n, ms) in enumerate(zip(rows, lengths, durations, strict=True))
+                self._record(int(row), words[i], float(batch.audio_length[i]) * 1000 / RATE)
+                for i, row in enumerate(rows)
                 if row >= 0 and row not in done
             ]
+
+    def translate(self, rows: np.ndarray, batch: Batch) -> list[list[Word]]:
+        """Translate every row of a batch."""
+        transcripts = self.examples.split.table.transcript
+        texts = [str(transcripts[row]) if row >= 0 else "" for row in rows]
+        model = JointModel(with_step(self.run.model, self.chosen.predecision_ms))
+        variables = {"params": self.trained.params, STATISTICS: self.trained.statistics}
+        decoded = decode_batch(self.run, model, variables, batch, texts, self.chosen)
+        tokens, lengths, delays = jax.device_get(decoded)
+        ends = [float(length) * 1000 / RATE for length in batch.audio_length]
+        if self.chosen.branch == "text":
+            ends = [float(len(text.split())) for text in texts]
+        return [
+            _timed(*word_delays(self.run, tokens[i, :n], delays[i, :n], ends[i]))
+            for i, n in enumerate(lengths)
+        ]
 
     def batches(self, done: Set[int]) -> Iterator[tuple[np.ndarray, Batch]]:
         """Yield rows and batches of few shapes, however much is done already."""
@@ -115,61 +118,74 @@ class RunSplit:
                 order = np.arange(len(rows))
                 order[rows >= 0] = np.roll(order[rows >= 0], 1)
                 audio, length = batch.audio[order], batch.audio_length[order]
-                batch = dataclasses.replace(batch, audio=audio, audio_length=length)
+                batch = replace(batch, audio=audio, audio_length=length)
             yield rows, batch
 
     def _live(self, done: Set[int]) -> Iterator[list[Record]]:
-        translator = RunTranslator(self.run, self.trained)
-        heard = self.heard(done)
-        if heard:  # not recorded: compiles every shape before the clock runs
-            stream_in_real_time(translator, self.longest(heard.values()), self.chosen)
-        for row, other in heard.items():
-            sound = self.sound(other)
-            words = stream_in_real_time(translator, sound, self.chosen)
-            yield [
-                self._record(
-                    row,
-                    [word.text for word in words],
-                    [word.delay_ms for word in words],
-                    len(sound) * 1000 / RATE,
-                    tuple(word.elapsed_ms for word in words),
-                )
-            ]
-
-    def heard(self, done: Set[int]) -> dict[int, int]:
-        """Map utterances that are not done to the one that is played: itself, or its neighbour."""
+        """Play every utterance, or its neighbour, to a live stream."""
         shift = -1 if self.chosen.audio == "other" else 0
-        return {row: (row + shift) % len(self) for row in range(len(self)) if row not in done}
+        played = {row: (row + shift) % len(self) for row in range(len(self)) if row not in done}
+        play_one = self.player()
+        if played:  # not recorded: compiles every shape before the clock runs
+            samples = self.examples.split.table.samples
+            play_one(self._sound(max(played.values(), key=lambda row: samples[row])))
+        for row, other in played.items():
+            sound = self._sound(other)
+            yield [self._record(row, play_one(sound), len(sound) * 1000 / RATE)]
 
-    def longest(self, rows: Iterable[int]) -> np.ndarray:
-        """Return the samples of the longest utterance."""
-        return self.sound(max(rows, key=lambda row: self.examples.split.table.samples[row]))
+    def player(self) -> Callable[[np.ndarray], list[Word]]:
+        """Return a function that plays an utterance to a new stream."""
+        translator = RunTranslator(self.run, self.trained)
 
-    def sound(self, row: int) -> np.ndarray:
-        """Return the samples of an utterance."""
+        def play_one(sound: np.ndarray) -> list[Word]:
+            stream = translator.stream(**_stream_options(self.chosen))
+            return play(stream, sound, lambda: stream.session.size)
+
+        return play_one
+
+    def _sound(self, row: int) -> np.ndarray:
         (stored,) = self.examples.split.source.__getitems__([row])
         return stored["audio"]
 
-    def _record(
-        self,
-        row: int,
-        words: list[str],
-        delays: list[float],
-        duration: float,
-        elapsed: tuple[float, ...] = (),
-    ) -> Record:
+    def _record(self, row: int, words: Sequence[Word], duration: float) -> Record:
         table, is_text = self.examples.split.table, self.chosen.branch == "text"
+        delays = tuple(word.delay_ms for word in words)
         source = len(table.transcript[row].split())
+        is_translation = self.writer.config.data.task == "translation"
+        transcript = table.transcript[row].lower()
         return Record(
             index=row,
-            prediction=" ".join(words),
+            prediction=" ".join(word.text for word in words),
             # The end of a text is one more READ, but no word.
-            delays=tuple(min(delay, source) for delay in delays) if is_text else tuple(delays),
-            elapsed=elapsed,
-            reference=reference(self.run, table, row),
+            delays=tuple(min(delay, source) for delay in delays) if is_text else delays,
+            elapsed=tuple(w.elapsed_ms for w in words) if self.chosen.mode == "live" else (),
+            reference=table.translation[row] if is_translation else transcript,
             source=table.transcript[row] if is_text else table.id[row],
             source_length=source if is_text else duration,
         )
+
+
+def play(stream: Any, sound: np.ndarray, size: Callable[[], int]) -> list[Word]:
+    """Push an utterance to a live stream, READ by READ, and return its words."""
+    words, start = [], 0
+    while start < len(sound):
+        end = start + size()
+        words += stream.push(sound[start:end])
+        start = end
+    return words + stream.finish()
+
+
+def _stream_options(chosen: Evaluation) -> dict[str, Any]:
+    return {
+        "read_ms": chosen.read_ms,
+        "predecision_ms": chosen.predecision_ms,
+        "decoding": chosen.decoding(),
+    }
+
+
+def _timed(words: Sequence[str], delays: Sequence[float]) -> list[Word]:
+    pairs = zip(words, delays, strict=True)
+    return [Word(text=text, delay_ms=delay, elapsed_ms=delay) for text, delay in pairs]
 
 
 def open_examples(run: Run, chosen: Evaluation) -> Examples:
@@ -179,7 +195,7 @@ def open_examples(run: Run, chosen: Evaluation) -> Examples:
     examples = tokenise_split(corpus[chosen.split], vocabularies, run.config.data.task)
     if not len(examples.split):
         raise ConfigError(f"the split {chosen.split} of {corpus.directory} is empty")
-    return dataclasses.replace(examples, text_only=chosen.branch == "text")
+    return replace(examples, text_only=chosen.branch == "text")
 
 
 def decode_batch(
@@ -191,54 +207,36 @@ def decode_batch(
     chosen: Evaluation,
 ) -> Decoded:
     """Return tokens, their number, and the source read when each was written (ms, or words)."""
-    how: dict[str, Any] = {"decoding": chosen.decoding()}
-    if chosen.mode == "streamed" or chosen.branch == "speech":
-        how["words"] = Words.of(run.source, run.target)
+    decoding, streamed = chosen.decoding(), chosen.mode == "streamed"
+    how: dict[str, Any] = {"decoding": decoding} | ({} if streamed else {"beam": chosen.beam})
+    words, end = {"words": Words.of(run.source, run.target)}, None
     if chosen.branch == "text":
         read = read_by_words(run.source, texts)
-        if chosen.mode == "streamed":
-            done = simulate_text(model, variables, read.tokens, read.lengths, read.units, **how)
-            return done.tokens, done.lengths, done.delays
-        how |= {"beam": chosen.beam}
-        whole = translate_text(model, variables, read.tokens, read.lengths, **how)
-        return whole.tokens, whole.lengths, _at_end(whole.tokens, read.words)
-    features = extract_features(batch.audio, run.front_end.features, run.front_end.statistics)
-    kind = model.config.predecision.kind
-    labels = {"words": batch.words, "phonemes": batch.phonemes}.get(kind)
-    bank = run.front_end.features.filterbank
-    if chosen.mode == "streamed":
-        usual = model.config.predecision.step_ms
-        listening = usual_listening(how["decoding"], chosen.read_ms, usual, filterbank=bank)
-        how |= {"listening": listening}
-        if model.config.decoder == "caat" and how["decoding"].policy is None:
-            how.pop("words")
-            done = simulate_caat(model, variables, features, batch.audio_length, **how)
-            return done.tokens, done.lengths, done.delays
-        done = simulate_speech(model, variables, features, batch.audio_length, labels, **how)
+        given = (model, variables, read.tokens, read.lengths)
+        if streamed:
+            done = simulate_text(*given, read.units, **how, **words)
+        else:
+            done, end = translate_text(*given, **how), read.words
+    else:
+        features = extract_features(batch.audio, run.front_end.features, run.front_end.statistics)
+        point, bank = model.config.predecision, run.front_end.features.filterbank
+        labels = {"words": batch.words, "phonemes": batch.phonemes}.get(point.kind)
+        given = (model, variables, features)
+        if not streamed:
+            frames = frame_count(batch.audio_length, bank)
+            done = translate_speech(*given, frames, labels, **how, **words)
+            end = batch.audio_length * 1000 / RATE
+        else:
+            how["listening"] = usual_listening(
+                decoding, chosen.read_ms, point.step_ms, filterbank=bank
+            )
+            if model.config.decoder == "caat" and decoding.policy is None:
+                done = simulate_caat(*given, batch.audio_length, **how)
+            else:
+                done = simulate_speech(*given, batch.audio_length, labels, **how, **words)
+    if streamed:
         return done.tokens, done.lengths, done.delays
-    frames = frame_count(batch.audio_length, bank)
-    how |= {"beam": chosen.beam}
-    whole = translate_speech(model, variables, features, frames, labels, **how)
-    return whole.tokens, whole.lengths, _at_end(whole.tokens, batch.audio_length * 1000 / RATE)
-
-
-def _at_end(tokens: jax.Array, total: Any) -> jax.Array:
-    return jnp.broadcast_to(jnp.asarray(total)[:, None], tokens.shape)
-
-
-def stream_in_real_time(
-    translator: RunTranslator, sound: np.ndarray, chosen: Evaluation
-) -> list[Word]:
-    """Push an utterance to a live stream, READ by READ, and return its words."""
-    stream = translator.stream(
-        read_ms=chosen.read_ms, predecision_ms=chosen.predecision_ms, decoding=chosen.decoding()
-    )
-    words, heard = [], 0
-    while heard < len(sound):
-        size = stream.session.size
-        words += stream.push(sound[heard : heard + size])
-        heard += size
-    return words + stream.finish()
+    return done.tokens, done.lengths, jnp.broadcast_to(jnp.asarray(end)[:, None], done.tokens.shape)
 
 
 def word_delays(
@@ -260,10 +258,111 @@ def word_delays(
     return words + rest, heard + [known] * len(rest)
 
 
-def reference(run: Run, table: Any, index: int) -> str:
-    """Return the translation of an utterance, or its transcript if that is the task."""
-    is_translation = run.config.data.task == "translation"
-    return table.translation[index] if is_translation else table.transcript[index].lower()
+@dataclass(frozen=True, kw_only=True)
+class Transcript:
+    """A recognised sentence, with the delays of its words and of its end."""
+
+    words: tuple[str, ...]
+    delays: tuple[float, ...]  # ms
+    end: float
+
+    def at(self, reads: int) -> float:
+        """Return the delay of the n-th READ of the text model; the last READ is the end."""
+        return self.delays[reads - 1] if reads <= len(self.words) else self.end
+
+
+@dataclass(frozen=True, kw_only=True)
+class CascadeSplit(RunSplit):
+    """A recogniser with its split, and the translator of its transcripts."""
+
+    cascade: Cascade
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Return the updates of both checkpoints."""
+        return (*self.cascade.recogniser.steps, *self.cascade.translator.steps)
+
+    @property
+    def writer(self) -> Run:
+        """Return the run that writes the words."""
+        return self.cascade.translator.run
+
+    def translate(self, rows: np.ndarray, batch: Batch) -> list[list[Word]]:
+        """Recognise every row of a batch, and translate the transcripts word by word."""
+        recognised, translator = self._recognise(batch), self.cascade.translator
+        run, texts = translator.run, [" ".join(each.words) for each in recognised]
+        how = of_text(self.chosen, run.model)
+        decoded = decode_batch(run, translator.network, translator.variables, batch, texts, how)
+        tokens, lengths, reads = jax.device_get(decoded)
+        found = []
+        for i, (each, n) in enumerate(zip(recognised, lengths, strict=True)):
+            words, counts = word_delays(run, tokens[i, :n], reads[i, :n], len(each.words) + 1)
+            delays = [each.at(round(count)) for count in counts]
+            found.append(_timed(words, delays) if each.words else [])
+        return found
+
+    def _recognise(self, batch: Batch) -> list[Transcript]:
+        """Recognise every row; a transcript ends at its end-of-sentence, or with the speech."""
+        run = self.run
+        model = JointModel(with_step(run.model, self.chosen.predecision_ms))
+        variables = self.cascade.recogniser.variables
+        decoded = decode_batch(run, model, variables, batch, [], self.chosen)
+        all_tokens, lengths, all_delays = jax.device_get(decoded)
+        found = []
+        for i, n in enumerate(lengths):
+            tokens, delays = all_tokens[i, :n], all_delays[i, :n]
+            duration = float(batch.audio_length[i]) * 1000 / RATE
+            words, known = word_delays(run, tokens, delays, duration)
+            end = float(delays[-1]) if len(tokens) and tokens[-1] == EOS else duration
+            found.append(Transcript(words=tuple(words), delays=tuple(known), end=end))
+        return found
+
+    def player(self) -> Callable[[np.ndarray], list[Word]]:
+        """Return a function that plays an utterance to a new stream."""
+        second = of_text(self.chosen, self.writer.model).decoding()
+
+        def play_one(sound: np.ndarray) -> list[Word]:
+            stream = self.cascade.stream(
+                recognising=_stream_options(self.chosen), translating={"decoding": second}
+            )
+            return play(stream, sound, lambda: stream.read)
+
+        return play_one
+
+
+def open_cascade(first: RunSplit) -> CascadeSplit:
+    """Load the translator that the recogniser's evaluation names."""
+    chosen = first.chosen
+    assert chosen.then is not None
+    if chosen.branch != "speech":
+        raise ConfigError("a cascade begins with speech: --then needs --branch speech")
+    run = open_run(chosen.then)
+    translator = RunTranslator(run, load_checkpoint(run, chosen.checkpoint))
+    cascade = Cascade(RunTranslator(first.run, first.trained), translator)
+    given = {field.name: getattr(first, field.name) for field in fields(first)}
+    return CascadeSplit(**given, cascade=cascade)
+
+
+def of_text(chosen: Evaluation, model: ModelConfig) -> Evaluation:
+    """Return the evaluation of the second model of a cascade; the flags are those of both.
+
+    One that was trained offline waits for k words more than it has written, if k is given.
+    """
+    assert chosen.then is not None
+    k, offline = chosen.then_k, model.monotonic.policy == "offline"
+    waits = WaitK(k=k, convention="stacl") if offline and k is not None else None
+    return Evaluation(
+        run=chosen.then,
+        branch="text",
+        mode="offline" if chosen.mode == "offline" else "streamed",
+        k=None if waits else k,
+        threshold=chosen.then_threshold,
+        gather=chosen.gather,
+        force_finish=chosen.force_finish,
+        avoid_eos_while_reading=chosen.avoid_eos_while_reading,
+        policy=waits,
+        beam=chosen.beam if chosen.mode == "offline" else None,
+    )
 
 
 STREAMS = 16  # recordings at once
@@ -314,9 +413,7 @@ class RecordingsSplit:
         (samples,) = sound
         if self.chosen.mode == "live":
             stream = self.model.stream(**overrides)
-            size = stream.session.size
-            chunks = [samples[i : i + size] for i in range(0, len(samples), size)]
-            return [[*(word for chunk in chunks for word in stream.push(chunk)), *stream.finish()]]
+            return [play(stream, samples, lambda: stream.session.size)]
         end = len(samples) * 1000 / RATE
         text = self.model.translate(samples).split()
         return [[Word(text=word, delay_ms=end, elapsed_ms=end) for word in text]]
@@ -392,175 +489,3 @@ def _read_clip(clip: Clip) -> np.ndarray:
     start = round(clip.offset_s * RATE)
     end = None if clip.duration_s is None else start + round(clip.duration_s * RATE)
     return samples[start:end]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Transcript:
-    """A recognised sentence, with the delays of its words and of its end."""
-
-    words: tuple[str, ...]
-    delays: tuple[float, ...]  # ms
-    end: float
-
-    def at(self, reads: int) -> float:
-        """Return the delay of the n-th READ of the text model; the last READ is the end."""
-        return self.delays[reads - 1] if reads <= len(self.words) else self.end
-
-
-@dataclass(frozen=True, kw_only=True)
-class CascadeSplit:
-    """A recogniser with its split, and the translator of its transcripts."""
-
-    first: RunSplit
-    cascade: Cascade
-
-    @property
-    def chosen(self) -> Evaluation:
-        """Return the evaluation of both models."""
-        return self.first.chosen
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Return the updates of both checkpoints."""
-        return (*self.cascade.recogniser.steps, *self.cascade.translator.steps)
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    def records(self, done: Set[int]) -> Iterator[list[Record]]:
-        """Yield the records of the utterances that are not done, some at a time."""
-        return self._live(done) if self.chosen.mode == "live" else self._in_batches(done)
-
-    def _in_batches(self, done: Set[int]) -> Iterator[list[Record]]:
-        for rows, batch in self.first.batches(done):
-            heard = recognise(self.cascade.recogniser, batch, self.chosen)
-            words = translate(self.cascade.translator, batch, heard, self.chosen)
-            yield [
-                self._record(int(row), words[i], float(batch.audio_length[i]) * 1000 / RATE)
-                for i, row in enumerate(rows)
-                if row >= 0 and row not in done
-            ]
-
-    def _live(self, done: Set[int]) -> Iterator[list[Record]]:
-        heard = self.first.heard(done)
-        if heard:  # not recorded: compiles every shape before the clock runs
-            _stream_cascade(begin(self.cascade, self.chosen), self.first.longest(heard.values()))
-        for row, other in heard.items():
-            sound = self.first.sound(other)
-            words = _stream_cascade(begin(self.cascade, self.chosen), sound)
-            elapsed = tuple(word.elapsed_ms for word in words)
-            record = self._record(row, words, len(sound) * 1000 / RATE)
-            yield [replace(record, elapsed=elapsed)]
-
-    def _record(self, row: int, words: Sequence[Word], duration: float) -> Record:
-        table = self.first.examples.split.table
-        return Record(
-            index=row,
-            prediction=" ".join(word.text for word in words),
-            delays=tuple(word.delay_ms for word in words),
-            reference=reference(self.cascade.translator.run, table, row),
-            source=table.id[row],
-            source_length=duration,
-        )
-
-
-def open_cascade(first: RunSplit) -> CascadeSplit:
-    """Load the translator that the recogniser's evaluation names."""
-    chosen = first.chosen
-    assert chosen.then is not None
-    if chosen.branch != "speech":
-        raise ConfigError("a cascade begins with speech: --then needs --branch speech")
-    run = open_run(chosen.then)
-    translator = RunTranslator(run, load_checkpoint(run, chosen.checkpoint))
-    return CascadeSplit(
-        first=first, cascade=Cascade(RunTranslator(first.run, first.trained), translator)
-    )
-
-
-def of_text(chosen: Evaluation, model: ModelConfig) -> Evaluation:
-    """Return the evaluation of the second model of a cascade; the flags are those of both.
-
-    One that was trained offline waits for k words more than it has written, if k is given.
-    """
-    assert chosen.then is not None
-    k = chosen.then_k
-    waits = (
-        None if k is None or model.monotonic.policy != "offline" else WaitK(k=k, convention="stacl")
-    )
-    return Evaluation(
-        run=chosen.then,
-        branch="text",
-        mode="offline" if chosen.mode == "offline" else "streamed",
-        k=None if waits else k,
-        threshold=chosen.then_threshold,
-        gather=chosen.gather,
-        force_finish=chosen.force_finish,
-        avoid_eos_while_reading=chosen.avoid_eos_while_reading,
-        policy=waits,
-        beam=chosen.beam if chosen.mode == "offline" else None,
-    )
-
-
-def recognise(recogniser: RunTranslator, batch: Batch, chosen: Evaluation) -> list[Transcript]:
-    """Recognise every row of a batch."""
-    run, model = recogniser.run, JointModel(with_step(recogniser.run.model, chosen.predecision_ms))
-    decoded = decode_batch(run, model, recogniser.variables, batch, [], chosen)
-    tokens, lengths, delays = jax.device_get(decoded)
-    durations = np.asarray(batch.audio_length) * 1000 / RATE
-    return [
-        _transcript(run, tokens[i, :n], delays[i, :n], float(durations[i]))
-        for i, n in enumerate(lengths)
-    ]
-
-
-def _transcript(run: Run, tokens: np.ndarray, delays: np.ndarray, duration: float) -> Transcript:
-    """Return a transcript; it ends at its end-of-sentence, or where the speech ends."""
-    words, heard = word_delays(run, tokens, delays, duration)
-    end = float(delays[-1]) if len(tokens) and tokens[-1] == EOS else duration
-    return Transcript(words=tuple(words), delays=tuple(heard), end=end)
-
-
-def translate(
-    translator: RunTranslator, batch: Batch, heard: Sequence[Transcript], chosen: Evaluation
-) -> list[list[Word]]:
-    """Translate transcripts that come word by word."""
-    run, texts = translator.run, [" ".join(each.words) for each in heard]
-    how = of_text(chosen, run.model)
-    decoded = decode_batch(run, translator.network, translator.variables, batch, texts, how)
-    tokens, lengths, reads = jax.device_get(decoded)
-    return [
-        _timed(each, *word_delays(run, tokens[i, :n], reads[i, :n], len(each.words) + 1))
-        if each.words
-        else []
-        for i, (each, n) in enumerate(zip(heard, lengths, strict=True))
-    ]
-
-
-def _timed(heard: Transcript, words: list[str], reads: list[float]) -> list[Word]:
-    delays = [heard.at(round(count)) for count in reads]
-    return [
-        Word(text=text, delay_ms=delay, elapsed_ms=delay)
-        for text, delay in zip(words, delays, strict=True)
-    ]
-
-
-def begin(cascade: Cascade, chosen: Evaluation) -> CascadeStream:
-    """Open a live stream with the settings of an evaluation."""
-    return cascade.stream(
-        recognising={
-            "read_ms": chosen.read_ms,
-            "predecision_ms": chosen.predecision_ms,
-            "decoding": chosen.decoding(),
-        },
-        translating={"decoding": of_text(chosen, cascade.translator.run.model).decoding()},
-    )
-
-
-def _stream_cascade(stream: CascadeStream, sound: np.ndarray) -> list[Word]:
-    """Push an utterance to a live stream, READ by READ, and return its words."""
-    words, heard = [], 0
-    while heard < len(sound):
-        size = stream.read
-        words += stream.push(sound[heard : heard + size])
-        heard += size
-    return words + stream.finish()

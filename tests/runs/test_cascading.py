@@ -78,7 +78,9 @@ def test_in_batches_it_is_what_a_live_cascade_says(chosen, streamed):
 
 
 def test_the_folder_says_what_follows_what(chosen):
-    assert chosen.folder.name == "test-speech-streamed-ratio0.3-plus2-then-mt-k2"
+    name = chosen.folder.name
+    assert name.startswith("test-speech-streamed-ratio0.3-plus2-then-mt-")
+    assert name.endswith("-then-k2")
     names = {each.folder.name for each in points(chosen, ("then_k=1,3",))}
     assert len(names) == 2
 

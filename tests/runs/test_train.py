@@ -107,13 +107,13 @@ def test_an_evaluation_goes_on_where_it_was_interrupted(trained, monkeypatch):
 @pytest.mark.slow
 def test_the_clock_runs_when_all_is_compiled(trained, monkeypatch):
     live = Evaluation(run=trained, split="test", mode="live", repeats=1, first=3, name="compiled")
-    listen, heard = translating.stream_in_real_time, []
+    play, heard = translating.play, []
 
-    def listening(translator, sound, chosen):
+    def playing(stream, sound, size):
         heard.append(len(sound))
-        return listen(translator, sound, chosen)
+        return play(stream, sound, size)
 
-    monkeypatch.setattr(translating, "stream_in_real_time", listening)
+    monkeypatch.setattr(translating, "play", playing)
     evaluate(live)
     assert heard[0] == max(heard[1:]) and len(heard) == 4
     assert len(read_records(live.folder)) == 3
@@ -133,7 +133,7 @@ def test_a_live_evaluation_has_a_clock(trained):
         assert all(e > d for e, d in zip(a.elapsed, a.delays, strict=True))
     assert (live.folder / "instances-2.log").exists()
     assert scores["computation_aware"]["AL"] > scores["AL"]
-    with pytest.raises(ConfigError, match="no clock"):
+    with pytest.raises(ConfigError, match="--mode live"):
         evaluate(dataclasses.replace(live, branch="text"))
 
 

@@ -49,7 +49,8 @@ def test_a_cascade_is_evaluated_by_the_command(place, capsys):
     command = ["evaluate", str(place / "asr"), "--then", str(place / "mt"), "--frames", "8000"]
     cli.main(command)
     assert "test-speech-streamed-then-mt" in capsys.readouterr().out
-    records = read_records(place / "asr" / "eval" / "test-speech-streamed-then-mt")
+    (folder,) = (place / "asr" / "eval").glob("test-speech-streamed-then-mt-*")
+    records = read_records(folder)
     assert len(records) == 6
     for record in records:
         assert all(0 < delay <= record.source_length + 1e-3 for delay in record.delays)
