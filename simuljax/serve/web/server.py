@@ -126,10 +126,16 @@ class PatientProtocol(H11Protocol):
 class DrainingServer(uvicorn.Server):
     """A server that lets sessions end before it stops."""
 
-    def __init__(self, config: uvicorn.Config, hub: Hub, drain_s: float):
+    def __init__(self, config: uvicorn.Config, hub: Hub, drain_s: float, greeting: str = ""):
         super().__init__(config)
-        self.hub, self.drain_s = hub, drain_s
+        self.hub, self.drain_s, self.greeting = hub, drain_s, greeting
         self.draining: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, then say so."""
+        await super().startup(sockets)
+        if self.greeting:
+            print(self.greeting, flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal; stop at the second."""
@@ -144,8 +150,8 @@ class DrainingServer(uvicorn.Server):
         self.draining.add_done_callback(lambda _: setattr(self, "should_exit", True))
 
 
-def build(hub: Hub, options: ServeOptions) -> DrainingServer:
-    """Return the server of a hub."""
+def build(hub: Hub, options: ServeOptions, greeting: str = "") -> DrainingServer:
+    """Return the server of a hub; it prints the greeting when it can be reached."""
     rows = sum(len(model.engine.streams) for model in hub.models.values())
     protocol = type("Protocol", (PatientProtocol,), {"most": 2 * rows + SPARE})
     config = uvicorn.Config(
@@ -163,7 +169,7 @@ def build(hub: Hub, options: ServeOptions) -> DrainingServer:
         ssl_certfile=options.certificate,
         ssl_keyfile=options.key,
     )
-    return DrainingServer(config, hub, options.drain_s)
+    return DrainingServer(config, hub, options.drain_s, greeting)
 
 
 def bind(options: ServeOptions) -> socket.socket:
@@ -188,16 +194,13 @@ def run(models: Sequence[Path], options: ServeOptions) -> None:
     _allow_open_files()
     with contextlib.closing(bind(options)) as bound:
         hub = Hub(load_models(models, options), options.limits)
-        server = build(hub, options)
         scheme = "https" if options.certificate else "http"
         host = f"[{options.host}]" if ":" in options.host else options.host
-        names = ", ".join(hub.models)
-        print(
-            f"{scheme}://{host}:{bound.getsockname()[1]} serves {names}, up to {options.streams} "
-            "streams each; stop with Ctrl-C",
-            flush=True,
+        greeting = (
+            f"{scheme}://{host}:{bound.getsockname()[1]} serves {', '.join(hub.models)}, up to "
+            f"{options.streams} streams each; stop with Ctrl-C"
         )
-        server.run(sockets=[bound])
+        build(hub, options, greeting).run(sockets=[bound])
 
 
 def _allow_open_files() -> None:

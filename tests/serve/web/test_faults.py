@@ -341,16 +341,19 @@ def test_the_command_serves_and_ends_with_its_last_session(tmp_path):
     command = [sys.executable, "-m", "simuljax.cli.main", "serve", str(run), "--port", "0"]
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([*command, "--streams", "2"], **given) as process:
-        assert process.stdout is not None and process.stderr is not None
-        address = process.stdout.readline().split()[0]
-        with connect(address.replace("http", "ws") + "/stream") as socket:
-            socket.send(sound(1, 1.0).tobytes())
-            json.loads(socket.recv(timeout=60))
-            process.send_signal(signal.SIGTERM)
-            received = speak(socket, [sound(2, 0.5)])
-            assert received[-1] == {"type": "done"}
-        assert process.wait(60) == 0
-        assert "Traceback" not in process.stderr.read()
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            address = process.stdout.readline().split()[0]
+            with connect(address.replace("http", "ws") + "/stream") as socket:
+                socket.send(sound(1, 1.0).tobytes())
+                json.loads(socket.recv(timeout=60))
+                process.send_signal(signal.SIGTERM)
+                received = speak(socket, [sound(2, 0.5)])
+                assert received[-1] == {"type": "done"}
+            assert process.wait(60) == 0
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
 
 
 def test_a_realtime_client_that_vanishes_in_an_item(live):
