@@ -142,6 +142,8 @@ class LiveSession:
             self.room.clear()
             await self.room.wait()
         self.check()
+        if self.farewell is not None:
+            return  # the client will be told, and may send it again elsewhere
         if self.finishing:
             raise Refused("protocol", "the speech has been finished: open another session")
         if len(samples) and not self.done:

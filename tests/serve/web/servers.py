@@ -75,10 +75,10 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(translator: Any, streams: int = 4, **options: Any) -> Iterator[Running]:
+def running(translator: Any, streams: int = 4, port: int = 0, **options: Any) -> Iterator[Running]:
     """Serve a translator, as `simuljax serve` does; a busy machine does not make it refuse."""
     options.setdefault("limits", Limits(load=1e9))
-    chosen = ServeOptions(port=0, streams=streams, **options)
+    chosen = ServeOptions(port=port, streams=streams, **options)
     limits = chosen.limits
 
     def engine():

@@ -328,6 +328,10 @@ def test_a_drain_ends_the_speech_of_who_goes_on(translator):
         while not [*live.hub.sessions]:
             time.sleep(0.01)
         live.server.handle_exit(signal.SIGTERM, None)
+        while any(session.farewell is None for session in live.hub.sessions):
+            time.sleep(0.002)
+        with contextlib.suppress(websockets.ConnectionClosed):
+            socket.send(sound(9, 0.1).tobytes())  # one who goes on speaking is told all the same
         received = frames(socket)
         assert "shutting down" in received[-1]["message"] and socket.close_code == 1012
         whole = [text for text, _ in live.alone([samples])]

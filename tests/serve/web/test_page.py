@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -100,6 +101,31 @@ def test_a_lost_connection_loses_no_word_and_repeats_none(live, page):
     page.wait(IDLE)
     assert page.run(WORDS) == texts(live, page.run("captured"))
     assert live.empty()
+
+
+def test_a_server_that_was_restarted_goes_on_with_the_sound_it_has_not_heard(live, browser):
+    """Its session is gone: what was acknowledged is not sent again, so no word comes twice."""
+    tab = browser.tab()
+    with running(live.translator, drain_s=0.0) as first:
+        tab.go(first.url("/", "http"))
+        tab.run(TAP)
+        tab.click("mic")
+        tab.wait(f"{WORDS}.length > 4")
+        first.server.handle_exit(signal.SIGTERM, None)
+        tab.wait("document.getElementById('state').textContent === 'reconnecting'")
+    early = tab.run(WORDS)
+    with running(live.translator, port=first.port):
+        tab.wait(f"{WORDS}.length > {len(early) + 4} && document.getElementById('alert').hidden")
+        origin = tab.run("live.origin")
+        tab.click("mic")
+        tab.wait(IDLE)
+    captured = tab.run("captured")
+    assert 0 < origin < len(captured)
+    words = tab.run(WORDS)
+    later = texts(live, captured[origin:])
+    assert words[len(words) - len(later) :] == later
+    before = words[: len(words) - len(later)]
+    assert before == texts(live, captured[:origin])  # the first server ended its speech
 
 
 def test_two_tabs_do_not_mix(live, browser, tmp_path):
