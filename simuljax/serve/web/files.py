@@ -120,8 +120,8 @@ def _response(
         return JSONResponse({"text": text})
     if shape == "verbose_json":
         segments = [
-            {"id": number, "start": each.start_s, "end": each.end_s, "text": each.text}
-            for number, each in enumerate(subtitles(words))
+            {"id": number, "start": start_s, "end": end_s, "text": shown}
+            for number, (start_s, end_s, shown) in enumerate(subtitles(words))
         ]
         spoken = [{"word": word.text, "delay_ms": word.delay_ms} for word in words]
         about = {"task": task, "language": language, "duration": seconds, "text": text}
@@ -135,9 +135,9 @@ def _response(
 def _subtitle_file(words: Sequence[Word], shape: str) -> str:
     mark = "." if shape == "vtt" else ","
     blocks = ["WEBVTT\n"] if shape == "vtt" else []
-    for number, each in enumerate(subtitles(words), 1):
-        times = f"{_clock(each.start_s, mark)} --> {_clock(each.end_s, mark)}"
-        blocks.append((f"{number}\n" if shape == "srt" else "") + f"{times}\n{each.text}\n")
+    for number, (start_s, end_s, text) in enumerate(subtitles(words), 1):
+        times = f"{_clock(start_s, mark)} --> {_clock(end_s, mark)}"
+        blocks.append((f"{number}\n" if shape == "srt" else "") + f"{times}\n{text}\n")
     return "\n".join(blocks)
 
 
