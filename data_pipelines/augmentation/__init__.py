@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from data_pipelines.augmentation.distillation import distilled, teacher_of, translate_transcripts
-from data_pipelines.augmentation.effects import Augmented, at_speed, pair
+from data_pipelines.augmentation.distillation import distilled, teacher_of
+from data_pipelines.augmentation.effects import Augmented, Effects, at_speed, random_effects
 from data_pipelines.utterance import Clip, CorpusError, Listing, Utterance, Voice
 
 SPEEDS = (0.9, 1.1)
@@ -19,7 +19,7 @@ class Transform:
     augment: Literal["none", "speed", "effects"] = "none"
     """speed: two more copies, at .9 and 1.1 of the speed (Nguyen 2021). effects: one more copy with
     random tempo, pitch and echo; with `--distil-mode join` as many teacher's translations of the
-    original speech (Zaidi 2022, 3.2)."""
+    original speech (Zaidi 2022, 3.2). No copy has both sides augmented."""
     distil: str | None = None
     """A teacher: the directory of a run that translates text, with a beam of 5, or a command that
     translates lines of standard input into lines of standard output."""
@@ -49,24 +49,32 @@ class Transform:
             raise CorpusError(f"--augment {self.augment} needs speech; the training split has none")
         if self.distil and not any(utterance.transcript for utterance in train):
             raise CorpusError("--distil needs transcripts; the training split has none")
-        teacher = teacher_of(self.distil) if self.distil else None
-        said = translate_transcripts(teacher, train, work / "teacher") if teacher else None
+        students: Sequence[Utterance] = ()
+        if self.distil:
+            teacher = teacher_of(self.distil)
+            students = distilled(train, work / "teacher", teacher)
+        copies = [replace(u, id=f"{u.id}-text") for u in students]
         if self.augment == "effects":
-            return pair(train, said, teacher=teacher.name if teacher else "")
-        if teacher and said is not None:
-            students = distilled(train, said, teacher)
-            copies = [replace(u, id=f"{u.id}-text") for u in students]
+            speech = [_with_effects(u, random_effects(u.id), "speech") for u in train if u.audio]
+            return [*train, *speech, *(copy for copy in copies if copy.audio)]
+        if students:
             train = students if self.distil_mode == "replace" else [*train, *copies]
         if self.augment == "speed":
-            train = [*train, *(_at_speed(u, factor) for factor in SPEEDS for u in train if u.audio)]
+            spoken = [u for u in train if u.audio]
+            train = [*train, *(_at_speed(u, factor) for factor in SPEEDS for u in spoken)]
         return train
 
 
 def _at_speed(utterance: Utterance, factor: float) -> Utterance:
+    copy = _with_effects(utterance, at_speed(factor), f"speed{factor}")
+    return replace(copy, audio_origin=f"speed {factor}")
+
+
+def _with_effects(utterance: Utterance, effects: Effects, suffix: str) -> Utterance:
     assert isinstance(utterance.audio, Clip | Voice)
     return replace(
         utterance,
-        id=f"{utterance.id}-speed{factor}",
-        audio=Augmented(source=utterance.audio, effects=at_speed(factor)),
-        audio_origin=f"speed {factor}",
+        id=f"{utterance.id}-{suffix}",
+        audio=Augmented(source=utterance.audio, effects=effects),
+        audio_origin=str(effects),
     )

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -154,14 +154,10 @@ def translate_transcripts(
     return {utterance.id: line for utterance, line in zip(utterances, said, strict=True)}
 
 
-def distilled(
-    utterances: Sequence[Utterance], translations: Mapping[str, str], teacher: Teacher
-) -> list[Utterance]:
+def distilled(utterances: Sequence[Utterance], work: Path, teacher: Teacher) -> list[Utterance]:
     """Return the utterances with the teacher's translations in place of their own."""
-    origin = f"distilled by {teacher.name}"
-    return [
-        replace(u, translation=translations[u.id], translation_origin=origin) for u in utterances
-    ]
+    said, origin = translate_transcripts(teacher, utterances, work), f"distilled by {teacher.name}"
+    return [replace(u, translation=said[u.id], translation_origin=origin) for u in utterances]
 
 
 def _check_author(teacher: Teacher, work: Path) -> None:

@@ -1,7 +1,4 @@
-"""Waveform effects that word times survive, and the pairing of augmented with original sides.
-
-Zaidi et al. 2022, section 3.2: as much augmented speech, with the original translation, as
-augmented translations, with the original speech. The effects are those of SoX: tempo, pitch, echo.
+"""Waveform effects that word times survive: tempo, pitch and echo, those of SoX.
 
 An utterance with augmented audio has `Augmented(source, effects)` as its audio: the effects are
 applied when the source has been read or synthesised.
@@ -9,7 +6,7 @@ applied when the source has been read or synthesised.
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -17,7 +14,7 @@ import numpy as np
 from scipy.signal import resample_poly
 
 from data_pipelines.synthesis.speech import SAMPLE_RATE, Speech
-from data_pipelines.utterance import Clip, Span, Utterance, Voice
+from data_pipelines.utterance import Clip, Span, Voice
 
 HOP = 320  # 20 ms: the windows of `tempo` are twice as long and hold two periods of a deep voice
 SEARCH = 160  # 10 ms: more than half a period down to 50 Hz
@@ -100,8 +97,10 @@ class Augmented:
     effects: Effects
 
 
-def random_effects(rng: np.random.Generator) -> Effects:
+def random_effects(utterance_id: str) -> Effects:
     """Draw a chain, uniform over the ranges at the top of this file; `str` keeps all digits."""
+    digest = hashlib.sha256(f"0/{utterance_id}".encode()).digest()
+    rng = np.random.default_rng(int.from_bytes(digest))
     return Effects(
         tempo=round(rng.uniform(*TEMPO), 3),
         pitch_cents=round(rng.uniform(*PITCH_CENTS)),
@@ -126,64 +125,6 @@ def augment_speech(
         words=_moved(words, effects, end_ms),
         phonemes=_moved(phonemes, effects, end_ms),
     )
-
-
-def pair(
-    originals: Sequence[Utterance],
-    translations: Mapping[str, str] | None,
-    *,
-    teacher: str = "",
-    seed: int = 0,
-) -> list[Utterance]:
-    """Return the originals, `-speech` copies with effects, and as many `-text` copies.
-
-    `translations` are a teacher's, by id. An utterance without one gets neither copy, so that the
-    amounts are equal. None gives the speech copies alone. No copy has both sides augmented.
-    """
-    _check_originals(originals, translations)
-    wanted = {u.id for u in originals} if translations is None else translations
-    spoken = [
-        (u, u.audio) for u in originals if isinstance(u.audio, Clip | Voice) and u.id in wanted
-    ]
-    speech = [_augmented(u, source, random_effects(_rng(seed, u.id))) for u, source in spoken]
-    if translations is None:
-        return [*originals, *speech]
-    origin = f"distilled by {teacher}" if teacher else "distilled"
-    text = [
-        replace(u, id=f"{u.id}-text", translation=translations[u.id], translation_origin=origin)
-        for u, _ in spoken
-    ]
-    return [*originals, *speech, *text]
-
-
-def _augmented(utterance: Utterance, source: Clip | Voice, effects: Effects) -> Utterance:
-    return replace(
-        utterance,
-        id=f"{utterance.id}-speech",
-        audio=Augmented(source=source, effects=effects),
-        audio_origin=str(effects),
-    )
-
-
-def _check_originals(
-    originals: Sequence[Utterance], translations: Mapping[str, str] | None
-) -> None:
-    for utterance in originals:
-        if utterance.audio_origin or utterance.translation_origin:
-            raise ValueError(
-                f"utterance {utterance.id} is augmented already"
-                f" ({utterance.audio_origin or utterance.translation_origin}): pair originals"
-            )
-    if originals and translations is not None and not any(u.id in translations for u in originals):
-        raise ValueError(
-            f"none of the {len(translations)} translations is for one of the {len(originals)}"
-            f" utterances: their ids are like {originals[0].id!r}"
-        )
-
-
-def _rng(seed: int, utterance_id: str) -> np.random.Generator:
-    digest = hashlib.sha256(f"{seed}/{utterance_id}".encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest))
 
 
 def _moved(spans: Iterable[Span], effects: Effects, end_ms: float) -> tuple[Span, ...]:

@@ -106,9 +106,9 @@ def _infinitives(verb: Verb, form: Form) -> list[str]:
 def _past_group(verb: Verb, form: Form, at: int) -> tuple[str, list[str]]:
     """Return the Perfekt, as it is spoken; but war, hatte, wurde."""
     forms = PRETERITE if form.tense == "pluperfect" else PRESENT
+    if form.voice == "passive" and form.tense == "past":
+        return PRETERITE["werden"][at], [verb.participle]
     if form.voice == "passive":
-        if form.tense == "past":
-            return PRETERITE["werden"][at], [verb.participle]
         return forms["sein"][at], [verb.participle, "worden"]
     if form.tense == "past" and verb.infinitive in PRETERITE:
         return PRETERITE[verb.infinitive][at], []

@@ -6,7 +6,6 @@ The published graph returns a spectrum. The end of each phoneme is an inner node
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -33,9 +32,9 @@ PHONEME = re.compile(r"[ˈˌ]*[^ˈˌ][ːʰʲ]*")  # stress comes before a sound,
 class Hibari:
     """A loaded model. The same text and voice always give the same samples."""
 
-    def __init__(self, threads: int = 1):
-        self._engine = load_engine(threads)
-        self._session = _session(Path(self._engine.model_path), threads)
+    def __init__(self) -> None:
+        self._engine = load_engine()
+        self._session = _session(Path(self._engine.model_path))
 
     def speak(self, text: str, voice: Voice) -> Speech:
         """Say the text."""
@@ -46,8 +45,7 @@ class Hibari:
         for phonemes in self._engine.phonemize(text):
             elapsed = 1000 * sum(map(len, waves)) / ENGINE_RATE
             wave, ends = self._run(phonemes, voice.words_per_minute / PLAIN_RATE, noise)
-            for group in _groups(phonemes, self._engine.vocab, ends, wave):
-                groups.append(tuple(_shifted(span, elapsed) for span in group))
+            groups += _groups(phonemes, self._engine.vocab, ends, wave, elapsed)
             waves.append(wave)
         if not groups:
             raise VoiceError(f"hibari finds nothing to say in {text!r}: leave it out")
@@ -68,7 +66,7 @@ class Hibari:
     def _words(self, text: str, groups: Sequence[tuple[Span, ...]]) -> tuple[Span, ...]:
         """Give each word as many groups as it is read as when it is alone."""
         words = text.split()
-        counts = [len(_spoken(" ".join(self._engine.phonemize(word)))) for word in words]
+        counts = [len(LETTERS.findall(" ".join(self._engine.phonemize(word)))) for word in words]
         if sum(counts) != len(groups):
             raise VoiceError(
                 f"hibari reads {text!r} as {len(groups)} words and its parts as {sum(counts)}, so"
@@ -84,7 +82,7 @@ class Hibari:
         return tuple(spans)
 
 
-def _session(model: Path, threads: int):
+def _session(model: Path):
     """Return a session on the model with `PHONEME_ENDS` as its last output.
 
     Joining two serialised protocol buffers merges the messages: fields that repeat are appended.
@@ -94,7 +92,7 @@ def _session(model: Path, threads: int):
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = threads
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     output = _field(7, _field(12, _field(1, PHONEME_ENDS.encode())))
     return onnxruntime.InferenceSession(
@@ -107,16 +105,12 @@ def _field(number: int, content: bytes) -> bytes:
     return bytes([number << 3 | 2, len(content)]) + content
 
 
-def _spoken(phonemes: str) -> list[str]:
-    """Return the groups that sound; between them are spaces and punctuation."""
-    return LETTERS.findall(phonemes)
-
-
 def _groups(
     phonemes: str,
     vocabulary: Mapping[str, int],
     ends: Int[np.ndarray, "ids"],
     wave: Float[np.ndarray, "samples"],
+    since_ms: float,
 ) -> Iterator[tuple[Span, ...]]:
     """Yield the sounding groups of one sentence, each as its phonemes with their times.
 
@@ -138,8 +132,8 @@ def _groups(
         yield tuple(
             Span(
                 text=sound.group(),
-                start_ms=float(starts[sound.start()]),
-                end_ms=float(stops[sound.end() - 1]),
+                start_ms=float(starts[sound.start()]) + since_ms,
+                end_ms=float(stops[sound.end() - 1]) + since_ms,
             )
             for sound in PHONEME.finditer(known, group.start(), group.end())
         )
@@ -151,10 +145,6 @@ def _audible_ms(wave: Float[np.ndarray, "samples"], start_ms: float, end_ms: flo
     (audible,) = np.nonzero(np.abs(wave[start:end]) > AUDIBLE * np.abs(wave).max())
     last_ms = 1000 * (audible[-1] + 1) / ENGINE_RATE if len(audible) else 0.0
     return min(max(last_ms, FRAME_MS), end_ms - start_ms)
-
-
-def _shifted(span: Span, by_ms: float) -> Span:
-    return replace(span, start_ms=span.start_ms + by_ms, end_ms=span.end_ms + by_ms)
 
 
 def _check(text: str, voice: Voice) -> None:

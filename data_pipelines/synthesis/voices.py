@@ -39,27 +39,16 @@ class Voices:
 
     language: str = "en"
     seed: int = 0
-    words_per_minute: tuple[int, int] = (140, 200)
-    pitch: tuple[int, int] = (30, 70)
-
-    def speakers(self, part: Part) -> tuple[str, ...]:
-        """Return the variants of this part, sorted."""
-        return _speakers(part)
 
     def choose(self, utterance_id: str, part: Part) -> Voice:
         """Choose the voice for this utterance: the same on every machine and in every order."""
-        speakers = self.speakers(part)
-        if not speakers:
-            raise ValueError(f"part is {part!r}; it must be train, valid or test")
-        key = f"{self.seed}/{utterance_id}"
-        slowest, fastest = self.words_per_minute
-        lowest, highest = self.pitch
+        variants, key = speakers(part), f"{self.seed}/{utterance_id}"
         return Voice(
             engine="espeak",
             language=self.language,
-            variant=speakers[_draw(f"speaker/{key}", len(speakers))],
-            words_per_minute=slowest + _draw(f"rate/{key}", fastest - slowest + 1),
-            pitch=lowest + _draw(f"pitch/{key}", highest - lowest + 1),
+            variant=variants[_draw(f"speaker/{key}", len(variants))],
+            words_per_minute=140 + _draw(f"rate/{key}", 61),
+            pitch=30 + _draw(f"pitch/{key}", 41),
         )
 
     def assign(self, utterance: Utterance, part: Part) -> Utterance:
@@ -69,7 +58,8 @@ class Voices:
 
 
 @functools.cache
-def _speakers(part: str) -> tuple[str, ...]:
+def speakers(part: Part) -> tuple[str, ...]:
+    """Return eSpeak's variants of this part, sorted."""
     usable = (name for name in variants() if name not in UNINTELLIGIBLE)
     return tuple(name for name in usable if _part(name) == part)
 

@@ -18,8 +18,8 @@ class Hibari:
     rate = 24_000
     name = "hibari heart"
 
-    def __init__(self, *, threads: int = 1):
-        self._engine = load_engine(threads)
+    def __init__(self) -> None:
+        self._engine = load_engine()
         self._engine.phonemize("Hello.")  # loads the pronunciations, half a second
 
     def speak(self, text: str, *, speed: float = 1.0) -> Int16[np.ndarray, " N"]:
@@ -33,7 +33,6 @@ class Hibari:
         return np.clip(np.rint(np.concatenate(waves) * 32767), -32768, 32767).astype(np.int16)
 
 
-def load_engine(threads: int):
-    """Load the package's engine, which takes a second."""
-    hibari = import_extra("hibari", "speech")
-    return hibari.Hibari(threads=threads)
+def load_engine():
+    """Load the package's engine for one thread, which takes a second."""
+    return import_extra("hibari", "speech").Hibari(threads=1)

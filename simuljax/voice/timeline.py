@@ -12,7 +12,6 @@ piece moves, so a source that is faster than 1.25 times the voice for long is fo
 import contextlib
 import math
 import queue
-import shutil
 import tempfile
 import threading
 import wave
@@ -24,7 +23,7 @@ from typing import IO
 import numpy as np
 from jaxtyping import Int16
 
-from simuljax.voice.base import Voice, VoiceError
+from simuljax.voice.base import VoiceError
 
 ON_TIME_S, LATEST_S = 1.0, 3.0  # late by this much, speech gets faster; is fastest
 FASTEST = 1.25
@@ -68,16 +67,6 @@ class Timeline:
         late = (self.duration - ready_s - ON_TIME_S) / (LATEST_S - ON_TIME_S)
         return 1 + (FASTEST - 1) * min(max(late, 0.0), 1.0)
 
-    def say(self, voice: Voice, text: str, ready_s: float) -> Placed:
-        """Speak a text at the speed of the rule and place it."""
-        if voice.rate != self.rate:
-            raise VoiceError(
-                f"{voice.name} has {voice.rate} Hz and this timeline has {self.rate}: use"
-                " Timeline(voice.rate)"
-            )
-        speed = self.speed(ready_s)
-        return self.place(voice.speak(text, speed=speed), ready_s, speed=speed)
-
     def place(
         self, samples: Int16[np.ndarray, " N"], ready_s: float, *, speed: float = 1.0
     ) -> Placed:
@@ -88,19 +77,13 @@ class Timeline:
             raise VoiceError(f"ready_s is {ready_s}; give seconds from the start of the recording")
         start = max(round(ready_s * self.rate), self._samples)
         if len(samples):
-            self._pause(start - self._samples)
+            silence = start - self._samples
+            for written in range(0, silence, block := _SILENCE_S * self.rate):
+                self._append(bytes(2 * min(block, silence - written)))
             self._append(samples.tobytes())
             self._samples = start + len(samples)
         end = start + len(samples)
         return Placed(start_s=start / self.rate, end_s=end / self.rate, speed=speed)
-
-    def write(self, path: str | Path) -> None:
-        """Copy the track so far to a file."""
-        place = self._file.tell()
-        self._file.seek(0)
-        with open(path, "wb") as copy:
-            shutil.copyfileobj(self._file, copy)
-        self._file.seek(place)
 
     def close(self) -> None:
         """Close the file."""
@@ -111,12 +94,6 @@ class Timeline:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _pause(self, samples: int) -> None:
-        while samples > 0:
-            block = min(samples, _SILENCE_S * self.rate)
-            self._append(bytes(2 * block))
-            samples -= block
 
     def _append(self, frames: bytes) -> None:
         """Append frames and update the header."""

@@ -3,6 +3,7 @@
 import shlex
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,16 @@ def test_nothing_asked_nothing_done(root, tmp_path):
     listing = Manifest().read(root)
     assert Transform()(listing, tmp_path / "none") is listing
     assert not (tmp_path / "none").exists()
+
+
+def test_effects_do_not_depend_on_the_company_and_need_audio(root, tmp_path):
+    alone, *_, silent = (listing := Manifest().read(root)).splits["train"]
+    silent = replace(silent, audio=None)
+    some = Transform(augment="effects")(replace(listing, splits={"train": [alone, silent]}), root)
+    assert [u.id for u in some.splits["train"]] == [alone.id, silent.id, f"{alone.id}-speech"]
+    everyone = transformed(root, tmp_path, augment="effects").splits["train"]
+    assert some.splits["train"][-1] in everyone
+    assert len({u.audio_origin for u in everyone}) == 8  # seven chains, and none
 
 
 def test_effects_need_the_references():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_pipelines.synthesis.boundaries import Mark, spread_ties, word_spans
+from data_pipelines.synthesis.espeak import Mark, spread_ties, word_spans
 from data_pipelines.utterance import Span
 from tests.helpers.corpora import spans
 

@@ -8,7 +8,7 @@ import pytest
 
 from data_pipelines.synthesis import Synthesiser, Voices, espeak
 from data_pipelines.synthesis.speech import Speech
-from data_pipelines.synthesis.voices import UNINTELLIGIBLE
+from data_pipelines.synthesis.voices import UNINTELLIGIBLE, speakers
 from data_pipelines.utterance import Skip, Utterance, Voice
 from simuljax.voice.espeak import variants
 
@@ -21,25 +21,24 @@ def utterance(name: str, text: str = "A man.", audio=None) -> Utterance:
 
 
 def test_parts_share_no_speaker():
-    speakers = {part: Voices(seed=1).speakers(part) for part in PARTS}
-    everyone = [name for part in PARTS for name in speakers[part]]
+    parts = {part: speakers(part) for part in PARTS}
+    everyone = [name for part in PARTS for name in parts[part]]
     assert len(set(everyone)) == len(everyone)
     assert set(everyone) == set(variants()) - set(UNINTELLIGIBLE)
-    assert len(speakers["train"]) > 50 and min(map(len, speakers.values())) > 8
-    where = {name: part for part in PARTS for name in speakers[part]}
+    assert len(parts["train"]) > 50 and min(map(len, parts.values())) > 8
+    where = {name: part for part in PARTS for name in parts[part]}
     for family in ("klatt", "steph", "robosoft", "iven", "RicishayMax"):  # versions stay together
         together = {part for name, part in where.items() if name.startswith(family)}
         assert len(together) == 1, family
     assert where["Mike"] == where["mike2"] and where["anika"] == where["anikaRobot"]
-    assert speakers["test"] == Voices(seed=2).speakers("test")
 
 
 def test_choices_are_varied_and_in_range():
     voices = Voices(seed=5)
     chosen = [voices.choose(f"id{i}", "train") for i in range(2000)]
-    speakers = Counter(voice.variant for voice in chosen)
-    assert set(speakers) == set(voices.speakers("train"))
-    assert max(speakers.values()) < 3 * 2000 / len(speakers)
+    counts = Counter(voice.variant for voice in chosen)
+    assert set(counts) == set(speakers("train"))
+    assert max(counts.values()) < 3 * 2000 / len(counts)
     assert {voice.words_per_minute for voice in chosen} == set(range(140, 201))
     assert {voice.pitch for voice in chosen} == set(range(30, 71))
     rates, pitches = ([getattr(v, f) for v in chosen] for f in ("words_per_minute", "pitch"))
@@ -59,11 +58,6 @@ def test_assigning():
     assert isinstance(assigned.audio, Voice)
     assert assigned.audio == Voices().choose("a", "test")
     assert assigned.speaker == f"espeak:{assigned.audio.variant}"
-
-
-def test_an_unknown_part():
-    with pytest.raises(ValueError, match="part is 'dev'"):
-        Voices().choose("a", "dev")  # pyright: ignore[reportArgumentType]
 
 
 def synthesise(utterances: list[Utterance]) -> list[Speech | Skip]:
