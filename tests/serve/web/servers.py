@@ -83,9 +83,11 @@ def running(translator: Any, streams: int = 4, port: int = 0, **options: Any) ->
 
     def engine():
         waiting_ms = limits.waiting_ms + limits.frame_ms
-        return translator.engine(streams=streams, waiting_ms=waiting_ms, sentences="many")
+        many = {} if translator.languages else {"sentences": "many"}
+        return translator.engine(streams=streams, waiting_ms=waiting_ms, **many)
 
-    hub = Hub({translator.name: Model(translator.name, engine, ())}, limits)
+    name = translator.name
+    hub = Hub({name: Model(name, engine, translator.languages)}, limits)
     server, bound = build(hub, chosen), bind(chosen)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()

@@ -1,0 +1,65 @@
+"""Whisper over sockets: many streams in one engine, each with its language and task."""
+
+import json
+import threading
+
+import numpy as np
+import pytest
+
+from simuljax.models.whisper import Whisper
+from simuljax.serve.whisper import WhisperTranslator
+from tests.models.whisper.small import TOKENIZER, small_model
+from tests.serve.web.servers import frames, running, sound, speak, words_of
+from tests.serve.whisper.test_translator import SMALL
+
+
+@pytest.fixture(scope="module")
+def translator():
+    model = Whisper(model=small_model(positions=1500, seed=5, layers=1), tokenizer=TOKENIZER)
+    return WhisperTranslator(model, SMALL)
+
+
+@pytest.fixture(scope="module")
+def live(translator):
+    with running(translator, streams=2) as server:
+        yield server
+
+
+def alone(translator, pieces, **settings):
+    stream, words = translator.stream(**settings), []
+    for piece in pieces:
+        words += stream.push(piece)
+    return [(word.text, word.delay_ms) for word in words + stream.finish()]
+
+
+def test_speakers_of_two_languages_share_the_engine(live, translator):
+    pieces = np.array_split(sound(1, 2.5), 7)
+    settings = [{"language": "de", "task": "translate"}, {"language": "en", "task": "transcribe"}]
+    found: dict[int, list] = {}
+
+    def client(number: int) -> None:
+        query = "&".join(f"{key}={value}" for key, value in settings[number].items())
+        with live.socket(f"/stream?{query}") as socket:
+            found[number] = words_of(speak(socket, pieces))
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    expected = [alone(translator, pieces, **each) for each in settings]
+    assert [found[0], found[1]] == expected and all(expected)
+    assert live.empty()
+
+
+def test_a_language_or_task_that_does_not_exist_is_refused(live):
+    for query, fact in (("language=klingon", "klingon"), ("task=sing", "task")):
+        with live.socket(f"/stream?{query}") as socket:
+            (only,) = frames(socket)
+            assert only["type"] == "error" and fact in only["message"]
+    assert live.empty()
+
+
+def test_languages_are_listed(live, translator):
+    (model,) = json.loads(live.get("/v1/models")[1])["data"]
+    assert model["languages"] == [*translator.languages] and "de" in model["languages"]
