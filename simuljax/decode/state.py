@@ -21,14 +21,11 @@ from simuljax.decode.policies import Policy, PolicyError, WaitK
 from simuljax.models.encoders import Encoded
 from simuljax.models.joint import Attempt, JointModel, init_past
 from simuljax.models.streaming import chunking_of
-from simuljax.nn import monotonic as heads
 from simuljax.nn.attention import Past
 from simuljax.nn.chunked import Buffer, drop, extend, init_buffer
 from simuljax.nn.layers import real, zero_padding
 from simuljax.nn.monotonic import Decisions, Memory, Selection, SourceProgress, progress_of
-from simuljax.nn.subsampling import STRIDE
 from simuljax.nn.transformer import LayerState
-from simuljax.ops import label_triggers
 from simuljax.text import BOS, PAD, WordCount, Words
 from simuljax.text.words import ctc_word_counts
 
@@ -260,7 +257,7 @@ def encode_speech(
     def encode(model: JointModel) -> tuple[Encoded, Decisions]:
         encoded = _complete(model, model.encode_speech(features, frames, train=False), ended)
         encoded = _count_words(context, encoded)
-        return encoded, _speech_decisions(model, encoded, labels, ended)
+        return encoded, model.speech_decisions(encoded, labels, ended=ended)
 
     encoded, decisions = context.apply(method=encode)
     units = None if encoded.words is None else encoded.words[:, -1]
@@ -306,25 +303,6 @@ def _count_words(context: Context, encoded: Encoded) -> Encoded:
     trailing = policy.trailing if by_policy and isinstance(policy, WaitK) else "count"
     counted = ctc_word_counts(encoded.ctc, encoded.lengths, words.source, trailing=trailing)
     return replace(encoded, words=counted)
-
-
-def _speech_decisions(
-    model: JointModel, encoded: Encoded, labels: Array | None, ended: Array
-) -> Decisions:
-    """Decide as in training, but the last state triggers as the last only if the source ended."""
-    chosen, size = model.config.predecision, encoded.states.shape[1]
-    if chosen.kind == "ctc_words" and encoded.words is not None:
-        given = (encoded.states, encoded.lengths, encoded.words, chosen.pooling)
-        return heads.word_points(*given, ended)
-    if chosen.kind not in ("words", "phonemes"):
-        return model.speech_decisions(encoded)
-    if labels is None:
-        raise ValueError(f"the model decides at {chosen.kind}: give their labels [B, F]")
-    of_states = labels[:, ::STRIDE][:, :size]
-    of_states = jnp.pad(of_states, [(0, 0), (0, size + 1 - of_states.shape[1])])
-    triggers = label_triggers(of_states, encoded.lengths + ~ended)[:, :size]
-    triggers &= real(encoded.lengths, size)
-    return heads.at_triggers(encoded.states, triggers, chosen.pooling)
 
 
 @flax.struct.dataclass

@@ -21,8 +21,8 @@ from jax import Array
 from simuljax.config.fields import ConfigError
 from simuljax.config.loading import load_object
 from simuljax.config.model import SpeechConfig, TextConfig, Width
-from simuljax.nn.attention import Attention2D, View, convolution, distance_penalty
-from simuljax.nn.chunked import Chunking, ChunkView, Left, chunked_layer
+from simuljax.nn.attention import Attention2D, Past, View, convolution, distance_penalty
+from simuljax.nn.chunked import Chunking, ChunkView, chunked_layer
 from simuljax.nn.conformer import ConformerLayer, Surroundings, surroundings
 from simuljax.nn.layers import (
     BatchNorm,
@@ -96,13 +96,13 @@ class Stack(nn.Module):
         return scan_layers(self.layer, self.layers, body, x, unroll=self.width.unroll)[0]
 
     def chunked(
-        self, x: Array, left: Left, view: ChunkView, chunking: Chunking, *, train: bool
-    ) -> tuple[Array, Left]:
+        self, x: Array, left: Past, view: ChunkView, chunking: Chunking, *, train: bool
+    ) -> tuple[Array, Past]:
         """Run the same layers over chunks [B, n, chunk + right, D], given their left context."""
         if self.layers == 0:
             return x, left
 
-        def body(layer: EncoderLayer, x: Array, left: Left) -> tuple[Array, Left]:
+        def body(layer: EncoderLayer, x: Array, left: Past) -> tuple[Array, Past]:
             return chunked_layer(layer, x, left, view, chunking, train=train)
 
         by_layer = jax.tree.map(lambda a: jnp.moveaxis(a, 1, 0), left)

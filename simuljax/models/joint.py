@@ -29,7 +29,7 @@ from simuljax.models.encoders import (
 )
 from simuljax.models.streaming import StreamingSpeechEncoder, StreamingState, init_stream
 from simuljax.nn.attention import Past
-from simuljax.nn.layers import Dropout, embed_positions, embedding, layer_norm, scan_layers
+from simuljax.nn.layers import Dropout, embed_positions, embedding, layer_norm, real, scan_layers
 from simuljax.nn.monotonic import (
     Decisions,
     Memory,
@@ -106,9 +106,18 @@ class JointModel(nn.Module):
         return self.text(tokens, lengths, shared, train=train)
 
     def speech_decisions(
-        self, encoded: Encoded, labels: Array | None = None, *, train: bool = False
+        self,
+        encoded: Encoded,
+        labels: Array | None = None,
+        *,
+        ended: Array | None = None,
+        train: bool = False,
     ) -> Decisions:
-        """Return the decision points of speech; `labels` [B, F] of frames serve the oracles."""
+        """Return the decision points of speech; `labels` [B, F] of frames serve the oracles.
+
+        At words, the last state triggers as the last only where the source has `ended` [B]; None:
+        all have, as in training.
+        """
         chosen, states, lengths = self.config.predecision, encoded.states, encoded.lengths
         match chosen.kind:
             case "every_state":
@@ -116,18 +125,23 @@ class JointModel(nn.Module):
             case "fixed":
                 return fixed_windows(states, lengths, chosen.step, chosen.pooling)
             case "words" | "phonemes":
-                assert labels is not None
-                of_states = labels[:, ::STRIDE][:, : states.shape[1]]
-                missing = states.shape[1] - of_states.shape[1]
-                of_states = jnp.pad(of_states, [(0, 0), (0, missing)])
-                return at_triggers(states, label_triggers(of_states, lengths), chosen.pooling)
+                if labels is None:
+                    raise ValueError(
+                        f"the model decides at {chosen.kind}: give their labels [B, F]"
+                    )
+                size = states.shape[1]
+                of_states = labels[:, ::STRIDE][:, :size]
+                of_states = jnp.pad(of_states, [(0, 0), (0, size + 1 - of_states.shape[1])])
+                follows = lengths if ended is None else lengths + ~ended
+                triggers = label_triggers(of_states, follows)[:, :size] & real(lengths, size)
+                return at_triggers(states, triggers, chosen.pooling)
             case "ctc_words":
                 if encoded.words is None:
                     raise ValueError(
                         "the model decides at the words of its CTC head: count them with simuljax."
                         "text.ctc_word_counts(encoded.ctc, ...) and give them as encoded.words"
                     )
-                return word_points(states, lengths, encoded.words, chosen.pooling)
+                return word_points(states, lengths, encoded.words, chosen.pooling, ended)
             case "learnable":
                 energy = self.trigger(states)[..., 0]
                 if train and self.config.monotonic.noise:

@@ -19,11 +19,11 @@ from jax.core import Tracer
 
 from simuljax.config.model import SpeechConfig, Width
 from simuljax.models.encoders import Encoded, SpeechEncoder, Stack
+from simuljax.nn.attention import Past
 from simuljax.nn.chunked import (
     Buffer,
     Chunking,
     ChunkView,
-    Left,
     chunk_view,
     drop,
     extend,
@@ -35,7 +35,7 @@ from simuljax.nn.chunked import (
 from simuljax.nn.layers import zero_padding
 from simuljax.nn.subsampling import SubsamplingState, init_subsampling
 
-Layers = Callable[[Array, Left, Array, Array], tuple[Array, Left]]
+Layers = Callable[[Array, Past, Array, Array], tuple[Array, Past]]
 T = TypeVar("T")
 
 
@@ -45,7 +45,7 @@ class StreamingState:
 
     subsampling: SubsamplingState
     waiting: Buffer  # states whose chunk is not yet computed
-    left: Left  # of every layer, shared ones last
+    left: Past  # of every layer, shared ones last
     before: Array  # int32 [B]: how many states of `left` are real
 
 
@@ -54,7 +54,7 @@ class _Progress:
     """The loop over the chunks that are ready."""
 
     done: Array  # int32: chunks
-    left: Left
+    left: Past
     before: Array
     states: Array  # [B, n chunk, D]
 
@@ -146,7 +146,7 @@ class StreamingSpeechEncoder(SpeechEncoder):
         stacks = [stack.unbind() for stack in self._stacks(shared)]
         ends = np.cumsum([stack.layers for stack, _ in stacks])
 
-        def run(x: Array, left: Left, lengths: Array, before: Array) -> tuple[Array, Left]:
+        def run(x: Array, left: Past, lengths: Array, before: Array) -> tuple[Array, Past]:
             view, parts = self._view(lengths, before, 1), []
             for (stack, variables), end in zip(stacks, ends, strict=True):
                 part = jax.tree.map(lambda a: a[:, end - stack.layers : end], left)  # noqa: B023

@@ -52,7 +52,7 @@ def attend_view(query: Array, key: Array, value: Array, view: View) -> Array:
     if view.causal:
         causal = jnp.tril(jnp.ones((query.shape[1], key.shape[1]), bool))
         mask = causal if mask is None else mask & causal
-    return attend(query, key, value, mask=mask, bias=view.bias)
+    return jax.nn.dot_product_attention(query, key, value, bias=view.bias, mask=mask)
 
 
 def _attend_fused(
@@ -74,17 +74,6 @@ def _attend_fused(
         implementation="cudnn",
     )
     return attended[:, :targets]
-
-
-def attend(
-    query: Array, key: Array, value: Array, *, mask: Array | None = None, bias: Array | None = None
-) -> Array:
-    """Return softmax(q k^T / sqrt(d) + bias) v, with q [B, T, H, d], k and v [B, S, H, d].
-
-    `mask` is True where key may be seen, `bias` is added to the energies; both broadcast to
-    [B, H, T, S].
-    """
-    return jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask)
 
 
 @flax.struct.dataclass
@@ -185,7 +174,8 @@ def attend_over_time(query: Array, key: Array, value: Array, lengths: Array) -> 
     """Attend from every time to every real time, [B, T, F, H] each; frequencies are compared."""
     heads_first = (jnp.swapaxes(x, -1, -2) for x in (query, key, value))
     mask = real(lengths, key.shape[1])[:, None, None]
-    return jnp.swapaxes(attend(*heads_first, mask=mask), -1, -2)
+    attended = jax.nn.dot_product_attention(*heads_first, mask=mask)
+    return jnp.swapaxes(attended, -1, -2)
 
 
 def attend_over_frequency(query: Array, key: Array, value: Array, lengths: Array) -> Array:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from simuljax.config.model import Width
-from simuljax.nn.attention import attend, distance_penalty
+from simuljax.nn.attention import Past, distance_penalty
 from simuljax.nn.layers import zero_padding
 from simuljax.nn.transformer import EncoderLayer
 
@@ -99,14 +99,6 @@ class Chunking:
 
 
 @flax.struct.dataclass
-class Left:
-    """Keys and values of the states left of a chunk, the nearest last, one entry per layer."""
-
-    key: Array  # [B, layers, left, H, d]
-    value: Array
-
-
-@flax.struct.dataclass
 class ChunkView:
     """The attention mask of each chunk."""
 
@@ -114,10 +106,10 @@ class ChunkView:
     bias: Array | None = None  # [1, 1, own, seen]
 
 
-def init_left(batch: int, layers: int, chunking: Chunking, width: Width) -> Left:
-    """Return a left context without states."""
+def init_left(batch: int, layers: int, chunking: Chunking, width: Width) -> Past:
+    """Return keys and values [B, layers, left, H, d] of no states left of a chunk; nearest last."""
     shape = (batch, layers, chunking.left, width.heads, width.model // width.heads)
-    return Left(key=jnp.zeros(shape, width.dtype), value=jnp.zeros(shape, width.dtype))
+    return Past(key=jnp.zeros(shape, width.dtype), value=jnp.zeros(shape, width.dtype))
 
 
 def chunk_view(
@@ -143,8 +135,8 @@ def join_chunks(x: Array, chunking: Chunking) -> Array:
 
 
 def chunked_layer(
-    layer: EncoderLayer, x: Array, left: Left, view: ChunkView, chunking: Chunking, *, train: bool
-) -> tuple[Array, Left]:
+    layer: EncoderLayer, x: Array, left: Past, view: ChunkView, chunking: Chunking, *, train: bool
+) -> tuple[Array, Past]:
     """Run a layer over chunks [B, n, chunk + right, D]; return also the left context of the next.
 
     `left` has no axis over layers here.
@@ -152,14 +144,14 @@ def chunked_layer(
     query, key, value = layer.heads.project(layer.attention_norm(x))
 
     @jax.checkpoint  # the windows repeat a key up to seen / chunk times: made again, not kept
-    def attended(query: Array, key: Array, value: Array, left: Left) -> Array:
+    def attended(query: Array, key: Array, value: Array, left: Past) -> Array:
         keys = jnp.concatenate([_left_windows(left.key, key, chunking), key], 2)
         values = jnp.concatenate([_left_windows(left.value, value, chunking), value], 2)
         return _attend_chunks(query, keys, values, view, chunking)
 
     x = layer.after_attention(x, attended(query, key, value, left), train=train)
     used = x.shape[1] * chunking.chunk
-    left = Left(
+    left = Past(
         key=_with_main(left.key, key, chunking)[:, used:],
         value=_with_main(left.value, value, chunking)[:, used:],
     )
@@ -189,7 +181,7 @@ def _attend_chunks(
     position = jnp.arange(chunking.seen)
     query, key = rotate(query, position[chunking.left :]), rotate(key, position)
     flat = [x.reshape(-1, *x.shape[2:]) for x in (query, key, value, view.mask)]
-    attended = attend(*flat[:3], mask=flat[3][:, None, None], bias=view.bias)
+    attended = jax.nn.dot_product_attention(*flat[:3], mask=flat[3][:, None, None], bias=view.bias)
     return attended.reshape(query.shape)
 
 

@@ -14,7 +14,7 @@ from simuljax.decode.beam import translate_speech
 from simuljax.decode.caat import CaatDecoder, Group, init_candidates, search_group, simulate_caat
 from simuljax.decode.simulate import Listening
 from simuljax.decode.state import context_of
-from simuljax.decode.stream import StreamLimits, batch_axes, put_rows, take_rows
+from simuljax.decode.stream import StreamLimits
 from simuljax.text import EOS
 from tests.helpers import models
 from tests.helpers.streams import HEARD, STATISTICS, Streams, cut, recordings
@@ -133,26 +133,6 @@ def test_more_streams(blocks, seed, blank):
     assert sum(check(streams, n) for n in range(3)) > 5
 
 
-def test_how_the_sound_is_cut_changes_only_when_a_token_is_written(streams, example):
-    sounds, _, found, _ = example
-    random = np.random.default_rng(8)
-    other, _ = streams.run(sounds, [cut(random, len(s), streams.size) for s in sounds])
-    assert [row[::2] for row in found] == [row[::2] for row in other]
-    assert [row[1] for row in found] != [row[1] for row in other]
-
-
-def test_later_sound_changes_nothing_before_it(streams, example):
-    sounds, pieces, found, _ = example
-    noise = np.random.default_rng(2).normal(scale=0.3, size=MOST).astype(np.float32)
-    changed = [np.where(np.arange(len(s)) < 5_500, s, noise[: len(s)]) for s in sounds]
-    other, _ = streams.run(changed, pieces)
-    early = [[sum(n <= 5_500 for n in row[1]) for row in rows] for rows in (found, other)]
-    assert early[0] == early[1] and sum(early[0]) > 3
-    for n, a, b in zip(early[0], found, other, strict=True):
-        assert a[0][:n] == b[0][:n]
-    assert found != other
-
-
 def test_end_of_sentence_comes_with_the_end_and_never_before(example):
     sounds, _, found, _ = example
     ended = 0
@@ -162,23 +142,6 @@ def test_end_of_sentence_comes_with_the_end_and_never_before(example):
             assert heard[-1] == len(sound)
             ended += 1
     assert ended > 2
-
-
-def test_a_stream_can_move_to_another_row(streams, example):
-    sounds, pieces, found, _ = example
-    axes, half = batch_axes(lambda n: streams.decoder.init(streams.params, n)), len(pieces[0]) // 2
-    states, rows, start = [streams.start()], [([], [], []) for _ in sounds], 0
-    for turn, length in enumerate(pieces[0]):
-        if turn == half:
-            moved = put_rows(states[-1], 5, take_rows(states[-1], np.array([0]), axes), axes)
-            states.append(put_rows(moved, 0, take_rows(streams.start(), np.array([0]), axes), axes))
-        row = 0 if turn < half else 5
-        lengths, starts, ended = np.zeros((3, streams.batch), int)
-        lengths[row], starts[row], ended[row] = length, start, turn == len(pieces[0]) - 1
-        given = (sounds[:1] * streams.batch, starts, lengths, ended > 0)
-        streams.turn(states, rows, streams.chunk(*given))
-        start += length
-    assert [a + b for a, b in zip(rows[0], rows[5], strict=True)] == found[0]
 
 
 def test_a_batch_of_whole_sources_is_what_streams_write(streams):
