@@ -70,15 +70,6 @@ class _Turn:
     count: Array  # int32 []: turns
 
 
-@flax.struct.dataclass
-class _Ways:
-    """C continuations."""
-
-    texts: BeamHypotheses  # [B, C]
-    rests: Array  # bool [B, C]
-    parent: Array  # int32 [B, C]
-
-
 def init_candidates(model: JointModel, batch: int, room: int, size: int) -> Candidates:
     """Return one empty hypothesis of each source, with room for K = size."""
     zeros = jnp.zeros((batch, size, room), jnp.int32)
@@ -93,11 +84,11 @@ def search_group(context: Context, beam: Candidates, group: Group) -> Candidates
 
     def turn(state: _Turn) -> _Turn:
         logits, past = _ask(context, state.beam, group)
-        ways = _ways(state, logits, group, context.decoding)
-        ways = _merged(ways) if blocks.across > 1 else ways
-        best = jax.lax.top_k(ways.texts.log_prob, blocks.inside)[1]
-        parent, rests = (jnp.take_along_axis(a, best, 1) for a in (ways.parent, ways.rests))
-        beam = Candidates(texts=ways.texts.take(best), past=_of_parents(past, parent))
+        texts, rests, parent = _continue(state, logits, group, context.decoding)
+        texts = _merged(texts, rests) if blocks.across > 1 else texts
+        best = jax.lax.top_k(texts.log_prob, blocks.inside)[1]
+        parent, rests = (jnp.take_along_axis(a, best, 1) for a in (parent, rests))
+        beam = Candidates(texts=texts.take(best), past=_of_parents(past, parent))
         return _Turn(beam=beam, rests=rests, count=state.count + 1)
 
     def live(texts: BeamHypotheses) -> Array:
@@ -128,8 +119,13 @@ def _ask(context: Context, beam: Candidates, group: Group) -> tuple[Array, Past]
     return joined, jax.tree.map(put, flat, added)
 
 
-def _ways(state: _Turn, logits: Array, group: Group, decoding: Decoding) -> _Ways:
-    """Continue every hypothesis by the blank, then by its best labels."""
+def _continue(
+    state: _Turn, logits: Array, group: Group, decoding: Decoding
+) -> tuple[BeamHypotheses, Array, Array]:
+    """Continue every hypothesis by the blank, then by its best labels.
+
+    Return C continuations, bool [B, C]: those at rest, and int32 [B, C]: their parents.
+    """
     texts, (batch, size, _) = state.beam.texts, state.beam.texts.tokens.shape
     full = (texts.lengths >= group.limit[:, None]) | (
         ~group.last[:, None] & (state.count >= decoding.blocks.longest)
@@ -143,8 +139,7 @@ def _ways(state: _Turn, logits: Array, group: Group, decoding: Decoding) -> _Way
     reach = jnp.broadcast_to(group.reach[:, None], token.shape)
     longer = texts.extended(parent, token, reach, best.reshape(batch, -1))
     rests = jnp.concatenate([jnp.ones((batch, size), bool), token == EOS], 1)
-    parents = jnp.concatenate([own, parent], 1)
-    return _Ways(texts=stayed.join(longer), rests=rests, parent=parents)
+    return stayed.join(longer), rests, jnp.concatenate([own, parent], 1)
 
 
 def _scores(
@@ -164,9 +159,8 @@ def _scores(
     return stay, jnp.where(forbidden, -jnp.inf, log_p)
 
 
-def _merged(ways: _Ways) -> _Ways:
+def _merged(texts: BeamHypotheses, rests: Array) -> BeamHypotheses:
     """Merge equal texts that are equally at rest: the sum in the first, -inf elsewhere."""
-    texts, rests = ways.texts, ways.rests
     inside = jnp.arange(texts.tokens.shape[-1]) < texts.lengths[..., None]
     tokens = jnp.where(inside, texts.tokens, -1)
     equal = (tokens[:, :, None] == tokens[:, None]).all(-1) & (rests[:, :, None] == rests[:, None])
@@ -174,8 +168,7 @@ def _merged(ways: _Ways) -> _Ways:
     there = equal & (log_prob > -jnp.inf)
     first = there.argmax(-1) == jnp.arange(rests.shape[1])
     total = jax.nn.logsumexp(jnp.where(there, log_prob, -jnp.inf), axis=-1)
-    total = jnp.where(first & there.any(-1), total, -jnp.inf)
-    return replace(ways, texts=replace(texts, log_prob=total))
+    return replace(texts, log_prob=jnp.where(first & there.any(-1), total, -jnp.inf))
 
 
 def _of_parents(past: Past, parent: Array) -> Past:

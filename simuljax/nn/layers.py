@@ -164,12 +164,6 @@ def masked_moments(x: Array, mask: Array, axis: str | None = None) -> Moments:
     return Moments(mean=mean, variance=variance, count=count)
 
 
-def moved(running: Moments, batch: Moments, decay: float) -> Moments:
-    """Move `running` towards `batch` by 1 - decay; leave it if the batch has no real position."""
-    share = jnp.where(batch.count > 0, 1 - decay, 0)
-    return jax.tree.map(lambda old, new: old + share * (new - old), running, batch)
-
-
 class BatchNorm(nn.Module):
     """scale * normalised x + bias: batch moments in training, else running moments.
 
@@ -192,10 +186,10 @@ class BatchNorm(nn.Module):
         variance = self.variable(STATISTICS, "variance", jnp.ones, shape, jnp.float32)
         moments = Moments(mean=mean.value, variance=variance.value, count=jnp.ones(()))
         if train and not self.is_initializing():
-            running = moments
             moments = masked_moments(x, real(lengths, x.shape[1]), self.axis)
-            kept = moved(running, moments, self.decay)
-            mean.value, variance.value = kept.mean, kept.variance
+            share = jnp.where(moments.count > 0, 1 - self.decay, 0)  # of a batch with real ones
+            for running, new in ((mean, moments.mean), (variance, moments.variance)):
+                running.value = running.value + share * (new - running.value)
         normal = (x - moments.mean) * jax.lax.rsqrt(moments.variance + self.epsilon)
         return (normal * scale + bias).astype(self.dtype)
 

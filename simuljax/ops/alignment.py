@@ -3,9 +3,9 @@
 Dimension key: N problems, T target steps, S source positions.
 """
 
-import dataclasses
 import functools
 import re
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -125,8 +125,7 @@ def preserved_alignment(
     return preserve_mass(expected_alignment(p, lengths, method=method), lengths)
 
 
-@dataclasses.dataclass(frozen=True)
-class MethodChoice:
+class MethodChoice(NamedTuple):
     """The method that runs, and the reason."""
 
     method: str
