@@ -274,8 +274,11 @@ def describe(kind: Any) -> None:
         declared = setting_of(field)
         if declared is not None and not _is_described(kind.__annotations__.get(field.name)):
             help = tyro.conf.arg(help=help_of(declared))
-            if field.name in kind.__annotations__:
-                kind.__annotations__[field.name] = Annotated[hints[field.name], help]
+            if field.name in kind.__annotations__:  # a function is given by its name
+                hint = hints[field.name]
+                if any(typing.get_origin(part) is Callable for part in leaf_types(hint)):
+                    hint = str
+                kind.__annotations__[field.name] = Annotated[hint, help]
         for part in leaf_types(hints[field.name]):
             inner = typing.get_args(part)[:1] if typing.get_origin(part) is tuple else (part,)
             for each in filter(dataclasses.is_dataclass, inner):

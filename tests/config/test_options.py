@@ -11,12 +11,14 @@ from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
 from simuljax.config.options import (
     Option,
+    describe,
     from_options,
     leaf_types,
     options_of,
     to_options,
 )
 from simuljax.decode.policies import POLICIES, AlignAtt, WaitK
+from simuljax.losses import Term
 
 RUN = Path("run")
 # Values of the options that a policy cannot do without.
@@ -175,3 +177,8 @@ def test_a_class_of_a_file_is_a_policy(tmp_path):
     assert chosen.label.startswith("mine_Patient-") and chosen.label.endswith("-share0.3")
     assert [p.policy.share for p in points(chosen, ("share=0.1,0.4",))] == [0.1, 0.4]  # pyright: ignore
     assert type(from_options(Evaluation, to_options(chosen)).policy) is type(chosen.policy)
+
+
+def test_a_function_can_be_named_on_the_command_line():
+    describe(Term)
+    assert typing.get_type_hints(Term)["function"] is str

@@ -1,4 +1,4 @@
-"""The losses under vmap, jit, checkpoint, pmap and shard_map."""
+"""The losses under vmap, jit, pmap and shard_map."""
 
 import functools
 
@@ -49,11 +49,6 @@ def test_vmap(loss, expected):
     rows = tuple(x[:, None] for x in arguments(loss))
     result = jax.jit(jax.vmap(differentiated(loss.call)))(*rows)
     assert_same(jax.tree.map(lambda x: x[:, 0], result), expected)
-
-
-def test_checkpoint(loss, expected):
-    kept = jax.checkpoint(loss.call)
-    assert_same(jax.jit(differentiated(kept))(*arguments(loss)), expected)
 
 
 def test_pmap(loss, expected):
