@@ -7,7 +7,7 @@
 Hardware: one H200. Results: ablation-multi30k/ma and ma-clock. `figures`, 26 runs: steps of 120,
 280 and 520 ms, words and phonemes, each with MMA (lambda 0, then 0.01 and 0.1) and with wait-k, one
 multi-path model for every k. Test word and phoneme boundaries are the synthesiser's; READs are 40
-ms there, so that a boundary is noticed when it is heard.
+ms there, so that a boundary is noticed when it is reached.
 
 `clock` trains nothing: it plays 100 utterances to runs of `figures` in real time. Run it alone, or
 it measures its neighbours. `streaming_280` has an encoder that computes every chunk of 280 ms once;
@@ -47,14 +47,14 @@ def later(point: str) -> tuple[str, ...]:
     return tuple(f"{point}_lambda_{weight:g}" for weight in LAMBDAS)
 
 
-def heard(point: str) -> Evaluation:
+def streamed(point: str) -> Evaluation:
     """Return a streamed evaluation with READs that suit the decision points."""
     return Evaluation(run=ANY, read_ms=40 if point in ORACLES else None)
 
 
 def waiting(point: str) -> tuple[Evaluation, ...]:
     """Return the evaluations of a multi-path wait-k model."""
-    return tuple(replace(heard(point), k=k) for k in K)
+    return tuple(replace(streamed(point), k=k) for k in K)
 
 
 def clock(way: Evaluation) -> Evaluation:
@@ -78,15 +78,15 @@ FIGURES = Grid(
     curves={point: later(point) for point in POINTS},
     evaluations=(),
     own={
-        **{point: (Evaluation(run=ANY, mode="offline"), heard(point)) for point in POINTS},
-        **{variant: (heard(point),) for point in POINTS for variant in later(point)},
+        **{point: (Evaluation(run=ANY, mode="offline"), streamed(point)) for point in POINTS},
+        **{variant: (streamed(point),) for point in POINTS for variant in later(point)},
         **{f"{point}_wait_k": waiting(point) for point in POINTS},
     },
 )
 FREE = {variant: ways for variant, ways in FIGURES.own.items() if variant.startswith(CLOCKED)}
 PLAYED = {
-    **{variant: clock(heard(point)) for point in CLOCKED for variant in later(point)[-1:]},
-    **{f"{point}_wait_k": clock(replace(heard(point), k=CLOCKED_K)) for point in CLOCKED},
+    **{variant: clock(streamed(point)) for point in CLOCKED for variant in later(point)[-1:]},
+    **{f"{point}_wait_k": clock(replace(streamed(point), k=CLOCKED_K)) for point in CLOCKED},
 }
 GRIDS = {
     "figures": FIGURES,

@@ -19,7 +19,7 @@ from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 
 ADAM = Optimiser(learning_rate=2e-3, warmup=10_000, betas=(0.9, 0.98), clip=10.0)
-HEARD = Objective(augment=SpecAugment())
+MASKED = Objective(augment=SpecAugment())
 
 EXPERIMENTS = variants(
     Recipe(
@@ -31,8 +31,8 @@ EXPERIMENTS = variants(
             budget=Budget(frames=40_000, tokens=40_000, row_multiple=8),
         ),
         model=presets.ma_conv_transformer(),
-        asr=Training(optimiser=ADAM, objective=HEARD, epochs=100, accumulate=4, patience=10),
-        first=Training(optimiser=ADAM, objective=HEARD, epochs=100, accumulate=4, patience=10),
-        second=Training(optimiser=ADAM, objective=HEARD, epochs=50, accumulate=4, patience=10),
+        asr=Training(optimiser=ADAM, objective=MASKED, epochs=100, accumulate=4, patience=10),
+        first=Training(optimiser=ADAM, objective=MASKED, epochs=100, accumulate=4, patience=10),
+        second=Training(optimiser=ADAM, objective=MASKED, epochs=50, accumulate=4, patience=10),
     )
 )

@@ -22,7 +22,7 @@ from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 
 BASE = zaidi_multi30k.RECIPE
-HEARD = zaidi_multi30k.HEARD
+MASKED = zaidi_multi30k.MASKED
 
 RECIPE = Recipe(
     name="Multi30k-speech",
@@ -36,9 +36,9 @@ RECIPE = Recipe(
     recogniser=papi_multi30k.CONFORMER,
     translator=presets.offline(presets.text_only(BASE.model)),
     training=Training(
-        optimiser=adam(1e-3, 1_000), objective=HEARD, epochs=30, validate_every=1_000
+        optimiser=adam(1e-3, 1_000), objective=MASKED, epochs=30, validate_every=1_000
     ),
-    asr=Training(optimiser=adam(2e-3, 2_000), objective=HEARD, epochs=20, validate_every=1_000),
+    asr=Training(optimiser=adam(2e-3, 2_000), objective=MASKED, epochs=20, validate_every=1_000),
     mt=replace(BASE.mt, epochs=20),
     written=WRITTEN,
     length_ratio=1.5,

@@ -21,7 +21,7 @@ from simuljax.text import VocabularyConfig
 
 ADAM = Optimiser(learning_rate=1e-3, warmup=5_000, betas=(0.9, 0.98), clip=5.0)
 TRANSFORMER = Optimiser(learning_rate=2e-3, warmup=10_000, betas=(0.9, 0.98), clip=10.0)
-HEARD = Objective(augment=SpecAugment())
+MASKED = Objective(augment=SpecAugment())
 WRITTEN = {
     "characters": VocabularyConfig(kind="characters", size=200),
     "bpe400": VocabularyConfig(kind="bpe", size=400),
@@ -40,8 +40,8 @@ RECIPE = Recipe(
     model=presets.nguyen(),
     recogniser=presets.papi_conformer(),
     translator=presets.offline(presets.text_only(presets.dar())),
-    training=Training(optimiser=ADAM, objective=HEARD, epochs=50, patience=10),
-    asr=Training(optimiser=TRANSFORMER, objective=HEARD, epochs=100, accumulate=4, patience=10),
+    training=Training(optimiser=ADAM, objective=MASKED, epochs=50, patience=10),
+    asr=Training(optimiser=TRANSFORMER, objective=MASKED, epochs=100, accumulate=4, patience=10),
     mt=Training(optimiser=TRANSFORMER, epochs=100, accumulate=4, patience=10),
     written=WRITTEN,
     tests=("test", "tst_he"),

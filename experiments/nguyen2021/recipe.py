@@ -171,13 +171,13 @@ def grids(recipe: Recipe) -> Mapping[str, Grid]:
 
 def cascades(recipe: Recipe, base: Grid, titled: str) -> Grid:
     """Compare both translators after the same recogniser, each at several k."""
-    heard = Evaluation(
+    recognised = Evaluation(
         run=ANY,
         split=recipe.tests[0],
         policy=AlignAtt(frames=LAST_FRAMES),
         force_finish=True,
     )
-    ways = [replace(heard, then=recipe.runs / name) for name in ("mt", "mt_offline")]
+    ways = [replace(recognised, then=recipe.runs / name) for name in ("mt", "mt_offline")]
     return replace(
         base,
         title=f"{titled}: cascades",

@@ -35,7 +35,7 @@ CONFORMER = sized(presets.small_conformer())
 TRANSFORMER = replace(CONFORMER, speech=SpeechConfig(layers=8, shared=0, channels=512, ctc_after=6))
 TRAINING = Training(
     optimiser=adam(2e-3, 2_000),
-    objective=zaidi_multi30k.HEARD,
+    objective=zaidi_multi30k.MASKED,
     epochs=60,
     validate_every=500,
     average=7,

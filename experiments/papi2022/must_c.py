@@ -32,7 +32,7 @@ TARGET = os.environ.get("SIMULJAX_TARGET", "de")
 ADAM = Optimiser(learning_rate=2e-3, warmup=10_000, betas=(0.9, 0.98), clip=10.0)
 SLOW = Optimiser(learning_rate=2e-3, warmup=25_000, betas=(0.9, 0.98), clip=10.0)
 TEXT_ADAM = Optimiser(learning_rate=5e-4, warmup=4_000, betas=(0.9, 0.98), clip=0.0)
-HEARD = Objective(augment=SpecAugment())
+MASKED = Objective(augment=SpecAugment())
 CORPUS = DataConfig(
     directory=DATA / ("must-c" if TARGET == "de" else f"must-c-{TARGET}"),
     source=VocabularyConfig(kind="subword_nmt", size=5_000),  # `@@` says where a word ends
@@ -44,7 +44,7 @@ CORPUS = DataConfig(
 def training(optimiser: Optimiser) -> Training:
     """Return at most 100 epochs, stopped after 10 without a better loss, 7 checkpoints averaged."""
     return Training(
-        optimiser=optimiser, objective=HEARD, epochs=100, accumulate=4, patience=10, average=7
+        optimiser=optimiser, objective=MASKED, epochs=100, accumulate=4, patience=10, average=7
     )
 
 

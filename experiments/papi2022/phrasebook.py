@@ -20,7 +20,7 @@ from simuljax.text import VocabularyConfig
 
 BASE = phrasebook.RECIPE
 TRAINING = replace(
-    papi_multi30k.TRAINING, optimiser=adam(2e-3, 1_000), objective=phrasebook.HEARD, epochs=80
+    papi_multi30k.TRAINING, optimiser=adam(2e-3, 1_000), objective=phrasebook.MASKED, epochs=80
 )
 
 RECIPE = replace(

@@ -26,7 +26,7 @@ from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, LocalAgreement
 
 TRAINING = Training(
     optimiser=adam(2e-3, 1_500),
-    objective=zaidi_multi30k.HEARD,
+    objective=zaidi_multi30k.MASKED,
     epochs=30,
     validate_every=855,
     average=5,
@@ -51,12 +51,12 @@ HEARING = replace(
 def caat(size: int) -> Experiment:
     """Return CAAT with groups of `size` states, and CTC on the transcript as in the Conformer."""
     variant = papi.caat(RECIPE, RECIPE.data, size)
-    heard, rival = variant.model.speech, RECIPE.conformer.speech
-    assert heard is not None and rival is not None
+    own, rival = variant.model.speech, RECIPE.conformer.speech
+    assert own is not None and rival is not None
     return replace(
         variant,
-        model=replace(variant.model, speech=replace(heard, ctc_after=rival.ctc_after)),
-        training=with_objective(variant.training, replace(papi.TRANSDUCER, ctc=papi.LISTENED.ctc)),
+        model=replace(variant.model, speech=replace(own, ctc_after=rival.ctc_after)),
+        training=with_objective(variant.training, replace(papi.TRANSDUCER, ctc=papi.WITH_CTC.ctc)),
     )
 
 

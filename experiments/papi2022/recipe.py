@@ -37,7 +37,7 @@ Units = Literal["fixed", "adaptive"]
 K = (3, 5, 7, 9, 11)  # of training, and of testing
 GROUPS = (16, 32, 64)
 UNITS: tuple[Units, ...] = ("fixed", "adaptive")
-LISTENED = replace(ALONE, ctc=0.5)
+WITH_CTC = replace(ALONE, ctc=0.5)
 TRANSDUCER = replace(ALONE, transducer=1.0, transducer_delay=1.0)
 TEXT = replace(ALONE, translation=1.0)
 ANY = Path()
@@ -140,7 +140,7 @@ def _variant(
         run=recipe.runs / name,
         data=corpus,
         model=model,
-        training=with_objective(training, LISTENED),
+        training=with_objective(training, WITH_CTC),
     )
 
 
@@ -154,8 +154,8 @@ def tested(units: Units, architecture: str, **changes: Any) -> tuple[Evaluation,
         avoid_eos_while_reading=not spared,
         **changes,
     )
-    heard = "fixed" if units == "fixed" else "ctc"
-    return tuple(replace(one, policy=WaitK(k=k, units=heard)) for k in K)
+    kind = "fixed" if units == "fixed" else "ctc"
+    return tuple(replace(one, policy=WaitK(k=k, units=kind)) for k in K)
 
 
 OFFLINE = (

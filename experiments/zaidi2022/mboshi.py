@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from experiments.zaidi2022 import multi30k
-from experiments.zaidi2022.multi30k import HEARD
+from experiments.zaidi2022.multi30k import MASKED
 from experiments.zaidi2022.recipe import ANY, STEPS, Recipe, adam, variants
 from experiments.zaidi2022.table_3 import CLAIMS
 from simuljax.ablate.grid import Grid
@@ -57,10 +57,10 @@ RECIPE = Recipe(
     ),
     augmented=DATA / "mboshi-fr-augmented",
     model=replace(SMALL, width=replace(SMALL.width, dtype="bfloat16", dropout=0.3)),
-    asr=Training(optimiser=adam(1e-3, 1_000), objective=HEARD, epochs=80, validate_every=500),
+    asr=Training(optimiser=adam(1e-3, 1_000), objective=MASKED, epochs=80, validate_every=500),
     mt=Training(optimiser=adam(1e-3, 500), epochs=100, validate_every=250),
-    first=Training(optimiser=adam(1e-3, 500), objective=HEARD, epochs=40, validate_every=250),
-    second=Training(optimiser=adam(5e-4, 200), objective=HEARD, epochs=15, validate_every=200),
+    first=Training(optimiser=adam(1e-3, 500), objective=MASKED, epochs=40, validate_every=250),
+    second=Training(optimiser=adam(5e-4, 200), objective=MASKED, epochs=15, validate_every=200),
 )
 
 

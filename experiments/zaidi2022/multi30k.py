@@ -21,7 +21,7 @@ from simuljax.config.training import Objective, Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 
-HEARD = Objective(
+MASKED = Objective(
     augment=SpecAugment(time_masks=2, time_width=40, time_fraction=0.2, frequency_width=20)
 )
 SMALL = presets.small()
@@ -38,10 +38,10 @@ RECIPE = Recipe(
     ),
     augmented=DATA / "multi30k-speech-augmented",
     model=replace(SMALL, width=replace(SMALL.width, dtype="bfloat16", dropout=0.2)),
-    asr=Training(optimiser=adam(2e-3, 2_000), objective=HEARD, epochs=24, validate_every=1_000),
+    asr=Training(optimiser=adam(2e-3, 2_000), objective=MASKED, epochs=24, validate_every=1_000),
     mt=Training(optimiser=adam(2e-3, 1_000), epochs=60, validate_every=500),
-    first=Training(optimiser=adam(1e-3, 1_000), objective=HEARD, epochs=8, validate_every=570),
-    second=Training(optimiser=adam(5e-4, 300), objective=HEARD, epochs=5, validate_every=475),
+    first=Training(optimiser=adam(1e-3, 1_000), objective=MASKED, epochs=8, validate_every=570),
+    second=Training(optimiser=adam(5e-4, 300), objective=MASKED, epochs=5, validate_every=475),
 )
 
 EXPERIMENTS = variants(RECIPE)

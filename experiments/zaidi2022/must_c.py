@@ -22,7 +22,7 @@ from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 
 PAPER = Optimiser(learning_rate=2e-3, warmup=20_000, betas=(0.9, 0.999), clip=10.0)
-HEARD = Objective(augment=SpecAugment())
+MASKED = Objective(augment=SpecAugment())
 
 EXPERIMENTS = variants(
     Recipe(
@@ -36,11 +36,11 @@ EXPERIMENTS = variants(
         ),
         augmented=DATA / "must-c-augmented",
         model=presets.dar(),
-        asr=Training(optimiser=PAPER, objective=HEARD, epochs=100, accumulate=4, patience=10),
+        asr=Training(optimiser=PAPER, objective=MASKED, epochs=100, accumulate=4, patience=10),
         mt=Training(optimiser=PAPER, epochs=100, accumulate=4, patience=10),
-        first=Training(optimiser=PAPER, objective=HEARD, epochs=150, accumulate=4),
+        first=Training(optimiser=PAPER, objective=MASKED, epochs=150, accumulate=4),
         distil_after=5_000,
-        second=Training(optimiser=PAPER, objective=HEARD, epochs=50, accumulate=4),
+        second=Training(optimiser=PAPER, objective=MASKED, epochs=50, accumulate=4),
         equal="epochs",
     )
 )

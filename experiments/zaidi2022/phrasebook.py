@@ -19,7 +19,7 @@ from simuljax.config.experiment import DATA, RUNS
 from simuljax.config.training import Objective, Training
 from simuljax.text import VocabularyConfig
 
-HEARD = Objective(
+MASKED = Objective(
     augment=SpecAugment(time_masks=2, time_width=30, time_fraction=0.2, frequency_width=20)
 )
 RECIPE = replace(
@@ -33,10 +33,10 @@ RECIPE = replace(
         budget=Budget(frames=24_000, tokens=6_000, shapes=2),
     ),
     augmented=DATA / "phrasebook-augmented",
-    asr=Training(optimiser=adam(2e-3, 1_000), objective=HEARD, epochs=60, validate_every=500),
+    asr=Training(optimiser=adam(2e-3, 1_000), objective=MASKED, epochs=60, validate_every=500),
     mt=Training(optimiser=adam(2e-3, 500), epochs=60, validate_every=250),
-    first=Training(optimiser=adam(1e-3, 500), objective=HEARD, epochs=60, validate_every=500),
-    second=Training(optimiser=adam(5e-4, 250), objective=HEARD, epochs=10, validate_every=250),
+    first=Training(optimiser=adam(1e-3, 500), objective=MASKED, epochs=60, validate_every=500),
+    second=Training(optimiser=adam(5e-4, 250), objective=MASKED, epochs=10, validate_every=250),
 )
 
 EXPERIMENTS = variants(RECIPE)

@@ -27,7 +27,7 @@ import simuljax
 from simuljax.errors import ChoiceError
 
 FOLDER = "submitted"  # beside the runs: submitit's files
-SAVING_S = 300.0  # for a command to save its state after it was told to stop
+SAVING_S = 300.0  # for a command to save its state after SIGTERM
 POLL_S = 2.0
 CANCEL_AGAIN_S = 5.0  # Ray may miss the cancellation of a task
 # The variables that a Ray job takes from here; the others are the node's.
@@ -139,7 +139,7 @@ def run_command(
 ) -> int:
     """Run a command inside a job and return its exit status.
 
-    A job that is told to stop tells the command, and waits while it saves its state.
+    A job that gets SIGTERM passes it on, and waits while the command saves its state.
     """
     with output.open("a") as file:
         process = subprocess.Popen(

@@ -41,7 +41,7 @@ def work(runs: Sequence[Planned], grid: Grid, stage: Stage = "both") -> None:
                 train_all(untrained)
             elif untrained:
                 compile_together([run.to_train for run in untrained])
-        if stage == "both":  # a run that was told to stop has not ended
+        if stage == "both":  # a run that was interrupted has not ended
             runs = [run for run in runs if is_trained(run)]
     if stage in ("both", "evaluate", "clock"):
         failed = [run for run in runs if not _try_to_evaluate(run, grid, stage)]

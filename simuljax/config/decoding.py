@@ -17,7 +17,7 @@ Until = Literal["full", "sure"]
 class LengthLimit:
     """At most ratio * source + constant tokens, end-of-sentence included.
 
-    The source counts in encoder states, as far as it has been heard.
+    The source counts in encoder states, as far as it has been read.
     """
 
     ratio: float = setting(

@@ -51,16 +51,16 @@ class UtteranceAttention:
     times: np.ndarray  # [words, 2]: seconds
 
 
-def draw_alignment(looked: UtteranceAttention, path: Path) -> Path:
+def draw_alignment(attention: UtteranceAttention, path: Path) -> Path:
     """Draw where each head writes the reference, below the words that are spoken."""
-    pairs = zip(looked.words, looked.times * 1000, strict=False)
+    pairs = zip(attention.words, attention.times * 1000, strict=False)
     return figures.draw_alignment(
-        looked.alpha[None],
-        looked.pieces,
+        attention.alpha[None],
+        attention.pieces,
         path,
-        edges_ms=looked.edges * 1000,
+        edges_ms=attention.edges * 1000,
         spoken=[SpokenWord(text=word, start_ms=start, end_ms=end) for word, (start, end) in pairs],
-        hard=looked.hard[None],
+        hard=attention.hard[None],
         title="Where each head writes",
         meaning="probability of writing here",
     )
@@ -74,7 +74,7 @@ def has_alignment(model: ModelConfig) -> bool:
 
 def look(run: Run, split: Split, index: int, checkpoint: Which = "best") -> UtteranceAttention:
     """Return the expected alignment of training, without its noise."""
-    trained, heard = load_checkpoint(run, checkpoint), run.front_end
+    trained, front_end = load_checkpoint(run, checkpoint), run.front_end
     example = split.source[index]
     target = np.array([*run.target.encode(split.table.translation[index]), EOS])
     variables = {"params": trained.params, STATISTICS: trained.statistics}
@@ -82,8 +82,8 @@ def look(run: Run, split: Split, index: int, checkpoint: Which = "best") -> Utte
     @jax.jit
     def align(variables, audio: jax.Array, target: jax.Array) -> tuple[jax.Array, ...]:
         model = JointModel(run.model).bind(variables)
-        features = features_of(audio, heard.features, heard.statistics)
-        frames = jnp.full(1, frame_count(audio.shape[1], heard.features.filterbank))
+        features = features_of(audio, front_end.features, front_end.statistics)
+        frames = jnp.full(1, frame_count(audio.shape[1], front_end.features.filterbank))
         encoded = model.encode_speech(features, frames, train=False)
         points = model.speech_decisions(encoded)
         decoded = model.decode(shift(target), encoded, points, jnp.int32(1), train=False)
@@ -179,10 +179,10 @@ class BatchAttention:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _look(
-    model: JointModel, objective: Objective, variables: Any, heard: Statistics, batch: Batch
+    model: JointModel, objective: Objective, variables: Any, statistics: Statistics, batch: Batch
 ) -> "BatchAttention":
     bound = model.bind(variables)
-    speech, text = branches(bound, batch, heard, objective, draw_k(model, None))
+    speech, text = branches(bound, batch, statistics, objective, draw_k(model, None))
     assert speech is not None
     if model.config.monotonic.policy != "learned":
         return BatchAttention(speech=_light(speech))
@@ -230,10 +230,11 @@ class Seen:
     mass_lost: np.ndarray
 
 
-def _real(looked: BatchAttention) -> Seen:
-    speech, text = looked.speech, looked.text
+def _real(attention: BatchAttention) -> Seen:
+    speech, text = attention.speech, attention.text
     perplexity, lost = (
-        np.asarray(x) if x is not None else None for x in (looked.perplexity, looked.mass_lost)
+        np.asarray(x) if x is not None else None
+        for x in (attention.perplexity, attention.mass_lost)
     )
     real = np.arange(speech.delays.shape[-1]) < speech.target_length[:, None]  # [B, T]
 

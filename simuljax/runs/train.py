@@ -135,7 +135,7 @@ def data_of(data: TrainingInput) -> Data:
         train=data.train,
         valid=data.valid,
         steps_per_epoch=data.steps_per_epoch,
-        heard=data.features,
+        front_end=data.features,
         words=Words.of(data.vocabularies.source, data.vocabularies.target),
         shapes=data.shapes,
     )

@@ -246,16 +246,16 @@ def word_delays(
 
     A last word that no token completes, because of the length limit, has the delay `end`.
     """
-    stream, words, heard = WordStream.begin(run.target), [], []
+    stream, words, known = WordStream.begin(run.target), [], []
     for token, delay in zip(tokens, delays, strict=True):
         if token == EOS:
             break
         stream, new = stream.push([int(token)])
         words += new
-        heard += [float(delay)] * len(new)
+        known += [float(delay)] * len(new)
     rest = stream.finish()
-    known = float(delays[-1]) if len(tokens) and tokens[-1] == EOS else end
-    return words + rest, heard + [known] * len(rest)
+    last = float(delays[-1]) if len(tokens) and tokens[-1] == EOS else end
+    return words + rest, known + [last] * len(rest)
 
 
 @dataclass(frozen=True, kw_only=True)

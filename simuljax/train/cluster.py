@@ -75,7 +75,7 @@ def plan_meeting(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | 
     """Return how to join, from the settings and the environment; None for a single process."""
     if cluster.processes == 1:
         return None
-    given = told(cluster, environment)
+    given = configured(cluster, environment)
     if given is not None:
         return given if given.processes != 1 else None
     if "SLURM_STEP_NODELIST" in environment and int(environment.get("SLURM_NTASKS", "1")) > 1:
@@ -89,7 +89,7 @@ def plan_meeting(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | 
     return None
 
 
-def told(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | None:
+def configured(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | None:
     """Return what the configuration or environment variables say of the cluster."""
     coordinator = cluster.coordinator or environment.get("JAX_COORDINATOR_ADDRESS")
     count, index = environment.get("JAX_NUM_PROCESSES"), environment.get("JAX_PROCESS_ID")
@@ -112,7 +112,9 @@ def told(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | None:
             f"Of a run of several processes, coordinator={coordinator}, processes={processes}, "
             f"index={own} are known: give {' and '.join(missing)} too, or none of them."
         )
-    return Meeting(found_by="as told", coordinator=coordinator, processes=processes, index=own)
+    return Meeting(
+        found_by="as configured", coordinator=coordinator, processes=processes, index=own
+    )
 
 
 def slurm_devices(environment: Mapping[str, str]) -> tuple[int, ...] | None:

@@ -71,7 +71,7 @@ class Data:
     train: BatchIterator
     valid: Callable[[], Iterable[Batch]]
     steps_per_epoch: int
-    heard: FeatureRecord
+    front_end: FeatureRecord
     words: Words | None = None  # for models that count words
     shapes: Callable[[], Iterable[Batch]] = tuple  # a batch of each shape that `train` gives
 
@@ -90,13 +90,13 @@ def fit(
     not, and is to be started again.
     """
     trainings = [member.training for member in members]
-    compiled = compiled or compile_update(model, trainings, data.heard, data.words)
+    compiled = compiled or compile_update(model, trainings, data.front_end, data.words)
     return _Loop(members, compiled, data).run_to_end()
 
 
 def compile_ahead(model: ModelConfig, trainings: Sequence[Training], data: Data) -> None:
     """Compile what `fit` will need into the cache; nothing is trained."""
-    compiled = compile_update(model, trainings, data.heard, data.words)
+    compiled = compile_update(model, trainings, data.front_end, data.words)
     weights = compiled.weights([each.objective.weights() for each in trainings])
     state, several = compiled.first(), trainings[0].accumulate
     if several == 1:
@@ -110,7 +110,7 @@ def compile_ahead(model: ModelConfig, trainings: Sequence[Training], data: Data)
 def compile_update(
     model: ModelConfig,
     trainings: Sequence[Training],
-    heard: FeatureRecord,
+    front_end: FeatureRecord,
     words: Words | None = None,
 ) -> CompiledUpdate:
     """Return the compiled functions of runs, on all devices of all processes."""
@@ -125,7 +125,7 @@ def compile_update(
         model=JointModel(model, axis=AXIS),
         objective=first.objective.computing(other.objective for other in others),
         optimiser=first.optimiser.build(),
-        statistics=heard.statistics,
+        statistics=front_end.statistics,
         words=words,
         random=first.random,
     )

@@ -52,7 +52,7 @@ def forward(
     model: JointModel,
     variables: Variables,
     batch: Batch,
-    heard_statistics: Statistics,
+    statistics: Statistics,
     objective: Objective,
     key: jax.Array | None,
     words: Words | None = None,
@@ -61,7 +61,7 @@ def forward(
 ) -> Forward:
     """Return sums of every term over the batch; a key means training, none validation.
 
-    `words` serve models that decide at words heard, or count those that they write. Where DAR is
+    `words` serve models that decide at words, or count those that they write. Where DAR is
     computed, energies and reading shares of both branches are logged; with `watch` wherever both
     branches have energies, with DAR as the paper has it and how it matches.
     """
@@ -74,9 +74,7 @@ def forward(
         rngs={name: keys[name] for name in BATCH_KEYS[:2] if name in keys},
         mutable=[STATISTICS] if train else False,
     )
-    speech, text = branches(
-        bound, batch, heard_statistics, objective, k, keys if train else None, words
-    )
+    speech, text = branches(bound, batch, statistics, objective, k, keys if train else None, words)
     both, teacher = speech is not None and text is not None, None
     if both and objective.teacher is not None:
         fixed = model.bind({"params": variables.teacher})
@@ -92,8 +90,8 @@ def forward(
         for name, b in (("st", speech), ("mt", text))
         if b is not None
     }
-    statistics = dict(bound.variables.get(STATISTICS, {}))
-    return Forward(sums=losses.sum_terms(terms), logged=logged, statistics=statistics)
+    moved = dict(bound.variables.get(STATISTICS, {}))
+    return Forward(sums=losses.sum_terms(terms), logged=logged, statistics=moved)
 
 
 def decision_log(
@@ -129,7 +127,7 @@ def text_branch(bound: JointModel, batch: Batch, k: jax.Array) -> Branch:
 def branches(
     bound: JointModel,
     batch: Batch,
-    heard_statistics: Statistics,
+    statistics: Statistics,
     objective: Objective,
     k: jax.Array,
     keys: Mapping[str, jax.Array] | None = None,
@@ -140,36 +138,36 @@ def branches(
     With keys as in training. A branch that the model or the batch lacks, or that no term asks for,
     is None.
     """
-    train, heard_of, read_of = keys is not None, None, None
+    train, from_speech, from_text = keys is not None, None, None
     if bound.config.speech is not None and batch.audio.shape[1]:
         augment = keys["augment"] if keys else None
-        features, frames = heard(batch, heard_statistics, objective, augment)
+        features, frames = speech_features(batch, statistics, objective, augment)
         encoded = bound.encode_speech(features, frames, train=train)
         encoded = with_words(bound.config, encoded, words)
         labels = batch.words if bound.config.predecision.kind == "words" else batch.phonemes
-        heard_of = encoded, bound.speech_decisions(encoded, labels, train=train)
-    if bound.config.text is not None and (heard_of is None or objective.needs("text")):
+        from_speech = encoded, bound.speech_decisions(encoded, labels, train=train)
+    if bound.config.text is not None and (from_speech is None or objective.needs("text")):
         encoded = bound.encode_text(batch.source, batch.source_length, train=train)
-        read_of = encoded, bound.text_decisions(encoded)
-    present = [given for given in (heard_of, read_of) if given is not None]
+        from_text = encoded, bound.text_decisions(encoded)
+    present = [given for given in (from_speech, from_text) if given is not None]
     sources = [source_of(encoded, decisions, k) for encoded, decisions in present]
-    if heard_of is not None and bound.config.monotonic.counts == "words":
+    if from_speech is not None and bound.config.monotonic.counts == "words":
         written = words_before(batch.target, words)
         sources[0] = dataclasses.replace(sources[0], written=written)
     decoded = bound.decode_each(shift(batch.target), sources, train=train)
     speech = text = None
-    if heard_of is not None:
-        speech = branch(decoded[0], *heard_of, batch.target_length)
-        speech = with_transcript(speech, *heard_of, batch)
+    if from_speech is not None:
+        speech = branch(decoded[0], *from_speech, batch.target_length)
+        speech = with_transcript(speech, *from_speech, batch)
         if objective.needs("lattice"):
             speech = with_lattice(bound, speech, sources[0], batch, objective, train=train)
-    if read_of is not None:
-        text = branch(decoded[-1], *read_of, batch.target_length)
+    if from_text is not None:
+        text = branch(decoded[-1], *from_text, batch.target_length)
     return speech, text
 
 
 @jax.named_scope("front_end")
-def heard(
+def speech_features(
     batch: Batch, statistics: Statistics, objective: Objective, key: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """Return normalised features [B, F, D] and their lengths; augmented if there is a key."""
@@ -186,8 +184,8 @@ def with_words(model: ModelConfig, encoded: Encoded, words: Words | None) -> Enc
         return encoded
     if words is None:
         raise ValueError("the model decides at words: say what words are (`words`)")
-    heard = ctc_word_counts(encoded.ctc, encoded.lengths, words.source)
-    return dataclasses.replace(encoded, words=heard)
+    counts = ctc_word_counts(encoded.ctc, encoded.lengths, words.source)
+    return dataclasses.replace(encoded, words=counts)
 
 
 def words_before(target: jax.Array, words: Words | None) -> jax.Array:
@@ -219,12 +217,12 @@ def branch(
 
 def with_transcript(speech: Branch, encoded: Encoded, decisions: Decisions, batch: Batch) -> Branch:
     """Add the transcript and what it teaches the encoder to the speech branch."""
-    heard = real(decisions.count, decisions.ends.shape[1])
+    decided = real(decisions.count, decisions.ends.shape[1])
     gate = decisions.gate
     return dataclasses.replace(
         speech,
         ctc=encoded.ctc,
-        decided=None if gate is None else jnp.where(heard, gate, 0).sum(-1),
+        decided=None if gate is None else jnp.where(decided, gate, 0).sum(-1),
         transcript=batch.source,
         transcript_length=jnp.maximum(batch.source_length - 1, 0),  # without end-of-sentence
     )

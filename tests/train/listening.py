@@ -18,7 +18,7 @@ from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechCon
 from simuljax.decode.beam import translate_speech
 from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.models.parameters import initialise
-from simuljax.train.objective import heard
+from simuljax.train.objective import speech_features
 from simuljax.train.step import CompiledUpdate, TrainState
 from tests.train import small, tones
 from tests.train.overfitting import SPEECH_ALONE, driver_of
@@ -79,7 +79,7 @@ def train(
 def delay(driver: CompiledUpdate, state: TrainState) -> Delay:
     """As training expects it, and as a stream has it."""
     latency = jax.device_get(driver.validate(state, [HELD_OUT])).sums["st_latency"]
-    features, _ = heard(HELD_OUT, driver.model.statistics, driver.model.objective, None)
+    features, _ = speech_features(HELD_OUT, driver.model.statistics, driver.model.objective, None)
     found = jax.device_get(
         simulate_speech(
             driver.model.model,
@@ -108,7 +108,9 @@ def mean(delays: Sequence[Delay]) -> Delay:
 
 def translated(driver: CompiledUpdate, state: TrainState, audio_of: np.ndarray) -> np.ndarray:
     """Greedy tokens for held-out utterances, each of which hears the audio of another."""
-    features, frames = heard(HELD_OUT, driver.model.statistics, driver.model.objective, None)
+    features, frames = speech_features(
+        HELD_OUT, driver.model.statistics, driver.model.objective, None
+    )
     features, frames = np.asarray(features)[audio_of], np.asarray(frames)[audio_of]
     model = driver.model.model
     found = translate_speech(model, variables(state), features, frames, decoding=DECODING)

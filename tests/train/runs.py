@@ -60,5 +60,5 @@ def data(share: Share | None = None, pause: Callable[[], None] = lambda: None) -
         valid=lambda: batches[:1],
         shapes=lambda: batches[:1],
         steps_per_epoch=3,
-        heard=small.HEARD,
+        front_end=small.HEARD,
     )

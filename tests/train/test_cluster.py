@@ -51,7 +51,7 @@ def test_the_surroundings(told: Cluster, environment: dict, meeting: Meeting | N
 def test_what_was_told_counts(told: Cluster, environment: dict) -> None:
     found = plan_meeting(told, environment)
     assert found == Meeting(
-        found_by="as told", coordinator="train-0.train:1234", processes=2, index=1
+        found_by="as configured", coordinator="train-0.train:1234", processes=2, index=1
     )
 
 

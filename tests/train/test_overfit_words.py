@@ -14,7 +14,7 @@ from simuljax.config.training import Objective, Optimiser
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.text import WordBoundaries, Words, ctc_word_counts
-from simuljax.train.objective import heard
+from simuljax.train.objective import speech_features
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, TrainState, Update
 from tests.train import tones
 from tests.train.overfitting import SPEECH_ALONE, compiling_quickly, look, weights_of
@@ -71,7 +71,7 @@ def words_in(driver: CompiledUpdate, state: TrainState, batch: Batch) -> np.ndar
     update = driver.model
 
     def count(params, statistics):
-        features, frames = heard(batch, update.statistics, update.objective, None)
+        features, frames = speech_features(batch, update.statistics, update.objective, None)
         encoded: Any = JointModel(update.model.config).apply(
             {"params": params, STATISTICS: statistics},
             features,

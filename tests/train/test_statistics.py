@@ -33,7 +33,7 @@ def test_a_model_with_batch_norm_trains_and_comes_back(tmp_path: Path):
         train=small.Cycle(batches),
         valid=lambda: batches[:1],
         steps_per_epoch=2,
-        heard=small.HEARD,
+        front_end=small.HEARD,
     )
     state = fit([TrainingRun(tmp_path, training)], model, data)
     learnt = jax.tree.leaves(state.statistics)
