@@ -33,10 +33,7 @@ class WhisperPolicy(PolicyConfig):
 
 
 def interpret_command(
-    live: LiveOptions,
-    whisper: WhisperOptions,
-    decoding: WhisperPolicy,
-    model: Path | None = None,
+    live: LiveOptions, whisper: WhisperOptions, decoding: WhisperPolicy, model: Path | None = None
 ) -> Callable[[], None]:
     """Translate speech live with a Whisper model: `simuljax translate` with Whisper's defaults.
 

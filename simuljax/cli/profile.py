@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 import jax
 import tyro
 
-from simuljax.profile import (
-    alignment,
-    data,
-    decode,
-    long_stream,
-    losses,
-    serve,
-    train,
-    whisper,
-)
+from simuljax.profile import alignment, data, decode, long_stream, losses, serve, train, whisper
 
 PARTS = {
     "alignment": (alignment.AlignmentProfile, alignment),

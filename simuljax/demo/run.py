@@ -131,10 +131,7 @@ def run(config: DemoConfig, write_page: WritePage) -> dict[str, float]:
     began = time.perf_counter()
     corpus = build(config)
     experiment = demo_experiment(
-        config.out / "run",
-        config.out / "corpus",
-        updates=config.updates,
-        rows=config.rows,
+        config.out / "run", config.out / "corpus", updates=config.updates, rows=config.rows
     )
     train(experiment)
     chosen = {

@@ -66,9 +66,7 @@ def read_segments(times: Path | str, references: Path | str) -> list[Segment]:
 
 
 def score_longform(
-    records: Entries,
-    segments: Sequence[Segment],
-    cut: Cut | None = None,
+    records: Entries, segments: Sequence[Segment], cut: Cut | None = None
 ) -> dict[str, Any]:
     """Return BLEU, StreamLAAL, LongYAAL (and _CA, NaN without a clock), n, skipped, signature.
 

@@ -20,13 +20,7 @@ from simuljax.models import presets
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
 from simuljax.profile import measure
-from simuljax.profile.measure import (
-    check_positive,
-    check_vocabulary,
-    cost_of,
-    environment,
-    say,
-)
+from simuljax.profile.measure import check_positive, check_vocabulary, cost_of, environment, say
 from simuljax.train.flops import BACKWARD, forward_flops, peak_flops
 from simuljax.train.step import Replicas, TrainState, Update
 
@@ -181,10 +175,7 @@ def build(chosen: TrainProfile) -> Update:
     base = PRESETS[chosen.preset]()
     width = dataclasses.replace(base.width, dtype=chosen.dtype, unroll=chosen.unroll)
     model = dataclasses.replace(
-        base,
-        width=width,
-        source_vocabulary=chosen.vocabulary,
-        target_vocabulary=chosen.vocabulary,
+        base, width=width, source_vocabulary=chosen.vocabulary, target_vocabulary=chosen.vocabulary
     )
     augment: SpecAugment = SpecAugment()
     zeros, ones = np.zeros(80, np.float32), np.ones(80, np.float32)

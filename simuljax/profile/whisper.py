@@ -156,11 +156,7 @@ class Transformers:
     def encode(self) -> Any:
         """Return encoder states; keys and values are computed with the first token."""
         sound = [row.astype(np.float32) / 32768 for row in self.job.samples]
-        given = {
-            "sampling_rate": RATE,
-            "return_tensors": "pt",
-            "device": str(self.model.device),
-        }
+        given = {"sampling_rate": RATE, "return_tensors": "pt", "device": str(self.model.device)}
         with self.torch.inference_mode():
             mel = self.extractor(sound, **given).input_features
             states = self.model.model.encoder(mel.to(self.model.device, self.model.dtype))

@@ -35,12 +35,7 @@ from simuljax.eval.logs import (
     split_member,
 )
 from simuljax.eval.scores import LATENCIES, build_report
-from simuljax.report.results import (
-    PublishedEvaluation,
-    is_results,
-    read_object,
-    read_results,
-)
+from simuljax.report.results import PublishedEvaluation, is_results, read_object, read_results
 
 Latency = Literal["AL", "LAAL", "DAL", "ATD", "YAAL"]  # those that are times
 Computation = Literal["free", "counted"]

@@ -439,8 +439,8 @@ def compare(
     if own is None or base is None or variant.name == baseline.name:
         return None
     seeds = sorted(set(own.by_seed) & set(base.by_seed))
-    logs = ([each.by_seed[seed].records for seed in seeds] for each in (base, own))
-    return compare_seeds(*logs, measure, cache=cache) if seeds else None
+    first, second = ([each.by_seed[seed].records for seed in seeds] for each in (base, own))
+    return compare_seeds(first, second, measure, cache=cache) if seeds else None
 
 
 def at_equal_latency(

@@ -30,12 +30,7 @@ import numpy as np
 
 from simuljax.audio import RATE
 from simuljax.decode.policies import PolicyError
-from simuljax.decode.reencoding import (
-    SHORTEST_TEXT,
-    ReencodingState,
-    ReencodingTextDecoder,
-    padded,
-)
+from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingState, ReencodingTextDecoder, padded
 from simuljax.decode.stream import Events
 from simuljax.serve.run import Run, RunError
 from simuljax.serve.run_translator import RunTranslator, Streaming, load_run

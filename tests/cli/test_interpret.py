@@ -18,9 +18,6 @@ from simuljax.decode.policies import (
     AlignAtt,
     Confidence,
     Consensus,
-    Greedy,
-    LocalAgreement,
-    Offline,
 )
 from simuljax.eval.logs import read_records
 from simuljax.serve.live import LiveOptions
@@ -60,12 +57,8 @@ def files(tmp_path):
     [
         ({}, Consensus()),
         ({"threshold": 0.75}, Consensus(threshold=0.75)),
-        ({"policy": "confidence", "threshold": 0.9}, Confidence(threshold=0.9)),
         ({"policy": "confidence", "by": "log_probability"}, Confidence(by="log_probability")),
-        ({"policy": "greedy"}, Greedy()),
-        ({"policy": "offline"}, Offline()),
         ({"policy": "align-att", "last_frames": 10}, AlignAtt(frames=10)),
-        ({"policy": "local-agreement", "agree": 3}, LocalAgreement(agree=3)),
     ],
 )
 def test_policies(given, policy):

@@ -90,34 +90,11 @@ def test_no_words_have_no_latency(name, profile):
     assert math.isnan(METRICS[name]([], 3000, 5, profile=profile))
 
 
-@pytest.mark.parametrize("name", ["AL", "LAAL"])
-@both_profiles
-def test_a_first_word_after_the_end_stands_alone(name, profile):
-    assert METRICS[name]([3400, 3800, 4000], 3000, 5, profile=profile) == 3400
-    assert METRICS[name]([3000, 3800, 4000], 3000, 5, profile=profile) == 3000
-
-
-def test_all_words_count_if_none_reaches_the_end():
-    assert metrics.average_lagging([500, 700], 3000, 2) == (500 + 700 - 1500) / 2
-    # In 1.0 the end of sentence is the one that does.
-    with_end = (500 + (700 - 1000) + (3000 - 2000)) / 3
-    assert metrics.average_lagging([500, 700], 3000, 2, profile="simuleval-1.0") == with_end
-
-
 def test_an_end_of_sentence_with_a_delay_of_its_own():
     profile = "simuleval-1.0"
     early = metrics.average_proportion([500], 1000, 1, profile=profile, end_delay=700)
     assert early == 1200 / 2000
     assert metrics.average_proportion([500], 1000, 1, profile=profile) == 1500 / 2000
-
-
-@both_profiles
-def test_one_word(profile):
-    for name in ("AL", "LAAL"):
-        assert METRICS[name]([3000], 3000, 1, profile=profile) == 3000
-    # In 1.0 the end of sentence must come half the source after the word.
-    spaced = {"simuleval-1.1": 1000, "simuleval-1.0": (1000 + (3000 - 1500)) / 2}[profile]
-    assert metrics.differentiable_average_lagging([1000], 3000, 1, profile=profile) == spaced
 
 
 def test_yaal_leaves_out_what_comes_after_the_end():

@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 
 from simuljax.eval import Record, RecordError, read_records, record_line, write_records
-from simuljax.eval.logs import (
-    as_records,
-    find_unit,
-    parse_record,
-    read_archive,
-    write_archive,
-)
+from simuljax.eval.logs import as_records, find_unit, parse_record, read_archive, write_archive
 from tests.eval.logs import made_up
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from simuljax.eval import Record, RecordError, average_runs, read_records, score
-from simuljax.eval.logs import as_records
 from simuljax.eval.scores import (
     LATENCIES,
     edits,
@@ -207,10 +206,6 @@ def test_runs_are_averaged():
     assert average_runs(runs)["DAL"] == pytest.approx(runs[0]["DAL"])
     with pytest.raises(ValueError, match="differ in profile"):
         average_runs([runs[0], runs[1] | {"profile": "simuleval-1.0"}])
-
-
-def test_records_and_dicts_are_the_same():
-    assert score(as_records(made_up(9))) == score(made_up(9))
 
 
 def test_scoring_imports_no_jax():

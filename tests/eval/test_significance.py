@@ -95,11 +95,6 @@ def test_the_seed_decides(first, worse):
     assert confidence_interval(first, AL, FEW) != confidence_interval(first, AL, other)
 
 
-def test_the_order_of_a_log_does_not_matter(first, worse):
-    shuffled = [worse[i] for i in np.random.default_rng(0).permutation(len(worse))]
-    assert paired_bootstrap(first, shuffled, AL, FEW) == paired_bootstrap(first, worse, AL, FEW)
-
-
 def test_a_mean_is_as_uncertain_as_its_standard_error(first):
     from simuljax.eval.logs import as_records
     from simuljax.eval.scores import latencies

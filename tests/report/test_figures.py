@@ -117,10 +117,6 @@ def test_curves_of_text_have_no_regimes(tmp_path, figures):
     assert figures[0].axes[0].get_xlabel().startswith("AL (words)")
 
 
-def test_one_point_is_a_curve(tmp_path):
-    assert pictures.draw_curves({"a": POINTS[:1]}, tmp_path / "one.png").exists()
-
-
 def test_every_point_is_labelled_and_no_label_covers_another(tmp_path, figures):
     many = {
         name: [

@@ -7,12 +7,7 @@ import pytest
 from simuljax.eval import Record
 from simuljax.report.collect import gather, group
 from simuljax.report.run_page import Utterance, choose, marked, utterances_of
-from simuljax.report.variants import (
-    compare_systems,
-    comparison_table,
-    representative,
-    verdict_of,
-)
+from simuljax.report.variants import compare_systems, comparison_table, representative, verdict_of
 from tests.eval.logs import made_up
 from tests.report.runs import evaluation, slower, text_entries, without_clock, worse
 

@@ -11,12 +11,7 @@ import pytest
 import soundfile
 
 import simuljax
-from simuljax.audio import (
-    AudioError,
-    as_int16,
-    extract,
-    normalise,
-)
+from simuljax.audio import AudioError, as_int16, extract, normalise
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.decode.simulate import Listening, simulate_speech

@@ -18,14 +18,7 @@ from simuljax.eval import average_lagging
 from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run import Run, RunError
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.text import (
-    EOS,
-    Vocabulary,
-    VocabularyConfig,
-    VocabularyError,
-    WordStream,
-    learn,
-)
+from simuljax.text import EOS, Vocabulary, VocabularyConfig, VocabularyError, WordStream, learn
 from simuljax.text.words import read_by_words
 from simuljax.train.transfer import Loaded
 from tests.helpers.models import FEATURES, compilations, parameters, translator

@@ -178,27 +178,18 @@ def test_an_error_of_the_source_comes_after_what_was_heard():
     assert "end" in voice.spoken[-1][0] and voice.finished
 
 
-def test_an_unforeseen_error_in_the_recorder_ends_all():
-    pipeline = run(Pipeline(Model(), speech(error=RuntimeError("odd")), speaker=Voice()))
-    assert isinstance(pipeline.error, RuntimeError)
-
-
-def test_an_error_of_the_model_ends_all_and_words_are_kept():
-    closed = threading.Event()
-    pipeline = run(Pipeline(Model(fails_at=3), endless(closed), speaker=Voice()))
-    assert str(pipeline.error) == "the model broke"
-    assert len(pipeline.words) == 3
-    assert closed.wait(5)
-
-
-def test_an_error_of_the_voice_ends_all_and_words_are_kept():
-    closed = threading.Event()
-    voice = Voice(fails=True)
-    pipeline = run(Pipeline(Model(), endless(closed), speaker=voice))
-    assert str(pipeline.error) == "the voice broke"
-    assert pipeline.words and not voice.finished
-    assert "end" not in texts(pipeline)
-    assert closed.wait(5)
+@pytest.mark.parametrize("who", ["recorder", "model", "voice"])
+def test_an_unforeseen_error_ends_all_and_words_are_kept(who):
+    closed, voice = threading.Event(), Voice(fails=who == "voice")
+    model = Model(fails_at=3 if who == "model" else None)
+    source = endless(closed) if who != "recorder" else speech(error=RuntimeError("odd"))
+    pipeline = run(Pipeline(model, source, speaker=voice))
+    assert str(pipeline.error) == ("odd" if who == "recorder" else f"the {who} broke")
+    if who == "model":
+        assert len(pipeline.words) == 3
+    if who != "recorder":
+        assert pipeline.words and "end" not in texts(pipeline) and not voice.finished
+        assert closed.wait(5)
 
 
 def test_progress():

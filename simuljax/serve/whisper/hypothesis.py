@@ -116,9 +116,7 @@ def hypotheses_for(
     for row, each in zip(units[0, -len(texts) :], texts, strict=True):
         row[: len(each)] = [numbers.setdefault(plain(text), len(numbers)) for text in each]
     return Hypotheses(
-        units=units,
-        step=_step(policy, now, committed, words_before, samples),
-        texts=tuple(texts),
+        units=units, step=_step(policy, now, committed, words_before, samples), texts=tuple(texts)
     )
 
 
@@ -204,10 +202,7 @@ class Guards:
     """
 
     quiet_db: float | None = setting(
-        -60.0,
-        help="Level of 50 ms below which is silence.",
-        label="quiet{:g}",
-        high=0,
+        -60.0, help="Level of 50 ms below which is silence.", label="quiet{:g}", high=0
     )
     steady_db: float | None = setting(
         3.0, help="Loudest above the quiet tenth; less is noise.", label="steady{:g}", low=0

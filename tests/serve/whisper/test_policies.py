@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simuljax.config.fields import ConfigError
 from simuljax.decode.policies import (
     AlignAtt,
     Confidence,
@@ -175,18 +174,3 @@ def test_a_policy_that_does_enough_is_left_alone():
 def test_of_nothing_nothing_is_said(policy):
     for least_s in (0.0, 1.0, math.inf):
         assert judge(policy, Hypothesis(), [], least_s=least_s) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("kind", "given", "says"),
-    [
-        (Confidence, {"threshold": 1.1}, "threshold is 1.1"),
-        (Confidence, {"by": "luck"}, "'log_probability'"),
-        (Consensus, {"threshold": -0.1}, "threshold is -0.1"),
-        (AlignAtt, {"frames": -1}, "frames is -1"),
-        (LocalAgreement, {"agree": 1}, "agree is 1"),
-    ],
-)
-def test_impossible_policies_are_refused(kind, given, says):
-    with pytest.raises(ConfigError, match=says):
-        kind(**given)
