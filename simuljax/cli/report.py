@@ -30,8 +30,9 @@ def report_command(options: Report) -> Callable[[], None]:
     check(options)
 
     def command() -> None:
-        if is_grid(options):
-            print(write_published_page(Path(options.runs[0]), options.out))
+        folder = Path(options.runs[0])
+        if len(options.runs) == 1 and is_results(folder) and read_results(folder).grid:
+            print(write_published_page(folder, options.out))
         else:
             draw_alignments(options)
             print(write_report(options, knowledge()))
@@ -62,12 +63,6 @@ def check(options: Report) -> None:
         )
 
 
-def is_grid(options: Report) -> bool:
-    """Return True if the one input is a folder with the published results of a grid."""
-    folder = Path(options.runs[0])
-    return len(options.runs) == 1 and is_results(folder) and read_results(folder).grid is not None
-
-
 def sources(options: Report) -> list[Source]:
     """Return the logs of all inputs."""
     return [found for given in options.runs for found in sources_of(given)]
@@ -81,16 +76,12 @@ def draw_alignments(options: Report) -> None:
         if source.root in drawn or not path.exists():
             continue
         config = read_json(path)
-        if options.split in (None, config["split"]) and streams_as_trained(config):
+        usual = {"mode": "streamed", "branch": "speech", "predecision_ms": None, "audio": "own"}
+        as_trained = all(config.get(name, value) == value for name, value in usual.items())
+        if options.split in (None, config["split"]) and as_trained:
             drawn.add(source.root)
             if not (source.log.parent / ALIGNMENT).exists():
                 draw_alignment_of(source.root, config, source.log)
-
-
-def streams_as_trained(config: Mapping[str, Any]) -> bool:
-    """Return True if an evaluation streamed its own speech with the steps of training."""
-    usual = {"mode": "streamed", "branch": "speech", "predecision_ms": None, "audio": "own"}
-    return all(config.get(name, value) == value for name, value in usual.items())
 
 
 def draw_alignment_of(run: Path, config: Mapping[str, Any], log: Path) -> None:

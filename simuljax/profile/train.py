@@ -75,7 +75,10 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     batch = replicas.share(random_batch(config))
     weights = {k: jnp.float32(v) for k, v in update.objective.weights().items()}
     weights = replicas.replicate(weights)
-    state = replicas.replicate(first_state(update))
+    params, statistics = initialise(update.model, jax.random.key(0, impl="rbg"))
+    optimiser = update.optimiser.init(params)
+    first = TrainState(step=jnp.int32(0), params=params, statistics=statistics, optimiser=optimiser)
+    state = replicas.replicate(first)
     step: Any = replicas.wrap(update.whole, donate=0)
     seed = replicas.replicate(np.int32(0))
     lowered = step.lower(state, batch, weights, seed)
@@ -177,21 +180,13 @@ def build(chosen: TrainProfile) -> Update:
     model = dataclasses.replace(
         base, width=width, source_vocabulary=chosen.vocabulary, target_vocabulary=chosen.vocabulary
     )
-    augment: SpecAugment = SpecAugment()
     zeros, ones = np.zeros(80, np.float32), np.ones(80, np.float32)
     return Update(
         model=JointModel(model),
-        objective=Objective(terms=JointObjective(latency=0.05).terms(), augment=augment),
+        objective=Objective(terms=JointObjective(latency=0.05).terms(), augment=SpecAugment()),
         optimiser=Optimiser().build(),
         statistics=Statistics(mean=zeros + 8, std=ones * 4, frames=1),
     )
-
-
-def first_state(update: Update) -> TrainState:
-    """Return the state before the first update."""
-    params, statistics = initialise(update.model, jax.random.key(0, impl="rbg"))
-    optimiser = update.optimiser.init(params)
-    return TrainState(step=jnp.int32(0), params=params, statistics=statistics, optimiser=optimiser)
 
 
 def random_batch(chosen: TrainProfile) -> Batch:

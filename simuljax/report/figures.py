@@ -138,6 +138,7 @@ def draw_losses(runs: Mapping[str, Curves], path: Path | str, title: str = "") -
             axes.plot(steps, values, "--" if dashed else "-", label=label, **look)
         kind = "training" if split == "train" else "validation"
         axes.set(xlabel="updates", ylabel=" or ".join(sorted(labels)), title=f"{title}{kind}")
+        axes.locator_params(axis="x", integer=True)
         _fit_losses(axes, [values for _, _, values in found[split].values()])
     if len(names) > 1:
         known: dict[str, Any] = {}

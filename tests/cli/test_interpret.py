@@ -193,7 +193,7 @@ def test_standard_input_may_be_a_file_too(files, tmp_path):
 
 
 def test_a_log_without_speech_has_no_file_beside_it(files, tmp_path):
-    """So one that has its name may be heard; a log that is there already is written anew."""
+    """So one that has its name may be translated; a log that is there already is written anew."""
     (tmp_path / "a.log").write_text("old")
     (tmp_path / "a.speech.jsonl").symlink_to(files[0])
     live = LiveOptions(audio=files[0], log=tmp_path / "a.log")
@@ -225,7 +225,7 @@ def test_devices_need_a_sound_card(monkeypatch):
     not GGML.exists(), reason="Whisper tiny is not among the shared data (weights/whisper-tiny)"
 )
 def test_a_speech_is_interpreted_and_spoken(tmp_path, capsys):
-    """Real weights, a real voice, and what was said is heard again by the model."""
+    """Real weights, a real voice, and the speech is transcribed again."""
     pytest.importorskip("hibari", reason="the voice is not installed: simuljax[speech]")
     out, log = tmp_path / "out.wav", tmp_path / "instances.log"
     given = (str(TINY / "jfk.flac"), "--model", str(GGML), "--from", "en", "--window", "5")

@@ -127,9 +127,9 @@ def test_what_is_not_there_exits_2_with_what_would_do(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stopped:
         cli.main(["score", *args])
-    told = capsys.readouterr()
-    assert stopped.value.code == 2 and not told.out
-    assert told.err.startswith(f"simuljax: {said}") and "Errno" not in told.err
+    printed = capsys.readouterr()
+    assert stopped.value.code == 2 and not printed.out
+    assert printed.err.startswith(f"simuljax: {said}") and "Errno" not in printed.err
 
 
 @pytest.mark.parametrize("name", ["instances.log", "instances.log.gz"])

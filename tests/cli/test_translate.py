@@ -34,7 +34,7 @@ needs_whisper = pytest.mark.skipif(
 
 
 def translate(model, **given):
-    """Return the command; options are told apart by their names."""
+    """Return the command; options go where their names belong."""
 
     def taken(kind):
         names = {field.name for field in fields(kind)} & given.keys()

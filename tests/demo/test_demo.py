@@ -43,7 +43,7 @@ def corpus(config) -> PreparedCorpus:
 
 @pytest.fixture(scope="module")
 def guess(config, corpus) -> Experiment:
-    """A run that has learnt nothing: all its files, and random numbers for parameters."""
+    """A run that is not trained: all its files, and random numbers for parameters."""
     made = demo_experiment(config.out / "guess", corpus.directory, updates=100)
     init_run(made.data, made.run)
     vocabularies, _ = load_run(made.run)
@@ -106,8 +106,8 @@ def test_pieces_are_shown_as_words():
 
 def test_the_table_shows_every_score():
     scores = {"offline": (31.2, 1500), "streamed": (24.8, 812), "other": (1.5, 799)}
-    told = {name: {"BLEU": bleu, "LAAL": laal} for name, (bleu, laal) in scores.items()}
-    text = demo.table(told, similar=8.5, count=200)
+    shown = {name: {"BLEU": bleu, "LAAL": laal} for name, (bleu, laal) in scores.items()}
+    text = demo.table(shown, similar=8.5, count=200)
     for number in ("31.2", "24.8", "1.5", "8.5", "1500 ms", "812 ms", "200 held-out"):
         assert number in text
 

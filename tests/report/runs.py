@@ -48,14 +48,14 @@ def worse(entries, every=3):
     ]
 
 
-def evaluation(run, name, entries=None, **told):
+def evaluation(run, name, entries=None, **config):
     """RUN/eval/NAME as `simuljax evaluate` writes it."""
     folder = run / "eval" / name
     folder.mkdir(parents=True)
     records = as_records(without_clock(made_up(0)) if entries is None else entries)
     write_records(folder / NAME, records)
     (folder / "scores.json").write_text(json.dumps(score(records) | {"steps": [8]}))
-    (folder / "config.json").write_text(json.dumps(USUAL | {"run": str(run)} | told))
+    (folder / "config.json").write_text(json.dumps(USUAL | {"run": str(run)} | config))
     return folder
 
 

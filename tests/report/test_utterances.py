@@ -55,9 +55,9 @@ def test_an_utterance_has_scores_of_its_own(tmp_path):
     assert mean == pytest.approx(each.scores["AL"])
 
 
-def two(tmp_path, first, second, **told):
-    evaluation(tmp_path / "one", "e", first, **told)
-    evaluation(tmp_path / "two", "e", second, **told)
+def two(tmp_path, first, second, **config):
+    evaluation(tmp_path / "one", "e", first, **config)
+    evaluation(tmp_path / "two", "e", second, **config)
     (comparable,) = group(gather([tmp_path / "one", tmp_path / "two"]))
     return comparable
 

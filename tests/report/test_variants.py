@@ -137,8 +137,8 @@ def test_seeds_are_compared_each_with_its_own():
     for seed, (_, _, between) in enumerate(table.rows):
         alone = at_equal_latency(better.of_seed(seed), base.of_seed(seed), "AL")
         assert alone is not None
-        told = [f"{points:+.1f} at {place:.0f} ms" for place, points in alone.between]
-        assert between == "; ".join(told) and len(told) == 5
+        shown = [f"{points:+.1f} at {place:.0f} ms" for place, points in alone.between]
+        assert between == "; ".join(shown) and len(shown) == 5
     assert base.of_seed(0).evaluations.keys() == early.evaluations.keys()
     one = tables([base.of_seed(0), better.of_seed(0)], base.of_seed(0))
     assert not [each for each in one if each.title.endswith("by seed")]
@@ -263,11 +263,15 @@ def whole(right: float, branch: str) -> Measured:
 
 
 def test_speech_is_held_against_the_best_that_any_row_gives_from_text():
-    def heard(name: str, speech: float, text: float | None) -> Variant:
+    def evaluated_whole(name: str, speech: float, text: float | None) -> Variant:
         ways = [whole(speech, "speech"), *([whole(text, "text")] if text else [])]
         return Variant(name=name, evaluations={way.name: way for way in ways})
 
-    base, joint, better = heard("mma", 0.6, None), heard("kd", 0.9, 0.8), heard("dar", 0.9, 1.0)
+    base, joint, better = (
+        evaluated_whole("mma", 0.6, None),
+        evaluated_whole("kd", 0.9, 0.8),
+        evaluated_whole("dar", 0.9, 1.0),
+    )
     assert math.isnan(share_of_text(base, [base])), "nobody asked the text"
     share = share_of_text(base, [base, joint, better])
     assert share == pytest.approx(base.evaluations["test-speech-offline"].spread("BLEU").mean / 100)

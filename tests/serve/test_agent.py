@@ -49,12 +49,12 @@ def run(tmp_path_factory) -> Path:
 
 def words_of(translator, tokens, delays):
     """Words and delays, as `simuljax evaluate` notes them."""
-    stream, words, heard = WordStream.begin(translator.run.target), [], []
+    stream, words, times = WordStream.begin(translator.run.target), [], []
     for token, delay in zip(tokens, delays, strict=True):
         stream, new = stream.push([int(token)] if token != EOS else [])
-        words, heard = words + new, heard + [float(delay)] * len(new)
+        words, times = words + new, times + [float(delay)] * len(new)
     rest = stream.finish()
-    return " ".join(words + rest), heard + [float(d) for d in delays[-1:] for _ in rest]
+    return " ".join(words + rest), times + [float(d) for d in delays[-1:] for _ in rest]
 
 
 def driven(folder: Path, sources: list[str], *args: str) -> list[dict]:
@@ -80,15 +80,15 @@ def pairs(log: list[dict]) -> list[tuple[str, list[float]]]:
 def test_simuleval_gets_what_is_simulated_of_speech(run, tmp_path, way):
     translator, seconds = simuljax.load(run), (1.9, 0.1, 1.0, 0.5, 3.1)
     sounds = [(noise(s, i) * 32767).astype(np.int16) for i, s in enumerate(seconds)]
-    heard, wanted, names = translator.run.front_end, [], []
+    front_end, wanted, names = translator.run.front_end, [], []
     for i, sound in enumerate(sounds):
         names.append(str(tmp_path / f"{i}.wav"))
         soundfile.write(names[-1], sound, 16_000, subtype="PCM_16")
-        features = normalise(extract(sound[None], heard.features), heard.statistics)
+        features = normalise(extract(sound[None], front_end.features), front_end.statistics)
         done = simulate_speech(
             translator.network, translator.variables, features, jnp.array([len(sound)]),
             decoding=Decoding(k=3),
-            listening=Listening(read_ms=READ_MS, filterbank=heard.features.filterbank),
+            listening=Listening(read_ms=READ_MS, filterbank=front_end.features.filterbank),
         )  # fmt: skip
         count = int(done.lengths[0])
         wanted.append(words_of(translator, done.tokens[0, :count], done.delays[0, :count]))

@@ -43,7 +43,7 @@ def test_at_real_pace_a_piece_comes_when_it_was_spoken(recording):
         at.append(time.perf_counter() - start)
     np.testing.assert_array_equal(np.concatenate(pieces), samples)
     spoken = np.array([1, 2, 3, 4]) * 1_000 / RATE
-    assert (np.array(at) >= spoken - 1e-3).all(), "a sample was heard before it was spoken"
+    assert (np.array(at) >= spoken - 1e-3).all(), "a sample came before it was spoken"
     assert at[-1] < spoken[-1] + 1
 
 
@@ -60,14 +60,14 @@ def test_standard_input_joins_what_a_pipe_cuts_in_half(piped):
     write, close = piped
     samples = np.array([1, -2, 300, -400], "<i2")
     source = standard_input(100)
-    heard = []
+    pieces = []
     for part in (samples.tobytes()[:3], samples.tobytes()[3:]):  # a sample and a half; the rest
         write(part)
-        heard.append(next(source))
+        pieces.append(next(source))
     close()
     assert list(source) == []
-    np.testing.assert_array_equal(np.concatenate(heard), samples)
-    assert [len(piece) for piece in heard] == [1, 3]
+    np.testing.assert_array_equal(np.concatenate(pieces), samples)
+    assert [len(piece) for piece in pieces] == [1, 3]
 
 
 def test_half_a_sample_at_the_end_is_told(piped):

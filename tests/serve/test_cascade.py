@@ -1,4 +1,4 @@
-"""Two models in a row: what the second writes, and when, is told by what the first commits."""
+"""Two models in a row: what the second writes, and when, follows from what the first commits."""
 
 import dataclasses
 from pathlib import Path
@@ -51,30 +51,30 @@ def plain(words: list[Word]) -> list[tuple[str, float]]:
 
 
 @pytest.fixture(scope="module")
-def heard(both) -> list[Word]:
+def transcript(both) -> list[Word]:
     """The transcript."""
     return streamed(both.recogniser.stream(**FEW))
 
 
-def test_it_is_the_text_model_on_what_was_recognised(both, heard):
+def test_it_is_the_text_model_on_what_was_recognised(both, transcript):
     reader = TextReader(both.translator, **HOW["translating"]).stream()
-    by_hand = [(w.text, one.delay_ms) for one in heard for w in reader.push(one.text)]
+    by_hand = [(w.text, one.delay_ms) for one in transcript for w in reader.push(one.text)]
     by_hand += [(w.text, 1600.0) for w in reader.finish()]
     stream = both.stream(**HOW)
     words = streamed(stream)
     assert plain(words) == by_hand
-    assert plain(stream.recognised) == plain(heard)
-    assert len(heard) > 10 and len({word.text for word in heard}) > 3
+    assert plain(stream.recognised) == plain(transcript)
+    assert len(transcript) > 10 and len({word.text for word in transcript}) > 3
     assert sum(word.delay_ms < 1600 for word in words) > 4, "all at the end: this shows little"
     assert both.stream(**HOW).translator.reader is stream.translator.reader  # compiled once
 
 
-def test_a_delay_is_that_of_a_word_that_was_heard(both, heard):
+def test_a_delay_is_that_of_a_word_that_was_recognised(both, transcript):
     """Of the sound as it was pushed, however that was cut; nothing waits for more than it needs."""
     words = streamed(both.stream(**HOW))
     delays = [word.delay_ms for word in words]
     assert delays == sorted(delays)
-    assert set(delays) <= {word.delay_ms for word in heard} | {1600.0}
+    assert set(delays) <= {word.delay_ms for word in transcript} | {1600.0}
     coarse = streamed(both.stream(**HOW), 5 * READ // 2)
     assert [word.text for word in coarse] == [word.text for word in words]
     for word, same in zip(words, coarse, strict=True):
@@ -102,11 +102,11 @@ def test_the_end(both):
         stream.push(SOUND)
 
 
-def test_where_the_transcript_ends_the_text_ends(both, heard):
+def test_where_the_transcript_ends_the_text_ends(both, transcript):
     """A recogniser that writes end-of-sentence in place of its last word but some."""
-    last = heard[6]
+    last = transcript[6]
     piece = PIECES.encode(last.text)
-    assert last.text not in [word.text for word in heard[:6]] and len(piece) == 1
+    assert last.text not in [word.text for word in transcript[:6]] and len(piece) == 1
     params = both.recogniser.variables["params"]
     kernel = params["decoder"]["output"]["kernel"]
     swapped = kernel.at[:, jnp.array([EOS, piece[0]])].set(kernel[:, jnp.array([piece[0], EOS])])
@@ -115,9 +115,9 @@ def test_where_the_transcript_ends_the_text_ends(both, heard):
     hasty.variables = both.recogniser.variables | {"params": params | {"decoder": decoder}}
     stream = Cascade(hasty, both.translator).stream(**HOW)
     words = streamed(stream)
-    assert plain(stream.recognised) == plain(heard[:6])
+    assert plain(stream.recognised) == plain(transcript[:6])
     reader = TextReader(both.translator, **HOW["translating"]).stream()
-    by_hand = [(w.text, one.delay_ms) for one in heard[:6] for w in reader.push(one.text)]
+    by_hand = [(w.text, one.delay_ms) for one in transcript[:6] for w in reader.push(one.text)]
     ended = last.delay_ms - 120.0  # the piece is written a READ before the word is complete
     assert plain(words) == by_hand + [(w.text, ended) for w in reader.finish()]
 

@@ -175,8 +175,8 @@ def test_all_that_is_mono_and_in_scale_is_taken(begin):
         "a column": np.stack([samples, samples], 1).astype(np.float32)[:, 0],
         "big-endian": (samples * 32768).astype(">i2").astype(np.int16),
     }
-    heard = {name: said(begin(), given) for name, given in ways.items()}
-    assert all(words == heard["float64"] != [] for words in heard.values()), heard
+    found = {name: said(begin(), given) for name, given in ways.items()}
+    assert all(words == found["float64"] != [] for words in found.values()), found
 
 
 def test_what_was_pushed_may_be_overwritten(begin):

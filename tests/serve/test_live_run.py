@@ -27,7 +27,7 @@ from tests.serve.live_fakes import Model
 
 model = Model(last_s={last_s})
 run(LiveOptions(audio="-", log=Path({log!r})), lambda: (model, model))
-print("model heard", len(model.samples), model.pressed, file=sys.stderr)
+print("model got", len(model.samples), model.pressed, file=sys.stderr)
 """
 
 
@@ -79,7 +79,7 @@ def test_a_signal_finishes_what_was_heard_and_all_is_written(started, tmp_path, 
     assert first_line(process)
     process.send_signal(number)
     assert process.wait(30) == 0
-    assert b"model heard 16000 \n" in process.stderr.read()
+    assert b"model got 16000 \n" in process.stderr.read()
     assert process.stdout.read().endswith(b"end\n")
     (record,) = read_records(tmp_path / "a.log")
     assert record.prediction.endswith("end")
@@ -132,9 +132,9 @@ def test_on_a_terminal_keys_change_settings_and_finish(tmp_path):
     read_until(terminal, "keys [+w]")
     speak(process)
     os.write(terminal, b"q")
-    last = read_until(terminal, "model heard")
+    last = read_until(terminal, "model got")
     assert "finishing" in last
-    assert "model heard 32000 +wq" in last + read_until(terminal, "no more")
+    assert "model got 32000 +wq" in last + read_until(terminal, "no more")
     assert process.wait(30) == 0
     assert termios.tcgetattr(terminal)[3] == modes, "the terminal is not as before"
     assert "end" in (tmp_path / "a.log").read_text()

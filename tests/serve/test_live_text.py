@@ -36,13 +36,13 @@ def make_translator(vocabulary: Vocabulary, monotonic: Monotonic | None = None) 
     )
     model = translator(monotonic, **sizes)
     zeros = np.zeros(FEATURES, np.float32)
-    heard = FeatureRecord(
+    front_end = FeatureRecord(
         features=Features(filterbank=Filterbank(bins=FEATURES)),
         statistics=Statistics(mean=zeros, std=zeros + 1, frames=1),
     )
     run = Run(
         directory=Path("nowhere"), config=experiment_of(Path(), model.config, Path("nowhere")),
-        front_end=heard, source=vocabulary, target=vocabulary,
+        front_end=front_end, source=vocabulary, target=vocabulary,
     )  # fmt: skip
     params = parameters(model, eager=1.5, seed=5)["params"]
     return RunTranslator(run, Loaded(params=params, statistics={}, steps=(1,)))

@@ -98,7 +98,7 @@ def test_a_model_too_far_behind_is_an_error_that_says_how_far_and_words_are_kept
     def source():
         try:
             yield SOUND[:CHUNK]
-            while not model.chunks:  # the first is heard; then the model stalls
+            while not model.chunks:  # the first is taken; then the model stalls
                 time.sleep(0.001)
             model.gate.clear()
             yield from endless()

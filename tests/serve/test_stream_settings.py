@@ -1,4 +1,4 @@
-"""A stream's settings are refused before anything is heard; small things of the surface."""
+"""A stream's settings are refused before any sound; small things of the surface."""
 
 import math
 

@@ -17,7 +17,7 @@ def hypothesis(*texts, seconds=1.0, **given):
     return Hypothesis(segments=segments, **given)
 
 
-def attending(*states, heard):
+def attending(*states, total):
     """A segment of words that attend to these states."""
     words = tuple(SpelledWord(text=f"w{k}", state=state) for k, state in enumerate(states))
-    return Hypothesis(segments=(Segment(words=words, start=0.0, end=1.0),), states=heard)
+    return Hypothesis(segments=(Segment(words=words, start=0.0, end=1.0),), states=total)

@@ -73,9 +73,9 @@ def test_a_moment_of_steady_sound_is_not_judged():
     [(0.59, -2.0, False), (0.61, -0.51, True), (0.61, -0.49, False), (0.91, -0.1, True)],
 )
 def test_the_model_may_hear_no_speech(no_speech, log_probability, silent):
-    heard = Hypothesis(no_speech=no_speech, log_probability=log_probability)
-    assert nobody_speaks(heard, Guards()) == silent
-    assert not nobody_speaks(heard, Guards(no_speech=None, surely_no_speech=None))
+    written = Hypothesis(no_speech=no_speech, log_probability=log_probability)
+    assert nobody_speaks(written, Guards()) == silent
+    assert not nobody_speaks(written, Guards(no_speech=None, surely_no_speech=None))
 
 
 def test_without_a_limit_of_its_own_the_text_does_not_count():

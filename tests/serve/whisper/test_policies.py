@@ -117,7 +117,7 @@ def test_consensus_needs_a_segment_at_the_same_place():
     ("frames", "said"), [(0, 4), (1, 3), (9, 3), (10, 1), (40, 1), (41, 0), (99, 0)]
 )
 def test_alignatt_stops_at_the_first_word_that_attends_to_the_end(frames, said):
-    now = attending(9, 40, 39, 49, heard=50)
+    now = attending(9, 40, 39, 49, total=50)
     assert committed(AlignAtt(frames=frames), now, ()) == said
 
 

@@ -142,17 +142,17 @@ class HashTranslator(WhisperTranslator):
 @pytest.mark.parametrize("policy", [Greedy(), AlignAtt(), LocalAgreement(), Offline()])
 @pytest.mark.parametrize("padding", ["full", "short"])
 def test_words_depend_neither_on_chunks_nor_on_company(small, policy, padding):
-    told = HashTranslator(small, replace(SMALL, policy=policy, padding=padding, most_s=9.0))
+    translator = HashTranslator(small, replace(SMALL, policy=policy, padding=padding, most_s=9.0))
     long = noise(40.0, -20)
     sounds = [long[-round(s * RATE) :] if s else long[:0] for s in (33.3, 1.0, 20.2, 0.0, 0.05, 12)]
-    together = told.stream_all(sounds, streams=3)
+    together = translator.stream_all(sounds, streams=3)
     assert [len(words) > 3 for words in together] == [True, True, True, False, False, True]
     for sound, words in zip(sounds, together, strict=True):
-        alone = push_all(told, sound, RATE)
+        alone = push_all(translator, sound, RATE)
         assert texts(words) == texts(alone)
         assert [w.delay_ms for w in words] == [w.delay_ms for w in alone]
     for chunk in (777, 20_000, 10**6):
-        assert texts(push_all(told, sounds[0], chunk)) == texts(together[0])
+        assert texts(push_all(translator, sounds[0], chunk)) == texts(together[0])
 
 
 def test_sixteen_live_streams_write_what_each_writes_alone(small):
