@@ -11,7 +11,9 @@ from simuljax.serve.web.sessions import Limits
 
 
 def serve_command(
-    models: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = (),
+    models: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL...")
+    ] = (),
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
