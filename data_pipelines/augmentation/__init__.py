@@ -1,4 +1,9 @@
-"""Changes to a training split before it is written: more speech, other translations."""
+"""Changes to a training split before it is written: more speech, other translations.
+
+Two more copies at other speeds are those of Nguyen et al. 2021. A copy with random effects and as
+many teacher's translations of the original speech (`distil_mode` join) are those of Zaidi et al.
+2022, section 3.2: no copy has both sides augmented.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +22,9 @@ class Transform:
     """Changes to the training split; validation and test stay as they are."""
 
     augment: Literal["none", "speed", "effects"] = "none"
-    """speed: two more copies, at .9 and 1.1 of the speed (Nguyen 2021). effects: one more copy with
-    random tempo, pitch and echo; with `--distil-mode join` as many teacher's translations of the
-    original speech (Zaidi 2022, 3.2). No copy has both sides augmented."""
+    """speed: copies at .9 and 1.1 of the speed; effects: a copy with random tempo, pitch, echo."""
     distil: str | None = None
-    """A teacher: the directory of a run that translates text, with a beam of 5, or a command that
-    translates lines of standard input into lines of standard output."""
+    """A teacher: the directory of a run that translates text, or a command from lines to lines."""
     distil_mode: Literal["replace", "join"] = "replace"
     """The teacher's translations replace the references, or join them."""
 

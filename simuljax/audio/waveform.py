@@ -84,38 +84,6 @@ def resample(samples: Float[np.ndarray, " N"], source: int, rate: int) -> Float[
     return signal.resample_poly(samples, rate // common, source // common)
 
 
-class Resampler:
-    """A resampling stream: `push` returns the output that is final, `finish` the rest."""
-
-    def __init__(self, source: int, rate: int):
-        self.source, self.rate = source, rate
-        common = math.gcd(source, rate)
-        self.up, self.down = rate // common, source // common
-        # The filter reaches 10 of the slower rate's samples to either side, in the input's.
-        self.reach = 0 if source == rate else -(-10 * max(self.up, self.down) // self.up) + 1
-        self.held = np.zeros(0, np.float32)  # input that may still be needed
-        self.given = 0  # samples of the output that `held` would give again
-
-    def push(self, samples: Float[np.ndarray, " N"]) -> Float[np.ndarray, " M"]:
-        """Return the samples that no later input can change."""
-        self.held = np.concatenate([self.held, samples])
-        return self._give(len(self.held) - self.reach)
-
-    def finish(self) -> Float[np.ndarray, " M"]:
-        """Return the remaining samples."""
-        return self._give(len(self.held))
-
-    def _give(self, known: int) -> Float[np.ndarray, " M"]:
-        """Return the output up to `known` samples of `held`, without earlier output."""
-        end = max(-(-known * self.up // self.down), self.given)
-        out = resample(self.held, self.source, self.rate)[self.given : end]
-        # Whole periods of the filter, of which the output needs nothing any more, are forgotten.
-        periods = max(0, end * self.down // self.up - self.reach) // self.down
-        self.held = self.held[periods * self.down :]
-        self.given = end - periods * self.up
-        return out
-
-
 RATE = 16_000
 Reason = Literal[
     "no such file", "corrupt audio", "truncated", "no samples", "not finite", "not samples"
@@ -195,18 +163,34 @@ class Incoming:
 
     def __init__(self, rate: int = RATE):
         _check_rate(rate)
-        self.resampler = Resampler(rate, RATE)
+        self.rate, common = rate, math.gcd(rate, RATE)
+        self.up, self.down = RATE // common, rate // common
+        # The filter reaches 10 of the slower rate's samples to either side, in the input's.
+        self.reach = 0 if rate == RATE else -(-10 * max(self.up, self.down) // self.up) + 1
+        self.held = np.zeros(0, np.float32)  # input that may still be needed
+        self.given = 0  # samples of the output that `held` would give again
 
     def push(self, samples: Real[np.ndarray, "..."]) -> Int16[np.ndarray, " N"]:
-        """Return the samples at 16 kHz that are final."""
+        """Return the samples at 16 kHz that no later input can change."""
         samples = np.asarray(samples)
-        if samples.dtype == np.int16 and samples.ndim == 1 and self.resampler.source == RATE:
+        if samples.dtype == np.int16 and samples.ndim == 1 and self.rate == RATE:
             return samples.copy()
-        return _to_int16(self.resampler.push(_checked(samples, self.resampler.source)))
+        self.held = np.concatenate([self.held, _checked(samples, self.rate)])
+        return self._give(len(self.held) - self.reach)
 
     def finish(self) -> Int16[np.ndarray, " N"]:
         """Return the remaining samples."""
-        return _to_int16(self.resampler.finish())
+        return self._give(len(self.held))
+
+    def _give(self, known: int) -> Int16[np.ndarray, " N"]:
+        """Return the output up to `known` samples of `held`, without earlier output."""
+        end = max(-(-known * self.up // self.down), self.given)
+        out = resample(self.held, self.rate, RATE)[self.given : end]
+        # Whole periods of the filter, of which the output needs nothing any more, are forgotten.
+        periods = max(0, end * self.down // self.up - self.reach) // self.down
+        self.held = self.held[periods * self.down :]
+        self.given = end - periods * self.up
+        return _to_int16(out)
 
 
 def _checked(samples: Real[np.ndarray, "..."], rate: int) -> Float[np.ndarray, " N"]:

@@ -61,7 +61,7 @@ class Held:
     def by(cls, stream: Stream) -> "Held":
         gc.collect()
         arrays, books = jax.live_arrays(), stream.session
-        kept = (books.sentence, books.waiting, books.incoming.resampler.held)
+        kept = (books.sentence, books.waiting, books.incoming.held)
         return cls(
             arrays=len(arrays),
             device_bytes=sum(array.nbytes for array in arrays),
