@@ -1,10 +1,8 @@
 """Options: the fields of a tree of configurations by one flat set of names.
 
-The command line, sweeps, stored evaluations and labels speak of options. An option is named like
-its field, or as `setting(option=...)` says. The options of the policy that is named by the option
-`policy` are options too, and come before others of the same name.
-
-Read configurations from the command line with tyro, with help from their declarations.
+The command line, which tyro reads, sweeps, stored evaluations and labels speak of options. An
+option is named like its field, or as `setting(option=...)` says. The options of the policy that is
+named by the option `policy` are options too, and come before others of the same name.
 """
 
 import dataclasses
@@ -92,7 +90,8 @@ def options_of(kind: type, policy: type[Policy] | None = None) -> dict[str, Opti
                 default=default_policy(kind),
                 usual=None,
             )
-            found |= {} if policy is None else _options_of_policy(policy)
+            for name, option in options_of(policy).items() if policy else ():
+                found[name] = dataclasses.replace(option, path=(POLICY, *option.path))
             continue
         inner = [part for part in leaf_types(hint) if dataclasses.is_dataclass(part)]
         if inner:
@@ -100,45 +99,25 @@ def options_of(kind: type, policy: type[Policy] | None = None) -> dict[str, Opti
                 path = (field.name, *option.path)
                 found.setdefault(name, dataclasses.replace(option, path=path))
             continue
-        name = declared.option or field.name
-        default = default_of(field)
-        option = Option(
-            name=name,
-            path=(field.name,),
-            setting=declared,
-            type=hint,
-            default=default,
-            usual=default,
-        )
-        found.setdefault(name, option)
+        name, default = declared.option or field.name, default_of(field)
+        kept = {"setting": declared, "type": hint, "default": default, "usual": default}
+        found.setdefault(name, Option(name=name, path=(field.name,), **kept))
     return found
 
 
 def _options_of_part(kind: Any, default: Any) -> dict[str, Option]:
     """Return the options of an inner configuration; one that may be None has no defaults."""
     found = options_of(kind)
-    if default is None:
-        first = next(iter(found))  # which says that there is one, so that every label has it
-        return {
-            name: dataclasses.replace(
-                option,
-                type=option.type | None,
-                default=None,
-                usual=None if name == first else option.usual,
-            )
-            for name, option in found.items()
-        }
-    return {
-        name: dataclasses.replace(option, default=getattr(default, option.path[-1]))
-        for name, option in found.items()
-    }
-
-
-def _options_of_policy(policy: type[Policy]) -> dict[str, Option]:
-    return {
-        name: dataclasses.replace(option, path=(POLICY, *option.path))
-        for name, option in options_of(policy).items()
-    }
+    first = next(iter(found))  # which says that there is one, so that every label has it
+    changed = {}
+    for name, option in found.items():
+        if default is None:
+            usual = None if name == first else option.usual
+            changes = {"type": option.type | None, "default": None, "usual": usual}
+        else:
+            changes = {"default": getattr(default, option.path[-1])}
+        changed[name] = dataclasses.replace(option, **changes)
+    return changed
 
 
 def to_options(config: Any) -> dict[str, Any]:
@@ -187,7 +166,8 @@ def from_options(kind: type[T], values: Mapping[str, Any]) -> T:
     own: dict[str, Any] = {}
     for given, value in values.items():
         if given not in known:
-            raise ConfigError(f"{_refusal(given, name)}: {unknown(given, known)}")
+            flag = f"--{given.replace('_', '-')}" + (f" with --policy {name}" if name else "")
+            raise ConfigError(f"{flag}: {unknown(given, known)}")
         *above, field = known[given].path
         if given != POLICY:
             (parts.setdefault(above[0], {}) if above else own)[field] = value
@@ -209,11 +189,6 @@ def _part(kind: type, field: str, changes: dict[str, Any]) -> Any:
     if default_of(outer) is None and first not in given:
         raise ConfigError(f"{options[next(iter(given))].flag} needs {options[first].flag} too")
     return typing.cast(Any, inner)(**given)
-
-
-def _refusal(name: str, policy: str | None) -> str:
-    flag = f"--{name.replace('_', '-')}"
-    return flag if policy is None else f"{flag} with --policy {policy}"
 
 
 def make_policy(name: str, values: Mapping[str, Any]) -> Policy:
@@ -346,34 +321,17 @@ def first_of_sweeps(args: Sequence[str], known: Mapping[str, Option]) -> dict[st
 
 def flat_class(kind: type, policy: Any = None) -> type:
     """Return a dataclass whose fields are the options of a configuration class."""
-    made = [
-        (name, Annotated[_type(option), *_notes(option)], _default(option))
-        for name, option in options_of(kind, policy).items()
-    ]
+    made = []
+    for name, option in options_of(kind, policy).items():
+        hint, default = option.type, option.default
+        notes: list[Any] = [tyro.conf.arg(help=help_of(option.setting))]
+        if default is MISSING and option.path[0] == POLICY:  # refused with the policy's name
+            hint, default = hint | None, None
+        elif default is MISSING and len(option.path) == 1:
+            notes.append(tyro.conf.Positional)
+        made.append((name, Annotated[hint, *notes], dataclasses.field(default=default)))
     made.sort(key=lambda field: field[2].default is not MISSING)
     return dataclasses.make_dataclass(kind.__name__, made, frozen=True, kw_only=True)
-
-
-def _type(option: Option) -> Any:
-    return (
-        option.type | None
-        if option.default is MISSING and option.path[0] == POLICY
-        else option.type
-    )
-
-
-def _default(option: Option) -> Any:
-    needed = option.default is MISSING
-    if needed and option.path[0] != POLICY:
-        return dataclasses.field()
-    return dataclasses.field(default=None if needed else option.default)
-
-
-def _notes(option: Option) -> list[Any]:
-    positional = (
-        [tyro.conf.Positional] if option.default is MISSING and len(option.path) == 1 else []
-    )
-    return [tyro.conf.arg(help=help_of(option.setting)), *positional]
 
 
 def changed_options(flat: Any) -> dict[str, Any]:

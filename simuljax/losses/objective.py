@@ -1,4 +1,4 @@
-"""The objective: a list of named terms, one reduction over sentences, one weighted sum.
+"""The objective: named terms, one reduction over sentences, one weighted sum.
 
     values = term_values(terms, outputs)     name -> (value [B], weight [B])
     sums   = sum_terms(values)               name -> numerator and denominator; psum or add these
@@ -7,10 +7,9 @@
 The only reduction over sentences stands in `sum_terms`, so it is right on ragged batches and across
 devices. Denominators come from lengths alone, so a device can take the gradient of its own
 numerators over the denominators of the whole batch and add gradients across devices.
+`JointObjective` has the terms of a speech and a text branch (Zaidi et al. 2022, eq. 13):
 
-The joint objective of a speech and a text branch (Zaidi et al. 2022, eq. 13), as terms.
-
-L = (1-alpha) NLL_ST + alpha KD + beta CAR + gamma NLL_MT + delta DAR + lambda DAL
+    L = (1-alpha) NLL_ST + alpha KD + beta CAR + gamma NLL_MT + delta DAR + lambda DAL
 """
 
 import dataclasses
@@ -160,14 +159,9 @@ def combine(sums: Mapping[str, TermSum], weights: Mapping[str, float | jax.Array
         for name, s in sums.items()
     }
     weighted = {name: weights[name] * value for name, value in terms.items()}
-    counted = [value for name, value in weighted.items() if not _is_off(weights[name])]
-    total = sum(counted, jnp.zeros(()))
-    return Loss(total=total, terms=terms, weighted=weighted)
-
-
-def _is_off(weight: Any) -> bool:
-    """Return True for a weight that is known to be 0; a traced one may change."""
-    return arguments.is_known(weight) and float(weight) == 0
+    off = [n for n, w in weights.items() if arguments.is_known(w) and float(w) == 0]
+    counted = [value for name, value in weighted.items() if name not in off]
+    return Loss(total=sum(counted, jnp.zeros(())), terms=terms, weighted=weighted)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

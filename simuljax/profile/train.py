@@ -1,6 +1,7 @@
 """`simuljax profile train`: time one update of a preset at a given shape, by part."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -99,7 +100,9 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     memory = compiled.memory_analysis()
     state = named_call.state
     say("counting the operations of a forward pass")
-    forward = forward_flops(replicas.wrap(update.terms), state, batch)
+    forward = forward_flops(
+        replicas.wrap(functools.partial(update.validate, watch=False)), state, batch
+    )
     flops = (1 + BACKWARD) * forward
     peak = peak_flops(jax.devices()[0].device_kind)
     return {

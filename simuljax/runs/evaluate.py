@@ -3,10 +3,8 @@
 Results go to RUN/eval/NAME/ (config.json, instances.log, scores.json); those of a model file go to
 the runs, under its name. After an interruption, the records in instances.log.part are kept.
 
-Refuse evaluations that a run cannot do, and settings that would have no effect.
-
-Every setting that is not the default is in the name of the results. One without effect would have
-the scores of the default under another name, and a sweep over it would draw a flat line.
+Every setting that is not the default is in the name of the results. One without effect is refused:
+it would have the scores of the default under another name, and a sweep would draw a flat line.
 """
 
 import itertools
