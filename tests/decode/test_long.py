@@ -6,6 +6,7 @@ A quick version is `test_speech_may_go_on_for_many_sentences` of `tests/serve/te
 import gc
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -58,7 +59,7 @@ class Held:
     samples: int
 
     @classmethod
-    def by(cls, stream: Stream) -> "Held":
+    def by(cls, stream: Any) -> "Held":
         gc.collect()
         arrays, books = jax.live_arrays(), stream.session
         kept = (books.sentence, books.waiting, books.incoming.held)
@@ -88,7 +89,7 @@ def begun(talker: RunTranslator, read_ms: int) -> Stream:
     return talker.stream(sentences="many", read_ms=read_ms, **given)
 
 
-def same(before: Held, after: Held, stream: Stream) -> None:
+def same(before: Held, after: Held, stream: Any) -> None:
     assert (before.arrays, before.device_bytes) == (after.arrays, after.device_bytes)
     assert after.objects < before.objects + 1_000
     assert after.samples <= STATES * STATE + stream.session.read

@@ -207,15 +207,3 @@ def test_8_recordings(name, encoder):
 def test_100_recordings(name, encoder):
     shown = check(name, encoder, streams.material(1, 100, SHORT))
     assert shown["tokens"] > 500 and shown["early"] > CASES[name].early * shown["tokens"]
-    if isinstance(policy := CASES[name].policy, FixedSteps):
-        for one, recording in zip(
-            shown["said"], streams.material(1, 100, SHORT).recordings, strict=True
-        ):
-            check_steps(policy, one, len(recording) / 16)
-
-
-def check_steps(policy: FixedSteps, said: streams.Said, total: float) -> None:
-    """g(t) = min(k + (t - 1) s, |X|), and q(t) - q(t - 1) <= N while there is more to come."""
-    for turn in set(said.turns):
-        heard = min(policy.first_ms + turn * policy.step_ms, total)
-        assert heard == total or said.turns.count(turn) <= policy.tokens

@@ -29,7 +29,7 @@ AXIS, FEATURES = "replicas", 10
 TINY = Width(model=8, hidden=12, heads=2, dropout=0.0)
 HALF = Width(model=8, hidden=12, heads=2, dropout=0.0, dtype="bfloat16")
 LENGTHS = {"s_transformer": np.array([21, 9, 14, 2]), "conformer": np.array([45, 17, 33, 2])}
-SIZES = {
+SIZES: dict[str, Any] = {
     "s_transformer": {"layers": 2, "shared": 0},
     "conformer": {"layers": 2, "shared": 0, "channels": 8, "kernel": 7, "ctc_after": 2},
 }

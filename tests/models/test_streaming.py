@@ -1,6 +1,7 @@
 """The streaming encoder: pieces of any size give what the whole pass gives, and nothing grows."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,19 +16,11 @@ from tests.oracles.checks import assert_close
 FEATURES = 6
 
 
-def small(sizes=(4, 6, 2), dtype="float32"):
+def small(sizes=(4, 6, 2), dtype: Any = "float32"):
     """Two layers, of which the upper is the text encoder's; chunk, left and right as given."""
     chunk, left, right = sizes
-    speech = SpeechConfig(
-        kind="streaming",
-        layers=2,
-        shared=1,
-        channels=12,
-        ctc_after=1,
-        chunk=chunk,
-        left=left,
-        right=right,
-    )
+    given: dict[str, Any] = {"chunk": chunk, "left": left, "right": right, "ctc_after": 1}
+    speech = SpeechConfig(kind="streaming", layers=2, shared=1, channels=12, **given)
     return ModelConfig(
         source_vocabulary=9,
         target_vocabulary=9,
