@@ -38,7 +38,9 @@ class CorpusBuilder(tfds.core.ShardBasedBuilder):
         return tfds.core.DatasetInfo(
             builder=self,
             features=record_features(),
-            **{k: self.corpus.metadata[k] for k in ("description", "homepage", "citation")},
+            description=self.corpus.metadata["description"],
+            homepage=self.corpus.metadata["homepage"],
+            citation=self.corpus.metadata["citation"],
             disable_shuffling=True,
         )
 

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Literal
 
 from . import draw, german, nominals
-from .clauses import Clause, Form, Tense
+from .clauses import Clause, Form, Polarity, Tense
 from .draw import KINDS, FormName, Kind, Scene
 from .lexemes import (
     ADJECTIVES,
@@ -400,7 +400,7 @@ def unreal(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
 # What somebody says, knows or asks: dass, ob, wann, warum.
 
 _OPINIONS = ("know", "think", "believe", "hope", "say")
-_DOUBTS = (
+_DOUBTS: tuple[tuple[str, Form, Polarity], ...] = (
     ("know", Form("present"), "no"),  # he doesn't know
     ("know", Form("present", WANT), "yes"),
     ("ask", Form("past"), "yes"),

@@ -10,7 +10,7 @@ import pytest
 import sacrebleu
 from scipy.sparse import csr_matrix
 
-from data_pipelines.phrasebook import HELD_OUT, PHRASEBOOK_VERSION, Pair, german, sentences
+from data_pipelines.phrasebook import HELD_OUT, PHRASEBOOK_VERSION, Pair, Split, german, sentences
 from data_pipelines.phrasebook.constructions import HELD_OUT_COMPOSITIONS, SHARED
 from data_pipelines.phrasebook.corpus import words
 from data_pipelines.phrasebook.lexemes import MODALS, VERBS, Agreement
@@ -83,7 +83,11 @@ def test_bad_requests_are_refused():
 
 def test_either_text_alone_tells_its_split(train, valid, test):
     """Why splits share no text at any size or seed: each text's own hash names the split."""
-    below = {"train": (train, 0, 176), "valid": (valid, 176, 216), "test": (test, 216, 256)}
+    below: dict[Split, tuple[list[Pair], int, int]] = {
+        "train": (train, 0, 176),
+        "valid": (valid, 176, 216),
+        "test": (test, 216, 256),
+    }
     for split, (pairs, low, high) in below.items():
         for pair in [*pairs, *sentences(split, 100, seed=7)]:
             for said in (pair.english, pair.german):
