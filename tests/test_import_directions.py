@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 STANDS_ON = {
     "simuljax": (),  # the bare package: a version, and nothing that costs time to import
     "simuljax.errors": (),
+    "simuljax.parsing": (),
     "simuljax.ops": (),
     "simuljax.config.fields": (),
     "simuljax.config.json": ("simuljax.config.fields",),
@@ -49,9 +50,9 @@ STANDS_ON = {
 
 
 def within_reach(part: str) -> set[str]:
-    """The part, the bare package, its errors, and everything the part stands on, however deep."""
+    """The part, what every part may use, and everything the part stands on, however deep."""
     below = (within_reach(lower) for lower in STANDS_ON[part])
-    return {part, "simuljax", "simuljax.errors"}.union(*below)
+    return {part, "simuljax", "simuljax.errors", "simuljax.parsing"}.union(*below)
 
 
 def part_of(module: str) -> str | None:

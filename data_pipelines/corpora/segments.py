@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from data_pipelines.corpora import reading
 from data_pipelines.corpora.reading import AudioIndex, Reader, SkipError, parse_segment, seconds
 from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Utterance
+from simuljax.parsing import ParseError, parse_yaml
 
 # `- {duration: 3.5, offset: 16.08, rW: 9, uW: 0, speaker_id: spk.767, wav: ted_767.wav}`
 FLOW_ENTRY = re.compile(r"- *\{([^{}\[\]\"'#&*!|>%@`]*)\} *")
@@ -85,12 +86,10 @@ def _flow_entry(line: str) -> dict[str, Any] | None:
 
 
 def _parse_yaml(path: Path, text: str) -> list[dict[str, Any]]:
-    import yaml
-
     try:
-        entries = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise CorpusError(f"{path}: not yaml: {error}") from error
+        entries = parse_yaml(text)
+    except ParseError as error:
+        raise CorpusError(f"{path}: {error}") from None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise CorpusError(f"{path}: not a list of entries {{duration, offset, speaker_id, wav}}.")
     return entries

@@ -1,15 +1,19 @@
-"""Dispatch `simuljax COMMAND`. Exit 0, 2 for bad use, 1 for a failure.
+"""Dispatch `simuljax COMMAND`. Exit 0, 2 for bad use, 1 for a failure, 70 for a bug.
 
 A command has two stages. Its function checks the arguments and returns what to run: an expected
-error there is bad use. An expected error while that runs is a failure. Any other is a bug.
+error there is bad use. An expected error while that runs is a failure. Any other is a bug: its
+traceback is kept in a file.
 """
 
 import contextlib
+import importlib.metadata
 import os
 import pkgutil
+import re
 import select
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -41,12 +45,14 @@ COMMANDS = {
     "profile": "Measure a part on this device.",
 }
 EXPECTED = (SimuljaxError, OSError, FloatingPointError)  # the last: a training diverged
+BUG = 70  # EX_SOFTWARE of sysexits.h
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """Read the command, then run it; exit with its status."""
     # Child processes must not take a folder `simuljax` of the working directory for the package.
     os.environ["PYTHONSAFEPATH"] = "1"
+    _open_output()
     args = _json_alone(sys.argv[1:] if args is None else args)
     with _exit_on_error(2):
         command = _read(args)
@@ -112,22 +118,24 @@ def _exit_on_error(status: int) -> Iterator[None]:
             sys.stdout.flush()
             raise
         sys.stdout.flush()
-    except EXPECTED as error:
-        if isinstance(error, BrokenPipeError) and _output_is_closed():
-            sys.exit(128 + signal.SIGPIPE)
-        print(f"simuljax: {_sentence(error)}", file=sys.stderr)
-        sys.exit(status)
     except KeyboardInterrupt:
         print("simuljax: interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
-        traceback.print_exc()
-        print(
-            f"simuljax: unexpected {type(error).__name__}. This is a bug of simuljax "
-            f"{__version__}: please report it with the lines above.",
-            file=sys.stderr,
-        )
-        sys.exit(1)
+        if isinstance(error, BrokenPipeError) and _output_is_closed():
+            sys.exit(128 + signal.SIGPIPE)
+        sentence = _sentence(error)
+        print(f"simuljax: {sentence or _bug(error)}", file=sys.stderr)
+        sys.exit(status if sentence else BUG)
+
+
+def _open_output() -> None:
+    """Give a program without stdout or stderr one that discards; escape what cannot be encoded."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream := getattr(sys, name), "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _output_is_closed() -> bool:
@@ -145,10 +153,44 @@ def _output_is_closed() -> bool:
 
 
 def _sentence(error: Exception) -> str:
-    """Return the message; for an error of the system the file and the reason, without a number."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+    """Return what an expected error says, with the file that the system names; "" for a bug."""
+    if isinstance(error, ModuleNotFoundError) and not isinstance(error, SimuljaxError):
+        extra = _extra_of(error.name or "")
+        return f"{error.name} is not installed: pip install 'simuljax[{extra}]'" if extra else ""
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        return f"out of memory: {error}".splitlines()[0].removesuffix(": ")
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__ if isinstance(error, EXPECTED) else ""
+
+
+def _extra_of(module: str) -> str:
+    """Return the optional extra that installs a module; "" if none does."""
+    wanted = module.partition(".")[0].replace("_", "-").lower()
+    for line in importlib.metadata.requires("simuljax") or ():
+        found = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line)
+        if found and found[2] != "dev" and wanted == found[1].lower().removesuffix("-tts"):
+            return found[2]
+    return ""
+
+
+def _bug(error: Exception) -> str:
+    """Keep the traceback in a file, or print it if no file can be written; return what to do."""
+    text = f"simuljax {__version__}, Python {sys.version}\n" + "".join(
+        traceback.format_exception(error)
+    )
+    try:
+        descriptor, file = tempfile.mkstemp(prefix="simuljax-bug-", suffix=".txt")
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as out:
+            out.write(text)
+    except OSError:
+        print(text, file=sys.stderr)
+        file = "the lines above"
+    last = " ".join(traceback.format_exception_only(error)[-1].split())
+    return (
+        f"unexpected {last:.300}. This is a bug of simuljax {__version__}: please report it with "
+        f"{file}."
+    )
 
 
 def _json_alone(args: Sequence[str]) -> list[str]:

@@ -3,14 +3,23 @@
 import json as json_format
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from simuljax.errors import ChoiceError
 from simuljax.eval.latency import DEFAULT, Profile
-from simuljax.eval.logs import NAME, RecordError, log_in, read_records, split_member
+from simuljax.eval.logs import (
+    NAME,
+    Record,
+    RecordError,
+    find_faults,
+    log_in,
+    read_records,
+    split_member,
+)
 from simuljax.eval.long_form import read_segments, score_longform
 from simuljax.eval.scores import LATENCIES, build_report
 from simuljax.report.results import without_nan
@@ -26,6 +35,7 @@ def score_command(
     json: str | None = None,
     segments: Path | None = None,
     references: Path | None = None,
+    strict: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> Callable[[], object]:
     """Score a log in SimulEval's format, ours or another tool's.
 
@@ -38,6 +48,7 @@ def score_command(
         segments: For whole talks: the times of the reference's segments, a YAML list of
             {wav, offset, duration} in seconds.
         references: For whole talks: the reference, one segment a line.
+        strict: Refuse a log with times that cannot be right, instead of a warning.
     """
     if (segments is None) != (references is None):
         raise RecordError("--segments and --references go together")
@@ -45,9 +56,11 @@ def score_command(
     for option, file in (("--segments", segments), ("--references", references)):
         if file is not None and not file.exists():
             raise RecordError(f"{option}: there is no file {file}")
+    _check_output(json, log, segments, references)
 
     def command() -> None:
         records = read_records(log)
+        _check_times(records, log, strict)
         report = build_report(records, profile, computation_aware=computation_aware)
         if segments and references:
             report["long_form"] = score_longform(records, read_segments(segments, references))
@@ -70,6 +83,30 @@ def _check_log(log: Path) -> None:
             f"{found}: give a log in SimulEval's format (a JSON object a line, gzipped or not), or "
             f"the directory that has it as {NAME}"
         )
+
+
+def _check_output(json: str | None, *inputs: Path | None) -> None:
+    """Reject a file for the scores that is one of the inputs, or a directory."""
+    if json in (None, "-"):
+        return
+    out = Path(json)
+    if out.is_dir():
+        raise ChoiceError(f"--json {out} is a directory; give a file")
+    read = [log_in(file) or file if file.is_dir() else file for file in inputs if file is not None]
+    if any(out.exists() and file.exists() and out.samefile(file) for file in read):
+        raise ChoiceError(f"--json {out} would overwrite what is read; give another file")
+
+
+def _check_times(records: Sequence[Record], log: Path, strict: bool) -> None:
+    """Warn of records with times that cannot be right, or reject them."""
+    faults = find_faults(records)
+    if not faults:
+        return
+    found = ", ".join(f"{count} with {fault}" for fault, count in faults.items())
+    problem = f"{log}: of {len(records)} records {found}"
+    if strict:
+        raise RecordError(problem)
+    print(f"simuljax: warning: {problem}; --strict refuses such a log", file=sys.stderr)
 
 
 def table(report: Mapping[str, Any], unit: str = "ms") -> str:

@@ -78,6 +78,9 @@ def load_experiments(path: Path) -> Mapping[str, Experiment]:
     named = getattr(module, "EXPERIMENTS", None)
     alone = getattr(module, "EXPERIMENT", None)
     if isinstance(named, Mapping) and named:
+        for name, held in named.items():
+            if not isinstance(held, Experiment):
+                raise ConfigError(f"{path}: EXPERIMENTS[{name!r}] is {held!r}, not an Experiment")
         return named
     if isinstance(alone, Experiment):
         return {"": alone}

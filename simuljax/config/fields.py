@@ -12,7 +12,7 @@ declaration. Types and choices come from the annotation.
 """
 
 import dataclasses
-import math
+import sys
 import types
 import typing
 from collections.abc import Iterable
@@ -157,11 +157,11 @@ def wrong_type(hint: Any, value: Any) -> str | None:
     if origin is tuple:
         return _wrong_tuple(parts, value)
     if hint is float:
-        right = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-        return None if right else "a finite number"
+        right = isinstance(value, Real) and not isinstance(value, bool)
+        return None if right and abs(value) <= sys.float_info.max else "a finite number"
     if hint is int:
         right = isinstance(value, Integral) and not isinstance(value, bool)
-        return None if right else "a whole number"
+        return None if right and abs(value) < 2**63 else "a whole number of at most 64 bits"
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return None if isinstance(value, hint) else f"a {hint.__name__}"
     named = {bool: "True or False", str: "text", types.NoneType: "None", Path: "a pathlib.Path"}

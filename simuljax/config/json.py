@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, Union
 
 from simuljax.config.fields import MISSING, ConfigError, default_of
 from simuljax.errors import unknown
+from simuljax.parsing import ParseError, parse_json
 
 T = TypeVar("T")
 
@@ -73,11 +74,11 @@ def _without_nan(value: Any) -> Any:
 def read_json(path: Path) -> Any:
     """Return the contents of a JSON file."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return parse_json(path.read_bytes())
     except FileNotFoundError as error:
         raise ConfigError(f"{path} does not exist") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is damaged: {error}") from error
+    except ParseError as error:
+        raise ConfigError(f"{path} is damaged: {error}") from None
 
 
 def differences(old: Any, new: Any, place: str = "") -> list[str]:
@@ -120,7 +121,7 @@ def _read(kind: Any, value: Any, place: str) -> Any:
     if dataclasses.is_dataclass(kind):
         return _read_fields(kind, value, place)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(_expect(abs(value) < 2**63, value, place, "a number of this size"))
     if kind is Path:
         return Path(_expect(isinstance(value, str), value, place, "a path"))
     right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
@@ -161,7 +162,7 @@ def _read_fields(kind: Any, value: Any, place: str) -> Any:
 def _expect(right: bool, value: Any, place: str, what: str) -> Any:
     """Return the value if it is right."""
     if not right:
-        raise ConfigError(f"{place or 'the document'} is {value!r}; it must be {what}")
+        raise ConfigError(f"{place or 'the document'} is {value!r:.200}; it must be {what}")
     return value
 
 

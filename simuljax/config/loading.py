@@ -42,9 +42,7 @@ def load_module(path: Path | str) -> ModuleType:
     except SyntaxError as error:  # of the file, or of one that it imports
         where = f"{error.filename or path}, line {error.lineno or 1}"
         raise ConfigError(f"{where}: {error.msg}: correct the file") from None
-    except OSError:
-        raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         kind = "" if isinstance(error, SimuljaxError) else f"{type(error).__name__}: "
         raise ConfigError(f"{place_of(error, path)}: {kind}{error}") from error
     return module
@@ -70,7 +68,7 @@ def on_path(folder: Path) -> Iterator[None]:
         sys.path[:] = before
 
 
-def place_of(error: Exception, path: Path) -> str:
+def place_of(error: BaseException, path: Path) -> str:
     """Return the line of the file that failed and, if it called others, the line that raised."""
     steps = traceback.extract_tb(error.__traceback__)
     steps = [step for step in steps if not step.filename.startswith("<")]  # Python's own

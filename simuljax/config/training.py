@@ -81,7 +81,7 @@ class Objective:
 class Optimiser:
     """Adam with a warm-up; clipping is by the global norm of the gradient."""
 
-    learning_rate: float = setting(2e-3, help="Rate at the end of the warm-up.", above=0)
+    learning_rate: float = setting(2e-3, help="Rate at the end of the warm-up.", above=0, high=100)
     schedule: Literal["inverse_sqrt", "cosine", "constant"] = setting(
         "inverse_sqrt", help="Decay after the warm-up."
     )

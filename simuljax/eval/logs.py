@@ -18,21 +18,24 @@ import gzip
 import io
 import json
 import lzma
-import math
 import tarfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Literal
 
 from simuljax.errors import SimuljaxError, unknown
+from simuljax.parsing import ParseError, parse_json
 
 END = "</s>"
 NAME = "instances.log"
 LOGS = (NAME, f"{NAME}.gz")  # names of a log in the directory of an evaluation
 ARCHIVE = "logs.tar.xz"
+LONGEST = 1e10  # ms, 115 days: a time beyond is a mistake
 Unit = Literal["word", "char"]
 
 
@@ -93,7 +96,9 @@ def parse_record(entry: Mapping[str, object], where: str = "record") -> Record:
     length = _number(entry.get("source_length"))
     if length is None:
         value = entry.get("source_length")
-        raise RecordError(f"{where}: source_length must be a number, not {value!r:.60}")
+        raise RecordError(
+            f"{where}: source_length must be a number up to {LONGEST:g}, not {value!r:.60}"
+        )
     index = entry.get("index")
     if index is not None and not isinstance(index, int):
         raise RecordError(f"{where}: index must be a whole number, not {index!r}")
@@ -166,6 +171,21 @@ def find_unit(records: Iterable[Record]) -> Unit:
     return "char" if characters and not words else "word"
 
 
+def find_faults(records: Iterable[Record]) -> dict[str, int]:
+    """Count the records whose times cannot be right, by what is wrong with them."""
+    faults: Counter[str] = Counter()
+    for record in records:
+        delays, elapsed, text = record.delays, record.elapsed, record.prediction.split()
+        clocks = [delays] if record.has_text_source else [delays, elapsed]
+        faults["a time below 0"] += any(time < 0 for times in clocks for time in times)
+        faults["times that decrease"] += any(a > b for t in clocks for a, b in pairwise(t))
+        counts = (len(text), len("".join(text)))
+        faults["more or fewer delays than words"] += len(delays) not in counts
+        pairs = () if record.has_text_source else zip(elapsed, delays, strict=False)
+        faults["elapsed below the delay"] += any(e < d - 1e-3 for e, d in pairs)
+    return {fault: count for fault, count in faults.items() if count}
+
+
 def write_archive(path: Path, logs: Mapping[str, bytes]) -> Path:
     """Write logs, given by member name; equal logs give equal bytes.
 
@@ -193,7 +213,7 @@ def read_archive(path: Path) -> Mapping[str, bytes]:
             return {member.name: file.read() for member, file in files if file is not None}
     except FileNotFoundError:
         raise RecordError(f"there is no archive {path}") from None
-    except (lzma.LZMAError, tarfile.TarError, EOFError) as error:
+    except (lzma.LZMAError, tarfile.TarError, EOFError, ValueError) as error:
         raise RecordError(f"{path} is damaged: {error}") from None
 
 
@@ -223,9 +243,9 @@ def parse_log(text: str, where: str) -> list[Record]:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise RecordError(f"{place}: not JSON ({error}); was the writer killed?") from None
+            entry = parse_json(line)
+        except ParseError as error:
+            raise RecordError(f"{place}: {error}; was the writer killed?") from None
         if not isinstance(entry, dict):
             raise RecordError(f"{place}: not a JSON object but {line[:40]!r}")
         records.append(parse_record(entry, place))
@@ -255,7 +275,9 @@ def _times(entry: Mapping[str, object], key: str, where: str) -> tuple[float, ..
     values = [_number(time) for time in times] if isinstance(times, Iterable) else [None]
     numbers = tuple(value for value in values if value is not None)
     if len(numbers) < len(values):
-        raise RecordError(f"{where}: {key} must be a list of numbers, not {times!r:.60}")
+        raise RecordError(
+            f"{where}: {key} must be a list of numbers up to {LONGEST:g}, not {times!r:.60}"
+        )
     return numbers
 
 
@@ -267,7 +289,7 @@ def _text(entry: Mapping[str, object], key: str, where: str) -> str | None:
 
 
 def _number(value: object) -> float | None:
-    """Return a Python number, from NumPy's too; None for anything else or not finite."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
+    """Return a Python number, from NumPy's too; None for anything else, NaN, or beyond LONGEST."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not abs(value) <= LONGEST:
         return None
     return int(value) if isinstance(value, Integral) else float(value)

@@ -21,6 +21,7 @@ from typing import Any
 from simuljax.eval.latency import length_adaptive_average_lagging, yaal
 from simuljax.eval.logs import Record, RecordError, Unit, as_records, find_unit, read_text
 from simuljax.eval.scores import Entries, corpus_bleu, default_tokenizer, mean
+from simuljax.parsing import ParseError, parse_yaml
 
 Cut = Callable[[Sequence[str], Sequence[Sequence[str]]], list[int]]
 
@@ -235,11 +236,7 @@ def _is_time(value: object) -> bool:
 
 
 def _yaml(path: Path | str) -> object:
-    import yaml
-
-    text = read_text(Path(path))
     try:
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError) as error:  # a date that there is not is a ValueError
-        problem = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
-        raise RecordError(f"{path} is no YAML: {problem}") from None
+        return parse_yaml(read_text(Path(path)))
+    except ParseError as error:
+        raise RecordError(f"{path}: {error}") from None

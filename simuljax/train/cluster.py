@@ -78,9 +78,9 @@ def plan_meeting(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | 
     given = configured(cluster, environment)
     if given is not None:
         return given if given.processes != 1 else None
-    if "SLURM_STEP_NODELIST" in environment and int(environment.get("SLURM_NTASKS", "1")) > 1:
+    if "SLURM_STEP_NODELIST" in environment and (number(environment, "SLURM_NTASKS") or 1) > 1:
         return Meeting(found_by="SLURM", devices=slurm_devices(environment))
-    if int(environment.get("OMPI_COMM_WORLD_SIZE", "1")) > 1:
+    if (number(environment, "OMPI_COMM_WORLD_SIZE") or 1) > 1:
         return Meeting(found_by="Open MPI")
     if importlib.util.find_spec("libtpu") and on_cloud_tpu():
         return Meeting(found_by="Cloud TPU")
@@ -92,10 +92,10 @@ def plan_meeting(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | 
 def configured(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | None:
     """Return what the configuration or environment variables say of the cluster."""
     coordinator = cluster.coordinator or environment.get("JAX_COORDINATOR_ADDRESS")
-    count, index = environment.get("JAX_NUM_PROCESSES"), environment.get("JAX_PROCESS_ID")
-    processes = cluster.processes or (int(count) if count else None)
-    own = int(index or environment.get("JOB_COMPLETION_INDEX", "-1"))
-    own = cluster.index if cluster.index is not None else own if own >= 0 else None
+    index = number(environment, "JAX_PROCESS_ID")
+    processes = cluster.processes or number(environment, "JAX_NUM_PROCESSES", least=1)
+    own = number(environment, "JOB_COMPLETION_INDEX") if index is None else index
+    own = own if cluster.index is None else cluster.index
     if processes == 1 or (coordinator, processes, cluster.index, index) == (None,) * 4:
         return Meeting(found_by="", processes=1) if processes == 1 else None
     missing = [
@@ -115,6 +115,14 @@ def configured(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | No
     return Meeting(
         found_by="as configured", coordinator=coordinator, processes=processes, index=own
     )
+
+
+def number(environment: Mapping[str, str], variable: str, least: int = 0) -> int | None:
+    """Return the whole number that a variable holds; None if it is not set."""
+    text = environment.get(variable, "")
+    if text and not (text.isdecimal() and len(text) < 10 and int(text) >= least):
+        raise ClusterError(f"{variable} is {text!r:.40}; it must be a whole number from {least} on")
+    return int(text) if text else None
 
 
 def slurm_devices(environment: Mapping[str, str]) -> tuple[int, ...] | None:

@@ -4,6 +4,7 @@ import contextlib
 import importlib.metadata
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -105,12 +106,88 @@ def test_a_file_of_the_system_is_named_without_a_number(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", ["early", "late"])
-def test_an_unexpected_error_is_called_a_bug_and_has_its_traceback(monkeypatch, capsys, name):
+def test_an_unexpected_error_is_called_a_bug_and_its_traceback_is_kept(
+    monkeypatch, capsys, tmp_path, name
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     both(monkeypatch, KeyError("ours"))
     code, out, err = ended(capsys, name)
-    assert (code, out) == (1, "")
-    assert "Traceback" in err and "KeyError: 'ours'" in err
-    assert err.splitlines()[-1].startswith("simuljax: ") and "bug" in err.splitlines()[-1]
+    assert (code, out) == (70, "")
+    (kept,) = tmp_path.iterdir()
+    assert "Traceback" in kept.read_text() and "KeyError: 'ours'" in kept.read_text()
+    assert len(err.splitlines()) == 1 and err.startswith("simuljax: unexpected KeyError: 'ours'. ")
+    assert "bug" in err and str(kept) in err
+
+
+def test_a_bug_without_a_place_for_its_traceback_prints_it(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    both(monkeypatch, KeyError("ours"))
+    code, _, err = ended(capsys, "late")
+    assert code == 70 and "Traceback" in err and "bug" in err.splitlines()[-1]
+
+
+class ResourceError(RuntimeError):
+    """Stands for the device's error, which has no class of its own in JAX's interface."""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "out of memory"),
+        (
+            ResourceError("RESOURCE_EXHAUSTED: 9 GiB\nlong"),
+            "out of memory: RESOURCE_EXHAUSTED: 9 GiB",
+        ),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (
+            ModuleNotFoundError("No module named 'sounddevice'", name="sounddevice"),
+            "sounddevice is not installed: pip install 'simuljax[mic]'",
+        ),
+        (
+            ModuleNotFoundError("No module named 'hibari.x'", name="hibari.x"),
+            "hibari.x is not installed: pip install 'simuljax[speech]'",
+        ),
+    ],
+)
+def test_expected_kinds_of_failure_are_one_sentence(monkeypatch, capsys, error, said):
+    both(monkeypatch, error)
+    assert ended(capsys, "late") == (1, "", f"simuljax: {said}\n")
+
+
+def run_in_shell(command: str, **environment: str) -> subprocess.CompletedProcess:
+    """Run a shell command with the program as $0."""
+    return subprocess.run(
+        ["bash", "-c", command, f"{sys.executable} -m simuljax.cli.main"],
+        env=os.environ | environment,
+        capture_output=True,
+        timeout=60,
+    )
+
+
+def test_an_output_that_is_closed_full_or_ascii_is_no_bug():
+    closed = run_in_shell("$0 --version >&-")
+    assert (closed.returncode, closed.stderr) == (0, b"")
+    full = run_in_shell("$0 --version >/dev/full")
+    assert (full.returncode, full.stderr) == (1, b"simuljax: No space left on device\n")
+    ascii_alone = run_in_shell("$0 train 'caf\u00e9.py'", PYTHONIOENCODING="ascii")
+    assert ascii_alone.returncode == 2
+    assert ascii_alone.stderr.startswith(b"simuljax: caf\\xe9.py does not exist")
+
+
+def test_an_interrupt_while_a_command_is_imported_is_one_line():
+    """A module stands for a slow import: it waits until the signal comes."""
+    code = (
+        "import os, signal, sys, types\n"
+        "from simuljax.cli import main as cli\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'simuljax.cli.score':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        "cli.main(['score', 'x'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, b"simuljax: interrupted\n")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +255,7 @@ def test_a_closed_output_does_not_hide_an_unexpected_error(monkeypatch, capfd):
     os.close(reader)
     monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
     replace_commands(monkeypatch, fail=lambda: fail)
-    with pytest.raises(SystemExit, match="1"):
+    with pytest.raises(SystemExit, match="70"):
         cli.main(["fail"])
     assert "KeyError: 'ours'" in capfd.readouterr().err
     with contextlib.suppress(BrokenPipeError):

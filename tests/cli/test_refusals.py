@@ -42,6 +42,10 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "indirect.py").write_text("import bad\n")
     (tmp_path / "binary.py").write_bytes(b"x = 1\n\0\xff")
     (tmp_path / "latin.py").write_bytes(b"x = '\xe4'\n")
+    (tmp_path / "raises.py").write_text("x = 1\nint('seven')\n")
+    (tmp_path / "opens.py").write_text("open('no_such_file')\n")
+    (tmp_path / "exits.py").write_text("x = 1\nraise SystemExit(0)\n")
+    (tmp_path / "three.py").write_text("EXPERIMENTS = {'a': 3}\n")
     write_records(tmp_path / "a.log", as_records(made_up(0)))
     evaluation(tmp_path / "run", "e", made_up(0), split="test")
     return tmp_path
@@ -72,6 +76,16 @@ def refused(capsys, line: str) -> str:
         ("train indirect.py", "bad.py, line 2: invalid syntax"),
         ("train binary.py", "binary.py is not a Python file"),
         ("train latin.py", "latin.py, line 1: "),
+        ("train raises.py", "raises.py, line 2: ValueError: invalid literal"),
+        ("train opens.py", "opens.py, line 1: FileNotFoundError: "),
+        ("train exits.py", "exits.py, line 2: SystemExit: 0"),
+        ("train three.py a", "three.py: EXPERIMENTS['a'] is 3, not an Experiment"),
+        ("train good.py --training.optimiser.learning-rate nan", "learning_rate is nan"),
+        ("train good.py --training.optimiser.learning-rate -1", "learning_rate is -1.0"),
+        ("train good.py --training.optimiser.learning-rate 1e30", "learning_rate is 1e+30"),
+        (f"train good.py --training.updates {10**30}", "it must be a whole number of at most"),
+        (f"train good.py --training.seed {2**70}", "it must be a whole number of at most 64"),
+        (f"train good.py --training.updates {'9' * 5000}", "Error parsing"),
         ("train good.py --model.width.heads 0", "heads is 0; it must be at least 1"),
         ("train good.py --model.width.heads -8", "heads is -8; it must be at least 1"),
         ("train good.py --model.width.heads 7", "heads is 7; a width of 512 does not divide"),

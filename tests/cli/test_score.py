@@ -140,3 +140,41 @@ def test_the_directory_of_a_log_will_do(log, capsys, tmp_path, name):
     (tmp_path / "published" / name).write_bytes(pack(log.read_bytes()))
     run(tmp_path / "published")
     assert "20 utterances" in capsys.readouterr().out
+
+
+FAULTS = {
+    "a time below 0": {"delays": [-5, 200]},
+    "times that decrease": {"delays": [300, 200], "elapsed": [300, 310]},
+    "more or fewer delays than words": {"delays": [1], "elapsed": [1]},
+    "elapsed below the delay": {"elapsed": [1, 2]},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_times_that_cannot_be_right_are_counted_or_refused(tmp_path, capsys, fault):
+    good = {"prediction": "one two", "delays": [100, 200], "elapsed": [150, 260]}
+    good |= {"reference": "one two", "source": "a.wav", "source_length": 1000}
+    log, fine = tmp_path / "a.log", tmp_path / "fine.log"
+    log.write_text(f"{json.dumps(good)}\n{json.dumps(good | FAULTS[fault])}\n")
+    fine.write_text(json.dumps(good))
+    cli.main(["score", str(log)])
+    assert f"warning: {log}: of 2 records 1 with {fault};" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="1"):
+        cli.main(["score", str(log), "--strict"])
+    assert f"1 with {fault}" in capsys.readouterr().err
+    cli.main(["score", str(fine), "--strict"])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("output", ["a.log", "sub/../a.log", "link.log", "times", "."])
+def test_the_scores_overwrite_nothing_that_is_read(tmp_path, monkeypatch, capsys, output):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.log").write_text("kept")
+    (tmp_path / "link.log").symlink_to("a.log")
+    (tmp_path / "times").write_text("kept")
+    line = f"score a.log --json {output} --segments times --references times"
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(line.split())
+    assert "--json" in capsys.readouterr().err
+    assert {(tmp_path / name).read_text() for name in ("a.log", "times")} == {"kept"}

@@ -25,7 +25,7 @@ def test_the_help_of_train_says_what_fields_are(tmp_path, capsys):
     with pytest.raises(SystemExit):
         cli.main(["train", str(tmp_path / "one.py"), "--help"])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "Rate at the end of the warm-up. (above 0)" in shown
+    assert "Rate at the end of the warm-up. (above 0 and at most 100)" in shown
     assert "Updates between log lines. (at least 1)" in shown
 
 

@@ -76,3 +76,21 @@ def test_alone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in [*SLURM, *POD, *ADDRESSED]:
         monkeypatch.delenv(variable, raising=False)
     assert cluster.join() == "alone" and cluster.is_primary()
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"JAX_NUM_PROCESSES": "abc"},
+        {"JAX_NUM_PROCESSES": "-1"},
+        {"JAX_NUM_PROCESSES": "0"},
+        {"JAX_PROCESS_ID": "1.5"},
+        {"JOB_COMPLETION_INDEX": "9" * 5000},
+        {"OMPI_COMM_WORLD_SIZE": "two"},
+        {"SLURM_STEP_NODELIST": "a", "SLURM_NTASKS": ".."},
+    ],
+)
+def test_a_variable_that_is_no_number_is_named(environment):
+    *_, (variable, value) = environment.items()
+    with pytest.raises(ClusterError, match=f"{variable} is '{value[:10]}"):
+        plan_meeting(Cluster(), environment)

@@ -237,7 +237,7 @@ def test_a_lost_file_is_named(corpus, lost, tmp_path):
     [
         (MustC, "txt/train.de", "Eins.\nZwei.\n", r"Line counts differ: .*en has 3, .*de has 2"),
         (MustC, "txt/train.yaml", entries((1, 0, 1)), r"Line counts differ: .*yaml has 1, .*has 3"),
-        (MustC, "txt/train.yaml", "- {duration: 1, [\n", r"train.yaml: not yaml"),
+        (MustC, "txt/train.yaml", "- {duration: 1, [\n", r"train.yaml: not YAML"),
         (MustC, "txt/train.yaml", "duration: 1\n", r"not a list of entries"),
         (EuroparlST, "segments.de", "Eins.\n", r"Line counts differ: .*segments.de has 1"),
         (How2, "text.id.pt", "-fZc293MpJk_0 Oi!\n", r"differ: .*2 utterances, text.id.pt has 1"),
