@@ -102,15 +102,15 @@ class Optimiser:
     def rate(self) -> optax.Schedule:
         """Return the learning rate by update, from 0."""
         peak, warmup = self.learning_rate, max(1, self.warmup)
-        if self.schedule == "inverse_sqrt":
 
-            def down(since_warmup: Any) -> Any:  # called during the warm-up, too, and not used
-                return peak * (warmup / (jnp.maximum(since_warmup, 0) + warmup)) ** 0.5
+        def inverse_sqrt(since_warmup: Any) -> Any:  # called during the warm-up, too, and not used
+            return peak * (warmup / (jnp.maximum(since_warmup, 0) + warmup)) ** 0.5
 
-        elif self.schedule == "cosine":
+        down: optax.Schedule = inverse_sqrt
+        if self.schedule == "cosine":
             rest = max(1, self.decay_updates - warmup)
             down = optax.cosine_decay_schedule(peak, rest, self.final / peak)
-        else:
+        elif self.schedule == "constant":
             down = optax.constant_schedule(peak)
         up = optax.linear_schedule(0.0, peak, warmup)
         return optax.join_schedules([up, down], [warmup]) if self.warmup else down
@@ -120,8 +120,10 @@ class Optimiser:
         clip = optax.clip_by_global_norm(self.clip) if self.clip else optax.identity()
         if self.method == "sgd":
             return optax.chain(clip, optax.sgd(self.rate()))
-        more = {"eps": self.epsilon, "weight_decay": self.weight_decay}
-        return optax.chain(clip, optax.adamw(self.rate(), *self.betas, **more))
+        adam = optax.adamw(
+            self.rate(), *self.betas, eps=self.epsilon, weight_decay=self.weight_decay
+        )
+        return optax.chain(clip, adam)
 
 
 @dataclass(frozen=True, kw_only=True)

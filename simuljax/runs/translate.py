@@ -200,7 +200,7 @@ def open_examples(run: Run, chosen: Evaluation) -> Examples:
 
 def decode_batch(
     run: Run,
-    model: Translator,
+    model: JointModel,
     variables: Any,
     batch: Batch,
     texts: Sequence[str],
@@ -209,14 +209,15 @@ def decode_batch(
     """Return tokens, their number, and the source read when each was written (ms, or words)."""
     decoding, streamed = chosen.decoding(), chosen.mode == "streamed"
     how: dict[str, Any] = {"decoding": decoding} | ({} if streamed else {"beam": chosen.beam})
-    words, end = {"words": Words.of(run.source, run.target)}, None
+    words: dict[str, Any] = {"words": Words.of(run.source, run.target)}
+    end: Any = None
     if chosen.branch == "text":
         read = read_by_words(run.source, texts)
-        given = (model, variables, read.tokens, read.lengths)
+        text = (model, variables, read.tokens, read.lengths)
         if streamed:
-            done = simulate_text(*given, read.units, **how, **words)
+            done = simulate_text(*text, read.units, **how, **words)
         else:
-            done, end = translate_text(*given, **how), read.words
+            done, end = translate_text(*text, **how), read.words
     else:
         features = extract_features(batch.audio, run.front_end.features, run.front_end.statistics)
         point, bank = model.config.predecision, run.front_end.features.filterbank
