@@ -356,6 +356,12 @@ def _finish(
     from simuljax.audio import save_features
 
     reports = {split: read_reports(parts) for split, parts in shards.items()}
+    left_out = [skip for parts in reports.values() for part in parts for skip in part.skipped]
+    skipped = [*listing.skipped, *left_out]
+    if not any(part.rows for parts in reports.values() for part in parts):
+        counts = ", ".join(f"{n} {why}" for why, n in Counter(s.reason for s in skipped).items())
+        first = f"; the first is {skipped[0].id} ({skipped[0].detail})" if skipped else ""
+        raise CorpusError(f"{wanted.corpus.name}: every example was left out: {counts}{first}")
     for split, parts in reports.items():
         write_table(to / f"{split}.tsv", (row for part in parts for row in part.rows))
     builder = CorpusBuilder(corpus=wanted.corpus, data_dir=to)
@@ -363,8 +369,6 @@ def _finish(
     builder.info.write_to_directory(to)
     if any(row[0] for part in reports.get("train", ()) for row in part.rows):
         save_features(to / STATISTICS, feature_record(open_split(to, "train")))
-    left_out = [skip for parts in reports.values() for part in parts for skip in part.skipped]
-    skipped = [*listing.skipped, *left_out]
     (to / SKIPPED).write_text(skip_table(skipped), encoding="utf-8")
     for stray in (path for path in to.glob(".*") if path.is_file()):
         stray.unlink()

@@ -1,5 +1,6 @@
 """Corpora that are synthesised: the phrasebook, and any parallel text."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,6 +113,9 @@ def text_corpus(path: Path, **options: Any) -> ParallelText | Tsv | PreparedText
     """Return the reader for the files at a path."""
     if not path.exists():
         raise CorpusError(f"{path} does not exist; give a text corpus: {EXPECTED}")
+    for name, code in options.items():
+        if not re.fullmatch(r"\w+([.-]\w+)*", str(code)):
+            raise CorpusError(f"--{name} is {code!r}; give the code of a language, such as en")
     if (path / SUMMARY).exists():
         return PreparedText(source=options["source"], target=options["target"])
     return ParallelText(**options) if path.is_dir() else Tsv(**options)

@@ -35,7 +35,6 @@ from simuljax.ablate.worker import (
     FAILED,
     Stage,
     check_all_data,
-    is_locked,
     is_trained,
     lacking,
     work,
@@ -57,6 +56,7 @@ from simuljax.report.results import (
 from simuljax.report.variants import Variant, make_variant
 from simuljax.runs.evaluate import SCORES
 from simuljax.serve.run import parameter_count
+from simuljax.train.lock import is_locked
 from simuljax.train.run_log import duration
 
 LOGS = "instances*.log"  # several where the clock was measured more than once

@@ -9,9 +9,10 @@ from typing import Literal
 import numpy as np
 
 from simuljax.ablate.grid import Grid, Planned, evaluations_of
-from simuljax.ablate.worker import FAILED, Stage, is_locked, is_trained, lacking, of_stage
+from simuljax.ablate.worker import FAILED, Stage, is_trained, lacking, of_stage
 from simuljax.runs.train import can_be_together
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
+from simuljax.train.lock import is_locked
 from simuljax.train.run_log import FILE as METRICS
 
 # trained: to be evaluated; untimed: to be evaluated in real time; blocked: a run it needs failed

@@ -4,14 +4,12 @@ Several processes may evaluate a run; each takes evaluations that no other has s
 """
 
 import contextlib
-import fcntl
 import math
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from pathlib import Path
 from typing import Literal
 
 import jax
@@ -25,9 +23,10 @@ from simuljax.config.json import read_json, write_json
 from simuljax.runs.evaluate import SCORES, check_data, corpus_of, evaluate
 from simuljax.runs.heads import diagnose
 from simuljax.runs.train import compile_together, train
+from simuljax.train.lock import locked, try_lock
 from simuljax.train.loop import ENDED
 
-LOCK, FAILED, SPENT = "lock", "failed.txt", "spent.json"  # in a run's directory
+FAILED, SPENT = "failed.txt", "spent.json"  # in a run's directory
 Stage = Literal["both", "compile", "train", "evaluate", "clock"]  # evaluate: without a clock
 
 
@@ -136,42 +135,6 @@ def check_all_data(runs: Sequence[Planned], grid: Grid) -> None:
             check_used_data(run.experiment.run, run.experiment.data.tables())
         for evaluation in evaluations_of(run, grid):
             check_data(evaluation, own or corpus_of(evaluation))
-
-
-@contextmanager
-def try_lock(directory: Path, patience_s: float = 0.2) -> Iterator[bool]:
-    """Hold the lock of a directory if it is free, and yield True if it was.
-
-    A process that dies releases its lock. `is_locked` holds it for a moment, hence the patience.
-    """
-    deadline, mine = time.monotonic() + patience_s, False
-    with (directory / LOCK).open("w") as file:
-        while not mine:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                mine = True
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    break
-                time.sleep(0.01)
-        yield mine
-
-
-@contextmanager
-def locked(directory: Path, patience_s: float = 2.0) -> Iterator[None]:
-    """Hold the lock of a directory; an error if another process keeps it."""
-    with try_lock(directory, patience_s) as mine:
-        if not mine:
-            raise ConfigError(f"another process works on {directory}")
-        yield
-
-
-def is_locked(directory: Path) -> bool:
-    """Return True if a process works on the directory."""
-    if not (directory / LOCK).exists():
-        return False
-    with try_lock(directory, patience_s=0.0) as mine:
-        return not mine
 
 
 @contextmanager

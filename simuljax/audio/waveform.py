@@ -91,6 +91,9 @@ Reason = Literal[
 
 _SLACK_S = 0.1  # transcripts round, and compressed formats count their frames loosely
 _RATES = range(1_000, 1_000_000)  # outside, a header is broken rather than unusual
+_LARGEST_RATIO = 48_000  # of the reduced ratio of two rates: the filter has 20 taps for each
+_FRAMES_PER_BYTE = 2_000  # beyond what any coder makes of silence, a header is broken
+_BLOCK = 1 << 24  # frames that are decoded at once
 _LOUDEST = 1.1  # a decoder overshoots ±1 a little; samples on another scale are far beyond
 # Sphere files (NIST) carry the suffix .wav in some of the oldest corpora.
 _FORMATS = {
@@ -144,9 +147,13 @@ def read_audio(
     with _binary(file, name) as stream:
         if missing := cut_off(stream):
             raise AudioError("corrupt audio", f"{name} is {missing}.")
+        size = stream.seek(0, io.SEEK_END)
         stream.seek(0)
         with _decoder(stream, name) as sound:
             start, count = _stretch(sound, name, offset_s, duration_s)
+            if count > _FRAMES_PER_BYTE * size:
+                promise = f"{name} promises {count} frames in {size} bytes."
+                raise AudioError("corrupt audio", promise)
             samples = _decode(sound, name, start, count)
             source_rate, channels = sound.samplerate, sound.channels
     mono = resample(_finite(samples, name).mean(1), source_rate, rate)
@@ -209,8 +216,13 @@ def _checked(samples: Real[np.ndarray, "..."], rate: int) -> Float[np.ndarray, "
 
 
 def _check_rate(rate: int) -> None:
-    if rate not in _RATES:
+    if not _is_usable(rate):
         raise AudioError("not samples", f"a rate of {rate}; give samples per second, like {RATE}.")
+
+
+def _is_usable(rate: int) -> bool:
+    """Return True for a rate that exists, and that a filter of reasonable length converts."""
+    return rate in _RATES and rate // math.gcd(rate, RATE) <= _LARGEST_RATIO
 
 
 def _binary(file: str | Path | Readable, name: str) -> Stream:
@@ -240,7 +252,7 @@ def _decoder(stream: Stream, name: str) -> Iterator[soundfile.SoundFile]:
         if sound.format not in _FORMATS.get(suffix, (sound.format,)):
             detail = f"{name} holds {sound.format}, not {suffix[1:]}; rename or convert it."
             raise AudioError("corrupt audio", detail)
-        if sound.samplerate not in _RATES:
+        if not _is_usable(sound.samplerate):
             detail = f"{name} says it has {sound.samplerate} samples a second."
             raise AudioError("corrupt audio", detail)
         yield sound
@@ -273,7 +285,10 @@ def _decode(
     """Decode to float32, which holds 16 and 24 bit samples exactly."""
     try:
         sound.seek(start)
-        samples = sound.read(count, dtype="float32", always_2d=True)
+        starts = range(0, count, _BLOCK)
+        sizes = (min(_BLOCK, count - done) for done in starts)
+        blocks = [sound.read(size, dtype="float32", always_2d=True) for size in sizes]
+        samples = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
     except soundfile.LibsndfileError as error:
         raise AudioError("corrupt audio", f"{name}: {error.error_string}") from error
     slack = _SLACK_S * sound.samplerate if sound.format == "MP3" else 0

@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from simuljax.serve.run import CONFIG_FILE, Run, load_checkpoint, open_run, para
 from simuljax.text import Words
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
+from simuljax.train.lock import TRAINING, locked
 from simuljax.train.loop import ENDED, Data, TrainingRun, alike, compile_ahead, fit
 from simuljax.train.step import TrainState
 from simuljax.train.transfer import Rule, by_path, check_rules, source_of, transfer
@@ -56,9 +58,12 @@ def train(*experiments: Experiment) -> TrainState:
     Several experiments, of one corpus and model, may differ in seeds and loss weights.
     """
     data = open_data(experiments)
-    ready = [begin_run(experiment, data) for experiment in experiments]
-    members = [TrainingRun(each.run, each.training, begin, teach) for each, begin, teach in ready]
-    state = fit(members, ready[0][0].model, data_of(data))
+    with ExitStack() as locks:
+        for experiment in experiments if cluster.is_primary() else ():
+            locks.enter_context(locked(experiment.run, name=TRAINING))
+        ready = [begin_run(experiment, data) for experiment in experiments]
+        members = [TrainingRun(e.run, e.training, begin, teach) for e, begin, teach in ready]
+        state = fit(members, ready[0][0].model, data_of(data))
     if cluster.is_primary():
         for experiment in experiments:
             print(describe_end(experiment.run), flush=True)

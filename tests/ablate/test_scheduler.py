@@ -16,7 +16,8 @@ from simuljax.ablate.scheduler import (
     to_compile,
     to_evaluate,
 )
-from simuljax.ablate.worker import FAILED, lacking, locked
+from simuljax.ablate.worker import FAILED, lacking
+from simuljax.train.lock import locked
 from simuljax.train.loop import ENDED
 from simuljax.train.run_log import FILE as METRICS
 from tests.helpers.grids import all_trained, grid, summarised_corpus, write_scores

@@ -71,6 +71,8 @@ def refused(capsys, line: str) -> str:
         ("prepare phrasebook --to new --frames-per-batch 0", "frames_per_batch is 0"),
         ("prepare phrasebook --to new --vocabulary 4", "vocabulary is 4: the special pieces"),
         ("speak text --to new --workers 0", "workers is 0: it must be 1 or more"),
+        ("speak a.log --to new --source ../../etc", "--source is '../../etc'"),
+        ("speak a.log --to new --target de/", "--target is 'de/'"),
         ("train bad.py", "bad.py, line 2: invalid syntax"),
         ("ablate bad.py", "bad.py, line 2: invalid syntax"),
         ("train indirect.py", "bad.py, line 2: invalid syntax"),

@@ -13,6 +13,7 @@ import soundfile
 from data_pipelines.batches import iterate
 from data_pipelines.dataset import PreparedCorpus, decode, describe
 from data_pipelines.prepare import Limits
+from data_pipelines.utterance import CorpusError
 from simuljax.audio import Features, extract
 from simuljax.config.data import Budget
 from tests.helpers.corpora import RATE, batches_of, build_rows, hum, stored, tree
@@ -20,6 +21,8 @@ from tests.helpers.corpora import RATE, batches_of, build_rows, hum, stored, tre
 # id: the reason it must be skipped for
 BAD = {
     "truncated": "corrupt audio",
+    "2^36 samples": "corrupt audio",
+    "rate that no filter fits": "corrupt audio",
     "nothing": "corrupt audio",
     "header only": "no samples",
     "header that promises": "corrupt audio",
@@ -67,6 +70,12 @@ def spoil(place: Path) -> None:
     soundfile.write(place / "too short.wav", plain[:1599], RATE)
     soundfile.write(place / "too long.wav", hum(2.1), RATE)
     soundfile.write(place / "silence.wav", 0 * plain, RATE)
+    soundfile.write(place / "rate that no filter fits.wav", plain, 999_983)
+    soundfile.write(place / "2^36 samples.flac", plain, RATE)
+    flac = bytearray((place / "2^36 samples.flac").read_bytes())
+    flac[21] |= 15  # the count of samples has 36 bits of the STREAMINFO block
+    flac[22:26] = b"\xff" * 4
+    (place / "2^36 samples.flac").write_bytes(flac)
 
 
 def pack(place: Path) -> None:
@@ -89,6 +98,7 @@ def row(name: str, **changes: Any) -> dict[str, Any]:
 
 def rows() -> list[dict[str, Any]]:
     changes = {
+        "2^36 samples": {"audio": "2^36 samples.flac"},
         "beyond the end": {"audio": "plain.wav", "offset_s": 0.3, "duration_s": 0.5},
         "broken member": {"audio": "some.zip", "member": "bad.wav"},
         "missing member": {"audio": "some.zip", "member": "none.wav"},
@@ -198,3 +208,10 @@ def test_no_bad_example_is_in_a_batch(corpus):
         assert (batch.target_length[real] > 1).all() and (batch.source_length[real] > 1).all()
         seen += [corpus["train"].table.id[i] for i in batch.index[real]]
     assert sorted(seen) == sorted(GOOD)
+
+
+def test_a_corpus_without_a_usable_example_is_an_error(tmp_path):
+    place = tmp_path / "tree"
+    spoil(place)
+    with pytest.raises(CorpusError, match=r"every example was left out: 2 corrupt audio.*nothing"):
+        build_rows(place, {"train": [row("nothing"), row("truncated")]}, limits=Limits())

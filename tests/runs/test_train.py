@@ -1,6 +1,7 @@
 """`simuljax train` and `simuljax evaluate` from files to files, and what they refuse."""
 
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -19,10 +20,12 @@ from simuljax.config.experiment import InitFrom, load_experiments
 from simuljax.config.fields import ConfigError
 from simuljax.eval import read_records
 from simuljax.models import presets
+from simuljax.runs import train as training
 from simuljax.runs import translate as translating
 from simuljax.runs.evaluate import evaluate, evaluate_all, plan_evaluations
 from simuljax.runs.train import check_latency, train, write_config
 from simuljax.serve.run import RunError, load_checkpoint, open_run
+from simuljax.train.lock import TRAINING, locked
 from tests.helpers.experiments import FILE, experiment
 
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
@@ -40,6 +43,14 @@ def trained(corpus, tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "joint"
     train(experiment(corpus, run))
     return run
+
+
+def test_two_trainings_of_one_run_exclude_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "open_data", lambda experiments: None)
+    monkeypatch.setattr(training, "begin_run", lambda *_: pytest.fail("it was not refused"))
+    monkeypatch.setattr(training, "locked", functools.partial(locked, patience_s=0.0))
+    with locked(tmp_path, name=TRAINING), pytest.raises(ConfigError, match=str(tmp_path)):
+        train(experiment(tmp_path, tmp_path))
 
 
 def test_a_run_has_all_that_is_needed_to_use_it(trained):
