@@ -14,7 +14,7 @@ ENV := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all lint docs lock clean
+.PHONY: help env demo test test-all fuzz lint docs lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
@@ -43,6 +43,9 @@ test: $(ENV)  ## the tests that take seconds; ARGS="-k name" narrows them
 
 test-all: $(ENV)  ## every test, compiled as users compile
 	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
+
+fuzz: $(ENV)  ## damaged files for every reader, ten seconds each; ARGS="--seconds 60 wav" chooses
+	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 lint: $(ENV)  ## ruff and pyright
 	$(BIN)/ruff check

@@ -17,12 +17,19 @@ import numpy as np
 
 from data_pipelines.utterance import CorpusError, Skip, Span, Utterance
 from simuljax.audio import RATE
+from simuljax.parsing import ParseError, parse_json
 
 COUNTS = ("samples", "words", "phonemes")
 COLUMNS = (*COUNTS, "id", "speaker", "transcript", "translation")
 METADATA = ("dataset_info.json", "features.json")  # of TFDS
 SUMMARY, STATISTICS = "summary.json", "statistics.json"  # the summary comes last: it means done
 SKIPPED = "skipped.tsv"
+# The classes that `record_features` is made of, and the keys that TFDS finds classes under.
+_FEATURES = tuple(
+    f"tensorflow_datasets.core.features.{name}"
+    for name in ("features_dict.FeaturesDict", "tensor_feature.Tensor", "text_feature.Text")
+)
+_CLASS_KEYS = ("pythonClassName", "python_class_name", "type")
 USED_DATA = "corpus.json"  # in a run's directory: digests of the tables that it was trained on
 
 
@@ -78,9 +85,56 @@ def open_corpus(directory: Path | str) -> PreparedCorpus:
             f"{directory} holds no prepared corpus (there is no {SUMMARY}): build one with "
             f"`simuljax prepare CORPUS --to {directory}`, or run that again if it was interrupted"
         )
-    summary = json.loads((directory / SUMMARY).read_text())
+    summary = read_summary(directory)
     splits = {name: open_split(directory, name) for name in summary["splits"]}
     return PreparedCorpus(directory=directory, splits=splits, summary=summary)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object that a file of a corpus or a run holds."""
+    try:
+        held = parse_json(path.read_bytes())
+    except ParseError as error:
+        raise CorpusError(f"{path} is damaged: {error}") from None
+    if not isinstance(held, dict):
+        raise CorpusError(f"{path} is damaged: it must hold an object, not {held!r:.60}")
+    return held
+
+
+def read_summary(directory: Path) -> dict[str, Any]:
+    """Return the summary of a finished preparation."""
+    summary, path = read_object(directory / SUMMARY), directory / SUMMARY
+    counts = dict.fromkeys(("sentences", "speakers", "timed_words"), int) | {"hours": (int, float)}
+    for name in ("preparation", "splits", "skipped", "changed"):
+        part = summary.get(name)
+        if not isinstance(part, dict):
+            raise CorpusError(f"{path} is damaged: {name!r} must be an object")
+        for key, held in part.items() if name != "preparation" else ():
+            numbers = held if isinstance(held, dict) else {}
+            wanted = [(numbers.get(n), kind) for n, kind in counts.items()]
+            if not all(
+                isinstance(n, k) for n, k in (wanted if name == "splits" else [(held, int)])
+            ):
+                raise CorpusError(f"{path} is damaged: {key!r} in {name!r} is {held!r:.80}")
+    return summary
+
+
+def check_features(path: Path) -> None:
+    """Raise CorpusError if features.json names a class that we do not write.
+
+    TFDS imports the module of any class that it names.
+    """
+
+    def names(value: Any) -> Iterable[Any]:
+        parts = value.values() if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            yield from (value[key] for key in _CLASS_KEYS if key in value)
+        for part in parts if isinstance(value, dict | list) else ():
+            yield from names(part)
+
+    for name in names(read_object(path)):
+        if name not in _FEATURES:
+            raise CorpusError(f"{path} names the class {name!r:.100}, which no corpus of ours has")
 
 
 def open_split(directory: Path, name: str) -> Split:
@@ -95,8 +149,14 @@ def open_split(directory: Path, name: str) -> Split:
 
     missing = [f for f in (*METADATA, f"{name}.tsv") if not (directory / f).exists()]
     require(not missing, f"{', '.join(missing)} is missing")
-    builder: Any = tfds.builder_from_directory(directory)
-    table, stored = read_table(directory / f"{name}.tsv"), builder.info.splits[name]
+    check_features(directory / METADATA[1])
+    table = read_table(directory / f"{name}.tsv")
+    try:
+        builder: Any = tfds.builder_from_directory(directory)
+        stored = builder.info.splits[name]
+    except Exception as error:  # broken metadata fails in TFDS in as many ways as there are
+        problem = f"{METADATA[0]} or {METADATA[1]} cannot be read: {error!r:.200}"
+        raise CorpusError(f"{directory} is damaged ({problem}): prepare it again") from error
     records, listed = stored.num_examples, len(table)
     require(records == listed, f"{name}.tsv lists {listed} examples, the records hold {records}")
     size = sum(path.stat().length if path.exists() else 0 for path in stored.filepaths)
@@ -109,16 +169,20 @@ def open_split(directory: Path, name: str) -> Split:
 
 def read_table(path: Path) -> Table:
     """Read the table that `write_table` wrote."""
-    *lines, end = path.read_text(encoding="utf-8").split("\n")
-    header, *rows = [line.split("\t") for line in lines or [""]]
-    if end or tuple(header) != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
-        raise CorpusError(
-            f"{path} is not a whole table of contents of this version: prepare it again"
-        )
-    columns: dict[str, Any] = dict.fromkeys(COLUMNS, ())
-    columns |= dict(zip(COLUMNS, zip(*rows, strict=True), strict=False))
-    for name in COUNTS:
-        columns[name] = np.array(columns[name], np.int64)
+    broken = CorpusError(f"{path} is not a whole table of contents of this version: prepare again")
+    try:
+        *lines, end = path.read_text(encoding="utf-8").split("\n")
+        header, *rows = [line.split("\t") for line in lines or [""]]
+        if end or tuple(header) != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
+            raise broken
+        columns: dict[str, Any] = dict.fromkeys(COLUMNS, ())
+        columns |= dict(zip(COLUMNS, zip(*rows, strict=True), strict=False))
+        for name in COUNTS:
+            columns[name] = np.array(columns[name], np.int64)
+            if (columns[name] < 0).any():
+                raise broken
+    except (ValueError, OverflowError):  # not UTF-8, or no number
+        raise broken from None
     return Table(**columns)
 
 
@@ -311,7 +375,7 @@ def check_used_data(run: Path, tables: Mapping[str, tuple[Path, str]]) -> None:
     """
     if not (run / USED_DATA).exists():
         return
-    recorded = json.loads((run / USED_DATA).read_text())
+    recorded = read_object(run / USED_DATA)
     for role, (corpus, split) in tables.items():
         now = digest(corpus, split)
         if None not in (now, recorded.get(role)) and now != recorded[role]:

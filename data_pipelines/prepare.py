@@ -40,6 +40,8 @@ from data_pipelines.dataset import (
     encode,
     open_corpus,
     open_split,
+    read_object,
+    read_summary,
     record_features,
     skip_table,
     summarise,
@@ -132,11 +134,15 @@ def worker_count(workers: int | None) -> int:
 
 def read_reports(shards: Iterable[Shard]) -> list[ShardReport]:
     """Return the reports of finished shards."""
-    found = (json.loads(shard.report.read_text(encoding="utf-8")) for shard in shards)
-    return [
-        ShardReport(**fields | {"skipped": [Skip(**skip) for skip in fields["skipped"]]})
-        for fields in found
-    ]
+    found = []
+    for shard in shards:
+        fields = read_object(shard.report)
+        try:
+            skipped = [Skip(**skip) for skip in fields["skipped"]]
+            found.append(ShardReport(**fields | {"skipped": skipped}))
+        except (KeyError, TypeError) as error:
+            raise CorpusError(f"{shard.report} is damaged ({error!r}): remove it") from error
+    return found
 
 
 def _exit_with_parent() -> None:
@@ -248,7 +254,8 @@ class _AudioSource:
             member = self.archives[clip.path].open(clip.member)
         except KeyError as error:
             raise AudioError("no such file", f"{clip.member} is not in the archive") from error
-        except (OSError, zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: encrypted
+        except (OSError, zipfile.BadZipFile, RuntimeError, ValueError) as error:
+            # RuntimeError: encrypted, or a compression that Python does not know
             raise AudioError("corrupt audio", f"the archive cannot be read: {error}") from error
         with member:
             return read_audio(member, **stretch)
@@ -312,7 +319,7 @@ def prepare(
 
 
 def _check_same_options(wanted: Preparation, to: Path) -> None:
-    there, asked = json.loads((to / SUMMARY).read_text())["preparation"], wanted.described()
+    there, asked = read_summary(to)["preparation"], wanted.described()
     differs = sorted(key for key in there | asked if there.get(key) != asked.get(key))
     if differs:
         found = ", ".join(f"{key} {there.get(key)}, not {asked.get(key)}" for key in differs)

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from data_pipelines.corpora import reading
 from data_pipelines.corpora.reading import Reader, Row, SkipError, make_span, seconds
 from data_pipelines.utterance import Clip, Listing, Skip, Span, Utterance
+from simuljax.parsing import ParseError, parse_json
 
 COLUMNS = (
     *("id", "split", "audio", "member", "offset_s", "duration_s"),
@@ -110,8 +111,8 @@ def _json_rows(path: Path, required: tuple[str, ...]) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
-        except json.JSONDecodeError:
+            value = parse_json(line)
+        except ParseError:
             value = None
         if isinstance(value, dict):
             reading.check_columns(f"{path}, line {number}", list(value), required, known=COLUMNS)
@@ -129,6 +130,6 @@ def _words(text: str) -> tuple[Span, ...]:
     if not text.startswith("["):
         return reading.parse_spans(text)
     try:
-        return tuple(make_span(word, float(a), float(b)) for word, a, b in json.loads(text))
+        return tuple(make_span(word, float(a), float(b)) for word, a, b in parse_json(text))
     except TypeError as error:
         raise ValueError(f"words are not [[word, start, end], ...]: {error}") from error

@@ -5,6 +5,7 @@ import gzip
 import math
 import re
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,7 +120,7 @@ def stream_lines(path: Path) -> Iterator[str]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield from decode_lines(file, path)
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise CorpusError(f"{path}: broken gzip file ({error}). Fetch it again.") from error
 
 
@@ -302,7 +303,7 @@ def _members(archive: Path) -> list[str]:
     try:
         with zipfile.ZipFile(archive) as opened:
             return opened.namelist()
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise CorpusError(f"{archive}: not a whole zip archive. Fetch it again.") from error
 
 

@@ -5,6 +5,7 @@ import html
 import re
 import unicodedata
 import zipfile
+import zlib
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,12 +182,14 @@ def _read_table(path: Path, member: str) -> tuple[str, list[str]]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = [n for n in archive.namelist() if n.endswith((".txt", ".tsv")) and n[0] != "_"]
-            if member not in archive.namelist() and (member or len(names) != 1):
+            if member not in archive.namelist() if member else len(names) != 1:
                 raise CorpusError(f"{path}: set member to one of {archive.namelist()}.")
             name = member or names[0]
             with archive.open(name) as file:
                 return Path(name).stem, [*reading.decode_lines(file, path / name)]
-    except zipfile.BadZipFile as error:
+    except CorpusError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         raise CorpusError(f"{path}: not a whole zip archive. Fetch it again.") from error
 
 

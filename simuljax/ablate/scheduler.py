@@ -1,6 +1,6 @@
 """Decide what the workers of a grid do next, from the files in the directories of its runs."""
 
-import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -181,5 +181,6 @@ def progress(run: Planned, grid: Grid) -> str:
     lines = path.read_bytes()[-4_000:].split(b"\n")[1:-1] if path.exists() else []
     if not lines:
         return f"{name} starting"
-    last = max((json.loads(line) for line in lines), key=lambda entry: entry.get("step", 0))
-    return f"{name} {last.get('step', 0)}{'' if training.epochs else f'/{training.updates}'}"
+    steps = [re.search(rb'"step": *(\d+)', line) for line in lines]
+    last = max((int(step[1]) for step in steps if step), default=0)
+    return f"{name} {last}{'' if training.epochs else f'/{training.updates}'}"

@@ -5,7 +5,6 @@ do not fail: they translate badly. So the configuration and the statistics trave
 `features.json` beside a model, and a decoder that computes other features is an error.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from simuljax.audio.pitch import Pitch, PitchState
 from simuljax.config.fields import setting
 from simuljax.config.json import from_json, to_json, write_json
 from simuljax.errors import SimuljaxError
+from simuljax.parsing import parse_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +190,7 @@ def save_features(path: str | Path, record: FeatureRecord) -> None:
 def load_features(path: str | Path) -> FeatureRecord:
     """Read the record from the file."""
     try:
-        values = json.loads(Path(path).read_text())
+        values = parse_json(Path(path).read_bytes())
         features, stored = from_json(Features, values["features"], "features"), values["statistics"]
         if to_json(features) != values["features"]:
             raise ValueError(f"features are not all of {to_json(features)}")

@@ -13,6 +13,7 @@ depends on a few samples of the input around it, so a stream gives what the whol
 
 import contextlib
 import io
+import lzma
 import math
 import struct
 import zipfile
@@ -234,7 +235,7 @@ def _binary(file: str | Path | Readable, name: str) -> Stream:
             raise AudioError("no such file", f"{name}: {error.strerror}.") from error
     try:
         return io.BytesIO(file.read())
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
         raise AudioError("corrupt audio", f"{name} cannot be read: {error}") from error
 
 

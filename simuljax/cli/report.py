@@ -10,13 +10,13 @@ from data_pipelines.dataset import PreparedCorpus, open_corpus
 from data_pipelines.utterance import CorpusError
 from simuljax.config.experiment import read_experiment
 from simuljax.config.fields import ConfigError
-from simuljax.config.json import read_json, without_defaults
+from simuljax.config.json import without_defaults
 from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records
 from simuljax.report.collect import Evaluated, Source, sources_of
 from simuljax.report.grid_page import write_published_page
 from simuljax.report.page import flatten
-from simuljax.report.results import is_results, read_results
+from simuljax.report.results import is_results, read_object, read_results
 from simuljax.report.run_page import Knowledge, Report, SourceAudio, write_report
 from simuljax.runs.heads import draw_alignment, has_alignment, look
 from simuljax.serve.run import open_run, parameter_count
@@ -75,10 +75,11 @@ def draw_alignments(options: Report) -> None:
         path = source.log.parent / "config.json"
         if source.root in drawn or not path.exists():
             continue
-        config = read_json(path)
+        config = read_object(path)
         usual = {"mode": "streamed", "branch": "speech", "predecision_ms": None, "audio": "own"}
         as_trained = all(config.get(name, value) == value for name, value in usual.items())
-        if options.split in (None, config["split"]) and as_trained:
+        ours = {"split", "checkpoint"} <= config.keys()
+        if ours and options.split in (None, config["split"]) and as_trained:
             drawn.add(source.root)
             if not (source.log.parent / ALIGNMENT).exists():
                 draw_alignment_of(source.root, config, source.log)

@@ -97,7 +97,7 @@ def read_experiment(directory: Path) -> Experiment:
     try:
         current = with_terms(with_new_names(settings))
         return from_json(Experiment, {"run": str(directory)} | current)
-    except ConfigError as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} cannot be used: {error}") from error
 
 

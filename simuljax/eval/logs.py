@@ -35,6 +35,7 @@ END = "</s>"
 NAME = "instances.log"
 LOGS = (NAME, f"{NAME}.gz")  # names of a log in the directory of an evaluation
 ARCHIVE = "logs.tar.xz"
+LARGEST, GREATEST_RATIO = 1 << 26, 100  # bytes of a log, and of one for each compressed byte
 LONGEST = 1e10  # ms, 115 days: a time beyond is a mistake
 Unit = Literal["word", "char"]
 
@@ -260,7 +261,11 @@ def read_text(path: Path) -> str:
     data = read_member(*member) if member else path.read_bytes()
     try:
         if data.startswith(b"\x1f\x8b"):
-            data = gzip.decompress(data)
+            most = LARGEST + GREATEST_RATIO * len(data)
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+                data = packed.read(most + 1)
+            if len(data) > most:
+                raise RecordError(f"{path}: expands to more than {most >> 20} MiB; unpack it first")
         return data.decode("utf-8")
     except (EOFError, OSError, zlib.error) as error:
         raise RecordError(f"{path}: the gzip file is damaged ({error})") from None

@@ -40,6 +40,7 @@ from simuljax.report.results import PublishedEvaluation, is_results, read_object
 Latency = Literal["AL", "LAAL", "DAL", "ATD", "YAAL"]  # those that are times
 Computation = Literal["free", "counted"]
 AWARE = "computation_aware"
+LARGEST_PICTURE = 8 << 20  # bytes of a PNG that a page embeds
 # Labels of the numbers that a sweep varies; other settings are shown with their names.
 SWEPT = {
     "k": "k={}",
@@ -307,8 +308,21 @@ def _read(source: Source, system: str, setting: str) -> Evaluated:
         scores=_scores(log, records, is_run=source.is_run),
         config=config,
         run=root if source.is_run else None,
-        pictures=tuple(sorted(log.parent.glob("*.png"))) if log.name in LOGS else (),
+        pictures=_pictures(log.parent) if source.is_run and log.name in LOGS else (),
     )
+
+
+def _pictures(folder: Path) -> tuple[Path, ...]:
+    """Return the PNGs that a run's evaluation has beside its log: plain files of modest size."""
+    found = sorted(folder.glob("*.png"))
+    return tuple(path for path in found if not path.is_symlink() and _is_picture(path))
+
+
+def _is_picture(path: Path) -> bool:
+    if not path.is_file() or path.stat().st_size > LARGEST_PICTURE:
+        return False
+    with path.open("rb") as file:
+        return file.read(8) == b"\x89PNG\r\n\x1a\n"
 
 
 def _scores(log: Path, records: Sequence[Record], *, is_run: bool) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any
 
 from simuljax.eval.logs import ARCHIVE, NAME, RecordError, write_archive
 from simuljax.eval.significance import Rule
+from simuljax.parsing import ParseError, parse_json
 
 SCORES, RUNS, PAGE = "scores.jsonl", "runs.jsonl", "index.html"
 Curves = Mapping[str, Mapping[str, Sequence[float | None]]]  # split -> metric -> values
@@ -127,11 +128,16 @@ def read_evaluation(folder: Path, of: PublishedRun, **names: Any) -> PublishedEv
 def curves_of(directory: Path) -> Curves:
     """Return the metrics of a run by split, one list per metric; None where it was not logged."""
     path = directory / "metrics.jsonl"
-    text = path.read_text("utf-8") if path.exists() else ""
+    lines = path.read_bytes().splitlines() if path.exists() else []
     rows: dict[str, list[dict[str, Any]]] = {}
-    for entry in map(json.loads, filter(str.strip, text.splitlines())):
-        own = {"step": entry["step"], "time": entry.get("time")} | entry.get("values", {})
-        rows.setdefault(entry.get("split", "train"), []).append(own)
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = parse_json(line)
+            own = {"step": entry["step"], "time": entry.get("time")} | entry.get("values", {})
+            rows.setdefault(str(entry.get("split", "train")), []).append(own)
+        except (ParseError, KeyError, TypeError, AttributeError) as error:
+            if number < len(lines):  # the last line may be broken off
+                raise RecordError(f"{path}, line {number} is damaged: {error}") from None
     found: dict[str, dict[str, list[float | None]]] = {}
     for split, entries in rows.items():
         names = dict.fromkeys(name for entry in entries for name in entry)
@@ -202,20 +208,20 @@ def without_nan(value: object) -> object:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        return [parse_json(line) for line in path.read_bytes().splitlines()]
     except FileNotFoundError:
         return []
-    except ValueError as error:
+    except ParseError as error:
         raise RecordError(f"{path} is damaged: {error}") from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file; an empty one if there is no file."""
     try:
-        value = json.loads(path.read_text("utf-8"))
+        value = parse_json(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except ValueError as error:
+    except ParseError as error:
         raise RecordError(f"{path} is damaged: {error}") from None
     if not isinstance(value, dict):
         raise RecordError(f"{path} is not a JSON object")

@@ -29,6 +29,7 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from simuljax.config.fields import check, setting
+from simuljax.parsing import ParseError, parse_json
 from simuljax.text import moses
 from simuljax.text.normalise import VocabularyError, clean
 from simuljax.text.phonemes import WORD_END, phonemize
@@ -157,8 +158,8 @@ def read_content(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise VocabularyError(f"{path} does not exist.")
     try:
-        document = json.loads(path.read_bytes())
-    except ValueError as error:  # not JSON, or not UTF-8
+        document = parse_json(path.read_bytes())
+    except ParseError as error:
         raise VocabularyError(f"{path} is damaged: {error}. Copy or learn it again.") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise VocabularyError(f"{path} is not a vocabulary of simuljax.")

@@ -26,6 +26,7 @@ from jax.sharding import SingleDeviceSharding
 
 from simuljax.config.fields import check, setting
 from simuljax.errors import SimuljaxError
+from simuljax.parsing import parse_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,14 +125,17 @@ def read_manifest(path: Path) -> Manifest:
     digest, _, body = (path / SEAL).read_text().rstrip("\n").partition("\n")
     if hashlib.sha256(body.encode()).hexdigest() != digest:
         raise ValueError(f"{SEAL} is not as it was written")
-    held = json.loads(body)
-    return Manifest(
-        step=held["step"],
-        score=held["score"],
-        files={name: (size, sha) for name, (size, sha) in held["files"].items()},
-        arrays={name: (tuple(shape), dtype) for name, (shape, dtype) in held["arrays"].items()},
-        since=held.get("since", 0),
-    )
+    held = parse_json(body)
+    try:
+        return Manifest(
+            step=held["step"],
+            score=held["score"],
+            files={name: (size, sha) for name, (size, sha) in held["files"].items()},
+            arrays={name: (tuple(shape), dtype) for name, (shape, dtype) in held["arrays"].items()},
+            since=held.get("since", 0),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{SEAL} is not a manifest: {error!r}") from error
 
 
 def damage(path: Path, *, thorough: bool) -> str | None:

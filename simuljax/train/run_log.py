@@ -19,8 +19,9 @@ from typing import Any, Literal, TextIO
 import jax
 import numpy as np
 
-from simuljax.errors import import_extra
+from simuljax.errors import SimuljaxError, import_extra
 from simuljax.losses import TermSum, combine
+from simuljax.parsing import parse_json
 from simuljax.train.cluster import is_primary
 from simuljax.train.flops import peak_flops
 from simuljax.train.step import Report, Validation
@@ -197,12 +198,12 @@ def complete_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
     lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         try:
-            held = json.loads(line)
-            held["step"]
-        except (ValueError, KeyError, TypeError) as error:
+            held = parse_json(line)
+            float(held["step"] + 0)  # a number, not a text
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             if number == len(lines):
                 return
-            raise ValueError(
+            raise SimuljaxError(
                 f"{path}:{number} is not a line of metrics ({error}). Remove that line."
             ) from error
         if line.endswith(b"\n"):

@@ -213,3 +213,24 @@ def test_what_is_not_known_is_not_refused(tables, tmp_path):
         (corpus / f"{split}.tsv").unlink()
     check_used_data(tmp_path, tables)  # the corpus was removed: nothing is compared
     assert digest(tmp_path, "train") is None
+
+
+@pytest.mark.parametrize("key", ["pythonClassName", "type"])
+def test_a_corpus_cannot_name_modules_to_import(hums, tmp_path, monkeypatch, key):
+    corpus = shutil.copytree(hums.directory, tmp_path / "corpus")
+    (tmp_path / "planted.py").write_text("raise SystemExit('it was imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    features = json.loads((corpus / "features.json").read_text())
+    features["featuresDict"]["features"]["id"] = {key: "planted.Text", "text": {}}
+    (corpus / "features.json").write_text(json.dumps(features))
+    with pytest.raises(CorpusError, match=r"names the class 'planted\.Text'"):
+        open_corpus(corpus)
+
+
+@pytest.mark.parametrize("name", ["dataset_info.json", "features.json", "summary.json"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, '{"splits": 3}'])
+def test_damaged_metadata_is_named(hums, tmp_path, name, content):
+    corpus = shutil.copytree(hums.directory, tmp_path / "corpus")
+    (corpus / name).write_text(content)
+    with pytest.raises(CorpusError, match=f"(?s){name}.*damaged|damaged.*{name}"):
+        open_corpus(corpus)

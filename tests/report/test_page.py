@@ -2,6 +2,7 @@
 
 import base64
 import io
+import os
 import re
 from xml.etree import ElementTree
 
@@ -194,6 +195,16 @@ def test_pictures_beside_the_log_are_in_it(tmp_path):
     (image,) = parsed(page).iter("img")
     assert base64.b64decode(attribute(image, "src").split(",")[1]) == PIXEL
     assert image.get("alt") == "alignment <3>"
+
+
+def test_only_plain_pngs_of_a_run_are_embedded(tmp_path):
+    folder = evaluation(tmp_path / "run", "e")
+    secret = tmp_path / "secret"
+    secret.write_bytes(PIXEL)
+    (folder / "link.png").symlink_to(secret)
+    (folder / "text.png").write_text("not a picture")
+    os.mkfifo(folder / "pipe.png")
+    assert not [*parsed(page_of(tmp_path / "run")).iter("img")]
 
 
 def test_text_sources_count_words(tmp_path):

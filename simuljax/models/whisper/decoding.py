@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from simuljax.errors import SimuljaxError
 from simuljax.models.whisper.generate import (
     Forbidden,
     Generated,
@@ -51,11 +52,12 @@ class Decoding:
 
     def __post_init__(self) -> None:
         if self.beams < 1 or self.max_tokens < 1 or not self.temperatures:
-            raise ValueError(f"{self}: beams and max_tokens are from 1, temperatures at least one.")
+            problem = "beams and max_tokens are from 1, temperatures at least one."
+            raise SimuljaxError(f"{self}: {problem}")
         if min(self.temperatures) < 0:
-            raise ValueError(f"temperatures are {self.temperatures}; they are from 0")
+            raise SimuljaxError(f"temperatures are {self.temperatures}; they are from 0")
         if self.length_penalty is not None and not 0 <= self.length_penalty <= 1:
-            raise ValueError(f"length_penalty is {self.length_penalty}; it lies in [0, 1]")
+            raise SimuljaxError(f"length_penalty is {self.length_penalty}; it lies in [0, 1]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +179,7 @@ def _opening(
     ids = tokenizer.opening(context.task, context.language, options.timestamps)
     ids += context.prefix
     if len(ids) >= longest:
-        raise ValueError(
+        raise SimuljaxError(
             f"a prefix of {len(context.prefix)} tokens leaves no room among {longest}; shorten it"
         )
     room = min(longest // 2 - 1, longest - len(ids) - 2)

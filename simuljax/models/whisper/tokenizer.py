@@ -15,7 +15,6 @@ lowest rank become one, until none has any.
 import base64
 import codecs
 import itertools
-import json
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +25,14 @@ from typing import Literal
 
 import regex
 
+from simuljax.errors import SimuljaxError
 from simuljax.models.whisper.config import STATE_S
+from simuljax.parsing import ParseError, parse_json
+
+
+class TokenizerError(SimuljaxError):
+    """A vocabulary that cannot be used, or a language that the model does not know."""
+
 
 # In the order of their tokens; Cantonese from large-v3 on.
 _TABLE = """
@@ -61,7 +67,7 @@ def language_code(language: str) -> str:
     code = _BY_NAME.get(wanted, wanted)
     if code not in LANGUAGES:
         known = ", ".join(LANGUAGES)
-        raise ValueError(f"Whisper knows no language {language!r}; choose one of {known}")
+        raise TokenizerError(f"Whisper knows no language {language!r}; choose one of {known}")
     return code
 
 
@@ -102,25 +108,31 @@ def read_tiktoken(path: Path) -> list[bytes]:
                 empty = token == b"="  # the one token without bytes; nothing is spelt with it
                 ranks[int(rank)] = b"" if empty else base64.b64decode(token, validate=True)
             except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {line!r} is not `base64 rank`") from error
+                problem = f"{line!r:.60} is not `base64 rank`"
+                raise TokenizerError(f"{path}, line {number}: {problem}") from error
     return _in_order(ranks, path)
 
 
 def read_tokenizer_json(path: Path) -> list[bytes]:
     """Return the same from Hugging Face's `tokenizer.json` or `vocab.json`."""
-    document = json.loads(path.read_bytes())
-    vocabulary = document["model"]["vocab"] if "model" in document else document
-    special = re.compile(r"<\|.*\|>")
-    spelt = {i: token for token, i in vocabulary.items() if not special.fullmatch(token)}
-    characters = _byte_characters()
-    tokens = {i: bytes(characters[c] for c in token) for i, token in spelt.items()}
+    special, characters = re.compile(r"<\|.*\|>"), _byte_characters()
+    try:
+        document = parse_json(path.read_bytes())
+        vocabulary = document["model"]["vocab"] if "model" in document else document
+        spelt = {i: token for token, i in vocabulary.items() if not special.fullmatch(token)}
+        tokens = {i: bytes(characters[c] for c in token) for i, token in spelt.items()}
+    except ParseError as error:
+        raise TokenizerError(f"{path} is damaged: {error}") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise TokenizerError(f"{path} is not a vocabulary of Whisper: {error!r}") from error
     return _in_order(tokens, path)
 
 
 def _in_order(ranks: Mapping[int, bytes], path: Path) -> list[bytes]:
-    missing = set(range(len(ranks))) - ranks.keys()
+    missing = sorted(set(range(len(ranks))) - ranks.keys())
     if missing or len(ranks) < 256:
-        raise ValueError(f"{path} is not a whole vocabulary: {len(ranks)} ids, without {missing}")
+        without = f"{len(ranks)} ids, without {missing[:4]}"
+        raise TokenizerError(f"{path} is not a whole vocabulary: {without}")
     return [ranks[i] for i in range(len(ranks))]
 
 
@@ -212,7 +224,7 @@ class Tokenizer:
         """Return the token of a language by code or name."""
         code = language_code(language)
         if code not in self.language_codes:
-            raise ValueError(f"this model does not know {LANGUAGES[code]}; large-v3 does")
+            raise TokenizerError(f"this model does not know {LANGUAGES[code]}; large-v3 does")
         return self.language_ids[self.language_codes.index(code)]
 
     def encode(self, text: str) -> list[int]:
@@ -279,7 +291,7 @@ def make_tokenizer(tokens: Sequence[bytes], size: int) -> Tokenizer:
         tokens, specials = tokens[:-1], specials + 1
     languages = specials - _OTHERS
     if languages not in (_FEWEST, _MOST):
-        raise ValueError(
+        raise TokenizerError(
             f"a vocabulary of {len(tokens)} tokens is not that of a model with {size} logits: "
             f"{languages} languages would be left"
         )

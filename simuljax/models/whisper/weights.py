@@ -17,7 +17,7 @@ translated to those of the original. A model in several files has an index,
 """
 
 import io
-import json
+import itertools
 import math
 import mmap
 import pickle
@@ -29,7 +29,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,7 @@ from jax import Array
 from simuljax.errors import SimuljaxError
 from simuljax.models.whisper.config import Config, Dimensions
 from simuljax.models.whisper.model import Network
+from simuljax.parsing import ParseError, parse_json
 
 
 class WeightsError(SimuljaxError):
@@ -96,8 +97,13 @@ _STORAGES = {
 _ZIP_HEADER = 30  # bytes before a member's name
 
 
-class _Unpickler(pickle.Unpickler):
-    """Turns the pickle into dicts of arrays, or refuses it."""
+class _Unpickler(pickle._Unpickler):  # pyright: ignore[reportAttributeAccessIssue]
+    """Turns the pickle into dicts of arrays, or refuses it.
+
+    Python's own version: the one in C allocates what a number in the file (LONG_BINPUT) says.
+    """
+
+    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)  # pyright: ignore
 
     def __init__(self, archive: "_Archive"):
         super().__init__(io.BytesIO(archive.member("data.pkl")))
@@ -121,13 +127,24 @@ class _Unpickler(pickle.Unpickler):
                 return self.archive.numbers(key, dtype, count)
         raise self.archive.refusal("data.pkl", f"names a storage as {pid!r}")
 
+    def load_build(self) -> None:
+        """Set attributes of a dict, as PyTorch does; an array or a dtype must not change."""
+        if not isinstance(self.stack[-2], OrderedDict):
+            raise pickle.UnpicklingError("sets the state of something else than a dict")
+        super().load_build()
+
+    dispatch[pickle.BUILD[0]] = load_build
+    for code in (pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.EXT1, pickle.EXT2, pickle.EXT4):
+        del dispatch[code[0]]  # of no use here; the first allocates what a number says
+
 
 def _torch_tensor(
     storage: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
 ) -> np.ndarray:
     """Build a tensor from PyTorch's arguments; those after the strides are about gradients."""
     last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    if min(offset, *shape, *strides, 0) < 0 or last >= len(storage):
+    outside = min(offset, *shape, *strides, 0) < 0 or last >= len(storage)
+    if outside or math.prod(shape) > len(storage):  # a stride of 0 repeats
         raise pickle.UnpicklingError(f"a tensor {shape} that its storage does not hold")
     strides = tuple(s * storage.itemsize for s in strides)
     return np.lib.stride_tricks.as_strided(storage[offset:], shape, strides, writeable=False)
@@ -140,7 +157,7 @@ class _Archive:
         self.path, self.data = path, map_file(path)
         try:
             self.zip = zipfile.ZipFile(path)
-        except zipfile.BadZipFile as error:
+        except Exception as error:  # a broken archive fails in as many ways as there are
             problem = f"no zip archive ends here ({error}); copy the file again"
             raise WeightsError(path, len(self.data), problem) from error
         names = [name for name in self.zip.namelist() if name.endswith("/data.pkl")]
@@ -159,9 +176,11 @@ class _Archive:
         return WeightsError(self.path, info.header_offset, f"{info.filename} {problem}")
 
     def member(self, name: str) -> bytes:
+        if self.info(name).compress_type != zipfile.ZIP_STORED:
+            raise self.refusal(name, "is compressed, which PyTorch's never are")
         try:
             return self.zip.read(self.info(name))
-        except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
+        except Exception as error:
             raise self.refusal(name, f"is damaged: {error}") from error
 
     def numbers(self, key: str, dtype: np.dtype, count: int) -> np.ndarray:
@@ -190,7 +209,8 @@ def read_torch(path: Path) -> Checkpoint:
     if not isinstance(document, Mapping):
         raise archive.refusal("data.pkl", f"holds a {type(document).__name__}, not tensors by name")
     state = document.get("model_state_dict", document)
-    tensors = {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
+    entries = state.items() if isinstance(state, Mapping) else ()
+    tensors = {k: v for k, v in entries if isinstance(k, str) and isinstance(v, np.ndarray)}
     return Checkpoint(path=path, tensors=tensors)
 
 
@@ -311,7 +331,8 @@ def _parts(index: Path) -> list[Path]:
     names = document.get("weight_map")
     if not isinstance(names, dict):
         raise WeightsError(index, 0, "the index has no weight_map")
-    return [index.with_name(Path(str(name)).name) for name in sorted(set(names.values()))]
+    files = sorted({Path(str(name)).name for name in names.values()} - {""})
+    return [index.with_name(name) for name in files]
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
@@ -319,17 +340,22 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     (length,) = struct.unpack("<Q", take(data, path, 0, 8, "the length of the header"))
     header = _json(bytes(take(data, path, 8, length, "the header")), path, 8)
     header.pop("__metadata__", None)
-    return {
+    tensors = {
         name: _safetensors_tensor(data, path, 8 + length, name, entry)
         for name, entry in header.items()
     }
+    spans = sorted((*entry["data_offsets"], name) for name, entry in header.items())
+    for (_, end, one), (start, stop, other) in itertools.pairwise(spans):
+        if start < end and start < stop:
+            raise WeightsError(path, 8 + length + start, f"{one!r} and {other!r} overlap")
+    return tensors
 
 
 def _json(text: bytes, path: Path, byte: int) -> dict[str, Any]:
     try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise WeightsError(path, byte, f"the header is not JSON: {error}") from error
+        document = parse_json(text)
+    except ParseError as error:
+        raise WeightsError(path, byte, f"the header is {error}") from None
     if not isinstance(document, dict):
         raise WeightsError(path, byte, "the header is not a table of tensors")
     return document
@@ -341,8 +367,11 @@ def _safetensors_tensor(
     try:
         kind, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
         size = math.prod(shape) * _SAFETENSORS_TYPES[kind].itemsize
+        if any(type(n) is not int or n < 0 for n in (*shape, start, end)):
+            raise ValueError("sizes and offsets must be whole numbers from 0 on")
     except (KeyError, TypeError, ValueError) as error:
-        raise WeightsError(path, 8, f"{name!r} is not a tensor of floats: {entry}") from error
+        problem = f"{name!r} is not a tensor of floats: {entry!r:.200}"
+        raise WeightsError(path, 8, problem) from error
     if end - start != size:
         raise WeightsError(path, base + start, f"{name!r} has {end - start} bytes, not {size}")
     return array(take(data, path, base + start, size, repr(name)), _SAFETENSORS_TYPES[kind], shape)
@@ -384,6 +413,8 @@ def dimensions_of(checkpoint: Checkpoint) -> Dimensions:
     """Return the sizes by the shapes of the tensors; heads are of 64, as in every published one."""
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
     try:
+        if empty := [name for name, shape in shapes.items() if 0 in shape]:
+            raise ValueError(f"{empty[0]} is empty")
         width, mels, _ = shapes["encoder.conv1.weight"]
         return Dimensions(
             width=width,
@@ -394,14 +425,17 @@ def dimensions_of(checkpoint: Checkpoint) -> Dimensions:
             audio_positions=shapes["encoder.positional_embedding"][0],
             text_positions=shapes["decoder.positional_embedding"][0],
         )
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, IndexError) as error:
         problem = f"these are not weights of Whisper: {len(shapes)} tensors, but {error}"
         raise WeightsError(checkpoint.path, 0, problem) from error
 
 
 def _layers(shapes: Mapping[str, Any], part: str) -> int:
-    numbers = [re.match(rf"{part}\.blocks\.(\d+)\.", name) for name in shapes]
-    return 1 + max((int(number[1]) for number in numbers if number), default=-1)
+    matches = [re.match(rf"{part}\.blocks\.(\d+)\.", name) for name in shapes]
+    numbers = {int(match[1]) for match in matches if match}
+    if not numbers or numbers != {*range(len(numbers))}:
+        raise ValueError(f"the {part} has {len(numbers)} blocks up to {max(numbers, default=0)}")
+    return len(numbers)
 
 
 def parameters(checkpoint: Checkpoint, config: Config) -> dict[str, Any]:

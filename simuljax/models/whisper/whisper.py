@@ -1,6 +1,5 @@
 """Whisper for users: load it from a file, and transcribe recordings."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from simuljax.audio import RATE, as_int16, read_audio
+from simuljax.errors import SimuljaxError
 from simuljax.models.whisper.config import (
     PUBLISHED,
     WINDOW_S,
@@ -36,6 +36,7 @@ from simuljax.models.whisper.weights import (
     parameters,
     read_checkpoint,
 )
+from simuljax.parsing import ParseError, parse_json
 
 Audio = str | Path | np.ndarray
 
@@ -106,7 +107,8 @@ class Whisper:
     def detect_language(self, audio: Audio, *, rate: int = RATE) -> dict[str, float]:
         """Return the probability of each language in the first 30 s, likeliest first."""
         if not self.tokenizer.multilingual:
-            raise ValueError(f"{self.config.name} knows English alone; load a multilingual model")
+            problem = "knows English alone; load a multilingual model"
+            raise SimuljaxError(f"{self.config.name} {problem}")
         window = stack([_samples(audio, rate)[: WINDOW_S * RATE]], 1, Request())
         probs = self._transcriber.languages(encode_audio(self.model, window))[0]
         pairs = zip(self.tokenizer.language_codes, map(float, probs), strict=True)
@@ -133,7 +135,7 @@ class Whisper:
         if self.tokenizer.multilingual:
             return
         if request.task == "translate" or request.language not in (None, "en"):
-            raise ValueError(
+            raise SimuljaxError(
                 f"{self.config.name} transcribes English alone; load a multilingual model "
                 f"for {request.task!r} of {request.language or 'other languages'}"
             )
@@ -163,7 +165,7 @@ def load(
     sizes = dimensions_of(checkpoint)
     known = name or published_name(sizes, str(checkpoint.path))
     if known is not None and known not in PUBLISHED:
-        raise ValueError(
+        raise SimuljaxError(
             f"{known!r} is not a published Whisper; name one of {', '.join(PUBLISHED)}"
         )
     heads = PUBLISHED[known].alignment_heads if known else _heads_beside(checkpoint.path, sizes)
@@ -179,9 +181,16 @@ def load(
 def _heads_beside(path: Path, sizes: Dimensions) -> Heads:
     file = path.with_name("generation_config.json")
     if file.is_file():
-        heads = json.loads(file.read_bytes()).get("alignment_heads")
-        if heads:
-            return tuple((int(layer), int(head)) for layer, head in heads)
+        try:
+            heads = parse_json(file.read_bytes()).get("alignment_heads")
+            chosen = tuple((int(layer), int(head)) for layer, head in heads or ())
+        except (ParseError, AttributeError, TypeError, ValueError) as error:
+            raise SimuljaxError(f"{file} is damaged: {error}; remove or mend it") from None
+        layers, heads_each = range(sizes.text_layers), range(sizes.head_count)
+        if any(layer not in layers or head not in heads_each for layer, head in chosen):
+            raise SimuljaxError(f"{file} names a head of alignment_heads that the model lacks")
+        if chosen:
+            return chosen
     return later_half(sizes)
 
 

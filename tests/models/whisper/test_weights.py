@@ -196,7 +196,7 @@ def test_damaged_numbers_of_a_pt_are_refused(tmp_path):
     data[place] ^= 1
     refused(tmp_path / "a.pt", bytes(data), "another checksum")
     packed = torch_bytes(TENSORS, compression=zipfile.ZIP_DEFLATED)
-    refused(tmp_path / "b.pt", packed, "is not .* stored numbers")
+    refused(tmp_path / "b.pt", packed, "is compressed")
 
 
 def test_a_tensor_beyond_its_storage_is_refused(tmp_path):

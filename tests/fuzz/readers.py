@@ -1,0 +1,258 @@
+"""Every reader of files that others may have written: good files, and how they are read."""
+
+import base64
+import contextlib
+import functools
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+
+from data_pipelines import dataset
+from data_pipelines.corpora import Manifest, ParallelText, Tsv
+from data_pipelines.corpora.segments import read_yaml
+from simuljax.audio import Features, read_audio
+from simuljax.audio.features import load_features
+from simuljax.config.experiment import read_experiment
+from simuljax.config.json import to_json
+from simuljax.errors import SimuljaxError
+from simuljax.eval.logs import NAME, as_records, find_faults, read_archive, read_records
+from simuljax.eval.long_form import read_segments
+from simuljax.eval.scores import build_report
+from simuljax.models.whisper.config import Dimensions
+from simuljax.models.whisper.tokenizer import _byte_characters, read_tiktoken, read_tokenizer_json
+from simuljax.models.whisper.weights import dimensions_of, read_checkpoint
+from simuljax.models.whisper.whisper import _heads_beside
+from simuljax.report.results import curves_of, read_object
+from simuljax.text import load
+from simuljax.text.vocabulary import VocabularyConfig, learn, read_content, write_content
+from simuljax.train.checkpoint import SEAL, damage
+from simuljax.train.run_log import repair
+from tests.eval.logs import made_up
+from tests.helpers.experiments import experiment
+from tests.models.whisper.small import ggml_bytes, random_tensors, safetensors_bytes, torch_bytes
+
+SIZES = Dimensions(
+    width=64, audio_layers=1, text_layers=1, vocabulary=12, mels=4, audio_positions=6,
+    text_positions=5,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """The name of a file, its bytes as they should be, and the function that reads its path."""
+
+    file: str
+    good: Callable[[], bytes]
+    read: Callable[[Path], object]
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _lines(*values: Any) -> bytes:
+    return b"".join(_json(value) + b"\n" for value in values)
+
+
+def _sound(**form: Any) -> bytes:
+    out = io.BytesIO()
+    soundfile.write(out, np.sin(np.arange(4_000) / 9).astype(np.float32) / 2, 8_000, **form)
+    return out.getvalue()
+
+
+def _zip(name: str, data: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, data)
+    return out.getvalue()
+
+
+def _tar_xz(name: str, data: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        member = tarfile.TarInfo(name)
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+    return lzma.compress(out.getvalue(), preset=0)
+
+
+def _score(path: Path) -> None:
+    records = as_records(read_records(path))
+    find_faults(records)
+    build_report(records)
+
+
+def _weights(path: Path) -> None:
+    checkpoint = read_checkpoint(path)
+    dimensions_of(checkpoint)
+    for tensor in checkpoint.tensors.values():
+        tensor.tobytes()
+
+
+def _times(path: Path) -> None:
+    references = path.with_name("references")
+    references.write_text("a\nb\n")
+    read_segments(path, references)
+
+
+def _metrics(path: Path) -> None:
+    curves_of(path.parent)
+    repair(path, 2)
+
+
+def _vocabulary() -> bytes:
+    config = VocabularyConfig(kind="characters", size=20)
+    with tempfile.TemporaryDirectory() as folder:
+        learn(["a few words", "and more"], config).save(Path(folder) / "vocab")
+        return _json(read_content(Path(folder) / "vocab.json"))
+
+
+def _resealed_vocabulary(path: Path) -> None:
+    """Read content that was changed before its checksum was taken."""
+    with contextlib.suppress(ValueError, RecursionError):
+        write_content(path, json.loads(path.read_bytes()))
+    load(path)
+
+
+def _resealed_checkpoint(path: Path) -> None:
+    body = path.read_bytes().rstrip(b"\n")
+    digest = hashlib.sha256(body).hexdigest().encode()
+    (path.parent / SEAL).write_bytes(digest + b"\n" + body + b"\n")
+    problem = damage(path.parent, thorough=False)
+    if problem and not problem.endswith("is missing") and "as step" not in problem:
+        raise SimuljaxError(problem)
+
+
+LOG = _lines(*made_up(0, count=3))
+ROW = {"id": "a", "audio": "a.wav", "transcript": "one two", "translation": "eins zwei"}
+ROW |= {"offset_s": 0.1, "duration_s": 0.5, "words": [["one", 0.1, 0.2], ["two", 0.3, 0.4]]}
+TABLE = "\t".join(dataset.COLUMNS) + "\n" + "100\t2\t0\ta\ts\tone two\teins zwei\n"
+FLOW = b"- {duration: 1.5, offset: 0.2, speaker_id: a, wav: a.wav}\n" * 2
+BLOCK = b"- wav: a.wav\n  offset: 1\n  duration: 2.5\n" * 2
+XML = (
+    b'<dataset><doc id="1"><src lang="en"><p><seg id="1">a dog</seg></p></src>'
+    b'<ref lang="de"><p><seg id="1">ein Hund</seg></p></ref></doc></dataset>'
+)
+SUMMARY = {
+    "preparation": {"corpus": "manifest"},
+    "splits": {"train": {"sentences": 3, "hours": 0.1, "speakers": 1, "timed_words": 0}},
+    "skipped": {"too short": 1},
+    "changed": {},
+}
+STATISTICS = {"frames": 9, "mean": [0.0] * 80, "std": [1.0] * 80}
+HEADS = {"alignment_heads": [[0, 0]], "other": 1}
+BYTES = [bytes([byte]) for byte in range(256)]
+
+
+def _tiktoken() -> bytes:
+    return b"".join(base64.b64encode(token) + b" %d\n" % i for i, token in enumerate(BYTES))
+
+
+TENSORS = functools.cache(functools.partial(random_tensors, SIZES))
+
+READERS = {
+    "log": Reader(file="a.log", good=lambda: LOG, read=_score),
+    "log.gz": Reader(file="a.log.gz", good=lambda: gzip.compress(LOG), read=_score),
+    "logs.tar.xz": Reader(
+        file="logs.tar.xz",
+        good=lambda: _tar_xz(f"r/e/{NAME}", LOG),
+        read=lambda path: read_archive.__wrapped__(path),
+    ),
+    "times of segments": Reader(file="times", good=lambda: BLOCK, read=_times),
+    "segments.yaml": Reader(file="a.yaml", good=lambda: FLOW, read=read_yaml),
+    "manifest.jsonl": Reader(
+        file="train.jsonl",
+        good=lambda: _lines(ROW, ROW | {"id": "b"}),
+        read=lambda path: Manifest().read(path.parent),
+    ),
+    "manifest.tsv": Reader(
+        file="train.tsv",
+        good=lambda: b"id\taudio\ttranscript\ttranslation\na\ta.wav\tone\teins\n" * 2,
+        read=lambda path: Manifest().read(path.parent),
+    ),
+    "text.gz": Reader(
+        file="train.en.gz",
+        good=lambda: gzip.compress(b"a dog\nruns\n"),
+        read=lambda path: (
+            path.with_name("train.de").write_text("ein Hund\nrennt\n"),
+            ParallelText().read(path.parent),
+        ),
+    ),
+    "table.zip": Reader(
+        file="pairs.zip",
+        good=lambda: _zip("deu.txt", b"a dog\tein Hund\nruns\trennt\n" * 9),
+        read=lambda path: Tsv().read(path),
+    ),
+    "wmt.xml": Reader(
+        file="test.en-de.xml", good=lambda: XML, read=lambda path: ParallelText().read(path.parent)
+    ),
+    "ggml": Reader(file="ggml.bin", good=lambda: ggml_bytes(TENSORS()), read=_weights),
+    "pt": Reader(file="a.pt", good=lambda: torch_bytes(TENSORS()), read=_weights),
+    "safetensors": Reader(
+        file="a.safetensors", good=lambda: safetensors_bytes(TENSORS()), read=_weights
+    ),
+    "tokenizer.json": Reader(
+        file="tokenizer.json",
+        good=lambda: _json({"model": {"vocab": _byte_characters()}}),
+        read=read_tokenizer_json,
+    ),
+    "tiktoken": Reader(file="a.tiktoken", good=_tiktoken, read=read_tiktoken),
+    "generation_config": Reader(
+        file="generation_config.json",
+        good=lambda: _json(HEADS),
+        read=lambda path: _heads_beside(path, SIZES),
+    ),
+    "config.json": Reader(
+        file="config.json",
+        good=lambda: _json(to_json(experiment(Path("corpus"), Path("run")))),
+        read=lambda path: read_experiment(path.parent),
+    ),
+    "vocabulary": Reader(file="vocab.json", good=_vocabulary, read=_resealed_vocabulary),
+    "features of a run": Reader(
+        file="features.json",
+        good=lambda: _json({"features": to_json(Features()), "statistics": STATISTICS}),
+        read=load_features,
+    ),
+    "metrics.jsonl": Reader(
+        file="metrics.jsonl",
+        good=lambda: _lines(*({"step": i, "time": 1.5, "values": {"loss": 2}} for i in range(3))),
+        read=_metrics,
+    ),
+    "results": Reader(file="a.json", good=lambda: _json({"BLEU": 1}), read=read_object),
+    "summary.json": Reader(
+        file="summary.json",
+        good=lambda: _json(SUMMARY),
+        read=lambda path: dataset.describe(dataset.read_summary(path.parent)),
+    ),
+    "corpus.json": Reader(
+        file="corpus.json",
+        good=lambda: _json({"train": "abc"}),
+        read=lambda path: dataset.check_used_data(path.parent, {"train": (path, "train")}),
+    ),
+    "table of contents": Reader(
+        file="train.tsv", good=TABLE.encode, read=lambda path: dataset.read_table(path)
+    ),
+    "seal of a checkpoint": Reader(
+        file="body",
+        good=lambda: _json(
+            {"step": 3, "score": 1.0, "files": {"a": [1, "x"]}, "arrays": {"b": [[1], "f"]}}
+        ),
+        read=_resealed_checkpoint,
+    ),
+    "wav": Reader(file="a.wav", good=lambda: _sound(format="WAV"), read=read_audio),
+    "flac": Reader(file="a.flac", good=lambda: _sound(format="FLAC"), read=read_audio),
+    "ogg": Reader(file="a.ogg", good=lambda: _sound(format="OGG"), read=read_audio),
+    "mp3": Reader(file="a.mp3", good=lambda: _sound(format="MP3"), read=read_audio),
+}

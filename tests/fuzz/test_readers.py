@@ -1,0 +1,114 @@
+"""A damaged file is read or refused with a sentence, whichever reader gets it."""
+
+import io
+import json
+import pickle
+import struct
+import time
+import zipfile
+
+import numpy as np
+import pytest
+
+from simuljax.errors import SimuljaxError
+from tests.fuzz.readers import READERS, ROW, TENSORS
+from tests.fuzz.run import inputs, read
+from tests.models.whisper.small import ggml_bytes, torch_bytes
+
+COUNT = 60  # damaged files a reader; `make fuzz` reads for minutes
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_damage_ends_in_a_traceback(name, tmp_path):
+    good, *damaged = inputs(name, seed=1, count=COUNT)
+    if not name.startswith("manifest"):  # whose audio is missing
+        assert read(name, tmp_path, good) == "read"
+    outcomes = {read(name, tmp_path, data) for data in damaged}
+    assert "refused" in outcomes
+
+
+def safetensors(**entries: object) -> bytes:
+    header = json.dumps(entries).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(16)
+
+
+def entry(start: object, end: object, shape: object = (2,)) -> dict[str, object]:
+    return {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
+
+
+def pt(program: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("a/data.pkl", program)
+    return out.getvalue()
+
+
+def alias_bomb() -> bytes:
+    lines = ["- &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"- &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]" for i in range(12)]
+    return "\n".join(lines).encode()
+
+
+def ggml_with(name: str, *shape: int) -> bytes:
+    return ggml_bytes(TENSORS() | {name: np.zeros(shape, np.float32)})
+
+
+DEEP, DIGITS = b"[" * 100_000, b"9" * 5000
+TABLE = READERS["table of contents"].good().replace(b"100", b"abc")
+PACKED = torch_bytes(TENSORS(), compression=zipfile.ZIP_DEFLATED)
+DTYPE = pt(b"\x80\x02ctorch\nFloatStorage\n(K\x03tb.")
+BAD = {  # reader, bytes, and a fact that the sentence names
+    "JSON 100,000 deep": ("log", DEEP, "line 1: not JSON that can be read: nested"),
+    "an integer of 5,000 digits": ("log", b'{"source_length":' + DIGITS + b"}", "5000 digits"),
+    "an integer beyond floats": ("log", b'{"delays":[],"source_length":1%0400d}' % 0, "number up"),
+    "a source of 95,000 years": ("log", b'{"delays":[],"source_length":3e15}', "3000000000000000"),
+    "YAML 100,000 deep": ("times of segments", DEEP, "nested deeper"),
+    "YAML 100,000 blocks": ("times of segments", b"- " * 100_000, "nested deeper"),
+    "YAML with aliases": ("times of segments", alias_bomb(), "aliases"),
+    "segments 100,000 deep": ("segments.yaml", b"- " + DEEP, "nested deeper"),
+    "segments with aliases": ("segments.yaml", alias_bomb(), "aliases"),
+    "config 100,000 deep": ("config.json", DEEP, "config.json is damaged"),
+    "config of a list": ("config.json", b"[]", "it must hold an object"),
+    "summary of a list": ("summary.json", b"[]", "it must hold an object"),
+    "summary without splits": ("summary.json", b"{}", "'preparation' must be an object"),
+    "corpus.json cut": ("corpus.json", b'{"train": "a', "corpus.json is damaged"),
+    "table without numbers": ("table of contents", TABLE, "not a whole table"),
+    "metrics cut in the middle": ("metrics.jsonl", b'{"step": 1}\n{"st\n{"step": 3}\n', "line 2"),
+    "tokenizer without a vocabulary": ("tokenizer.json", b'{"model": 3}', "not a vocabulary"),
+    "tokenizer cut": ("tokenizer.json", b'{"model": {"vo', "tokenizer.json is damaged"),
+    "tiktoken with text": ("tiktoken", b"hello world again\n", "line 1"),
+    "heads of a text": ("generation_config", b'{"alignment_heads": "ab"}', "is damaged"),
+    "heads beyond the model": ("generation_config", b'{"alignment_heads": [[9, 0]]}', "lacks"),
+    "block 999999999": ("ggml", ggml_with("decoder.blocks.999999999.x", 4), "up to 999999999"),
+    "an empty tensor": ("ggml", ggml_with("x", 9, 0), "x is empty"),
+    "LONG_BINPUT": ("pt", pt(b"\x80\x02}r\xff\xff\xff\x7f."), "these are not weights"),
+    "BYTEARRAY8": ("pt", pt(b"\x80\x05\x96" + b"\xff" * 7 + b"\x0f."), "cannot be read"),
+    "state of a dtype": ("pt", DTYPE, "else than a dict"),
+    "a compressed pickle": ("pt", PACKED, "is compressed"),
+    "another class": ("pt", pt(pickle.dumps(print)), "builtins.print"),
+    "negative offsets": ("safetensors", safetensors(a=entry(-8, 0)), "not a tensor"),
+    "offsets of fractions": ("safetensors", safetensors(a=entry(0.0, 8.0)), "not a tensor"),
+    "negative sizes": ("safetensors", safetensors(a=entry(0, 8, [-1, -2])), "not a tensor"),
+    "overlap": ("safetensors", safetensors(a=entry(0, 8), b=entry(4, 12)), "'a' and 'b' overlap"),
+    "offsets beyond the file": ("safetensors", safetensors(a=entry(2**62, 2**62 + 8)), "ends"),
+    "header of 2^64 bytes": ("safetensors", b"\xff" * 8 + b"{", "the header"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_file_made_to_hurt_is_refused_with_a_sentence(case, tmp_path):
+    name, data, fact = BAD[case]
+    path = tmp_path / READERS[name].file
+    path.write_bytes(data)
+    started = time.monotonic()
+    with pytest.raises(SimuljaxError) as caught:
+        READERS[name].read(path)
+    assert fact in str(caught.value) and len(str(caught.value)) < 600
+    assert time.monotonic() - started < 10
+
+
+def test_a_broken_row_of_a_manifest_is_skipped_and_counted(tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(DEEP + b"\n" + json.dumps(ROW).encode())
+    with pytest.raises(SimuljaxError, match="1 x malformed row, 1 x missing audio file"):
+        READERS["manifest.jsonl"].read(path)
