@@ -139,7 +139,7 @@ def read_reports(shards: Iterable[Shard]) -> list[ShardReport]:
         fields = read_object(shard.report)
         try:
             skipped = [Skip(**skip) for skip in fields["skipped"]]
-            found.append(ShardReport(**fields | {"skipped": skipped}))
+            found.append(ShardReport(**fields | {"skipped": skipped}))  # pyright: ignore
         except (KeyError, TypeError) as error:
             raise CorpusError(f"{shard.report} is damaged ({error!r}): remove it") from error
     return found

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import jax
 
+from simuljax.parsing import parse_json
+
 
 def enable_compilation_cache() -> Path:
     """Keep what XLA compiles on disk; return the directory.
@@ -24,7 +26,12 @@ def enable_compilation_cache() -> Path:
         return Path(chosen)
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     directory = Path(caches) / "simuljax" / "xla"
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"{directory} cannot be made ({error.strerror}): programs compile every time"
+        print(f"simuljax: warning: {problem}; set XDG_CACHE_HOME", file=sys.stderr)
+        return directory
     jax.config.update("jax_compilation_cache_dir", str(directory))
     return directory
 
@@ -77,8 +84,9 @@ def _running_clock(message: str) -> Iterator[None]:
 
 def _read_times(path: Path | None) -> dict[str, float]:
     try:
-        return json.loads(path.read_text()) if path else {}
-    except (OSError, ValueError):
+        held = parse_json(path.read_bytes()) if path else {}
+        return {name: float(time) for name, time in held.items()}
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError):
         return {}
 
 

@@ -41,6 +41,19 @@ def test_otherwise_it_is_in_the_users_cache(tmp_path: Path, monkeypatch, variabl
         jax.config.update("jax_compilation_cache_dir", before)
 
 
+def test_a_cache_that_cannot_be_made_is_a_warning(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("no directory")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        enable_compilation_cache()
+        assert jax.config.jax_compilation_cache_dir is None
+        assert "warning" in capsys.readouterr().err
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_compilation_is_announced_on_a_terminal(tmp_path, monkeypatch, capsys, terminal):
     directory = {"jax_compilation_cache_dir": str(tmp_path)}

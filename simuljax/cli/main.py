@@ -157,6 +157,8 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and not isinstance(error, SimuljaxError):
         extra = _extra_of(error.name or "")
         return f"{error.name} is not installed: pip install 'simuljax[{extra}]'" if extra else ""
+    if "No space left on device" in str(error):  # of a library that has errors of its own
+        return f"{getattr(error, 'filename', None) or 'the disk'}: No space left on device"
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return f"out of memory: {error}".splitlines()[0].removesuffix(": ")
     if isinstance(error, OSError) and error.strerror:

@@ -295,6 +295,7 @@ def _text(entry: Mapping[str, object], key: str, where: str) -> str | None:
 
 def _number(value: object) -> float | None:
     """Return a Python number, from NumPy's too; None for anything else, NaN, or beyond LONGEST."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not abs(value) <= LONGEST:
+    if not isinstance(value, Real) or isinstance(value, bool):
         return None
-    return int(value) if isinstance(value, Integral) else float(value)
+    number = int(value) if isinstance(value, Integral) else float(value)
+    return number if -LONGEST <= number <= LONGEST else None

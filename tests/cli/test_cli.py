@@ -138,7 +138,12 @@ class ResourceError(RuntimeError):
             ResourceError("RESOURCE_EXHAUSTED: 9 GiB\nlong"),
             "out of memory: RESOURCE_EXHAUSTED: 9 GiB",
         ),
-        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError(28, "No space left on device"), "the disk: No space left on device"),
+        (OSError(28, "No space left on device", "a"), "a: No space left on device"),
+        (
+            ResourceError("RESOURCE_EXHAUSTED: No space left on device"),
+            "the disk: No space left on device",
+        ),
         (
             ModuleNotFoundError("No module named 'sounddevice'", name="sounddevice"),
             "sounddevice is not installed: pip install 'simuljax[mic]'",
@@ -168,7 +173,7 @@ def test_an_output_that_is_closed_full_or_ascii_is_no_bug():
     closed = run_in_shell("$0 --version >&-")
     assert (closed.returncode, closed.stderr) == (0, b"")
     full = run_in_shell("$0 --version >/dev/full")
-    assert (full.returncode, full.stderr) == (1, b"simuljax: No space left on device\n")
+    assert (full.returncode, full.stderr) == (1, b"simuljax: the disk: No space left on device\n")
     ascii_alone = run_in_shell("$0 train 'caf\u00e9.py'", PYTHONIOENCODING="ascii")
     assert ascii_alone.returncode == 2
     assert ascii_alone.stderr.startswith(b"simuljax: caf\\xe9.py does not exist")

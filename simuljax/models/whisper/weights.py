@@ -97,13 +97,16 @@ _STORAGES = {
 _ZIP_HEADER = 30  # bytes before a member's name
 
 
-class _Unpickler(pickle._Unpickler):  # pyright: ignore[reportAttributeAccessIssue]
+_PythonUnpickler: Any = pickle._Unpickler  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class _Unpickler(_PythonUnpickler):
     """Turns the pickle into dicts of arrays, or refuses it.
 
     Python's own version: the one in C allocates what a number in the file (LONG_BINPUT) says.
     """
 
-    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)  # pyright: ignore
+    dispatch: ClassVar[dict[int, Any]] = dict(_PythonUnpickler.dispatch)
 
     def __init__(self, archive: "_Archive"):
         super().__init__(io.BytesIO(archive.member("data.pkl")))
