@@ -269,7 +269,7 @@ def attempt(key: str, where: str, make: Callable[[], Utterance]) -> Utterance | 
         raise
     except SkipError as error:
         return Skip(id=key, reason=error.reason, detail=f"{where}: {error.detail}")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         detail = f"no {error}" if isinstance(error, KeyError) else str(error)
         return Skip(id=key, reason=MALFORMED_ROW, detail=f"{where}: {detail}")
 

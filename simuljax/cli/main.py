@@ -6,15 +6,11 @@ traceback is kept in a file.
 """
 
 import contextlib
-import importlib.metadata
 import os
 import pkgutil
-import re
 import select
 import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -168,6 +164,9 @@ def _sentence(error: Exception) -> str:
 
 def _extra_of(module: str) -> str:
     """Return the optional extra that installs a module; "" if none does."""
+    import importlib.metadata  # takes a tenth of a second
+    import re
+
     wanted = module.partition(".")[0].replace("_", "-").lower()
     for line in importlib.metadata.requires("simuljax") or ():
         found = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line)
@@ -178,6 +177,9 @@ def _extra_of(module: str) -> str:
 
 def _bug(error: Exception) -> str:
     """Keep the traceback in a file, or print it if no file can be written; return what to do."""
+    import tempfile
+    import traceback
+
     text = f"simuljax {__version__}, Python {sys.version}\n" + "".join(
         traceback.format_exception(error)
     )

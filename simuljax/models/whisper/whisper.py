@@ -184,7 +184,7 @@ def _heads_beside(path: Path, sizes: Dimensions) -> Heads:
         try:
             heads = parse_json(file.read_bytes()).get("alignment_heads")
             chosen = tuple((int(layer), int(head)) for layer, head in heads or ())
-        except (ParseError, AttributeError, TypeError, ValueError) as error:
+        except (ParseError, AttributeError, TypeError, ValueError, OverflowError) as error:
             raise SimuljaxError(f"{file} is damaged: {error}; remove or mend it") from None
         layers, heads_each = range(sizes.text_layers), range(sizes.head_count)
         if any(layer not in layers or head not in heads_each for layer, head in chosen):
