@@ -5,6 +5,7 @@ from typing import Any
 
 from simuljax.errors import SimuljaxError
 
+LONGEST = 300  # digits of an integer
 DEEPEST = 64  # lists and objects inside each other in a YAML file
 
 
@@ -15,11 +16,18 @@ class ParseError(SimuljaxError):
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_integer)
     except RecursionError:
         raise ParseError("not JSON that can be read: nested too deeply") from None
-    except ValueError as error:  # UnicodeDecodeError and integers of 5,000 digits too
+    except ValueError as error:  # UnicodeDecodeError too
         raise ParseError(f"not JSON ({error})") from None
+
+
+def _integer(digits: str) -> int:
+    """Return an integer that fits into a float."""
+    if len(digits) > LONGEST:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
 
 
 def parse_yaml(text: str) -> Any:

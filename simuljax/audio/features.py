@@ -202,7 +202,7 @@ def load_features(path: str | Path) -> FeatureRecord:
         statistics = Statistics(mean=mean, std=std, frames=int(stored["frames"]))
     except FileNotFoundError as error:
         raise FeatureError(f"{path} is not there; it is written beside a model.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         what = f"no entry {error}" if isinstance(error, KeyError) else str(error)
         raise FeatureError(f"{path} is damaged or no file of statistics: {what}") from error
     return FeatureRecord(features=features, statistics=statistics)

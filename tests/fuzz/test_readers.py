@@ -60,7 +60,7 @@ DTYPE = pt(b"\x80\x02ctorch\nFloatStorage\n(K\x03tb.")
 BAD = {  # reader, bytes, and a fact that the sentence names
     "JSON 100,000 deep": ("log", DEEP, "line 1: not JSON that can be read: nested"),
     "an integer of 5,000 digits": ("log", b'{"source_length":' + DIGITS + b"}", "5000 digits"),
-    "an integer beyond floats": ("log", b'{"delays":[],"source_length":1%0400d}' % 0, "number up"),
+    "an integer beyond floats": ("log", b'{"delays":[],"source_length":1%0400d}' % 0, "401 digits"),
     "a source of 95,000 years": ("log", b'{"delays":[],"source_length":3e15}', "3000000000000000"),
     "YAML 100,000 deep": ("times of segments", DEEP, "nested deeper"),
     "YAML 100,000 blocks": ("times of segments", b"- " * 100_000, "nested deeper"),
