@@ -1,6 +1,7 @@
 """Audio: from recordings to the features of a model.
 
     audio -> samples               waveform: any file, int16 mono at 16 kHz, or a counted error
+    samples -> augmented           wave_augment: in training only
     samples -> features            features: 80 log-mel filterbanks, with pitch if configured
     features -> normalised         features: statistics over the training set, stored with the model
     normalised -> augmented        spec_augment: in training only
@@ -27,6 +28,7 @@ from simuljax.audio.features import (
 from simuljax.audio.filterbank import Filterbank, frame_count
 from simuljax.audio.pitch import Pitch
 from simuljax.audio.spec_augment import SpecAugment
+from simuljax.audio.wave_augment import WaveAugment
 from simuljax.audio.waveform import (
     RATE,
     AudioError,
@@ -50,6 +52,7 @@ __all__ = [
     "Recording",
     "SpecAugment",
     "Statistics",
+    "WaveAugment",
     "as_int16",
     "extract",
     "features_of",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import optax
 
-from simuljax.audio import Features, SpecAugment
+from simuljax.audio import Features, SpecAugment, WaveAugment
 from simuljax.config.fields import ConfigError, check, setting
 from simuljax.errors import unknown
 from simuljax.losses import JointObjective, Term
@@ -25,6 +25,7 @@ class Objective:
     terms: tuple[Term, ...] = setting(JointObjective().terms(), help="Terms of the loss.")
     features: Features = setting(Features(), help="Features of speech.")
     augment: SpecAugment | None = setting(None, help="Augmentation of features.")
+    wave_augment: WaveAugment = setting(WaveAugment(), help="Augmentation of audio.")
 
     def __post_init__(self) -> None:
         names = [term.name for term in self.terms]

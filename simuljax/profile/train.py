@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.audio import SpecAugment, Statistics
+from simuljax.audio import SpecAugment, Statistics, WaveAugment
 from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig
 from simuljax.config.training import Objective, Optimiser
@@ -63,6 +63,8 @@ class TrainProfile:
     """Unroll the loop over layers: longer to compile, faster."""
     updates: int = 20
     """Updates in a round; the best of five rounds counts."""
+    wave_augment: bool = False
+    """Time the update with rooms, noise and channels too, in turn with the one without."""
 
     def __post_init__(self) -> None:
         check_positive(self)
@@ -92,6 +94,7 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     ms = call.best_ms(config.updates)
     say(f"{ms:.1f} ms; compiling it again for a trace whose kernels have names")
     named = lowered.compile(compiler_options=NO_CUDA_GRAPHS) if on_gpu() else compiled
+    augmented = augmented_ms(update, replicas, call, config.updates) if config.wave_augment else {}
     say("tracing it")
     named_call = Repeated(named, call.state, batch, weights, seed)
     named_call()
@@ -109,6 +112,7 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
         **environment(config),
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(state.params)),
         "ms": ms,
+        **augmented,
         "utterances_per_s": config.utterances / ms * 1e3,
         "frames_per_s": config.utterances * config.frames / ms * 1e3,
         "device_ms": sum(traced.ms.values()),
@@ -142,6 +146,11 @@ def table(report: dict[str, Any]) -> str:
         f"{report['model_tflop']:.2f} TFLOP by the model{peak}; {report['gbyte']:,.0f} GB moved, "
         "as XLA counts (a loop's body once)"
     )
+    if "augmented_ms" in report:
+        lines.append(
+            f"with augmented audio {report['augmented_ms']:.1f} ms, without in the same rounds "
+            f"{report['plain_ms']:.1f} ms: {report['augmented_speed']:.1%} of the updates a second"
+        )
     busy = report["device_ms"] or 1
     for name, ms in report["parts_ms"].items():
         lines.append(f"  {name:<16}{ms:>8.2f} ms {ms / busy:>7.1%}")
@@ -166,14 +175,32 @@ class Repeated:
     def best_ms(self, calls: int, rounds: int = 5) -> float:
         """Return the time of an update in the best of several rounds."""
         jax.block_until_ready(self())
-        best = float("inf")
-        for _ in range(rounds):
-            start = time.perf_counter()
-            for _ in range(calls):
-                self()
-            jax.block_until_ready(self.state)
-            best = min(best, (time.perf_counter() - start) / calls)
-        return best * 1e3
+        return min(self.round_ms(calls) for _ in range(rounds))
+
+    def round_ms(self, calls: int) -> float:
+        """Return the mean time of an update in one round."""
+        start = time.perf_counter()
+        for _ in range(calls):
+            self()
+        jax.block_until_ready(self.state)
+        return (time.perf_counter() - start) / calls * 1e3
+
+
+def augmented_ms(update: Update, replicas: Replicas, plain: Repeated, calls: int) -> dict[str, Any]:
+    """Return the times of an update with and without augmented audio, in alternate rounds."""
+    objective = dataclasses.replace(update.objective, wave_augment=WaveAugment.typical())
+    step = replicas.wrap(dataclasses.replace(update, objective=objective).whole, donate=0)
+    say("compiling it with augmented audio")
+    state = jax.tree.map(jnp.copy, plain.state)
+    other = Repeated(step.lower(state, *plain.rest).compile(), state, *plain.rest)
+    jax.block_until_ready(other())
+    rounds = [(plain.round_ms(calls), other.round_ms(calls)) for _ in range(5)]
+    without, augmented = map(min, zip(*rounds, strict=True))
+    return {
+        "plain_ms": without,
+        "augmented_ms": augmented,
+        "augmented_speed": without / augmented,
+    }
 
 
 def build(chosen: TrainProfile) -> Update:

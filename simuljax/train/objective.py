@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from simuljax import losses
 from simuljax.audio import Statistics, features_of, frame_count
 from simuljax.audio.spec_augment import spec_augment
+from simuljax.audio.wave_augment import wave_augment
 from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig
 from simuljax.config.training import Objective
@@ -28,6 +29,7 @@ from simuljax.text import (
 )
 
 BATCH_KEYS = ("dropout", "noise", "augment", "policy")
+WAVE = 0x7FFFFFFF  # apart from the places in a batch, which SpecAugment folds into the same key
 
 
 @flax.struct.dataclass
@@ -171,7 +173,11 @@ def speech_features(
     batch: Batch, statistics: Statistics, objective: Objective, key: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """Return normalised features [B, F, D] and their lengths; augmented if there is a key."""
-    features = features_of(batch.audio, objective.features, statistics)
+    audio = batch.audio
+    if key is not None and objective.wave_augment.active:
+        wave_key = jax.random.fold_in(key, WAVE)
+        audio = wave_augment(wave_key, audio, batch.audio_length, objective.wave_augment)
+    features = features_of(audio, objective.features, statistics)
     frames = frame_count(batch.audio_length, objective.features.filterbank)
     if key is not None and objective.augment is not None:
         features = spec_augment(key, features, frames, objective.augment)

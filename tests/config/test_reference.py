@@ -34,6 +34,7 @@ def test_the_help_of_train_says_what_fields_are(tmp_path, capsys):
     [
         ("--training.optimiser.learning-rate", "nan"),
         ("--training.updates", "-5"),
+        ("--training.objective.wave-augment.reverb", "1.5"),
         ("--training.log-every", "0"),
         ("--model.decoder-layers", "0"),
         ("--model.width.dropout", "1"),

@@ -1,0 +1,1 @@
+"""Speech as people speak it: what training audio goes through."""
