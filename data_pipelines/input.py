@@ -56,10 +56,10 @@ from simuljax.audio import (
     Features,
     Filterbank,
     Moments,
-    Statistics,
     extract,
     frame_count,
     load_features,
+    neutral,
     save_features,
 )
 from simuljax.audio.features import FILE_NAME as FEATURES_FILE
@@ -315,10 +315,9 @@ def _vocabularies(corpus: DataConfig, table: Table) -> Vocabularies:
 
 def _run_features(corpus: DataConfig, split: Split) -> FeatureRecord:
     """Return the statistics of the preparation, or compute them for other features or splits."""
-    if not np.any(split.table.samples):  # text alone: statistics that change nothing
-        zeros, ones = (np.full(corpus.features.dims, value, np.float32) for value in (0, 1))
-        neutral = Statistics(mean=zeros, std=ones, frames=0)
-        return FeatureRecord(features=corpus.features, statistics=neutral)
+    features = corpus.features
+    if not np.any(split.table.samples) or features.filterbank.kind == "whisper":
+        return FeatureRecord(features=features, statistics=neutral(features.dims))
     prepared = corpus.directory / STATISTICS
     if corpus.train == "train" and prepared.exists():
         record = load_features(prepared)

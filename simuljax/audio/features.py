@@ -17,7 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Real
 from simuljax.audio import filterbank, pitch
 from simuljax.audio.filterbank import Filterbank, FrameState
 from simuljax.audio.pitch import Pitch, PitchState
-from simuljax.config.fields import setting
+from simuljax.config.fields import ConfigError, setting
 from simuljax.config.json import from_json, to_json, write_json
 from simuljax.errors import SimuljaxError
 from simuljax.parsing import parse_json
@@ -25,10 +25,17 @@ from simuljax.parsing import parse_json
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """80 filterbanks, or these with pitch: the 83 dimensions of Nguyen et al. 2021."""
+    """80 filterbanks, or these with pitch: the 83 dimensions of Nguyen et al. 2021.
+
+    Whisper's log-mel has a scale of its own: its statistics change nothing.
+    """
 
     filterbank: Filterbank = setting(Filterbank(), help="Filterbank.")
     pitch: bool = setting(False, help="Add the three dimensions of pitch.")
+
+    def __post_init__(self) -> None:
+        if self.pitch and self.filterbank.kind == "whisper":
+            raise ConfigError("pitch is True; its frames are not those of Whisper's log-mel")
 
     @property
     def dims(self) -> int:
@@ -91,6 +98,7 @@ def stream_step(
 
 
 FILE_NAME = "features.json"
+LATER = {"kind": "kaldi"}  # fields that files of earlier versions lack
 _CONSTANT = 1e-5  # a dimension that varies less, for its size, does not vary: it is rounding
 
 
@@ -154,6 +162,12 @@ class Moments:
         )
 
 
+def neutral(dims: int) -> Statistics:
+    """Return statistics that change nothing."""
+    mean, std = np.zeros(dims, np.float32), np.ones(dims, np.float32)
+    return Statistics(mean=mean, std=std, frames=0)
+
+
 def normalise(
     features: Float[ArrayLike, "*batch D"], statistics: Statistics
 ) -> Float[Array, "*batch D"]:
@@ -192,7 +206,8 @@ def load_features(path: str | Path) -> FeatureRecord:
     try:
         values = parse_json(Path(path).read_bytes())
         features, stored = from_json(Features, values["features"], "features"), values["statistics"]
-        if to_json(features) != values["features"]:
+        bank = LATER | values["features"].get("filterbank", {})
+        if to_json(features) != values["features"] | {"filterbank": bank}:
             raise ValueError(f"features are not all of {to_json(features)}")
         mean, std = (np.array(stored[name], np.float32) for name in ("mean", "std"))
         if mean.shape != (features.dims,):

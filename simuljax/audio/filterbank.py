@@ -12,11 +12,16 @@ A frame sees its own samples alone, so padding changes nothing and a stream can 
 Frame f holds the samples [f * shift, f * shift + length); one that would run past the end does not
 exist. `history` zeros before the first sample let a frame look further back than the recording
 goes without changing how many there are.
+
+`kind="whisper"` has Whisper's frames instead: frame f is centred on the sample f * shift, the first
+samples are mirrored before the recording, and a value is (m + 4) / 4 with m of
+`simuljax.audio.log_mel`. The floor of Whisper's spectrogram, 8 below the loudest m, depends on all
+frames, so its encoder applies it (`simuljax.models.encoders`).
 """
 
 import math
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, fields
+from typing import Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +30,7 @@ from flax import struct
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
+from simuljax.audio.log_mel import FFT, log_energies
 from simuljax.config.fields import ConfigError, check, setting
 
 Count = TypeVar("Count", int, jax.Array, np.ndarray)
@@ -141,6 +147,9 @@ def _checked(length, shape: tuple[int, ...], state: FrameState) -> jax.Array:
 class Filterbank:
     """Filterbank settings; `high_hz` 0 stands for half the rate."""
 
+    kind: Literal["kaldi", "whisper"] = setting(
+        "kaldi", help="Filterbanks of Kaldi, or the log-mel of Whisper."
+    )
     rate: int = setting(16_000, help="Sampling rate.", low=1, unit="Hz")
     bins: int = setting(80, help="Filters.", low=1)
     frame_ms: float = setting(25.0, help="Length of a frame.", above=0, unit="ms")
@@ -156,6 +165,14 @@ class Filterbank:
             raise ConfigError(f"shift_ms is {self.shift_ms}; it must not exceed frame_ms")
         if not 0 <= self.low_hz < self.top_hz <= self.rate / 2:
             raise ValueError(f"{self}: 0 <= low_hz < high_hz <= {self.rate / 2:g} must hold.")
+        own = ("kind", "bins")
+        other = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+        other = [name for name in other if name not in own]
+        if self.kind == "whisper" and other:
+            raise ConfigError(
+                f"{other[0]} is {getattr(self, other[0])}; Whisper's log-mel has no such choice: "
+                "leave it at its default"
+            )
 
     @property
     def top_hz(self) -> float:
@@ -166,7 +183,7 @@ class Filterbank:
     def framing(self) -> Framing:
         """Return frame and shift in samples."""
         length, shift = (int(self.rate * ms / 1000) for ms in (self.frame_ms, self.shift_ms))
-        return Framing(length=length, shift=shift)
+        return Framing(length=length, shift=shift, history=FFT // 2 * (self.kind == "whisper"))
 
     @property
     def fft_size(self) -> int:
@@ -183,12 +200,28 @@ def filterbank(
     samples: Real[ArrayLike, "*batch N"], config: Filterbank
 ) -> Float[Array, "*batch F bins"]:
     """Extract filterbanks of whole recordings: int16 samples, or float in [-1, 1]."""
+    if config.kind == "whisper":
+        return _whisper_log_mel(to_int16_scale(samples) / 32768, config)
     frames = split(to_int16_scale(samples), config.framing)
     return _log_mel(frames, config)
 
 
+def _whisper_log_mel(samples: jax.Array, config: Filterbank) -> jax.Array:
+    """Return every frame that lies within the recording and its mirrored beginning."""
+    framing, count = config.framing, complete_frames(samples.shape[-1], config.framing)
+    samples = jnp.pad(samples, [(0, 0)] * (samples.ndim - 1) + [(0, 1)])  # to mirror 200, take 201
+    mirrored = samples[..., framing.history : 0 : -1]
+    frames = _split(jnp.concatenate([mirrored, samples], -1), framing)[..., :count, :]
+    return (log_energies(frames, config.bins) + 4) / 4
+
+
 def init_stream(config: Filterbank, batch_shape: tuple[int, ...] = ()) -> FrameState:
     """Return the state before the first sample."""
+    if config.kind == "whisper":
+        raise ConfigError(
+            "filterbank.kind is 'whisper'; a streaming encoder needs 'kaldi', whose frames arrive "
+            "one by one"
+        )
     return init_frames(config.framing, batch_shape)
 
 

@@ -22,6 +22,7 @@ __all__ = ["DATA", "RUNS", "Experiment", "InitFrom", "load_experiments", "read_e
 CONFIG_FILE = "config.json"
 
 ENCODER = ("speech", "shared")
+WHISPER_ENCODER = "speech/whisper <- encoder"
 # An offline translator of text has its encoder to itself, and one attention, from which both the
 # decisions and the soft attention of a monotonic decoder start.
 OFFLINE_TEXT = (
@@ -40,13 +41,14 @@ NOT_SETTINGS = ("software",)  # stored beside the settings
 
 @dataclass(frozen=True, kw_only=True)
 class InitFrom:
-    """Parameters taken from another run before training starts.
+    """Parameters taken from another run before training starts, or from a file of Whisper.
 
+    "whisper:FILE" fills the encoder `speech.kind="whisper"` from a .pt, safetensors or ggml file.
     A rule is "into <- from", or one name where both are the same; "" is everything. DAR's teacher
     starts as the run itself unless an entry fills it.
     """
 
-    run: Path = setting(help="The run to take them from.")
+    run: Path = setting(help="The run to take them from, or whisper:FILE.")
     rules: tuple[str, ...] = setting(("",), help="Which parameters go where.")
     checkpoint: Literal["best", "last", "averaged"] = setting("best", help="Which checkpoint.")
     fills: Literal["params", "teacher"] = setting(
@@ -55,11 +57,21 @@ class InitFrom:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.whisper is not None and self.rules == ("",):
+            object.__setattr__(self, "rules", (WHISPER_ENCODER,))
+        if self.whisper is not None and self.fills != "params":
+            raise ConfigError(f"{self.run} has no text encoder to fill the {self.fills} with")
+
+    @property
+    def whisper(self) -> Path | None:
+        """Return the file of Whisper's weights; None for a run."""
+        kind, _, path = str(self.run).partition(":")
+        return Path(path) if kind == "whisper" else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A training run."""
+    """A training run. `init_from` may be the text of one `InitFrom.run`."""
 
     run: Path = setting(help="The directory of the run.")
     data: DataConfig = setting(help="The corpus.")
@@ -69,7 +81,17 @@ class Experiment:
     cluster: Cluster = setting(Cluster(), help="Processes of the run; detected by default.")
 
     def __post_init__(self) -> None:
+        if isinstance(self.init_from, str):
+            object.__setattr__(self, "init_from", (InitFrom(run=Path(self.init_from)),))
         check(self)
+        kind = self.model.speech.kind if self.model.speech else None
+        bank = self.data.features.filterbank.kind
+        if (kind == "whisper" and bank != "whisper") or (kind == "streaming" and bank != "kaldi"):
+            wanted = "whisper" if kind == "whisper" else "kaldi"
+            raise ConfigError(
+                f"speech.kind is {kind!r} and data.features.filterbank.kind {bank!r}; that encoder "
+                f"needs {wanted!r}"
+            )
 
 
 def load_experiments(path: Path) -> Mapping[str, Experiment]:

@@ -10,7 +10,7 @@ from simuljax.errors import unknown
 STRIDE = 4  # frames of 10 ms to an encoder state
 STATE_MS = 10 * STRIDE
 
-Encoder = Literal["transformer", "s_transformer", "streaming", "vgg_blstm", "conformer"]
+Encoder = Literal["transformer", "s_transformer", "streaming", "vgg_blstm", "conformer", "whisper"]
 ENCODERS = get_args(Encoder)
 Decoder = Literal["monotonic", "lstm", "caat"]
 DecisionKind = Literal["every_state", "fixed", "words", "phonemes", "learnable", "ctc_words"]
@@ -103,13 +103,18 @@ class PreDecision:
 class SpeechConfig:
     """The encoder from features to states of 40 ms.
 
+    "whisper" has Whisper's encoder first, with `layers` others above it; it needs Whisper's log-mel
+    as features (`data.features.filterbank.kind`), and `init_from="whisper:FILE"` fills it.
     `kind` may be a class of your own, see `simuljax.models.encoders.OwnEncoder`.
     """
 
     kind: Encoder | str = setting(
         "transformer", help="Architecture, or an encoder of your own: file.py:Class."
     )
-    layers: int = setting(12, help="Layers.", low=1)
+    size: Literal["tiny", "base", "small", "medium"] = setting(
+        "tiny", help="Size of Whisper's encoder.", applies="whisper"
+    )
+    layers: int = setting(12, help="Layers; whisper: those above its own, 0 or more.", low=0)
     shared: int = setting(6, help="Layers at the top shared with the text encoder.", low=0)
     channels: int = setting(1024, help="Channels of the first convolution.", low=1)
     distance_penalty: bool = setting(False, help="Penalise distance in self-attention.")
@@ -132,6 +137,8 @@ class SpeechConfig:
                 f"SpeechConfig.kind: {unknown(self.kind, ENCODERS)}; a class of your own is given "
                 "as file.py:Class"
             )
+        if self.layers < 1 and self.kind != "whisper":
+            raise ConfigError("SpeechConfig.layers is 0; it must be at least 1 but for 'whisper'")
         if self.shared > self.layers:
             raise ConfigError(f"shared is {self.shared}; the encoder has {self.layers} layers")
         if self.kind == "vgg_blstm" and self.shared:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -79,6 +80,21 @@ class Objective:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RateFactor:
+    """A part of the model that learns faster or slower than the rest, or not at all."""
+
+    part: str = setting(help="Beginning of the parameters' paths, such as speech/whisper.")
+    factor: float = setting(0.0, help="Factor of the learning rate; 0: frozen.", low=0, high=1000)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def holds(self, path: str) -> bool:
+        """Return True if a parameter is in this part."""
+        return f"{path}/".startswith(f"{self.part.strip('/')}/")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Optimiser:
     """Adam with a warm-up; clipping is by the global norm of the gradient."""
 
@@ -96,6 +112,9 @@ class Optimiser:
     weight_decay: float = setting(0.0, help="Weight decay; above 0 it is AdamW.", low=0)
     clip: float = setting(10.0, help="Greatest norm of the gradient; 0: no clipping.", low=0)
     method: Literal["adam", "sgd"] = setting("adam", help="sgd shows mistakes that Adam hides.")
+    factors: tuple[RateFactor, ...] = setting(
+        (), help="Parts of the model with another learning rate; the most specific counts."
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -116,15 +135,30 @@ class Optimiser:
         up = optax.linear_schedule(0.0, peak, warmup)
         return optax.join_schedules([up, down], [warmup]) if self.warmup else down
 
+    def factor(self, path: str) -> float:
+        """Return the factor of the learning rate of a parameter; 0 if it is frozen."""
+        parts = [part for part in self.factors if part.holds(path)]
+        return max(parts, key=lambda part: len(part.part.strip("/"))).factor if parts else 1.0
+
     def build(self) -> optax.GradientTransformation:
         """Return the transformation of gradients into updates."""
         clip = optax.clip_by_global_norm(self.clip) if self.clip else optax.identity()
         if self.method == "sgd":
-            return optax.chain(clip, optax.sgd(self.rate()))
-        adam = optax.adamw(
-            self.rate(), *self.betas, eps=self.epsilon, weight_decay=self.weight_decay
-        )
-        return optax.chain(clip, adam)
+            step = optax.sgd(self.rate())
+        else:
+            step = optax.adamw(
+                self.rate(), *self.betas, eps=self.epsilon, weight_decay=self.weight_decay
+            )
+        return optax.chain(clip, step, *([optax.stateless(self._scale)] if self.factors else []))
+
+    def _scale(self, updates: Any, params: Any = None) -> Any:
+        """Multiply the update of every parameter, its weight decay included, by its factor."""
+
+        def scale(keys: tuple, update: Any) -> Any:
+            path = jax.tree_util.keystr(keys, simple=True, separator="/")
+            return update * self.factor(path)
+
+        return jax.tree_util.tree_map_with_path(scale, updates)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ s_transformer   the spectrogram as an image, then layers to which near states co
                 (Di Gangi et al. 2019), which Ma et al. 2020 build on
 conformer       convolutions, then Conformer layers (Gulati et al. 2020), as in Papi et al. 2022
 vgg_blstm       Nguyen et al. 2021, after Watanabe et al. 2018
+whisper         Whisper's encoder (Radford et al. 2022), then Transformer layers
 streaming       `simuljax.models.streaming`
 """
 
@@ -21,6 +22,8 @@ from jax import Array
 from simuljax.config.fields import ConfigError
 from simuljax.config.loading import load_object
 from simuljax.config.model import SpeechConfig, TextConfig, Width
+from simuljax.models.whisper.config import PUBLISHED, Config
+from simuljax.models.whisper.model import Encoder as WhisperEncoder
 from simuljax.nn.attention import Attention2D, Past, View, convolution, distance_penalty
 from simuljax.nn.chunked import Chunking, ChunkView, chunked_layer
 from simuljax.nn.conformer import ConformerLayer, Surroundings, surroundings
@@ -31,11 +34,12 @@ from simuljax.nn.layers import (
     embed_positions,
     embedding,
     layer_norm,
+    real,
     scan_layers,
     zero_padding,
 )
 from simuljax.nn.recurrent import BidirectionalLSTM
-from simuljax.nn.subsampling import VGG, ConvSubsampling
+from simuljax.nn.subsampling import VGG, ConvSubsampling, state_count
 from simuljax.nn.transformer import EncoderLayer
 
 
@@ -125,7 +129,7 @@ class SpeechEncoder(nn.Module):
     """A front end, then layers of its own; layers shared with the text encoder are passed in.
 
     Batch normalisation has running statistics: see `simuljax.nn.layers`. A Conformer layer ends
-    with a normalisation, so that only shared layers need another.
+    with a normalisation, so that only shared layers need another. Whisper's encoder has positions.
     """
 
     speech: SpeechConfig
@@ -140,6 +144,9 @@ class SpeechEncoder(nn.Module):
         below = own if speech.ctc_after is None else speech.ctc_after
         if speech.kind == "s_transformer":
             self.front_end = SpectrogramFrontEnd(width, self.image_channels, self.axis)
+        elif speech.kind == "whisper":
+            self.whisper = WhisperEncoder(whisper_config(speech, width))
+            self.reduction = dense(width.model, width)
         else:
             reach = "causal" if speech.kind == "streaming" else "centred"
             self.subsampling = ConvSubsampling(width, speech.channels, reach=reach)
@@ -158,12 +165,8 @@ class SpeechEncoder(nn.Module):
     def __call__(
         self, features: Array, lengths: Array, shared: Stack | None, *, train: bool
     ) -> Encoded:
-        kind, features = self.speech.kind, features.astype(self.width.dtype)
-        if kind == "s_transformer":
-            x, lengths = self.front_end(features, lengths, train=train)
-        else:
-            x, lengths = self.subsampling(features, lengths)
-        x = x * x.shape[-1] ** 0.5 if kind == "conformer" else embed_positions(x)
+        kind = self.speech.kind
+        x, lengths = self._first(features, lengths, train=train)
         x = self.dropout(x, deterministic=not train)
         near = kind == "s_transformer" or (kind == "transformer" and self.speech.distance_penalty)
         view = View(lengths=lengths, bias=distance_penalty(x.shape[1]) if near else None)
@@ -174,6 +177,36 @@ class SpeechEncoder(nn.Module):
         x = shared(x, view, train=train) if shared is not None else x
         x = self.norm(x) if kind != "conformer" or shared is not None else x
         return Encoded(states=zero_padding(x, lengths), lengths=lengths, ctc=ctc)
+
+    def _first(self, features: Array, lengths: Array, *, train: bool) -> tuple[Array, Array]:
+        """Return the input of the first layer, [B, ceil(F / 4), model]."""
+        match self.speech.kind:
+            case "whisper":
+                states = self.whisper(whisper_floor(features, lengths), lengths)
+                pairs = jnp.pad(states, [(0, 0), (0, states.shape[1] % 2), (0, 0)])
+                pairs = pairs.reshape(len(pairs), -1, 2 * pairs.shape[-1])
+                return self.reduction(pairs), state_count(lengths)
+            case "s_transformer":
+                given = (features.astype(self.width.dtype), lengths)
+                x, lengths = self.front_end(*given, train=train)
+                return embed_positions(x), lengths
+            case kind:
+                x, lengths = self.subsampling(features.astype(self.width.dtype), lengths)
+                x = x * x.shape[-1] ** 0.5 if kind == "conformer" else embed_positions(x)
+                return x, lengths
+
+
+def whisper_config(speech: SpeechConfig, width: Width) -> Config:
+    """Return the sizes of Whisper's encoder, in the precision of the model."""
+    sizes = PUBLISHED[speech.size].dimensions
+    return Config(dimensions=sizes, alignment_heads=(), dtype=width.dtype)
+
+
+def whisper_floor(features: Array, lengths: Array) -> Array:
+    """Raise values to 2 below the loudest real one: 8 decades, on the scale of the features."""
+    mask = real(lengths, features.shape[1])[..., None]
+    loudest = jnp.where(mask, features, -jnp.inf).max((1, 2), keepdims=True, initial=-jnp.inf)
+    return jnp.maximum(features, loudest - 2)
 
 
 class TextEncoder(nn.Module):

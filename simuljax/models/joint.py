@@ -74,7 +74,7 @@ class JointModel(nn.Module):
                 return StreamingSpeechEncoder(*given)
             case "vgg_blstm":
                 return VGGBLSTMEncoder(*given)
-            case "transformer" | "s_transformer" | "conformer":
+            case "transformer" | "s_transformer" | "conformer" | "whisper":
                 return SpeechEncoder(*given, axis=self.axis)
             case _:
                 return load_encoder(speech.kind)(*given)
@@ -89,7 +89,11 @@ class JointModel(nn.Module):
         """Return the streaming encoder's state before any frame."""
         c = self.config
         if c.speech is None or c.speech.kind != "streaming":
-            raise ValueError("the speech encoder cannot stream; configure kind='streaming'")
+            kind = c.speech.kind if c.speech else None
+            raise ValueError(
+                f"the speech encoder is {kind!r}, which encodes all speech again at every READ; an "
+                "incremental stream needs speech.kind='streaming'"
+            )
         return init_stream(c.speech, c.width, c.features, batch)
 
     def stream_speech(

@@ -1,7 +1,7 @@
 """Train an experiment into a run directory. Mistakes are reported before anything compiles."""
 
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,14 @@ from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import TRAINING, locked
 from simuljax.train.loop import ENDED, Data, TrainingRun, alike, compile_ahead, fit
 from simuljax.train.step import TrainState
-from simuljax.train.transfer import Rule, by_path, check_rules, source_of, transfer
+from simuljax.train.transfer import (
+    Rule,
+    by_path,
+    check_rules,
+    load_whisper_encoder,
+    source_of,
+    transfer,
+)
 
 # Fields that may change when a run is resumed; any other change makes it another run.
 FREE = (
@@ -126,6 +133,7 @@ def begin_run(
     The second function initialises DAR's teacher, where it has parameters of its own.
     """
     experiment = with_sizes(experiment, data)
+    check_factors(experiment)
     begin, teach = (initialiser(experiment, data, part) for part in ("params", "teacher"))
     if cluster.is_primary():
         write_config(experiment)
@@ -228,26 +236,66 @@ def initialiser(
         )
     if not entries or Checkpoints(experiment.run / CHECKPOINTS).steps():
         return None  # a run with checkpoints resumes
-    donors = [(init, open_run(init.run)) for init in entries]
     own = by_path(shapes(experiment.model)[0])
-    for init, donor in donors:
-        check_vocabularies(init, donor, data, own)
-        try:
-            check_rules([Rule.parse(r) for r in init.rules], own, by_path(shapes(donor.model)[0]))
-        except ValueError as error:
-            raise ConfigError(f"the rules for {init.run}: {error}") from error
+    donors = [(init, open_donor(init, data, own)) for init in entries]
 
     def take(params: Any) -> Any:
-        for init, donor in donors:
-            given = load_checkpoint(donor, init.checkpoint).params
+        for init, load in donors:
             rules = [Rule.parse(rule) for rule in init.rules]
-            params, report = transfer(params, given, rules)
+            params, report = transfer(params, load(), rules)
             if cluster.is_primary():
                 into = "" if part == "params" else f" for the {part}"
                 print(f"parameters from {init.run}{into}:\n{report}", flush=True)
         return params
 
     return take
+
+
+def open_donor(init: InitFrom, data: TrainingInput, own: Mapping[str, Any]) -> Callable[[], Any]:
+    """Check an entry against the parameters `own`; return the function that loads its donor's."""
+    rules = [Rule.parse(rule) for rule in init.rules]
+    if init.whisper is None:
+        donor = open_run(init.run)
+        check_vocabularies(init, donor, data, own)
+        given, load = shapes(donor.model)[0], lambda: load_checkpoint(donor, init.checkpoint).params
+    else:
+        given = load_whisper_encoder(init.whisper)
+        load = lambda: given  # noqa: E731
+    try:
+        check_rules(rules, own, by_path(given))
+    except ValueError as error:
+        raise ConfigError(f"the rules for {init.run}: {error}") from error
+    if init.whisper is not None:
+        check_size(init, rules, own, by_path(given))
+    return load
+
+
+def check_size(
+    init: InitFrom, rules: Sequence[Rule], own: Mapping[str, Any], given: Mapping[str, Any]
+) -> None:
+    """Reject a Whisper that would leave parameters of the encoder as they were initialised."""
+    for path, value in own.items():
+        source = source_of(path, rules)
+        if source is None:
+            continue
+        found = given[source].shape if source in given else None
+        if found != value.shape:
+            raise ConfigError(
+                f"{init.run} has {'none' if found is None else list(found)} where {path} is "
+                f"{list(value.shape)}: it is of another size; set speech.size to that of the file"
+            )
+
+
+def check_factors(experiment: Experiment) -> None:
+    """Reject a learning-rate factor of a part that the model does not have."""
+    factors = experiment.training.optimiser.factors
+    paths = list(by_path(shapes(experiment.model)[0])) if factors else []
+    for part in factors:
+        if not any(map(part.holds, paths)):
+            raise ConfigError(
+                f"optimiser.factors: the model has no parameters under {part.part!r}; its parts "
+                f"are {', '.join(sorted({path.split('/')[0] for path in paths}))}"
+            )
 
 
 def check_vocabularies(init: InitFrom, donor: Run, data: TrainingInput, own: Iterable[str]) -> None:

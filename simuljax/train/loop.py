@@ -125,6 +125,7 @@ def compile_update(
         model=JointModel(model, axis=AXIS),
         objective=first.objective.computing(other.objective for other in others),
         optimiser=first.optimiser.build(),
+        factor=first.optimiser.factor,
         statistics=front_end.statistics,
         words=words,
         random=first.random,

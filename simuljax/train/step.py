@@ -35,6 +35,7 @@ from simuljax.models.parameters import initialise
 from simuljax.text import Words
 from simuljax.train.flops import BACKWARD, forward_flops
 from simuljax.train.objective import Forward, Variables, forward
+from simuljax.train.transfer import path_of
 
 AXIS = "replicas"
 TEXT_PARTS = ("text", "shared", "decoder")  # parameters that a text branch computes with
@@ -92,6 +93,7 @@ class Update:
     statistics: Statistics
     words: Words | None = None
     random: Random = "rbg"
+    factor: Callable[[str], float] = lambda path: 1.0  # of the rate; 0: no gradient is computed
 
     def whole(
         self, state: TrainState, batch: Batch, weights: Mapping[str, jax.Array], seed: jax.Array
@@ -117,7 +119,7 @@ class Update:
         key = jax.random.fold_in(self._key(seed, state.step), micro)
 
         def loss(params: Any) -> tuple[jax.Array, Forward]:
-            passed = self._forward(state, params, batch, key)
+            passed = self._forward(state, self._without_frozen(params), batch, key)
             own = {name: s.denominator for name, s in passed.sums.items()}
             whole = jax.lax.psum(own, AXIS) if totals is None else totals
             shares = {name: TermSum(s.numerator, whole[name]) for name, s in passed.sums.items()}
@@ -147,6 +149,14 @@ class Update:
         loss = combine(gathered.sums, weights)
         report = Report(loss=loss, logged=gathered.logged, gradient_norm=norm, finite=finite)
         return dataclasses.replace(kept, step=state.step + 1), report
+
+    def _without_frozen(self, params: Any) -> Any:
+        """Stop the gradient of frozen parameters."""
+
+        def hold(keys: tuple, leaf: jax.Array) -> jax.Array:
+            return leaf if self.factor(path_of(keys)) else jax.lax.stop_gradient(leaf)
+
+        return jax.tree_util.tree_map_with_path(hold, params)
 
     def validate(self, state: TrainState, batch: Batch, *, watch: bool = True) -> Validation:
         """Return the terms without dropout, noise or augmentation, and what else is watched."""

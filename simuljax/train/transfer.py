@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simuljax.models.whisper.config import Config
+from simuljax.models.whisper.weights import dimensions_of, parameters, read_checkpoint
 from simuljax.train.checkpoint import (
     CHECKPOINTS,
     CheckpointError,
@@ -84,6 +86,13 @@ def load(run: str | Path, which: Which = "best") -> Loaded:
         parts[part] = jax.tree.map(widen, found.state) if template and found else {}
     origin = found.extra.get("steps", [seal.step]) if found and averaged else [seal.step]
     return Loaded(**parts, steps=tuple(origin))
+
+
+def load_whisper_encoder(path: Path) -> dict[str, Any]:
+    """Return the encoder's parameters, in float32, of a file or directory of Whisper's weights."""
+    checkpoint = read_checkpoint(path)
+    config = Config(dimensions=dimensions_of(checkpoint), alignment_heads=())
+    return {"encoder": parameters(checkpoint, config)["encoder"]}
 
 
 def average(

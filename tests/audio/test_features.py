@@ -148,6 +148,13 @@ def test_saved_and_loaded(saved):
     assert [file.name for file in saved.parent.iterdir()] == ["features.json"]
 
 
+def test_a_file_of_an_earlier_version_has_kaldis_filterbanks(saved):
+    stored = json.loads(saved.read_text())
+    assert stored["features"]["filterbank"].pop("kind") == "kaldi"
+    saved.write_text(json.dumps(stored))
+    assert load_features(saved).features == CONFIG
+
+
 def test_a_truncated_file_is_refused(saved):
     text = saved.read_text()
     for kept in (0, 1, len(text) // 2, len(text) - 3):

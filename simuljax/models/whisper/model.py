@@ -24,15 +24,14 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Real
 
 from simuljax.audio.filterbank import Framing, split
-from simuljax.models.whisper.config import HOP, RATE, Config, Heads
+from simuljax.audio.log_mel import FFT, log_energies
+from simuljax.models.whisper.config import HOP, Config, Heads
 from simuljax.nn.attention import Past, View, attend_view
-from simuljax.nn.layers import scan_layers
+from simuljax.nn.layers import scan_layers, sinusoids, zero_padding
 
-FFT = 400
 Memory = tuple[Past, ...]  # keys and values of a window's states, for every layer
 
 
@@ -43,42 +42,10 @@ def log_mel(samples: Real[Array, "B N"], mels: int) -> Float[Array, "B F mels"]:
     scale = 1 if jnp.issubdtype(samples.dtype, jnp.floating) else 32768
     samples = samples.astype(jnp.float32) / scale
     mirrored = jnp.pad(samples, [(0, 0), (FFT // 2, FFT // 2)], mode="reflect")
-    frames = split(mirrored, Framing(length=FFT, shift=HOP))[:, :-1] * hann_window()
-    spectrum = jnp.fft.rfft(frames)
-    power = jnp.square(spectrum.real) + jnp.square(spectrum.imag)
-    energy = jnp.matmul(power, mel_filters(mels).T, precision=jax.lax.Precision.HIGHEST)
-    decades = jnp.log10(jnp.maximum(energy, 1e-10))
+    frames = split(mirrored, Framing(length=FFT, shift=HOP))[:, :-1]
+    decades = log_energies(frames, mels)
     loudest = decades.max((-2, -1), keepdims=True)
     return (jnp.maximum(decades, loudest - 8) + 4) / 4
-
-
-def hann_window() -> Float[np.ndarray, " fft"]:
-    """Return one period of 1/2 - cos/2: the next sample would be 0 again."""
-    return (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FFT) / FFT)).astype(np.float32)
-
-
-def mel_filters(mels: int) -> Float[np.ndarray, "mels K"]:
-    """Return triangles between mels + 2 corners, equally spaced from 0 to 8 kHz in mel."""
-    corners = _hertz(np.linspace(0.0, _mel(RATE / 2), mels + 2))[:, None]
-    left, centre, right = corners[:-2], corners[1:-1], corners[2:]
-    points = np.arange(FFT // 2 + 1) * (RATE / FFT)
-    up, down = (points - left) / (centre - left), (right - points) / (right - centre)
-    return (np.maximum(np.minimum(up, down), 0) * 2 / (right - left)).astype(np.float32)
-
-
-_BREAK_HZ, _BREAK_MEL = 1000.0, 15.0  # below, 3 mel are 200 Hz
-_STEP = np.log(6.4) / 27  # above, 27 mel are a factor of 6.4
-
-
-def _mel(hertz: float) -> float:
-    if hertz < _BREAK_HZ:
-        return hertz * 3 / 200
-    return _BREAK_MEL + float(np.log(hertz / _BREAK_HZ)) / _STEP
-
-
-def _hertz(mel: np.ndarray) -> np.ndarray:
-    above = _BREAK_HZ * np.exp(_STEP * (mel - _BREAK_MEL))
-    return np.where(mel < _BREAK_MEL, mel * 200 / 3, above)
 
 
 def _dense(config: Config, size: int, *, bias: bool = True) -> nn.Dense:
@@ -141,11 +108,14 @@ class EncoderLayer(nn.Module):
         self.self_norm, self.forward_norm = _norm(self.config), _norm(self.config)
         self.attention, self.forward = Attention(self.config), FeedForward(self.config)
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, lengths: Array | None = None) -> Array:
         normal = self.self_norm(x)
         past = self.attention.remember(normal)
         given = (self.attention.look(normal), past.key, past.value)
-        attended = jax.lax.platform_dependent(*given, cpu=_attend_by_head, default=_attend_all)
+        if lengths is None:
+            attended = jax.lax.platform_dependent(*given, cpu=_attend_by_head, default=_attend_all)
+        else:
+            attended = attend_view(*given, View(lengths=lengths))
         x = x + self.attention.merge(attended)
         return x + self.forward(self.forward_norm(x))
 
@@ -181,25 +151,42 @@ class Encoder(nn.Module):
             for stride in (1, 2)
         )
         shape = (sizes.audio_positions, sizes.width)
-        self.positions = self.param("positions", nn.initializers.normal(0.02), shape)
+        self.positions = self.param(
+            "positions", lambda _: sinusoids(jnp.arange(shape[0]), shape[1])
+        )
         self.layers, self.norm = EncoderLayer(self.config), _norm(self.config)
 
-    def __call__(self, mel: Array) -> Array:
+    def __call__(self, mel: Array, lengths: Array | None = None) -> Array:
         """Encode [B, F, mels] to [B, F / 2, D]; F is even, and up to twice the positions (30 s).
 
         A window shorter than 30 s takes the first positions, and is what it would be in 30 s but
         for attention to the silence after it. In training that silence was always there, and some
         of it should be left: cut close to its last word, the model more often invents words.
+
+        With the `lengths` [B] of padded inputs, F may be any number, padded frames have no
+        influence, and F / 2 is rounded up. Beyond 30 s the positions go on as sinusoids.
         """
         longest = 2 * self.config.dimensions.audio_positions
-        if mel.shape[1] % 2 or mel.shape[1] > longest:
+        if lengths is None and (mel.shape[1] % 2 or mel.shape[1] > longest):
             raise ValueError(f"{mel.shape[1]} frames; Whisper takes an even number, to {longest}")
-        x = gelu(self.conv1(mel.astype(self.config.dtype)))
-        x = gelu(self.conv2(x))
-        x = x + self.positions[: x.shape[1]].astype(x.dtype)
-        count = self.config.dimensions.audio_layers
-        x, _ = scan_layers(self.layers, count, lambda layer, y, _: (layer(y), None), x)
-        return self.norm(x)
+        x = gelu(self.conv1(_without_padding(mel.astype(self.config.dtype), lengths)))
+        x = gelu(self.conv2(_without_padding(x, lengths)))
+        x = x + self._positions(x.shape[1]).astype(x.dtype)
+        count, states = self.config.dimensions.audio_layers, None
+        if lengths is not None:
+            states = (lengths + 1) // 2
+        x, _ = scan_layers(self.layers, count, lambda layer, y, _: (layer(y, states), None), x)
+        return _without_padding(self.norm(x), states)
+
+    def _positions(self, count: int) -> Array:
+        """Return the first `count` positions; those that the model lacks are sinusoids."""
+        known, width = self.positions.shape
+        more = sinusoids(jnp.arange(known, max(count, known)), width)
+        return jnp.concatenate([self.positions, more])[:count]
+
+
+def _without_padding(x: Array, lengths: Array | None) -> Array:
+    return x if lengths is None else zero_padding(x, lengths)
 
 
 @flax.struct.dataclass

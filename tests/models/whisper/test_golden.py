@@ -8,9 +8,10 @@ import jax
 import numpy as np
 import pytest
 
+from simuljax.audio.log_mel import mel_filters
 from simuljax.models.whisper import Decoding, Request, load
 from simuljax.models.whisper.decoding import Context, decode, language_probs
-from simuljax.models.whisper.model import log_mel, mel_filters, no_padding, nothing_written
+from simuljax.models.whisper.model import log_mel, no_padding, nothing_written
 from simuljax.models.whisper.timing import attend_text, time_words
 from simuljax.models.whisper.tokenizer import read_tiktoken
 from simuljax.models.whisper.weights import read_checkpoint

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.audio.log_mel import mel_filters
 from simuljax.models.whisper.config import PUBLISHED, Config, Dimensions, later_half, published_name
 from simuljax.models.whisper.model import (
     Model,
     Network,
     _attend_by_head,
     log_mel,
-    mel_filters,
     no_padding,
     nothing_written,
 )

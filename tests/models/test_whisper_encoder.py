@@ -1,0 +1,328 @@
+"""Whisper's encoder as the speech encoder of a translator: states, weights, training, streams."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import simuljax
+from data_pipelines.corpora import Phrasebook
+from data_pipelines.dataset import open_corpus
+from data_pipelines.prepare import Preparation, prepare
+from simuljax.audio import Features, Filterbank, extract, frame_count, init_stream, neutral
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import InitFrom, read_experiment
+from simuljax.config.fields import ConfigError
+from simuljax.config.model import Monotonic, SpeechConfig, Width
+from simuljax.config.training import Optimiser, RateFactor
+from simuljax.eval import read_records
+from simuljax.models.encoders import SpeechEncoder, whisper_floor
+from simuljax.models.joint import JointModel
+from simuljax.models.whisper.config import PUBLISHED, Config, Dimensions, Published
+from simuljax.models.whisper.model import Encoder, log_mel
+from simuljax.models.whisper.weights import WeightsError
+from simuljax.runs.evaluate import evaluate
+from simuljax.runs.train import check_factors, open_donor, train
+from simuljax.serve.run import shapes
+from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Update
+from simuljax.train.transfer import by_path, load_whisper_encoder
+from tests.helpers.experiments import experiment
+from tests.helpers.models import random_parameters
+from tests.models.whisper.small import TOKENIZER, ggml_bytes, random_tensors
+from tests.train import small
+
+TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
+SIZES = Dimensions(
+    width=64, audio_layers=2, text_layers=1, vocabulary=TOKENIZER.size, audio_positions=20
+)
+WIDTH = Width(model=16, hidden=32, heads=2, dropout=0.0)
+SPEECH = SpeechConfig(kind="whisper", layers=1, shared=0)
+WHISPER_MEL = Features(filterbank=Filterbank(kind="whisper"))
+
+
+@pytest.fixture
+def small_sizes(monkeypatch):
+    """Sizes that compile in a moment, under the name of the smallest."""
+    monkeypatch.setitem(PUBLISHED, "tiny", Published(SIZES, ()))
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    path = tmp_path / "ggml-small.bin"
+    path.write_bytes(ggml_bytes(tensors()))
+    return path
+
+
+def tensors(**changes):
+    """Random weights, small enough for a network of them to stay finite."""
+    kind: Any = np.float32
+    made = random_tensors(dataclasses.replace(SIZES, **changes), kind)
+    return {name: tensor * np.float32(0.1) for name, tensor in made.items()}
+
+
+def spoken(seconds: float, seed: int = 0) -> np.ndarray:
+    """Noise of changing loudness, and a silence that the floor matters for."""
+    random = np.random.default_rng(seed)
+    sound = random.normal(0, 3_000, int(seconds * 16_000))
+    sound[len(sound) // 3 : len(sound) // 2] *= 1e-4
+    return sound.astype(np.int16)
+
+
+def test_the_states_are_whispers_own():
+    """30 s, all real, with the sizes of the published tiny model."""
+    encoder = Encoder(Config(dimensions=PUBLISHED["tiny"].dimensions, alignment_heads=()))
+    mel = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (1, 3_000, 80)), jnp.float32)
+    variables = random_parameters(encoder, mel[:, :4])
+    own = SpeechEncoder(SPEECH, WIDTH, 5)
+    params = {"whisper": variables["params"]}
+
+    @jax.jit
+    def both(params):
+        lengths = jnp.array([3_000])
+        inside = own.apply(
+            {"params": params},
+            method=lambda m: m.whisper(whisper_floor(mel, lengths), lengths),
+        )
+        return inside, encoder.apply({"params": params["whisper"]}, mel)
+
+    inside, wanted = both(params)
+    assert inside.shape == (1, 1_500, 384) and np.std(wanted) > 0.1
+    np.testing.assert_allclose(inside, wanted, atol=1e-5)
+
+
+@pytest.mark.usefixtures("small_sizes")
+def test_padding_has_no_influence():
+    """The longer row has more states than Whisper has positions."""
+    encoder = SpeechEncoder(SPEECH, WIDTH, 5)
+    lengths = jnp.array([37, 50])
+    features = jnp.asarray(np.random.default_rng(1).uniform(-3, 1, (2, 61, 80)), jnp.float32)
+    variables = random_parameters(encoder, features, lengths, None, train=False)
+
+    @jax.jit
+    def encode(features, lengths):
+        return encoder.apply(variables, features, lengths, None, train=False)
+
+    together = encode(features.at[:, 50:].set(9.0).at[0, 37:].set(-7.0), lengths)
+    assert together.lengths.tolist() == [10, 13]
+    assert together.states.shape == (2, 16, 16)
+    for row, length in enumerate((37, 50)):
+        alone = encode(features[row : row + 1, :length], lengths[row : row + 1]).states[0]
+        np.testing.assert_allclose(together.states[row, : len(alone)], alone, atol=1e-5)
+        assert not np.any(together.states[row, len(alone) :])
+    changed = encode(features.at[1, 49].add(1.0), lengths).states
+    assert np.abs(changed - together.states)[1, :13].max() > 1e-3  # a real frame has
+
+
+def test_the_features_are_whispers_log_mel():
+    """All frames within the recording; a prefix has the same ones, so that streams agree."""
+    sound = spoken(1.0)
+    compute = jax.jit(extract, static_argnums=1)
+    features = compute(sound[None], WHISPER_MEL)
+    frames = frame_count(len(sound), WHISPER_MEL.filterbank)
+    assert features.shape == (1, frames, 80) and frames == 99
+    wanted = jax.jit(log_mel, static_argnums=1)(sound[None], 80)[:, :frames]
+    floored = whisper_floor(features, jnp.array([frames]))
+    assert np.any(floored != features)
+    np.testing.assert_allclose(floored, wanted, atol=1e-5)
+    for size in (5_000, 200, 199):
+        early = compute(sound[None, :size], WHISPER_MEL)
+        assert early.shape[1] == frame_count(size, WHISPER_MEL.filterbank)
+        np.testing.assert_allclose(early, features[:, : early.shape[1]], atol=1e-5)
+
+
+def test_settings_that_do_not_go_together_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"preemphasis is 0\.5"):
+        Filterbank(kind="whisper", preemphasis=0.5)
+    with pytest.raises(ConfigError, match="pitch"):
+        Features(filterbank=Filterbank(kind="whisper"), pitch=True)
+    with pytest.raises(ConfigError, match="layers is 0"):
+        SpeechConfig(layers=0, shared=0)
+    with pytest.raises(ConfigError, match=r"filterbank\.kind 'kaldi'.*'whisper'"):
+        with_speech(experiment(tmp_path, tmp_path), SPEECH)
+    with pytest.raises(ConfigError, match="streaming"):
+        whisper_experiment(tmp_path, tmp_path, speech=SpeechConfig(kind="streaming", shared=0))
+
+
+def test_incremental_streams_are_refused():
+    with pytest.raises(ConfigError, match=r"'whisper'.*'kaldi'"):
+        init_stream(WHISPER_MEL)
+    model = JointModel(small.translator(speech=SPEECH))
+    with pytest.raises(ValueError, match=r"'whisper'.*kind='streaming'"):
+        model.init_speech_stream(1)
+
+
+@pytest.mark.usefixtures("small_sizes")
+def test_damaged_and_foreign_files_are_refused(file, tmp_path):
+    def donor(path: Path, **changes):
+        own = by_path(shapes(small.translator(speech=SPEECH, text=None, **changes))[0])
+        return open_donor(InitFrom(run=Path(f"whisper:{path}")), None, own)  # pyright: ignore
+
+    given = donor(file)()
+    assert len(by_path(given)) == 22  # 4 of convolutions, positions, 15 of layers, 2 of a norm
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) - 100])
+    with pytest.raises(WeightsError, match="copy it again"):
+        donor(file)
+    file.write_bytes(b"RIFF" + bytes(100))
+    with pytest.raises(WeightsError, match=r"neither a \.pt, safetensors nor ggml"):
+        donor(file)
+    with pytest.raises(WeightsError, match="no such file"):
+        donor(tmp_path / "nothing.bin")
+    lacking = {n: t for n, t in tensors().items() if n != "encoder.blocks.1.attn.out.bias"}
+    file.write_bytes(ggml_bytes(lacking))
+    with pytest.raises(WeightsError, match=r"missing.*attn\.out\.bias"):
+        donor(file)
+    file.write_bytes(ggml_bytes(tensors(audio_layers=3)))
+    with pytest.raises(ConfigError, match=r"speech\.size"):
+        donor(file)
+    file.write_bytes(whole)
+    with pytest.raises(ConfigError, match="speech/whisper"):
+        own = by_path(shapes(small.translator())[0])
+        open_donor(InitFrom(run=Path(f"whisper:{file}")), None, own)  # pyright: ignore
+    with pytest.raises(ConfigError, match="teacher"):
+        InitFrom(run=Path(f"whisper:{file}"), fills="teacher")
+
+
+def test_a_factor_scales_the_update():
+    params = {"speech": {"whisper": {"a": jnp.ones(3)}, "norm": jnp.ones(3)}, "text": jnp.ones(3)}
+    gradient = jax.tree.map(lambda x: 0.3 * x, params)
+    factors = (RateFactor(part="speech/whisper", factor=0.25), RateFactor(part="speech"))
+    for method in ("adam", "sgd"):
+        plain = Optimiser(learning_rate=0.1, warmup=0, method=method, weight_decay=0.01)
+        slower = dataclasses.replace(plain, factors=factors)
+        updates = [
+            one.build().update(gradient, one.build().init(params), params)[0]
+            for one in (plain, slower)
+        ]
+        full, scaled = (by_path(cast(Any, each)) for each in updates)
+        np.testing.assert_allclose(scaled["speech/whisper/a"], 0.25 * full["speech/whisper/a"])
+        assert not np.any(scaled["speech/norm"]) and np.all(full["speech/norm"])
+        np.testing.assert_array_equal(scaled["text"], full["text"])
+
+
+@pytest.mark.usefixtures("small_sizes")
+def test_frozen_parameters_stay_in_an_offline_model():
+    optimiser = Optimiser(learning_rate=0.1, warmup=0, factors=(RateFactor(part="speech/whisper"),))
+    config = small.translator(
+        speech=SPEECH, text=None, monotonic=Monotonic(policy="offline", noise=0.0)
+    )
+    terms = small.objective(latency=0.0)
+    update = Update(
+        model=JointModel(config, axis=AXIS),
+        objective=dataclasses.replace(terms, features=WHISPER_MEL),
+        optimiser=optimiser.build(),
+        factor=optimiser.factor,
+        statistics=neutral(80),
+    )
+    compiled = CompiledUpdate(update, Replicas.on_all("pmap"))
+    state, weights = compiled.first(), compiled.weights([update.objective.weights()])
+    before = by_path(jax.device_get(state.params))
+    state, report = compiled.update(state, [small.batch(4)], weights)
+    after = by_path(jax.device_get(state.params))
+    assert report.finite and before.keys() == after.keys()
+    for path, old in before.items():
+        same = np.array_equal(old, after[path])
+        assert same == path.startswith("speech/whisper/"), path
+
+
+def with_speech(base, speech):
+    return dataclasses.replace(base, model=dataclasses.replace(base.model, speech=speech))
+
+
+def whisper_experiment(corpus, run, *, speech=SPEECH, **changes):
+    """The joint translator of the other tests on another encoder."""
+    base = experiment(corpus, run)
+    given = {"data": dataclasses.replace(base.data, features=WHISPER_MEL)} | changes
+    model = dataclasses.replace(base.model, speech=speech)
+    return dataclasses.replace(base, model=model, **given)
+
+
+@pytest.mark.usefixtures("small_sizes")
+def test_a_factor_of_an_unknown_part_is_refused(tmp_path):
+    given = whisper_experiment(tmp_path, tmp_path)
+    optimiser = Optimiser(factors=(RateFactor(part="speech/wisper"),))
+    training = dataclasses.replace(given.training, optimiser=optimiser)
+    model = dataclasses.replace(given.model, source_vocabulary=9, target_vocabulary=9)
+    with pytest.raises(ConfigError, match="speech/wisper"):
+        check_factors(dataclasses.replace(given, training=training, model=model))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+    directory = tmp_path_factory.mktemp("corpus") / "phrasebook"
+    prepare(Preparation(corpus=Phrasebook(train=8, valid=4, test=4)), None, directory, 1)
+    return directory
+
+
+def trained(given, **optimiser):
+    """Two updates."""
+    changed = dataclasses.replace(given.training.optimiser, **optimiser)
+    training = dataclasses.replace(given.training, optimiser=changed, updates=2)
+    return jax.device_get(train(dataclasses.replace(given, training=training)).params)
+
+
+@pytest.mark.usefixtures("small_sizes")
+def test_an_experiment_trains_evaluates_and_streams(corpus, file, tmp_path, capsys):
+    run, speech = tmp_path / "run", dataclasses.replace(SPEECH, layers=2, shared=1)
+    given = whisper_experiment(corpus, run, speech=speech, init_from=f"whisper:{file}")
+    params = trained(given, factors=(RateFactor(part="speech/whisper"),))
+    said = capsys.readouterr().out
+    assert "transferred           22" in said and "unused of donor        0" in said
+    wanted = by_path(load_whisper_encoder(file)["encoder"])
+    for path, value in by_path(params["speech"]["whisper"]).items():
+        np.testing.assert_array_equal(value, wanted[path])
+    assert read_experiment(run).init_from == given.init_from
+    chosen = Evaluation(run=run, split="test", frames=8_000)
+    assert evaluate(chosen)["n"] == 4
+    loaded, records = simuljax.load(run), read_records(chosen.folder)
+    for at, size in ((0, 1_600), (3, 7_000)):
+        sound = open_corpus(corpus)["test"].source[at]["audio"]
+        stream = loaded.stream()
+        words = [w for i in range(0, len(sound), size) for w in stream.push(sound[i : i + size])]
+        words += stream.finish()
+        assert " ".join(word.text for word in words) == records[at].prediction != ""
+        assert [word.delay_ms for word in words] == pytest.approx(records[at].delays)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_sizes")
+def test_an_offline_experiment_is_fine_tuned_and_evaluated(corpus, file, tmp_path):
+    run = tmp_path / "run"
+    given = whisper_experiment(corpus, run, init_from=f"whisper:{file}")
+    model = dataclasses.replace(given.model, text=None, monotonic=Monotonic(policy="offline"))
+    factors = (RateFactor(part="speech/whisper", factor=0.1),)
+    params = trained(dataclasses.replace(given, model=model), factors=factors)
+    before = by_path(load_whisper_encoder(file)["encoder"])
+    for path, value in by_path(params["speech"]["whisper"]).items():
+        assert 0 < np.abs(value - before[path]).max() < 2e-4, path
+    for options in ({"mode": "offline"}, {"policy": "local-agreement"}):
+        chosen = Evaluation.of(run=run, split="test", frames=8_000, **options)
+        assert evaluate(chosen)["n"] == 4
+
+
+@pytest.mark.skipif(
+    not (TINY / "ggml-tiny.bin").exists(), reason="Whisper tiny is not among the shared data"
+)
+def test_the_real_model_on_real_speech():
+    """11 s without the silence up to 30 s, against Whisper's own encoder on as much."""
+    sound = np.load(TINY / "golden_jfk_openai_torch_fp32.npz")["audio16k"][None]
+    mirrored = np.concatenate([sound, sound[:, -2:-42:-1]], 1)  # as the original ends
+    assert frame_count(mirrored.shape[1], WHISPER_MEL.filterbank) == 1_100
+    params = load_whisper_encoder(TINY / "ggml-tiny.bin")["encoder"]
+    encoder = Encoder(Config(dimensions=PUBLISHED["tiny"].dimensions, alignment_heads=()))
+
+    @jax.jit
+    def both(params):
+        lengths, given = jnp.array([1_100]), extract(mirrored, WHISPER_MEL)
+        padded = jnp.pad(whisper_floor(given, lengths), [(0, 0), (0, 101), (0, 0)])
+        own: Any = encoder.apply({"params": params}, padded, lengths)
+        return own[:, :550], encoder.apply({"params": params}, log_mel(jnp.asarray(sound), 80))
+
+    own, wanted = both(params)
+    assert np.std(wanted) > 0.5
+    np.testing.assert_allclose(own, wanted, atol=2e-4)
