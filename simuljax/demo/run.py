@@ -9,9 +9,9 @@ demo_out/report/index.html. Another `make demo` resumes from what is there. Expe
 a few points:
 
     200 held-out sentences                BLEU      LAAL
-    speech, whole sentences at a time     82.3   1446 ms
-    speech, streamed                      73.5    930 ms
-    speech, streamed, another's audio      1.1    949 ms
+    speech, whole sentences at a time     85.5   1446 ms
+    speech, streamed                      76.7    954 ms
+    speech, streamed, another's audio      1.2    972 ms
     most similar training sentence        43.3
 
 Two controls stand beside the scores. `another's audio` plays the audio of another sentence: what
