@@ -28,7 +28,7 @@ from simuljax.train.step import Report, Validation
 
 FILE = "metrics.jsonl"
 FRAME = 160  # samples in 10 ms
-GROWN = 2.0  # times its lowest value, DAR has run away
+GROWN = 2.0  # times its first value, DAR has run away
 
 
 @dataclass(kw_only=True)
@@ -341,7 +341,7 @@ class DecisionWatch:
     def __init__(self, run: Path) -> None:
         self._run, self._warned = run, False
         self._last: Mapping[str, float] | None = None
-        self._lowest: Mapping[str, float] | None = None  # the line with the lowest DAR
+        self._first: Mapping[str, float] | None = None  # the first line in which DAR counts
 
     def note(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return {"dar_effect_ratio": r}, or {} where it is not defined; warn once of a runaway.
@@ -358,22 +358,19 @@ class DecisionWatch:
         return ratio
 
     def _warn(self, values: Mapping[str, float]) -> None:
-        """Warn if DAR counts, is far above its lowest value, and text energies fell meanwhile.
+        """Warn if DAR counts, is far above its first value, and text energies fell meanwhile.
 
         Energies that rise are heads that learn to write earlier, as under a latency loss.
         """
         if self._warned or not values.get("weighted_dar"):
             return
-        if self._lowest is None or values["dar"] < self._lowest["dar"]:
-            self._lowest = values
-        lowest = self._lowest["dar"]
-        fell = values["mt_energy"] < self._lowest["mt_energy"]
-        if values["dar"] <= GROWN * lowest or not fell:
+        first = self._first = self._first or values
+        if values["dar"] <= GROWN * first["dar"] or values["mt_energy"] >= first["mt_energy"]:
             return
         self._warned = True
-        moved = _effect_ratio(values, self._lowest).get("dar_effect_ratio", float("nan"))
+        moved = _effect_ratio(values, first).get("dar_effect_ratio", float("nan"))
         print(
-            f"{self._run}: DAR runs away: it is {values['dar']:.2f} and was {lowest:.2f}; since "
+            f"{self._run}: DAR runs away: it is {values['dar']:.2f} and was {first['dar']:.2f}; since "
             f"then text energies moved {moved:.2f} times as far as speech energies (means "
             f"{values['mt_energy']:.2f} and {values['st_energy']:.2f}). decision_teacher='flow' or "
             "'frozen' holds the target",

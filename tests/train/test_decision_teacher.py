@@ -119,7 +119,9 @@ def test_a_runaway_is_named_once(tmp_path, capsys):
     assert watch.note(line(3.0, -2.0, -1.0)) == {}
     assert watch.note(line(2.0, -3.0, -2.5))["dar_effect_ratio"] == pytest.approx(1.5)
     assert not capsys.readouterr().err
-    watch.note(line(5.0, -5.0, -5.5))
+    watch.note(line(5.0, -4.0, -3.5))
+    assert not capsys.readouterr().err
+    watch.note(line(7.0, -5.0, -5.5))
     assert "DAR runs away" in (said := capsys.readouterr().err) and "1.50 times" in said
     watch.note(line(9.0, -9.0, -9.5))
     assert not capsys.readouterr().err
