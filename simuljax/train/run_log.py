@@ -370,8 +370,8 @@ class DecisionWatch:
         self._warned = True
         moved = _effect_ratio(values, first).get("dar_effect_ratio", float("nan"))
         print(
-            f"{self._run}: DAR runs away: it is {values['dar']:.2f} and was {first['dar']:.2f}; since "
-            f"then text energies moved {moved:.2f} times as far as speech energies (means "
+            f"{self._run}: DAR runs away: it is {values['dar']:.2f} and was {first['dar']:.2f}; "
+            f"since then text energies moved {moved:.2f} times as far as speech energies (means "
             f"{values['mt_energy']:.2f} and {values['st_energy']:.2f}). decision_teacher='flow' or "
             "'frozen' holds the target",
             file=sys.stderr,
