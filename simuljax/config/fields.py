@@ -12,6 +12,7 @@ declaration. Types and choices come from the annotation.
 """
 
 import dataclasses
+import math
 import sys
 import types
 import typing
@@ -158,7 +159,9 @@ def wrong_type(hint: Any, value: Any) -> str | None:
         return _wrong_tuple(parts, value)
     if hint is float:
         right = isinstance(value, Real) and not isinstance(value, bool)
-        return None if right and abs(value) <= sys.float_info.max else "a finite number"
+        if isinstance(value, int):  # math.isfinite raises for those beyond floats
+            right = right and abs(value) <= sys.float_info.max
+        return None if right and math.isfinite(value) else "a finite number"
     if hint is int:
         right = isinstance(value, Integral) and not isinstance(value, bool)
         return None if right and abs(value) < 2**63 else "a whole number of at most 64 bits"
