@@ -267,6 +267,7 @@ def trained(given, **optimiser):
 
 
 @pytest.mark.usefixtures("small_sizes")
+@pytest.mark.slow
 def test_an_experiment_trains_evaluates_and_streams(corpus, file, tmp_path, capsys):
     run, speech = tmp_path / "run", dataclasses.replace(SPEECH, layers=2, shared=1)
     given = whisper_experiment(corpus, run, speech=speech, init_from=f"whisper:{file}")
