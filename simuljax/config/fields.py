@@ -164,7 +164,7 @@ def wrong_type(hint: Any, value: Any) -> str | None:
         return None if right and math.isfinite(value) else "a finite number"
     if hint is int:
         right = isinstance(value, Integral) and not isinstance(value, bool)
-        return None if right and abs(value) < 2**63 else "a whole number of at most 64 bits"
+        return None if right and abs(int(value)) < 2**63 else "a whole number of at most 64 bits"
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return None if isinstance(value, hint) else f"a {hint.__name__}"
     named = {bool: "True or False", str: "text", types.NoneType: "None", Path: "a pathlib.Path"}
