@@ -31,7 +31,7 @@ from simuljax.serve.web.sessions import Limits, Model
 
 @dataclass(frozen=True, kw_only=True)
 class ServeProfile:
-    """How many speakers keep up, push-to-word latency, and where the time goes."""
+    """Count the speakers that keep up; report push-to-word latency and where the time goes."""
 
     model: Path | None = None
     """A run or a Whisper file; by default a preset with random parameters."""

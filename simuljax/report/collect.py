@@ -354,6 +354,8 @@ def setting_of(config: Mapping[str, Any]) -> str:
     given = {name: config.get(name) for name in order if name not in OTHERS}
     parts = []
     for name, value in given.items():
+        if isinstance(value, Mapping):  # a record of an earlier version; sweeps vary single values
+            continue
         if value not in (None, False) and value != USUAL.get(name):
             usual, label = _declared(config.get("policy")).get(name, (None, f"{name} {{}}"))
             label = SWEPT.get(name) or (label if value != usual else None)

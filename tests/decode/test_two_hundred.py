@@ -47,7 +47,7 @@ class Passed:
     ended: bool
 
     def waits(self, target: int) -> list[bool]:
-        """Whether heads go on past the last decision, from target to target."""
+        """Return True if heads go on past the last decision, from target to target."""
         if self.ended:
             return [False]
         layers, heads, _, count = self.accepted.shape
@@ -135,7 +135,7 @@ class Training:
         return simultaneous.best(after.logits[len(tokens)], tokens, after, self.decoding)
 
     def reads(self, after: Passed, tokens: list[int]) -> bool:
-        """Whether more has to be heard before another token."""
+        """Return True if another token needs more speech."""
         waits = after.waits(len(tokens))
         if self.decoding.gather == "any" and any(waits):
             return True

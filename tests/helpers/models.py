@@ -124,7 +124,7 @@ def changed(decoding: Decoding, **changes: Any) -> Decoding:
 
 
 def compilations(function: Any) -> int:
-    """How often a jitted function has been compiled."""
+    """Count the compilations of a jitted function."""
     return function._cache_size()
 
 

@@ -152,7 +152,7 @@ class Streams:
 
 
 def known_states(samples, ended):
-    """How many states a stream of so many samples has given out."""
+    """Return the number of states that a stream has given out after so many samples."""
     states = state_count(frame_count(samples, HEARD.filterbank))
     return states if ended else int(chunking_of(SPEECH).complete(jnp.int32(states))) * SPEECH.chunk
 

@@ -132,7 +132,7 @@ def test_neighbours_count_in_training_alone():
 
 
 def gradients(model, variables, x, lengths):
-    """Of a sum over the batch, to parameters and features, with new statistics."""
+    """Return gradients of a sum over the batch by parameters and features, and new statistics."""
 
     def loss(params, x):
         given = {"params": params, "statistics": variables["statistics"]}

@@ -26,7 +26,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
 @pytest.fixture(scope="module")
 def speech(tmp_path_factory) -> SpeechConfig:
     """The encoder of the documentation."""
-    (code,) = re.findall(r"```python title=gru.py\n(.*?)```", DOCS.read_text(), re.S)
+    (code,) = re.findall(r'```python title="gru.py"\n(.*?)```', DOCS.read_text(), re.S)
     assert len(code.splitlines()) <= 20
     path = tmp_path_factory.mktemp("own") / "gru.py"
     path.write_text(code)

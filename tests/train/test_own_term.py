@@ -24,7 +24,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
 @pytest.fixture(scope="module")
 def example(tmp_path_factory) -> Path:
     """The file of the documentation."""
-    (code,) = re.findall(r"```python title=entropy.py\n(.*?)```", DOCS.read_text(), re.S)
+    (code,) = re.findall(r'```python title="entropy.py"\n(.*?)```', DOCS.read_text(), re.S)
     assert len(code.splitlines()) <= 20
     path = tmp_path_factory.mktemp("own") / "entropy.py"
     path.write_text(code)

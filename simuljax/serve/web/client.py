@@ -21,7 +21,7 @@ from websockets.asyncio.client import connect
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What so many clients do."""
+    """Hold the settings of a group of clients."""
 
     clients: int
     chunk_ms: int
@@ -35,7 +35,7 @@ class Job:
 
 @dataclass
 class Times:
-    """What one client has seen, in ms."""
+    """Hold the times that one client measured, in ms."""
 
     words: list[float] = field(default_factory=list)  # from the push to the word
     reads: list[float] = field(default_factory=list)  # from the push to the end of the READ

@@ -36,7 +36,7 @@ class ServeError(SimuljaxError):
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """How the server is reached, and how much it takes."""
+    """Declare the address of the server, its protection and its limits."""
 
     host: str = "127.0.0.1"
     port: int = 8000

@@ -55,7 +55,7 @@ class Running:
         return sum(float(value) for series, value in rows if series.split("{")[0] == name)
 
     def alone(self, pieces: list[np.ndarray], rate: int = 16_000) -> Words:
-        """What `Stream` writes for the same pieces."""
+        """Return what `Stream` writes for the same pieces."""
         stream, words = self.translator.stream(sentences="many", rate=rate), []
         for piece in pieces:
             words += stream.push(piece)
@@ -171,7 +171,7 @@ def cut_all(live: Running) -> None:
 
 
 def raw(live: Running, data: bytes, seconds: float = 15.0) -> bytes:
-    """What comes back for some bytes until the server closes."""
+    """Return the answer to some bytes until the server closes."""
     with sockets.create_connection(("127.0.0.1", live.port), timeout=seconds) as socket:
         socket.sendall(data)
         answer = b""

@@ -11,15 +11,10 @@ import pytest
 
 from simuljax.serve.web import server as server_module
 from simuljax.serve.web.server import ServeError, ServeOptions, bind, check_options
-from tests.serve.web.servers import frames, load_small, raw, running, sound, speak
+from tests.serve.web.servers import frames, raw, running, sound, speak
 
 TOKEN = "a secret of some length"
 AUTHORISED = {"Authorization": f"Bearer {TOKEN}"}
-
-
-@pytest.fixture(scope="module")
-def translator(tmp_path_factory):
-    return load_small(tmp_path_factory.mktemp("runs") / "small")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What docs/serving.md shows works: the client, the command for files, HAProxy's file."""
+"""Run what docs/serving.md shows: the client, the command for files, HAProxy's file."""
 
 import json
 import os
@@ -14,22 +14,11 @@ import pytest
 import soundfile
 from websockets.sync.client import connect
 
-from tests.serve.web.servers import frames, load_small, running, sound, speak, words_of
+from tests.serve.web.servers import frames, running, sound, speak, words_of
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "serving.md").read_text()
 HAPROXY = os.environ.get("HAPROXY") or shutil.which("haproxy")
-
-
-@pytest.fixture(scope="module")
-def translator(tmp_path_factory):
-    return load_small(tmp_path_factory.mktemp("runs") / "small")
-
-
-@pytest.fixture(scope="module")
-def live(translator):
-    with running(translator) as server:
-        yield server
 
 
 def test_the_client_in_python(live, tmp_path):

@@ -24,7 +24,6 @@ from tests.serve.web.servers import (
     append,
     cut,
     frames,
-    load_small,
     pieces_of,
     raw,
     running,
@@ -35,17 +34,6 @@ from tests.serve.web.servers import (
 )
 
 LIMITS = Limits(load=1e9)
-
-
-@pytest.fixture(scope="module")
-def translator(tmp_path_factory):
-    return load_small(tmp_path_factory.mktemp("runs") / "small")
-
-
-@pytest.fixture(scope="module")
-def live(translator):
-    with running(translator) as server:
-        yield server
 
 
 @contextlib.contextmanager
