@@ -215,11 +215,10 @@ class ModelConfig:
             self._check_caat()
 
     def _check_encoders(self) -> None:
-        layers = self.text.layers if self.text else 0
-        if self.speech and self.speech.shared > layers:
+        if self.speech and self.text and self.speech.shared > self.text.layers:
             raise ConfigError(
-                f"speech.shared is {self.speech.shared}; the text encoder has {layers} layers: "
-                "set it to that or less"
+                f"speech.shared is {self.speech.shared}; the text encoder has {self.text.layers} "
+                "layers: set it to that or less"
             )
         if self.predecision.kind == "ctc_words" and (not self.speech or not self.speech.ctc_after):
             raise ConfigError(

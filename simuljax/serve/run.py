@@ -5,18 +5,18 @@ RUN/vocab.*.json     the vocabularies
 RUN/features.json    the features, with their statistics
 RUN/checkpoints/     parameters
 
-`simuljax export` copies a run without the state of its optimiser. The copy serves `translate`,
-`evaluate`, `report`, teachers and runs that begin with it; its training cannot go on.
+`simuljax export` copies a run without the state of its optimiser, its parameters as one file in
+place of the checkpoints (`simuljax.train.stored`). The copy serves `translate`, `evaluate`,
+`report`, teachers and runs that begin with it; its training cannot go on.
 """
 
 import functools
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import tyro
 
@@ -24,7 +24,7 @@ from simuljax.audio import FeatureRecord, load_features
 from simuljax.audio.features import FILE_NAME as FEATURES_FILE
 from simuljax.config.experiment import CONFIG_FILE, Experiment, read_experiment
 from simuljax.config.fields import ConfigError
-from simuljax.config.json import differences, to_json
+from simuljax.config.json import differences, to_json, write_json
 from simuljax.config.model import ModelConfig
 from simuljax.errors import SimuljaxError
 from simuljax.models.joint import JointModel
@@ -32,8 +32,8 @@ from simuljax.models.parameters import initialise
 from simuljax.text import Vocabulary, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train import transfer
-from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.loop import ENDED
+from simuljax.train.stored import PARAMS_FILE, Stored, write_params
 from simuljax.train.transfer import Loaded, Which
 
 
@@ -134,8 +134,11 @@ class Export:
     to: Path
     """A directory that is not there yet, or empty."""
     checkpoint: Literal["best", "last", "averaged"] = "best"
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the stored parameters; bfloat16 halves them, and they load as float32."""
+    dtype: Stored = "float32"
+    """Type of the stored parameters, which load as float32: bfloat16 has half the size, int8 with a
+    scale for each output channel a quarter."""
+    branches: Literal["all", "speech"] = "all"
+    """speech leaves out what only the text branch needs."""
 
 
 def export(chosen: Export) -> Path:
@@ -146,13 +149,20 @@ def export(chosen: Export) -> Path:
     for name in (CONFIG_FILE, FEATURES_FILE, SOURCE_FILE, TARGET_FILE, ENDED):
         if (run.directory / name).exists():
             shutil.copy(run.directory / name, chosen.to / name)
-    checkpoints = Checkpoints(chosen.to / CHECKPOINTS, keep_last=1, keep_best=0)
-    dtype = jnp.dtype(chosen.dtype)  # of BatchNorm's few statistics it stays as it is
-    params = jax.tree.map(lambda leaf: np.asarray(leaf).astype(dtype), loaded.params)
+    params = dict(loaded.params)
+    if chosen.branches == "speech" and run.model.text is not None:
+        write_json(chosen.to / CONFIG_FILE, replace(run.config, model=speech_branch(run)))
+        params.pop("text")
     state = {"params": params, "statistics": loaded.statistics}
-    checkpoints.save(max(loaded.steps), state, {"steps": list(loaded.steps)})
-    checkpoints.close()
+    write_params(chosen.to / PARAMS_FILE, state, loaded.steps, chosen.dtype)
     return chosen.to
+
+
+def speech_branch(run: Run) -> ModelConfig:
+    """Return the model without its text encoder; layers that both share stay."""
+    if run.model.speech is None:
+        raise RunError(f"{run.directory} translates text: there is no speech branch to export")
+    return replace(run.model, text=None)
 
 
 def describe(directory: Path) -> str:

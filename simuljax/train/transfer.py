@@ -22,6 +22,7 @@ from simuljax.train.checkpoint import (
     around_best,
     template_of,
 )
+from simuljax.train.stored import PARAMS_FILE, read_params
 
 AVERAGED = "averaged"  # the directory of a run beside its checkpoints
 PARTS = ("params", "statistics")  # of a state, which a translator computes with
@@ -64,11 +65,15 @@ def average_around_best(run: str | Path, n: int) -> tuple[int, ...]:
 def load(run: str | Path, which: Which = "best") -> Loaded:
     """Return the parameters of a run: the last, best or averaged ones, or those of a step.
 
-    Parameters stored as bfloat16 (`simuljax.serve.run`) become float32 again. The model need not
-    be known. A damaged checkpoint causes a warning, and the next one is taken; if a step was asked
-    for, it is an error that names other steps.
+    An export has one set of them, the last and the best (`simuljax.train.stored`). Parameters
+    stored in another type become float32. The model need not be known. A damaged checkpoint causes
+    a warning, and the next one is taken; if a step was asked for, it is an error that names other
+    steps.
     """
     averaged = which == "averaged"
+    if (exported := Path(run) / PARAMS_FILE).exists() and which in ("best", "last"):
+        state, steps = read_params(exported)
+        return Loaded(**{part: state.get(part, {}) for part in PARTS}, steps=steps)
     checkpoints = Checkpoints(Path(run) / (AVERAGED if averaged else CHECKPOINTS))
     wanted = "last" if which == "averaged" else which
     step = wanted if isinstance(wanted, int) else checkpoints.whole(wanted)

@@ -39,6 +39,7 @@ from simuljax.text import load
 from simuljax.text.vocabulary import VocabularyConfig, learn, read_content, write_content
 from simuljax.train.checkpoint import SEAL, damage
 from simuljax.train.run_log import repair
+from simuljax.train.stored import read_params, write_params
 from tests.eval.logs import made_up
 from tests.helpers.experiments import experiment
 from tests.models.whisper.small import ggml_bytes, random_tensors, safetensors_bytes, torch_bytes
@@ -99,6 +100,13 @@ def _weights(path: Path) -> None:
     dimensions_of(checkpoint)
     for tensor in checkpoint.tensors.values():
         tensor.tobytes()
+
+
+def _exported() -> bytes:
+    state = {"params": {"a": {"kernel": np.ones((3, 2)), "bias": np.ones(2)}}, "statistics": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        write_params(path := Path(folder) / "params", state, (3,), "int8")
+        return path.read_bytes()
 
 
 def _times(path: Path) -> None:
@@ -202,6 +210,9 @@ READERS = {
     "pt": Reader(file="a.pt", good=lambda: torch_bytes(TENSORS()), read=_weights),
     "safetensors": Reader(
         file="a.safetensors", good=lambda: safetensors_bytes(TENSORS()), read=_weights
+    ),
+    "exported parameters": Reader(
+        file="params.safetensors", good=_exported, read=lambda path: read_params(path)
     ),
     "tokenizer.json": Reader(
         file="tokenizer.json",

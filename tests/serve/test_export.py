@@ -1,20 +1,23 @@
 """A run to give away says what the run said."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint
 import pytest
 
 from simuljax.cli.main import main
+from simuljax.config.model import SpeechConfig
+from simuljax.errors import SimuljaxError
+from simuljax.models.whisper.weights import read_tensors
 from simuljax.serve import translator as live
-from simuljax.serve.run import Export, export, load_checkpoint, open_run
-from simuljax.train.checkpoint import CHECKPOINTS
+from simuljax.serve.run import Export, RunError, export, load_checkpoint, open_run
+from simuljax.train.stored import PARAMS_FILE, TYPES
+from simuljax.train.stored import stored as stored_as
+from simuljax.train.transfer import by_path
 from tests.written_runs import UPDATES, WORDS, write_run
 
 LINE = " ".join(WORDS[:9])
+SHARING = SpeechConfig(kind="streaming", layers=3, shared=1, channels=8, chunk=4, left=8, right=2)
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +32,9 @@ def params(directory):
 
 
 def stored(directory):
-    """The types of parameters on the disk: sizes of files vary with how they are put together."""
-    at = directory / CHECKPOINTS / str(UPDATES) / "state"
-    found: Any = orbax.checkpoint.PyTreeCheckpointer().metadata(at)
-    return {str(leaf.dtype) for leaf in jax.tree.leaves(found.item_metadata["params"])}
+    """The types of parameters on the disk."""
+    tensors, _ = read_tensors(directory / PARAMS_FILE, TYPES)
+    return {str(tensor.dtype) for tensor in tensors.values()}
 
 
 @pytest.mark.parametrize("checkpoint", ["best", "averaged"])
@@ -51,6 +53,64 @@ def test_bfloat16_is_rounded_and_kept_so(run, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, params(narrow), rounded)
     assert {leaf.dtype for leaf in jax.tree.leaves(params(narrow))} == {jnp.dtype("float32")}
     assert (stored(wide), stored(narrow)) == ({"float32"}, {"bfloat16"})
+
+
+def test_int8_is_within_half_a_level_of_every_channel(run, tmp_path):
+    narrow = export(Export(run=run, to=tmp_path / "int8", dtype="int8"))
+    assert stored(narrow) == {"int8", "float32"}
+    for name, (was, now) in pairs(params(run), params(narrow)).items():
+        inputs = {"kernel": -2, "embedding": -1}.get(name.split("/")[-1])
+        if inputs is None:
+            np.testing.assert_array_equal(now, was)
+        else:
+            level = np.abs(was).max(inputs, keepdims=True) / 127
+            assert (np.abs(now - was) <= level * 0.5001).all(), name
+            assert np.abs(now - was).max() > 0, "nothing was rounded"
+    sizes = [
+        (export(Export(run=run, to=tmp_path / f"as_{d}", dtype=d)) / PARAMS_FILE).stat().st_size
+        for d in ("float32", "bfloat16", "int8")
+    ]
+    assert sizes[0] > 1.5 * sizes[1] > 1.5 * sizes[2]
+
+
+def pairs(one, other):
+    one, other = (by_path(jax.tree.map(np.asarray, tree)) for tree in (one, other))
+    assert one.keys() == other.keys()
+    return {name: (one[name], other[name]) for name in one}
+
+
+def test_channels_of_zeros_stay_zeros():
+    kernel = np.zeros((3, 4, 2), np.float32)
+    kernel[0, :, 1] = [1, -2, 3, 0]
+    held = stored_as("params/x/kernel", kernel, "int8")
+    product = held["params/x/kernel"] * held["params/x/kernel:scale"]
+    np.testing.assert_allclose(product, kernel, atol=3 / 254)
+    assert (product[1:] == 0).all() and (product[..., 0] == 0).all()
+    assert held["params/x/kernel"][0, 2, 1] == 127
+
+
+def test_the_speech_branch_alone_streams_the_same_words(tmp_path):
+    both = write_run(tmp_path / "joint", speech=SHARING)
+    alone = export(Export(run=both, to=tmp_path / "speech", branches="speech"))
+    assert open_run(alone).model.text is None and open_run(both).model.text is not None
+    assert set(params(alone)) == set(params(both)) - {"text"}
+    assert "shared" in params(alone)
+    sound = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
+    words = [live.load(each).stream_all([sound])[0] for each in (both, alone)]
+    assert words[0] and [w.text for w in words[0]] == [w.text for w in words[1]]
+    assert live.load(alone).translate(sound) == live.load(both).translate(sound)
+    with pytest.raises(RunError, match="no text branch"):
+        live.load(alone).translate_text(LINE)
+
+
+@pytest.mark.parametrize("place", [4, 40, -9])
+def test_damage_is_noticed(run, tmp_path, place):
+    file = export(Export(run=run, to=tmp_path / "given", dtype="int8")) / PARAMS_FILE
+    whole = bytearray(file.read_bytes())
+    whole[place] ^= 1
+    file.write_bytes(whole)
+    with pytest.raises(SimuljaxError, match=str(file)):
+        params(file.parent)
 
 
 def test_nothing_is_overwritten(run, tmp_path, capsys):

@@ -285,7 +285,7 @@ def _ggml_tensor(reader: _Reader) -> tuple[str, np.ndarray]:
     return name, tensor[:, 0] if name.endswith("bias") and tensor.ndim == 2 else tensor
 
 
-_SAFETENSORS_TYPES = {
+FLOATS = {  # of safetensors
     "F16": np.dtype("<f2"),
     "F32": np.dtype("<f4"),
     "F64": np.dtype("<f8"),
@@ -316,7 +316,7 @@ _RENAMED = [
 def read_safetensors(path: Path) -> Checkpoint:
     """Return the tensors of one file, or of all that its index names."""
     paths = _parts(path) if path.name.endswith(".index.json") else [path]
-    tensors = {name: tensor for part in paths for name, tensor in _read(part).items()}
+    tensors = {name: tensor for part in paths for name, tensor in read_tensors(part)[0].items()}
     tied = "proj_out.weight"  # the embedding once more, in some files
     return Checkpoint(
         path=path, tensors={_original(name): t for name, t in tensors.items() if name != tied}
@@ -338,20 +338,23 @@ def _parts(index: Path) -> list[Path]:
     return [index.with_name(name) for name in files]
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def read_tensors(
+    path: Path, types: Mapping[str, np.dtype] = FLOATS
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the tensors of a safetensors file, which have one of these types, and its metadata."""
     data = map_file(path)
     (length,) = struct.unpack("<Q", take(data, path, 0, 8, "the length of the header"))
     header = _json(bytes(take(data, path, 8, length, "the header")), path, 8)
-    header.pop("__metadata__", None)
+    metadata = header.pop("__metadata__", {})
     tensors = {
-        name: _safetensors_tensor(data, path, 8 + length, name, entry)
+        name: _safetensors_tensor(data, path, 8 + length, name, entry, types)
         for name, entry in header.items()
     }
     spans = sorted((*entry["data_offsets"], name) for name, entry in header.items())
     for (_, end, one), (start, stop, other) in itertools.pairwise(spans):
         if start < end and start < stop:
             raise WeightsError(path, 8 + length + start, f"{one!r} and {other!r} overlap")
-    return tensors
+    return tensors, metadata if isinstance(metadata, dict) else {}
 
 
 def _json(text: bytes, path: Path, byte: int) -> dict[str, Any]:
@@ -365,11 +368,11 @@ def _json(text: bytes, path: Path, byte: int) -> dict[str, Any]:
 
 
 def _safetensors_tensor(
-    data: memoryview, path: Path, base: int, name: str, entry: Any
+    data: memoryview, path: Path, base: int, name: str, entry: Any, types: Mapping[str, np.dtype]
 ) -> np.ndarray:
     try:
         kind, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        size = math.prod(shape) * _SAFETENSORS_TYPES[kind].itemsize
+        size = math.prod(shape) * types[kind].itemsize
         if any(type(n) is not int or n < 0 for n in (*shape, start, end)):
             raise ValueError("sizes and offsets must be whole numbers from 0 on")
     except (KeyError, TypeError, ValueError) as error:
@@ -377,7 +380,7 @@ def _safetensors_tensor(
         raise WeightsError(path, 8, problem) from error
     if end - start != size:
         raise WeightsError(path, base + start, f"{name!r} has {end - start} bytes, not {size}")
-    return array(take(data, path, base + start, size, repr(name)), _SAFETENSORS_TYPES[kind], shape)
+    return array(take(data, path, base + start, size, repr(name)), types[kind], shape)
 
 
 # The files of a directory that weights are looked for in, best first.
