@@ -14,11 +14,11 @@ ENV := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all fuzz lint docs lock clean
+.PHONY: help env demo demo-train test test-all fuzz lint docs model model-wheel lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
-		while IFS='|' read -r target what; do printf '  make %-9s %s\n' "$$target" "$$what"; done
+		while IFS='|' read -r target what; do printf '  make %-11s %s\n' "$$target" "$$what"; done
 
 env: $(ENV)  ## build .venv/ from the pinned versions
 
@@ -34,7 +34,9 @@ $(ENV): requirements.lock pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(ENV)  ## build, train, stream, score and draw, on a small language, into demo_out/
+demo: demo-train  ## build, train, stream, score and draw, on a small language, into demo_out/
+
+demo-train: $(ENV)
 	$(BIN)/simuljax demo $(ARGS)
 
 # Most of the time goes into compiling what runs once: the quick tests compile with less effort.
@@ -54,6 +56,12 @@ lint: $(ENV)  ## ruff and pyright
 
 docs: $(ENV)  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
+
+model: $(ENV)  ## turn a run into models/en-de and write its card: RUN=runs/real_speech ARGS='--scores NAME=LOG'
+	$(BIN)/python -m experiments.real_speech.bundle $(RUN) $(ARGS)
+
+model-wheel: $(ENV)  ## build the wheel of the bundled model into dist/
+	cd models/en-de && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
 
 lock:  ## refresh requirements.lock (needs uv)
 	$(UV) pip compile --universal --generate-hashes --upgrade --python-version 3.11 --no-emit-index-url --no-emit-find-links \

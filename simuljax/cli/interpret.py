@@ -17,7 +17,8 @@ Whisper's weights come from
   https://huggingface.co/openai/whisper-tiny     model.safetensors and tokenizer.json
   https://huggingface.co/ggerganov/whisper.cpp   ggml-tiny.bin, not quantised
   https://github.com/openai/whisper              tiny.pt, with multilingual.tiktoken beside it
-and likewise for base, small, medium, large-v3 and turbo."""
+and likewise for base, small, medium, large-v3 and turbo. `simuljax translate` needs no weights: a
+model from English into German comes with it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from simuljax.serve.bundled import DEFAULT, resolve
 from simuljax.serve.web.server import ServeOptions, check_options, environment_token, run
 from simuljax.serve.web.sessions import Limits
 
@@ -28,7 +29,8 @@ def serve_command(
     """Serve live captions: a page at /, sockets at /stream and /v1/realtime.
 
     Args:
-        models: Directories of trained runs, Whisper files. Clients name one; the first is default.
+        models: Directories of trained runs, bundled models (en-de, the default), Whisper files.
+            Clients name one; the first is theirs by default.
         host: Address to listen on; 0.0.0.0 for all. Use --token and TLS then.
         port: Port to listen on; 0 for any that is free.
         streams: Speakers at a time, of each model.
@@ -50,5 +52,6 @@ def serve_command(
         drain_s=drain,
         limits=Limits(idle_s=idle),
     )
-    check_options(models, options)
-    return lambda: run(models, options)
+    found = tuple(map(resolve, models or (DEFAULT,)))
+    check_options(found, options)
+    return lambda: run(found, options)

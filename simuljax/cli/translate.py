@@ -16,7 +16,8 @@ from simuljax.decode.policies import Consensus, Policy, PolicyError
 from simuljax.models import whisper as whisper_models
 from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
 from simuljax.serve.audio_io import input_devices
-from simuljax.serve.live import Controls, LiveOptions, check_options, check_source
+from simuljax.serve.bundled import DEFAULT, NAME, resolve, target_language
+from simuljax.serve.live import Controls, LiveOptions, check_options, check_sound_file, check_source
 from simuljax.serve.live import run as run_live
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError, open_run
@@ -65,16 +66,20 @@ def translate_command(
     """Translate speech live: words appear as they are committed.
 
     Args:
-        model: The directory of a trained run, or a Whisper file (.pt, safetensors, ggml).
+        model: The directory of a trained run, a bundled model (en-de, the default), or a Whisper
+            file (.pt, safetensors, ggml).
         live: Sources and outputs.
         run: Decoding with a trained run; Whisper has --policy, --offline and --beam.
         whisper: Decoding with a Whisper model.
     """
     if live.devices:
         return lambda: print(input_devices())
-    if model is None:
-        raise LiveError("give a model: the directory of a trained run, or a Whisper file")
+    if model is None or (live.audio is None and not live.mic and not _is_model(model)):
+        live = live if model is None else replace(live, audio=str(model))
+        model = Path(DEFAULT)
+        check_sound_file(live)
     check_source(live)
+    model = resolve(model)
     if not model.exists():
         raise LiveError(f"there is no model {model}")
     if run.offline and live.is_live:
@@ -88,7 +93,14 @@ def translate_command(
         beam = 1 if run.beam is None else run.beam.size
         return whisper_command(model, live, whisper, policy, beam if run.offline else None)
     _refuse(whisper, f"is for Whisper models; {model} is a run")
+    live = replace(live, to=live.to or target_language(model))
     return _run_command(model, live, run)
+
+
+def _is_model(given: Path) -> bool:
+    """Return True if the one argument of the command is a model and not a sound file."""
+    weights = (".pt", ".bin", ".safetensors")
+    return given.is_dir() or given.suffix in weights or bool(NAME.fullmatch(str(given)))
 
 
 def _refuse(options: Any, reason: str, allowed: Collection[str] = ()) -> None:

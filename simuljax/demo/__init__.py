@@ -1,1 +1,1 @@
-"""Build, train, stream and score a small model from nothing: `simuljax demo`."""
+"""Show the bundled model at work, or train a small one from nothing: `simuljax demo`."""

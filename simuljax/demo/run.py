@@ -1,12 +1,12 @@
 """Run the whole path on a small language, from nothing to a stream that translates.
 
-    make demo        2 CPU cores, under six minutes
+    make demo-train  2 CPU cores, under six minutes
 
 The demo builds the little phrasebook (`simuljax.demo.corpus`), trains a joint model on it
 (`simuljax.demo.experiment`) and translates held-out sentences. It draws the loss terms, the
 attention of the decoder's heads, and quality against latency, on one page:
-demo_out/report/index.html. Another `make demo` resumes from what is there. Expected, give or take
-a few points:
+demo_out/report/index.html. Another `make demo-train` resumes from what is there. Expected, give or
+take a few points:
 
     200 held-out sentences                BLEU      LAAL
     speech, whole sentences at a time     85.5   1446 ms

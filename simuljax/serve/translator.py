@@ -1,6 +1,6 @@
 """Any model, ready to use: whole recordings, or streams that are translated as they come.
 
-translator = simuljax.load("runs/dar")  # or "ggml-tiny.bin"
+translator = simuljax.load("en-de")  # or "runs/dar", or "ggml-tiny.bin"
 print(translator.translate("talk.wav"))
 
 stream = translator.stream()
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from simuljax.audio import RATE, as_int16, read_audio
+from simuljax.serve.bundled import resolve
 from simuljax.serve.engine import Engine
 from simuljax.serve.stream import Backend, Stream, Word, stream_all
 from simuljax.train.transfer import Which
@@ -83,11 +84,12 @@ def samples_of(audio: Audio, rate: int = RATE) -> np.ndarray:
 
 
 def load(model: str | Path, checkpoint: Which = "best", **how: Any) -> Translator:
-    """Return the translator of a run's directory, or of a Whisper file (.pt, safetensors, ggml).
+    """Return the translator of a run's directory, of a bundled model ("en-de"), or of Whisper.
 
-    `checkpoint` of a run may be "best", "last", "averaged". `how` is for Whisper: see
-    `simuljax.models.whisper.load`.
+    Whisper is a file: .pt, safetensors or ggml. `checkpoint` of a run may be "best", "last",
+    "averaged". `how` is for Whisper: see `simuljax.models.whisper.load`.
     """
+    model = resolve(model)
     if is_whisper(model):
         from simuljax.serve.whisper import load_whisper
 

@@ -1,0 +1,168 @@
+"""Models that come as packages beside the library: found by name, built from a run, shown."""
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+import simuljax
+from experiments.real_speech.bundle import LARGEST, MODEL, Bundle, bundle, card, without_places
+from simuljax.audio import RATE
+from simuljax.cli import demo, serve, translate
+from simuljax.cli.main import main
+from simuljax.errors import SimuljaxError
+from simuljax.eval.logs import NAME as LOG
+from simuljax.eval.logs import as_records, read_records, write_records
+from simuljax.serve import bundled
+from simuljax.serve.bundled import CLIP, BundledError, resolve
+from simuljax.serve.run import open_run
+from simuljax.train.stored import PARAMS_FILE
+from tests.eval.logs import made_up
+from tests.serve.test_export import SHARING
+from tests.written_runs import write_run
+
+here = pytest.mark.skipif(not (MODEL / "config.json").exists(), reason="models/en-de is empty")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "joint", speech=SHARING)
+
+
+@pytest.fixture
+def beside(run, tmp_path, monkeypatch) -> Path:
+    """A repository whose bundled model says something, with a clip of a second."""
+    folder = tmp_path / "models"
+    (folder / "en-de").mkdir(parents=True)
+    for name in ("clip.json", "pyproject.toml"):
+        shutil.copy(MODEL / name, folder / "en-de")
+    sound = np.random.default_rng(0).normal(0, 0.1, RATE)
+    soundfile.write(folder / "en-de" / CLIP, sound, RATE)
+    bundle(Bundle(run=run, to=folder / "en-de"))
+    monkeypatch.setattr(bundled, "BESIDE", folder)
+    return folder
+
+
+def test_a_clone_finds_its_model_by_name(beside, run):
+    assert resolve("en-de") == beside / "en-de"
+    loaded = simuljax.load("en-de")
+    assert loaded.name == "en-de"
+    sound = beside / "en-de" / CLIP
+    assert [word.text for word in loaded.stream_all([sound])[0]]
+
+
+def test_a_path_that_exists_is_taken_as_it_is(beside, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "en-de").mkdir()
+    assert resolve("en-de") == Path("en-de")
+    assert resolve("runs/nothing") == Path("runs/nothing")
+
+
+@pytest.mark.parametrize("name", ["xx-yy", Path("xx-yy")])
+def test_a_missing_model_says_what_to_install(beside, name):
+    with pytest.raises(BundledError, match=r"'xx-yy'.*en-de.*simuljax-xx-yy.*make model-wheel"):
+        simuljax.load(name)
+
+
+def test_an_installed_wheel_comes_before_the_clone(beside, tmp_path, monkeypatch):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=beside / "en-de", check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("simuljax_en_de-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert resolve("en-de") == tmp_path / "site" / "simuljax_models" / "en-de"
+    assert (resolve("en-de") / CLIP).exists() and (resolve("en-de") / "README.md").exists()
+    assert simuljax.load("en-de").name == "en-de"
+
+
+def test_the_bundle_forgets_where_it_was_trained(beside, run):
+    text = (beside / "en-de" / "config.json").read_text()
+    assert str(run) not in text and open_run(beside / "en-de").model.text is None
+    assert without_places({"a": ["/x/y", "b/c", 3]}) == {"a": ["y", "b/c", 3]}
+
+
+def test_the_card_has_the_scores_of_logs(beside, tmp_path):
+    write_records(tmp_path / "a.log", as_records(made_up(0, count=5)))
+    to = beside / "en-de"
+    for _ in range(2):  # a row of the same name is replaced
+        bundle(Bundle(scores=(f"some test={tmp_path / 'a.log'}",), to=to))
+    (row,) = json.loads((to / "scores.json").read_text())
+    low, high = row["interval"]
+    text = (to / "README.md").read_text()
+    assert row["n"] == 5 and low <= row["BLEU"] <= high
+    assert f"| some test | 5 | {row['BLEU']:.1f} [{low:.1f}, {high:.1f}] | {row['AL']} |" in text
+    for fact in ("CC BY 2.0 FR", "MIT", "public domain", "cannot do"):
+        assert fact in text
+    with pytest.raises(SimuljaxError, match="needs a name"):
+        bundle(Bundle(scores=("a.log",), to=to))
+
+
+def test_a_model_that_is_too_large_is_refused(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.real_speech.bundle.LARGEST", 100)
+    with pytest.raises(SimuljaxError, match="MB in int8"):
+        bundle(Bundle(run=run, to=tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_translate_needs_no_model(beside, capsys):
+    sound = str(beside / "en-de" / CLIP)
+    texts = []
+    for args in ([sound], ["en-de", sound], [sound, "--offline"]):
+        main(["translate", *args])
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] != "\n" and texts[2] != "\n"
+
+
+def test_the_language_of_its_voice_is_known(beside, tmp_path, monkeypatch):
+    seen = []
+    given = lambda _, live, __: (seen.append(live), lambda: None)[1]  # noqa: E731
+    monkeypatch.setattr(translate, "_run_command", given)
+    main(["translate", str(beside / "en-de" / CLIP), "--speak", str(tmp_path / "a.wav")])
+    assert seen[0].to == "de"
+
+
+def test_serve_needs_no_model(beside, monkeypatch):
+    monkeypatch.setattr(serve, "check_options", lambda models, _: None)
+    monkeypatch.setattr(serve, "run", lambda models, _: models)
+    assert serve.serve_command()() == (beside / "en-de",)
+
+
+def test_the_live_demo(beside, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("simuljax.demo.live.has_loudspeaker", lambda: False)
+    demo.live_command(tmp_path / "out")()
+    said = capsys.readouterr().out
+    (record,) = read_records(tmp_path / "out" / LOG)
+    assert record.prediction and record.prediction in said
+    assert record.reference and record.reference.startswith("Und so")
+    for fact in ("Kennedy", "simuljax serve", "--mic", "demo-train", "german.wav"):
+        assert fact in said
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "ask not what your country" in page and "data:audio/flac" in page
+    spoken, _ = soundfile.read(tmp_path / "out" / "german.wav")
+    assert np.abs(spoken).max() > 0.01
+    assert "-->" in (tmp_path / "out" / "german.srt").read_text()
+
+
+@here
+def test_the_bundled_model_is_small_and_its_card_is_up_to_date():
+    files = [path for path in MODEL.iterdir() if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < LARGEST
+    assert (MODEL / "README.md").read_text("utf-8") == card(MODEL)
+    assert (MODEL / PARAMS_FILE).exists() and "/work" not in (MODEL / "config.json").read_text()
+
+
+@here
+@pytest.mark.slow
+def test_the_bundled_model_translates_the_clip():
+    translator = simuljax.load("en-de")
+    (words,) = translator.stream_all([MODEL / CLIP], sentences="many")
+    text = " ".join(word.text for word in words).lower()
+    assert len(words) >= 5 and words[0].delay_ms < 11_000
+    assert {"land", "nicht", "was", "sie", "ihr", "und", "für"} & {*text.split()}, text
