@@ -14,13 +14,14 @@ exist. `history` zeros before the first sample let a frame look further back tha
 goes without changing how many there are.
 
 `kind="whisper"` has Whisper's frames instead: frame f is centred on the sample f * shift, the first
-samples are mirrored before the recording, and a value is (m + 4) / 4 with m of
+samples are mirrored before the recording (the one sample that a stream would have to wait for, 200,
+has the weight 0), and a value is (m + 4) / 4 with m of
 `simuljax.audio.log_mel`. The floor of Whisper's spectrogram, 8 below the loudest m, depends on all
 frames, so its encoder applies it (`simuljax.models.encoders`).
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeVar
 
 import jax
@@ -56,6 +57,7 @@ class FrameState:
 
     pending: jax.Array  # [..., framing.pending] float32
     count: jax.Array  # [...] int32: how many of them are real
+    mirrors: jax.Array | None = None  # [...] bool: the history is still to be mirrored; None: zeros
 
 
 def complete_frames(samples: Count, framing: Framing) -> Count:
@@ -106,11 +108,15 @@ def frames_step(
         _shifted(samples, position - state.count[..., None]),
     )
     joined = jnp.where(position < total, joined, 0)
+    if state.mirrors is not None:
+        history = (position > 0) & (position < framing.history) & state.mirrors[..., None]
+        joined = jnp.where(history, _shifted(joined, 2 * framing.history - position), joined)
     count = complete_frames(total[..., 0] - framing.history, framing)
     used = (count * framing.shift)[..., None]
     rest = used + jnp.arange(framing.pending)
     pending = jnp.where(rest < total, _shifted(joined, rest), 0)
-    state = FrameState(pending=pending, count=(total - used)[..., 0])
+    mirrors = None if state.mirrors is None else state.mirrors & (count == 0)
+    state = FrameState(pending=pending, count=(total - used)[..., 0], mirrors=mirrors)
     return state, _split(joined, framing), count
 
 
@@ -212,17 +218,19 @@ def _whisper_log_mel(samples: jax.Array, config: Filterbank) -> jax.Array:
     samples = jnp.pad(samples, [(0, 0)] * (samples.ndim - 1) + [(0, 1)])  # to mirror 200, take 201
     mirrored = samples[..., framing.history : 0 : -1]
     frames = _split(jnp.concatenate([mirrored, samples], -1), framing)[..., :count, :]
+    return _scaled_log_mel(frames, config)
+
+
+def _scaled_log_mel(frames: jax.Array, config: Filterbank) -> jax.Array:
     return (log_energies(frames, config.bins) + 4) / 4
 
 
 def init_stream(config: Filterbank, batch_shape: tuple[int, ...] = ()) -> FrameState:
     """Return the state before the first sample."""
+    state = init_frames(config.framing, batch_shape)
     if config.kind == "whisper":
-        raise ConfigError(
-            "filterbank.kind is 'whisper'; a streaming encoder needs 'kaldi', whose frames arrive "
-            "one by one"
-        )
-    return init_frames(config.framing, batch_shape)
+        return replace(state, mirrors=jnp.ones(batch_shape, bool))
+    return state
 
 
 def stream_step(
@@ -239,7 +247,9 @@ def stream_step(
     """
     state, frames, count = frames_step(state, samples, length, config.framing)
     real = jnp.arange(frames.shape[-2]) < count[..., None]
-    return state, jnp.where(real[..., None], _log_mel(frames, config), 0), count
+    whisper = config.kind == "whisper"
+    features = _scaled_log_mel(frames / 32768, config) if whisper else _log_mel(frames, config)
+    return state, jnp.where(real[..., None], features, 0), count
 
 
 def _log_mel(frames: jax.Array, config: Filterbank) -> jax.Array:

@@ -43,7 +43,8 @@ NOT_SETTINGS = ("software",)  # stored beside the settings
 class InitFrom:
     """Parameters taken from another run before training starts, or from a file of Whisper.
 
-    "whisper:FILE" fills the encoder `speech.kind="whisper"` from a .pt, safetensors or ggml file.
+    "whisper:FILE" fills the encoders `speech.kind="whisper"` and "streaming_whisper" from a .pt,
+    safetensors or ggml file.
     A rule is "into <- from", or one name where both are the same; "" is everything. DAR's teacher
     starts as the run itself unless an entry fills it.
     """
@@ -84,13 +85,11 @@ class Experiment:
         if isinstance(self.init_from, str):
             object.__setattr__(self, "init_from", (InitFrom(run=Path(self.init_from)),))
         check(self)
-        kind = self.model.speech.kind if self.model.speech else None
-        bank = self.data.features.filterbank.kind
-        if (kind == "whisper" and bank != "whisper") or (kind == "streaming" and bank != "kaldi"):
-            wanted = "whisper" if kind == "whisper" else "kaldi"
+        speech, bank = self.model.speech, self.data.features.filterbank.kind
+        if speech and speech.is_whisper and bank != "whisper":
             raise ConfigError(
-                f"speech.kind is {kind!r} and data.features.filterbank.kind {bank!r}; that encoder "
-                f"needs {wanted!r}"
+                f"speech.kind is {speech.kind!r} and data.features.filterbank.kind {bank!r}; that "
+                "encoder needs 'whisper'"
             )
 
 

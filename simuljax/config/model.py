@@ -10,7 +10,15 @@ from simuljax.errors import unknown
 STRIDE = 4  # frames of 10 ms to an encoder state
 STATE_MS = 10 * STRIDE
 
-Encoder = Literal["transformer", "s_transformer", "streaming", "vgg_blstm", "conformer", "whisper"]
+Encoder = Literal[
+    "transformer",
+    "s_transformer",
+    "streaming",
+    "vgg_blstm",
+    "conformer",
+    "whisper",
+    "streaming_whisper",
+]
 ENCODERS = get_args(Encoder)
 Decoder = Literal["monotonic", "lstm", "caat"]
 DecisionKind = Literal["every_state", "fixed", "words", "phonemes", "learnable", "ctc_words"]
@@ -105,6 +113,7 @@ class SpeechConfig:
 
     "whisper" has Whisper's encoder first, with `layers` others above it; it needs Whisper's log-mel
     as features (`data.features.filterbank.kind`), and `init_from="whisper:FILE"` fills it.
+    "streaming_whisper" is the same over chunks, so that it streams incrementally.
     `kind` may be a class of your own, see `simuljax.models.encoders.OwnEncoder`.
     """
 
@@ -119,12 +128,12 @@ class SpeechConfig:
     channels: int = setting(1024, help="Channels of the first convolution.", low=1)
     distance_penalty: bool = setting(False, help="Penalise distance in self-attention.")
     ctc_after: int | None = setting(None, help="Layer of the CTC head; None: no head.", low=1)
-    chunk: int = setting(8, help="States to a chunk.", low=1, applies="streaming encoder")
+    chunk: int = setting(8, help="States to a chunk.", low=1, applies="streaming encoders")
     left: int = setting(
-        64, help="States before a chunk in view.", low=0, applies="streaming encoder"
+        64, help="States before a chunk in view.", low=0, applies="streaming encoders"
     )
     right: int = setting(
-        4, help="States after a chunk in view.", low=0, applies="streaming encoder"
+        4, help="States after a chunk in view.", low=0, applies="streaming encoders"
     )
     kernel: int = setting(31, help="States of a convolution.", low=1, applies="conformer")
 
@@ -137,7 +146,7 @@ class SpeechConfig:
                 f"SpeechConfig.kind: {unknown(self.kind, ENCODERS)}; a class of your own is given "
                 "as file.py:Class"
             )
-        if self.layers < 1 and self.kind != "whisper":
+        if self.layers < 1 and not self.is_whisper:
             raise ConfigError("SpeechConfig.layers is 0; it must be at least 1 but for 'whisper'")
         if self.shared > self.layers:
             raise ConfigError(f"shared is {self.shared}; the encoder has {self.layers} layers")
@@ -148,6 +157,16 @@ class SpeechConfig:
         own = self.layers - self.shared
         if self.ctc_after is not None and self.ctc_after > own:
             raise ConfigError(f"ctc_after is {self.ctc_after}; it must be a layer from 1 to {own}")
+
+    @property
+    def is_whisper(self) -> bool:
+        """Return True if Whisper's encoder is the lower part."""
+        return self.kind in ("whisper", "streaming_whisper")
+
+    @property
+    def is_incremental(self) -> bool:
+        """Return True if a stream encodes new speech only; others encode all of it at each READ."""
+        return self.kind in ("streaming", "streaming_whisper")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,8 +245,10 @@ class ModelConfig:
             )
 
     def _check_caat(self) -> None:
-        if self.speech is None or self.speech.kind != "streaming":
-            raise ConfigError("CAAT needs the streaming encoder: set speech.kind='streaming'")
+        if self.speech is None or not self.speech.is_incremental:
+            raise ConfigError(
+                "CAAT needs a streaming encoder: set speech.kind='streaming' or 'streaming_whisper'"
+            )
         if self.speech.right < 1:
             raise ConfigError(
                 "speech.right is 0; CAAT needs 1 or more, to know if a group is the last"

@@ -37,10 +37,11 @@ from simuljax.decode.state import Context, Known, context_of, encode_speech, rec
 from simuljax.decode.stream import Events, StreamingDecoder, StreamState
 from simuljax.models.caat import BLANK
 from simuljax.models.joint import JointModel, init_past
+from simuljax.models.streaming import frames_before
 from simuljax.nn.attention import Past
 from simuljax.nn.beam import BeamHypotheses, empty_beam
 from simuljax.nn.monotonic import Memory
-from simuljax.nn.subsampling import STRIDE, state_count
+from simuljax.nn.subsampling import state_count
 from simuljax.text import EOS
 
 
@@ -319,5 +320,5 @@ def samples_of_group(model: ModelConfig, group: Array, bank: Filterbank) -> Arra
     assert model.speech is not None
     chunks = -(-(group + 1) * model.predecision.step // model.speech.chunk)
     states = chunks * model.speech.chunk + model.speech.right
-    framing, frames = bank.framing, STRIDE * (states - 1) + 1
+    framing, frames = bank.framing, frames_before(model.speech, states)
     return (frames - 1) * framing.shift + framing.length - framing.history

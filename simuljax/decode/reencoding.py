@@ -125,7 +125,7 @@ def usual_history(policy: Policy | None, model: ModelConfig) -> History:
     """
     if policy is None:
         return "recomputed"
-    streams = model.speech is not None and model.speech.kind == "streaming"
+    streams = model.speech is not None and model.speech.is_incremental
     return "kept" if streams and policy.is_incremental else policy.history
 
 

@@ -20,7 +20,7 @@ from simuljax.config.model import Monotonic
 from simuljax.decode.policies import Policy, PolicyError, WaitK
 from simuljax.models.encoders import Encoded
 from simuljax.models.joint import Attempt, JointModel, init_past
-from simuljax.models.streaming import chunking_of
+from simuljax.models.streaming import chunking_of, states_after
 from simuljax.nn.attention import Past
 from simuljax.nn.chunked import Buffer, drop, extend, init_buffer
 from simuljax.nn.layers import real, zero_padding
@@ -255,8 +255,8 @@ def encode_speech(
     """
 
     def encode(model: JointModel) -> tuple[Encoded, Decisions]:
-        encoded = _complete(model, model.encode_speech(features, frames, train=False), ended)
-        encoded = _count_words(context, encoded)
+        encoded = model.encode_speech(features, frames, train=False)
+        encoded = _count_words(context, _complete(model, encoded, frames, ended))
         return encoded, model.speech_decisions(encoded, labels, ended=ended)
 
     encoded, decisions = context.apply(method=encode)
@@ -282,12 +282,13 @@ def known_of(context: Context, encoded: Encoded, decisions: Decisions, ended: Ar
     return Known(memory=memory, progress=progress_of(decisions, encoded.lengths, ended))
 
 
-def _complete(model: JointModel, encoded: Encoded, ended: Array) -> Encoded:
+def _complete(model: JointModel, encoded: Encoded, frames: Array, ended: Array) -> Encoded:
     """Drop the states of a streaming encoder that still wait for what follows them."""
     speech = model.config.speech
-    if speech is None or speech.kind != "streaming":
+    if speech is None or not speech.is_incremental:
         return encoded
-    complete = chunking_of(speech).complete(encoded.lengths) * speech.chunk
+    arrived = states_after(speech, frames)
+    complete = chunking_of(speech).complete(arrived) * speech.chunk
     lengths = jnp.where(ended, encoded.lengths, complete)
     return replace(encoded, states=zero_padding(encoded.states, lengths), lengths=lengths)
 

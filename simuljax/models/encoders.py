@@ -7,6 +7,7 @@ conformer       convolutions, then Conformer layers (Gulati et al. 2020), as in 
 vgg_blstm       Nguyen et al. 2021, after Watanabe et al. 2018
 whisper         Whisper's encoder (Radford et al. 2022), then Transformer layers
 streaming       `simuljax.models.streaming`
+streaming_whisper  Whisper's encoder over chunks: `simuljax.models.streaming_whisper`
 """
 
 import functools
@@ -15,7 +16,6 @@ from typing import Any, Protocol
 
 import flax.linen as nn
 import flax.struct
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -25,7 +25,7 @@ from simuljax.config.model import SpeechConfig, TextConfig, Width
 from simuljax.models.whisper.config import PUBLISHED, Config
 from simuljax.models.whisper.model import Encoder as WhisperEncoder
 from simuljax.nn.attention import Attention2D, Past, View, convolution, distance_penalty
-from simuljax.nn.chunked import Chunking, ChunkView, chunked_layer
+from simuljax.nn.chunked import Chunking, ChunkView, chunked_layers
 from simuljax.nn.conformer import ConformerLayer, Surroundings, surroundings
 from simuljax.nn.layers import (
     BatchNorm,
@@ -103,16 +103,8 @@ class Stack(nn.Module):
         self, x: Array, left: Past, view: ChunkView, chunking: Chunking, *, train: bool
     ) -> tuple[Array, Past]:
         """Run the same layers over chunks [B, n, chunk + right, D], given their left context."""
-        if self.layers == 0:
-            return x, left
-
-        def body(layer: EncoderLayer, x: Array, left: Past) -> tuple[Array, Past]:
-            return chunked_layer(layer, x, left, view, chunking, train=train)
-
-        by_layer = jax.tree.map(lambda a: jnp.moveaxis(a, 1, 0), left)
-        unroll = self.width.unroll
-        x, by_layer = scan_layers(self.layer, self.layers, body, x, by_layer, unroll=unroll)
-        return x, jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1), by_layer)
+        given = (self.layer, self.layers, x, left, view, chunking)
+        return chunked_layers(*given, train=train, unroll=self.width.unroll)
 
 
 class ConformerStack(Stack):
@@ -144,7 +136,7 @@ class SpeechEncoder(nn.Module):
         below = own if speech.ctc_after is None else speech.ctc_after
         if speech.kind == "s_transformer":
             self.front_end = SpectrogramFrontEnd(width, self.image_channels, self.axis)
-        elif speech.kind == "whisper":
+        elif speech.is_whisper:
             self.whisper = WhisperEncoder(whisper_config(speech, width))
             self.reduction = dense(width.model, width)
         else:

@@ -28,6 +28,7 @@ from simuljax.models.encoders import (
     load_encoder,
 )
 from simuljax.models.streaming import StreamingSpeechEncoder, StreamingState, init_stream
+from simuljax.models.streaming_whisper import StreamingWhisperEncoder, init_whisper_stream
 from simuljax.nn.attention import Past
 from simuljax.nn.layers import Dropout, embed_positions, embedding, layer_norm, real, scan_layers
 from simuljax.nn.monotonic import (
@@ -72,6 +73,8 @@ class JointModel(nn.Module):
         match speech.kind:
             case "streaming":
                 return StreamingSpeechEncoder(*given)
+            case "streaming_whisper":
+                return StreamingWhisperEncoder(*given)
             case "vgg_blstm":
                 return VGGBLSTMEncoder(*given)
             case "transformer" | "s_transformer" | "conformer" | "whisper":
@@ -88,13 +91,14 @@ class JointModel(nn.Module):
     def init_speech_stream(self, batch: int) -> StreamingState:
         """Return the streaming encoder's state before any frame."""
         c = self.config
-        if c.speech is None or c.speech.kind != "streaming":
+        if c.speech is None or not c.speech.is_incremental:
             kind = c.speech.kind if c.speech else None
             raise ValueError(
                 f"the speech encoder is {kind!r}, which encodes all speech again at every READ; an "
-                "incremental stream needs speech.kind='streaming'"
+                "incremental stream needs speech.kind='streaming' or 'streaming_whisper'"
             )
-        return init_stream(c.speech, c.width, c.features, batch)
+        init = init_whisper_stream if c.speech.is_whisper else init_stream
+        return init(c.speech, c.width, c.features, batch)
 
     def stream_speech(
         self, state: StreamingState, features: Array, length: Any = None, *, ended: Any = False

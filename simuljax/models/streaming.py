@@ -8,7 +8,7 @@ grows, and every array has the batch first, so that one stream can take the plac
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import flax.struct
 import jax
@@ -33,9 +33,11 @@ from simuljax.nn.chunked import (
     split_chunks,
 )
 from simuljax.nn.layers import zero_padding
-from simuljax.nn.subsampling import SubsamplingState, init_subsampling
+from simuljax.nn.subsampling import STRIDE, init_subsampling, state_count
 
-Layers = Callable[[Array, Past, Array, Array], tuple[Array, Past]]
+Lefts = tuple[Past | None, Past]  # of the pretrained layers below, and of all others
+Layers = Callable[[Array, Any, Array, Array], tuple[Array, Any]]
+Frames = TypeVar("Frames", int, Array)
 T = TypeVar("T")
 
 
@@ -43,10 +45,11 @@ T = TypeVar("T")
 class StreamingState:
     """The state of streams between steps."""
 
-    subsampling: SubsamplingState
+    subsampling: Any  # of the convolutions
     waiting: Buffer  # states whose chunk is not yet computed
     left: Past  # of every layer, shared ones last
     before: Array  # int32 [B]: how many states of `left` are real
+    pretrained: Past | None = None  # left context of Whisper's layers
 
 
 @flax.struct.dataclass
@@ -54,7 +57,7 @@ class _Progress:
     """The loop over the chunks that are ready."""
 
     done: Array  # int32: chunks
-    left: Past
+    lefts: Lefts
     before: Array
     states: Array  # [B, n chunk, D]
 
@@ -62,6 +65,21 @@ class _Progress:
 def chunking_of(speech: SpeechConfig) -> Chunking:
     """Return the chunk sizes of a configuration."""
     return Chunking(chunk=speech.chunk, left=speech.left, right=speech.right)
+
+
+def states_after(speech: SpeechConfig, frames: Frames) -> Frames:
+    """Return the number of states that enter the layers once a stream has so many frames."""
+    return state_count(frames - _delay(speech))
+
+
+def frames_before(speech: SpeechConfig, states: Frames) -> Frames:
+    """Return the number of frames after which a stream has so many states, from 1."""
+    return STRIDE * (states - 1) + 1 + _delay(speech)
+
+
+def _delay(speech: SpeechConfig) -> int:
+    """Return the frames that convolutions look ahead, beyond the first of a state's four."""
+    return STRIDE if speech.is_whisper else 0
 
 
 def init_stream(speech: SpeechConfig, width: Width, features: int, batch: int) -> StreamingState:
@@ -76,15 +94,20 @@ def init_stream(speech: SpeechConfig, width: Width, features: int, batch: int) -
 
 
 class StreamingSpeechEncoder(SpeechEncoder):
-    """Causal convolutions, then chunk-causal layers; whole utterances, or as they arrive."""
+    """Causal convolutions, then chunk-causal layers; whole utterances, or as they arrive.
+
+    A subclass may have another front end: convolutions that make `rate` vectors a state, and layers
+    below the first (`_arrive`, `_lower`, `_chunks`).
+    """
+
+    rate: ClassVar[int] = 1
 
     def __call__(
         self, features: Array, lengths: Array, shared: Stack | None, *, train: bool
     ) -> Encoded:
-        x, lengths = self.subsampling(features.astype(self.width.dtype), lengths)
-        size, chunking = x.shape[1], chunking_of(self.speech)
-        x = self.dropout(self._scaled(x), deterministic=not train)
-        x = split_chunks(x, chunking)
+        x = self._chunks(features, lengths, train=train)
+        size, lengths = state_count(features.shape[1]), state_count(lengths)
+        chunking = chunking_of(self.speech)
         view = self._view(lengths, jnp.zeros_like(lengths), x.shape[1])
         outputs = []
         for stack in self._stacks(shared):
@@ -94,6 +117,12 @@ class StreamingSpeechEncoder(SpeechEncoder):
         states = zero_padding(self.norm(outputs[-1]), lengths)
         ctc = None if self.speech.ctc_after is None else self.ctc(outputs[0]).astype(jnp.float32)
         return Encoded(states=states, lengths=lengths, ctc=ctc)
+
+    def _chunks(self, features: Array, lengths: Array, *, train: bool) -> Array:
+        """Return the chunks of a whole pass [B, n, chunk + right, model]."""
+        x, _ = self.subsampling(features.astype(self.width.dtype), lengths)
+        x = self.dropout(self._scaled(x), deterministic=not train)
+        return split_chunks(x, chunking_of(self.speech))
 
     def stream_step(
         self,
@@ -110,24 +139,44 @@ class StreamingSpeechEncoder(SpeechEncoder):
         the states to its right are there. Where `ended`, nothing follows: the rest comes out, and
         the stream is as new, ready for another utterance.
         """
-        length, chunking = _checked(length, features, state), chunking_of(self.speech)
+        length, chunking = _checked(length, features, state), self._arriving
         ended = jnp.broadcast_to(ended, length.shape)
-        convolved, x, count = self.subsampling.stream_step(
-            state.subsampling, features.astype(self.width.dtype), length
-        )
-        received = extend(state.waiting, self._scaled(x), count)
+        convolved, x, count = self._arrive(state.subsampling, features, length, ended)
+        received = extend(state.waiting, x, count)
         whole = chunking.complete(received.count)
         ready = jnp.where(ended, chunking.count(received.count), whole)
         used = jnp.where(ended, received.count, whole * chunking.chunk)
-        progress = _run_chunks(self._layers(shared), state, received, ready, chunking)
+        progress = self._run_chunks(self._layers(shared), state, received, ready)
         state = StreamingState(
             subsampling=convolved,
             waiting=drop(received, used, chunking.own - 1),
-            left=progress.left,
+            left=progress.lefts[1],
             before=progress.before,
+            pretrained=progress.lefts[0],
         )
-        new = init_stream(self.speech, self.width, features.shape[-1], len(length))
-        return _choose(ended, new, state), zero_padding(self.norm(progress.states), used), used
+        new, count = self._new(features.shape[-1], len(length)), -(-used // self.rate)
+        return _choose(ended, new, state), zero_padding(self.norm(progress.states), count), count
+
+    def _new(self, features: int, batch: int) -> StreamingState:
+        """Return streams before their first frame."""
+        return init_stream(self.speech, self.width, features, batch)
+
+    def _arrive(
+        self, state: Any, features: Array, length: Array, ended: Array
+    ) -> tuple[Any, Array, Array]:
+        """Return state, vectors [B, C', D] that enter the layers, and their count."""
+        features = features.astype(self.width.dtype)
+        state, x, count = self.subsampling.stream_step(state, features, length)
+        return state, self._scaled(x), count
+
+    def _lower(self) -> Layers:
+        """Return the layers from arriving vectors to states, as a plain function: none."""
+        return lambda x, left, lengths, before: (x, left)
+
+    @property
+    def _arriving(self) -> Chunking:
+        """Return the sizes of chunks in arriving vectors."""
+        return chunking_of(self.speech).times(self.rate)
 
     def _scaled(self, x: Array) -> Array:
         """Scale the input as the other encoders do; positions are in the attention."""
@@ -142,50 +191,53 @@ class StreamingSpeechEncoder(SpeechEncoder):
 
     def _layers(self, shared: Stack | None) -> Layers:
         """Run all layers over one chunk, as a plain function that a JAX loop can call."""
-        chunking = chunking_of(self.speech)
+        chunking, lower = chunking_of(self.speech), self._lower()
         stacks = [stack.unbind() for stack in self._stacks(shared)]
         ends = np.cumsum([stack.layers for stack, _ in stacks])
 
-        def run(x: Array, left: Past, lengths: Array, before: Array) -> tuple[Array, Past]:
-            view, parts = self._view(lengths, before, 1), []
+        def run(x: Array, lefts: Lefts, lengths: Array, before: Array) -> tuple[Array, Lefts]:
+            below, left = lefts
+            x, below = lower(x, below, lengths, before)
+            view, parts = self._view(-(-lengths // self.rate), before, 1), []
             for (stack, variables), end in zip(stacks, ends, strict=True):
                 part = jax.tree.map(lambda a: a[:, end - stack.layers : end], left)  # noqa: B023
                 given = (x, part, view, chunking)
                 x, part = stack.apply(variables, *given, train=False, method="chunked")
                 parts.append(part)
-            return x, jax.tree.map(lambda *part: jnp.concatenate(part, 1), *parts)
+            return x, (below, jax.tree.map(lambda *part: jnp.concatenate(part, 1), *parts))
 
         return run
 
+    def _run_chunks(
+        self, layers: Layers, state: StreamingState, received: Buffer, ready: Array
+    ) -> _Progress:
+        """Run the first `ready` [B] chunks of each stream, as many turns as the busiest needs."""
+        chunking, arriving = chunking_of(self.speech), self._arriving
+        chunks = arriving.count(received.vectors.shape[1])
+        missing = chunks * arriving.chunk + arriving.right - received.vectors.shape[1]
+        vectors = jnp.pad(received.vectors, [(0, 0), (0, missing), (0, 0)])
 
-def _run_chunks(
-    layers: Layers, state: StreamingState, received: Buffer, ready: Array, chunking: Chunking
-) -> _Progress:
-    """Run the first `ready` [B] chunks of each stream, as many turns as the busiest needs."""
-    chunks = chunking.count(received.vectors.shape[1])
-    missing = chunks * chunking.chunk + chunking.right - received.vectors.shape[1]
-    vectors = jnp.pad(received.vectors, [(0, 0), (0, missing), (0, 0)])
+        def advance(so_far: _Progress) -> _Progress:
+            start, real = so_far.done * arriving.chunk, so_far.done < ready
+            x = jax.lax.dynamic_slice_in_dim(vectors, start, arriving.own, 1)[:, None]
+            x, lefts = layers(x, so_far.lefts, received.count - start, so_far.before)
+            place, main = so_far.done * chunking.chunk, join_chunks(x, chunking)
+            before = jnp.minimum(so_far.before + chunking.chunk, chunking.left)
+            return _Progress(
+                done=so_far.done + 1,
+                lefts=_choose(real, lefts, so_far.lefts),
+                before=jnp.where(real, before, so_far.before),
+                states=jax.lax.dynamic_update_slice_in_dim(so_far.states, main, place, 1),
+            )
 
-    def advance(so_far: _Progress) -> _Progress:
-        start, real = so_far.done * chunking.chunk, so_far.done < ready
-        x = jax.lax.dynamic_slice_in_dim(vectors, start, chunking.own, 1)[:, None]
-        x, left = layers(x, so_far.left, received.count - start, so_far.before)
-        main = join_chunks(x, chunking)
-        before = jnp.minimum(so_far.before + chunking.chunk, chunking.left)
-        return _Progress(
-            done=so_far.done + 1,
-            left=_choose(real, left, so_far.left),
-            before=jnp.where(real, before, so_far.before),
-            states=jax.lax.dynamic_update_slice_in_dim(so_far.states, main, start, 1),
+        shape = (len(ready), chunks * chunking.chunk, self.width.model)
+        start = _Progress(
+            done=jnp.int32(0),
+            lefts=(state.pretrained, state.left),
+            before=state.before,
+            states=jnp.zeros(shape, self.width.dtype),
         )
-
-    start = _Progress(
-        done=jnp.int32(0),
-        left=state.left,
-        before=state.before,
-        states=jnp.zeros_like(vectors[:, : chunks * chunking.chunk]),
-    )
-    return jax.lax.while_loop(lambda so_far: so_far.done < ready.max(), advance, start)
+        return jax.lax.while_loop(lambda so_far: so_far.done < ready.max(), advance, start)
 
 
 def _choose(which: Array, new: T, old: T) -> T:

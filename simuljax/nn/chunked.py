@@ -8,13 +8,15 @@ follow, and attends to these, to itself and to the l states before it:
 
 The copies belong to their chunk alone: look-ahead does not grow with the layers, as in Emformer
 (Shi et al. 2021). Positions are rotary and counted from the first left state, so a chunk is
-computed alike wherever in the stream it stands, and the numbers stay small. `Buffer` is a queue of
-vectors in arrays of fixed size, so that no step recompiles.
+computed alike wherever in the stream it stands, and the numbers stay small; layers whose input has
+positions go without. `Buffer` is a queue of vectors in arrays of fixed size, so that no step
+recompiles.
 """
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -22,8 +24,7 @@ from jax import Array
 
 from simuljax.config.model import Width
 from simuljax.nn.attention import Past, distance_penalty
-from simuljax.nn.layers import zero_padding
-from simuljax.nn.transformer import EncoderLayer
+from simuljax.nn.layers import scan_layers, zero_padding
 
 
 @flax.struct.dataclass
@@ -79,6 +80,10 @@ class Chunking:
         if self.chunk < 1 or min(self.left, self.right) < 0:
             raise ValueError(f"{self}: a chunk is from 1 state, left and right are from 0")
 
+    def times(self, rate: int) -> "Chunking":
+        """Return the same sizes where a state is divided into `rate`."""
+        return Chunking(chunk=rate * self.chunk, left=rate * self.left, right=rate * self.right)
+
     @property
     def own(self) -> int:
         """Return the size of a chunk with its right-context copies."""
@@ -104,6 +109,19 @@ class ChunkView:
 
     mask: Array  # bool [B, n, seen]
     bias: Array | None = None  # [1, 1, own, seen]
+    rotary: bool = flax.struct.field(pytree_node=False, default=True)
+
+
+class ChunkedLayer(Protocol):
+    """A layer of self-attention whose attention can be computed elsewhere."""
+
+    def project(self, x: Array) -> tuple[Array, Array, Array]:
+        """Return queries, keys and values [..., S, H, d]."""
+        ...
+
+    def after_attention(self, x: Array, attended: Array, *, train: bool) -> Array:
+        """Finish the layer, given the attention output [..., S, H, d]."""
+        ...
 
 
 def init_left(batch: int, layers: int, chunking: Chunking, width: Width) -> Past:
@@ -113,14 +131,20 @@ def init_left(batch: int, layers: int, chunking: Chunking, width: Width) -> Past
 
 
 def chunk_view(
-    lengths: Array, before: Array, chunks: int, chunking: Chunking, *, penalty: bool
+    lengths: Array,
+    before: Array,
+    chunks: int,
+    chunking: Chunking,
+    *,
+    penalty: bool = False,
+    rotary: bool = True,
 ) -> ChunkView:
     """Return the mask of `lengths` [B] real states, with `before` [B] left of the first chunk."""
     first = jnp.arange(chunks)[:, None] * chunking.chunk - chunking.left
     position = (first + jnp.arange(chunking.seen))[None]
     mask = (position >= -before[:, None, None]) & (position < lengths[:, None, None])
     bias = distance_penalty(chunking.seen)[:, :, chunking.left :] if penalty else None
-    return ChunkView(mask=mask, bias=bias)
+    return ChunkView(mask=mask, bias=bias, rotary=rotary)
 
 
 def split_chunks(x: Array, chunking: Chunking) -> Array:
@@ -134,14 +158,34 @@ def join_chunks(x: Array, chunking: Chunking) -> Array:
     return main.reshape(x.shape[0], -1, *x.shape[3:])
 
 
-def chunked_layer(
-    layer: EncoderLayer, x: Array, left: Past, view: ChunkView, chunking: Chunking, *, train: bool
+def chunked_layers(
+    layer: nn.Module,
+    count: int,
+    x: Array,
+    left: Past,
+    view: ChunkView,
+    chunking: Chunking,
+    *,
+    train: bool,
+    unroll: bool = False,
 ) -> tuple[Array, Past]:
-    """Run a layer over chunks [B, n, chunk + right, D]; return also the left context of the next.
+    """Run layers over chunks [B, n, chunk + right, D]; return also the left context of the next."""
+    if count == 0:
+        return x, left
 
-    `left` has no axis over layers here.
-    """
-    query, key, value = layer.heads.project(layer.attention_norm(x))
+    def body(layer: ChunkedLayer, x: Array, left: Past) -> tuple[Array, Past]:
+        return chunked_layer(layer, x, left, view, chunking, train=train)
+
+    by_layer = jax.tree.map(lambda a: jnp.moveaxis(a, 1, 0), left)
+    x, by_layer = scan_layers(layer, count, body, x, by_layer, unroll=unroll)
+    return x, jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1), by_layer)
+
+
+def chunked_layer(
+    layer: ChunkedLayer, x: Array, left: Past, view: ChunkView, chunking: Chunking, *, train: bool
+) -> tuple[Array, Past]:
+    """Run one layer; `left` has no axis over layers here."""
+    query, key, value = layer.project(x)
 
     @jax.checkpoint  # the windows repeat a key up to seen / chunk times: made again, not kept
     def attended(query: Array, key: Array, value: Array, left: Past) -> Array:
@@ -179,7 +223,8 @@ def _attend_chunks(
 ) -> Array:
     """Attend inside each chunk: queries [B, n, own, H, d], keys [B, n, seen, H, d]."""
     position = jnp.arange(chunking.seen)
-    query, key = rotate(query, position[chunking.left :]), rotate(key, position)
+    if view.rotary:
+        query, key = rotate(query, position[chunking.left :]), rotate(key, position)
     flat = [x.reshape(-1, *x.shape[2:]) for x in (query, key, value, view.mask)]
     attended = jax.nn.dot_product_attention(*flat[:3], mask=flat[3][:, None, None], bias=view.bias)
     return attended.reshape(query.shape)

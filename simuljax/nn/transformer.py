@@ -32,8 +32,11 @@ class EncoderLayer(nn.Module):
         self.dropout = Dropout(self.width.dropout)
 
     def __call__(self, x: Array, view: View, *, train: bool) -> Array:
-        attended = attend_view(*self.heads.project(self.attention_norm(x)), view)
-        return self.after_attention(x, attended, train=train)
+        return self.after_attention(x, attend_view(*self.project(x), view), train=train)
+
+    def project(self, x: Array) -> tuple[Array, Array, Array]:
+        """Return queries, keys and values [..., S, H, d]."""
+        return self.heads.project(self.attention_norm(x))
 
     def after_attention(self, x: Array, attended: Array, *, train: bool) -> Array:
         """Finish the layer, given the attention output [..., S, H, d]."""

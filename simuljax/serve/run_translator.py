@@ -257,7 +257,7 @@ class RunTranslator(Translator):
     @functools.cache  # noqa: B019 (compiled functions live as long as their translator)
     def _backend(self, chosen: Streaming) -> IncrementalBackend | ReencodingBackend:
         run, policy, speech = self.run, chosen.decoding.policy, self.run.model.speech
-        streams = speech is not None and speech.kind == "streaming"
+        streams = speech is not None and speech.is_incremental
         incremental = streams and (policy is None or policy.is_incremental)
         if not incremental and run.model.predecision.kind in ("words", "phonemes"):
             raise RunError(

@@ -113,6 +113,20 @@ def stream():
     return Stream(module, DEFAULT, 2_000)
 
 
+@pytest.mark.parametrize("size", [1, 90, 2_000])
+def test_a_stream_of_whispers_log_mel_mirrors_its_beginning(size):
+    """Frame 0 needs 200 samples, whose mirror image is a part of frame 1 too."""
+    config = Filterbank(kind="whisper")
+    samples = babble(8_000, seed=size)[: 8_000 if size > 1 else 600]
+    stream = Stream(module, config, size)
+    pieces = [samples[k : k + size] for k in range(0, len(samples), size)]
+    features = stream.run(pieces)
+    assert len(features) == frame_count(len(samples), config) > 2
+    assert_close(features, np.asarray(compute(samples, config)), 1e-5)
+    too_few = [samples[k : min(k + size, 199)] for k in range(0, 199, size)]
+    assert len(stream.run(too_few)) == 0 and stream.compilations == 1
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_stream_equals_the_whole_however_it_is_cut(stream, seed):
     samples = babble(8_000, seed=seed)

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 import simuljax
-from data_pipelines.corpora import Phrasebook
 from data_pipelines.dataset import open_corpus
-from data_pipelines.prepare import Preparation, prepare
-from simuljax.audio import Features, Filterbank, extract, frame_count, init_stream, neutral
+from simuljax.audio import Features, Filterbank, extract, frame_count, neutral
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import InitFrom, read_experiment
 from simuljax.config.fields import ConfigError
@@ -22,7 +20,7 @@ from simuljax.config.training import Optimiser, RateFactor
 from simuljax.eval import read_records
 from simuljax.models.encoders import SpeechEncoder, whisper_floor
 from simuljax.models.joint import JointModel
-from simuljax.models.whisper.config import PUBLISHED, Config, Dimensions, Published
+from simuljax.models.whisper.config import PUBLISHED, Config, Published
 from simuljax.models.whisper.model import Encoder, log_mel
 from simuljax.models.whisper.weights import WeightsError
 from simuljax.runs.evaluate import evaluate
@@ -32,13 +30,11 @@ from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Update
 from simuljax.train.transfer import by_path, load_whisper_encoder
 from tests.helpers.experiments import experiment
 from tests.helpers.models import random_parameters
-from tests.models.whisper.small import TOKENIZER, ggml_bytes, random_tensors
+from tests.models.conftest import SIZES, tensors
+from tests.models.whisper.small import ggml_bytes
 from tests.train import small
 
 TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
-SIZES = Dimensions(
-    width=64, audio_layers=2, text_layers=1, vocabulary=TOKENIZER.size, audio_positions=20
-)
 WIDTH = Width(model=16, hidden=32, heads=2, dropout=0.0)
 SPEECH = SpeechConfig(kind="whisper", layers=1, shared=0)
 WHISPER_MEL = Features(filterbank=Filterbank(kind="whisper"))
@@ -48,20 +44,6 @@ WHISPER_MEL = Features(filterbank=Filterbank(kind="whisper"))
 def small_sizes(monkeypatch):
     """Sizes that compile in a moment, under the name of the smallest."""
     monkeypatch.setitem(PUBLISHED, "tiny", Published(SIZES, ()))
-
-
-@pytest.fixture
-def file(tmp_path) -> Path:
-    path = tmp_path / "ggml-small.bin"
-    path.write_bytes(ggml_bytes(tensors()))
-    return path
-
-
-def tensors(**changes):
-    """Random weights, small enough for a network of them to stay finite."""
-    kind: Any = np.float32
-    made = random_tensors(dataclasses.replace(SIZES, **changes), kind)
-    return {name: tensor * np.float32(0.1) for name, tensor in made.items()}
 
 
 def spoken(seconds: float, seed: int = 0) -> np.ndarray:
@@ -143,13 +125,9 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path):
         SpeechConfig(layers=0, shared=0)
     with pytest.raises(ConfigError, match=r"filterbank\.kind 'kaldi'.*'whisper'"):
         with_speech(experiment(tmp_path, tmp_path), SPEECH)
-    with pytest.raises(ConfigError, match="streaming"):
-        whisper_experiment(tmp_path, tmp_path, speech=SpeechConfig(kind="streaming", shared=0))
 
 
 def test_incremental_streams_are_refused():
-    with pytest.raises(ConfigError, match=r"'whisper'.*'kaldi'"):
-        init_stream(WHISPER_MEL)
     model = JointModel(small.translator(speech=SPEECH))
     with pytest.raises(ValueError, match=r"'whisper'.*kind='streaming'"):
         model.init_speech_stream(1)
@@ -249,14 +227,6 @@ def test_a_factor_of_an_unknown_part_is_refused(tmp_path):
     model = dataclasses.replace(given.model, source_vocabulary=9, target_vocabulary=9)
     with pytest.raises(ConfigError, match="speech/wisper"):
         check_factors(dataclasses.replace(given, training=training, model=model))
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
-    directory = tmp_path_factory.mktemp("corpus") / "phrasebook"
-    prepare(Preparation(corpus=Phrasebook(train=8, valid=4, test=4)), None, directory, 1)
-    return directory
 
 
 def trained(given, **optimiser):

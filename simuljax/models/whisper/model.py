@@ -30,6 +30,7 @@ from simuljax.audio.filterbank import Framing, split
 from simuljax.audio.log_mel import FFT, log_energies
 from simuljax.models.whisper.config import HOP, Config, Heads
 from simuljax.nn.attention import Past, View, attend_view
+from simuljax.nn.chunked import Chunking, ChunkView, chunked_layers
 from simuljax.nn.layers import scan_layers, sinusoids, zero_padding
 
 Memory = tuple[Past, ...]  # keys and values of a window's states, for every layer
@@ -109,13 +110,21 @@ class EncoderLayer(nn.Module):
         self.attention, self.forward = Attention(self.config), FeedForward(self.config)
 
     def __call__(self, x: Array, lengths: Array | None = None) -> Array:
-        normal = self.self_norm(x)
-        past = self.attention.remember(normal)
-        given = (self.attention.look(normal), past.key, past.value)
+        given = self.project(x)
         if lengths is None:
             attended = jax.lax.platform_dependent(*given, cpu=_attend_by_head, default=_attend_all)
         else:
             attended = attend_view(*given, View(lengths=lengths))
+        return self.after_attention(x, attended)
+
+    def project(self, x: Array) -> tuple[Array, Array, Array]:
+        """Return queries, keys and values [..., S, H, d]."""
+        normal = self.self_norm(x)
+        past = self.attention.remember(normal)
+        return self.attention.look(normal), past.key, past.value
+
+    def after_attention(self, x: Array, attended: Array, *, train: bool = False) -> Array:
+        """Finish the layer, given the attention output; training is no different."""
         x = x + self.attention.merge(attended)
         return x + self.forward(self.forward_norm(x))
 
@@ -169,14 +178,27 @@ class Encoder(nn.Module):
         longest = 2 * self.config.dimensions.audio_positions
         if lengths is None and (mel.shape[1] % 2 or mel.shape[1] > longest):
             raise ValueError(f"{mel.shape[1]} frames; Whisper takes an even number, to {longest}")
-        x = gelu(self.conv1(_without_padding(mel.astype(self.config.dtype), lengths)))
-        x = gelu(self.conv2(_without_padding(x, lengths)))
+        x = self.convolve(mel, lengths)
         x = x + self._positions(x.shape[1]).astype(x.dtype)
         count, states = self.config.dimensions.audio_layers, None
         if lengths is not None:
             states = (lengths + 1) // 2
         x, _ = scan_layers(self.layers, count, lambda layer, y, _: (layer(y, states), None), x)
         return _without_padding(self.norm(x), states)
+
+    def convolve(self, mel: Array, lengths: Array | None) -> Array:
+        """Return [B, F / 2, D] before positions; F / 2 is rounded up."""
+        x = gelu(self.conv1(_without_padding(mel.astype(self.config.dtype), lengths)))
+        return gelu(self.conv2(_without_padding(x, lengths)))
+
+    def chunked(
+        self, x: Array, left: Past, view: ChunkView, chunking: Chunking, *, unroll: bool
+    ) -> tuple[Array, Past]:
+        """Run the layers over chunks [B, n, chunk + right, D], given their left context."""
+        count = self.config.dimensions.audio_layers
+        given = (self.layers, count, x, left, view, chunking)
+        x, left = chunked_layers(*given, train=False, unroll=unroll)
+        return self.norm(x), left
 
     def _positions(self, count: int) -> Array:
         """Return the first `count` positions; those that the model lacks are sinusoids."""

@@ -1,0 +1,318 @@
+"""Whisper's encoder over chunks: streams, floor, positions, weights of files and runs, training."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import simuljax
+from data_pipelines.dataset import open_corpus
+from simuljax.audio import neutral
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import InitFrom
+from simuljax.config.fields import ConfigError
+from simuljax.config.model import (
+    ModelConfig,
+    Monotonic,
+    PreDecision,
+    SpeechConfig,
+    TextConfig,
+    Width,
+)
+from simuljax.config.training import Objective, Optimiser, RateFactor
+from simuljax.eval import read_records
+from simuljax.models.encoders import SpeechEncoder
+from simuljax.models.joint import JointModel
+from simuljax.models.streaming import frames_before, states_after
+from simuljax.models.streaming_whisper import StreamingWhisperEncoder, floor_so_far
+from simuljax.models.whisper.config import PUBLISHED, Published
+from simuljax.runs.evaluate import evaluate
+from simuljax.runs.train import open_donor
+from simuljax.serve.run import shapes
+from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Update
+from simuljax.train.transfer import by_path, load_whisper_encoder
+from tests.helpers.experiments import experiment
+from tests.helpers.models import random_parameters
+from tests.models.conftest import SIZES
+from tests.models.test_streaming import Model, differences, utterances
+from tests.models.test_whisper_encoder import (
+    WHISPER_MEL,
+    trained,
+    whisper_experiment,
+)
+from tests.oracles.checks import assert_close
+from tests.runs.test_caat import ALONE
+from tests.train import small
+
+CHUNK, LEFT, RIGHT = 4, 6, 2
+BATCH, FRAMES = 25, 160  # twice round the 20 positions
+WIDTH = Width(model=16, hidden=24, heads=2, dropout=0.0)
+SPEECH = SpeechConfig(
+    kind="streaming_whisper",
+    layers=2,
+    shared=1,
+    ctc_after=1,
+    chunk=CHUNK,
+    left=LEFT,
+    right=RIGHT,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_sizes():
+    """Sizes that compile in a moment, under the name of the smallest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PUBLISHED, "tiny", Published(SIZES, ()))
+        yield
+
+
+def config(speech=SPEECH, dtype: Any = "float32", features=6):
+    return ModelConfig(
+        source_vocabulary=9,
+        target_vocabulary=9,
+        features=features,
+        width=dataclasses.replace(WIDTH, dtype=dtype),
+        speech=speech,
+        text=TextConfig(layers=1),
+        decoder_layers=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Model(config())
+
+
+def test_200_random_chunkings_are_the_whole_pass(model):
+    """Every round begins with the state that the round before has ended."""
+    random, state = np.random.default_rng(0), model.start(BATCH)
+    for _ in range(200 // BATCH):
+        features, lengths = utterances(random, BATCH, FRAMES)
+        difference, state = differences(model, random, features, lengths, state)
+        assert difference < 1e-5
+    jax.tree.map(np.testing.assert_array_equal, state, model.start(BATCH))
+    assert model.compilations == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(1, 0, 0), (3, 7, 5), (5, 2, 0)])
+@pytest.mark.parametrize("frames", [1, 50])
+def test_any_sizes(sizes, frames):
+    chunk, left, right = sizes
+    speech = dataclasses.replace(SPEECH, chunk=chunk, left=left, right=right)
+    model, random = Model(config(speech), frames), np.random.default_rng(9)
+    state = model.start(8)
+    for _ in range(2):
+        features, lengths = utterances(random, 8, 70)
+        difference, state = differences(model, random, features, lengths, state)
+        assert difference < 1e-5
+
+
+def test_padding_has_no_influence(model):
+    features, lengths = utterances(np.random.default_rng(2), BATCH, FRAMES)
+    lengths[3], features[3, :61], features[3, 61:] = 61, features[0, :61], 99
+    batch = model.whole(model.parameters, features, lengths)
+    alone = model.whole(model.parameters, features[3:4, :61], lengths[3:4])
+    assert alone.states.shape == (1, 16, 16)
+    assert_close(alone.states[0], batch.states[3, :16], 1e-5)
+    assert_close(alone.ctc[0], batch.ctc[3, :16], 5e-5)
+    assert not batch.states[3, 16:].any()
+
+
+@pytest.mark.parametrize("chunk", [0, 3])
+def test_a_chunk_sees_no_further_than_its_right_context(model, chunk):
+    features = np.random.default_rng(4).normal(size=(1, FRAMES, 6)).astype(np.float32)
+    direction = np.random.default_rng(3).normal(size=16).astype(np.float32)
+
+    @jax.jit
+    @jax.grad
+    def influence(features):
+        states = model.encode(model.parameters, features, np.array([FRAMES])).states
+        return (states[0, chunk * CHUNK : (chunk + 1) * CHUNK] * direction).sum()
+
+    reach = np.flatnonzero(np.abs(influence(features)[0]).max(-1))
+    assert reach[-1] == frames_before(SPEECH, (chunk + 1) * CHUNK + RIGHT) - 1
+
+
+def test_states_come_as_soon_as_their_frames_are_there(model):
+    state, total = model.start(1), 0
+    for frame in range(1, 60):
+        given = np.zeros((1, model.frames, 6), np.float32)
+        state, _, count = model.step(
+            model.parameters, state, given, np.ones(1, np.int32), np.zeros(1, bool)
+        )
+        total += int(count[0])
+        ready = max(int(states_after(SPEECH, frame)) - RIGHT, 0) // CHUNK * CHUNK
+        assert total == ready
+    assert total == 3 * CHUNK
+    frames = np.arange(1, 40)
+    assert [next(f for f in frames if states_after(SPEECH, f) == s) for s in range(1, 9)] == [
+        frames_before(SPEECH, s) for s in range(1, 9)
+    ]
+
+
+def test_the_floor_is_below_the_loudest_so_far():
+    features = np.random.default_rng(5).normal(0, 2, (2, 30, 6)).astype(np.float32)
+    lengths = np.array([30, 17])
+    floored, loudest = floor_so_far(jnp.asarray(features), lengths, jnp.full(2, -jnp.inf))
+    for row, n in enumerate(lengths):
+        for t in range(n):
+            least = features[row, : t + 1].max() - 2
+            assert_close(floored[row, t], np.maximum(features[row, t], least), 1e-6)
+        assert loudest[row] == features[row, :n].max()
+
+
+def test_a_long_stream_costs_the_same_and_sees_the_same(model):
+    """Nothing grows; the last states are those of a stream that began a period of positions ago."""
+    random, state = np.random.default_rng(7), model.start(1)
+    period = 2 * SIZES.audio_positions  # frames
+    loud = np.full((1, 1, 6), 8, np.float32)  # the floor of both streams
+    sound = random.normal(size=(1, 50 * period, 6)).astype(np.float32)
+    sound[:, 0], sound[:, -4 * period] = loud[:, 0], loud[:, 0]
+    shapes_before, last = jax.tree.map(jnp.shape, state), []
+    for start in range(0, sound.shape[1], 8):
+        given = np.zeros((1, model.frames, 6), np.float32)
+        given[:, :8] = sound[:, start : start + 8]
+        length, ended = np.full(1, 8, np.int32), np.array([start + 8 == sound.shape[1]])
+        state, states, count = model.step(model.parameters, state, given, length, ended)
+        last = [*last[-10:], states[0, : count[0]]]
+    assert jax.tree.map(jnp.shape, state) == shapes_before
+    recent = sound[:, -4 * period :]
+    whole = model.whole(model.parameters, recent, np.array([4 * period])).states[0]
+    assert_close(np.concatenate(last)[-8:], whole[-8:], 1e-5)
+
+
+def test_one_chunk_is_whispers_own_encoder():
+    """With the loudest frame first, both have the same floor; parameters have the same names."""
+    whole = SpeechConfig(kind="whisper", layers=0, shared=0)
+    chunked = dataclasses.replace(whole, kind="streaming_whisper", chunk=20, left=0, right=0)
+    features = np.random.default_rng(8).normal(size=(2, 39, 80)).astype(np.float32)
+    features[:, 0, 0], lengths = 9, jnp.array([39, 22])
+    one, other = (
+        cls(speech, WIDTH, 9)
+        for cls, speech in ((SpeechEncoder, whole), (StreamingWhisperEncoder, chunked))
+    )
+    variables = random_parameters(one, features, lengths, None, train=False)
+
+    @jax.jit
+    def both(features):
+        return [e.apply(variables, features, lengths, None, train=False) for e in (one, other)]
+
+    wanted, got = both(features)
+    assert np.std(wanted.states) > 0.1
+    assert_close(got.states, wanted.states, 1e-5)
+    features[:, 0, 0], features[:, 20, 0] = 0, 9  # a later one has no influence on the floor before
+    wanted, got = both(features)
+    assert np.abs(got.states - wanted.states)[:, 0].max() > 1e-3
+
+
+def test_bfloat16_is_near():
+    model, random = Model(config(dtype="bfloat16")), np.random.default_rng(8)
+    features, lengths = utterances(random, 2, 40)
+    difference, state = differences(model, random, features, lengths, model.start(2))
+    assert difference < 0.1
+    assert state.pretrained.key.dtype == jnp.bfloat16
+
+
+def test_the_published_size_streams(monkeypatch):
+    """Tiny, 4 layers of width 384, with the chunks of the defaults."""
+    sizes = dataclasses.replace(SIZES, width=384, audio_layers=4, audio_positions=1500)
+    monkeypatch.setitem(PUBLISHED, "tiny", Published(sizes, ()))
+    speech = SpeechConfig(kind="streaming_whisper", layers=1, shared=0)
+    model, random = Model(config(speech), 40), np.random.default_rng(10)
+    features, lengths = utterances(random, 3, 110)
+    difference, _ = differences(model, random, features, lengths, model.start(3))
+    assert difference < 2e-5
+
+
+def test_weights_of_a_file_and_of_a_run_fill_it(file):
+    speech = dataclasses.replace(SPEECH, ctc_after=None)
+    own = by_path(shapes(small.translator(speech=speech))[0])
+    before = by_path(shapes(small.translator(speech=whole_utterances(speech)))[0])
+    assert own == before  # names, shapes and types of a run with kind "whisper"
+    given = by_path(open_donor(InitFrom(run=Path(f"whisper:{file}")), None, own)())  # pyright: ignore
+    assert {f"speech/whisper/{path.partition('/')[2]}" for path in given} == {
+        path for path in own if path.startswith("speech/whisper/")
+    }
+
+
+def whole_utterances(speech):
+    return dataclasses.replace(speech, kind="whisper")
+
+
+def test_settings_that_do_not_go_together_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"filterbank\.kind 'kaldi'.*'whisper'"):
+        base = experiment(tmp_path, tmp_path)
+        dataclasses.replace(base, model=dataclasses.replace(base.model, speech=SPEECH))
+    offline = Monotonic(policy="offline")
+    given: dict[str, Any] = {"text": None, "decoder": "caat", "monotonic": offline}
+    speech = dataclasses.replace(SPEECH, shared=0)
+    assert ModelConfig(speech=speech, **given).decoder == "caat"
+    with pytest.raises(ConfigError, match="streaming_whisper"):
+        ModelConfig(speech=whole_utterances(speech), **given)
+    with pytest.raises(ConfigError, match="layers is 0"):
+        SpeechConfig(kind="streaming", layers=0, shared=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_joint_model_is_updated_and_only_what_is_not_frozen(dtype):
+    optimiser = Optimiser(learning_rate=0.1, warmup=0, factors=(RateFactor(part="speech/whisper"),))
+    base = small.translator(speech=dataclasses.replace(SPEECH, ctc_after=None))
+    config = dataclasses.replace(base, width=dataclasses.replace(base.width, dtype=dtype))
+    update = Update(
+        model=JointModel(config, axis=AXIS),
+        objective=dataclasses.replace(small.objective(), features=WHISPER_MEL),
+        optimiser=optimiser.build(),
+        factor=optimiser.factor,
+        statistics=neutral(80),
+    )
+    compiled = CompiledUpdate(update, Replicas.on_all("pmap"))
+    state, weights = compiled.first(), compiled.weights([update.objective.weights()])
+    before = by_path(jax.device_get(state.params))
+    state, report = compiled.update(state, [small.batch(4)], weights)
+    assert report.finite
+    after = by_path(jax.device_get(state.params))
+    for path, old in before.items():
+        if path.startswith("speech"):
+            same = np.array_equal(old, after[path])
+            assert same == path.startswith("speech/whisper/"), path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("decoder", ["monotonic", "caat"])
+def test_an_experiment_trains_evaluates_and_streams(corpus, file, tmp_path, decoder):
+    """The words and delays of streams, alone or several at once, are those of the evaluation."""
+    run, shared = tmp_path / "run", int(decoder == "monotonic")
+    speech = dataclasses.replace(SPEECH, shared=shared, ctc_after=None)
+    given = whisper_experiment(corpus, run, speech=speech, init_from=f"whisper:{file}")
+    if decoder == "caat":
+        model = dataclasses.replace(
+            given.model,
+            text=None,
+            decoder="caat",
+            joiner_layers=1,
+            predecision=PreDecision(step_ms=640),
+            monotonic=Monotonic(policy="offline"),
+        )
+        training = dataclasses.replace(given.training, objective=Objective(terms=ALONE.terms()))
+        given = dataclasses.replace(given, model=model, training=training)
+    params = trained(given, learning_rate=0.01)
+    before = by_path(load_whisper_encoder(file)["encoder"])
+    for path, value in by_path(params["speech"]["whisper"]).items():
+        assert np.abs(value - before[path]).max() > 0, path
+    chosen = Evaluation(run=run, split="test", frames=8_000)
+    assert evaluate(chosen)["n"] == 4
+    loaded, records = simuljax.load(run), read_records(chosen.folder)
+    sounds = [open_corpus(corpus)["test"].source[at]["audio"] for at in range(4)]
+    written = loaded.stream_all(sounds, streams=3)
+    assert any(record.prediction for record in records)
+    for words, record in zip(written, records, strict=True):
+        assert " ".join(word.text for word in words) == record.prediction
+    for at, size in ((0, 1_600), (3, 7_000)):
+        stream, sound = loaded.stream(), sounds[at]
+        words = [w for i in range(0, len(sound), size) for w in stream.push(sound[i : i + size])]
+        assert [w.text for w in words + stream.finish()] == [w.text for w in written[at]]
