@@ -110,7 +110,8 @@ def frames_step(
     joined = jnp.where(position < total, joined, 0)
     if state.mirrors is not None:
         history = (position > 0) & (position < framing.history) & state.mirrors[..., None]
-        joined = jnp.where(history, _shifted(joined, 2 * framing.history - position), joined)
+        mirrored = jnp.broadcast_to(2 * framing.history - position, joined.shape)
+        joined = jnp.where(history, _shifted(joined, mirrored), joined)
     count = complete_frames(total[..., 0] - framing.history, framing)
     used = (count * framing.shift)[..., None]
     rest = used + jnp.arange(framing.pending)

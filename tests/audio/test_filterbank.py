@@ -127,6 +127,17 @@ def test_a_stream_of_whispers_log_mel_mirrors_its_beginning(size):
     assert len(stream.run(too_few)) == 0 and stream.compilations == 1
 
 
+def test_streams_of_whispers_log_mel_side_by_side_are_as_alone():
+    config, samples = Filterbank(kind="whisper"), np.stack([babble(800, seed=s) for s in (1, 2)])
+    _, both, counts = stream_step(
+        init_stream(config, (2,)), samples, np.int32([800, 500]), config=config
+    )
+    for row, length in enumerate((800, 500)):
+        _, alone, count = stream_step(init_stream(config), samples[row, :length], config=config)
+        assert counts[row] == count > 1
+        assert_close(both[row, :count], alone[:count], 1e-6)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_stream_equals_the_whole_however_it_is_cut(stream, seed):
     samples = babble(8_000, seed=seed)
