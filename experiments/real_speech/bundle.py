@@ -11,6 +11,7 @@ replaced. Without RUN, the card alone is written anew.
 import dataclasses
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import tyro
 
 from simuljax.config.experiment import CONFIG_FILE
 from simuljax.config.json import read_json, to_json, write_json
-from simuljax.errors import ChoiceError
+from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records, score
 from simuljax.eval.significance import confidence_interval
 from simuljax.report.page import number
@@ -169,4 +170,7 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    print(describe(bundle(tyro.cli(Bundle, config=(tyro.conf.OmitArgPrefixes,)))))
+    try:
+        print(describe(bundle(tyro.cli(Bundle, config=(tyro.conf.OmitArgPrefixes,)))))
+    except SimuljaxError as error:
+        sys.exit(f"bundle: {error}")

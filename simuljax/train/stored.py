@@ -9,8 +9,9 @@ As int8, a weight w is stored by output channel c, whose inputs are i:
     scale_c = max_i |w_ic| / 127,    q_ic = round(w_ic / scale_c),    w_ic is read as scale_c q_ic
 
 The outputs of a kernel are its last axis; those of an embedding, which is also the last layer of a
-decoder with tied weights, its rows. All other parameters stay float32. The header has a SHA-256 of
-all that, so that a damaged file is noticed.
+decoder with tied weights, its rows. Of other parameters large ones, such as Whisper's positions,
+are float16 and the rest float32. The header has a SHA-256 of all that, so that a damaged file is
+noticed.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ PARAMS_FILE = "params.safetensors"  # of an exported run, in place of its checkp
 TYPES = FLOATS | {"I8": np.dtype("i1")}
 INPUTS = {"kernel": -2, "embedding": -1}  # the axis that a scale is shared by
 SCALE = ":scale"
-LEVELS = 127
+LEVELS, LARGE = 127, 2**18
 
 
 def write_params(path: Path, state: Mapping[str, Any], steps: Sequence[int], dtype: Stored) -> None:
@@ -71,7 +72,8 @@ def stored(name: str, leaf: np.ndarray, dtype: Stored) -> dict[str, np.ndarray]:
     if dtype == "bfloat16":
         return {name: leaf.astype(jnp.bfloat16)}
     if dtype == "float32" or inputs is None or leaf.ndim < 2:
-        return {name: leaf.astype(np.float32)}
+        large = dtype == "int8" and leaf.size >= LARGE
+        return {name: leaf.astype(np.float16 if large else np.float32)}
     scale = np.abs(leaf).max(inputs, keepdims=True).astype(np.float32) / LEVELS
     whole = np.rint(leaf / np.where(scale > 0, scale, 1)).astype(np.int8)
     return {name: whole, name + SCALE: scale}

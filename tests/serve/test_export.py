@@ -89,6 +89,12 @@ def test_channels_of_zeros_stay_zeros():
     assert held["params/x/kernel"][0, 2, 1] == 127
 
 
+@pytest.mark.parametrize(("rows", "dtype"), [(1500, "float16"), (15, "float32")])
+def test_other_large_parameters_are_float16(rows, dtype):
+    (kept,) = stored_as("params/positions", np.ones((rows, 384), np.float32), "int8").values()
+    assert kept.dtype == dtype
+
+
 def test_the_speech_branch_alone_streams_the_same_words(tmp_path):
     both = write_run(tmp_path / "joint", speech=SHARING)
     alone = export(Export(run=both, to=tmp_path / "speech", branches="speech"))
