@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from data_pipelines import phrasebook
+from data_pipelines.augmentation.effects import Augmented, at_speed
 from data_pipelines.corpora.reading import Reader
 from data_pipelines.corpora.text import ParallelText, Tsv
 from data_pipelines.dataset import SUMMARY, open_corpus
 from data_pipelines.synthesis import Part, Voices, check_engine
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
 
-Engine = Literal["espeak", "hibari"]
+Engine = Literal["espeak", "hibari", "both"]
+SLOWEST, FASTEST = 0.85, 1.2  # of hibari's voice in `both`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,7 @@ class Phrasebook(Reader):
     seed: int = 0
     """Another seed gives other sentences."""
     voice: Engine | Literal["none"] = "espeak"
-    """espeak: dozens of robotic voices; hibari: one natural voice; none: text only."""
+    """espeak: dozens of robotic voices; hibari: a natural one; both: half each; none: text."""
 
     def read(self, root: Path | None = None) -> Listing:
         """List the sentences; `root` is not needed."""
@@ -96,12 +98,32 @@ class Spoken(Reader):
 def assign_voices(
     utterances: Sequence[Utterance], part: Part, voices: Voices, engine: Engine
 ) -> list[Utterance]:
-    """Give each utterance one of the part's voices, or the only one of hibari."""
-    check_engine(engine)
-    if engine == "hibari":
-        voice = Voice(engine="hibari", language=voices.language)
-        return [replace(utterance, audio=voice, speaker="hibari") for utterance in utterances]
-    return [voices.assign(utterance, part) for utterance in utterances]
+    """Give each utterance one of the part's voices, or the only one of hibari.
+
+    `both` draws the engine for each utterance, and a speed for hibari's voice, which changes its
+    pitch and formants as those of another speaker.
+    """
+    check_engines(engine)
+    natural = Voice(engine="hibari", language=voices.language)
+
+    def assign(utterance: Utterance) -> Utterance:
+        robotic = engine == "espeak" or (engine == "both" and voices.draw(utterance.id, "engine", 2))
+        if robotic:
+            return voices.assign(utterance, part)
+        if engine == "hibari":
+            return replace(utterance, audio=natural, speaker="hibari")
+        place = voices.draw(utterance.id, "speed", 101) / 100
+        effects = at_speed(round(SLOWEST + place * (FASTEST - SLOWEST), 2))
+        audio = Augmented(source=natural, effects=effects)
+        return replace(utterance, audio=audio, speaker="hibari", audio_origin=str(effects))
+
+    return [assign(utterance) for utterance in utterances]
+
+
+def check_engines(engine: Engine | Literal["none"]) -> None:
+    """Raise CorpusError if the package of a synthesiser is not installed."""
+    for each in {"both": ("espeak", "hibari"), "none": ()}.get(engine, (engine,)):
+        check_engine(each)
 
 
 def part_of(split: str) -> Part:

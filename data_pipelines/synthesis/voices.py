@@ -42,14 +42,18 @@ class Voices:
 
     def choose(self, utterance_id: str, part: Part) -> Voice:
         """Choose the voice for this utterance: the same on every machine and in every order."""
-        variants, key = speakers(part), f"{self.seed}/{utterance_id}"
+        variants = speakers(part)
         return Voice(
             engine="espeak",
             language=self.language,
-            variant=variants[_draw(f"speaker/{key}", len(variants))],
-            words_per_minute=140 + _draw(f"rate/{key}", 61),
-            pitch=30 + _draw(f"pitch/{key}", 41),
+            variant=variants[self.draw(utterance_id, "speaker", len(variants))],
+            words_per_minute=140 + self.draw(utterance_id, "rate", 61),
+            pitch=30 + self.draw(utterance_id, "pitch", 41),
         )
+
+    def draw(self, utterance_id: str, what: str, count: int) -> int:
+        """Return an integer below `count` for a property of this utterance's voice."""
+        return _draw(f"{what}/{self.seed}/{utterance_id}", count)
 
     def assign(self, utterance: Utterance, part: Part) -> Utterance:
         """Return the utterance with its voice as audio, and its speaker's name."""

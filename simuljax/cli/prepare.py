@@ -10,10 +10,10 @@ import tyro
 from data_pipelines.augmentation import Transform
 from data_pipelines.batches import Vocabularies, describe_plan, make_plan, tokenise_split
 from data_pipelines.corpora import CORPORA, Corpus, Phrasebook
+from data_pipelines.corpora.spoken import check_engines
 from data_pipelines.dataset import PreparedCorpus, describe
 from data_pipelines.phrasebook.corpus import check_counts
 from data_pipelines.prepare import Limits, Preparation, prepare, worker_count
-from data_pipelines.synthesis import check_engine
 from data_pipelines.utterance import CorpusError
 from simuljax.config.data import Budget
 from simuljax.text import SPECIALS, VocabularyConfig, learn
@@ -76,8 +76,7 @@ def prepare_command(
     """
     if isinstance(corpus, Phrasebook):
         check_counts({"train": corpus.train, "valid": corpus.valid, "test": corpus.test})
-        if corpus.voice != "none":
-            check_engine(corpus.voice)
+        check_engines(corpus.voice)
     elif from_ is None:
         raise CorpusError(f"{corpus.name} needs --from, the place of your copy")
     if from_ is not None and not from_.exists():

@@ -1,0 +1,170 @@
+"""English to German for real voices: what do natural voices, rooms and Whisper's encoder add?
+
+    python -m experiments.real_speech.text deu-eng.zip --exclude TSV ... --to data/real_speech/text
+    simuljax prepare parallel-text --from data/real_speech/text/text --to data/real_speech/pairs
+    simuljax speak data/real_speech/text/speech --to data/real_speech/espeak
+    simuljax speak data/real_speech/text/speech --engine both --to data/real_speech/voices
+    simuljax prepare multi30k-speech --from SPEECH --translations TEXT --to data/multi30k-kokoro
+    simuljax speak CAPTIONS --to data/multi30k-espeak         the captions of multi30k-kokoro as test
+    simuljax prepare iwslt-nonnative --from IWSLT --to data/iwslt-nonnative
+    simuljax train experiments/real_speech/en_de.py mt
+    SIMULJAX_WHISPER=ggml-tiny.bin simuljax ablate experiments/real_speech/en_de.py --workers 8
+
+Variants, each from the same text translator `mt`, with the same number of updates:
+
+    espeak          streaming encoder, eSpeak's voices
+    natural         the same; half of the recordings in hibari's natural voice at many speeds
+    rooms           the same with rooms, babble, noise, clipping, telephone and level
+    whisper         the same with Whisper tiny's encoder, made chunk-causal: the model that comes
+                    with the package
+    bidirectional   the same with Whisper's encoder as it is, which encodes all speech at every READ
+    offline         `whisper` with an offline decoder, for the policies of offline models
+
+Hardware: one H200, 30 minutes. Results: real_speech.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.zaidi2022.recipe import ANY
+from simuljax.ablate.grid import Grid
+from simuljax.audio import Features, SpecAugment, WaveAugment
+from simuljax.audio.filterbank import Filterbank
+from simuljax.config.data import Budget, DataConfig
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import DATA, OFFLINE_TEXT, RUNS, Experiment, InitFrom
+from simuljax.config.model import ModelConfig, SpeechConfig, TextConfig, Width
+from simuljax.config.training import Objective, Optimiser, RateFactor, Training
+from simuljax.losses import JointObjective
+from simuljax.models import presets
+from simuljax.text import VocabularyConfig
+
+WHISPER = Path(os.environ.get("SIMULJAX_WHISPER", "ggml-tiny.bin"))
+HOME, RUN = DATA / "real_speech", RUNS / "real_speech"
+UPDATES = 2_000
+LATE = 1_200  # updates before latency counts
+
+STREAMING = SpeechConfig(
+    kind="streaming", layers=6, shared=3, channels=512, ctc_after=3, chunk=16, left=128, right=8
+)
+CHUNK_CAUSAL = replace(STREAMING, kind="streaming_whisper", layers=4, ctc_after=1)
+BIDIRECTIONAL = SpeechConfig(kind="whisper", layers=4, shared=3, ctc_after=1)
+
+MODEL = ModelConfig(
+    width=Width(model=256, hidden=1024, heads=4, dropout=0.1, dtype="bfloat16"),
+    speech=STREAMING,
+    text=TextConfig(layers=3),
+    decoder_layers=4,
+)
+PAIRS = DataConfig(
+    directory=HOME / "pairs",
+    source=VocabularyConfig(kind="unigram", size=8_000, lowercase=True),
+    target=VocabularyConfig(kind="unigram", size=8_000),
+    budget=Budget(frames=96_000, tokens=24_000, shapes=3),
+    held="device",
+)
+WHISPER_MEL = Features(filterbank=Filterbank(kind="whisper"))
+TEXT_ONLY = OFFLINE_TEXT[:4]  # without decisions, which an offline decoder does not have
+JOINT = JointObjective(ctc=0.3, latency=0.1)
+MASKED = SpecAugment(time_masks=2, time_width=40, time_fraction=0.2, frequency_width=20)
+
+
+def schedule(peak: float, updates: int) -> Optimiser:
+    """Return Adam with a warm-up of a tenth, and a cosine to zero."""
+    return Optimiser(
+        learning_rate=peak,
+        schedule="cosine",
+        warmup=updates // 10,
+        decay_updates=updates,
+        betas=(0.9, 0.98),
+    )
+
+
+MT = Experiment(
+    run=RUN / "mt",
+    data=PAIRS,
+    model=presets.offline(presets.text_only(MODEL)),
+    training=Training(
+        updates=3_000,
+        optimiser=schedule(2e-3, 3_000),
+        objective=Objective(terms=JointObjective(translation=1.0, distillation=0.0).terms()),
+        validate_every=500,
+        keep_best=1,
+        keep_last=1,
+    ),
+)
+
+
+def variant(
+    name: str,
+    speech: SpeechConfig = STREAMING,
+    *,
+    corpus: str = "voices",
+    rooms: bool = True,
+    offline: bool = False,
+) -> Experiment:
+    """Return the experiment of a variant."""
+    whisper = "whisper" in speech.kind
+    joint = replace(JOINT, latency=0.0, decision_attentive=0.0) if offline else JOINT
+    model = replace(MODEL, speech=speech)
+    text = TEXT_ONLY if offline else OFFLINE_TEXT
+    factors = (RateFactor(part="speech/whisper", factor=0.2),) if whisper else ()
+    return Experiment(
+        run=RUN / name,
+        data=replace(
+            PAIRS,
+            directory=HOME / corpus,
+            vocabularies_of=MT.run,
+            features=WHISPER_MEL if whisper else Features(),
+        ),
+        model=presets.offline(model) if offline else model,
+        training=Training(
+            updates=UPDATES,
+            optimiser=replace(schedule(1.5e-3, UPDATES), factors=factors),
+            objective=Objective(
+                terms=joint.terms(latency_after=LATE),
+                augment=MASKED,
+                wave_augment=WaveAugment.typical() if rooms else WaveAugment(),
+            ),
+            validate_every=400,
+            keep_best=1,
+            keep_last=1,
+        ),
+        init_from=(
+            InitFrom(run=MT.run, rules=text),
+            *((InitFrom(run=Path(f"whisper:{WHISPER}")),) if whisper else ()),
+        ),
+    )
+
+
+VARIANTS = {
+    "espeak": variant("espeak", corpus="espeak", rooms=False),
+    "natural": variant("natural", rooms=False),
+    "rooms": variant("rooms"),
+    "whisper": variant("whisper", CHUNK_CAUSAL),
+    "bidirectional": variant("bidirectional", BIDIRECTIONAL),
+    "offline": variant("offline", CHUNK_CAUSAL, offline=True),
+}
+EXPERIMENTS = {"mt": MT, **VARIANTS}
+
+TESTS = {
+    "tatoeba": HOME / "espeak",  # unseen sentences, unseen voices of eSpeak
+    "robot": DATA / "multi30k-espeak",
+    "natural": DATA / "multi30k-kokoro",
+    "real": DATA / "iwslt-nonnative",
+}
+STREAMED = tuple(
+    Evaluation(run=ANY, corpus=corpus, name=name, checkpoint="last")
+    for name, corpus in TESTS.items()
+)
+
+GRID = Grid(
+    title="Real speech, English to German",
+    runs=RUN,
+    variants=VARIANTS,
+    table=tuple(VARIANTS),
+    baseline="espeak",
+    seeds=(0, 1),
+    evaluations=STREAMED,
+)

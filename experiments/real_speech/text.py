@@ -1,0 +1,75 @@
+"""Write the text that the real-speech models are trained on, from data that may be given away.
+
+    python -m experiments.real_speech.text deu-eng.zip --exclude TSV ... --to data/real_speech/text
+
+`deu-eng.zip` holds Tatoeba's English-German pairs (CC BY 2.0 FR). Sentences of the tab-separated
+test sets given by --exclude are left out. Writes:
+
+    speech/     train, valid, test: to be spoken. Training recordings have one to four sentences
+    text/       train: all pairs, single and joined as in speech/; valid as in speech/
+
+Sentences of the phrasebook's grammar are added to both.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from data_pipelines import phrasebook
+from data_pipelines.corpora import Tsv
+
+SPOKEN = 80_000  # pairs of Tatoeba
+PHRASEBOOK_SPOKEN, PHRASEBOOK_WRITTEN = 6_000, 20_000
+SENTENCES = (0.4, 0.25, 0.2, 0.15)  # probabilities of 1, 2, 3 and 4 to a recording
+HELD_OUT = 0.005  # of the sentences, for valid and for test each
+
+Pair = tuple[str, str]
+
+
+def joined(pairs: Sequence[Pair], seed: int) -> Iterator[Pair]:
+    """Join neighbours of the shuffled pairs into recordings of one to four sentences."""
+    rng = np.random.default_rng(seed)
+    order, start = rng.permutation(len(pairs)), 0
+    while start < len(order):
+        count = 1 + int(rng.choice(len(SENTENCES), p=SENTENCES))
+        some = [pairs[i] for i in order[start : start + count]]
+        yield " ".join(source for source, _ in some), " ".join(target for _, target in some)
+        start += count
+
+
+def write(folder: Path, split: str, pairs: Sequence[Pair]) -> None:
+    """Write one file for each language."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for side, suffix in enumerate(("en", "de")):
+        lines = "".join(f"{pair[side]}\n" for pair in pairs)
+        (folder / f"{split}.{suffix}").write_text(lines, encoding="utf-8")
+    print(f"{folder.name}/{split}: {len(pairs):,} pairs")
+
+
+def main(table: tyro.conf.Positional[Path], to: Path, exclude: tuple[Path, ...] = ()) -> None:
+    """Write the text of speech and text corpora."""
+    reader = Tsv(exclude=exclude, valid_fraction=HELD_OUT, test_fraction=HELD_OUT)
+    listing = reader.read(table)
+    tatoeba = {
+        split: [(each.transcript, each.translation) for each in utterances]
+        for split, utterances in listing.splits.items()
+    }
+    grammar = [
+        (pair.english, pair.german) for pair in phrasebook.sentences("train", PHRASEBOOK_WRITTEN)
+    ]
+    train = tatoeba["train"]
+    chosen = np.random.default_rng(0).permutation(len(train))[:SPOKEN]
+    spoken = [train[i] for i in chosen] + grammar[:PHRASEBOOK_SPOKEN]
+    write(to / "speech", "train", [*joined(spoken, 0)])
+    write(to / "text", "train", [*train, *grammar, *joined([*train, *grammar], 1)])
+    for split in ("valid", "test"):
+        first = dict(reversed(tatoeba[split]))  # one translation of each
+        write(to / "speech", split, [*first.items()][::-1])
+    write(to / "text", "valid", [*dict(reversed(tatoeba["valid"])).items()][::-1])
+    print(f"left out: {len(listing.skipped):,} pairs whose source is in a test set")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
