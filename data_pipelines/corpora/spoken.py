@@ -107,7 +107,9 @@ def assign_voices(
     natural = Voice(engine="hibari", language=voices.language)
 
     def assign(utterance: Utterance) -> Utterance:
-        robotic = engine == "espeak" or (engine == "both" and voices.draw(utterance.id, "engine", 2))
+        robotic = engine == "espeak" or (
+            engine == "both" and voices.draw(utterance.id, "engine", 2)
+        )
         if robotic:
             return voices.assign(utterance, part)
         if engine == "hibari":

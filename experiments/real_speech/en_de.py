@@ -5,7 +5,7 @@
     simuljax speak data/real_speech/text/speech --to data/real_speech/espeak
     simuljax speak data/real_speech/text/speech --engine both --to data/real_speech/voices
     simuljax prepare multi30k-speech --from SPEECH --translations TEXT --to data/multi30k-kokoro
-    simuljax speak CAPTIONS --to data/multi30k-espeak         the captions of multi30k-kokoro as test
+    simuljax speak CAPTIONS --to data/multi30k-espeak     the captions of multi30k-kokoro as test
     simuljax prepare iwslt-nonnative --from IWSLT --to data/iwslt-nonnative
     simuljax train experiments/real_speech/en_de.py mt
     SIMULJAX_WHISPER=ggml-tiny.bin simuljax ablate experiments/real_speech/en_de.py --workers 8
@@ -36,6 +36,7 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import DATA, OFFLINE_TEXT, RUNS, Experiment, InitFrom
 from simuljax.config.model import ModelConfig, SpeechConfig, TextConfig, Width
 from simuljax.config.training import Objective, Optimiser, RateFactor, Training
+from simuljax.decode.policies import AlignAtt
 from simuljax.losses import JointObjective
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
@@ -158,6 +159,10 @@ STREAMED = tuple(
     Evaluation(run=ANY, corpus=corpus, name=name, checkpoint="last")
     for name, corpus in TESTS.items()
 )
+ALIGNATT = (
+    *(replace(each, policy=AlignAtt(frames=8), read_ms=640) for each in STREAMED),
+    replace(STREAMED[-1], mode="offline", name="real-offline"),
+)
 
 GRID = Grid(
     title="Real speech, English to German",
@@ -167,4 +172,5 @@ GRID = Grid(
     baseline="espeak",
     seeds=(0, 1),
     evaluations=STREAMED,
+    own={"offline": ALIGNATT},
 )
