@@ -7,16 +7,22 @@ German is spoken into demo_out/live/german.wav, and played where there is a loud
 demo_out/live/index.html, has the sound with its words; subtitles and a log lie beside it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+import soundfile
 
 from simuljax.audio import read_audio
 from simuljax.config.json import read_json
 from simuljax.eval.logs import NAME as LOG
-from simuljax.eval.logs import read_records, write_records
-from simuljax.report.run_page import Knowledge, Report, SourceAudio, write_report
+from simuljax.eval.logs import read_records
+from simuljax.report.page import render
+from simuljax.report.results import PAGE
+from simuljax.report.run_page import SourceAudio, encode_audio
+from simuljax.report.timeline import commits_of, draw_timeline
 from simuljax.serve.bundled import CLIP, DEFAULT, resolve
 from simuljax.serve.live import LiveOptions
+from simuljax.serve.run import open_run, parameter_count
 from simuljax.voice import Player, VoiceError
 
 NEXT = """\
@@ -78,9 +84,21 @@ def introduce() -> str:
 
 def write_page(out: Path) -> Path:
     """Write the page of the translation that is in the log; return its path."""
-    clip = Clip.of(resolve(DEFAULT))
-    (record,) = read_records(out / LOG)
-    write_records(out / LOG, [replace(record, reference=clip.translation)])
-    sound = SourceAudio(samples=read_audio(clip.path).samples, transcript=clip.transcript)
-    report = Report(runs=(f"{DEFAULT}={out / LOG}",), out=out)
-    return write_report(report, Knowledge(source_of=lambda *_: sound))
+    model = resolve(DEFAULT)
+    clip, (record,) = Clip.of(model), read_records(out / LOG)
+    samples, size = read_audio(clip.path).samples, parameter_count(open_run(model).model)
+    german, rate = soundfile.read(out / "german.wav", dtype="int16")
+    page = render(
+        "live.html",
+        title=f"{clip.speaker}, in German while he speaks",
+        scripted=True,
+        facts=[("model", f"{model.name}, {size / 1e6:.1f} M parameters"), ("source", clip.source)],
+        audio=encode_audio(SourceAudio(samples=samples)),
+        transcript=clip.transcript,
+        timeline=draw_timeline(record, samples=samples),
+        commits=commits_of(record),
+        reference=clip.translation,
+        spoken=encode_audio(SourceAudio(samples=german, rate=rate)),
+    )
+    (out / PAGE).write_text(page, "utf-8")
+    return out / PAGE
