@@ -364,7 +364,7 @@ def iterate(
 def load(examples: Examples, rows: np.ndarray, shape: Shape) -> Batch:
     """Read the examples at `rows` (-1: an empty row) into arrays of the shape's lengths."""
     real = [] if examples.text_only else [int(row) for row in rows if row >= 0]
-    stored = dict(zip(real, examples.split.source.__getitems__(real) if real else (), strict=True))
+    stored = dict(zip(real, examples.split.read(real), strict=True))
     nothing = np.zeros(0, np.int16)
 
     def fields(name: str) -> list[np.ndarray]:

@@ -29,7 +29,12 @@ _FEATURES = tuple(
     f"tensorflow_datasets.core.features.{name}"
     for name in ("features_dict.FeaturesDict", "tensor_feature.Tensor", "text_feature.Text")
 )
-_CLASS_KEYS = ("pythonClassName", "python_class_name", "type")
+_CLASS_KEYS = ("pythonclassname", "type")
+# TFDS formats the template of the files' names as it is.
+_FIXED = {
+    "filepathtemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+    "fileformat": "array_record",
+}
 USED_DATA = "corpus.json"  # in a run's directory: digests of the tables that it was trained on
 
 
@@ -59,6 +64,23 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.table)
+
+    def read(self, positions: Sequence[int]) -> list[Mapping[str, Any]]:
+        """Return the stored examples at these positions."""
+        try:
+            stored = self.source.__getitems__([*positions]) if positions else []
+            counts = [len(example["audio"]) for example in stored]
+        except Exception as error:  # ArrayRecord, protobuf and TFDS have errors of their own
+            raise self._damaged(f"{error!r:.200}") from error
+        if counts != self.table.samples[[*positions]].tolist():
+            raise self._damaged("they have other lengths than the table lists")
+        return stored
+
+    def _damaged(self, problem: str) -> CorpusError:
+        return CorpusError(
+            f"the records of {self.name} are damaged ({problem}): prepare the corpus again into an "
+            "empty directory"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,22 +141,32 @@ def read_summary(directory: Path) -> dict[str, Any]:
     return summary
 
 
-def check_features(path: Path) -> None:
-    """Raise CorpusError if features.json names a class that we do not write.
+def check_metadata(directory: Path) -> None:
+    """Raise CorpusError if TFDS would do more with its metadata than read our records.
 
-    TFDS imports the module of any class that it names.
+    It imports the module of any class that features.json names.
     """
+    info, features = (directory / name for name in METADATA)
+    for key, value in _entries(read_object(features)):
+        if key in _CLASS_KEYS and value not in _FEATURES:
+            raise CorpusError(
+                f"{features} names the class {value!r:.100}, which no corpus of ours has"
+            )
+    for key, value in _entries(read_object(info)):
+        if key in _FIXED and value != _FIXED[key]:
+            raise CorpusError(f"{info} is not ours: {key} is {value!r:.100}, not {_FIXED[key]!r}")
 
-    def names(value: Any) -> Iterable[Any]:
-        parts = value.values() if isinstance(value, dict) else value
-        if isinstance(value, dict):
-            yield from (value[key] for key in _CLASS_KEYS if key in value)
-        for part in parts if isinstance(value, dict | list) else ():
-            yield from names(part)
 
-    for name in names(read_object(path)):
-        if name not in _FEATURES:
-            raise CorpusError(f"{path} names the class {name!r:.100}, which no corpus of ours has")
+def _entries(value: Any) -> Iterable[tuple[str, Any]]:
+    """Yield every key inside a JSON value, as protobuf compares them, with its value."""
+    waiting = [value]
+    while waiting:
+        held = waiting.pop()
+        if isinstance(held, dict):
+            yield from ((key.replace("_", "").lower(), part) for key, part in held.items())
+        waiting += (
+            held.values() if isinstance(held, dict) else held if isinstance(held, list) else ()
+        )
 
 
 def open_split(directory: Path, name: str) -> Split:
@@ -149,18 +181,18 @@ def open_split(directory: Path, name: str) -> Split:
 
     missing = [f for f in (*METADATA, f"{name}.tsv") if not (directory / f).exists()]
     require(not missing, f"{', '.join(missing)} is missing")
-    check_features(directory / METADATA[1])
+    check_metadata(directory)
     table = read_table(directory / f"{name}.tsv")
     try:
         builder: Any = tfds.builder_from_directory(directory)
         stored = builder.info.splits[name]
+        size = sum(path.stat().length if path.exists() else 0 for path in stored.filepaths)
+        records, had = int(stored.num_examples), int(stored.num_bytes)
     except Exception as error:  # broken metadata fails in TFDS in as many ways as there are
         problem = f"{METADATA[0]} or {METADATA[1]} cannot be read: {error!r:.200}"
         raise CorpusError(f"{directory} is damaged ({problem}): prepare it again") from error
-    records, listed = stored.num_examples, len(table)
+    listed = len(table)
     require(records == listed, f"{name}.tsv lists {listed} examples, the records hold {records}")
-    size = sum(path.stat().length if path.exists() else 0 for path in stored.filepaths)
-    had = int(stored.num_bytes)
     require(size == had, f"the records of {name} have {size} bytes and had {had}")
     # TFDS opens no split without examples.
     source = builder.as_data_source(split=name) if len(table) else ()

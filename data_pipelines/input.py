@@ -126,7 +126,7 @@ def _read(examples: Examples, count: int) -> Iterator[tuple[int, dict[str, np.nd
     progress = tqdm(total=count, desc="into device memory", unit="utt", mininterval=2)
     for first in range(0, count, READ):
         rows = range(first, min(first + READ, count))
-        yield from zip(rows, examples.split.source.__getitems__(list(rows)), strict=True)
+        yield from zip(rows, examples.split.read(rows), strict=True)
         progress.update(len(rows))
     progress.close()
 
@@ -340,7 +340,7 @@ def feature_record(split: Split, features: Features | None = None) -> FeatureRec
     for planned in tqdm(plan.epoch(0), desc="statistics", unit="batch"):
         audio = np.zeros((planned.shape.rows, planned.shape.audio), np.int16)
         real = planned.rows[planned.rows >= 0]
-        stored = split.source.__getitems__(rows[real].tolist())
+        stored = split.read(rows[real].tolist())
         for padded, example in zip(audio, stored, strict=False):
             padded[: len(example["audio"])] = example["audio"]
         values = np.asarray(compute(audio))

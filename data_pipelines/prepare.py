@@ -53,6 +53,7 @@ from data_pipelines.synthesis import Speech, Synthesiser
 from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Span, Utterance, Voice
 from simuljax import __version__
 from simuljax.audio import RATE, AudioError, Recording, read_audio
+from simuljax.parsing import open_member
 from simuljax.text import clean
 
 UTTERANCES_PER_SHARD = 250
@@ -251,7 +252,7 @@ class _AudioSource:
         try:
             if clip.path not in self.archives:
                 self.archives[clip.path] = self.stack.enter_context(zipfile.ZipFile(clip.path))
-            member = self.archives[clip.path].open(clip.member)
+            member = open_member(self.archives[clip.path], clip.member)
         except KeyError as error:
             raise AudioError("no such file", f"{clip.member} is not in the archive") from error
         except (OSError, zipfile.BadZipFile, RuntimeError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 import difflib
 import gzip
+import io
 import math
 import re
 import zipfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, NoReturn
 
 from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Span, Utterance
+from simuljax.parsing import BoundedReader, ParseError
 
 # The reasons for leaving an example out; few and fixed, so that they can be counted.
 MALFORMED_ROW = "malformed row"
@@ -119,7 +121,11 @@ def stream_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 file, gzipped or not."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            if path.suffix == ".gz":
+                file = io.BufferedReader(BoundedReader(file, path.stat().st_size))
             yield from decode_lines(file, path)
+    except ParseError as error:
+        raise CorpusError(f"{path}: {error}") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise CorpusError(f"{path}: broken gzip file ({error}). Fetch it again.") from error
 

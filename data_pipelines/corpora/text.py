@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 from data_pipelines.corpora import reading
 from data_pipelines.corpora.reading import Reader
 from data_pipelines.utterance import CorpusError, Listing, Skip, Utterance
+from simuljax.parsing import ParseError, open_member
 
 USUAL_NAMES = {
     "train": ("train",),
@@ -185,10 +186,12 @@ def _read_table(path: Path, member: str) -> tuple[str, list[str]]:
             if member not in archive.namelist() if member else len(names) != 1:
                 raise CorpusError(f"{path}: set member to one of {archive.namelist()}.")
             name = member or names[0]
-            with archive.open(name) as file:
+            with open_member(archive, name) as file:
                 return Path(name).stem, [*reading.decode_lines(file, path / name)]
     except CorpusError:
         raise
+    except ParseError as error:
+        raise CorpusError(f"{path}: {error}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         raise CorpusError(f"{path}: not a whole zip archive. Fetch it again.") from error
 

@@ -177,13 +177,17 @@ def average_token_delay(
 
 
 def _source_tokens(delays: Sequence[float]) -> tuple[list[float], list[int]]:
-    """Return the ends of pseudo-tokens (0 first), and their number up to each distinct delay."""
+    """Return the ends of pseudo-tokens (0 first), and their number up to each distinct delay.
+
+    Word t belongs to token t at most, so no more ends than words are listed.
+    """
     ends, counts, last = [0.0], [0], 0.0
     for delay in dict.fromkeys(delays):
         whole, rest = divmod(delay - last, TOKEN_MS)
-        pieces = [TOKEN_MS] * int(whole) + [rest] * (rest != 0)
-        ends += itertools.accumulate(pieces[1:], initial=ends[-1] + pieces[0]) if pieces else []
-        counts.append(counts[-1] + len(pieces))
+        pieces = [TOKEN_MS] * min(int(whole), len(delays)) + [rest] * (rest != 0)
+        if pieces and len(ends) <= len(delays):
+            ends += itertools.accumulate(pieces[1:], initial=ends[-1] + pieces[0])
+        counts.append(counts[-1] + max(0, int(whole)) + (rest != 0))
         last = delay
     return ends, counts
 

@@ -14,12 +14,10 @@ A log may be gzipped, and it may be a member of an archive that holds the logs o
 """
 
 import functools
-import gzip
 import io
 import json
 import lzma
 import tarfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -29,13 +27,12 @@ from pathlib import Path
 from typing import Literal
 
 from simuljax.errors import SimuljaxError, unknown
-from simuljax.parsing import ParseError, parse_json
+from simuljax.parsing import ParseError, parse_json, unpack_gzip, unpack_xz
 
 END = "</s>"
 NAME = "instances.log"
 LOGS = (NAME, f"{NAME}.gz")  # names of a log in the directory of an evaluation
 ARCHIVE = "logs.tar.xz"
-LARGEST, GREATEST_RATIO = 1 << 26, 100  # bytes of a log, and of one for each compressed byte
 LONGEST = 1e10  # ms, 115 days: a time beyond is a mistake
 Unit = Literal["word", "char"]
 
@@ -209,13 +206,22 @@ def write_archive(path: Path, logs: Mapping[str, bytes]) -> Path:
 def read_archive(path: Path) -> Mapping[str, bytes]:
     """Return every log of an archive by member name."""
     try:
-        with lzma.open(path) as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
-            files = ((member, archive.extractfile(member)) for member in archive)
-            return {member.name: file.read() for member, file in files if file is not None}
+        held = unpack_xz(path.read_bytes())
+        with tarfile.open(fileobj=io.BytesIO(held), mode="r:") as archive:
+            files = (member for member in archive if not member.isdir())
+            return {member.name: _member(held, member) for member in files}
     except FileNotFoundError:
         raise RecordError(f"there is no archive {path}") from None
-    except (lzma.LZMAError, tarfile.TarError, EOFError, ValueError) as error:
+    except (tarfile.TarError, ValueError, RecursionError) as error:
         raise RecordError(f"{path} is damaged: {error}") from None
+
+
+def _member(held: bytes, member: tarfile.TarInfo) -> bytes:
+    """Return the bytes of a file in a tar archive."""
+    data = held[member.offset_data : member.offset_data + max(0, member.size)]
+    if not member.isfile() or member.issparse() or len(data) != member.size:
+        raise tarfile.ReadError(f"{member.name!r:.60} is not a whole file")
+    return data
 
 
 def split_member(path: Path | str) -> tuple[Path, str] | None:
@@ -261,14 +267,10 @@ def read_text(path: Path) -> str:
     data = read_member(*member) if member else path.read_bytes()
     try:
         if data.startswith(b"\x1f\x8b"):
-            most = LARGEST + GREATEST_RATIO * len(data)
-            with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
-                data = packed.read(most + 1)
-            if len(data) > most:
-                raise RecordError(f"{path}: expands to more than {most >> 20} MiB; unpack it first")
+            data = unpack_gzip(data)
         return data.decode("utf-8")
-    except (EOFError, OSError, zlib.error) as error:
-        raise RecordError(f"{path}: the gzip file is damaged ({error})") from None
+    except ParseError as error:
+        raise RecordError(f"{path}: {error}") from None
     except UnicodeDecodeError as error:
         raise RecordError(f"{path}: not UTF-8 text ({error})") from None
 

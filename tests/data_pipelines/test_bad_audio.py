@@ -32,6 +32,7 @@ BAD = {
     "missing": "missing audio file",
     "beyond the end": "truncated",
     "broken member": "corrupt audio",
+    "member that expands": "corrupt audio",
     "missing member": "no such file",
     "not an archive": "corrupt audio",
     "no transcript": "empty text",
@@ -84,6 +85,7 @@ def pack(place: Path) -> None:
     with zipfile.ZipFile(place / "some.zip", "w") as archive:
         archive.write(place / "good.flac", "good.flac")
         archive.write(place / "plain.wav", "bad.wav")
+        archive.writestr("bomb.wav", bytes(80_000_000), zipfile.ZIP_DEFLATED)
     data = bytearray((place / "some.zip").read_bytes())
     middle = data.index((place / "plain.wav").read_bytes()) + 9000
     data[middle : middle + 4] = b"oops"
@@ -101,6 +103,7 @@ def rows() -> list[dict[str, Any]]:
         "2^36 samples": {"audio": "2^36 samples.flac"},
         "beyond the end": {"audio": "plain.wav", "offset_s": 0.3, "duration_s": 0.5},
         "broken member": {"audio": "some.zip", "member": "bad.wav"},
+        "member that expands": {"audio": "some.zip", "member": "bomb.wav"},
         "missing member": {"audio": "some.zip", "member": "none.wav"},
         "not an archive": {"audio": "broken.zip", "member": "good.flac"},
         "flac in an archive": {"audio": "some.zip", "member": "good.flac"},

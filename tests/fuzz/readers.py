@@ -41,6 +41,7 @@ from simuljax.train.checkpoint import SEAL, damage
 from simuljax.train.run_log import repair
 from simuljax.train.stored import read_params, write_params
 from tests.eval.logs import made_up
+from tests.helpers.corpora import finished, python, tree, write_hums
 from tests.helpers.experiments import experiment
 from tests.models.whisper.small import ggml_bytes, random_tensors, safetensors_bytes, torch_bytes
 
@@ -95,6 +96,12 @@ def _score(path: Path) -> None:
     build_report(records)
 
 
+def _packed_archive(path: Path) -> None:
+    """Read an archive that was damaged before it was compressed."""
+    path.write_bytes(lzma.compress(path.read_bytes(), preset=0))
+    read_archive.__wrapped__(path)
+
+
 def _weights(path: Path) -> None:
     checkpoint = read_checkpoint(path)
     dimensions_of(checkpoint)
@@ -115,9 +122,48 @@ def _times(path: Path) -> None:
     read_segments(path, references)
 
 
+def _manifest(path: Path) -> None:
+    path.with_name("a.wav").touch()  # it is opened later
+    Manifest().read(path.parent)
+
+
 def _metrics(path: Path) -> None:
     curves_of(path.parent)
     repair(path, 2)
+
+
+PREPARE = """
+import sys
+from pathlib import Path
+from data_pipelines.corpora import Manifest
+from data_pipelines.prepare import Preparation, prepare
+prepare(Preparation(corpus=Manifest()), Path(sys.argv[1]), Path(sys.argv[2]), workers=1)
+"""
+
+
+@functools.cache
+def _corpus() -> dict[str, bytes]:
+    """Return the files of a prepared corpus of one utterance.
+
+    Another process makes it: its threads would not survive the fork of a fuzzer.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        hums = write_hums(Path(folder) / "hums", {"train": 1})
+        finished(python(PREPARE, hums, Path(folder) / "corpus"))
+        return tree(Path(folder) / "corpus")
+
+
+def _in_corpus(file: str) -> Reader:
+    """Return the reader of one file among the others of a corpus."""
+
+    def read(path: Path) -> None:
+        for name, data in _corpus().items():
+            if name != file and not (path.parent / name).exists():
+                (path.parent / name).write_bytes(data)
+        corpus = dataset.open_corpus(path.parent)
+        corpus["train"].read([0])
+
+    return Reader(file=file, good=lambda: _corpus()[file], read=read)
 
 
 def _vocabulary() -> bytes:
@@ -178,17 +224,20 @@ READERS = {
         good=lambda: _tar_xz(f"r/e/{NAME}", LOG),
         read=lambda path: read_archive.__wrapped__(path),
     ),
+    "logs.tar": Reader(
+        file="logs.tar.xz",
+        good=lambda: lzma.decompress(_tar_xz(f"r/e/{NAME}", LOG))[:4096],
+        read=_packed_archive,
+    ),
     "times of segments": Reader(file="times", good=lambda: BLOCK, read=_times),
     "segments.yaml": Reader(file="a.yaml", good=lambda: FLOW, read=read_yaml),
     "manifest.jsonl": Reader(
-        file="train.jsonl",
-        good=lambda: _lines(ROW, ROW | {"id": "b"}),
-        read=lambda path: Manifest().read(path.parent),
+        file="train.jsonl", good=lambda: _lines(ROW, ROW | {"id": "b"}), read=_manifest
     ),
     "manifest.tsv": Reader(
         file="train.tsv",
         good=lambda: b"id\taudio\ttranscript\ttranslation\na\ta.wav\tone\teins\n" * 2,
-        read=lambda path: Manifest().read(path.parent),
+        read=_manifest,
     ),
     "text.gz": Reader(
         file="train.en.gz",
@@ -247,6 +296,9 @@ READERS = {
         good=lambda: _json(SUMMARY),
         read=lambda path: dataset.describe(dataset.read_summary(path.parent)),
     ),
+    "dataset_info.json": _in_corpus("dataset_info.json"),
+    "features of a corpus": _in_corpus("features.json"),
+    "records": _in_corpus("manifest-train.array_record-00000-of-00001"),
     "corpus.json": Reader(
         file="corpus.json",
         good=lambda: _json({"train": "abc"}),

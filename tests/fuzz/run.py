@@ -1,12 +1,14 @@
-"""Read damaged files for a while: `python -m tests.fuzz.run [--seconds S] [--seed N] [READER ...]`.
+"""Read damaged files: `python -m tests.fuzz.run [--seconds S | --count N] [--seed N] [READER ...]`.
 
 A reader may return, or raise an error that users see as one sentence. Anything else is a fault: it
 is shown with its traceback, and the input is kept in fuzz_out/. Every reader works in a process of
-its own, which may take 1 GiB more memory than it has at the start.
+its own, which may take 1 GiB more memory than it has at the start: beyond that allocation fails,
+and that is a fault too. `--record FILE` adds a JSON line for each reader.
 """
 
 import argparse
 import hashlib
+import json
 import multiprocessing
 import os
 import random
@@ -50,53 +52,81 @@ def read(name: str, folder: Path, data: bytes) -> str:
     return outcome
 
 
-def fuzz(name: str, seed: int, seconds: float) -> Counter[str]:
-    """Read damaged files until the time is over; keep those that fail."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+def fuzz(name: str, seed: int, seconds: float, count: int | None, folder: Path) -> Counter[str]:
+    """Read damaged files until the time is over or all are read; keep those that fail.
+
+    `MiB` in the result is how far the resident memory rose at most.
+    """
+    pages, resident = map(int, Path("/proc/self/statm").read_text().split()[:2])
     bound = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # decoders write there themselves
     counts: Counter[str] = Counter()
     deadline = time.monotonic() + seconds
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # disks are slow
-    with tempfile.TemporaryDirectory(dir=memory) as folder:
-        for data in inputs(name, seed):
-            if time.monotonic() > deadline:
-                return counts
-            try:
-                counts[read(name, Path(folder), data)] += 1
-            except Exception:
-                counts["fault"] += 1
-                if counts["fault"] <= 3:
-                    keep(name, data)
+    for data in inputs(name, seed, count):
+        if time.monotonic() > deadline:
+            break
+        try:
+            counts[read(name, folder, data)] += 1
+        except Exception:
+            counts["fault"] += 1
+            if counts["fault"] <= 3:
+                keep(name, data, traceback.format_exc(limit=-6))
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    counts["MiB"] = max(0, most - resident * resource.getpagesize()) >> 20
     return counts
 
 
-def keep(name: str, data: bytes) -> None:
+def fuzz_apart(name: str, seed: int, seconds: float, count: int | None) -> Counter[str]:
+    """Fuzz in a process of its own; its death and a hang are faults."""
+    READERS[name].good()  # may need threads, which a fork does not inherit
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # disks are slow
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        given = (name, seed, seconds, count, Path(folder))
+        child = context.Process(target=lambda: theirs.send(fuzz(*given)))
+        child.start()
+        theirs.close()
+        try:
+            if ours.poll(seconds + 3 * SLOWEST):
+                return ours.recv()
+            problem = "a hang"
+        except EOFError:
+            child.join()
+            problem = f"the process ended with {child.exitcode}"
+        finally:
+            child.kill()
+        keep(name, (Path(folder) / READERS[name].file).read_bytes(), problem)
+    return Counter(fault=1)
+
+
+def keep(name: str, data: bytes, problem: str) -> None:
     """Keep the input, and show what happened."""
     KEPT.mkdir(exist_ok=True)
     digest = hashlib.sha256(data).hexdigest()[:12]
     path = KEPT / f"{name.replace(' ', '_')}-{digest}"
     path.write_bytes(data)
-    print(f"{path}:\n{traceback.format_exc(limit=-6)}", flush=True)
+    print(f"{path}:\n{problem}", flush=True)
 
 
 def main() -> None:
     """Fuzz the readers one after the other; exit 1 if one fails, hangs or dies."""
     parser = argparse.ArgumentParser()
     parser.add_argument("readers", nargs="*", default=[*READERS])
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--count", type=int)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", type=Path)
     chosen, failed = parser.parse_args(), []
+    seconds = chosen.seconds or (3600.0 if chosen.count else 10.0)
     for name in chosen.readers:
-        with multiprocessing.get_context("fork").Pool(1) as pool:
-            waiting = pool.apply_async(fuzz, (name, chosen.seed, chosen.seconds))
-            try:
-                counts = waiting.get(chosen.seconds + 3 * SLOWEST)
-            except multiprocessing.TimeoutError:
-                counts = Counter(fault=1)
+        counts = fuzz_apart(name, chosen.seed, seconds, chosen.count)
         print(f"{name:22} " + ", ".join(f"{n:,} {what}" for what, n in counts.items()), flush=True)
         failed += [name] if counts["fault"] else []
+        if chosen.record:
+            with chosen.record.open("a") as out:
+                out.write(json.dumps({"reader": name, "seed": chosen.seed} | counts) + "\n")
     sys.exit(f"faults in {', '.join(failed)}" if failed else 0)
 
 

@@ -282,6 +282,8 @@ def _ggml_tensor(reader: _Reader) -> tuple[str, np.ndarray]:
         )
     data = reader.bytes(math.prod(sizes) * _GGML_TYPES[kind].itemsize, name)
     tensor = array(data, _GGML_TYPES[kind], sizes[::-1])
+    if not tensor.size:
+        raise WeightsError(reader.path, start, f"{name} is empty")
     return name, tensor[:, 0] if name.endswith("bias") and tensor.ndim == 2 else tensor
 
 
