@@ -1,7 +1,7 @@
 """Turn a trained run into the model that comes with the package, and write its card.
 
-    make model RUN=runs/real_speech                      models/en-de: int8, speech branch alone
-    make model RUN=... ARGS='--scores "IWSLT 2020=runs/real_speech/eval/iwslt" ...'
+    make model RUN=runs/real_speech/whisper              models/en-de: int8, speech branch alone
+    make model RUN=... ARGS='--decoding threshold=0.4 --scores "IWSLT 2020=RUN/eval/real" ...'
 
 Hardware: CPU, 10 s. A score is a row of the card: the log of an evaluation gives BLEU with its
 bootstrap interval, AL and LAAL. Rows stay in models/en-de/scores.json; a row of the same name is
@@ -20,14 +20,16 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from simuljax.config.decoding import Decoding
 from simuljax.config.experiment import CONFIG_FILE
 from simuljax.config.json import read_json, to_json, write_json
+from simuljax.config.options import from_options, given_options
 from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records, score
 from simuljax.eval.significance import confidence_interval
 from simuljax.report.page import number
 from simuljax.serve.bundled import BESIDE, CLIP, DEFAULT
-from simuljax.serve.run import Export, describe, export, open_run, parameter_count
+from simuljax.serve.run import DECODING_FILE, Export, describe, export, open_run, parameter_count
 from simuljax.train.stored import PARAMS_FILE
 
 LARGEST = 25_000_000  # bytes of a bundled model
@@ -56,7 +58,10 @@ class Bundle:
 
     run: Annotated[Path | None, tyro.conf.Positional] = None
     """The directory of a run."""
-    checkpoint: Literal["best", "last", "averaged"] = "best"
+    checkpoint: Literal["best", "last", "averaged"] = "last"
+    """Latency counts at the end of the training, so the last is not the one of lowest loss."""
+    decoding: tuple[str, ...] = ()
+    """OPTION=VALUE of `simuljax translate`, such as threshold=0.4: how it streams by default."""
     scores: tuple[str, ...] = ()
     """NAME=LOG: rows of the card. LOG is an instances.log or the directory that has it."""
     to: Path = MODEL
@@ -65,25 +70,46 @@ class Bundle:
 def bundle(chosen: Bundle) -> Path:
     """Replace the model, if a run is given, and the card; return the directory."""
     if chosen.run is not None:
-        replace_model(chosen.run, chosen.to, chosen.checkpoint)
+        replace_model(chosen)
     write_json(chosen.to / "scores.json", with_scores(read_scores(chosen.to), chosen.scores))
     (chosen.to / "README.md").write_text(card(chosen.to), "utf-8")
     return chosen.to
 
 
-def replace_model(run: Path, to: Path, checkpoint: Literal["best", "last", "averaged"]) -> None:
-    """Export the run in int8; forget where on the disk it was trained."""
+def replace_model(chosen: Bundle) -> None:
+    """Export the run in int8, to compute in float32; forget where on the disk it was trained."""
+    run, to = chosen.run, chosen.to
+    assert run is not None
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / to.name
-        export(Export(run=run, to=made, checkpoint=checkpoint, dtype="int8", branches="speech"))
+        made, how = Path(folder) / to.name, {"dtype": "int8", "branches": "speech"}
+        export(Export(run=run, to=made, checkpoint=chosen.checkpoint, **how))
         (made / "ended.json").unlink(missing_ok=True)
-        config = dataclasses.replace(open_run(made).config, run=Path(to.name), init_from=())
+        config = open_run(made).config
+        width = dataclasses.replace(config.model.width, dtype="float32")  # bfloat16 is for GPUs
+        model = dataclasses.replace(config.model, width=width)
+        config = dataclasses.replace(config, run=Path(to.name), init_from=(), model=model)
         write_json(made / CONFIG_FILE, without_places(to_json(config)))
+        write_json(made / DECODING_FILE, given_options(decoding_of(chosen.decoding)))
         if (size := (made / PARAMS_FILE).stat().st_size) > LARGEST:
             raise ChoiceError(f"{run} has {size / 1e6:.1f} MB in int8; {LARGEST / 1e6:.0f} fit")
         to.mkdir(parents=True, exist_ok=True)
         for file in made.iterdir():
             shutil.copy(file, to / file.name)
+
+
+def decoding_of(options: Sequence[str]) -> Decoding:
+    """Return the decoding of options written as NAME=VALUE."""
+    pairs = (option.partition("=") for option in options)
+    values = {name.replace("-", "_"): value for name, _, value in pairs}
+    return from_options(Decoding, {name: parsed(value) for name, value in values.items()})
+
+
+def parsed(value: str) -> Any:
+    """Return a number or a truth value; anything else is a word."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def without_places(value: Any) -> Any:

@@ -11,7 +11,7 @@ from simuljax.cache import announce_compilation, enable_compilation_cache, show_
 from simuljax.config.decoding import Beam, Decoding, check_policy, without_effect
 from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
-from simuljax.config.options import given_options, options_of
+from simuljax.config.options import from_options, given_options, options_of
 from simuljax.decode.policies import Consensus, Policy, PolicyError
 from simuljax.models import whisper as whisper_models
 from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
@@ -126,9 +126,10 @@ def _option(name: str) -> str:
 
 def _run_command(model: Path, live: LiveOptions, run: RunOptions) -> Callable[[], None]:
     """Check the options; return the translation with a trained run."""
-    config = open_run(model).model
+    opened = open_run(model)
     if not run.offline:
-        check_run(model, run, config)
+        check_run(model, run, opened.model)
+        run = with_stored(run, opened.decoding)
     check_options(live, model)
     if run.offline:
         return lambda: _translate_file(live, lambda: load(model, run.checkpoint), run.beam or 1)
@@ -141,6 +142,12 @@ def _run_command(model: Path, live: LiveOptions, run: RunOptions) -> Callable[[]
         return stream, None
 
     return lambda: _translate_live(live, load_stream)
+
+
+def with_stored(run: RunOptions, stored: Decoding) -> RunOptions:
+    """Return the options, with those that a run is stored with where none is given."""
+    usual = {} if run.policy is not None else given_options(stored)
+    return from_options(RunOptions, usual | given_options(run)) if usual else run
 
 
 def check_run(run: Path, options: RunOptions, model: ModelConfig) -> None:

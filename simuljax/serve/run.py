@@ -4,6 +4,7 @@ RUN/config.json      the experiment: corpus, model, training
 RUN/vocab.*.json     the vocabularies
 RUN/features.json    the features, with their statistics
 RUN/checkpoints/     parameters
+RUN/decoding.json    options of `translate` that it has unless told otherwise; may be absent
 
 `simuljax export` copies a run without the state of its optimiser, its parameters as one file in
 place of the checkpoints (`simuljax.train.stored`). The copy serves `translate`, `evaluate`,
@@ -22,10 +23,12 @@ import tyro
 
 from simuljax.audio import FeatureRecord, load_features
 from simuljax.audio.features import FILE_NAME as FEATURES_FILE
+from simuljax.config.decoding import Decoding
 from simuljax.config.experiment import CONFIG_FILE, Experiment, read_experiment
-from simuljax.config.fields import ConfigError
-from simuljax.config.json import differences, to_json, write_json
+from simuljax.config.fields import ConfigError, setting
+from simuljax.config.json import differences, read_json, to_json, write_json
 from simuljax.config.model import ModelConfig
+from simuljax.config.options import from_options
 from simuljax.errors import SimuljaxError
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
@@ -35,6 +38,8 @@ from simuljax.train import transfer
 from simuljax.train.loop import ENDED
 from simuljax.train.stored import PARAMS_FILE, Stored, write_params
 from simuljax.train.transfer import Loaded, Which
+
+DECODING_FILE = "decoding.json"
 
 
 class RunError(SimuljaxError):
@@ -50,6 +55,7 @@ class Run:
     front_end: FeatureRecord
     source: Vocabulary
     target: Vocabulary
+    decoding: Decoding = setting(Decoding(), help="How it streams unless told otherwise.")
 
     @property
     def model(self) -> ModelConfig:
@@ -70,9 +76,26 @@ def open_run(directory: Path | str) -> Run:
         raise RunError(str(error)) from error
     source, target = load(directory / SOURCE_FILE), load(directory / TARGET_FILE)
     front_end = load_features(directory / FEATURES_FILE)
-    run = Run(directory=directory, config=config, front_end=front_end, source=source, target=target)
+    run = Run(
+        directory=directory,
+        config=config,
+        front_end=front_end,
+        source=source,
+        target=target,
+        decoding=read_decoding(directory / DECODING_FILE),
+    )
     check_belongs(run)
     return run
+
+
+def read_decoding(path: Path) -> Decoding:
+    """Return the decoding that a file has the options of; the usual one without a file."""
+    if not path.exists():
+        return Decoding()
+    try:
+        return from_options(Decoding, dict(read_json(path)))
+    except (ConfigError, TypeError, ValueError) as error:
+        raise RunError(f"{path} cannot be used: {error}") from error
 
 
 def check_belongs(run: Run) -> None:
@@ -146,7 +169,7 @@ def export(chosen: Export) -> Path:
     run = open_run(chosen.run)
     loaded = load_checkpoint(run, chosen.checkpoint)
     chosen.to.mkdir(parents=True, exist_ok=True)
-    for name in (CONFIG_FILE, FEATURES_FILE, SOURCE_FILE, TARGET_FILE, ENDED):
+    for name in (CONFIG_FILE, FEATURES_FILE, SOURCE_FILE, TARGET_FILE, DECODING_FILE, ENDED):
         if (run.directory / name).exists():
             shutil.copy(run.directory / name, chosen.to / name)
     params = dict(loaded.params)

@@ -191,15 +191,19 @@ class Streaming:
         check(self)
 
     @classmethod
-    def of(cls, overrides: dict[str, Any]) -> "Streaming":
-        """Return the settings of names that are fields here, of `Decoding` or of `StreamLimits`."""
+    def of(cls, overrides: dict[str, Any], decoding: Decoding | None = None) -> "Streaming":
+        """Return the settings of names that are fields here, of `Decoding` or of `StreamLimits`.
+
+        What is not named is as in this decoding.
+        """
         parts = {"decoding": Decoding, "limits": StreamLimits}
         owners = {f.name: part for part, kind in parts.items() for f in dataclasses.fields(kind)}
         owners |= {f.name: "" for f in dataclasses.fields(cls)}
         for name in overrides:
             if name not in owners:
                 raise TypeError(f"a stream has no such setting: {unknown(name, owners)}")
-        given = {name: value for name, value in overrides.items() if not owners[name]}
+        given: dict[str, Any] = {"decoding": decoding or Decoding()}
+        given |= {name: value for name, value in overrides.items() if not owners[name]}
         for part, kind in parts.items():
             own = {name: value for name, value in overrides.items() if owners[name] == part}
             if own:
@@ -252,7 +256,7 @@ class RunTranslator(Translator):
         """Return what streams share; `overrides`: fields of `Streaming`, `Decoding`, limits."""
         if self.run.model.speech is None:
             raise RunError(f"{self.run.directory} translates text, not speech")
-        return self._backend(Streaming.of(overrides))
+        return self._backend(Streaming.of(overrides, self.run.decoding))
 
     @functools.cache  # noqa: B019 (compiled functions live as long as their translator)
     def _backend(self, chosen: Streaming) -> IncrementalBackend | ReencodingBackend:

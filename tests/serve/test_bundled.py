@@ -16,12 +16,15 @@ from experiments.real_speech.bundle import LARGEST, MODEL, Bundle, bundle, card,
 from simuljax.audio import RATE
 from simuljax.cli import demo, serve, translate
 from simuljax.cli.main import main
+from simuljax.cli.translate import RunOptions
+from simuljax.config.decoding import Decoding
+from simuljax.decode.policies import LocalAgreement
 from simuljax.errors import SimuljaxError
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import as_records, read_records, write_records
 from simuljax.serve import bundled
 from simuljax.serve.bundled import CLIP, BundledError, resolve
-from simuljax.serve.run import open_run
+from simuljax.serve.run import RunError, open_run
 from simuljax.train.stored import PARAMS_FILE
 from tests.eval.logs import made_up
 from tests.serve.test_export import SHARING
@@ -86,6 +89,27 @@ def test_the_bundle_forgets_where_it_was_trained(beside, run):
     text = (beside / "en-de" / "config.json").read_text()
     assert str(run) not in text and open_run(beside / "en-de").model.text is None
     assert without_places({"a": ["/x/y", "b/c", 3]}) == {"a": ["y", "b/c", 3]}
+
+
+def test_it_streams_as_it_was_bundled_unless_told_otherwise(run, beside):
+    to = beside / "en-de"
+    bundle(Bundle(run=run, to=to, decoding=("read-ms=480", "force-finish=true")))
+    assert open_run(to).decoding == Decoding(read_ms=480, force_finish=True)
+    assert simuljax.load(to).backend(threshold=0.4).decoder.decoding.force_finish
+    with pytest.raises(SimuljaxError, match="read_mss"):
+        bundle(Bundle(run=run, to=to, decoding=("read_mss=480",)))
+    (to / "decoding.json").write_text('{"threshold": 2}')
+    with pytest.raises(RunError, match=r"decoding\.json .*threshold"):
+        open_run(to)
+
+
+def test_options_that_are_given_replace_stored_ones():
+    stored = Decoding(threshold=0.3, read_ms=480)
+    assert translate.with_stored(RunOptions(read_ms=280), stored).decoding() == Decoding(
+        threshold=0.3, read_ms=280
+    )
+    policy = RunOptions(policy=LocalAgreement())
+    assert translate.with_stored(policy, stored) == policy
 
 
 def test_the_card_has_the_scores_of_logs(beside, tmp_path):
