@@ -12,7 +12,7 @@ convolutions of `streaming`, since a centred one waits for what it looks ahead t
 
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import flax.struct
@@ -102,13 +102,13 @@ class StreamingWhisperEncoder(StreamingSpeechEncoder):
         floored, _ = floor_so_far(features, lengths, loudest)
         x, known = self.whisper.convolve(floored, lengths), self.whisper.positions
         times = -(-x.shape[1] // len(known))
-        x = split_chunks(
-            x + jnp.tile(known.astype(x.dtype), (times, 1))[: x.shape[1]], self._arriving
-        )
+        x = x + jnp.tile(known.astype(x.dtype), (times, 1))[: x.shape[1]]
+        x = split_chunks(x, self._arriving)
         chunked = partial(self.whisper.chunked, unroll=self.width.unroll)
         left, before = no_left(self.speech, self.width, len(x)), jnp.zeros_like(lengths)
-        given = (x, left, (lengths + 1) // 2, before, chunking_of(self.speech))
-        return self.dropout(_reduced(chunked, self.reduction, *given)[0], deterministic=not train)
+        chunking, states = chunking_of(self.speech), (lengths + 1) // 2
+        x, _ = _reduced(chunked, self.reduction, chunking, x, left, states, before)
+        return self.dropout(x, deterministic=not train)
 
     def _new(self, features: int, batch: int) -> StreamingState:
         return init_whisper_stream(self.speech, self.width, features, batch)
@@ -130,18 +130,17 @@ class StreamingWhisperEncoder(StreamingSpeechEncoder):
         (whisper, of_whisper), (reduction, own) = self.whisper.unbind(), self.reduction.unbind()
         unroll, chunking = self.width.unroll, chunking_of(self.speech)
         chunked = partial(whisper.apply, of_whisper, unroll=unroll, method="chunked")
-        reduce = partial(reduction.apply, own)
-        return lambda *given: _reduced(chunked, reduce, *given, chunking)
+        return partial(_reduced, chunked, partial(reduction.apply, own), chunking)
 
 
 def _reduced(
-    chunked: Callable[..., tuple[Array, Past]],
-    reduction: Callable[[Array], Array],
+    chunked: Callable[..., Any],
+    reduction: Callable[..., Any],
+    chunking: Chunking,
     x: Array,
     left: Past,
     lengths: Array,
     before: Array,
-    chunking: Chunking,
 ) -> tuple[Array, Past]:
     """Run Whisper's layers over chunks and join two of its states to one, [B, n, own, model].
 

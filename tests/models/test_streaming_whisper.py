@@ -149,7 +149,7 @@ def test_states_come_as_soon_as_their_frames_are_there(model):
         ready = max(int(states_after(SPEECH, frame)) - RIGHT, 0) // CHUNK * CHUNK
         assert total == ready
     assert total == 3 * CHUNK
-    frames = np.arange(1, 40)
+    frames = range(1, 40)
     assert [next(f for f in frames if states_after(SPEECH, f) == s) for s in range(1, 9)] == [
         frames_before(SPEECH, s) for s in range(1, 9)
     ]
@@ -157,7 +157,7 @@ def test_states_come_as_soon_as_their_frames_are_there(model):
 
 def test_the_floor_is_below_the_loudest_so_far():
     features = np.random.default_rng(5).normal(0, 2, (2, 30, 6)).astype(np.float32)
-    lengths = np.array([30, 17])
+    lengths = jnp.array([30, 17])
     floored, loudest = floor_so_far(jnp.asarray(features), lengths, jnp.full(2, -jnp.inf))
     for row, n in enumerate(lengths):
         for t in range(n):
