@@ -29,6 +29,7 @@ from simuljax.errors import ChoiceError
 FOLDER = "submitted"  # beside the runs: submitit's files
 SAVING_S = 300.0  # for a command to save its state after SIGTERM
 POLL_S = 2.0
+QUEUE_S = 15.0  # between looks at SLURM's queue
 CANCEL_AGAIN_S = 5.0  # Ray may miss the cancellation of a task
 # The variables that a Ray job takes from here; the others are the node's.
 CARRIED = ("SIMULJAX_", "XLA_", "JAX_", "TF_", "HF_")
@@ -173,16 +174,36 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 class SubmititJob:
-    """A job of submitit as a process."""
+    """A job of submitit as a process.
 
-    def __init__(self, job: Any):
-        self.job, self.returncode = job, None
+    submitit asks sacct about a job that leaves no result, which clusters without accounting do not
+    have; so the queue of SLURM is looked at too.
+    """
+
+    def __init__(self, job: Any, engine: str):
+        self.job, self.engine, self.returncode = job, engine, None
+        self.looked_s, self.missing = time.monotonic(), 0
 
     def poll(self) -> int | None:
         """Return the exit status once it has ended; 1 if it was cancelled or its node is gone."""
         if self.returncode is None and self.job.done():
             self.returncode = 1 if self.job.exception() else self.job.result()
+        if self.returncode is None and self._has_left():
+            print(f"job {self.job.job_id} left the queue without a result", file=sys.stderr)
+            self.returncode = 1
         return self.returncode
+
+    def _has_left(self) -> bool:
+        """Return True if SLURM's queue lacks the job for the second time."""
+        if self.engine != "slurm" or time.monotonic() - self.looked_s < QUEUE_S:
+            return False
+        self.looked_s = time.monotonic()
+        command = ["squeue", "--noheader", "--jobs", str(self.job.job_id), "--format", "%T"]
+        queue = subprocess.run(command, capture_output=True, text=True)
+        unknown = "Invalid job id" in queue.stderr
+        gone = unknown or (queue.returncode == 0 and not queue.stdout.strip())
+        self.missing = self.missing + 1 if gone else 0
+        return self.missing > 1
 
     def terminate(self) -> None:
         """Cancel the job, queued or running."""
@@ -211,7 +232,7 @@ def _start_submitit(jobs: Jobs, command: Sequence[str], output: Path, name: str)
     given |= {"slurm_additional_parameters": more} if more else {}
     executor.update_parameters(**{key: value for key, value in given.items() if value is not None})
     job = executor.submit(run_command, [*command], output.absolute(), variables=environment())
-    return SubmititJob(job)
+    return SubmititJob(job, jobs.engine)
 
 
 class RayTask:

@@ -81,18 +81,23 @@ def read_json(path: Path) -> Any:
         raise ConfigError(f"{path} is damaged: {error}") from None
 
 
-def differences(old: Any, new: Any, place: str = "") -> list[str]:
+def differences(old: Any, new: Any) -> list[str]:
     """Return a line such as "width.heads was 4 and is 8" for every leaf that differs."""
+    return [f"{place} was {was!r} and is {now!r}" for place, was, now in changes(old, new)]
+
+
+def changes(old: Any, new: Any, place: str = "") -> list[tuple[str, Any, Any]]:
+    """Return the place, the old and the new value of every leaf that differs."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return [
-            line
+            change
             for name in dict.fromkeys([*old, *new])
-            for line in differences(old.get(name), new.get(name), _join(place, name))
+            for change in changes(old.get(name), new.get(name), _join(place, name))
         ]
     if isinstance(old, list) and isinstance(new, list) and _names(old) == _names(new) != []:
         pairs = zip(_names(old), old, new, strict=True)
-        return [line for n, a, b in pairs for line in differences(a, b, _join(place, n))]
-    return [] if old == new else [f"{place} was {old!r} and is {new!r}"]
+        return [each for n, a, b in pairs for each in changes(a, b, _join(place, n))]
+    return [] if old == new else [(place, old, new)]
 
 
 def _names(values: list[Any]) -> list[str]:

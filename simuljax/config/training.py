@@ -175,7 +175,7 @@ class Training:
     random: Random = setting(
         "rbg", help="Generator; threefry is slower, and the same for runs trained together."
     )
-    parallelism: Parallelism = setting("pmap", help="How an update is spread over devices.")
+    parallelism: Parallelism = setting("shard_map", help="How an update is spread over devices.")
     log_every: int = setting(50, help="Updates between log lines.", low=1)
     validate_every: int = setting(1_000, help="Updates between validations.", low=1)
     patience: int | None = setting(
@@ -207,14 +207,16 @@ class Training:
 class Cluster:
     """Where the processes of a run meet; what is None is detected.
 
-    A process that dies takes the others with it, once it has been silent for `silent_s`, since
-    collectives with it would never end. All are started again and resume from the last checkpoint.
+    A process that dies takes the others with it, once it has been silent for `silent_s`, and so
+    does one that they wait for longer than `slow_s`: collectives with it would never end. All are
+    started again and resume from the last checkpoint.
     """
 
     coordinator: str | None = setting(None, help="HOST:PORT, the port free on process 0's host.")
     processes: int | None = setting(None, help="Processes; 1: alone, whatever is found.", low=1)
     index: int | None = setting(None, help="Index of this process, from 0.", low=0)
     silent_s: int = setting(100, help="Silence after which a process is dead.", low=1, unit="s")
+    slow_s: int = setting(600, help="Time that the others wait for a process.", low=1, unit="s")
     start_s: int = setting(300, help="Time for all processes to arrive.", low=1, unit="s")
 
     def __post_init__(self) -> None:

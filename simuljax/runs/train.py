@@ -1,6 +1,10 @@
 """Train an experiment into a run directory. Mistakes are reported before anything compiles."""
 
+import hashlib
+import importlib.metadata
+import json
 import platform
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -8,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax.experimental import multihost_utils
 
+import data_pipelines
+import simuljax
 from data_pipelines.batches import Host
+from data_pipelines.dataset import digest
 from data_pipelines.input import TrainingInput, init_run, open_input
-from simuljax import __version__
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, InitFrom, read_experiment
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import differences, to_json, write_json
 from simuljax.serve.run import CONFIG_FILE, Run, load_checkpoint, open_run, parameter_count, shapes
 from simuljax.text import Words
-from simuljax.train import cluster
+from simuljax.train import cluster, peers
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import TRAINING, locked
 from simuljax.train.loop import ENDED, Data, TrainingRun, alike, compile_ahead, fit
@@ -64,8 +69,8 @@ def train(*experiments: Experiment) -> TrainState:
 
     Several experiments, of one corpus and model, may differ in seeds and loss weights.
     """
-    data = open_data(experiments)
-    with ExitStack() as locks:
+    with peers.ending_together(), ExitStack() as locks:
+        data = open_data(experiments)
         for experiment in experiments if cluster.is_primary() else ():
             locks.enter_context(locked(experiment.run, name=TRAINING))
         ready = [begin_run(experiment, data) for experiment in experiments]
@@ -96,11 +101,15 @@ def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
         check_latency(experiment)
     enable_compilation_cache()
     first = experiments[0]
-    cluster.join(first.cluster)
+    joined = cluster.join(first.cluster)
+    if jax.process_count() > 1:
+        print(joined, flush=True)
+    agree(experiments)
     if cluster.is_primary():
         for experiment in experiments:
             init_run(experiment.data, experiment.run)
-    wait_for_all("settled")
+    peers.wait_for_all("settled")
+    peers.at("opening the corpus")
     training = first.training
     return open_input(
         first.data,
@@ -110,6 +119,54 @@ def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
         devices=jax.device_count(),
         text_only=first.model.speech is None,
     )
+
+
+def agree(experiments: Sequence[Experiment]) -> None:
+    """Refuse, on every process, to train with several configurations, codes or corpora."""
+    if jax.process_count() == 1:
+        return
+    for number, experiment in enumerate(experiments):
+        config = to_json(experiment)
+        del config["run"], config["cluster"]  # of each host
+        for name in ("directory", "text"):  # the contents count
+            del config["data"][name]
+        corpus = {
+            f"split {split!r}, used to {role}": digest(directory, split)
+            for role, (directory, split) in experiment.data.tables().items()
+        }
+        peers.agree("configuration", config)
+        peers.agree("code", code_of(config) if number == 0 else {})
+        peers.agree("corpus", corpus)
+        peers.check_shared(experiment.run)
+
+
+def code_of(config: Any) -> dict[str, Any]:
+    """Return the versions and digests of all code that a training uses."""
+    packages = [Path(package.__path__[0]) for package in (simuljax, data_pipelines)]
+    sources = {path.name: source_digest(path) for path in packages}
+    named = sorted(set(re.findall(r"\"([^\"]+\.py):\w+\"", json.dumps(config))))
+    return (
+        {
+            "version of simuljax": simuljax.__version__,
+            "version of jax": jax.__version__,
+            "version of jaxlib": importlib.metadata.version("jaxlib"),
+            "version of Python": ".".join(platform.python_version_tuple()[:2]),
+            "default float": jax.numpy.zeros(0, float).dtype.name,
+            "matmul precision": jax.config.values["jax_default_matmul_precision"],
+        }
+        | {f"source of {name}": found for name, found in sources.items()}
+        | {f"source of {path}": source_digest(Path(path)) for path in named}
+    )
+
+
+def source_digest(path: Path) -> str | None:
+    """Hash a file, or all Python files below a directory; None if there is none."""
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
+    held = hashlib.sha256()
+    for file in files:
+        held.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
+        held.update(file.read_bytes())
+    return held.hexdigest()[:16] if files else None
 
 
 def check_latency(experiment: Experiment) -> None:
@@ -138,7 +195,7 @@ def begin_run(
     if cluster.is_primary():
         write_config(experiment)
         print(describe(experiment, data), flush=True)
-    wait_for_all("recorded")
+    peers.wait_for_all("recorded")
     return experiment, begin, teach
 
 
@@ -152,12 +209,6 @@ def data_of(data: TrainingInput) -> Data:
         words=Words.of(data.vocabularies.source, data.vocabularies.target),
         shapes=data.shapes,
     )
-
-
-def wait_for_all(name: str) -> None:
-    """Wait until every process has come here."""
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(name)
 
 
 def with_sizes(experiment: Experiment, data: TrainingInput) -> Experiment:
@@ -178,7 +229,7 @@ def write_config(experiment: Experiment) -> None:
     path = experiment.run / CONFIG_FILE
     new = to_json(experiment) | {
         "software": {
-            "simuljax": __version__,
+            "simuljax": simuljax.__version__,
             "jax": jax.__version__,
             "python": platform.python_version(),
         }

@@ -19,11 +19,8 @@ from pathlib import Path
 import jax
 
 from simuljax.config.training import Cluster
-from simuljax.errors import SimuljaxError
-
-
-class ClusterError(SimuljaxError):
-    """The processes of a run cannot find each other."""
+from simuljax.train import peers
+from simuljax.train.peers import ClusterError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +43,7 @@ def join(cluster: Cluster | None = None) -> str:
     meeting = plan_meeting(cluster, os.environ)
     if meeting is None:
         return "alone"
+    peers.without_native_trace()
     try:
         jax.distributed.initialize(
             coordinator_address=meeting.coordinator,
@@ -63,6 +61,7 @@ def join(cluster: Cluster | None = None) -> str:
             f"({error}). See that all were started and reach that port, or run alone with "
             "processes=1."
         ) from error
+    peers.begin_watch(cluster)
     return f"process {jax.process_index()} of {jax.process_count()} ({meeting.found_by})"
 
 

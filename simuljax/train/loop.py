@@ -10,6 +10,7 @@ directory, as if it were alone.
 """
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -34,6 +35,7 @@ from simuljax.config.model import ModelConfig
 from simuljax.config.training import Objective, Training
 from simuljax.models.joint import JointModel
 from simuljax.text import Words
+from simuljax.train import peers
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints, Restored
 from simuljax.train.cluster import is_primary
 from simuljax.train.run_log import RunLog, duration
@@ -178,6 +180,7 @@ class _Loop:
 
     def _begin(self) -> None:
         """Take the first state, or the last saved one, and open the logs."""
+        peers.at("taking the first parameters")
         found = [member.restore(self.compiled.template()) for member in self.members]
         saved = [each for each in found if each is not None]
         if not saved:
@@ -194,6 +197,8 @@ class _Loop:
                 print(f"resumed from update {saved[0].step}", flush=True)
             self.state = self.compiled.joined([each.state for each in saved])
         self.step = self.started = int(np.max(jax.device_get(self.state.step)))
+        if jax.process_count() > 1:
+            peers.agree("parameters", {"parameters": digest_of(self.state.params)})
         per_epoch = self.data.steps_per_epoch / self.training.accumulate
         for number, member in enumerate(self.members):
             member.open(self.started, self.last, per_epoch, console=number == 0)
@@ -214,7 +219,9 @@ class _Loop:
         self.members[0].log.work.aside_s += self.compiled.compile_s - before
 
     def _one_update(self) -> None:
+        peers.at(f"reading the batch of update {self.step + 1}")
         batches = [next(self.data.train) for _ in range(self.training.accumulate)]
+        peers.at(f"update {self.step + 1}")
         compiled = self.compiled.compile_s
         state, report = self.compiled.update(self.state, batches, self._weights())
         self._count(batches, self.compiled.compile_s - compiled)
@@ -261,6 +268,7 @@ class _Loop:
 
     def _validate(self) -> list[float]:
         self._log_report()
+        peers.at(f"validation after update {self.step}")
         start = time.perf_counter()
         sums = jax.device_get(self.compiled.validate(self.state, self.data.valid()))
         losses = [
@@ -271,11 +279,20 @@ class _Loop:
         return losses
 
     def _save(self, losses: Sequence[float | None]) -> None:
+        peers.at(f"saving after update {self.step}")
         iterator = self.data.train.get_state()
         for number, (member, loss) in enumerate(zip(self.members, losses, strict=True)):
             if member.saved != self.step:
                 state = self.compiled.replicas.over_all_hosts(self.compiled.of(self.state, number))
                 member.save(self.step, state, iterator, loss)
+
+
+def digest_of(params: Any) -> str:
+    """Hash parameters that are replicated on the devices of every host."""
+    held = hashlib.sha256()
+    for leaf in jax.tree.leaves(params):
+        held.update(np.ascontiguousarray(leaf.addressable_data(0)))
+    return held.hexdigest()[:16]
 
 
 def last_update(training: Training, batches: int) -> int:

@@ -214,10 +214,10 @@ class Replicas:
     """The devices of a run, one replica of the model on each, and the way they are driven."""
 
     mesh: Mesh
-    parallelism: Parallelism = "pmap"
+    parallelism: Parallelism = "shard_map"
 
     @classmethod
-    def on_all(cls, parallelism: Parallelism = "pmap") -> "Replicas":
+    def on_all(cls, parallelism: Parallelism = "shard_map") -> "Replicas":
         """Return a replica on every device of every host, host by host as rows are."""
         devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
         return cls(mesh=Mesh(np.array(devices), (AXIS,)), parallelism=parallelism)

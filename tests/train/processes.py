@@ -37,6 +37,10 @@ class Process:
         self.popen.send_signal(signal.SIGKILL)
         assert self.popen.wait() == -signal.SIGKILL, self.said  # it was alive until now
 
+    def stop(self) -> None:
+        """Stops it, as a machine that swaps or a hypervisor that is moving it would."""
+        self.popen.send_signal(signal.SIGSTOP)
+
     def ended(self) -> int:
         """Waits, and gives the exit status."""
         try:
@@ -53,10 +57,13 @@ class Process:
             time.sleep(0.02)
 
 
-def two(run: Path, *options: str) -> list[Process]:
-    """Two that are one run, of two devices each."""
+def two(run: Path, *options: str, second: tuple[str, ...] = ()) -> list[Process]:
+    """Two that are one run, of two devices each; the second may have options of its own."""
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
         port = opened.getsockname()[1]
     meeting = ("--devices", "2", "--coordinator", f"127.0.0.1:{port}")
-    return [Process(run, *options, *meeting, "--index", str(index)) for index in (0, 1)]
+    more = ((), second)
+    return [
+        Process(run, *options, *meeting, "--index", str(index), *more[index]) for index in (0, 1)
+    ]

@@ -79,13 +79,51 @@ def test_a_signal_to_one_stops_both_and_one_host_goes_on(by_sgd, tmp_path):
     assert_close(jax.device_get(resumed.params), jax.device_get(whole.params))
 
 
+def ended_after(process: Process, victim: int, within_s: float) -> None:
+    """The survivor has ended in time, with a sentence that names the other."""
+    start = time.monotonic()
+    assert process.ended() == 1, process.said
+    took = time.monotonic() - start
+    print(f"ended after {took:.1f} s")
+    assert took < within_s, process.said
+    assert f"process {victim}" in process.said.splitlines()[-1], process.said
+    assert "stack trace" not in process.said and "Traceback" not in process.said
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_death_ends_both_and_both_resume(together, tmp_path, victim):
     pair = two(tmp_path, *SGD, "--pause", "0.3")
     pair[0].wait_for_step(6)
     pair[victim].kill()
-    start = time.monotonic()
-    assert pair[1 - victim].ended() != 0
-    assert time.monotonic() - start < 3 * SILENT_S
+    ended_after(pair[1 - victim], victim, 3 * SILENT_S)
     ended(two(tmp_path, *SGD))
     assert_same_bits(load(tmp_path / WAY, "last").params, load(together / WAY, "last").params)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_host_that_is_stopped_ends_the_other(tmp_path, victim):
+    pair = two(tmp_path, *SGD, "--pause", "0.3")
+    pair[0].wait_for_step(6)
+    pair[victim].stop()
+    try:
+        ended_after(pair[1 - victim], victim, 3 * SILENT_S)
+        pair[victim].popen.send_signal(signal.SIGCONT)
+        assert pair[victim].ended() == 1  # it does not go on alone
+    finally:
+        pair[victim].popen.kill()
+
+
+def test_a_host_that_is_slow_is_named(tmp_path):
+    pair = two(tmp_path, *SGD, "--slow", "60", "--slow-s", "10")
+    pair[0].wait_for_step(4)
+    ended_after(pair[0], 1, 60)
+    assert "waiting: process 1 has been at 'reading the batch of update 6'" in pair[0].said
+    assert "cluster.slow_s (10 s)" in pair[0].said
+    assert pair[1].ended() == 1
+
+
+def test_other_parameters_are_refused(tmp_path):
+    """Here of another seed: a run to start from may differ without a word in the configuration."""
+    for process in two(tmp_path, *SGD, second=("--seed", "1")):
+        assert process.ended() == 1
+        assert "process 1 has parameters" in process.said

@@ -1,0 +1,179 @@
+"""SLURM on two virtual nodes: trained together, cancelled, requeued, preempted, without a node."""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from simuljax.ablate.launchers import simuljax_command
+from simuljax.train.loop import ENDED
+from simuljax.train.run_log import read_metrics
+from simuljax.train.transfer import load
+from tests.helpers.grids import FILE, spoken_corpus
+from tests.train.states import assert_same_bits
+
+ROOT = Path(__file__).parents[2]
+LAUNCH = ROOT / "experiments" / "launch"
+DAEMONS = ("slurmctld", "slurmd", "munged", "sbatch")
+PATIENCE_S = 600
+MISSING = [
+    name for name in DAEMONS if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"{', '.join(MISSING)} not installed: see local_slurm.sh"
+    ),
+    pytest.mark.skipif(os.geteuid() != 0, reason="local_slurm.sh needs root"),
+]
+
+
+class Slurm:
+    """The cluster, and the commands with which users work on it."""
+
+    def __init__(self, folder: Path, corpus: Path) -> None:
+        self.folder, self.runs = folder, folder / "runs"
+        self.submits_from = folder / "project"  # slurm.sbatch calls .venv/bin/simuljax there
+        (self.submits_from / ".venv" / "bin").mkdir(parents=True)
+        program = self.submits_from / ".venv" / "bin" / "simuljax"
+        program.write_text(f'#!/bin/sh\nexec {" ".join(simuljax_command())} "$@"\n')
+        program.chmod(0o755)
+        self.variables = os.environ | {
+            "SLURM_CONF": str(folder / "slurm" / "slurm.conf"),
+            "SIMULJAX_DATA": str(corpus.parent),
+            "SIMULJAX_RUNS": str(self.runs),
+            "PYTHONPATH": str(ROOT),
+            "XLA_FLAGS": "",  # one device to a task
+        }
+
+    def cluster(self, action: str, *more: str) -> None:
+        command = [str(LAUNCH / "local_slurm.sh"), action, str(self.folder / "slurm"), *more]
+        subprocess.run(command, check=True, timeout=120)
+
+    def run(self, *command: str) -> str:
+        done = subprocess.run(
+            command, env=self.variables, cwd=self.submits_from, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
+
+    def submit(self, run: str) -> str:
+        """Submits the script of the repository as it is."""
+        where = ("--output", str(self.folder / f"{run}.log"))
+        script, file = str(LAUNCH / "slurm.sbatch"), str(ROOT / "tests/clusters/experiment.py")
+        said = self.run("sbatch", *where, script, str(self.runs / run), file)
+        return said.split()[-1]
+
+    def state(self, job: str) -> str:
+        found = re.search(r"JobState=(\w+)", self.run("scontrol", "show", "job", job))
+        assert found is not None
+        return found[1]
+
+    def said(self, run: str) -> str:
+        path = self.folder / f"{run}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait_for_step(self, run: str, step: int) -> None:
+        self.wait(lambda: last_step(self.said(run)) >= step, run)
+
+    def wait_for_state(self, job: str, run: str, *states: str) -> None:
+        self.wait(lambda: self.state(job) in states, run)
+
+    def wait(self, happened, run: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not happened():
+            assert time.monotonic() < deadline, self.said(run)[-3000:] + self.run("squeue")
+            time.sleep(0.3)
+
+
+def last_step(said: str) -> int:
+    return max(map(int, re.findall(r"^step (\d+)/", said, re.M)), default=0)
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory) -> Iterator[Slurm]:
+    folder = tmp_path_factory.mktemp("slurm")
+    made = Slurm(folder, spoken_corpus(folder / "data" / "phrasebook"))
+    made.cluster("up")
+    yield made
+    made.cluster("down")
+
+
+@pytest.fixture(scope="module")
+def whole(slurm: Slurm) -> Path:
+    """Two tasks, not interrupted."""
+    job = slurm.submit("whole")
+    slurm.wait_for_state(job, "whole", "COMPLETED")
+    return slurm.runs / "whole"
+
+
+def test_two_tasks_train_together(slurm: Slurm, whole: Path) -> None:
+    assert (whole / ENDED).exists()
+    said = slurm.said("whole")
+    assert "process 0 of 2 (SLURM)" in said and "process 1 of 2 (SLURM)" in said
+    assert "on 2 x cpu" in said
+
+
+def test_a_job_resumes_whatever_ends_it(slurm: Slurm, whole: Path) -> None:
+    """Cancelled, requeued, preempted, and robbed of a node; then its bits are the same."""
+    job = slurm.submit("often")
+    slurm.wait_for_step("often", 20)
+    slurm.run("scancel", job)
+    slurm.wait_for_state(job, "often", "CANCELLED", "COMPLETED")
+    assert "the same command resumes" in slurm.said("often")
+
+    job = slurm.submit("often")
+    slurm.wait_for_step("often", last_step(slurm.said("often")) + 20)
+    slurm.run("scontrol", "requeue", job)
+    slurm.wait(lambda: slurm.said("often").count("resumed from update") == 2, "often")
+
+    slurm.wait_for_step("often", last_step(slurm.said("often")) + 20)
+    slurm.run("srun", "--partition", "high", "--nodes", "2", "--exclusive", "true")
+    slurm.wait(lambda: slurm.said("often").count("resumed from update") == 3, "often")
+
+    slurm.wait_for_step("often", last_step(slurm.said("often")) + 20)
+    slurm.cluster("kill", "2")
+    start = time.monotonic()
+    slurm.wait(lambda: "node2" in slurm.run("sinfo", "-h", "-t", "down", "-o", "%N"), "often")
+    slurm.wait(lambda: slurm.state(job) != "RUNNING", "often")
+    print(f"the node is missed after {time.monotonic() - start:.0f} s")
+    slurm.cluster("start", "2")
+    slurm.wait_for_state(job, "often", "COMPLETED")
+    said = slurm.said("often")
+    print(said)
+    assert said.count("resumed from update") == 4
+    assert (slurm.runs / "often" / ENDED).exists()
+    one, other = (load(run, "last") for run in (whole, slurm.runs / "often"))
+    assert one.steps == other.steps
+    assert_same_bits(one.params, other.params)
+    lines = [[line["step"] for line in read_metrics(run)] for run in (whole, slurm.runs / "often")]
+    assert lines[0] == lines[1]  # without holes or repeats
+
+
+def test_a_grid_outlives_a_node(slurm: Slurm) -> None:
+    """A job whose node dies leaves no result; the grid notices, and a second start completes it."""
+    runs = slurm.folder / "grid"
+    file = slurm.folder / "grid.py"
+    corpus = Path(slurm.variables["SIMULJAX_DATA"]) / "phrasebook"
+    file.write_text(FILE.format(corpus=str(corpus), runs=str(runs)))
+    command = simuljax_command("ablate", str(file), "--engine", "slurm", "--gpus", "0")
+    command += ["--cpus", "1", "--minutes", "60", "--workers", "1", "--options", "requeue=0"]
+    log = slurm.folder / "grid.log"
+    with log.open("w") as out:
+        grid = subprocess.Popen(command, env=slurm.variables, stdout=out, stderr=out)
+    running = ("squeue", "-h", "-t", "running", "-o", "%N")
+    slurm.wait(lambda: slurm.run(*running).strip() or grid.poll() is not None, "grid")
+    node = slurm.run(*running).strip().removeprefix("node")
+    slurm.cluster("kill", node)
+    assert grid.wait(PATIENCE_S) == 1, log.read_text()
+    assert "left the queue without a result" in log.read_text()
+    slurm.cluster("start", node)
+    with log.open("a") as out:
+        done = subprocess.run(command, env=slurm.variables, stdout=out, stderr=out)
+    assert done.returncode == 0, log.read_text()
+    print(log.read_text())

@@ -1,0 +1,160 @@
+"""Processes of one run that differ, fail, lag behind or are gone; here they are threads."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from simuljax.config.training import Cluster
+from simuljax.train import peers
+from simuljax.train.peers import ClusterError, Peers
+
+FACTS = {"training": {"terms": [{"name": "st_latency", "weight": 0.1}]}}
+OTHER = {"training": {"terms": [{"name": "st_latency", "weight": 0.2}]}}
+
+
+class Service:
+    """Keys and barriers as JAX's coordination service has them."""
+
+    def __init__(self, count: int) -> None:
+        self.held: dict[str, str] = {}
+        self.barrier = threading.Barrier(count)
+
+    def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
+        assert allow_overwrite or key not in self.held
+        self.held[key] = value
+
+    def key_value_try_get(self, key: str) -> str:
+        return self.held[key]
+
+    def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str:
+        deadline = time.monotonic() + timeout_in_ms / 1000
+        while key not in self.held and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.held[key]
+
+    def key_value_dir_get(self, key: str) -> list[tuple[str, str]]:
+        return [(k, v) for k, v in dict(self.held).items() if k.startswith(f"{key}/")]
+
+    def wait_at_barrier(self, name: str, timeout_in_ms: int) -> None:
+        self.barrier.wait(timeout_in_ms / 1000)
+
+
+JOINED: list[Peers] = []
+
+
+@pytest.fixture
+def left(monkeypatch) -> Iterator[list[str]]:
+    """The last words of processes that would have ended."""
+    words: list[str] = []
+    monkeypatch.setattr(peers, "leave", words.append)
+    monkeypatch.setattr(peers, "PERIOD_S", 0.2)
+    yield words
+    for each in JOINED:
+        each.stop()
+        each.thread.join()
+    JOINED.clear()
+
+
+def joined(count: int, slow_s: int = 600) -> list[Peers]:
+    service = Service(count)
+    made = [Peers(Cluster(slow_s=slow_s), service, number, count) for number in range(count)]
+    JOINED.extend(made)
+    return made
+
+
+def compared(process: Peers, facts) -> dict:
+    return process.compare("configuration", facts, 10.0)
+
+
+def until(happened) -> None:
+    deadline = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_process_that_differs_is_found_by_all(left):
+    processes = joined(3)
+    with ThreadPoolExecutor(3) as pool:
+        found = [*pool.map(compared, processes, (FACTS, FACTS, OTHER))]
+        same = [*pool.map(compared, processes, (FACTS,) * 3)]
+    assert found == [{0: FACTS, 2: OTHER}] * 3
+    assert same == [{}] * 3
+
+
+def test_a_difference_is_named(monkeypatch):
+    class Found:
+        def compare(self, *_):
+            return {0: FACTS, 2: OTHER}
+
+    monkeypatch.setattr(peers, "_current", Found())
+    named = r"process 2 has training\.terms\.st_latency\.weight 0\.2, process 0 has 0\.1"
+    with pytest.raises(ClusterError, match=named):
+        peers.agree("configuration", FACTS)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_directory_that_is_not_shared_is_refused(left, monkeypatch, tmp_path, shared):
+    monkeypatch.setattr(peers, "SHARED_S", 0.3)
+    processes, errors = joined(2), ["", ""]
+    own = threading.local()
+
+    class Current:
+        def __getattr__(self, name):
+            return getattr(own.process, name)
+
+    monkeypatch.setattr(peers, "_current", Current())
+
+    def check(number: int) -> None:
+        own.process = processes[number]
+        directory = tmp_path / ("run" if shared or number == 0 else "elsewhere")
+        try:
+            peers.check_shared(directory, patience_s=10.0)
+        except ClusterError as error:
+            errors[number] = str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(check, range(2)))
+    refused = ["process 1 does not see" in error for error in errors]
+    assert refused == [not shared] * 2
+    assert not list(tmp_path.glob(f"*/{peers.TOKEN}"))
+
+
+def test_a_failure_ends_the_others(left, monkeypatch):
+    monkeypatch.setattr(peers.atexit, "register", lambda function: None)
+    monkeypatch.setattr(peers, "LEAVE_S", 1e6)
+    _, second = joined(2)
+    second.fail(ValueError("no space left"))
+    until(lambda: left)
+    assert left[0] == "process 0 of 2: process 1 ended: no space left"
+
+
+def test_one_that_lags_is_named(left, capsys):
+    first, second = joined(2, slow_s=1)
+    for place in ("reading", "update 1"):
+        first.at(place)
+    second.at("reading")
+    until(lambda: left)
+    assert "process 1 has been at 'reading'" in left[0] and "'update 1'" in left[0]
+    assert "waiting: process 1" in capsys.readouterr().err
+
+
+def test_those_that_wait_together_are_left_alone(left):
+    processes = joined(2, slow_s=1)
+    for process in processes:
+        process.at("learning a vocabulary for hours")
+    time.sleep(1.5)
+    assert not left
+
+
+def test_one_that_is_silent_is_gone(left):
+    first, second = joined(2)
+    assert first.gone() == []
+    second.stop()
+    until(first.gone)
+    first.lost()
+    assert first.gone() == [1]
+    assert "process 0 of 2: process 1 was killed, has stopped" in left[0]
