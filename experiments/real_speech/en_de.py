@@ -43,8 +43,8 @@ from simuljax.text import VocabularyConfig
 
 WHISPER = Path(os.environ.get("SIMULJAX_WHISPER", "ggml-tiny.bin"))
 HOME, RUN = DATA / "real_speech", RUNS / "real_speech"
-UPDATES = 2_000
-LATE = 1_200  # updates before latency counts
+UPDATES = 1_800
+LATE = 1_000  # updates before latency counts
 
 STREAMING = SpeechConfig(
     kind="streaming", layers=6, shared=3, channels=512, ctc_after=3, chunk=16, left=128, right=8
@@ -62,7 +62,7 @@ PAIRS = DataConfig(
     directory=HOME / "pairs",
     source=VocabularyConfig(kind="unigram", size=8_000, lowercase=True),
     target=VocabularyConfig(kind="unigram", size=8_000),
-    budget=Budget(frames=96_000, tokens=24_000, shapes=3),
+    budget=Budget(frames=96_000, tokens=24_000, shapes=2),
     held="device",
 )
 WHISPER_MEL = Features(filterbank=Filterbank(kind="whisper"))
@@ -150,7 +150,7 @@ VARIANTS = {
 EXPERIMENTS = {"mt": MT, **VARIANTS}
 
 TESTS = {
-    "tatoeba": HOME / "espeak",  # unseen sentences, unseen voices of eSpeak
+    "tatoeba": HOME / "voices",  # unseen sentences, the engines of training
     "robot": DATA / "multi30k-espeak",
     "natural": DATA / "multi30k-kokoro",
     "real": DATA / "iwslt-nonnative",

@@ -20,8 +20,8 @@ import tyro
 from data_pipelines import phrasebook
 from data_pipelines.corpora import Tsv
 
-SPOKEN = 80_000  # pairs of Tatoeba
-PHRASEBOOK_SPOKEN, PHRASEBOOK_WRITTEN = 6_000, 20_000
+SPOKEN = 60_000  # pairs of Tatoeba
+PHRASEBOOK_SPOKEN, PHRASEBOOK_WRITTEN = 4_000, 20_000
 SENTENCES = (0.4, 0.25, 0.2, 0.15)  # probabilities of 1, 2, 3 and 4 to a recording
 HELD_OUT = 0.005  # of the sentences, for valid and for test each
 
