@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from experiments.real_speech.text import PHRASEBOOK_SPOKEN, PHRASEBOOK_WRITTEN, SPOKEN
 from simuljax.config.decoding import Decoding
 from simuljax.config.experiment import CONFIG_FILE
 from simuljax.config.json import read_json, to_json, write_json
@@ -36,10 +37,18 @@ LARGEST = 25_000_000  # bytes of a bundled model
 MODEL = BESIDE / DEFAULT
 
 DATA = (  # what, where it is in the training, licence
-    ("Tatoeba, English-German sentences", "text, spoken by the voices below", "CC BY 2.0 FR"),
-    ("simuljax phrasebook", "text from a grammar, spoken by the voices below", "Apache-2.0"),
-    ("eSpeak NG 1.52", "94 synthetic voices", "GPL-3.0; its output is free to use"),
-    ("hibari-tts 0.2.1", "one natural synthetic voice", "Apache-2.0"),
+    (
+        "Tatoeba, English-German sentences",
+        f"all as text, {SPOKEN:,} of them spoken by the voices below",
+        "CC BY 2.0 FR",
+    ),
+    (
+        "simuljax phrasebook, sentences of a grammar",
+        f"{PHRASEBOOK_WRITTEN:,} as text, {PHRASEBOOK_SPOKEN:,} of them spoken",
+        "Apache-2.0",
+    ),
+    ("eSpeak NG, synthetic voices", "half of the speech", "GPL-3.0; its output is free to use"),
+    ("hibari-tts, one natural synthetic voice", "half of the speech", "Apache-2.0"),
     ("Whisper tiny, OpenAI", "first values of the speech encoder", "MIT"),
 )
 LIMITS = (
@@ -81,8 +90,8 @@ def replace_model(chosen: Bundle) -> None:
     run, to = chosen.run, chosen.to
     assert run is not None
     with tempfile.TemporaryDirectory() as folder:
-        made, how = Path(folder) / to.name, {"dtype": "int8", "branches": "speech"}
-        export(Export(run=run, to=made, checkpoint=chosen.checkpoint, **how))
+        made, which = Path(folder) / to.name, chosen.checkpoint
+        export(Export(run=run, to=made, checkpoint=which, dtype="int8", branches="speech"))
         (made / "ended.json").unlink(missing_ok=True)
         config = open_run(made).config
         width = dataclasses.replace(config.model.width, dtype="float32")  # bfloat16 is for GPUs

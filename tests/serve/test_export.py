@@ -11,6 +11,7 @@ from simuljax.errors import SimuljaxError
 from simuljax.models.whisper.weights import read_tensors
 from simuljax.serve import translator as live
 from simuljax.serve.run import Export, RunError, export, load_checkpoint, open_run
+from simuljax.serve.run_translator import load_run
 from simuljax.train.stored import PARAMS_FILE, TYPES
 from simuljax.train.stored import stored as stored_as
 from simuljax.train.transfer import by_path
@@ -41,7 +42,7 @@ def stored(directory):
 def test_it_translates_as_the_run_does(run, tmp_path, checkpoint):
     to = export(Export(run=run, to=tmp_path / "given", checkpoint=checkpoint))
     jax.tree.map(np.testing.assert_array_equal, params(to), params(run))
-    assert live.load(to).translate_text(LINE) == live.load(run).translate_text(LINE)
+    assert load_run(to).translate_text(LINE) == load_run(run).translate_text(LINE)
 
 
 def test_bfloat16_is_rounded_and_kept_so(run, tmp_path):
@@ -106,7 +107,7 @@ def test_the_speech_branch_alone_streams_the_same_words(tmp_path):
     assert words[0] and [w.text for w in words[0]] == [w.text for w in words[1]]
     assert live.load(alone).translate(sound) == live.load(both).translate(sound)
     with pytest.raises(RunError, match="no text branch"):
-        live.load(alone).translate_text(LINE)
+        load_run(alone).translate_text(LINE)
 
 
 @pytest.mark.parametrize("place", [4, 40, -9])
