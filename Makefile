@@ -14,7 +14,7 @@ ENV := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo demo-train test test-all fuzz lint docs model model-wheel lock clean
+.PHONY: help env demo demo-train test test-all fuzz faults lint docs model model-wheel lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
@@ -48,6 +48,9 @@ test-all: $(ENV)  ## every test, compiled as users compile
 
 fuzz: $(ENV)  ## damaged files for every reader, ten seconds each; ARGS="--seconds 60 wav" chooses
 	$(BIN)/python -m tests.fuzz.run $(ARGS)
+
+faults: $(ENV)  ## kill every command at random moments, eight minutes each; ARGS="--minutes 60 train"
+	$(BIN)/python -m tests.faults.run $(ARGS)
 
 lint: $(ENV)  ## ruff and pyright
 	$(BIN)/ruff check

@@ -154,7 +154,9 @@ def check_metadata(directory: Path) -> None:
             )
     for key, value in _entries(read_object(info)):
         if key in _FIXED and value != _FIXED[key]:
-            raise CorpusError(f"{info} is not ours: {key} is {value!r:.100}, not {_FIXED[key]!r}")
+            raise CorpusError(
+                f"{info} is damaged ({key} is {value!r:.100}, not {_FIXED[key]!r}): prepare again"
+            )
 
 
 def _entries(value: Any) -> Iterable[tuple[str, Any]]:

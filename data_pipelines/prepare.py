@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import threading
 import zipfile
 from collections import Counter
@@ -20,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -106,13 +108,15 @@ def write_shards(shards: Mapping[str, Sequence[Shard]], workers: int | None = No
     done = total - sum(len(shard.utterances) for shard in todo)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["data_pipelines.prepare", "tensorflow_datasets"])
+    others = multiprocessing.active_children()
     processes = min(worker_count(workers), max(1, len(todo)))
     with (
         ProcessPoolExecutor(processes, context, initializer=_exit_with_parent) as pool,
         tqdm(total=total, initial=done, unit="utt", smoothing=0) as bar,
     ):
-        sizes = {pool.submit(write_shard, shard): len(shard.utterances) for shard in todo}
         try:
+            with _interrupts_held_back():
+                sizes = {pool.submit(write_shard, shard): len(shard.utterances) for shard in todo}
             for finished in as_completed(sizes):
                 finished.result()
                 bar.update(sizes[finished])
@@ -121,9 +125,34 @@ def write_shards(shards: Mapping[str, Sequence[Shard]], workers: int | None = No
                 "a worker process died, perhaps because memory ran out: run the command again to"
                 " continue, with fewer --workers"
             ) from error
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # else the error shows when all the work is done
+        except BaseException:  # else it shows when all the work is done
+            for worker in multiprocessing.active_children():
+                if worker not in others:
+                    worker.terminate()
+            pool.shutdown(cancel_futures=True)
             raise
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Start processes that are deaf to Ctrl-C; raise it in this one when they have started.
+
+    Without this, each of them would print a traceback, and one that is about to start would be
+    unknown to us and could not be ended.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may change how signals are handled
+        return
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which children inherit
+    try:
+        forkserver.ensure_running()
+        signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def worker_count(workers: int | None) -> int:

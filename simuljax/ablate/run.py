@@ -262,7 +262,7 @@ def collect(working: list[Worker]) -> None:
         if each.process.returncode and not explained:
             error = _error_of(each)
             for run in [run for run in each.task.runs if not is_locked(run.experiment.run)]:
-                (run.experiment.run / FAILED).write_text(error)
+                (run.experiment.run / FAILED).write_text(error, "utf-8")
 
 
 def _error_of(worker: Worker) -> str:
@@ -285,7 +285,7 @@ def describe(runs: Sequence[Planned], grid: Grid, seconds: float) -> str:
     lines = [f"{done} of {len(runs)} runs are done, after {duration(seconds)}"]
     for run in runs:
         if states[run.name] == "failed":
-            error = (run.experiment.run / FAILED).read_text().strip().splitlines()
+            error = (run.experiment.run / FAILED).read_text("utf-8").strip().splitlines()
             lines.append(f"failed: {run.experiment.run}: {error[-1] if error else 'no output'}")
         elif states[run.name] != "done":
             lines.append(f"not run: {run.experiment.run} ({states[run.name]})")

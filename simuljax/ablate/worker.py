@@ -78,7 +78,7 @@ def _try_to_evaluate(run: Planned, grid: Grid, stage: Stage) -> bool:
     except Exception:
         error = traceback.format_exc()
         print(error, file=sys.stderr, flush=True)
-        (run.experiment.run / FAILED).write_text(error)
+        (run.experiment.run / FAILED).write_text(error, "utf-8")
         return False
     return True
 

@@ -148,6 +148,9 @@ def parameter_count(model: ModelConfig) -> int:
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes(model)[0]))
 
 
+COPIED = (CONFIG_FILE, FEATURES_FILE, SOURCE_FILE, TARGET_FILE, DECODING_FILE, ENDED)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Export:
     """The parameters to export, and where to."""
@@ -165,11 +168,22 @@ class Export:
 
 
 def export(chosen: Export) -> Path:
-    """Write the new run, its files before its parameters; return its directory."""
+    """Write the new run and return its directory; a run that cannot be written whole is removed."""
     run = open_run(chosen.run)
     loaded = load_checkpoint(run, chosen.checkpoint)
     chosen.to.mkdir(parents=True, exist_ok=True)
-    for name in (CONFIG_FILE, FEATURES_FILE, SOURCE_FILE, TARGET_FILE, DECODING_FILE, ENDED):
+    try:
+        write_export(run, loaded, chosen)
+    except BaseException:
+        for name in (*COPIED, PARAMS_FILE):
+            (chosen.to / name).unlink(missing_ok=True)
+        raise
+    return chosen.to
+
+
+def write_export(run: Run, loaded: Loaded, chosen: Export) -> None:
+    """Write the files of an export, the parameters last."""
+    for name in COPIED:
         if (run.directory / name).exists():
             shutil.copy(run.directory / name, chosen.to / name)
     params = dict(loaded.params)
@@ -178,7 +192,6 @@ def export(chosen: Export) -> Path:
         params.pop("text")
     state = {"params": params, "statistics": loaded.statistics}
     write_params(chosen.to / PARAMS_FILE, state, loaded.steps, chosen.dtype)
-    return chosen.to
 
 
 def speech_branch(run: Run) -> ModelConfig:

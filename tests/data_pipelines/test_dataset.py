@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -150,6 +151,12 @@ def cut(path: Path, size: int) -> None:
     path.write_bytes(path.read_bytes()[:size])
 
 
+def template(corpus: Path) -> None:
+    """TFDS would format a name of a gigabyte."""
+    path = corpus / "dataset_info.json"
+    path.write_text(path.read_text().replace("{DATASET}-{SPLIT}", "{SPLIT:>999999999}"))
+
+
 SHARD = "manifest-train.array_record-00001-of-00004"
 DAMAGE = {
     "no table": (lambda d: (d / "test.tsv").unlink(), "test.tsv is missing"),
@@ -167,6 +174,7 @@ DAMAGE = {
     "shard cut": (lambda d: cut(d / SHARD, 70_000), "the records of train have .* and had"),
     "no metadata": (lambda d: (d / "dataset_info.json").unlink(), "dataset_info.json is missing"),
     "no features": (lambda d: (d / "features.json").unlink(), "features.json is missing"),
+    "a name to format": (template, "filepathtemplate is '{SPLIT:>999999999}"),
     "no summary": (lambda d: (d / "summary.json").unlink(), "there is no summary.json"),
 }
 
@@ -234,3 +242,19 @@ def test_damaged_metadata_is_named(hums, tmp_path, name, content):
     (corpus / name).write_text(content)
     with pytest.raises(CorpusError, match=f"(?s){name}.*damaged|damaged.*{name}"):
         open_corpus(corpus)
+
+
+def test_damaged_records_are_named_when_they_are_read(hums, tmp_path):
+    corpus = shutil.copytree(hums.directory, tmp_path / "corpus")
+    train = open_corpus(corpus)["train"]
+    assert len(train.read([11, 12])) == 2
+    data = bytearray((corpus / SHARD).read_bytes())  # of the examples 10 to 19
+    data[300:20_000] = bytes(19_700)
+    (corpus / SHARD).write_bytes(data)
+    train = open_corpus(corpus)["train"]
+    assert len(train.read([0, 36])) == 2
+    with pytest.raises(CorpusError, match="the records of train are damaged"):
+        train.read([*range(10, 20)])
+    other = replace(train, table=replace(train.table, samples=train.table.samples + 1))
+    with pytest.raises(CorpusError, match="other lengths than the table lists"):
+        other.read([0])

@@ -1,14 +1,17 @@
 """Preparations killed at any moment: the next run goes on, and nothing tells that it happened."""
 
+import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.corpora import finished, python, tree, write_hums, write_rows
+from tests.helpers.corpora import REPOSITORY, finished, python, tree, write_hums, write_rows
 
 PREPARE = """
 import sys
@@ -155,3 +158,26 @@ def test_workers_are_there_to_be_killed(tmp_path):
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait_s", [0.0, 0.5, 3.0])  # imports in the children, then work
+def test_an_interrupt_is_one_line_and_ends_the_workers(tmp_path, wait_s):
+    to = tmp_path / "to"
+    options = ["--from", many_hums(tmp_path / "hums"), "--to", to, "--workers", 2]
+    command = [sys.executable, "-m", "simuljax.cli.main", "prepare", "manifest", *map(str, options)]
+    process = subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env=os.environ | {"TQDM_DISABLE": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert until(lambda: (to / ".work" / "fingerprint").exists(), 120)
+    time.sleep(wait_s)
+    workers = descendants(process.pid)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (128 + signal.SIGINT, "simuljax: interrupted\n")
+    assert until(lambda: not any(map(alive, workers)), 10)

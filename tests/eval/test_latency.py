@@ -1,6 +1,7 @@
 """Latency of one utterance, in both profiles."""
 
 import math
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -124,3 +125,11 @@ def test_errors_name_the_argument(name):
     if name != "ATD":
         with pytest.raises(ValueError, match="source_length must be positive"):
             METRICS[name]([1.0], 0, 2)
+
+
+def test_token_delay_of_a_time_that_cannot_be_takes_no_memory():
+    """Ten billion milliseconds are 33 million pseudo-tokens; two words need the ends of two."""
+    assert metrics.average_token_delay([280, 1e10], 1e10, 2) == (1e10 - 580) / 2
+    started = time.perf_counter()
+    metrics.average_token_delay([1e10 * k for k in range(1, 2_000)], 1e10, 2_000)
+    assert time.perf_counter() - started < 5

@@ -1,0 +1,593 @@
+"""Kill commands at random moments: `python -m tests.faults.run [--minutes M] [--kills N] [KIND]`.
+
+A kind is a command: train, train2 (two processes), ablate, prepare, speak, evaluate, serve. It
+runs undisturbed once. Then it runs again elsewhere, is killed with SIGKILL at a random moment and
+started anew, until it has ended by itself. Its result must be the undisturbed one: the bits of
+parameters, every line of the metrics once, the bytes of a corpus, the records and scores of an
+evaluation, the answer of a server. Seven lives out of ten are killed soon after a file has changed,
+the others at any time.
+
+Processes are forked from one that has imported everything, so that a life takes a few seconds. The
+first difference ends the program with status 1 and keeps the directory.
+"""
+
+import argparse
+import atexit
+import hashlib
+import http.client
+import json
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+import urllib.error
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simuljax" / "faults"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("TQDM_DISABLE", "1")
+
+import tensorflow_datasets  # noqa: E402, F401 (for the forks)
+
+from simuljax.cli import ablate, evaluate, main, prepare, serve, speak, train  # noqa: E402, F401
+from simuljax.config.experiment import Experiment  # noqa: E402
+from simuljax.config.model import Monotonic  # noqa: E402
+from simuljax.losses import JointObjective  # noqa: E402
+from tests.helpers.corpora import tree, write_hums, write_lines  # noqa: E402
+from tests.serve.web.servers import small_run  # noqa: E402
+
+PATIENCE_S = 600.0
+SIZES = {"train": 12, "valid": 4, "test": 6}
+LIVES = 12  # killed in one directory, before the command is left to end
+TIMED = ("seconds", "per_second", "memory", "mfu", "time", "/s")  # values of metrics that vary
+EXPERIMENT = """
+from dataclasses import replace
+from pathlib import Path
+from simuljax.config.training import Cluster
+from tests.faults.run import text_alone
+from tests.helpers.experiments import experiment
+small = experiment(Path({corpus!r}), Path({run!r}))
+training = replace(small.training, updates=200, log_every=5, validate_every=10, keep_last=2)
+EXPERIMENT = text_alone(
+    replace(small, training=training, cluster=Cluster(silent_s=10, start_s=120))
+)
+"""
+GRID = """
+from dataclasses import replace
+from pathlib import Path
+from tests.faults.run import text_alone
+from tests.helpers.grids import LIMIT, grid
+small = grid(Path({corpus!r}), Path({run!r}), seeds=(0,), curves={{}})
+GRID = replace(
+    small,
+    variants={{name: text_alone(variant) for name, variant in small.variants.items()}},
+    evaluations=(replace(small.evaluations[0], branch="text", limit=LIMIT),),
+)
+"""
+
+
+def text_alone(experiment: Experiment) -> Experiment:
+    """Return the experiment with a text translator, which is traced in a second."""
+    model = replace(experiment.model, speech=None, monotonic=Monotonic(policy="offline"))
+    terms = JointObjective(latency=0.0, variance=0.0).terms()
+    terms = tuple(term for term in terms if term.name == "mt_nll")
+    objective = replace(experiment.training.objective, terms=terms)
+    training = replace(experiment.training, objective=objective)
+    return replace(experiment, model=model, training=training)
+
+
+class FaultError(Exception):
+    """A command that did not end as the undisturbed one did."""
+
+
+class Life:
+    """A forked process that runs a function; what it prints goes to a file."""
+
+    def __init__(self, function: Callable[[], object], log: Path, **variables: str) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        sys.stdout.flush()
+        self.log, self.status, self.pid = log, None, os.fork()
+        if self.pid:
+            return
+        code = 1
+        try:
+            os.setsid()
+            out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            os.environ.update(variables)
+            function()
+            code = 0
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            os._exit(code)
+
+    def ended(self) -> bool:
+        """Return True if it has ended; `status` is then its exit status, negative for a signal."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.status = os.waitstatus_to_exitcode(status) if pid else None
+        return self.status is not None
+
+    def wait(self) -> int:
+        """Wait for the end and return the status."""
+        until(self.ended, PATIENCE_S)
+        if self.status is None:
+            self.kill()
+            raise FaultError(f"it did not end within {PATIENCE_S:.0f} s:\n{self.said()}")
+        return self.status
+
+    def kill(self) -> bool:
+        """Kill it as a power cut would; return True if it was alive."""
+        if self.ended():
+            return False
+        os.kill(self.pid, signal.SIGKILL)
+        until(self.ended, PATIENCE_S)
+        return self.status == -signal.SIGKILL
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:]
+
+
+def command(*args: object) -> Callable[[], object]:
+    """Return the function that runs `simuljax ARGS`."""
+    return lambda: main.main([str(arg) for arg in args])
+
+
+def until(condition: Callable[[], object], seconds: float) -> bool:
+    """Wait for a condition; return False if it did not come true in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def apart(function: Callable[[], Any]) -> Any:
+    """Return the value of a function that is called in a fork, so that we start no threads."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    log = Path(tempfile.gettempdir()) / f"apart.{os.getpid()}"
+    life = Life(lambda: theirs.send(function()), log)
+    theirs.close()
+    try:
+        return ours.recv()
+    except EOFError:
+        life.wait()
+        raise FaultError(f"the result cannot be read:\n{life.said()}") from None
+    finally:
+        log.unlink(missing_ok=True)
+
+
+def changes(folder: Path) -> int:
+    """Return a number that differs when a file below the folder has changed."""
+    found = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                stat = os.stat(os.path.join(place, name))
+            except OSError:
+                continue
+            found ^= hash((place, name, stat.st_size, stat.st_mtime_ns))
+    return found
+
+
+def outcome(run: Path) -> dict[str, Any]:
+    """Return a digest of the last parameters of a run, and its metrics without times."""
+    from jax import tree_util
+
+    from simuljax.train.run_log import read_metrics
+    from simuljax.train.transfer import load
+
+    held, digest = load(run, "last"), hashlib.sha256()
+    for path, leaf in tree_util.tree_leaves_with_path(held.params):
+        digest.update(f"{path} {leaf.dtype} {leaf.shape}".encode())
+        digest.update(leaf.tobytes())
+    lines = [
+        [line["step"], line.get("split"), untimed(line["values"])] for line in read_metrics(run)
+    ]
+    return {"steps": [*held.steps], "params": digest.hexdigest(), "metrics": lines}
+
+
+def untimed(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if not any(t in name for t in TIMED)}
+
+
+def evaluated(folder: Path) -> dict[str, Any]:
+    """Return the records of an evaluation without the clock, and its scores."""
+    from simuljax.eval.logs import read_records
+
+    records = [record.as_dict() | {"elapsed": []} for record in read_records(folder)]
+    scores = json.loads((folder / "scores.json").read_text())
+    return {
+        "records": records,
+        "scores": {k: scores[k] for k in ("BLEU", "AL", "n") if k in scores},
+    }
+
+
+class Kind(ABC):
+    """A command that can be started in a directory, and its result there."""
+
+    def __init__(self, place: Path, corpus: Path) -> None:
+        self.place, self.corpus = place, corpus
+
+    def lives(self, to: Path) -> list[Life]:
+        """Start the processes."""
+        return [Life(self.function(to), to.with_suffix(".log"))]
+
+    @abstractmethod
+    def function(self, to: Path) -> Callable[[], object]:
+        """Return what runs the command."""
+
+    @abstractmethod
+    def result(self, to: Path) -> Any:
+        """Return what must be equal."""
+
+    def strike(self, lives: Sequence[Life], chance: random.Random) -> int:
+        """Kill one of the processes, or several; return how many were alive."""
+        del chance
+        return int(lives[0].kill())
+
+
+class Train(Kind):
+    """A training by one process."""
+
+    def function(self, to: Path) -> Callable[[], object]:
+        file = to.with_suffix(".py")
+        file.write_text(EXPERIMENT.format(corpus=str(self.corpus), run=str(to)))
+        return command("train", file)
+
+    def result(self, to: Path) -> Any:
+        return apart(lambda: outcome(to))
+
+
+class TrainTogether(Train):
+    """A training by two processes."""
+
+    def lives(self, to: Path) -> list[Life]:
+        with socket.socket() as opened:
+            opened.bind(("127.0.0.1", 0))
+            port = opened.getsockname()[1]
+        shared = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "JAX_NUM_PROCESSES": "2"}
+        return [
+            Life(self.function(to), to.with_suffix(f".{i}.log"), JAX_PROCESS_ID=str(i), **shared)
+            for i in range(2)
+        ]
+
+    def strike(self, lives: Sequence[Life], chance: random.Random) -> int:
+        """Kill one; the other ends by itself one time in eight, and is killed otherwise."""
+        victim, other = chance.sample(lives, 2)
+        killed = int(victim.kill())
+        if killed and chance.random() > 1 / 8:
+            time.sleep(chance.uniform(0, 0.5))
+            killed += other.kill()
+        return killed
+
+
+class Ablate(Kind):
+    """A grid of three runs by a driver and a worker."""
+
+    def function(self, to: Path) -> Callable[[], object]:
+        file = to.with_suffix(".py")
+        file.write_text(GRID.format(corpus=str(self.corpus), run=str(to)))
+        return command("ablate", file)
+
+    def result(self, to: Path) -> Any:
+        def read() -> Any:
+            runs = sorted(path.parent for path in to.rglob("metrics.jsonl"))
+            folders = sorted(path.parent for path in to.rglob("scores.json"))
+            return {str(run.relative_to(to)): outcome(run) for run in runs} | {
+                str(folder.relative_to(to)): evaluated(folder) for folder in folders
+            }
+
+        return apart(read)
+
+    def strike(self, lives: Sequence[Life], chance: random.Random) -> int:
+        """Kill the worker, the driver, or both, one shortly after the other.
+
+        A driver whose worker was killed says so and ends. The next driver finds the worker of one
+        that was killed still at work.
+        """
+        workers = children(lives[0].pid)
+        choice = chance.choice(("driver", "worker", "both")) if workers else "driver"
+        if choice == "worker":
+            killed = sum(map(kill_worker, workers))
+            lives[0].wait()
+            return killed
+        killed = int(lives[0].kill())
+        if choice == "both":
+            time.sleep(chance.uniform(0, 0.5))
+            killed += sum(map(kill_worker, workers))
+        return killed
+
+
+def children(pid: int) -> list[int]:
+    """Return the worker processes of a driver."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and "simuljax.cli.main" in cmdline(int(path.parent.name)):
+            found.append(int(path.parent.name))
+    return found
+
+
+def kill_worker(pid: int) -> bool:
+    """Kill a worker; return True if it was alive."""
+    if not cmdline(pid):
+        return False
+    os.kill(pid, signal.SIGKILL)
+    return True
+
+
+def cmdline(pid: int) -> str:
+    """Return the command line of a process of ours; "" if it is gone."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+    return line if "ablate" in line else ""
+
+
+class Prepare(Kind):
+    """A corpus from a manifest, in shards of two utterances."""
+
+    def function(self, to: Path) -> Callable[[], object]:
+        root = self.place / "hums"
+        if not root.exists():
+            write_hums(root, {"train": 40, "valid": 4, "test": 6})
+        return command("prepare", "manifest", "--from", root, "--to", to, "--workers", 1)
+
+    def result(self, to: Path) -> Any:
+        held = tree(to)
+        return {name: hashlib.sha256(held[name]).hexdigest() for name in sorted(held)}
+
+
+class Speak(Prepare):
+    """A text corpus that is spoken."""
+
+    def function(self, to: Path) -> Callable[[], object]:
+        root = self.place / "text"
+        if not root.exists():
+            root.mkdir()
+            write_lines(root, {"train": 30, "valid": 4, "test": 4})
+        return command("speak", root, "--to", to, "--workers", 1)
+
+
+class Evaluate(Kind):
+    """An evaluation of a trained run."""
+
+    def trained(self) -> Path:
+        run = self.place / "trained"
+        if not run.exists():
+            life = Train(self.place, self.corpus).lives(run)[0]
+            if life.wait():
+                raise FaultError(f"the run cannot be trained:\n{life.said()}")
+        return run
+
+    def function(self, to: Path) -> Callable[[], object]:
+        options = ("--branch", "text", "--mode", "offline", "--frames", 300)
+        return command("evaluate", self.trained(), "--name", to.name, *options)
+
+    def folder(self, to: Path) -> Path:
+        return self.trained() / "eval" / to.name
+
+    def result(self, to: Path) -> Any:
+        return apart(lambda: evaluated(self.folder(to)))
+
+
+class Serve(Evaluate):
+    """A server: after every death, it answers at the same port as before."""
+
+    def __init__(self, place: Path, corpus: Path) -> None:
+        super().__init__(place, corpus)
+        with socket.socket() as opened:
+            opened.bind(("127.0.0.1", 0))
+            self.port = opened.getsockname()[1]
+
+    def trained(self) -> Path:
+        """Return a run that nobody trained."""
+        run = self.place / "served"
+        if not run.exists():
+            apart(lambda: str(small_run(run)))
+        return run
+
+    def function(self, to: Path) -> Callable[[], object]:
+        del to
+        return command("serve", self.trained(), "--port", self.port, "--streams", 1)
+
+    def result(self, to: Path) -> Any:
+        """Start it, ask, and stop it."""
+        life = self.lives(to)[0]
+        try:
+            until(lambda: life.ended() or self.ask("/healthz")[0] == 200, PATIENCE_S)
+            return self.translation()
+        finally:
+            life.kill()
+
+    def translation(self) -> tuple[int, str]:
+        sound, mark = (self.place / "corpus_hums" / "test0.wav").read_bytes(), "7d3f"
+        head = f'--{mark}\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
+        body = head.encode() + sound + f"\r\n--{mark}--\r\n".encode()
+        form = {"Content-Type": f"multipart/form-data; boundary={mark}"}
+        return self.ask("/v1/audio/translations", body, form)
+
+    def ask(self, path: str, data: bytes | None = None, headers: Any = None) -> tuple[int, str]:
+        """Return the status and the answer; 0 if there is none."""
+        url = f"http://127.0.0.1:{self.port}{path}"
+        request = urllib.request.Request(url, data=data, headers=headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+
+    def strike(self, lives: Sequence[Life], chance: random.Random) -> int:
+        """Kill it while it starts, or while it answers."""
+        if chance.random() < 0.7:
+            until(lambda: lives[0].ended() or self.ask("/healthz")[0] == 200, PATIENCE_S)
+            client = Life(self.translation, self.place / "client.log")
+            time.sleep(chance.uniform(0, 0.3))
+            killed = int(lives[0].kill())
+            client.wait()
+            return killed
+        return int(lives[0].kill())
+
+
+KINDS: dict[str, type[Kind]] = {
+    "train": Train,
+    "train2": TrainTogether,
+    "ablate": Ablate,
+    "prepare": Prepare,
+    "speak": Speak,
+    "evaluate": Evaluate,
+    "serve": Serve,
+}
+
+
+class Faults:
+    """Kills of one kind, counted."""
+
+    def __init__(self, name: str, place: Path, corpus: Path, seed: int) -> None:
+        self.name, self.kind = name, KINDS[name](place, corpus)
+        self.chance, self.place = random.Random(f"{name}/{seed}"), place
+        self.kills = self.ends = 0
+        self.usual_s = 0.0
+
+    def undisturbed(self) -> None:
+        """Run the command once; its result is what the others are compared with."""
+        to, started = self.place / f"{self.name}-whole", time.monotonic()
+        if self.name != "serve":
+            self.finish(self.kind.lives(to))
+        self.wanted = self.kind.result(to)
+        self.usual_s = time.monotonic() - started
+
+    def finish(self, lives: Sequence[Life]) -> None:
+        for life in lives:
+            if life.wait():
+                raise FaultError(f"{self.name} ended with {life.status}:\n{life.said()}")
+
+    def disturbed(self, deadline: float, most: int) -> None:
+        """Kill the command in a new directory until it ends; compare what it leaves."""
+        to, left = self.place / f"{self.name}-{self.ends}", LIVES
+        while left and self.kills < most and time.monotonic() < deadline:
+            left -= 1
+            lives = self.kind.lives(to)
+            self.wait_for_a_moment(lives, to)
+            if killed := self.kind.strike(lives, self.chance):
+                self.kills += killed
+                for life in lives:
+                    life.wait()
+            elif self.name != "serve":
+                break
+        if self.name != "serve":
+            self.finish(self.kind.lives(to))
+        found = self.kind.result(to)
+        if found != self.wanted:
+            raise FaultError(f"{to} differs:\n{difference(self.wanted, found)}")
+        self.ends += 1
+
+    def wait_for_a_moment(self, lives: Sequence[Life], to: Path) -> None:
+        """Wait for some changes of files and a little longer, or for any time."""
+
+        def over() -> bool:
+            return any(life.ended() for life in lives)
+
+        if self.name == "serve" or self.chance.random() < 0.3:
+            until(over, self.chance.uniform(0, self.usual_s / (10 if self.name == "serve" else 2)))
+            return
+        folder = self.kind.folder(to) if isinstance(self.kind, Evaluate) else to
+        for _ in range(self.chance.randint(1, 12)):
+            before = changes(folder)
+            until(lambda: over() or changes(folder) != before, 60)  # noqa: B023
+        time.sleep(self.chance.uniform(0, 0.05))
+
+
+def difference(wanted: Any, found: Any, where: str = "") -> str:
+    """Return where two results differ first."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for key in {**wanted, **found}:
+            if wanted.get(key) != found.get(key):
+                return difference(wanted.get(key), found.get(key), f"{where}/{key}")
+    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        for i, (one, other) in enumerate(zip(wanted, found, strict=True)):
+            if one != other:
+                return difference(one, other, f"{where}/{i}")
+    return f"{where}: {wanted!r:.1000} became {found!r:.1000}"
+
+
+def small_corpus(place: Path) -> Path:
+    """Prepare the corpus that is trained on."""
+    hums, corpus = write_hums(place / "corpus_hums", SIZES), place / "corpus"
+    wanted = command("prepare", "manifest", "--from", hums, "--to", corpus, "--workers", 1)
+    life = Life(wanted, place / "corpus.log")
+    if life.wait():
+        raise FaultError(f"no corpus:\n{life.said()}")
+    return corpus
+
+
+def run_kind(name: str, place: Path, corpus: Path, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Kill one command until there are enough kills or the time is over; return the counts."""
+    faults, started = Faults(name, place, corpus, chosen.seed), time.monotonic()
+    deadline = started + 60 * chosen.minutes
+    faults.undisturbed()
+    while faults.kills < chosen.kills and time.monotonic() < deadline:
+        faults.disturbed(deadline, chosen.kills)
+        print(f"{name:9} {faults.kills:4} kills, {faults.ends:3} ends as undisturbed", flush=True)
+    spent = round(time.monotonic() - started)
+    return {
+        "command": name, "kills": faults.kills, "ends": faults.ends, "seed": chosen.seed,
+        "seconds": spent,
+    }  # fmt: skip
+
+
+def start() -> None:
+    """Read the arguments and kill."""
+    from data_pipelines import prepare as preparing
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kinds", nargs="*", default=[*KINDS], metavar="KIND")
+    parser.add_argument("--minutes", type=float, default=8.0, help="of each kind")
+    parser.add_argument("--kills", type=int, default=1_000_000, help="of each kind, at most")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", type=Path, help="file that gets a JSON line a kind")
+    chosen = parser.parse_args()
+    preparing.UTTERANCES_PER_SHARD = 2
+    place = Path(tempfile.mkdtemp(prefix="simuljax-faults-"))
+    try:
+        corpus = small_corpus(place)
+        for name in chosen.kinds:
+            counts = run_kind(name, place, corpus, chosen)
+            if chosen.record:
+                with chosen.record.open("a") as out:
+                    out.write(json.dumps(counts) + "\n")
+    except FaultError as error:
+        sys.exit(f"{error}\n(kept in {place})")
+    import shutil
+
+    shutil.rmtree(place)
+
+
+if __name__ == "__main__":
+    start()
