@@ -231,7 +231,10 @@ def _start_submitit(jobs: Jobs, command: Sequence[str], output: Path, name: str)
     more = dict(option.split("=", 1) for option in jobs.options)
     given |= {"slurm_additional_parameters": more} if more else {}
     executor.update_parameters(**{key: value for key, value in given.items() if value is not None})
-    job = executor.submit(run_command, [*command], output.absolute(), variables=environment())
+    try:
+        job = executor.submit(run_command, [*command], output.absolute(), variables=environment())
+    except RuntimeError as error:  # submitit's FailedJobError
+        raise ChoiceError(f"--engine {jobs.engine} refused the job {name}: {error}") from error
     return SubmititJob(job, jobs.engine)
 
 

@@ -26,6 +26,12 @@ from simuljax.text import SPECIALS
 
 COMPILED = "/jax/core/compile/backend_compile_duration"  # the name of JAX's event
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = .*?op_name=\"([^\"]*)\"", re.MULTILINE)
+_COLLECTIVE = re.compile(
+    r"^\s*(?:ROOT )?%?[\w.-]+ = (?P<shapes>.*?) (?P<kind>all-reduce|all-gather|reduce-scatter"
+    r"|all-to-all|collective-permute|collective-broadcast)(?:-start)?\(",
+    re.MULTILINE,
+)
+_SHAPE = re.compile(r"([a-z]+)(\d*)\[([\d,]*)\]")
 _NO_KERNEL = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "copy-done"}
 
 
@@ -127,6 +133,21 @@ def count_kernels(module: str) -> int:
 
 
 @functools.cache
+def collectives(module: str) -> dict[str, dict[str, float]]:
+    """Return how many exchanges between devices a compiled module has, and their MB, by kind.
+
+    The bytes are those of one device's result. The body of a loop counts once.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for match in _COLLECTIVE.finditer(module):
+        held = found.setdefault(match["kind"], {"count": 0, "mbyte": 0.0})
+        held["count"] += 1
+        for kind, bits, dimensions in _SHAPE.findall(match["shapes"]):
+            size = math.prod(map(int, filter(None, dimensions.split(","))))
+            held["mbyte"] += size * (1 if kind == "pred" else int(bits or 8) / 8) / 1e6
+    return found
+
+
 def copy_gb_per_s(device) -> float:
     """Return the bandwidth of a large element-wise pass: bytes read plus bytes written."""
     size = 2**28 if device.platform == "gpu" else 2**25

@@ -124,6 +124,8 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
         "arguments_mib": memory.argument_size_in_bytes / 2**20 if memory else None,
         "model_tflop": flops / 1e12,
         "gbyte": cost_of(compiled)["gbyte"],
+        "devices": replicas.count,
+        "collectives": measure.collectives(compiled.as_text() or ""),
         "utilisation": flops / (ms / 1e3) / peak if peak else None,
     }
 
@@ -146,6 +148,11 @@ def table(report: dict[str, Any]) -> str:
         f"{report['model_tflop']:.2f} TFLOP by the model{peak}; {report['gbyte']:,.0f} GB moved, "
         "as XLA counts (a loop's body once)"
     )
+    exchanged = ", ".join(
+        f"{held['count']} {kind} of {held['mbyte']:,.1f} MB"
+        for kind, held in report.get("collectives", {}).items()
+    )
+    lines.append(f"between {report.get('devices', 1)} devices: {exchanged or 'nothing'}")
     if "augmented_ms" in report:
         lines.append(
             f"with augmented audio {report['augmented_ms']:.1f} ms, without in the same rounds "

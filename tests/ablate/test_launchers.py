@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from simuljax.ablate import launchers
-from simuljax.ablate.launchers import FOLDER, Jobs, Process, check, run_command, start
+from simuljax.ablate.launchers import (
+    FOLDER,
+    Jobs,
+    Process,
+    SubmititJob,
+    check,
+    run_command,
+    start,
+)
 from simuljax.cli.main import main
 from simuljax.errors import ChoiceError
 
@@ -132,6 +140,36 @@ def test_submitit_job_has_the_status_of_its_command(tmp_path, code, status):
 def test_cancelled_submitit_job_saves_its_state(tmp_path):
     pytest.importorskip("submitit", reason="needs `pip install 'simuljax[cluster]'`")
     check_cancelling(tmp_path, SUBMITIT)
+
+
+QUEUE = """#!/bin/sh
+case $(cat {folder}/queue) in
+    running) echo RUNNING ;;
+    away) echo "Unable to contact slurm controller" >&2; exit 1 ;;
+    unknown) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1 ;;
+esac
+"""
+
+
+def test_job_that_leaves_the_queue_without_a_result_has_failed(tmp_path, monkeypatch, capsys):
+    """Without accounting, nobody else tells. Neither one look nor a lost controller is enough."""
+
+    class Job:
+        job_id = "7"
+
+        def done(self) -> bool:
+            return False
+
+    (tmp_path / "squeue").write_text(QUEUE.format(folder=tmp_path))
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(launchers, "QUEUE_S", 0.0)
+    job, found = SubmititJob(Job(), "slurm"), []
+    for state in ("running", "unknown", "running", "away", "away", "done", "unknown"):
+        (tmp_path / "queue").write_text(state)
+        found.append(job.poll())
+    assert found == [None] * 6 + [1]
+    assert "job 7 left the queue" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from simuljax.ablate.launchers import simuljax_command
 from simuljax.train.loop import ENDED
 from simuljax.train.run_log import read_metrics
 from simuljax.train.transfer import load
-from tests.helpers.grids import FILE, spoken_corpus
+from tests.helpers.grids import spoken_corpus
 from tests.train.states import assert_same_bits
 
 ROOT = Path(__file__).parents[2]
@@ -156,24 +156,22 @@ def test_a_job_resumes_whatever_ends_it(slurm: Slurm, whole: Path) -> None:
 
 
 def test_a_grid_outlives_a_node(slurm: Slurm) -> None:
-    """A job whose node dies leaves no result; the grid notices, and a second start completes it."""
-    runs = slurm.folder / "grid"
-    file = slurm.folder / "grid.py"
-    corpus = Path(slurm.variables["SIMULJAX_DATA"]) / "phrasebook"
-    file.write_text(FILE.format(corpus=str(corpus), runs=str(runs)))
-    command = simuljax_command("ablate", str(file), "--engine", "slurm", "--gpus", "0")
-    command += ["--cpus", "1", "--minutes", "60", "--workers", "1", "--options", "requeue=0"]
+    """Two jobs on two nodes; one dies, and SLURM gives its job to the other."""
+    command = simuljax_command("ablate", str(ROOT / "tests/clusters/grid.py"))
+    command += ["--engine", "slurm", "--gpus", "0", "--cpus", "1", "--minutes", "60"]
     log = slurm.folder / "grid.log"
     with log.open("w") as out:
-        grid = subprocess.Popen(command, env=slurm.variables, stdout=out, stderr=out)
-    running = ("squeue", "-h", "-t", "running", "-o", "%N")
-    slurm.wait(lambda: slurm.run(*running).strip() or grid.poll() is not None, "grid")
-    node = slurm.run(*running).strip().removeprefix("node")
-    slurm.cluster("kill", node)
-    assert grid.wait(PATIENCE_S) == 1, log.read_text()
-    assert "left the queue without a result" in log.read_text()
-    slurm.cluster("start", node)
-    with log.open("a") as out:
-        done = subprocess.run(command, env=slurm.variables, stdout=out, stderr=out)
-    assert done.returncode == 0, log.read_text()
+        grid = subprocess.Popen(
+            [*command, "--workers", "2"], env=slurm.variables, stdout=out, stderr=out
+        )
+    names = ("squeue", "-h", "-t", "running", "-o", "%i %N %r")
+    slurm.wait(lambda: len(slurm.run(*names).splitlines()) == 2 or grid.poll() is not None, "grid")
+    print(slurm.run(*names))
+    slurm.wait(lambda: grid.poll() is not None or list(slurm.runs.glob("*/metrics.jsonl")), "grid")
+    slurm.cluster("kill", "2")
+    slurm.wait(lambda: "node2" in slurm.run("sinfo", "-h", "-t", "down", "-o", "%N"), "grid")
+    print(slurm.run("squeue", "-o", "%i %T %N %r"))
+    slurm.cluster("start", "2")
+    assert grid.wait(PATIENCE_S) == 0, log.read_text()
     print(log.read_text())
+    assert (slurm.runs / "summary" / "index.html").exists()

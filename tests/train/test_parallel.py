@@ -1,6 +1,10 @@
 """pmap = shard_map = one device, and one device that accumulates = many (SGD hides nothing)."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,6 +20,7 @@ from simuljax.profile.measure import counted_programs
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, TrainState, Update
 from tests.train import small
 
+ROOT = Path(__file__).parents[2]
 STEPS = 5
 WAYS = ["pmap", "shard_map"]
 
@@ -107,6 +112,19 @@ def test_four_devices_are_as_one(model, alone, way, request):
         assert_same(compile_update(*request.getfixturevalue("pmapped")), alone)
     else:
         assert_same(train(model, 4, way), alone)
+
+
+@pytest.mark.slow
+def test_eight_devices_are_as_one():
+    """By both ways, in a process of its own; and the update exchanges its gradient and no more."""
+    flags = [f for f in os.environ["XLA_FLAGS"].split() if "device_count" not in f]
+    flags = " ".join([*flags, "--xla_force_host_platform_device_count=8"])
+    command = [sys.executable, "-m", "tests.train.eight"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["pmap", "shard_map"]
 
 
 @pytest.mark.slow
