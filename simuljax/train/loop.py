@@ -208,14 +208,24 @@ class _Loop:
         return self.step >= self.last or converged
 
     def _compile(self) -> None:
-        """Compile all shapes at once; several hosts compile as they go."""
-        if self._is_over() or self.training.accumulate > 1 or jax.process_count() > 1:
+        """Compile all shapes at once, on several hosts one by one.
+
+        Hosts wait for each other: an exchange fails if one of them comes too late to it. Under
+        `pmap` they compile as they go.
+        """
+        hosts = jax.process_count()
+        as_it_goes = hosts > 1 and self.training.parallelism == "pmap"
+        if self._is_over() or self.training.accumulate > 1 or as_it_goes:
             return
+        peers.at("compiling the update")
         before, batches = self.compiled.compile_s, list(self.data.shapes())
-        print(f"compiling the update for {len(batches)} batch shapes", flush=True)
+        if is_primary():
+            print(f"compiling the update for {len(batches)} batch shapes", flush=True)
         name = f"update of {self.members[0].run}, {len(batches)} shapes"
         with announce_compilation(name, about_s=COMPILE_S * (1 + len(batches)) / 2):
-            self.compiled.compile(self.state, batches, self._weights())
+            threads = os.cpu_count() if hosts == 1 else 1  # in the same order everywhere
+            self.compiled.compile(self.state, batches, self._weights(), threads=threads)
+        peers.wait_for_all("compiled")
         self.members[0].log.work.aside_s += self.compiled.compile_s - before
 
     def _one_update(self) -> None:

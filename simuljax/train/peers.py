@@ -19,6 +19,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import secrets
 import sys
 import threading
@@ -44,6 +45,8 @@ LEAVE_S = 10.0  # for a process that failed to close its files
 ANY_TIME_MS = 7 * 24 * 3600 * 1000
 TOKEN = ".together"  # in the run directory, while the processes look for it
 FEW = 5  # differences that a message names
+
+EXCHANGE = re.compile("Gloo|NCCL|collective|DEADLINE_EXCEEDED|UNAVAILABLE", re.IGNORECASE)
 
 
 class ClusterError(SimuljaxError):
@@ -146,6 +149,16 @@ class Peers:
         while not (found := self.gone()) and time.monotonic() < deadline:
             time.sleep(self.period_s / 4)
         return found
+
+    def explain(self, error: jax.errors.JaxRuntimeError) -> Exception:
+        """Return a `ClusterError` in place of an error that the other processes have caused."""
+        found = self.wait_for_gone()
+        if found:
+            return ClusterError(self.describe_gone(found))
+        first = str(error).splitlines()[0]
+        if EXCHANGE.search(first):
+            return ClusterError(f"{self.name}: an exchange with the others failed: {first}")
+        return error
 
     def lost(self, *_: Any) -> None:
         """End this process: JAX has found that another is gone. Called by a thread of JAX."""
@@ -304,10 +317,7 @@ def ending_together() -> Iterator[None]:
     except BaseException as error:
         if _current is None:
             raise
-        found = []
-        if isinstance(error, jax.errors.JaxRuntimeError):
-            found = _current.wait_for_gone()
-        told = ClusterError(_current.describe_gone(found)) if found else error
+        told = _current.explain(error) if isinstance(error, jax.errors.JaxRuntimeError) else error
         _current.fail(told)
         if told is error:
             raise

@@ -416,11 +416,16 @@ class CompiledUpdate:
         return function if self.members == 1 else jax.vmap(function, in_axes=axes)
 
     def compile(
-        self, state: TrainState, batches: Iterable[Batch], weights: Mapping[str, jax.Array]
+        self,
+        state: TrainState,
+        batches: Iterable[Batch],
+        weights: Mapping[str, jax.Array],
+        *,
+        threads: int | None = None,
     ) -> None:
         """Compile the update for the shapes of these batches, new ones in parallel."""
         start = time.perf_counter()
-        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as pool:
             compiled = {}
             for batch in batches:
                 if shape_of(batch) in self._compiled:

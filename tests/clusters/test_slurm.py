@@ -158,19 +158,20 @@ def test_a_job_resumes_whatever_ends_it(slurm: Slurm, whole: Path) -> None:
 def test_a_grid_outlives_a_node(slurm: Slurm) -> None:
     """Two jobs on two nodes; one dies, and SLURM gives its job to the other."""
     command = simuljax_command("ablate", str(ROOT / "tests/clusters/grid.py"))
-    command += ["--engine", "slurm", "--gpus", "0", "--cpus", "1", "--minutes", "60"]
+    command += ["--engine", "slurm", "--gpus", "0", "--cpus", "40", "--minutes", "60"]
     log = slurm.folder / "grid.log"
     with log.open("w") as out:
         grid = subprocess.Popen(
             [*command, "--workers", "2"], env=slurm.variables, stdout=out, stderr=out
         )
-    names = ("squeue", "-h", "-t", "running", "-o", "%i %N %r")
-    slurm.wait(lambda: len(slurm.run(*names).splitlines()) == 2 or grid.poll() is not None, "grid")
-    print(slurm.run(*names))
-    slurm.wait(lambda: grid.poll() is not None or list(slurm.runs.glob("*/metrics.jsonl")), "grid")
+    queue = ("squeue", "-h", "-o", "%i %j %T %N %r")
+    slurm.wait(lambda: slurm.run(*queue).count("RUNNING node") == 2, "grid")
+    print(slurm.run(*queue))
     slurm.cluster("kill", "2")
     slurm.wait(lambda: "node2" in slurm.run("sinfo", "-h", "-t", "down", "-o", "%N"), "grid")
-    print(slurm.run("squeue", "-o", "%i %T %N %r"))
+    assert grid.poll() is None
+    print(slurm.run(*queue))
+    assert "PENDING" in slurm.run(*queue)
     slurm.cluster("start", "2")
     assert grid.wait(PATIENCE_S) == 0, log.read_text()
     print(log.read_text())
