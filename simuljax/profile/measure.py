@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ import jax
 import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
+
+from simuljax.config.json import to_json
 
 from simuljax.text import SPECIALS
 
@@ -57,7 +59,7 @@ def environment(config: Any) -> dict[str, Any]:
     return {
         "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
-        "config": asdict(config),
+        "config": to_json(config),
     }
 
 

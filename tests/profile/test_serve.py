@@ -1,7 +1,10 @@
 """`simuljax profile serve`: real sockets, clients in processes of their own."""
 
+import json
+
 import pytest
 
+from simuljax.profile.measure import environment
 from simuljax.profile.serve import ServeProfile, run, summary, table
 from tests.serve.web.servers import small_run
 
@@ -31,3 +34,9 @@ def test_one_keeps_up_if_its_reads_end_in_time():
 def test_settings_without_anything_to_measure():
     with pytest.raises(ValueError, match="streams is 0"):
         ServeProfile(streams=0)
+
+
+def test_a_report_of_a_model_file_is_json(tmp_path):
+    """The settings of a report hold the path of the model."""
+    stored = json.dumps(environment(ServeProfile(model=tmp_path)))
+    assert json.loads(stored)["config"]["model"] == str(tmp_path)
