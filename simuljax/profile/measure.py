@@ -23,7 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.config.json import to_json
-
 from simuljax.text import SPECIALS
 
 COMPILED = "/jax/core/compile/backend_compile_duration"  # the name of JAX's event
