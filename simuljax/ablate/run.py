@@ -214,6 +214,8 @@ def run_all(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None
 
 def show(bar: tqdm, runs: Sequence[Planned], states: Mapping[str, str], grid: Grid) -> None:
     """Show the runs that are done, the progress of those that run, and the time."""
+    if bar.disable:  # by TQDM_DISABLE; it has no fields then
+        return
     bar.n = sum(state == "done" for state in states.values())
     running = [progress(run, grid) for run in runs if states[run.name] == "running"]
     text = ", ".join(running)

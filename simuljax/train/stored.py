@@ -26,6 +26,7 @@ import numpy as np
 from flax import traverse_util
 
 from simuljax.models.whisper.weights import FLOATS, read_tensors
+from simuljax.parsing import parse_json
 from simuljax.train.checkpoint import CheckpointError
 
 Stored = Literal["float32", "bfloat16", "int8"]
@@ -59,9 +60,10 @@ def write_params(path: Path, state: Mapping[str, Any], steps: Sequence[int], dty
 
 def digest(tensors: Mapping[str, np.ndarray], steps: str) -> str:
     """Return the SHA-256 of names, types, shapes and numbers."""
-    found = hashlib.sha256(steps.encode())
+    found = hashlib.sha256(steps.encode("utf-8", "surrogatepass"))  # which JSON may hold
     for name, tensor in sorted(tensors.items()):
-        found.update(f"{name} {tensor.dtype.name} {tensor.shape}".encode())
+        kind = f"{name} {tensor.dtype.name} {tensor.shape}"
+        found.update(kind.encode("utf-8", "surrogatepass"))
         found.update(tensor.tobytes())
     return found.hexdigest()
 
@@ -90,7 +92,7 @@ def read_params(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
             for name, tensor in tensors.items()
             if not name.endswith(SCALE)
         }
-        return traverse_util.unflatten_dict(wide, sep="/"), tuple(json.loads(told["steps"]))
+        return traverse_util.unflatten_dict(wide, sep="/"), tuple(parse_json(told["steps"]))
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path} was not written by simuljax export: {error}") from error
 

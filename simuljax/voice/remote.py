@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Int16
 
 from simuljax.audio import AudioError, read_audio
+from simuljax.parsing import parse_json
 from simuljax.voice.base import VoiceError, check_speed, no_sound, split
 
 KEY = "ELEVENLABS_API_KEY"  # of the environment
@@ -177,7 +178,7 @@ def _message(error: urllib.error.HTTPError) -> str:
     except (OSError, http.client.HTTPException):
         return ""
     try:
-        detail = json.loads(text)["detail"]
+        detail = parse_json(text)["detail"]
         text = detail["message"] if isinstance(detail, dict) else json.dumps(detail)
     except (ValueError, KeyError, TypeError):
         pass

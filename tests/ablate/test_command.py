@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from tqdm import tqdm
 
 from experiments.papi2022 import phrasebook
 from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import plan
+from simuljax.ablate.run import show
 from simuljax.cli import main as cli
 from simuljax.config.fields import ConfigError
 from tests.helpers.grids import grid
@@ -133,3 +135,8 @@ def test_mistake_in_the_file_is_named_before_anything_runs(files, tmp_path, caps
     assert exit_.value.code == 2
     printed = " ".join(capsys.readouterr().err.split())
     assert all(fact in printed for fact in facts), printed
+
+
+def test_a_progress_bar_that_is_switched_off_shows_nothing(tmp_path):
+    with tqdm(total=1, disable=True) as bar:  # as TQDM_DISABLE does
+        show(bar, [], {}, grid(tmp_path, tmp_path))

@@ -177,9 +177,9 @@ def apart(function: Callable[[], Any]) -> Any:
 
 
 def changes(folder: Path) -> int:
-    """Return a number that differs when a file below the folder has changed."""
+    """Return a number that differs when the file, or one below the folder, has changed."""
     found = 0
-    for place, _, names in os.walk(folder):
+    for place, _, names in [(folder.parent, [], [folder.name]), *os.walk(folder)]:
         for name in names:
             try:
                 stat = os.stat(os.path.join(place, name))
@@ -226,7 +226,7 @@ class Kind(ABC):
     """A command that can be started in a directory, and its result there."""
 
     def __init__(self, place: Path, corpus: Path) -> None:
-        self.place, self.corpus = place, corpus
+        self.place, self.corpus, self.chance = place, corpus, random.Random(str(type(self)))
 
     def lives(self, to: Path) -> list[Life]:
         """Start the processes."""
@@ -235,6 +235,10 @@ class Kind(ABC):
     @abstractmethod
     def function(self, to: Path) -> Callable[[], object]:
         """Return what runs the command."""
+
+    def folder(self, to: Path) -> Path:
+        """Return where files change while the command works."""
+        return to
 
     @abstractmethod
     def result(self, to: Path) -> Any:
@@ -253,6 +257,9 @@ class Train(Kind):
         file = to.with_suffix(".py")
         file.write_text(EXPERIMENT.format(corpus=str(self.corpus), run=str(to)))
         return command("train", file)
+
+    def folder(self, to: Path) -> Path:
+        return to / "checkpoints" if self.chance.random() < 0.5 else to / "metrics.jsonl"
 
     def result(self, to: Path) -> Any:
         return apart(lambda: outcome(to))
@@ -517,8 +524,8 @@ class Faults:
         if self.name == "serve" or self.chance.random() < 0.3:
             until(over, self.chance.uniform(0, self.usual_s / (10 if self.name == "serve" else 2)))
             return
-        folder = self.kind.folder(to) if isinstance(self.kind, Evaluate) else to
-        for _ in range(self.chance.randint(1, 12)):
+        folder = self.kind.folder(to)
+        for _ in range(self.chance.randint(1, 4)):
             before = changes(folder)
             until(lambda: over() or changes(folder) != before, 60)  # noqa: B023
         time.sleep(self.chance.uniform(0, 0.05))

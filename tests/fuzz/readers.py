@@ -24,22 +24,25 @@ from data_pipelines.corpora import Manifest, ParallelText, Tsv
 from data_pipelines.corpora.segments import read_yaml
 from simuljax.audio import Features, read_audio
 from simuljax.audio.features import load_features
+from simuljax.config.decoding import Decoding
 from simuljax.config.experiment import read_experiment
 from simuljax.config.json import to_json
+from simuljax.config.options import to_options
 from simuljax.errors import SimuljaxError
 from simuljax.eval.logs import NAME, as_records, find_faults, read_archive, read_records
 from simuljax.eval.long_form import read_segments
 from simuljax.eval.scores import build_report
 from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.tokenizer import _byte_characters, read_tiktoken, read_tokenizer_json
-from simuljax.models.whisper.weights import dimensions_of, read_checkpoint
+from simuljax.models.whisper.weights import dimensions_of, read_checkpoint, read_tensors
 from simuljax.models.whisper.whisper import _heads_beside
 from simuljax.report.results import curves_of, read_object
+from simuljax.serve.run import read_decoding
 from simuljax.text import load
 from simuljax.text.vocabulary import VocabularyConfig, learn, read_content, write_content
 from simuljax.train.checkpoint import SEAL, damage
 from simuljax.train.run_log import repair
-from simuljax.train.stored import read_params, write_params
+from simuljax.train.stored import TYPES, digest, read_params, write_params
 from tests.eval.logs import made_up
 from tests.helpers.corpora import finished, python, tree, write_hums
 from tests.helpers.experiments import experiment
@@ -189,6 +192,21 @@ def _resealed_checkpoint(path: Path) -> None:
         raise SimuljaxError(problem)
 
 
+def _resealed_params(path: Path) -> None:
+    """Read an export whose header was changed before its digest was taken."""
+    text, numbers = path.read_bytes(), bytes(range(64))
+
+    def write(header: bytes) -> None:
+        path.write_bytes(len(header).to_bytes(8, "little") + header + numbers)
+
+    write(text)
+    tensors, told = read_tensors(path, TYPES)
+    header = json.loads(text)
+    header["__metadata__"] = told | {"sha256": digest(tensors, str(told.get("steps")))}
+    write(json.dumps(header).encode())
+    read_params(path)
+
+
 LOG = _lines(*made_up(0, count=3))
 ROW = {"id": "a", "audio": "a.wav", "transcript": "one two", "translation": "eins zwei"}
 ROW |= {"offset_s": 0.1, "duration_s": 0.5, "words": [["one", 0.1, 0.2], ["two", 0.3, 0.4]]}
@@ -206,6 +224,11 @@ SUMMARY = {
     "changed": {},
 }
 STATISTICS = {"frames": 9, "mean": [0.0] * 80, "std": [1.0] * 80}
+EXPORTED = {
+    "params/a/kernel": {"dtype": "I8", "shape": [2, 3], "data_offsets": [16, 22]},
+    "params/a/kernel:scale": {"dtype": "F32", "shape": [1, 3], "data_offsets": [0, 12]},
+    "__metadata__": {"steps": "[3, 4]"},
+}
 HEADS = {"alignment_heads": [[0, 0]], "other": 1}
 BYTES = [bytes([byte]) for byte in range(256)]
 
@@ -278,6 +301,12 @@ READERS = {
         file="config.json",
         good=lambda: _json(to_json(experiment(Path("corpus"), Path("run")))),
         read=lambda path: read_experiment(path.parent),
+    ),
+    "header of params": Reader(
+        file="params.safetensors", good=lambda: _json(EXPORTED), read=_resealed_params
+    ),
+    "decoding.json": Reader(
+        file="decoding.json", good=lambda: _json(to_options(Decoding())), read=read_decoding
     ),
     "vocabulary": Reader(file="vocab.json", good=_vocabulary, read=_resealed_vocabulary),
     "features of a run": Reader(
