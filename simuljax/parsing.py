@@ -7,7 +7,7 @@ import lzma
 import os
 import zipfile
 import zlib
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from simuljax.errors import SimuljaxError
 
@@ -76,7 +76,7 @@ def check_expansion(size: int, packed: int) -> None:
 class BoundedReader(io.RawIOBase):
     """Decompressed bytes of a stream; refuses more than `packed` compressed bytes may become."""
 
-    def __init__(self, stream: IO[bytes], packed: int):
+    def __init__(self, stream: Any, packed: int):
         self.stream, self.packed, self.count = stream, packed, 0
 
     def readable(self) -> bool:
@@ -95,7 +95,8 @@ def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
 
     Python bounds what it unpacks at once for the usual compression only.
     """
-    member, size = archive.getinfo(name), os.fstat(archive.fp.fileno()).st_size
+    member, file = archive.getinfo(name), cast(IO[bytes], archive.fp)  # which is open
+    size = os.fstat(file.fileno()).st_size
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ParseError(f"{name} is compressed in an unusual way; unpack it first")
     check_expansion(member.file_size, min(member.compress_size, size))
