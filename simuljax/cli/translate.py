@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from simuljax.cache import announce_compilation, enable_compilation_cache, show_status
-from simuljax.config.decoding import Beam, Decoding, check_policy, without_effect
+from simuljax.config.decoding import Beam, Decoding, Sentences, check_policy, without_effect
 from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import from_options, given_options, options_of
@@ -24,6 +24,7 @@ from simuljax.serve.run import RunError, open_run
 from simuljax.serve.stream import Stream
 from simuljax.serve.translator import is_whisper, load
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
+from simuljax.text.repetition import Stammer
 
 # What --offline goes with; the other options are about streams.
 _BEAM = {"beam", "length_penalty", "until"}
@@ -37,8 +38,11 @@ class RunOptions(Decoding):
 
     offline: bool = setting(False, help="Translate the whole file at once.")
     checkpoint: Literal["best", "last", "averaged"] = setting("best", help="Which checkpoint.")
-    sentences: Literal["one", "many"] = setting(
-        "many", help="Stop after the first sentence, or go on."
+    sentences: Sentences = setting(
+        "pauses",
+        help="Cut the stream at pauses, go on after each sentence, or stop after the first.",
+        label="{}",
+        applies=("a live source", "speech"),
     )
 
 
@@ -91,7 +95,8 @@ def translate_command(
     if is_whisper(model):
         policy = whisper_policy(model, run)
         beam = 1 if run.beam is None else run.beam.size
-        return whisper_command(model, live, whisper, policy, beam if run.offline else None)
+        given = (model, live, whisper, policy, beam if run.offline else None)
+        return whisper_command(*given, run.stammer)
     _refuse(whisper, f"is for Whisper models; {model} is a run")
     live = replace(live, to=live.to or target_language(model))
     return _run_command(model, live, run)
@@ -138,7 +143,7 @@ def _run_command(model: Path, live: LiveOptions, run: RunOptions) -> Callable[[]
         show_status(f"loading {model.name} ...")
         translator = load(model, run.checkpoint)
         with announce_compilation(str(model.resolve()), about_s=_RUN_COMPILATION_S):
-            stream = translator.stream(sentences=run.sentences, decoding=run.decoding())
+            stream = translator.stream(decoding=run.decoding())
         return stream, None
 
     return lambda: _translate_live(live, load_stream)
@@ -165,7 +170,7 @@ def whisper_policy(model: Path, run: RunOptions) -> Policy:
     """Return the policy of a Whisper model; refuse the options that it does not have."""
     own = {"threshold"} if run.policy is None else set(options_of(type(run.policy)))
     reason = f"is for trained runs; {model} is a Whisper model"
-    _refuse(run, reason, {"policy", "offline", "beam"} | own)
+    _refuse(run, reason, {"policy", "offline", "beam", *options_of(Stammer)} | own)
     if run.policy is not None and run.policy.beam > 1:
         raise LiveError(f"--beam {reason}")
     return run.policy or Consensus(threshold=run.threshold)
@@ -177,9 +182,11 @@ def whisper_command(
     whisper: WhisperOptions,
     policy: Policy,
     offline_beam: int | None = None,
+    stammer: Stammer | None = None,
 ) -> Callable[[], None]:
     """Check the options; return the translation with a Whisper model, live or of a whole file."""
     to, settings = whisper_settings(live, whisper, policy)
+    settings = replace(settings, stammer=stammer or settings.stammer)
     live = replace(live, to=to)
     check_options(live, model)
 

@@ -3,14 +3,17 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from simuljax.audio.segmentation import Segmentation
 from simuljax.config.fields import ConfigError, check, setting, settings
 from simuljax.config.model import ModelConfig, PreDecision
 from simuljax.decode.policies import POLICIES, Policy, PolicyError
+from simuljax.text.repetition import Stammer
 
 Gather = Literal["any", "majority", "mean"]
 Branch = Literal["speech", "text"]
 Source = Literal["live", "whole"]
 Until = Literal["full", "sure"]
+Sentences = Literal["one", "many", "pauses"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,10 @@ class LengthLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class Repetition:
-    """A guard against loops: a phrase of 1 to `longest` tokens may stand `times` times in a row."""
+    """A limit of the search: a phrase of 1 to `longest` tokens may stand `times` times in a row.
+
+    The search takes the best other token. `Stammer` is about words that may be committed.
+    """
 
     longest: int = setting(
         4,
@@ -146,6 +152,9 @@ class Decoding(PolicyConfig):
 
     While the source is live, `force_finish` lets end-of-sentence write nothing and read on, and
     `avoid_eos_while_reading` takes the best other token in its place.
+
+    A stream is over with its first sentence (`one`); or it goes on after the model's end of
+    sentence (`many`); or it is cut into segments at pauses, each a sentence of its own (`pauses`).
     """
 
     read_ms: int | None = setting(
@@ -202,7 +211,15 @@ class Decoding(PolicyConfig):
     )
     blocks: Blocks = setting(Blocks(), help="CAAT's search.")
     limit: LengthLimit = setting(LengthLimit(), help="Greatest length.")
-    repetition: Repetition | None = setting(None, help="Guard against repetitions.")
+    repetition: Repetition | None = setting(None, help="Limit of repetitions in the search.")
+    stammer: Stammer = setting(Stammer(), help="Guard against repetitions in what is written.")
+    sentences: Sentences = setting(
+        "one",
+        help="Stop after the first sentence, go on after each, or cut the stream at pauses.",
+        label="{}",
+        applies=("a live source", "speech"),
+    )
+    segmentation: Segmentation = setting(Segmentation(), help="Cut at pauses.")
 
     def __post_init__(self) -> None:
         check(self)
@@ -216,8 +233,11 @@ class Decoding(PolicyConfig):
     def fixed(self) -> "Decoding":
         """Return the choices that are compiled in; numbers that a sweep varies are arrays."""
         policy = None if self.policy is None else self.policy.template()
+        on_host = {"stammer": Stammer(), "sentences": "one", "segmentation": Segmentation()}
         return replace(
-            self.decoding(), threshold=0.5, k=None, policy=policy, read_ms=None, predecision_ms=None
+            self.decoding(),
+            **{"threshold": 0.5, "k": None, "policy": policy, "read_ms": None},
+            **{"predecision_ms": None, **on_host},
         )
 
 
@@ -254,6 +274,8 @@ def properties(
         "learned monotonic heads": own == "learned" and by_itself,
         "wait-k heads": own == "wait_k" and heads_decide(model) and by_itself,
         "CAAT": caat,
+        "speech": branch == "speech",
+        "speech cut at pauses": live and branch == "speech" and decoding.sentences == "pauses",
         "tokens written before the source ends": live and early and not caat,
         "words written before the source ends": early,
         "decisions in steps of speech": steps and branch == "speech",
@@ -270,7 +292,8 @@ def without_effect(
 ) -> dict[str, str]:
     """Return the fields that are not the default and yet change nothing, with the reason."""
     has, idle, usual = properties(decoding, model, source, branch), {}, Decoding()
-    for config, default in ((decoding, usual), (decoding.blocks, usual.blocks)):
+    for part in (None, "blocks", "segmentation"):
+        config, default = (getattr(d, part) if part else d for d in (decoding, usual))
         for name, declared in settings(default).items():
             missing = [needed for needed in declared.applies if needed not in has]
             if missing and getattr(config, name) != getattr(default, name):

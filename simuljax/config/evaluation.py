@@ -62,6 +62,15 @@ class Evaluation(Decoding):
     first: int | None = setting(
         None, help="Utterances from the start of the split; by default all.", label="first{}", low=1
     )
+    joined: int | None = setting(
+        None,
+        help="Join so many utterances to one recording, and score it by segments (StreamLAAL).",
+        label="joined{}",
+        low=1,
+    )
+    joined_pause_ms: int = setting(
+        600, help="Silence after each of them.", label="{}ms-apart", low=0, unit="ms"
+    )
     repeats: int = setting(3, help="Passes with --mode live; its scores are means.", low=1)
     frames: int = setting(100_000, help="Frames in a batch.", low=1)
 

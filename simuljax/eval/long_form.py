@@ -11,6 +11,7 @@ cost; times before the segment's start are 0, and a shared cost is the differenc
 times. LongYAAL (OmniSTEval): no word is earlier than the one before it; nothing is clipped.
 """
 
+import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,17 +107,20 @@ def resegment(
     return parts
 
 
+def check_cut() -> None:
+    """Raise an error that names the package if long-form scores cannot be computed."""
+    if importlib.util.find_spec("mweralign") is None:
+        raise OSError("long-form scores need mweralign (GPL-3.0): pip install 'simuljax[longform]'")
+
+
 def minimum_error_cut(units: Sequence[str], references: Sequence[Sequence[str]]) -> list[int]:
     """Return the number of units of each reference in the cut of least edit distance.
 
     Case counts: mweralign ignores it, so words are replaced by numbers.
     """
-    try:
-        from mweralign import align_texts  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise OSError(
-            "long-form scores need mweralign (GPL-3.0): pip install 'simuljax[longform]'"
-        ) from None
+    check_cut()
+    from mweralign import align_texts  # pyright: ignore[reportMissingImports]
+
     numbers: dict[str, int] = {}
 
     def spell(words: Sequence[str]) -> str:

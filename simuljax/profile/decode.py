@@ -53,7 +53,7 @@ def decoder_backend(
     most = decoder.limits.states * STATE
 
     def session() -> ReadSession:
-        return ReadSession(words, read=read_ms * MS, most=most, sentences="one")
+        return ReadSession(words, read=read_ms * MS, most=most)
 
     return IncrementalBackend(decoder, params, session)
 

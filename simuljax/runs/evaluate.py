@@ -29,6 +29,7 @@ from simuljax.eval import Record, read_records, score, write_records
 from simuljax.eval.curves import Point
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import record_line
+from simuljax.eval.long_form import check_cut, score_longform
 from simuljax.eval.scores import average_runs, normalise, word_difference, word_error_rate
 from simuljax.report.figures import draw_curves
 from simuljax.runs.translate import (
@@ -43,10 +44,14 @@ from simuljax.runs.translate import (
     stream_settings,
 )
 from simuljax.serve.run import load_checkpoint, open_run
-from simuljax.serve.translator import is_whisper, load
+from simuljax.serve.run_translator import RunTranslator
+from simuljax.serve.translator import Translator, is_whisper, load
 
-LIVE = ("read_ms", "policy", "gather", "force_finish", "avoid_eos_while_reading", "inside")
-OF_SPEECH = ("read_ms", "predecision_ms", "units", "trailing", "inside", "audio")
+LIVE = (
+    *("read_ms", "policy", "gather", "force_finish", "avoid_eos_while_reading", "inside"),
+    *("sentences", "joined"),
+)
+OF_SPEECH = ("read_ms", "predecision_ms", "units", "trailing", "inside", "audio", "joined")
 FOLLOWING = ("then_k", "then_threshold")
 SHARED = ("gather", "force_finish", "avoid_eos_while_reading")  # by both models of a cascade
 
@@ -60,6 +65,12 @@ def check(chosen: Evaluation) -> None:
             f"--beam {chosen.beam.size} needs --mode offline, or --policy local-agreement: with "
             f"--mode {chosen.mode} committed words cannot be taken back"
         )
+    if long_form(chosen) and chosen.then is not None:
+        raise ConfigError(
+            "--then translates one sentence a stream: leave --sentences, --joined out"
+        )
+    if chosen.joined is not None:
+        check_cut()
     given = given_options(chosen)
     for name, why in _idle_together(chosen):
         if name in given:
@@ -73,6 +84,8 @@ def _idle_together(chosen: Evaluation) -> Iterator[tuple[str, str]]:
         (chosen.mode == "offline", LIVE, "--mode offline waits for the whole source"),
         (chosen.branch == "text", OF_SPEECH, "with --branch text there is no speech"),
         (chosen.branch == "text" and policy == "wait-k", ("step_ms",), "a unit of text is a word"),
+        (long_form(chosen), ("audio",), "utterances are played as they are, one after the other"),
+        (chosen.joined is None, ("joined_pause_ms",), "nothing is joined: give --joined"),
         (chosen.then is None, FOLLOWING, "it belongs to the second run: give --then"),
         (units != "ctc", ("trailing",), "it is about words of a CTC head: give --units ctc"),
     )
@@ -134,6 +147,7 @@ def _option(chosen: Evaluation, name: str) -> str:
 FREE = ("run", "name", "frames", "repeats", "steps", "data")
 SCORES, CONFIG = "scores.json", "config.json"
 DIGITS = {"BLEU": 2, "WER": 2, "AP": 3}
+LONG_FORM = ("BLEU", "StreamLAAL", "LongYAAL", "n", "skipped")  # by segments
 SHOWN = ("BLEU", "WER", "AL", "LAAL", "AP", "DAL", "ATD")
 COMPILE_S = 30.0  # about, for the first batch on a few cores
 Source = RunSplit | CascadeSplit | RecordingsSplit
@@ -153,18 +167,19 @@ def plan_evaluations(
 def evaluate_all(asked: Mapping[Path, Sequence[Evaluation]]) -> list[dict[str, Any]]:
     """Evaluate, print the scores and the next command; draw a curve if there are several."""
     all_scores, curves = [], {}
+    first = next(iter(asked.values()))[0]
+    latency = "AL" if first.joined is None else "StreamLAAL"
     for run, each in asked.items():
         scores = [evaluate(one) for one in each]
         print(table(run, each, scores), flush=True)
         all_scores += scores
         curves[str(run)] = [
-            Point(latency_ms=s["AL"], quality=s["BLEU"], label=one.label)
-            for one, s in zip(each, scores, strict=True)
+            Point(latency_ms=s[latency], quality=s["BLEU"], label=one.label)
+            for one, s in zip(each, map(_flat, scores), strict=True)
         ]
     drawn = any(math.isfinite(p.latency_ms) for curve in curves.values() for p in curve)
-    first = next(iter(asked.values()))[0]
     if len(all_scores) > 1 and first.branch == "speech" and drawn:
-        print(f"curve: {draw_curves(curves, first.folder.with_name('curve.png'))}")
+        print(f"curve: {draw_curves(curves, first.folder.with_name('curve.png'), latency=latency)}")
     print(f"next: simuljax report {' '.join(str(each[0].results) for each in asked.values())}")
     return all_scores
 
@@ -197,6 +212,8 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
     scores = score(runs[0]) | {"word_difference": word_difference(runs[0]), "steps": steps}
     if chosen.task == "transcribe":
         scores["WER"] = word_error_rate(_normalised(record) for record in runs[0])
+    if chosen.joined is not None and isinstance(source, RecordingsSplit):
+        scores["long_form"] = score_longform(runs[0], source.segments())
     if chosen.mode == "live":
         clocked = [score(records, computation_aware=True) for records in runs]
         scores["computation_aware"] = average_runs(clocked)
@@ -207,14 +224,28 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
 def open_source(chosen: Evaluation) -> Source:
     """Load the model and open the split."""
     if is_whisper(chosen.run):
-        model = load(chosen.run)
-        model.backend(**stream_settings(chosen))  # rejects settings that it cannot have
-        split = open_recordings(corpus_of(chosen), chosen.split)
-        return RecordingsSplit(model=model, split=split, chosen=chosen)
+        return _open_recordings(chosen, load(chosen.run), stream_settings(chosen))
     run = open_run(chosen.run)
     trained = load_checkpoint(run, chosen.checkpoint)
+    if long_form(chosen):
+        settings = {"decoding": chosen.decoding()}
+        return _open_recordings(chosen, RunTranslator(run, trained), settings, trained.steps)
     alone = RunSplit(run=run, trained=trained, examples=open_examples(run, chosen), chosen=chosen)
     return open_cascade(alone) if chosen.then else alone
+
+
+def long_form(chosen: Evaluation) -> bool:
+    """Return True if recordings may have many sentences, which only streams translate."""
+    return chosen.sentences != "one" or chosen.joined is not None
+
+
+def _open_recordings(
+    chosen: Evaluation, model: Translator, settings: dict[str, Any], steps: tuple[int, ...] = ()
+) -> RecordingsSplit:
+    model.backend(**settings)  # rejects settings that it cannot have
+    split = open_recordings(corpus_of(chosen), chosen.split)
+    given = {"chosen": chosen, "settings": settings, "steps": steps}
+    return RecordingsSplit(model=model, split=split, **given)
 
 
 def corpus_of(chosen: Evaluation) -> Path:
@@ -316,21 +347,31 @@ def read_partial(part: Path) -> list[Record]:
 
 def table(run: Path, each: Sequence[Evaluation], scores: Sequence[Mapping[str, Any]]) -> str:
     """Format the scores, one line per evaluation."""
-    names = [name for name in SHOWN if name in scores[0]]
+    shown = LONG_FORM if "long_form" in scores[0] else SHOWN
+    names = [name for name in shown if name in _flat(scores[0])]
     names += ["AL_CA"] if any("computation_aware" in one for one in scores) else []
     wide = max(len(one.folder.name) for one in each) + 2
     lines = [
         f"{run} (as SimulEval {scores[0]['profile']})",
-        f"{'':{wide}}" + "".join(f"{name:>9}" for name in names),
+        f"{'':{wide}}" + "".join(f"{name:>{_width(name)}}" for name in names),
     ]
     for one, found in zip(each, scores, strict=True):
-        values = dict(found) | {"AL_CA": found.get("computation_aware", {}).get("AL")}
+        values = _flat(found) | {"AL_CA": found.get("computation_aware", {}).get("AL")}
         cells = [_cell(name, values.get(name)) for name in names]
         lines.append(f"{one.folder.name:{wide}}" + "".join(cells))
     return "\n".join(lines)
 
 
+def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the scores, with those by segments in the first place."""
+    return {**scores, **scores.get("long_form", {})}
+
+
 def _cell(name: str, value: float | None) -> str:
     if value is None or math.isnan(value):
-        return f"{'-':>9}"
-    return f"{value:9.{DIGITS.get(name, 0)}f}"
+        return f"{'-':>{_width(name)}}"
+    return f"{value:{_width(name)}.{DIGITS.get(name, 0)}f}"
+
+
+def _width(name: str) -> int:
+    return max(9, len(name) + 2)

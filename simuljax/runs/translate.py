@@ -12,9 +12,9 @@ manifest (`data_pipelines.corpora.Manifest`), whose sound files are read as they
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ from simuljax.decode.caat import simulate_caat
 from simuljax.decode.policies import WaitK
 from simuljax.decode.simulate import simulate_speech, simulate_text, usual_listening
 from simuljax.eval import Record
+from simuljax.eval.long_form import Segment
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.serve.cascade import Cascade
@@ -98,9 +99,18 @@ class RunSplit:
         if self.chosen.branch == "text":
             ends = [float(len(text.split())) for text in texts]
         return [
-            _timed(*word_delays(self.run, tokens[i, :n], delays[i, :n], ends[i]))
+            _timed(*self._words(self.run, tokens[i, :n], delays[i, :n], ends[i]))
             for i, n in enumerate(lengths)
         ]
+
+    def _words(
+        self, run: Run, tokens: np.ndarray, delays: np.ndarray, end: float
+    ) -> tuple[list[str], list[float]]:
+        """Return the words that may be written, and their delays."""
+        words, known = word_delays(run, tokens, delays, end)
+        kept = self.chosen.stammer.begin().push(words)[1]
+        pairs = [pair for pair in zip(kept, known, strict=True) if pair[0]]
+        return [word for word, _ in pairs], [delay for _, delay in pairs]
 
     def batches(self, done: Set[int]) -> Iterator[tuple[np.ndarray, Batch]]:
         """Yield rows and batches of few shapes, however much is done already."""
@@ -139,7 +149,7 @@ class RunSplit:
 
         def play_one(sound: np.ndarray) -> list[Word]:
             stream = translator.stream(**_stream_options(self.chosen))
-            return play(stream, sound, lambda: stream.session.size)
+            return play(stream, sound, lambda: stream.session.push_size)
 
         return play_one
 
@@ -297,7 +307,7 @@ class CascadeSplit(RunSplit):
         tokens, lengths, reads = jax.device_get(decoded)
         found = []
         for i, (each, n) in enumerate(zip(recognised, lengths, strict=True)):
-            words, counts = word_delays(run, tokens[i, :n], reads[i, :n], len(each.words) + 1)
+            words, counts = self._words(run, tokens[i, :n], reads[i, :n], len(each.words) + 1)
             delays = [each.at(round(count)) for count in counts]
             found.append(_timed(words, delays) if each.words else [])
         return found
@@ -313,7 +323,7 @@ class CascadeSplit(RunSplit):
         for i, n in enumerate(lengths):
             tokens, delays = all_tokens[i, :n], all_delays[i, :n]
             duration = float(batch.audio_length[i]) * 1000 / RATE
-            words, known = word_delays(run, tokens, delays, duration)
+            words, known = self._words(run, tokens, delays, duration)
             end = float(delays[-1]) if len(tokens) and tokens[-1] == EOS else duration
             found.append(Transcript(words=tuple(words), delays=tuple(known), end=end))
         return found
@@ -362,14 +372,15 @@ def of_text(chosen: Evaluation, model: ModelConfig) -> Evaluation:
         force_finish=chosen.force_finish,
         avoid_eos_while_reading=chosen.avoid_eos_while_reading,
         policy=waits,
+        stammer=chosen.stammer,
         beam=chosen.beam if chosen.mode == "offline" else None,
     )
 
 
 STREAMS = 16  # recordings at once
 _SETTINGS = {  # of an evaluation, beside those of its policy
-    *("run", "corpus", "split", "name", "mode", "first", "repeats"),
-    *("policy", "read_ms", "task", "language"),
+    *("run", "corpus", "split", "name", "mode", "first", "repeats", "joined", "joined_pause_ms"),
+    *("policy", "read_ms", "task", "language", "stammer_times", "stammer_words"),
 }
 
 
@@ -385,15 +396,39 @@ class Recording:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingsSplit:
-    """A model, a split, and how the split is translated."""
+    """A model, a split, and how its recordings are played to streams."""
 
     model: Translator
     split: Sequence[Recording]
     chosen: Evaluation
-    steps: tuple[int, ...] = ()  # no checkpoint of ours
+    settings: dict[str, Any]  # of its streams
+    steps: tuple[int, ...] = ()  # of the checkpoint, if it is one of ours
 
     def __len__(self) -> int:
-        return min(len(self.split), self.chosen.first or len(self.split))
+        return len(self.recordings)
+
+    @cached_property
+    def recordings(self) -> Sequence[Recording]:
+        """Return what is played: the first utterances, or recordings that they are joined to."""
+        split, chosen = self.split[: self.chosen.first], self.chosen
+        if chosen.joined is None:
+            return split
+        return join_recordings(split, chosen.joined, chosen.joined_pause_ms)
+
+    def segments(self) -> list[Segment]:
+        """Return the places of the utterances in the recordings that they are joined to."""
+        chosen, task = self.chosen, "transcription" if self.transcribes else "translation"
+        assert chosen.joined is not None
+        split = self.split[: chosen.first]
+        return joined_segments(split, chosen.joined, chosen.joined_pause_ms, task)
+
+    @property
+    def transcribes(self) -> bool:
+        """Return True if the model writes the language that is spoken."""
+        model = self.model
+        if isinstance(model, RunTranslator):
+            return model.run.config.data.task == "transcription"
+        return self.chosen.task == "transcribe"
 
     def records(self, done: Set[int]) -> Iterator[list[Record]]:
         """Yield the records of the utterances that are not done, some at a time."""
@@ -401,38 +436,79 @@ class RecordingsSplit:
         size = STREAMS if self.chosen.mode == "streamed" else 1
         for start in range(0, len(left), size):
             some = left[start : start + size]
-            sound = [self.split[i].read() for i in some]
+            sound = [self.recordings[i].read() for i in some]
             yield [
                 self._record(i, samples, words)
                 for i, samples, words in zip(some, sound, self._words(sound), strict=True)
             ]
 
     def _words(self, sound: Sequence[np.ndarray]) -> list[list[Word]]:
-        overrides = stream_settings(self.chosen)
+        overrides = self.settings
         if self.chosen.mode == "streamed":
             return self.model.stream_all(sound, streams=STREAMS, **overrides)
         (samples,) = sound
         if self.chosen.mode == "live":
             stream = self.model.stream(**overrides)
-            return [play(stream, samples, lambda: stream.session.size)]
+            return [play(stream, samples, lambda: stream.session.push_size)]
         end = len(samples) * 1000 / RATE
         text = self.model.translate(samples).split()
         return [[Word(text=word, delay_ms=end, elapsed_ms=end) for word in text]]
 
     def _record(self, index: int, samples: np.ndarray, words: Sequence[Word]) -> Record:
         """Note the words; those committed together, such as a segment's, share their delay."""
-        recording, live = self.split[index], self.chosen.mode == "live"
+        recording, live = self.recordings[index], self.chosen.mode == "live"
         each = [(text, word) for word in words for text in word.text.split()]
-        transcribes = self.chosen.task == "transcribe"
         return Record(
             index=index,
             prediction=" ".join(text for text, _ in each),
             delays=tuple(word.delay_ms for _, word in each),
             elapsed=tuple(word.elapsed_ms for _, word in each) if live else (),
-            reference=recording.transcript if transcribes else recording.translation,
+            reference=recording.transcript if self.transcribes else recording.translation,
             source=recording.id,
             source_length=len(samples) * 1000 / RATE,
         )
+
+
+def join_recordings(split: Sequence[Recording], count: int, pause_ms: int) -> list[Recording]:
+    """Join every `count` recordings to one, with so much silence after each of them."""
+    groups = [split[start : start + count] for start in range(0, len(split), count)]
+    return [
+        Recording(
+            id=f"joined-{number}",
+            transcript=" ".join(part.transcript for part in parts),
+            translation=" ".join(part.translation for part in parts),
+            read=partial(_read_joined, parts, pause_ms),
+        )
+        for number, parts in enumerate(groups)
+    ]
+
+
+def joined_segments(
+    split: Sequence[Recording],
+    count: int,
+    pause_ms: int,
+    task: Literal["transcription", "translation"],
+) -> list[Segment]:
+    """Return the places of recordings in those that `join_recordings` makes of them."""
+    segments, start = [], 0.0
+    for number, part in enumerate(split):
+        start = 0.0 if number % count == 0 else start
+        duration = len(part.read()) * 1000 / RATE
+        segments.append(
+            Segment(
+                talk=f"joined-{number // count}",
+                reference=part.transcript if task == "transcription" else part.translation,
+                start_ms=start,
+                duration_ms=duration,
+            )
+        )
+        start += duration + pause_ms
+    return segments
+
+
+def _read_joined(parts: Sequence[Recording], pause_ms: int) -> np.ndarray:
+    pause = np.zeros(pause_ms * RATE // 1000, np.int16)
+    return np.concatenate([sound for part in parts for sound in (part.read(), pause)])
 
 
 def check_settings(chosen: Evaluation) -> None:
@@ -450,6 +526,7 @@ def stream_settings(chosen: Evaluation) -> dict[str, Any]:
         "read_ms": chosen.read_ms,
         "task": chosen.task,
         "language": chosen.language,
+        "stammer": chosen.stammer,
     }
     return {name: value for name, value in given.items() if value is not None}
 

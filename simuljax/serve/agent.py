@@ -160,5 +160,6 @@ def settings(args: Namespace) -> dict[str, Any]:
 def whisper_settings(args: Namespace) -> dict[str, Any]:
     """Return the arguments as `WhisperTranslator.stream` takes them; None is the default."""
     given = {name: getattr(args, name) for name in ("read_ms", "task", "language")}
-    given["policy"] = settings(args)["decoding"].policy
+    decoding = settings(args)["decoding"]
+    given |= {"policy": decoding.policy, "stammer": decoding.stammer}
     return {name: value for name, value in given.items() if value is not None}

@@ -103,6 +103,7 @@ class TextStream:
         self.reader, self.state = reader, reader.begin()
         self.pieces: list[int] = []
         self.words = WordStream.begin(reader.run.target)
+        self.unrepeated = reader.decoder.decoding.stammer.begin()
         self.pushed = 0  # words of the source
         self.ended = self.finished = False  # the source; the translation
 
@@ -135,7 +136,8 @@ class TextStream:
         tokens, _, self.finished = events.row(0)
         self.words, words = self.words.push([token for token in tokens if token != EOS])
         words += self.words.finish() if self.finished else []
-        return [TextWord(text=word, delay=self.pushed) for word in words]
+        self.unrepeated, kept = self.unrepeated.push(words)
+        return [TextWord(text=word, delay=self.pushed) for word in kept if word]
 
 
 def text_settings(overrides: dict[str, Any]) -> Streaming:
@@ -167,7 +169,7 @@ class Cascade:
         `recognising` are settings of `Translator.stream`, `translating` those of `TextReader`.
         """
         settings = dict(recognising or {})
-        if settings.get("sentences", "one") != "one":
+        if Streaming.of(settings).decoding.sentences != "one":
             raise ValueError(
                 "a cascade translates one sentence a stream, since a text ends only once: begin a "
                 "stream for every sentence"

@@ -34,9 +34,10 @@ from simuljax.errors import unknown
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
-from simuljax.serve.stream import MS, STATE, Read, ReadSession, Sentences, Session, Tokens
+from simuljax.serve.stream import MS, STATE, Read, ReadSession, Session, Tokens
 from simuljax.serve.translator import Translator, samples_of
 from simuljax.text import EOS, Words, WordStream
+from simuljax.text.repetition import Stammer
 from simuljax.train.transfer import Loaded, Which
 
 extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per shape
@@ -182,7 +183,6 @@ class ReencodingBackend(DecoderBackend):
 class Streaming:
     """Settings of a stream; `Translator.stream` takes these by name."""
 
-    sentences: Sentences = setting("one", help="`many`: speech goes on after end-of-sentence.")
     rate: int = setting(RATE, help="Rate of the samples that are pushed.", low=1, unit="Hz")
     decoding: Decoding = setting(Decoding(), help="When to write, and how to search.")
     limits: StreamLimits = setting(StreamLimits(), help="Sizes of its arrays.")
@@ -292,7 +292,7 @@ class RunTranslator(Translator):
             self.no_words,
             read=read_ms * MS,
             most=chosen.limits.states * STATE,
-            sentences=chosen.sentences,
+            decoding=decoding,
             rate=chosen.rate,
             first=first * MS if policy and (first := policy.first_read_ms) else None,
         )
@@ -308,7 +308,7 @@ class RunTranslator(Translator):
         return Words.of(self.run.source, self.run.target)
 
     def _text(self, tokens: jax.Array, length: jax.Array) -> str:
-        return self.run.target.decode(np.asarray(tokens)[: int(length)].tolist())
+        return Stammer().text(self.run.target.decode(np.asarray(tokens)[: int(length)].tolist()))
 
 
 def _beam(beam: int | Beam) -> Beam | None:

@@ -8,23 +8,31 @@ knows no model and no device: READs of one size are cut from the sound, however 
 With `sentences="many"` speech may go on for hours: when the model ends a sentence, or one is as
 long as a stream can hold, the next begins with the sound after the last state that any head
 attended to. What came before is forgotten, so that memory and the cost of a READ are bounded.
+
+With `sentences="pauses"` a session reads the segments of speech alone (`audio.segmentation`); the
+end of a segment ends the sentence, and the next segment begins with a fresh state. If the model
+ends a sentence within a segment, the rest of it is a sentence of its own if it is long enough.
+
+Words go through a `RepetitionFilter` before they are committed. It begins anew with a stream and
+after a pause.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from simuljax.audio import RATE, Incoming
+from simuljax.audio.segmentation import Segmenter
+from simuljax.config.decoding import Decoding
 from simuljax.nn.subsampling import STRIDE
 from simuljax.text import EOS, WordStream
 
 MS = RATE // 1000  # samples
 STATE = 10 * STRIDE * MS
-Sentences = Literal["one", "many"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,7 @@ class Session:
         self.pushes: deque[Push] = deque()  # those not read to their ends
         self.needed = Push(until=0, ms=0.0, at=0.0)  # the one that words written now waited for
         self.ended = self.finished = False
+        self.end_counts = True  # that nothing follows has to be known for the last READ
 
     def set_rate(self, rate: int) -> None:
         """Take samples at another rate. Call it before the first push."""
@@ -90,6 +99,11 @@ class Session:
         raise NotImplementedError
 
     @property
+    def push_size(self) -> int:
+        """Return the samples to push at once where a recording is played."""
+        return self.size
+
+    @property
     def ready(self) -> bool:
         """Return True if there is a READ."""
         raise NotImplementedError
@@ -114,8 +128,8 @@ class Session:
         """Note that nothing more will come."""
         if self.ended:
             return
-        self._take(self.incoming.finish(), 0)
         self.ended = True
+        self._take(self.incoming.finish(), 0)
         self.finished = self.finished or not self.pushed
 
     def _take(self, sound: np.ndarray, pushed: int) -> None:
@@ -124,7 +138,8 @@ class Session:
             return
         self.waiting = np.concatenate([self.waiting, sound])
         until, ms = self.read_samples + len(self.waiting), self.pushed * 1000 / self.rate
-        self.pushes.append(Push(until=until, ms=ms, at=time.perf_counter()))
+        if self.ended or not self.pushes or until > self.pushes[-1].until:
+            self.pushes.append(Push(until=until, ms=ms, at=time.perf_counter()))
 
     def _read(self, count: int) -> np.ndarray:
         """Return so many waiting samples; words that follow have the delay of their push."""
@@ -132,8 +147,8 @@ class Session:
         self.read_samples += len(sound)
         while len(self.pushes) > 1 and self.pushes[0].until < self.read_samples:
             self.pushes.popleft()
-        if self.ended and not len(self.waiting):
-            self.needed = self.pushes[-1]  # that there is no more had to be known
+        if self.ended and self.end_counts and not len(self.waiting):
+            self.needed = self.pushes[-1]
         elif self.pushes[0].ms > self.needed.ms:
             self.needed = self.pushes[0]
         return sound
@@ -166,64 +181,137 @@ class ReadSession(Session):
         *,
         read: int,
         most: int,
-        sentences: Sentences,
+        decoding: Decoding | None = None,
         rate: int = RATE,
         first: int | None = None,
     ):
         """Cut READs of `read` samples, and sentences of at most `most`, at 16 kHz.
 
         Every sentence goes on from `words`, which have seen nothing. Its first READ is of `first`
-        samples, if given.
+        samples, if given. `decoding` says where sentences end and what may not be repeated.
         """
         super().__init__(rate=rate)
-        self.blank, self.words, self.sentences = words, words, sentences
+        decoding = decoding or Decoding()
+        self.blank, self.words, self.sentences = words, words, decoding.sentences
+        self.unrepeated = self.unrepeated_blank = decoding.stammer.begin()
         self.read, self.first = read, first or read
         self.most = max(1, most // read - 1) * read
         self.again = self.sentence = self.waiting  # to be read again; of this sentence
         self.reach = 0  # states of the sentence that were attended to
         self.anew = True
+        self.taken = 0  # samples at 16 kHz, silence included
+        self.segmenter: Segmenter | None = None
+        self.ends: deque[int] = deque()  # of segments, in samples that are read
+        self.closing = False  # the READ that is computed ends a segment
+        self.least = 0  # samples without which a sentence does not begin
+        if self.sentences == "pauses":
+            self.segmenter, self.end_counts = Segmenter(decoding.segmentation), False
 
     @property
     def size(self) -> int:
         return self.first if self.anew else self.read
 
     @property
+    def push_size(self) -> int:
+        return self.size if self.segmenter is None else STATE
+
+    @property
+    def settled_s(self) -> float:
+        held = 0 if self.segmenter is None else self.segmenter.held
+        return (self.taken - held - len(self.waiting)) / RATE
+
+    @property
     def ready(self) -> bool:
-        there = len(self.again) + len(self.waiting)
-        return not self.finished and (self.ended or there >= self.size)
+        over = bool(self.ends) if self.segmenter else self.ended
+        return not self.finished and (over or self._there >= max(self.size, self.least))
+
+    @property
+    def _there(self) -> int:
+        """Return the samples that can be read of this sentence, or of the segment."""
+        return len(self.again) + self._unread
+
+    @property
+    def _unread(self) -> int:
+        return self.ends[0] - self.read_samples if self.ends else len(self.waiting)
 
     def next(self) -> Read | None:
         if not self.ready:
             return None
-        size = self.size
+        size, self.least = self.size, 0
         old, self.again = self.again[:size], self.again[size:]
-        chunk = np.concatenate([old, self._read(size - len(old))])
+        chunk = np.concatenate([old, self._read(min(size - len(old), self._unread))])
         full = False
-        if self.sentences == "many":
+        if self.sentences != "one":
             self.sentence = np.concatenate([self.sentence, chunk])
             full = len(self.sentence) >= self.most
         anew, self.anew = self.anew, False
-        last = self.ended and not len(self.again) + len(self.waiting)
+        over = bool(self.ends) if self.segmenter else self.ended
+        last = over and not self._there
+        self.closing = last and self.segmenter is not None
         return Read(samples=chunk, ended=full or last, anew=anew)
 
     def commit(self, written: Tokens) -> list[str]:
         self.words, words = self.words.push([token for token in written.ids if token != EOS])
         self.reach = max(self.reach, written.reach)
-        return words + self._end_sentence() if written.finished else words
+        over = written.finished or self.closing
+        words += self.words.finish() if over else []
+        self.unrepeated, kept = self.unrepeated.push(words)
+        if over:
+            self._end_sentence()
+        return [word for word in kept if word]
 
-    def _end_sentence(self) -> list[str]:
-        """Forget what was translated, keep the rest to be read again; return the last words."""
+    def _end_sentence(self) -> None:
+        """Forget what was translated; keep the rest, if it counts, to be read again."""
         done = min(max(self.reach * STATE, self.read), len(self.sentence))
         rest = self.sentence[done:]
-        over = self.ended and not len(self.waiting) and len(rest) + len(self.again) < self.read
-        words = self.words.finish()
-        if self.sentences == "one" or over:
-            self.finished, self.again, self.waiting = True, self.again[:0], self.waiting[:0]
-            return words
-        self.again = np.concatenate([rest, self.again])
         self.sentence, self.reach, self.anew = self.sentence[:0], 0, True
         self.words = self.blank
-        return words
+        if self.segmenter is not None:
+            self.again = np.concatenate([rest, self.again])
+            settings = self.segmenter.settings
+            self.least = settings.pause_ms * MS + round(settings.remainder_s * RATE)
+            if self.closing:
+                self._end_segment()
+            self._skip()
+            return
+        over = self.ended and not len(self.waiting) and len(rest) + len(self.again) < self.read
+        if self.sentences == "one" or over:
+            self.finished, self.again, self.waiting = True, self.again[:0], self.waiting[:0]
+            return
+        self.again = np.concatenate([rest, self.again])
+
+    def _take(self, sound: np.ndarray, pushed: int) -> None:
+        self.taken += len(sound)
+        if self.segmenter is not None:
+            sound = self._speech(sound, self.segmenter)
+        super()._take(sound, pushed)
+        self._skip()
+
+    def _speech(self, sound: np.ndarray, segmenter: Segmenter) -> np.ndarray:
+        """Return the sound of segments; note where these end."""
+        parts, last = segmenter.push(sound), segmenter.finish() if self.ended else []
+        self.end_counts = bool(last)
+        place = self.read_samples + len(self.waiting)
+        for part in (*parts, *last):
+            place += len(part.samples)
+            if part.ends:
+                self.ends.append(place)
+        return np.concatenate([sound[:0], *(part.samples for part in (*parts, *last))])
+
+    def _skip(self) -> None:
+        """Leave out the rest of a segment that is too short for a sentence; note the end of all."""
+        if self.segmenter is None:
+            return
+        while self.ends and self._there < self.least:
+            self._end_segment()
+        self.finished = self.finished or (self.ended and not self.ends)
+
+    def _end_segment(self) -> None:
+        """Go on with the next segment; what is left of this one is not read."""
+        count = self.ends.popleft() - self.read_samples
+        self.waiting, self.read_samples = self.waiting[count:], self.read_samples + count
+        self.again, self.least, self.closing = self.again[:0], 0, False
+        self.unrepeated = self.unrepeated_blank
 
 
 class Rows(Protocol):
@@ -302,7 +390,7 @@ class _Playback:
 
     def next(self) -> Any:
         while (read := self.session.next()) is None and not self.session.finished:
-            size = self.session.size
+            size = self.session.push_size
             chunk = self.samples[self.pushed : self.pushed + size]
             self.pushed += len(chunk)
             self.session.push(chunk)

@@ -43,7 +43,8 @@ def values(option: Option) -> list[Any]:
             step = 40 if option.name == "predecision_ms" else 1
             return [low + 2 * step, low + 3 * step]
         if kind is float:
-            return [0.25, 0.2500000001, 0.75]
+            low = option.setting.low or 0.0
+            return [low + 0.25, low + 0.2500000001, low + 0.75]
         if kind is Path:
             return [Path("a/mt"), Path("b/mt")]
     return ["x", "y"]

@@ -33,6 +33,7 @@ from simuljax.serve.run import Run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.stream import Stream, Tokens
 from simuljax.text import EOS, VocabularyConfig, learn
+from simuljax.text.repetition import Stammer
 from simuljax.train.transfer import Loaded
 from tests.helpers import models
 from tests.oracles import simultaneous
@@ -374,4 +375,5 @@ def words_of(tokens: list[int], times: list[int], end: int) -> list[tuple[str, f
             groups[-1].append(token)
     timed = zip(groups, [*over, end], strict=True)
     texts = [(VOCABULARY.decode(group), at / 16) for group, at in timed]
-    return [(text, at) for text, at in texts if text]
+    kept = Stammer().begin().push(text for text, _ in texts)[1]
+    return [(text, at) for text, (_, at) in zip(kept, texts, strict=True) if text]

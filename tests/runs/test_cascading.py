@@ -20,6 +20,7 @@ from simuljax.runs.translate import Transcript, of_text, word_delays
 from simuljax.serve import cascade
 from simuljax.serve.run import RunError, open_run
 from simuljax.text import EOS
+from simuljax.text.repetition import Stammer
 from tests.helpers.corpora import build, stored, write_hums
 from tests.written_runs import PIECES, write_run
 
@@ -107,7 +108,12 @@ def test_two_offline_models_with_policies(chosen):
     )
     mt = write_run(place / "mt_offline", corpus=corpus, seed=2, monotonic=whole)
     heard = dataclasses.replace(
-        chosen, run=asr, then=mt, policy=WaitK(k=1, step_ms=120), force_finish=True
+        chosen,
+        run=asr,
+        then=mt,
+        policy=WaitK(k=1, step_ms=120),
+        force_finish=True,
+        stammer=Stammer(times=0),
     )
     evaluate(heard)
     live = dataclasses.replace(heard, mode="live", repeats=1)

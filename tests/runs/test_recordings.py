@@ -1,12 +1,14 @@
 """Evaluate a model that is no run: recordings of a manifest or a prepared corpus, any mode."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
+from data_pipelines.corpora import Manifest
 from simuljax.ablate.grid import Grid, Pretrained, evaluations_of, plan
 from simuljax.ablate.scheduler import state_of
 from simuljax.ablate.worker import check_all_data, work
@@ -15,10 +17,15 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.decode.policies import Greedy
 from simuljax.eval import read_records
+from simuljax.eval.long_form import score_longform
 from simuljax.runs import evaluate as evaluating
 from simuljax.runs.evaluate import evaluate, plan_evaluations
 from simuljax.runs.translate import open_recordings
 from simuljax.serve.stream import Word
+from simuljax.serve.translator import load
+from tests.helpers.corpora import build, stored, write_hums
+from tests.helpers.streams import SPEECH
+from tests.written_runs import write_run
 
 SECONDS = (2, 3)
 
@@ -27,7 +34,7 @@ class EchoModel:
     """A model that writes the seconds it has heard, one word each."""
 
     def backend(self, **overrides):
-        assert {"policy", "read_ms", "task", "language"} >= set(overrides)
+        assert {"policy", "read_ms", "task", "language", "stammer"} >= set(overrides)
 
     def stream_all(self, recordings, *, streams, **overrides):
         self.backend(**overrides)
@@ -85,6 +92,68 @@ def test_model_file_is_evaluated_on_a_manifest(corpus, model, tmp_path):
     assert scores["n"] == 2 and scores["AL"] == pytest.approx(1000)
     whole = evaluate(Evaluation(run=model, corpus=corpus, mode="offline", first=1))
     assert whole["n"] == 1 and whole["AL"] == pytest.approx(2000)
+
+
+def test_joined_utterances_are_scored_by_segments(corpus, model, monkeypatch):
+    found = []
+
+    def score_segments(records, segments):
+        found.extend(segments)
+        return score_longform(records, segments, cut=lambda *_: [2, 5])
+
+    monkeypatch.setattr(evaluating, "check_cut", lambda: None)
+    monkeypatch.setattr(evaluating, "score_longform", score_segments)
+    chosen = Evaluation(run=model, corpus=corpus, joined=2, joined_pause_ms=1000)
+    scores = evaluate(chosen)
+    (record,) = read_records(chosen.folder)
+    assert record.source == "joined-0" and record.source_length == 7000
+    assert record.prediction == "1 2 3 4 5 6 7" and record.reference == "1 2 1 2 3"
+    assert [(one.start_ms, one.duration_ms) for one in found] == [(0, 2000), (3000, 3000)]
+    assert [one.reference for one in found] == ["1 2", "1 2 3"]
+    assert (scores["long_form"]["n"], scores["long_form"]["skipped"]) == (2, 0)
+    assert "StreamLAAL" in evaluating.table(model, [chosen], [scores])
+    assert chosen.but(joined=None, joined_pause_ms=600).folder != chosen.folder
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"joined": 2, "mode": "offline"}, "--joined 2 would change nothing"),
+        ({"joined_pause_ms": 300}, "--joined-pause-ms 300 would change nothing"),
+        ({"sentences": "pauses", "then": Path("mt")}, "--then translates one sentence"),
+        ({"sentences": "many", "audio": "other"}, "--audio other would change nothing"),
+    ],
+)
+def test_settings_of_long_recordings_that_do_not_go_together(given, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        evaluating.check(Evaluation(run=Path("runs/x"), **given))
+
+
+@pytest.mark.slow
+def test_a_run_is_played_joined_recordings(tmp_path, monkeypatch):
+    """In batches of streams as in one stream after the other, and as its stream would be."""
+    monkeypatch.setattr(evaluating, "check_cut", lambda: None)
+    monkeypatch.setattr(evaluating, "score_longform", lambda *_: {"n": 5})
+    root = write_hums(tmp_path / "hums", {"train": 4, "test": 5})
+    prepared = build(Manifest(), root, tmp_path / "prepared")
+    run = write_run(tmp_path / "run", corpus=prepared.directory, seed=2, speech=SPEECH)
+    chosen = Evaluation(run=run, sentences="pauses", joined=3)
+    scores = evaluate(chosen)
+    records = read_records(chosen.folder)
+    assert scores["long_form"] == {"n": 5} and len(records) == 2
+    live = replace(chosen, mode="live", repeats=1)
+    evaluate(live)
+    translator = load(run)
+    for record, other, parts in zip(records, read_records(live.folder), (3, 2), strict=True):
+        assert (record.prediction, record.delays) == (other.prediction, other.delays)
+        start = 0 if parts == 3 else 3
+        sounds = [each["audio"] for each in stored(prepared["test"])][start : start + parts]
+        pause = np.zeros(RATE * 6 // 10, np.int16)
+        stream = translator.stream(sentences="pauses")
+        words = stream.push(np.concatenate([x for sound in sounds for x in (sound, pause)]))
+        words += stream.finish()
+        assert record.prediction == " ".join(word.text for word in words)
+        assert record.prediction
 
 
 def test_transcription_has_a_word_error_rate(corpus, model):

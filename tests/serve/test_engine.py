@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from simuljax.audio import AudioError
+from simuljax.config.decoding import Decoding, Sentences
 from simuljax.serve.engine import Behind, Engine, EngineFull
 from simuljax.serve.run_translator import IncrementalBackend
-from simuljax.serve.stream import ReadSession, Sentences
+from simuljax.serve.stream import ReadSession
 from simuljax.text import VocabularyConfig, WordStream, learn
 from tests.helpers.streams import Streams
 
@@ -22,7 +23,7 @@ BLANK = WordStream.begin(VOCABULARY)
 
 
 def books(sentences: Sentences = "one") -> ReadSession:
-    return ReadSession(BLANK, read=READ, most=60 * 640, sentences=sentences)
+    return ReadSession(BLANK, read=READ, most=60 * 640, decoding=Decoding(sentences=sentences))
 
 
 @pytest.fixture(scope="module")

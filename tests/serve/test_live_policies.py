@@ -14,6 +14,7 @@ from simuljax.serve.cascade import TextReader
 from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import IncrementalBackend, RunTranslator
 from simuljax.text import Words
+from simuljax.text.repetition import Stammer
 from simuljax.text.words import read_by_words
 from tests.helpers import models, streams
 from tests.helpers.streams import DECODING, SPEECH, sound
@@ -108,7 +109,7 @@ def test_wait_k_of_a_text_counts_its_words(whole):
     """And writes what is simulated; the first word is begun after the second."""
     texts = ["a b c d e f", "k", "", "d e a h"]
     policy, limit = WaitK(k=2, convention="stacl"), LengthLimit(ratio=1.0, constant=3)
-    reader = TextReader(whole, policy=policy, limit=limit, tokens=60)
+    reader = TextReader(whole, policy=policy, limit=limit, tokens=60, stammer=Stammer(times=0))
     read = read_by_words(whole.run.source, texts)
     decoding = Decoding(policy=policy, limit=limit)
     given = (whole.network, whole.variables, read.tokens, read.lengths, read.units)

@@ -87,8 +87,8 @@ def load_models(paths: Sequence[Path], options: ServeOptions) -> dict[str, Model
             translator.engine,
             streams=options.streams,
             waiting_ms=options.limits.waiting_ms + options.limits.frame_ms,
-            # Whisper leaves windows out when it is late; a run goes on after a sentence.
-            **({"behind": "latest"} if is_whisper(path) else {"sentences": "many"}),
+            # Whisper leaves windows out when it is late; a run is cut at pauses.
+            **({"behind": "latest"} if is_whisper(path) else {"sentences": "pauses"}),
         )
         show_status(f"compiling {translator.name} ...")
         models[translator.name] = model = Model(translator.name, make, translator.languages)

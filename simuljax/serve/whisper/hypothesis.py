@@ -22,6 +22,7 @@ from simuljax.decode.policies import Hypotheses, Policy, Step
 from simuljax.models.whisper import Decoded, Tokenizer
 from simuljax.models.whisper.decoding import compression_ratio
 from simuljax.models.whisper.tokenizer import UNSPACED
+from simuljax.text.repetition import plain, run_length
 
 FRAME = RATE // 20  # 50 ms
 _LEAST = RATE  # sound that shows if loudness moves
@@ -143,11 +144,6 @@ def _step(policy: Policy, now: Hypothesis, committed: int, words_before: int, sa
         log_probability=spread(segment.log_probability for segment in now.segments),
         no_speech=spread(segment.no_speech for segment in now.segments),
     )
-
-
-def plain(word: str) -> str:
-    """Return a word without capitals and marks at its ends; marks alone stay as they are."""
-    return word.strip(string.punctuation + "“”¿¡…«»。、，！？").casefold() or word
 
 
 def split_segments(tokenizer: Tokenizer, decoded: Decoded, seconds: float) -> Iterator[Part]:
@@ -278,7 +274,9 @@ def repeats_itself(text: str, guards: Guards) -> bool:
         return False
     words = [plain(word) for word in text.split()]
     periods = range(1, len(words) // 3 + 1)
-    return any(_run(words, period) >= max(2 * period, guards.echo_words) for period in periods)
+    return any(
+        run_length(words, period) >= max(2 * period, guards.echo_words) for period in periods
+    )
 
 
 def is_echo(words: Sequence[str], before: Sequence[str], guards: Guards) -> bool:
@@ -290,12 +288,6 @@ def is_echo(words: Sequence[str], before: Sequence[str], guards: Guards) -> bool
     if guards.echo_words is None or not words:
         return False
     text, least = [*before, *words], max(guards.echo_words, len(words))
-    return any(_run(text, period) >= max(least, period) for period in range(1, len(before) + 1))
-
-
-def _run(text: Sequence[str], period: int) -> int:
-    """Return the number of last words that equal those a period before them."""
-    place = len(text) - 1
-    while place >= period and text[place] == text[place - period]:
-        place -= 1
-    return len(text) - 1 - place
+    return any(
+        run_length(text, period) >= max(least, period) for period in range(1, len(before) + 1)
+    )

@@ -31,10 +31,10 @@ from simuljax.serve.whisper.hypothesis import (
     hypotheses_for,
     is_echo,
     nobody_speaks,
-    plain,
     repeats_itself,
     silent_samples,
 )
+from simuljax.text.repetition import Stammer, plain
 
 _MARGIN = RATE // 2  # silence that is kept before what may be the beginning of speech
 _LEAST = RATE // 10  # sound of which anything can be written
@@ -81,6 +81,7 @@ class WhisperStreaming:
         "every", help="Write every window, or leave out those that are late.", label="{}"
     )
     guards: Guards = field(default_factory=Guards)
+    stammer: Stammer = field(default_factory=Stammer)
     rate: int = setting(RATE, help="Rate of the samples that are pushed.", low=1, unit="Hz")
 
     def __post_init__(self) -> None:
@@ -124,6 +125,7 @@ class WhisperSession(Session):
         self.before: list[Hypothesis] = []  # the latest last
         self.prompt: tuple[int, ...] = ()
         self.last_words: list[str] = []  # without capitals and marks
+        self.unrepeated = settings.stammer.begin()
         self.settled: dict[Leaves, int] = {"committed": 0, "silent": 0, "refused": 0}  # samples
         self.settled_words = 0  # committed words that left the buffer
         self.guessed = 0  # samples of windows of which the language was guessed
@@ -285,7 +287,8 @@ class WhisperSession(Session):
             if loops or is_echo(bare, self.last_words, guards):
                 self.refused = True
                 continue
-            accepted += texts
+            self.unrepeated, kept = self.unrepeated.push(texts)
+            accepted += filter(None, kept)
             self.last_words = [*self.last_words, *bare][-_REMEMBERED:]
         return accepted
 

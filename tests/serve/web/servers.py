@@ -56,7 +56,7 @@ class Running:
 
     def alone(self, pieces: list[np.ndarray], rate: int = 16_000) -> Words:
         """Return what `Stream` writes for the same pieces."""
-        stream, words = self.translator.stream(sentences="many", rate=rate), []
+        stream, words = self.translator.stream(sentences="pauses", rate=rate), []
         for piece in pieces:
             words += stream.push(piece)
         return [(word.text, word.delay_ms) for word in words + stream.finish()]
@@ -83,7 +83,7 @@ def running(translator: Any, streams: int = 4, port: int = 0, **options: Any) ->
 
     def engine():
         waiting_ms = limits.waiting_ms + limits.frame_ms
-        many = {} if translator.languages else {"sentences": "many"}
+        many = {} if translator.languages else {"sentences": "pauses"}
         return translator.engine(streams=streams, waiting_ms=waiting_ms, **many)
 
     name = translator.name

@@ -1,0 +1,165 @@
+"""Streams that are cut at pauses: a segment is read as a recording of its own would be."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simuljax.audio.segmentation import Segmentation, Segmenter
+from simuljax.config.decoding import Decoding
+from simuljax.serve.stream import STATE, Read, ReadSession, Tokens, stream_all
+from simuljax.text import EOS, WordStream
+from simuljax.text.repetition import Stammer
+from tests.helpers import streams
+from tests.helpers.streams import RATE, SPEECH, VOCABULARY
+
+READ = 8 * STATE
+BLANK = WordStream.begin(VOCABULARY)
+WORDS = [n for n, piece in enumerate(VOCABULARY.pieces) if piece.startswith("▁") and piece != "▁"]
+
+
+def speech(random: np.random.Generator, seconds: float) -> np.ndarray:
+    return (32767 * streams.sound(random, int(seconds * RATE))).astype(np.int16)
+
+
+def talk(random: np.random.Generator, sentences: int = 5) -> tuple[np.ndarray, list[int]]:
+    """Sentences with pauses between them, and where each begins."""
+    parts, starts = [np.zeros(RATE // 2, np.int16)], []
+    for _ in range(sentences):
+        starts.append(sum(map(len, parts)))
+        parts.append(np.maximum(speech(random, random.uniform(0.8, 2.5)), 1000))
+        parts.append(np.zeros(int(random.uniform(0.5, 1.5) * RATE), np.int16))
+    return np.concatenate(parts), starts
+
+
+class Rigged:
+    """A backend whose model writes a word with every READ, another one in each sentence.
+
+    It ends a sentence by itself after `patience` READs.
+    """
+
+    def __init__(self, patience: int = 1000, **settings: Any):
+        self.decoding = Decoding(sentences="pauses", segmentation=Segmentation(**settings))
+        self.patience, self.sentences = patience, list[list[Read]]()
+
+    def open(self) -> ReadSession:
+        return ReadSession(BLANK, read=READ, most=1500 * STATE, decoding=self.decoding)
+
+    def rows(self, streams: int) -> "Rigged":
+        return self
+
+    def step(self, reads: Mapping[int, Read]) -> dict[int, Tokens]:
+        return {row: self._write(read) for row, read in reads.items()}
+
+    def _write(self, read: Read) -> Tokens:
+        if read.anew:
+            self.sentences.append([])
+        self.sentences[-1].append(read)
+        count = len(self.sentences[-1])
+        over = read.ended or count >= self.patience
+        word = WORDS[(len(self.sentences) + count) % len(WORDS)]
+        return Tokens(
+            ids=[word, EOS] if over else [word], reach=count * READ // STATE, finished=over
+        )
+
+
+def test_every_segment_is_a_sentence_with_a_fresh_state():
+    random, backend = np.random.default_rng(0), Rigged()
+    sound, starts = talk(random)
+    words = stream_all(backend, [sound])[0]
+    assert len(backend.sentences) == len(starts)
+    for sentence, start, end in zip(
+        backend.sentences, starts, [*starts[1:], len(sound)], strict=True
+    ):
+        assert sentence[0].anew and sentence[-1].ended
+        assert not any(read.anew for read in sentence[1:])
+        assert not any(read.ended for read in sentence[:-1])
+        assert all(len(read.samples) == READ for read in sentence[:-1])
+        times = [word.delay_ms * 16 for word in words if start < word.delay_ms * 16 <= end]
+        assert len(times) == len(sentence), "words are told in the time of the recording"
+        assert times[0] >= start + READ - RATE // 4
+
+
+@pytest.mark.parametrize("settings", [{}, {"segment_s": 4.0, "pause_ms": 2000}])
+def test_no_chunking_matters(settings):
+    random = np.random.default_rng(1)
+    sound, _ = talk(random, 8)
+    expected = None
+    for trial in range(20):
+        backend = Rigged(patience=5, remainder_s=0.4, **settings)
+        session, words = backend.open(), []
+        cuts = np.sort(random.integers(0, len(sound) + 1, int(random.integers(0, 200))))
+        for piece in np.split(sound, cuts if trial else []):
+            session.push(piece)
+            words += drain(session, backend)
+        session.finish()
+        words += drain(session, backend)
+        assert session.finished
+        found = words, [[read.samples.tolist() for read in each] for each in backend.sentences]
+        expected = expected or found
+        assert found == expected
+    assert expected and len(expected[0]) > 20
+
+
+def drain(session: ReadSession, backend: Rigged) -> list[str]:
+    words = []
+    while (read := session.next()) is not None:
+        words += session.commit(backend.step({0: read})[0])
+    return words
+
+
+def test_a_sentence_that_ends_early_leaves_the_rest_if_it_is_long():
+    random = np.random.default_rng(2)
+    said = np.maximum(speech(random, 4.0), 1000)
+    quiet = np.zeros(RATE, np.int16)
+    for remainder_s, sentences in ((1.0, 3), (10.0, 1)):
+        backend = Rigged(patience=5, remainder_s=remainder_s)  # 1.6 s of 4.2
+        stream_all(backend, [np.concatenate([quiet, said, quiet])])
+        assert len(backend.sentences) == sentences
+        read = np.concatenate([r.samples for each in backend.sentences for r in each])
+        whole = np.concatenate([quiet, said, quiet])[RATE - RATE // 5 :]
+        np.testing.assert_array_equal(read, whole[: len(read)])
+
+
+@pytest.mark.parametrize("seconds", [0, 30])
+def test_silence_alone_has_no_words(seconds):
+    backend = Rigged()
+    assert stream_all(backend, [np.zeros(seconds * RATE, np.int16)]) == [[]]
+    assert backend.sentences == []
+
+
+def test_memory_is_bounded():
+    """An hour: sentences, long speech without a pause, and minutes of silence."""
+    random, backend = np.random.default_rng(3), Rigged(patience=30)
+    session, long, quiet = backend.open(), speech(random, 60.0), np.zeros(60 * RATE, np.int16)
+    for minute in range(60):
+        parts = ([talk(random, 18)[0]], [long], [quiet])[minute % 3]
+        for piece in np.array_split(np.concatenate(parts), 60 * 5):
+            session.push(piece)
+            drain(session, backend)
+            backend.sentences = backend.sentences[-1:]
+            held = sum(map(len, (session.waiting, session.again, session.sentence)))
+            assert held <= 20 * RATE + 2 * READ + len(piece)
+            assert len(session.pushes) < 100 and len(session.ends) < 3
+    assert session.settled_s > 50 * 60
+
+
+@pytest.mark.parametrize("encoder", ["streaming", "whole"])
+def test_a_joined_recording_gives_the_words_of_its_parts(encoder):
+    model: dict[str, Any] = {"speech": SPEECH} if encoder == "streaming" else {}
+    translator = streams.translator(seed=13, **model)
+    sound, starts = talk(np.random.default_rng(4), 4)
+    settings: dict[str, Any] = {"states": 200, "tokens": 60, "stammer": Stammer(times=0)}
+    cut = Segmentation(remainder_s=60.0)
+    stream = translator.stream(sentences="pauses", segmentation=cut, **settings)
+    words = [word for piece in np.array_split(sound, 41) for word in stream.push(piece)]
+    words += stream.finish()
+    expected, segmenter = [], Segmenter(Segmentation())
+    parts = segmenter.push(sound) + segmenter.finish()
+    assert len(parts) == len(starts) and all(part.ends for part in parts)
+    for part in parts:
+        alone = translator.stream(**settings)
+        expected += [word.text for word in alone.push(part.samples) + alone.finish()]
+    assert [word.text for word in words] == expected and len(expected) > 4
+    assert [word.delay_ms for word in words] == sorted(word.delay_ms for word in words)
