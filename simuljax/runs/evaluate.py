@@ -69,12 +69,12 @@ def check(chosen: Evaluation) -> None:
         raise ConfigError(
             "--then translates one sentence a stream: leave --sentences, --joined out"
         )
-    if chosen.joined is not None:
-        check_cut()
     given = given_options(chosen)
     for name, why in _idle_together(chosen):
         if name in given:
             raise ConfigError(f"{_option(chosen, name)} would change nothing: {why}")
+    if chosen.joined is not None:
+        check_cut()
 
 
 def _idle_together(chosen: Evaluation) -> Iterator[tuple[str, str]]:
