@@ -301,7 +301,7 @@ def digest_of(params: Any) -> str:
     """Hash parameters that are replicated on the devices of every host."""
     held = hashlib.sha256()
     for leaf in jax.tree.leaves(params):
-        held.update(np.ascontiguousarray(leaf.addressable_data(0)))
+        held.update(np.asarray(leaf.addressable_data(0)).tobytes())
     return held.hexdigest()[:16]
 
 

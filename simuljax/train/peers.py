@@ -150,7 +150,7 @@ class Peers:
             time.sleep(self.period_s / 4)
         return found
 
-    def explain(self, error: jax.errors.JaxRuntimeError) -> Exception:
+    def explain(self, error: BaseException) -> BaseException:
         """Return a `ClusterError` in place of an error that the other processes have caused."""
         found = self.wait_for_gone()
         if found:
@@ -162,7 +162,13 @@ class Peers:
 
     def lost(self, *_: Any) -> None:
         """End this process: JAX has found that another is gone. Called by a thread of JAX."""
-        leave(self.describe_gone(self.gone() or [0]))
+        others = [number for number in self.gone() or [0] if number != self.index]
+        leave(
+            self.describe_gone(others)
+            if others
+            else f"{self.name}: this process was stopped or cut off, so the others have ended. "
+            "Start all of them again: the run resumes from its last checkpoint"
+        )
 
     def describe_gone(self, numbers: list[int]) -> str:
         """Say which processes are gone and what to do."""

@@ -1,5 +1,6 @@
 """A grid as tasks of Ray on two nodes of this machine; one of them dies."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -16,10 +17,9 @@ PATIENCE_S = 900
 
 def test_a_grid_on_two_nodes_of_which_one_dies(tmp_path):
     pytest.importorskip("ray", reason="needs `pip install 'simuljax[ray]'`")
-    from ray.cluster_utils import Cluster
-
+    library = importlib.import_module("ray.cluster_utils")
     corpus = spoken_corpus(tmp_path / "data" / "phrasebook")
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    cluster = library.Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     variables = os.environ | {
         "RAY_ADDRESS": cluster.address,

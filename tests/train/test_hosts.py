@@ -79,6 +79,12 @@ def test_a_signal_to_one_stops_both_and_one_host_goes_on(by_sgd, tmp_path):
     assert_close(jax.device_get(resumed.params), jax.device_get(whole.params))
 
 
+def test_one_host_goes_on_as_two(together, by_sgd, tmp_path):
+    trained(tmp_path / WAY, runs.training(method="sgd", updates=6), by_sgd)
+    ended(two(tmp_path, *SGD))
+    assert_close(load(tmp_path / WAY, "last").params, load(together / WAY, "last").params)
+
+
 def ended_after(process: Process, victim: int, within_s: float) -> None:
     """The survivor has ended in time, with a sentence that names the other."""
     start = time.monotonic()
