@@ -27,6 +27,7 @@ from simuljax.config.decoding import Decoding
 from simuljax.config.experiment import CONFIG_FILE, Experiment, read_experiment
 from simuljax.config.fields import ConfigError, setting
 from simuljax.config.json import differences, read_json, to_json, write_json
+from simuljax.config.loading import is_reference
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import from_options
 from simuljax.errors import SimuljaxError
@@ -93,7 +94,12 @@ def read_decoding(path: Path) -> Decoding:
     if not path.exists():
         return Decoding()
     try:
-        return from_options(Decoding, dict(read_json(path)))
+        held = read_json(path)
+        if not isinstance(held, dict):
+            raise TypeError(f"it must hold an object, not {held!r:.60}")
+        if is_reference(str(held.get("policy"))):  # a run of somebody else must not run its code
+            raise TypeError(f"policy is {held['policy']!r:.100}; choose your own with --policy")
+        return from_options(Decoding, held)
     except (ConfigError, TypeError, ValueError) as error:
         raise RunError(f"{path} cannot be used: {error}") from error
 

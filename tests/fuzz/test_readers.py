@@ -126,6 +126,8 @@ BAD = {  # reader, bytes, and a fact that the sentence names
     "block 999999999": ("ggml", ggml_with("decoder.blocks.999999999.x", 4), "up to 999999999"),
     "an empty tensor": ("ggml", ggml_with("x", 9, 0), "x is empty"),
     "an empty bias": ("ggml", ggml_with("x.bias", 9, 0), "x.bias is empty"),
+    "decoding of a list": ("decoding.json", b'[[1, "a"]]', "must hold an object"),
+    "decoding by a program": ("decoding.json", b'{"policy": "a.py:Policy"}', "a.py:Policy"),
     "LONG_BINPUT": ("pt", pt(b"\x80\x02}r\xff\xff\xff\x7f."), "these are not weights"),
     "BYTEARRAY8": ("pt", pt(b"\x80\x05\x96" + b"\xff" * 7 + b"\x0f."), "cannot be read"),
     "state of a dtype": ("pt", DTYPE, "else than a dict"),
