@@ -64,6 +64,7 @@ model: $(ENV)  ## turn a run into models/en-de and write its card: RUN=runs/real
 	$(BIN)/python -m experiments.real_speech.bundle $(RUN) $(ARGS)
 
 model-wheel: $(ENV)  ## build the wheel of the bundled model into dist/
+	@test -f models/en-de/params.safetensors || { echo 'models/en-de has no model: make one with `make model RUN=DIR`' >&2; exit 1; }
 	cd models/en-de && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
 
 lock:  ## refresh requirements.lock (needs uv)

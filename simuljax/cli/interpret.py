@@ -17,8 +17,7 @@ Whisper's weights come from
   https://huggingface.co/openai/whisper-tiny     model.safetensors and tokenizer.json
   https://huggingface.co/ggerganov/whisper.cpp   ggml-tiny.bin, not quantised
   https://github.com/openai/whisper              tiny.pt, with multilingual.tiktoken beside it
-and likewise for base, small, medium, large-v3 and turbo. `simuljax translate` needs no weights: a
-model from English into German comes with it."""
+and likewise for base, small, medium, large-v3 and turbo."""
 
 
 @dataclass(frozen=True, kw_only=True)

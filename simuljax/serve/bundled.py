@@ -1,7 +1,7 @@
 """Find the models that come as packages of their own beside the library.
 
-`simuljax-en-de` installs an exported run as `simuljax_models/en-de`. A clone of the repository has
-the same files in `models/en-de` and needs no installation.
+`simuljax-en-de` installs an exported run as `simuljax_models/en-de`. A clone of the repository with
+the same files in `models/en-de` needs no installation.
 """
 
 import importlib.util
@@ -30,8 +30,8 @@ def resolve(model: str | Path) -> Path:
     if str(model) not in places:
         raise BundledError(
             f"there is no model {str(model)!r}: no such directory, and of bundled models "
-            f"{', '.join(places) or 'none'} is installed. A clone of simuljax has them in models/; "
-            f"elsewhere install the wheel simuljax-{model}, which `make model-wheel` builds there"
+            f"{', '.join(places) or 'none'} is here. Install the wheel simuljax-{model}, or make "
+            "the model of a run in a clone: `make model RUN=DIR`; `make model-wheel` packs it"
         )
     return places[str(model)]
 

@@ -105,9 +105,8 @@ def test_it_streams_as_it_was_bundled_unless_told_otherwise(run, beside):
 
 def test_options_that_are_given_replace_stored_ones():
     stored = Decoding(threshold=0.3, read_ms=480)
-    assert translate.with_stored(RunOptions(read_ms=280), stored).decoding() == Decoding(
-        threshold=0.3, read_ms=280
-    )
+    chosen = translate.with_stored(RunOptions(read_ms=280), stored)
+    assert chosen == RunOptions(threshold=0.3, read_ms=280)
     policy = RunOptions(policy=LocalAgreement())
     assert translate.with_stored(policy, stored) == policy
 
