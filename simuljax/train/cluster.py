@@ -9,6 +9,7 @@ Kubernetes and anything else can give the same three as JAX_COORDINATOR_ADDRESS,
 and JAX_PROCESS_ID (or an indexed Job's JOB_COMPLETION_INDEX). Cloud TPU is found by JAX.
 """
 
+import atexit
 import importlib.util
 import os
 import re
@@ -55,10 +56,13 @@ def join(cluster: Cluster | None = None) -> str:
             heartbeat_timeout_seconds=cluster.silent_s,
         )
     except Exception as error:
+        atexit.register(peers.leave)  # JAX would try to part from processes it has not met
+        reason = str(error).partition("\n")[0]
+        reason = "" if "bad_cast" in reason else f" ({reason})"  # of `without_native_trace`
         raise ClusterError(
             f"{meeting.found_by}: process {meeting.index} of {meeting.processes} did not meet the "
-            f"others at {meeting.coordinator or 'the detected address'} within {cluster.start_s} s "
-            f"({error}). See that all were started and reach that port, or run alone with "
+            f"others at {meeting.coordinator or 'the detected address'} within {cluster.start_s} "
+            f"s{reason}. See that all were started and reach that port, or run alone with "
             "processes=1."
         ) from error
     peers.begin_watch(cluster)
