@@ -7,7 +7,6 @@
     simuljax prepare multi30k-speech --from SPEECH --translations TEXT --to data/multi30k-kokoro
     simuljax speak CAPTIONS --to data/multi30k-espeak     the captions of multi30k-kokoro as test
     simuljax prepare iwslt-nonnative --from IWSLT --to data/iwslt-nonnative
-    simuljax train experiments/real_speech/en_de.py mt
     SIMULJAX_WHISPER=ggml-tiny.bin simuljax ablate experiments/real_speech/en_de.py --workers 8
 
 Variants, each from the same text translator `mt`, with the same number of updates:
@@ -167,7 +166,7 @@ ALIGNATT = (
 GRID = Grid(
     title="Real speech, English to German",
     runs=RUN,
-    variants=VARIANTS,
+    variants=EXPERIMENTS,
     table=tuple(VARIANTS),
     baseline="espeak",
     seeds=(0, 1),
