@@ -135,6 +135,7 @@ BAD = {  # reader, bytes, and a fact that the sentence names
     "another class": ("pt", pt(pickle.dumps(print)), "builtins.print"),
     "negative offsets": ("safetensors", safetensors(a=entry(-8, 0)), "not a tensor"),
     "offsets of fractions": ("safetensors", safetensors(a=entry(0.0, 8.0)), "not a tensor"),
+    "sizes of text": ("safetensors", safetensors(a=entry(0, 8, ["x" * 9, 2**31])), "not a tensor"),
     "negative sizes": ("safetensors", safetensors(a=entry(0, 8, [-1, -2])), "not a tensor"),
     "overlap": ("safetensors", safetensors(a=entry(0, 8), b=entry(4, 12)), "'a' and 'b' overlap"),
     "offsets beyond the file": ("safetensors", safetensors(a=entry(2**62, 2**62 + 8)), "ends"),

@@ -374,9 +374,9 @@ def _safetensors_tensor(
 ) -> np.ndarray:
     try:
         kind, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        size = math.prod(shape) * types[kind].itemsize
         if any(type(n) is not int or n < 0 for n in (*shape, start, end)):
             raise ValueError("sizes and offsets must be whole numbers from 0 on")
+        size = math.prod(shape) * types[kind].itemsize
     except (KeyError, TypeError, ValueError) as error:
         problem = f"{name!r} is not a tensor of floats: {entry!r:.200}"
         raise WeightsError(path, 8, problem) from error
