@@ -10,7 +10,7 @@ number.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ def load_resident(examples: Examples, *, most_gb: float = 32.0) -> Resident:
     )
 
 
-def _read(examples: Examples, count: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+def _read(examples: Examples, count: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield every example with its number; reading many at a time is several times as fast."""
     progress = tqdm(total=count, desc="into device memory", unit="utt", mininterval=2)
     for first in range(0, count, READ):

@@ -18,7 +18,6 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import ClassVar
 from urllib.parse import quote, urlsplit
 
 import numpy as np
@@ -50,7 +49,6 @@ class Http:
     voice: str
     url: str = "https://api.elevenlabs.io"
     key: str = field(default_factory=lambda: os.environ.get(KEY, ""), repr=False)
-    rate: ClassVar[int] = _RATE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key.strip())
@@ -60,6 +58,11 @@ class Http:
             raise VoiceError("the key has characters that no key has: check how it was copied")
         if urlsplit(self.url).scheme not in ("http", "https"):
             raise VoiceError(f"url is {self.url!r}; give one like https://api.elevenlabs.io")
+
+    @property
+    def rate(self) -> int:
+        """Return the sample rate of its sound."""
+        return _RATE
 
     @property
     def name(self) -> str:
