@@ -66,7 +66,7 @@ class WhisperTranslator(Translator):
             language=self.settings.language,
             decoding=Decoding(beams=beam),
         )
-        return self.settings.stammer.text(found.text)
+        return found.text
 
     def backend(self, **overrides: Any) -> "WhisperBackend":
         """Return the model with other settings; `read_ms` is `window_s` in milliseconds."""
