@@ -24,11 +24,12 @@ import tyro
 from data_pipelines.synthesis.espeak import speak
 from data_pipelines.utterance import Voice
 from simuljax.audio import RATE
-from simuljax.audio.segmentation import Segmentation, Segmenter
+from simuljax.audio.segmentation import Segmenter
+from simuljax.config.segmentation import Segmentation
+from simuljax.decode.repetition import Stammer
 from simuljax.demo.corpus import LittlePhrasebook
 from simuljax.eval import read_records
 from simuljax.eval.long_form import Segment, score_longform
-from simuljax.text.repetition import Stammer
 
 NOTE_S = 5.0
 

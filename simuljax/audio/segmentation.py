@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Int16
 
 from simuljax.audio.waveform import RATE
-from simuljax.config.fields import check, setting
+from simuljax.config.segmentation import Segmentation
 
 FRAME = RATE // 100  # samples
 QUIET_DB = -70.0  # the lowest floor, in decibels of full scale
@@ -30,64 +30,6 @@ START_S, FLOOR_S, SEARCH_S = 1.0, 5.0, 2.0
 ONSET = 3  # frames in a row that begin a segment: a click is shorter
 SMOOTH = 10  # frames over which the quietest place is found
 Samples = Int16[np.ndarray, " N"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Segmentation:
-    """How a stream is cut into segments of speech, where it is cut at pauses."""
-
-    pause_ms: int = setting(
-        400,
-        help="Pause that ends a segment.",
-        label="pause{}ms",
-        low=50,
-        unit="ms",
-        applies="speech cut at pauses",
-    )
-    speech_db: float = setting(
-        12.0,
-        help="Level over the noise floor at which speech begins.",
-        label="speech{:g}db",
-        low=1,
-        unit="dB",
-        applies="speech cut at pauses",
-    )
-    hysteresis_db: float = setting(
-        4.0,
-        help="Speech goes on down to so much below that level.",
-        label="hysteresis{:g}db",
-        low=0,
-        unit="dB",
-        applies="speech cut at pauses",
-    )
-    lead_ms: int = setting(
-        200,
-        help="Sound before its first speech that belongs to a segment.",
-        label="lead{}ms",
-        low=0,
-        unit="ms",
-        applies="speech cut at pauses",
-    )
-    segment_s: float = setting(
-        20.0,
-        help="Longest segment; one without a pause is cut at its quietest place.",
-        label="segment{:g}s",
-        low=4,
-        unit="s",
-        applies="speech cut at pauses",
-    )
-    remainder_s: float = setting(
-        1.0,
-        help="Sound after the model's end of sentence, in the same segment and beside the pause, "
-        "from which on it is a new sentence; less is left out.",
-        label="remainder{:g}s",
-        low=0,
-        unit="s",
-        applies="speech cut at pauses",
-    )
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import from_options, given_options, options_of
 from simuljax.decode.policies import Consensus, Policy, PolicyError
+from simuljax.decode.repetition import Stammer
 from simuljax.models import whisper as whisper_models
 from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
 from simuljax.serve.audio_io import input_devices
@@ -24,7 +25,6 @@ from simuljax.serve.run import RunError, open_run
 from simuljax.serve.stream import Stream
 from simuljax.serve.translator import is_whisper, load
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
-from simuljax.text.repetition import Stammer
 
 # What --offline goes with; the other options are about streams.
 _BEAM = {"beam", "length_penalty", "until"}

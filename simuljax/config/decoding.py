@@ -3,11 +3,11 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from simuljax.audio.segmentation import Segmentation
 from simuljax.config.fields import ConfigError, check, setting, settings
 from simuljax.config.model import ModelConfig, PreDecision
+from simuljax.config.segmentation import Segmentation
 from simuljax.decode.policies import POLICIES, Policy, PolicyError
-from simuljax.text.repetition import Stammer
+from simuljax.decode.repetition import Stammer
 
 Gather = Literal["any", "majority", "mean"]
 Branch = Literal["speech", "text"]

@@ -20,6 +20,7 @@ from simuljax.decode.beam import translate_speech, translate_text
 from simuljax.decode.caat import CaatDecoder
 from simuljax.decode.policies import PolicyError
 from simuljax.decode.reencoding import ReencodingDecoder, padded, padded_size
+from simuljax.decode.repetition import Stammer
 from simuljax.decode.stream import (
     Chunk,
     Events,
@@ -37,7 +38,6 @@ from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
 from simuljax.serve.stream import MS, STATE, Read, ReadSession, Session, Tokens
 from simuljax.serve.translator import Translator, samples_of
 from simuljax.text import EOS, Words, WordStream
-from simuljax.text.repetition import Stammer
 from simuljax.train.transfer import Loaded, Which
 
 extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per shape
@@ -239,7 +239,7 @@ class RunTranslator(Translator):
         extracted = extract_features(sound, features.features, features.statistics)
         given = (self.network, self.variables, extracted, frames)
         whole = translate_speech(*given, beam=_beam(beam), words=self.words)
-        return self._text(whole.tokens[0], whole.lengths[0])
+        return self.text_of(whole.tokens[0], whole.lengths[0])
 
     def translate_text(self, text: str, *, beam: int = 1) -> str:
         """Return the translation of a written sentence, by the text branch."""
@@ -250,7 +250,7 @@ class RunTranslator(Translator):
         room[0, : len(tokens)] = tokens
         given = (self.network, self.variables, room, np.array([len(tokens)]))
         whole = translate_text(*given, beam=_beam(beam))
-        return self._text(whole.tokens[0], whole.lengths[0])
+        return self.text_of(whole.tokens[0], whole.lengths[0])
 
     def backend(self, **overrides: Any) -> IncrementalBackend | ReencodingBackend:
         """Return what streams share; `overrides`: fields of `Streaming`, `Decoding`, limits."""
@@ -307,7 +307,8 @@ class RunTranslator(Translator):
         """Return which ids begin and end words."""
         return Words.of(self.run.source, self.run.target)
 
-    def _text(self, tokens: jax.Array, length: jax.Array) -> str:
+    def text_of(self, tokens: jax.Array, length: jax.Array) -> str:
+        """Return the text of a whole translation, without what it stammers."""
         return Stammer().text(self.run.target.decode(np.asarray(tokens)[: int(length)].tolist()))
 
 

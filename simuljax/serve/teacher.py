@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
+import jax
 import numpy as np
 import tyro
 
@@ -84,8 +85,7 @@ def translate_lines(
     translator: RunTranslator, sentences: Sequence[str], *, beam: int = 5, tokens: int = 4_096
 ) -> list[str]:
     """Return the translation of every sentence; that of an empty one is empty."""
-    source, target = translator.run.source, translator.run.target
-    pieces = [source.encode(sentence) for sentence in sentences]
+    pieces = [translator.run.source.encode(sentence) for sentence in sentences]
     translations = [""] * len(sentences)
     for indices, shape in batches([len(ids) + 1 if ids else 0 for ids in pieces], tokens):
         room, lengths = np.zeros(shape, np.int32), np.ones(shape[0], np.int32)
@@ -94,10 +94,10 @@ def translate_lines(
             ids = [*pieces[index], EOS]
             room[row, : len(ids)], lengths[row] = ids, len(ids)
         search = Beam(size=beam) if beam > 1 else None
-        whole = translate_text(translator.network, translator.variables, room, lengths, beam=search)
-        written, counts = np.asarray(whole.tokens), np.asarray(whole.lengths)
+        given = (translator.network, translator.variables, room, lengths)
+        whole = jax.device_get(translate_text(*given, beam=search))
         for row, index in enumerate(indices):
-            translations[index] = target.decode(written[row, : counts[row]].tolist())
+            translations[index] = translator.text_of(whole.tokens[row], whole.lengths[row])
     return translations
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from simuljax.audio import RATE
-from simuljax.audio.segmentation import FLOOR_S, FRAME, SEARCH_S, Part, Segmentation, Segmenter
+from simuljax.audio.segmentation import FLOOR_S, FRAME, SEARCH_S, Part, Segmenter
+from simuljax.config.segmentation import Segmentation
 
 SETTINGS = Segmentation()
 LEAD, PAUSE = SETTINGS.lead_ms * RATE // 1000, SETTINGS.pause_ms * RATE // 1000

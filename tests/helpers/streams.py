@@ -26,6 +26,7 @@ from simuljax.audio import (
 )
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import SpeechConfig
+from simuljax.decode.repetition import Stammer
 from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits
 from simuljax.models.streaming import chunking_of
 from simuljax.nn.subsampling import state_count
@@ -33,7 +34,6 @@ from simuljax.serve.run import Run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.stream import Stream, Tokens
 from simuljax.text import EOS, VocabularyConfig, learn
-from simuljax.text.repetition import Stammer
 from simuljax.train.transfer import Loaded
 from tests.helpers import models
 from tests.oracles import simultaneous

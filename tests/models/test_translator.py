@@ -96,7 +96,6 @@ def test_a_target_sees_no_later_target(inputs):
     ("changes", "message"),
     [
         ({"speech": None, "text": None}, "speech"),
-        ({"text": None}, "shared is 1"),
         ({"speech": SpeechConfig(layers=8, shared=7)}, "shared is 7"),
     ],
 )

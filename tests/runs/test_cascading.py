@@ -13,6 +13,7 @@ from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import WaitK
+from simuljax.decode.repetition import Stammer
 from simuljax.eval import Record, read_records
 from simuljax.models.presets import offline, tiny
 from simuljax.runs.evaluate import evaluate
@@ -20,7 +21,6 @@ from simuljax.runs.translate import Transcript, of_text, word_delays
 from simuljax.serve import cascade
 from simuljax.serve.run import RunError, open_run
 from simuljax.text import EOS
-from simuljax.text.repetition import Stammer
 from tests.helpers.corpora import build, stored, write_hums
 from tests.written_runs import PIECES, write_run
 

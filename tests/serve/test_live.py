@@ -14,11 +14,11 @@ import simuljax
 from simuljax.audio import AudioError, as_int16, extract, normalise
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic, SpeechConfig
+from simuljax.decode.repetition import Stammer
 from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.serve.run import RunError, open_run
 from simuljax.serve.run_translator import IncrementalBackend
 from simuljax.text import EOS, VocabularyConfig, learn
-from simuljax.text.repetition import Stammer
 from tests.written_runs import write_run
 
 READ = 120 * 16  # samples

@@ -9,12 +9,12 @@ import pytest
 from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import AlignAtt, FixedSteps, LocalAgreement, WaitK
+from simuljax.decode.repetition import Stammer
 from simuljax.decode.simulate import simulate_text
 from simuljax.serve.cascade import TextReader
 from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import IncrementalBackend, RunTranslator
 from simuljax.text import Words
-from simuljax.text.repetition import Stammer
 from simuljax.text.words import read_by_words
 from tests.helpers import models, streams
 from tests.helpers.streams import DECODING, SPEECH, sound

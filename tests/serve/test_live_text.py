@@ -13,6 +13,7 @@ import pytest
 from simuljax.audio import FeatureRecord, Features, Filterbank, Statistics
 from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import Monotonic
+from simuljax.decode.repetition import Stammer
 from simuljax.decode.simulate import simulate_text
 from simuljax.eval import average_lagging
 from simuljax.serve.cascade import TextReader, TextWord
@@ -25,6 +26,7 @@ from tests.helpers.models import FEATURES, compilations, parameters, translator
 from tests.text.samples import vocabulary as sampled
 from tests.written_runs import experiment_of
 
+ANY = Stammer(times=0)  # a random model repeats itself
 WORDS = ["".join(letters) for letters in itertools.permutations("abcd", 3)]
 TEXTS = [" ".join(np.random.default_rng(i).choice(WORDS, 3 + 2 * i)) for i in range(5)] + ["", "a"]
 
@@ -55,7 +57,7 @@ def made() -> RunTranslator:
 
 @pytest.fixture(scope="module")
 def reader(made) -> TextReader:
-    return TextReader(made)
+    return TextReader(made, stammer=ANY)
 
 
 def streamed(reader: TextReader, text: str) -> list[TextWord]:
@@ -104,7 +106,7 @@ def test_a_live_text_is_what_the_simulation_of_it_is(made, reader):
 )
 def test_settings_mean_the_same_live(made, overrides):
     wanted = simulated(made, TEXTS, Decoding(**overrides))
-    assert [streamed(TextReader(made, **overrides), text) for text in TEXTS] == wanted
+    assert [streamed(TextReader(made, stammer=ANY, **overrides), text) for text in TEXTS] == wanted
 
 
 @pytest.mark.parametrize(("kind", "lag"), [("subword_nmt", 3), ("bpe", 4)])
@@ -115,7 +117,9 @@ def test_wait_3_lags_three_words_behind(kind, lag):
     assert all(len(vocabulary.encode(word)) == 1 for word in WORDS)
     made = make_translator(vocabulary, Monotonic(policy="wait_k", wait_k=(3, 3)))
     made.variables = only_writes(made.variables, whole)
-    reader = TextReader(made, limit=LengthLimit(ratio=1.0, constant=-1))  # as many words as read
+    reader = TextReader(
+        made, stammer=ANY, limit=LengthLimit(ratio=1.0, constant=-1)
+    )  # as many words as read
     for count in (4, 7, 11):
         words = streamed(reader, " ".join(WORDS[:count]))
         delays = [word.delay for word in words]

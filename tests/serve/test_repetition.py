@@ -9,11 +9,11 @@ import pytest
 from simuljax.config.decoding import Blocks, LengthLimit
 from simuljax.config.model import Monotonic, PreDecision
 from simuljax.decode.policies import AlignAtt, FixedSteps, Greedy, LocalAgreement, WaitK
+from simuljax.decode.repetition import Stammer
 from simuljax.serve.cascade import TextReader
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.whisper import Guards, WhisperSession, WhisperStreaming
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
-from simuljax.text.repetition import Stammer
 from simuljax.train.transfer import Loaded
 from tests.helpers import models, streams
 from tests.helpers.streams import RATE, SPEECH, sound

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simuljax.audio.segmentation import Segmentation, Segmenter
-from simuljax.config.decoding import Decoding
+from simuljax.audio.segmentation import Segmenter
+from simuljax.config.decoding import Decoding, Segmentation
+from simuljax.decode.repetition import Stammer
 from simuljax.serve.stream import STATE, Read, ReadSession, Tokens, stream_all
 from simuljax.text import EOS, WordStream
-from simuljax.text.repetition import Stammer
 from tests.helpers import streams
 from tests.helpers.streams import RATE, SPEECH, VOCABULARY
 

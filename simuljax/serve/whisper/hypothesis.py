@@ -19,10 +19,10 @@ import numpy as np
 from simuljax.audio import RATE
 from simuljax.config.fields import check, setting
 from simuljax.decode.policies import Hypotheses, Policy, Step
+from simuljax.decode.repetition import plain, run_length
 from simuljax.models.whisper import Decoded, Tokenizer
 from simuljax.models.whisper.decoding import compression_ratio
 from simuljax.models.whisper.tokenizer import UNSPACED
-from simuljax.text.repetition import plain, run_length
 
 FRAME = RATE // 20  # 50 ms
 _LEAST = RATE  # sound that shows if loudness moves

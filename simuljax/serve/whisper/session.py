@@ -20,6 +20,7 @@ import numpy as np
 from simuljax.audio import RATE
 from simuljax.config.fields import ConfigError, check, setting
 from simuljax.decode.policies import Consensus, Policy
+from simuljax.decode.repetition import Stammer, plain
 from simuljax.models.whisper import Decoding
 from simuljax.models.whisper.config import WINDOW_S
 from simuljax.models.whisper.tokenizer import Task, language_code
@@ -34,7 +35,6 @@ from simuljax.serve.whisper.hypothesis import (
     repeats_itself,
     silent_samples,
 )
-from simuljax.text.repetition import Stammer, plain
 
 _MARGIN = RATE // 2  # silence that is kept before what may be the beginning of speech
 _LEAST = RATE // 10  # sound of which anything can be written

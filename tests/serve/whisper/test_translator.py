@@ -17,6 +17,7 @@ from simuljax.decode.policies import (
     LocalAgreement,
     Offline,
 )
+from simuljax.decode.repetition import Stammer
 from simuljax.models.whisper import Decoding, Tokenizer, Whisper, load
 from simuljax.serve.engine import EngineFull
 from simuljax.serve.whisper import Guards, WhisperStreaming, WhisperTranslator
@@ -28,7 +29,6 @@ from simuljax.serve.whisper.hypothesis import (
     words_of,
 )
 from simuljax.serve.whisper.translator import WhisperBackend
-from simuljax.text.repetition import Stammer
 from tests.models.whisper.small import TOKENIZER as T
 from tests.models.whisper.small import TOKENS, small_model
 from tests.models.whisper.test_transcribe import decoded

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simuljax.config.fields import ConfigError
-from simuljax.text.repetition import Stammer
+from simuljax.decode.repetition import Stammer
 
 words = st.lists(st.sampled_from(["a", "b", "c", "A,", "7"]), max_size=40)
 
