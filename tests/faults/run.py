@@ -255,7 +255,8 @@ class Train(Kind):
 
     def function(self, to: Path) -> Callable[[], object]:
         file = to.with_suffix(".py")
-        file.write_text(EXPERIMENT.format(corpus=str(self.corpus), run=str(to)))
+        if not file.exists():  # the other process may be reading it
+            file.write_text(EXPERIMENT.format(corpus=str(self.corpus), run=str(to)))
         return command("train", file)
 
     def folder(self, to: Path) -> Path:
