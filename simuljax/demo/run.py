@@ -9,8 +9,8 @@ demo_out/report/index.html. Another `make demo-train` resumes from what is there
 take a few points:
 
     200 held-out sentences                BLEU      LAAL
-    speech, whole sentences at a time     85.5   1446 ms
-    speech, streamed                      76.7    954 ms
+    speech, whole sentences at a time     85.7   1446 ms
+    speech, streamed                      77.0    954 ms
     speech, streamed, another's audio      1.2    972 ms
     most similar training sentence        43.3
 
