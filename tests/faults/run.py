@@ -293,9 +293,8 @@ class Ablate(Kind):
     """A grid of three runs by a driver and a worker."""
 
     def function(self, to: Path) -> Callable[[], object]:
-        file = to.with_suffix(".py")
-        file.write_text(GRID.format(corpus=str(self.corpus), run=str(to)))
-        return command("ablate", file)
+        to.with_suffix(".py").write_text(GRID.format(corpus=str(self.corpus), run=str(to)))
+        return command("ablate", to.with_suffix(".py"))
 
     def result(self, to: Path) -> Any:
         def read() -> Any:
