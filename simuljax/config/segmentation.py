@@ -7,7 +7,7 @@ from simuljax.config.fields import check, setting
 
 @dataclass(frozen=True, kw_only=True)
 class Segmentation:
-    """How a stream is cut into segments of speech, where it is cut at pauses."""
+    """Cut a stream into segments of speech at its pauses."""
 
     pause_ms: int = setting(
         400,

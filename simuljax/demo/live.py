@@ -1,6 +1,6 @@
 """Show the bundled model at work: real speech into German, word by word, at its own pace.
 
-    make demo        2 CPU cores, about a minute
+    simuljax demo --live        2 CPU cores, about a minute; needs the model en-de
 
 The model `en-de` translates a clip that comes with it. The words appear as they are committed; the
 German is spoken into demo_out/live/german.wav, and played where there is a loudspeaker. A page,

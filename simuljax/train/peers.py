@@ -55,7 +55,7 @@ class ClusterError(SimuljaxError):
 
 @dataclass
 class Seen:
-    """What is known of another process: its last sign, and since when it does the same."""
+    """Keep the last sign of another process, and since when it does the same."""
 
     beat: int = -1
     count: int = 0  # of the places it has come to

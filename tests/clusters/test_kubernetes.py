@@ -15,7 +15,7 @@ TYPES = {"string": str, "integer": int, "boolean": bool, "number": (int, float)}
 
 
 def problems(value: Any, schema: dict[str, Any], place: str = "") -> Iterator[str]:
-    """What the schema does not allow: wrong types, fields that are unknown or missing."""
+    """List what the schema does not allow: wrong types, unknown or missing fields."""
     kinds = schema.get("type", [])
     if "properties" in schema or "additionalProperties" in schema:
         if not isinstance(value, dict):

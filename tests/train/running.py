@@ -29,7 +29,7 @@ def arguments() -> argparse.Namespace:
 
 
 def pausing(given: argparse.Namespace) -> Callable[[], None]:
-    """What comes before every batch."""
+    """Do what comes before every batch."""
     batches = itertools.count(1)
 
     def pause() -> None:
