@@ -57,6 +57,7 @@ def fuzz(name: str, seed: int, seconds: float, count: int | None, folder: Path) 
 
     `MiB` in the result is how far the resident memory rose at most.
     """
+    read(name, folder, READERS[name].good())  # its threads stay, and their memory is no rise
     pages, resident = map(int, Path("/proc/self/statm").read_text().split()[:2])
     bound = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
@@ -79,7 +80,6 @@ def fuzz(name: str, seed: int, seconds: float, count: int | None, folder: Path) 
 
 def fuzz_apart(name: str, seed: int, seconds: float, count: int | None) -> Counter[str]:
     """Fuzz in a process of its own; its death and a hang are faults."""
-    READERS[name].good()  # may need threads, which a fork does not inherit
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # disks are slow
