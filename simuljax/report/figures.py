@@ -31,6 +31,7 @@ Curves = Mapping[str, Mapping[str, Sequence[float | None]]]  # split -> metric -
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 COLOURS += ("#882255", "#999933", "#bbbbbb")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LEAST_RANGE = 2.0  # of quality on the axis, so that a tenth of a point looks small
 FEW = 5  # systems whose names fit into the figure
 BLUE, ORANGE, GREY = COLOURS[0], COLOURS[1], "#8a8a8a"
 REGIMES = ((0.0, 1000.0, "low"), (1000.0, 2000.0, "medium"), (2000.0, np.inf, "high"))
@@ -102,6 +103,9 @@ def draw_curves(
             place = axes.get_yaxis_transform()
             axes.text(0.005, offline[name], "offline", transform=place, **style)
     axes.margins(y=0.12)
+    low, high = axes.get_ylim()
+    widen = max(0.0, LEAST_RANGE - (high - low)) / 2
+    axes.set_ylim(low - widen, high + widen)
     if unit == "ms":
         _draw_regimes(axes)
     axes.set(xlabel=f"{latency} ({unit}), lower is better", ylabel=quality, title=title)
@@ -238,7 +242,7 @@ def _draw_legend(axes: "Axes", systems: int, *, clock: bool) -> None:
         handles += axes.plot([], [], "--o", color=GREY, linewidth=1.3, markerfacecolor="white")
         names.append("with computation")
     if systems > 1 or clock:
-        place: dict[str, Any] = {"loc": "lower right"}
+        place: dict[str, Any] = {"loc": "best"}
         if systems > FEW:
             place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}
         axes.legend(handles, names, frameon=False, **place)

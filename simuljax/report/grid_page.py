@@ -24,6 +24,7 @@ from simuljax.report.variants import (
     at_equal_latency,
     check_same_test,
     compare,
+    list_test_sets,
     read_variants,
     share_of_text,
 )
@@ -86,7 +87,10 @@ def write_grid_page(
         verdict=verdict_of(grid, judged),
         claims=claims_table(grid, judged),
         forest=Figure.of(_draw_claims(grid, judged, out / "claims.png"), FOREST),
-        curves=Figure.of(_draw_variants(grid, variants, out / "curves.png"), CURVES),
+        curves=[
+            Figure.of(_draw_variants(grid, [v.on(where) for v in variants], path), caption)
+            for where, path, caption in _figures(variants, out)
+        ],
         variants=differing_fields({name: found[name] for name in order}),
         losses=Figure.of(
             losses if variants else None,
@@ -196,6 +200,18 @@ def _draw_claims(grid: GridInfo, judged: Sequence[Judgement], path: Path) -> Pat
     return draw_forest(effects, path) if effects else None
 
 
+def _figures(variants: Sequence[Variant], out: Path) -> list[tuple[str, Path, str]]:
+    """Return every test set with the file and the caption of its figure."""
+    return [
+        (
+            where,
+            out / f"curves{f'-{i}' if i else ''}.png",
+            f"Test set: {where}. {CURVES}" if where else CURVES,
+        )
+        for i, where in enumerate(list_test_sets(variants))
+    ]
+
+
 def _draw_variants(grid: GridInfo, variants: Sequence[Variant], path: Path) -> Path | None:
     """Draw quality against latency, with computation where it was measured."""
     latency = cast(Latency, grid.latency)
@@ -220,8 +236,11 @@ def tables_of(
     made = [
         scores_table(variants),
         differences_table(grid, variants, baseline, cache),
-        equal_table(variants, baseline, latency),
-        seeds_table(variants, baseline, latency),
+        *(
+            make([each.on(where) for each in variants], baseline.on(where), latency, where)
+            for where in list_test_sets(variants)
+            for make in (equal_table, seeds_table)
+        ),
         base_table(variants),
         clock_table(variants),
         heads_table(runs),
@@ -274,7 +293,9 @@ def differences_table(
     return Table(f"Differences to {baseline.name}", heads, rows, note, left=2)
 
 
-def equal_table(variants: Sequence[Variant], baseline: Variant, latency: Latency) -> Table:
+def equal_table(
+    variants: Sequence[Variant], baseline: Variant, latency: Latency, where: str
+) -> Table:
     """Return curves against the baseline's."""
     rows = []
     for each in variants:
@@ -290,12 +311,13 @@ def equal_table(variants: Sequence[Variant], baseline: Variant, latency: Latency
         "both curves, at five latencies that both cover. Area: dominated by the variant's curve, "
         "over the baseline's."
     )
-    return Table(
-        f"At equal {latency}", ("variant", "no later", "between", "area"), rows, note, left=3
-    )
+    title = " on ".join(filter(None, [f"At equal {latency}", where]))
+    return Table(title, ("variant", "no later", "between", "area"), rows, note, left=3)
 
 
-def seeds_table(variants: Sequence[Variant], baseline: Variant, latency: Latency) -> Table:
+def seeds_table(
+    variants: Sequence[Variant], baseline: Variant, latency: Latency, where: str
+) -> Table:
     """Return each seed's curve against that of the same seed of the baseline."""
     rows = []
     for each in variants:
@@ -304,7 +326,8 @@ def seeds_table(variants: Sequence[Variant], baseline: Variant, latency: Latency
             found = at_equal_latency(each.of_seed(seed), baseline.of_seed(seed), latency)
             if found and found.between:
                 rows.append((each.name, str(seed), _differences(found.between)))
-    title, note = f"At equal {latency}, seed by seed", "As above, for the points of one seed alone."
+    title = " on ".join(filter(None, [f"At equal {latency}, seed by seed", where]))
+    note = "As above, for the points of one seed alone."
     return Table(title, ("variant", "seed", "between"), rows, note, left=3)
 
 
@@ -388,7 +411,8 @@ def serving_table(variants: Sequence[Variant]) -> Table:
     """Return how many latencies the trainings of a variant serve."""
     rows = []
     for each in variants:
-        points = len(each.streamed("free"))
+        sets = list_test_sets([each])
+        points = max((len(each.on(where).streamed("free")) for where in sets), default=0)
         trainings = 1 + len({name.split("/")[0] for name in each.evaluations if "/" in name})
         if points > 1:
             rows.append((each.name, str(points), str(trainings), f"{points / trainings:.1f}"))

@@ -259,6 +259,12 @@ class Measured:
     def utterances(self) -> int:
         return max(len(each.records) for each in self.by_seed.values())
 
+    @property
+    def test_set(self) -> str:
+        """Return the corpus and the split; "" if the run's own corpus was used."""
+        corpus = self.first.config.get("corpus")
+        return f"{Path(corpus).name}, {self.first.config.get('split', 'test')}" if corpus else ""
+
     def point(self, latency: Latency, *, computation: Computation = "free") -> Point:
         """Return the means over seeds; NaN where computation was not measured."""
         times = [e.latency(latency, computation=computation) for e in self.by_seed.values()]
@@ -325,6 +331,11 @@ class Variant:
             if seed in each.by_seed
         }
         return Variant(name=self.name, evaluations=own)
+
+    def on(self, test_set: str) -> "Variant":
+        """Return the same with the evaluations on one test set alone."""
+        own = {name: e for name, e in self.evaluations.items() if e.test_set == test_set}
+        return replace(self, evaluations=own)
 
     def streamed(self, computation: Computation) -> list[Measured]:
         """Return the evaluations with a latency, all of the whole test set.
@@ -474,6 +485,12 @@ def _between(new: Sequence[Point], old: Sequence[Point]) -> list[tuple[float, fl
     places = [min(high, low + (high - low) * i / (BETWEEN - 1)) for i in range(BETWEEN)]
     found = [(place, quality_at(new, place) - quality_at(old, place)) for place in places]
     return [(place, difference) for place, difference in found if not math.isnan(difference)]
+
+
+def list_test_sets(variants: Sequence[Variant]) -> list[str]:
+    """Return the test sets on which a variant was streamed, in the order of the evaluations."""
+    every = [each for variant in variants for each in variant.evaluations.values()]
+    return list(dict.fromkeys(each.test_set for each in every if each.is_streamed))
 
 
 def check_same_test(variants: Sequence[Variant]) -> None:

@@ -197,6 +197,25 @@ def test_the_page_has_verdicts_fields_and_figures(variants, tmp_path):
     assert {"claims.pdf", "curves.pdf", "losses.pdf", "index.html"} <= names
 
 
+def test_every_test_set_has_a_figure_of_its_own(tmp_path):
+    def on(corpus: str | None, delay: float) -> Measured:
+        one = evaluated(0.7, delay, 0)
+        config = {"mode": "streamed", "split": "test"} | ({"corpus": corpus} if corpus else {})
+        return Measured(name=f"{corpus}", by_seed={0: dataclasses.replace(one, config=config)})
+
+    measured = [on("data/rooms", 300), on("data/talks", 900)]
+    both = Variant(name="mma", evaluations={each.name: each for each in measured})
+    assert [len(both.on(where).curve("AL")) for where in ("rooms, test", "talks, test")] == [1, 1]
+    grid = GridInfo(title="T", command="c", baseline="mma", variants=("mma",))
+    tree = page_of(grid, [both], tmp_path)
+    said = [each.get("alt") or "" for each in tree.iter("img")]
+    assert [each.partition(".")[0] for each in said] == [
+        "Test set: rooms, test",
+        "Test set: talks, test",
+    ]
+    assert {"curves.pdf", "curves-1.pdf"} <= {path.name for path in tmp_path.iterdir()}
+
+
 def test_a_figure_has_a_line_for_every_policy_and_the_clock_apart():
     def way(delay: float, **config: str | int) -> Measured:
         one = evaluated(0.7, delay, 0)
