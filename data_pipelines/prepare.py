@@ -59,6 +59,7 @@ from simuljax.parsing import open_member
 from simuljax.text import clean
 
 UTTERANCES_PER_SHARD = 250
+TEXT_IS_SMALLER = 40  # times as many utterances without audio go into a shard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +87,14 @@ def plan_shards(
     """Return the shards of every split, written or not. Only training data is cut to the limits."""
     shards: dict[str, list[Shard]] = {}
     for split, utterances in listing.splits.items():
-        starts = range(0, max(1, len(utterances)), UTTERANCES_PER_SHARD)
+        spoken = any(utterance.audio for utterance in utterances)
+        size = UTTERANCES_PER_SHARD * (1 if spoken else TEXT_IS_SMALLER)
+        starts = range(0, max(1, len(utterances)), size)
         shards[split] = [
             Shard(
                 path=directory / f"{name}-{split}.array_record-{k:05d}-of-{len(starts):05d}",
                 report=reports / f"{split}-{k:05d}.json",
-                utterances=utterances[start : start + UTTERANCES_PER_SHARD],
+                utterances=utterances[start : start + size],
                 limits=limits if split.startswith("train") else Limits(),
                 transcribed=any(utterance.transcript for utterance in utterances),
             )
