@@ -23,7 +23,7 @@ from data_pipelines.corpora import Tsv
 SPOKEN = 60_000  # pairs of Tatoeba
 PHRASEBOOK_SPOKEN, PHRASEBOOK_WRITTEN = 4_000, 20_000
 SENTENCES = (0.4, 0.25, 0.2, 0.15)  # probabilities of 1, 2, 3 and 4 to a recording
-HELD_OUT = 0.005  # of the sentences, for valid and for test each
+VALID, TEST = 0.005, 0.015  # of the sentences; 2,400 and more for a test
 
 Pair = tuple[str, str]
 
@@ -50,7 +50,7 @@ def write(folder: Path, split: str, pairs: Sequence[Pair]) -> None:
 
 def main(table: tyro.conf.Positional[Path], to: Path, exclude: tuple[Path, ...] = ()) -> None:
     """Write the text of speech and text corpora."""
-    reader = Tsv(exclude=exclude, valid_fraction=HELD_OUT, test_fraction=HELD_OUT)
+    reader = Tsv(exclude=exclude, valid_fraction=VALID, test_fraction=TEST)
     listing = reader.read(table)
     tatoeba = {
         split: [(each.transcript, each.translation) for each in utterances]
