@@ -128,8 +128,10 @@ def read_sweep(chosen: Evaluation, sweep: str) -> tuple[str, list[Any]]:
     name, _, given = sweep.partition("=")
     known = sweepable(chosen)
     if name not in known or not given:
-        close = "" if name in known else f" {unknown(name.replace('-', '_'), known)};"
+        missing = name not in known
+        problem = unknown(name.replace("-", "_"), known) if missing else "there is no value"
         raise ConfigError(
-            f"--sweep {sweep}:{close} write OPTION=VALUE,VALUE,... with one of {', '.join(known)}"
+            f"--sweep {sweep}: {problem}{'' if problem.endswith('?') else '.'} "
+            f"Write OPTION=VALUE,VALUE,... with one of {', '.join(known)}"
         )
     return name, [known[name].parse(value) for value in given.split(",")]
