@@ -49,6 +49,7 @@ from data_pipelines.dataset import (
     open_corpus,
     record_used_data,
 )
+from data_pipelines.joining import join
 from data_pipelines.utterance import CorpusError
 from simuljax.audio import (
     RATE,
@@ -216,9 +217,10 @@ def open_input(
     """
     opened = open_corpus(corpus.directory)
     vocabularies, features = load_run(run)
+    splits = join(opened[corpus.train], corpus.joining, seed), opened[corpus.valid]
     train, valid = (
-        replace(tokenise_split(opened[name], vocabularies, corpus.task), text_only=text_only)
-        for name in (corpus.train, corpus.valid)
+        replace(tokenise_split(split, vocabularies, corpus.task), text_only=text_only)
+        for split in splits
     )
     if corpus.budget.row_multiple % devices:
         raise CorpusError(

@@ -34,6 +34,7 @@ EFFECTS = {
     "clipping: at 0.1 of the peak": {"clipping": 1, "clip_at": (0.1, 0.1)},
     "telephone: 300-3400 Hz, mu-law": {"telephone": 1},
     "level: -15 dB": {"level": 1, "level_db": (-15, -15)},
+    "floor: -45 dB of full scale": {"floor": 1, "floor_db": (-45, -45)},
     "room, noise at 15 dB, telephone": {
         "reverb": 1,
         "rt60_s": (0.3, 0.3),
@@ -67,14 +68,14 @@ def draw_spectrogram(axes: Axes, samples: np.ndarray, title: str) -> None:
 def main() -> None:
     """Apply every effect to the first sentence, and draw it."""
     samples, lengths = spoken()
-    figure = Figure(figsize=(12, 5), layout="constrained")
-    grid = figure.subplots(2, 4, sharex=True, sharey=True)
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    grid = figure.subplots(3, 3, sharex=True, sharey=True)
     for axes, (title, given) in zip(grid.flat, EFFECTS.items(), strict=True):
         augmented = wave_augment(jax.random.key(0), samples, lengths, WaveAugment(**given))
         draw_spectrogram(axes, np.asarray(augmented[0, : lengths[0]]), title)
     for axes in grid[:, 0]:
         axes.set_ylabel("kHz")
-    for axes in grid[1]:
+    for axes in grid[-1]:
         axes.set_xlabel("s")
     figure.savefig(FIGURE, dpi=80)
 

@@ -9,6 +9,7 @@ Effects follow each other as sound passes them, each with its own probability pe
     clipping    values beyond a fraction of the example's peak are cut
     telephone   band-pass, 8 kHz, 8-bit mu-law, band-pass (G.711's companding curve)
     level       a gain in dB
+    floor       the recorder's own noise, of that spectrum, at a power relative to full scale
 
 Ratios and peaks count real samples only. An example that would exceed full scale is scaled down to
 it, so that only `clipping` clips. Lengths and the times of words stay; padding is zero afterwards.
@@ -68,6 +69,10 @@ class WaveAugment:
     level_db: tuple[float, float] = setting(
         (-20.0, 10.0), help="Change of level.", low=-60, high=40, unit="dB"
     )
+    floor: float = setting(0.0, help="Probability of a noise floor.", low=0, high=1)
+    floor_db: tuple[float, float] = setting(
+        (-70.0, -35.0), help="Noise floor, relative to full scale.", low=-100, high=0, unit="dB"
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -79,8 +84,9 @@ class WaveAugment:
 
     @classmethod
     def typical(cls) -> "WaveAugment":
-        """Return all effects with moderate probabilities; three examples in ten stay clean."""
-        return cls(reverb=0.3, babble=0.15, noise=0.3, clipping=0.05, telephone=0.1, level=0.2)
+        """Return all effects with moderate probabilities, and a noise floor for every example."""
+        probable = {"reverb": 0.3, "babble": 0.15, "noise": 0.3, "clipping": 0.05, "telephone": 0.1}
+        return cls(**probable, level=0.2, floor=1.0)
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -232,9 +238,14 @@ def _babble(key: PRNGKeyArray, sound: Sound, config: WaveAugment) -> jax.Array:
 
 def _noise(key: PRNGKeyArray, sound: Sound, config: WaveAugment) -> jax.Array:
     of_ratio, of_noise = jax.random.split(key)
+    ratio = _between(of_ratio, config.noise_db, len(sound.rows))
+    return _mix(sound, _stationary(of_noise, sound, config), ratio)
+
+
+def _stationary(key: PRNGKeyArray, sound: Sound, config: WaveAugment) -> jax.Array:
+    """Draw noise as long as the batch."""
     (count, size), periods = sound.samples.shape, -(-sound.batch.shape[1] // NOISE_PERIOD)
-    noise = jnp.tile(coloured_noise(of_noise, count, config), (1, periods))[:, :size]
-    return _mix(sound, noise, _between(of_ratio, config.noise_db, count))
+    return jnp.tile(coloured_noise(key, count, config), (1, periods))[:, :size]
 
 
 def _clipping(key: PRNGKeyArray, sound: Sound, config: WaveAugment) -> jax.Array:
@@ -260,14 +271,22 @@ def _level(key: PRNGKeyArray, sound: Sound, config: WaveAugment) -> jax.Array:
     return sound.samples * 10 ** (_between(key, config.level_db, len(sound.rows)) / 20)
 
 
+def _floor(key: PRNGKeyArray, sound: Sound, config: WaveAugment) -> jax.Array:
+    of_level, of_noise = jax.random.split(key)
+    power = 10 ** (_between(of_level, config.floor_db, len(sound.rows)) / 10)
+    noise = _stationary(of_noise, sound, config)
+    return sound.samples + _with_power(noise, power, sound.lengths)
+
+
 Effect = Callable[[PRNGKeyArray, Sound, WaveAugment], jax.Array]
-EFFECTS: dict[str, Effect] = {  # in the order of sound's way
+EFFECTS: dict[str, Effect] = {  # in the order of sound's way; a new one last keeps earlier draws
     "reverb": _reverb,
     "babble": _babble,
     "noise": _noise,
     "clipping": _clipping,
     "telephone": _telephone,
     "level": _level,
+    "floor": _floor,
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from simuljax.audio.features import Features
-from simuljax.config.fields import check, setting
+from simuljax.config.fields import ConfigError, check, setting
 from simuljax.text.vocabulary import VocabularyConfig
 
 
@@ -27,6 +27,40 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Joining:
+    """Training recordings of several utterances, with pauses and silence; by default one each.
+
+    Utterances are grouped at random, by the seed of the order of batches; each is in one recording.
+    A negative lead or trail cuts the beginning or the end, a quarter of the utterance at most.
+    """
+
+    utterances: int = setting(1, help="Utterances to a recording at most; drawn from 1 on.", low=1)
+    seconds: float = setting(
+        20.0, help="Length that utterances are joined up to.", above=0, unit="s"
+    )
+    pause_s: tuple[float, float] = setting(
+        (0.2, 1.0), help="Silence between utterances.", low=0, high=60, unit="s"
+    )
+    lead_s: tuple[float, float] = setting(
+        (0.0, 0.0), help="Silence before the first; below 0: cut.", low=-5, high=60, unit="s"
+    )
+    trail_s: tuple[float, float] = setting(
+        (0.0, 0.0), help="Silence after the last; below 0: cut.", low=-5, high=60, unit="s"
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        for name, value in vars(self).items():
+            if isinstance(value, tuple) and value != tuple(sorted(value)):
+                raise ConfigError(f"Joining.{name} is {value}; the lower number comes first")
+
+    @property
+    def active(self) -> bool:
+        """Return True if a recording can differ from an utterance."""
+        return self.utterances > 1 or any((*self.lead_s, *self.trail_s))
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """A prepared corpus, and how a run sees it."""
 
@@ -41,6 +75,7 @@ class DataConfig:
     vocabularies_of: Path | None = setting(None, help="A run whose vocabularies are used instead.")
     features: Features = setting(Features(), help="Features of speech.")
     budget: Budget = setting(Budget(), help="Size of a batch.")
+    joining: Joining = setting(Joining(), help="Training recordings of several utterances.")
     text: Path | None = setting(None, help="A corpus of text, for the text branch.")
     text_per_speech: float = setting(1.0, help="Batches of text to a batch of speech.", above=0)
     held: Literal["disk", "device"] = setting(

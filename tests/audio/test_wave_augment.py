@@ -27,7 +27,7 @@ LENGTHS = np.array([8000, 6001, 4000, 0], np.int32)
 REAL = np.arange(8000) < LENGTHS[:, None]
 AUDIO = np.where(REAL, np.random.default_rng(0).normal(0, 0.05, REAL.shape), 0).astype(np.float32)
 PCM = np.round(AUDIO * 32768).astype(np.int16)
-ALL = WaveAugment(reverb=1.0, babble=1.0, noise=1.0, clipping=1.0, telephone=1.0, level=1.0)
+ALL = WaveAugment(**dict.fromkeys(EFFECTS, 1.0))
 
 
 def power(x: np.ndarray) -> np.ndarray:
@@ -125,6 +125,27 @@ def test_clipping_and_level():
     )
 
 
+@pytest.mark.parametrize("floor", [-70.0, -35.0])
+def test_silence_has_the_floor_of_the_recorder(floor):
+    config = WaveAugment(floor=1.0, floor_db=(floor, floor))
+    for sound in (np.zeros_like(AUDIO), AUDIO):
+        added = np.asarray(augment(KEY, sound, LENGTHS, config)) - sound
+        np.testing.assert_allclose(10 * np.log10(power(added)), floor, atol=0.05)
+        assert not added[~REAL].any()
+    every = WaveAugment.typical()
+    for seed in range(3):
+        sound = np.asarray(augment(jax.random.key(seed), PCM * 0, LENGTHS, every))
+        levels = 10 * np.log10(power(sound / 32768))
+        assert (levels > -71).all() and (levels < -34).all()
+
+
+def test_the_floor_leaves_the_draws_of_other_effects():
+    """Runs of earlier versions had six effects: their keys must stay what they were."""
+    for make in (KEY, jax.random.key(3, impl="rbg")):
+        data = (jax.random.key_data(jax.random.split(make, n)) for n in (6, len(EFFECTS)))
+        np.testing.assert_array_equal(*(each[:6] for each in data))
+
+
 def test_louder_than_full_scale_is_scaled_and_not_clipped():
     config = WaveAugment(level=1.0, level_db=(40.0, 40.0))
     loud = np.asarray(augment(KEY, AUDIO, LENGTHS, config))[:3]
@@ -199,4 +220,5 @@ def test_senseless_configs_are_refused(wrong, message):
 def test_it_is_off_by_default_and_typical_is_not():
     assert WaveAugment().active == ()
     assert WaveAugment.typical().active == tuple(EFFECTS)
-    assert dataclasses.replace(ALL, level=0.0).active == tuple(EFFECTS)[:-1]
+    without = tuple(name for name in EFFECTS if name != "level")
+    assert dataclasses.replace(ALL, level=0.0).active == without
