@@ -41,15 +41,16 @@ NOT_SETTINGS = ("software",)  # stored beside the settings
 
 @dataclass(frozen=True, kw_only=True)
 class InitFrom:
-    """Parameters taken from another run before training starts, or from a file of Whisper.
+    """Parameters taken from another run before training starts, or from a file of another project.
 
     "whisper:FILE" fills the encoders `speech.kind="whisper"` and "streaming_whisper" from a .pt,
-    safetensors or ggml file.
+    safetensors or ggml file. "fairseq:FILE" takes what fits of a joint, speech or text translator;
+    embeddings, which belong to its dictionary, only by a rule that names them.
     A rule is "into <- from", or one name where both are the same; "" is everything. DAR's teacher
     starts as the run itself unless an entry fills it.
     """
 
-    run: Path = setting(help="The run to take them from, or whisper:FILE.")
+    run: Path = setting(help="The run to take them from, whisper:FILE or fairseq:FILE.")
     rules: tuple[str, ...] = setting(("",), help="Which parameters go where.")
     checkpoint: Literal["best", "last", "averaged"] = setting("best", help="Which checkpoint.")
     fills: Literal["params", "teacher"] = setting(
@@ -66,8 +67,16 @@ class InitFrom:
     @property
     def whisper(self) -> Path | None:
         """Return the file of Whisper's weights; None for a run."""
+        return self._file("whisper")
+
+    @property
+    def fairseq(self) -> Path | None:
+        """Return the checkpoint of fairseq; None for anything else."""
+        return self._file("fairseq")
+
+    def _file(self, project: str) -> Path | None:
         kind, _, path = str(self.run).partition(":")
-        return Path(path) if kind == "whisper" else None
+        return Path(path) if kind == project else None
 
 
 @dataclass(frozen=True, kw_only=True)

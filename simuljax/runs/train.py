@@ -22,6 +22,8 @@ from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, InitFrom, read_experiment
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import differences, to_json, write_json
+from simuljax.models.fairseq import EMBEDDINGS as FAIRSEQ_EMBEDDINGS
+from simuljax.models.fairseq import load_fairseq
 from simuljax.serve.run import CONFIG_FILE, Run, load_checkpoint, open_run, parameter_count, shapes
 from simuljax.text import Words
 from simuljax.train import cluster, peers
@@ -305,7 +307,10 @@ def initialiser(
 def open_donor(init: InitFrom, data: TrainingInput, own: Mapping[str, Any]) -> Callable[[], Any]:
     """Check an entry against the parameters `own`; return the function that loads its donor's."""
     rules = [Rule.parse(rule) for rule in init.rules]
-    if init.whisper is None:
+    if init.fairseq is not None:
+        given = fairseq_parameters(init, own)
+        load = lambda: given  # noqa: E731
+    elif init.whisper is None:
         donor = open_run(init.run)
         check_vocabularies(init, donor, data, own)
         given, load = shapes(donor.model)[0], lambda: load_checkpoint(donor, init.checkpoint).params
@@ -319,6 +324,22 @@ def open_donor(init: InitFrom, data: TrainingInput, own: Mapping[str, Any]) -> C
     if init.whisper is not None:
         check_size(init, rules, own, by_path(given))
     return load
+
+
+def fairseq_parameters(init: InitFrom, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a file of fairseq; embeddings only if a rule names them."""
+    assert init.fairseq is not None
+    given = load_fairseq(init.fairseq, own)
+    named = init.rules != ("",)
+    given = {
+        path: value for path, value in given.items() if named or path not in FAIRSEQ_EMBEDDINGS
+    }
+    if not any(path in own and own[path].shape == value.shape for path, value in given.items()):
+        raise ConfigError(
+            f"{init.run} has no parameter of a size that this model has: set width, layers and "
+            "speech.channels to those of the file"
+        )
+    return given
 
 
 def check_size(

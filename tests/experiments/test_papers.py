@@ -20,8 +20,8 @@ from simuljax.audio import Statistics
 from simuljax.batch import Batch
 from simuljax.config.decoding import Beam
 from simuljax.config.experiment import Experiment
-from simuljax.config.fields import ConfigError
 from simuljax.decode.policies import WaitK
+from simuljax.errors import ChoiceError
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
 from simuljax.text import Words
@@ -137,14 +137,14 @@ def test_the_flags_of_papi():
     assert [way.decoding().policy for way in ways if way.mode == "streamed"] == [
         WaitK(k=k, units="ctc") for k in papi.K
     ]
-    assert [way.search() for way in ways if way.mode == "offline"] == [None, Beam(size=5)]
+    assert [way.beam for way in ways if way.mode == "offline"] == [None, Beam(size=5)]
 
 
 def test_one_of_several_grids_is_to_be_named():
     file = EXPERIMENTS / "nguyen2021" / "multi30k.py"
-    with pytest.raises(ConfigError, match="table, figure_2, figure_3: say which one"):
+    with pytest.raises(ChoiceError, match="table, figure_2, figure_3: say which one"):
         load_grid(file)
-    with pytest.raises(ConfigError, match="there is no 'figure_9'"):
+    with pytest.raises(ChoiceError, match="there is no 'figure_9'"):
         load_grid(file, "figure_9")
     assert load_grid(file, "table").table == ("characters",)
 

@@ -29,7 +29,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -108,9 +108,9 @@ class _Unpickler(_PythonUnpickler):
 
     dispatch: ClassVar[dict[int, Any]] = dict(_PythonUnpickler.dispatch)
 
-    def __init__(self, archive: "_Archive"):
+    def __init__(self, archive: "_Archive", others: Literal["refuse", "skip"] = "refuse"):
         super().__init__(io.BytesIO(archive.member("data.pkl")))
-        self.archive = archive
+        self.archive, self.others = archive, others
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         match module_name, global_name:
@@ -120,18 +120,25 @@ class _Unpickler(_PythonUnpickler):
                 return _torch_tensor
             case "torch", name if name in _STORAGES:
                 return _STORAGES[name]
+        if self.others == "skip":
+            return _Other
         raise self.archive.refusal(
             "data.pkl", f"asks for {module_name}.{global_name}, which weights have no use for"
         )
 
-    def persistent_load(self, pid: Any) -> np.ndarray:
+    def persistent_load(self, pid: Any) -> Any:
         match pid:
             case ("storage", np.dtype() as dtype, str(key), _, int(count)):
                 return self.archive.numbers(key, dtype, count)
+        if self.others == "skip":
+            return _Other()
         raise self.archive.refusal("data.pkl", f"names a storage as {pid!r}")
 
     def load_build(self) -> None:
         """Set attributes of a dict, as PyTorch does; an array or a dtype must not change."""
+        if isinstance(self.stack[-2], _Other):
+            self.stack.pop()
+            return
         if not isinstance(self.stack[-2], OrderedDict):
             raise pickle.UnpicklingError("sets the state of something else than a dict")
         super().load_build()
@@ -141,10 +148,30 @@ class _Unpickler(_PythonUnpickler):
         del dispatch[code[0]]  # of no use here; the first allocates what a number says
 
 
+class _Other:
+    """Stands for anything that is no tensor of floats: it takes all and does nothing."""
+
+    def __new__(cls, *_: Any) -> "_Other":
+        return super().__new__(cls)
+
+    def __init__(self, *_: Any):
+        pass
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, _: Any) -> None:
+        """Take an item of a list."""
+
+    add = append
+
+
 def _torch_tensor(
-    storage: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
-) -> np.ndarray:
+    storage: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
+) -> Any:
     """Build a tensor from PyTorch's arguments; those after the strides are about gradients."""
+    if isinstance(storage, _Other):
+        return storage
     last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     outside = min(offset, *shape, *strides, 0) < 0 or last >= len(storage)
     if outside or math.prod(shape) > len(storage):  # a stride of 0 repeats
@@ -202,19 +229,35 @@ class _Archive:
 
 def read_torch(path: Path) -> Checkpoint:
     """Return the tensors of a checkpoint of OpenAI's, or of a bare state-dict."""
+    return Checkpoint(path=path, tensors=_torch_tensors(path, "model_state_dict", "refuse"))
+
+
+def read_state_dict(path: Path) -> dict[str, np.ndarray]:
+    """Return the tensors under "model" of a training checkpoint, as fairseq saves them.
+
+    Options, optimiser and whatever else it holds are passed over: no name in it is looked up.
+    """
+    if bytes(map_file(path)[:4]) != b"PK\x03\x04":
+        problem = "this is no .pt file of PyTorch 1.6 or later; load and save it with a later one"
+        raise WeightsError(path, 0, problem)
+    return _torch_tensors(path, "model", "skip")
+
+
+def _torch_tensors(
+    path: Path, entry: str, others: Literal["refuse", "skip"]
+) -> dict[str, np.ndarray]:
     archive = _Archive(path)
     try:
-        document = _Unpickler(archive).load()
+        document = _Unpickler(archive, others).load()
     except WeightsError:
         raise
     except Exception as error:  # a broken pickle fails in as many ways as there are
         raise archive.refusal("data.pkl", f"cannot be read: {error!r}") from error
     if not isinstance(document, Mapping):
         raise archive.refusal("data.pkl", f"holds a {type(document).__name__}, not tensors by name")
-    state = document.get("model_state_dict", document)
+    state = document.get(entry, document)
     entries = state.items() if isinstance(state, Mapping) else ()
-    tensors = {k: v for k, v in entries if isinstance(k, str) and isinstance(v, np.ndarray)}
-    return Checkpoint(path=path, tensors=tensors)
+    return {k: v for k, v in entries if isinstance(k, str) and isinstance(v, np.ndarray)}
 
 
 MAGIC = 0x67676D6C

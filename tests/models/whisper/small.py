@@ -185,8 +185,8 @@ class TorchPickler(PythonPickler):
                 super().save(obj, save_persistent_id)
 
 
-def torch_bytes(tensors, *, extra=None, compression=zipfile.ZIP_STORED):
-    """`{"dims": ..., "model_state_dict": {name: tensor}}` as `torch.save` writes it."""
+def torch_bytes(tensors, *, extra=None, entry="model_state_dict", compression=zipfile.ZIP_STORED):
+    """`{"dims": ..., entry: {name: tensor}}` as `torch.save` writes it."""
     rebuild = Global("torch._utils", "_rebuild_tensor_v2")
     state = {}
     for key, (name, tensor) in enumerate(tensors.items()):
@@ -194,7 +194,7 @@ def torch_bytes(tensors, *, extra=None, compression=zipfile.ZIP_STORED):
         hooks = Call(Global("collections", "OrderedDict"))
         storage = Storage(str(key), tensor)
         state[name] = Call(rebuild, storage, 0, tensor.shape, strides, False, hooks)
-    document = {"dims": {"n_mels": 80}, "model_state_dict": state} | (extra or {})
+    document = {"dims": {"n_mels": 80}, entry: state} | (extra or {})
     out, pickled = io.BytesIO(), io.BytesIO()
     TorchPickler(pickled, 2).dump(document)
     with zipfile.ZipFile(out, "w", compression) as archive:

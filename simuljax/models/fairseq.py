@@ -1,0 +1,159 @@
+"""Parameters of fairseq's models, by the names they have here.
+
+    joint speech and text   encoder.spch_encoder.*  encoder.text_encoder.*  decoder.spch_decoder.*
+    speech (s2t)            encoder.subsample.*     encoder.transformer_layers.*        decoder.*
+    text (transformer)      encoder.embed_tokens    encoder.layers.*                    decoder.*
+
+Layers are Transformer layers with the norm first, as here. A speech encoder's last layers are those
+shared with text, as in Tang et al. 2021. The decisions of monotonic heads start from the queries
+and keys of ordinary cross-attention.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simuljax.models.whisper.weights import WeightsError, read_state_dict
+
+_ATTENTION = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
+_LAYER = {
+    **{f"self_attn.{theirs}": f"heads/{ours}" for theirs, ours in _ATTENTION.items()},
+    **{f"encoder_attn.{theirs}": f"cross/heads/{ours}" for theirs, ours in _ATTENTION.items()},
+    "self_attn_layer_norm": "attention_norm",
+    "encoder_attn_layer_norm": "cross_norm",
+    "final_layer_norm": "forward_norm",
+    "fc1": "feed_forward/inner",
+    "fc2": "feed_forward/outer",
+}
+# Where a part of the model is if the tensor after it is there; the first that fits.
+_SPEECH = ("encoder.spch_encoder.encoder.", "encoder.spch_encoder.", "encoder.")
+_TEXT = ("encoder.text_encoder.", "encoder.")
+_DECODER = ("decoder.spch_decoder.", "decoder.text_decoder.", "decoder.")
+EMBEDDINGS = ("text/embedding/embedding", "decoder/embedding/embedding")
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _State:
+    """The tensors of a file, and which of them have been used."""
+
+    path: Path
+    tensors: Mapping[str, np.ndarray]
+    used: set[str]
+
+    def prefix(self, places: tuple[str, ...], has: str) -> str | None:
+        return next((place for place in places if place + has in self.tensors), None)
+
+    def take(self, name: str, into: str) -> Arrays:
+        """Return weight and bias of a linear map, a convolution or a norm, by our paths."""
+        weight = "scale" if into.endswith("norm") else "kernel"
+        found = {f"{name}.weight": f"{into}/{weight}", f"{name}.bias": f"{into}/bias"}
+        found = {theirs: ours for theirs, ours in found.items() if theirs in self.tensors}
+        self.used.update(found)
+        values = ((ours, np.asarray(self.tensors[t], np.float32)) for t, ours in found.items())
+        return {ours: value.T if ours.endswith("kernel") else value for ours, value in values}
+
+    def layers(self, prefix: str, self_norm: str = "attention_norm") -> list[Arrays]:
+        """Return the parameters of each layer under a prefix."""
+        found = (re.match(rf"{re.escape(prefix)}(\d+)\.", name) for name in self.tensors)
+        numbers = sorted({int(match[1]) for match in found if match})
+        names = _LAYER | {"self_attn_layer_norm": self_norm}
+        made = [
+            {
+                k: v
+                for n, into in names.items()
+                for k, v in self.take(f"{prefix}{i}.{n}", into).items()
+            }
+            for i in numbers
+        ]
+        shapes = [{path: value.shape for path, value in layer.items()} for layer in made]
+        if numbers != [*range(len(numbers))] or any(each != shapes[0] for each in shapes):
+            problem = f"the layers under {prefix} are not {len(numbers)} of one kind"
+            raise WeightsError(self.path, 0, f"{problem}; the file is damaged or of another model")
+        return made
+
+
+def load_fairseq(path: Path, own: Mapping[str, Any]) -> Arrays:
+    """Return the parameters of a checkpoint by paths of a model that has the parameters `own`.
+
+    Tensors of no use here are among them, under "fairseq". Embeddings are those of the
+    checkpoint's own dictionary.
+    """
+    state = _State(path=path, tensors=read_state_dict(path), used=set())
+    made = _speech(state, own)
+    made = _text(state, own) | made
+    made |= _decoder(state)
+    if not made:
+        some = ", ".join([*state.tensors][:3]) or "none"
+        raise WeightsError(path, 0, f"these are no weights of fairseq's translators: {some}")
+    rest = sorted(state.tensors.keys() - state.used)
+    return made | {f"fairseq/{name}": np.asarray(state.tensors[name]) for name in rest}
+
+
+def _speech(state: _State, own: Mapping[str, Any]) -> Arrays:
+    prefix = state.prefix(_SPEECH, "subsample.conv_layers.0.weight")
+    if prefix is None:
+        return {}
+    made = state.take(f"{prefix}layer_norm", "speech/norm")
+    for number in range(2):
+        into = f"speech/subsampling/conv{number}"
+        made |= state.take(f"{prefix}subsample.conv_layers.{number}", into)
+    parts = ("speech/below", "speech/above", "shared")
+    return made | _split(state.layers(f"{prefix}transformer_layers."), parts, own)
+
+
+def _text(state: _State, own: Mapping[str, Any]) -> Arrays:
+    prefix = state.prefix(_TEXT, "embed_tokens.weight")
+    if prefix is None:
+        return {}
+    made = state.take(f"{prefix}layer_norm", "text/norm")
+    made |= _embedding(state, f"{prefix}embed_tokens.weight", "text/embedding/embedding")
+    return made | _split(state.layers(f"{prefix}layers."), ("text/stack", "shared"), own)
+
+
+def _decoder(state: _State) -> Arrays:
+    prefix = state.prefix(_DECODER, "layers.0.fc1.weight")
+    if prefix is None:
+        return {}
+    made = state.take(f"{prefix}layer_norm", "decoder/norm")
+    made |= _embedding(state, f"{prefix}embed_tokens.weight", "decoder/embedding/embedding")
+    stack = _stacked("decoder", state.layers(f"{prefix}layers.", "self_norm"))
+    decide = {
+        path.replace("/heads/", "/decide_"): value
+        for path, value in stack.items()
+        if re.search(r"/cross/heads/(query|key)/", path)
+    }
+    return made | stack | decide
+
+
+def _embedding(state: _State, name: str, into: str) -> Arrays:
+    if name not in state.tensors:
+        return {}
+    state.used.add(name)
+    return {into: np.asarray(state.tensors[name], np.float32)}
+
+
+def _split(layers: list[Arrays], parts: tuple[str, ...], own: Mapping[str, Any]) -> Arrays:
+    """Give each part of the model as many layers as it has; the last part takes the last ones."""
+    sizes = [_depth(own, part) for part in parts]
+    starts = [sum(sizes[:k]) for k in range(len(parts))]
+    starts[-1] = max(starts[-1], len(layers) - sizes[-1])
+    ends = [start + size for start, size in zip(starts, sizes, strict=True)]
+    made = {}
+    for part, start, end in zip(parts, starts, ends, strict=True):
+        made |= _stacked(part, layers[start:end])
+    return made
+
+
+def _depth(own: Mapping[str, Any], part: str) -> int:
+    return next((v.shape[0] for path, v in own.items() if path.startswith(f"{part}/layer/")), 0)
+
+
+def _stacked(part: str, layers: list[Arrays]) -> Arrays:
+    names = layers[0] if layers else ()
+    return {f"{part}/layer/{name}": np.stack([each[name] for each in layers]) for name in names}

@@ -1,0 +1,225 @@
+"""Checkpoints of fairseq fill what they fit; what else they hold is never run."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from simuljax.config.experiment import InitFrom
+from simuljax.config.fields import ConfigError
+from simuljax.config.model import SpeechConfig, TextConfig
+from simuljax.models.fairseq import load_fairseq
+from simuljax.models.whisper.weights import WeightsError
+from simuljax.runs.train import open_donor
+from simuljax.serve.run import shapes
+from simuljax.train.transfer import Rule, by_path, transfer
+from tests.models.whisper.small import Call, Global, torch_bytes
+from tests.train import small
+
+WIDTH, HIDDEN = 16, 32  # of small.translator
+MODEL = dataclasses.replace(
+    small.translator(),
+    speech=SpeechConfig(layers=4, shared=2, channels=12, ctc_after=1),
+    text=TextConfig(layers=3),
+    decoder_layers=2,
+)
+
+
+class Fairseq:
+    """A state-dict with fairseq's names, of random numbers."""
+
+    def __init__(self) -> None:
+        self.random, self.tensors = np.random.default_rng(0), {}
+
+    def put(self, name: str, *shape: int) -> None:
+        self.tensors[name] = self.random.normal(size=shape).astype(np.float32)
+
+    def map(self, name: str, out: int, into: int) -> None:
+        self.put(f"{name}.weight", out, into)
+        self.put(f"{name}.bias", out)
+
+    def norm(self, name: str) -> None:
+        self.put(f"{name}.weight", WIDTH)
+        self.put(f"{name}.bias", WIDTH)
+
+    def layers(self, prefix: str, count: int, *attentions: str) -> None:
+        for i in range(count):
+            for attention in attentions:
+                for part in ("k_proj", "v_proj", "q_proj", "out_proj"):
+                    self.map(f"{prefix}.{i}.{attention}.{part}", WIDTH, WIDTH)
+                self.norm(f"{prefix}.{i}.{attention}_layer_norm")
+            self.map(f"{prefix}.{i}.fc1", HIDDEN, WIDTH)
+            self.map(f"{prefix}.{i}.fc2", WIDTH, HIDDEN)
+            self.norm(f"{prefix}.{i}.final_layer_norm")
+
+    def speech(self, prefix: str, layers: int = 4, channels: int = 12) -> "Fairseq":
+        self.put(f"{prefix}.subsample.conv_layers.0.weight", channels, 80, 5)
+        self.put(f"{prefix}.subsample.conv_layers.0.bias", channels)
+        self.put(f"{prefix}.subsample.conv_layers.1.weight", 2 * WIDTH, channels // 2, 5)
+        self.put(f"{prefix}.subsample.conv_layers.1.bias", 2 * WIDTH)
+        self.put(f"{prefix}.embed_positions._float_tensor", 1)
+        self.layers(f"{prefix}.transformer_layers", layers, "self_attn")
+        self.norm(f"{prefix}.layer_norm")
+        return self
+
+    def text(self, prefix: str, layers: int = 3, words: int = small.SOURCE) -> "Fairseq":
+        self.put(f"{prefix}.embed_tokens.weight", words, WIDTH)
+        self.layers(f"{prefix}.layers", layers, "self_attn")
+        self.norm(f"{prefix}.layer_norm")
+        return self
+
+    def decoder(self, prefix: str, layers: int = 2) -> "Fairseq":
+        self.put(f"{prefix}.embed_tokens.weight", small.TARGET, WIDTH)
+        self.layers(f"{prefix}.layers", layers, "self_attn", "encoder_attn")
+        self.norm(f"{prefix}.layer_norm")
+        self.put(f"{prefix}.output_projection.weight", small.TARGET, WIDTH)
+        return self
+
+
+def joint() -> Fairseq:
+    made = Fairseq().speech("encoder.spch_encoder.encoder").text("encoder.text_encoder")
+    made.put("encoder.spch_encoder.eos_emb", 1, 80)
+    for name in [*made.tensors]:  # the upper layers of both encoders are the same tensors
+        if match := re.match(r"(encoder.text_encoder.layers)\.([12])(.*)", name):
+            speech = "encoder.spch_encoder.encoder.transformer_layers"
+            made.tensors[name] = made.tensors[f"{speech}.{int(match[2]) + 1}{match[3]}"]
+    return made.decoder("decoder.spch_decoder").decoder("decoder.text_decoder")
+
+
+def save(path: Path, tensors: dict, **options) -> Path:
+    """With what a trainer stores beside the model: options, histories, the optimiser."""
+    options_seen = Call(Global("argparse", "Namespace"))
+    counts = Call(Global("numpy.core.multiarray", "scalar"), Global("numpy", "dtype"), b"1234")
+    extra = {"args": options_seen, "extra_state": {"best": counts, "epoch": 3}, **options}
+    path.write_bytes(torch_bytes(tensors, entry="model", extra=extra))
+    return path
+
+
+@pytest.fixture(scope="module")
+def own():
+    return shapes(MODEL)[0]
+
+
+def filled(path: Path, own, **entry):
+    """The parameters after the transfer, and its report; those not taken are 0."""
+    init = InitFrom(run=Path(f"fairseq:{path}"), **entry)
+    donor = open_donor(init, None, by_path(own))()  # pyright: ignore[reportArgumentType]
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), own)
+    params, report = transfer(zeros, donor, [Rule.parse(rule) for rule in init.rules])
+    return by_path(params), report
+
+
+def paths(report, kind: str) -> set[str]:
+    return {moved.path for moved in report[kind]}
+
+
+def test_a_joint_model_is_taken_whole_but_for_words(tmp_path, own):
+    tensors = joint().tensors
+    params, report = filled(save(tmp_path / "joint.pt", tensors), own)
+    left = {"decoder/embedding/embedding", "text/embedding/embedding", "decoder/layer/cross/bias"}
+    assert paths(report, "missing") == left | {"speech/ctc/kernel", "speech/ctc/bias"}
+    assert not report["wrong_shape"] and not report["no_rule"]
+    unused = paths(report, "unused")
+    assert "fairseq/encoder.spch_encoder.eos_emb" in unused
+    assert "fairseq/decoder.text_decoder.layers.0.fc1.weight" in unused
+    speech, decoder = "encoder.spch_encoder.encoder", "decoder.spch_decoder"
+    upper, text = f"{speech}.transformer_layers", "encoder.text_encoder"
+    for path, layer, name in [
+        (
+            "speech/below/layer/heads/query/kernel",
+            0,
+            f"{upper}.0.self_attn.q_proj",
+        ),
+        ("speech/above/layer/feed_forward/inner/kernel", 0, f"{upper}.1.fc1"),
+        ("shared/layer/feed_forward/outer/kernel", 1, f"{upper}.3.fc2"),
+        (
+            "text/stack/layer/heads/out/kernel",
+            0,
+            f"{text}.layers.0.self_attn.out_proj",
+        ),
+        ("decoder/layer/heads/key/kernel", 1, f"{decoder}.layers.1.self_attn.k_proj"),
+        ("decoder/layer/cross/heads/value/kernel", 1, f"{decoder}.layers.1.encoder_attn.v_proj"),
+        ("decoder/layer/cross/decide_query/kernel", 0, f"{decoder}.layers.0.encoder_attn.q_proj"),
+    ]:
+        np.testing.assert_array_equal(params[path][layer], tensors[f"{name}.weight"].T, path)
+        bias = params[path.replace("kernel", "bias")][layer]
+        np.testing.assert_array_equal(bias, tensors[f"{name}.bias"])
+    for path, name in [
+        ("decoder/layer/self_norm/scale", f"{decoder}.layers.0.self_attn_layer_norm.weight"),
+        ("decoder/layer/cross_norm/bias", f"{decoder}.layers.0.encoder_attn_layer_norm.bias"),
+        ("decoder/layer/forward_norm/scale", f"{decoder}.layers.0.final_layer_norm.weight"),
+        (
+            "shared/layer/attention_norm/scale",
+            f"{upper}.2.self_attn_layer_norm.weight",
+        ),
+    ]:
+        np.testing.assert_array_equal(params[path][0], tensors[name], path)
+    kernel = params["speech/subsampling/conv1/kernel"]
+    conv = tensors[f"{speech}.subsample.conv_layers.1.weight"]
+    np.testing.assert_array_equal(kernel, conv.transpose(2, 1, 0))
+    np.testing.assert_array_equal(
+        params["text/norm/bias"], tensors["encoder.text_encoder.layer_norm.bias"]
+    )
+    assert str(report).startswith("transferred")
+
+
+def test_embeddings_are_taken_where_a_rule_names_them(tmp_path, own):
+    made = joint()
+    params, report = filled(
+        save(tmp_path / "joint.pt", made.tensors), own, rules=("text", "decoder")
+    )
+    words = made.tensors["encoder.text_encoder.embed_tokens.weight"]
+    np.testing.assert_array_equal(params["text/embedding/embedding"], words)
+    assert "shared/layer/heads/key/bias" in paths(report, "no_rule")
+
+
+def test_a_text_translator_and_a_recogniser_fill_their_parts(tmp_path, own):
+    mt = Fairseq().text("encoder", words=999).decoder("decoder")
+    params, report = filled(save(tmp_path / "mt.pt", mt.tensors), own)
+    taken = paths(report, "transferred")
+    assert {path.split("/")[0] for path in taken} == {"text", "shared", "decoder"}
+    wanted = mt.tensors["encoder.layers.2.fc1.weight"].T
+    np.testing.assert_array_equal(params["shared/layer/feed_forward/inner/kernel"][1], wanted)
+    asr = Fairseq().speech("encoder", layers=12, channels=99).decoder("decoder", layers=6)
+    params, report = filled(save(tmp_path / "asr.pt", asr.tensors), own)
+    assert paths(report, "wrong_shape") == {
+        "speech/subsampling/conv0/kernel",
+        "speech/subsampling/conv0/bias",
+        "speech/subsampling/conv1/kernel",
+    }
+    wanted = asr.tensors["encoder.transformer_layers.11.fc1.weight"].T
+    np.testing.assert_array_equal(params["shared/layer/feed_forward/inner/kernel"][1], wanted)
+    notes = {moved.note for moved in report["transferred"]}
+    assert "the first 2 of 6 layers" in notes
+
+
+def test_no_code_of_the_file_is_run(tmp_path, own):
+    struck = tmp_path / "struck"
+    evil = Call(Global("os", "system"), f"touch {struck}")
+    path = save(tmp_path / "evil.pt", joint().tensors, cfg=evil)
+    _, report = filled(path, own)
+    assert report["transferred"] and not struck.exists()
+
+
+def test_other_and_damaged_files_get_a_sentence(tmp_path, own):
+    paths_of = by_path(own)
+    other = save(tmp_path / "other.pt", {"bert.embed.weight": np.zeros((3, 3), np.float32)})
+    with pytest.raises(WeightsError, match=r"no weights of fairseq.*bert\.embed"):
+        load_fairseq(other, paths_of)
+    (tmp_path / "old.pt").write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.")
+    with pytest.raises(WeightsError, match=r"PyTorch 1\.6"):
+        load_fairseq(tmp_path / "old.pt", paths_of)
+    whole = save(tmp_path / "cut.pt", joint().tensors).read_bytes()
+    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(WeightsError, match="copy the file again"):
+        load_fairseq(tmp_path / "cut.pt", paths_of)
+    gap = {n: t for n, t in joint().tensors.items() if "text_encoder.layers.1" not in n}
+    with pytest.raises(WeightsError, match=r"layers under encoder\.text_encoder\.layers"):
+        load_fairseq(save(tmp_path / "gap.pt", gap), paths_of)
+    wide = Fairseq().text("encoder")
+    wide.tensors = {n: np.tile(t, 2) for n, t in wide.tensors.items()}
+    with pytest.raises(ConfigError, match="no parameter of a size"):
+        filled(save(tmp_path / "wide.pt", wide.tensors), own)
