@@ -3,6 +3,7 @@
 The environment is set before anything imports JAX, which reads it once.
 """
 
+import gc
 import importlib.metadata
 import os
 import signal
@@ -30,6 +31,9 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # Nobody reads source lines in compiled programs, and the stack below a test is deep.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
+# Tracing makes many objects and few cycles: looking for them at every 700th costs a sixth.
+gc.set_threshold(50_000)
+
 # A background process (nohup, a CI) may ignore interrupts, and its children would, too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,6 +46,11 @@ from jaxtyping import install_import_hook
 
 # From here on every call into these packages has its shapes and dtypes checked.
 install_import_hook(["simuljax.ops", "simuljax.losses", "simuljax.audio"], "beartype.beartype")
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of every later search for garbage."""
+    gc.freeze()
 
 
 @pytest.fixture

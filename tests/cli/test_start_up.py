@@ -36,6 +36,7 @@ def test_a_heavy_import_would_be_seen():
     assert imported_by("train", "--help") >= {"jax", "flax", "orbax"}
 
 
+@pytest.mark.slow
 def test_child_processes_ignore_packages_in_the_working_directory(tmp_path):
     for package in ("simuljax", "data_pipelines", "experiments"):
         (tmp_path / package).mkdir()

@@ -27,7 +27,7 @@ def speaker():
 
 @pytest.fixture(scope="module")
 def material():
-    return streams.material(1, 8, 28_800)
+    return streams.material(1, 5, 28_800)
 
 
 def patient(share: float) -> Policy:
@@ -61,7 +61,7 @@ def test_it_streams_live_and_is_simulated_and_swept(speaker, material):
     """Words of a stream are those of the batch; another share compiles nothing, and differs."""
     found = []
     before = models.compilations(simulate._speech)
-    for share in (0.1, 0.4, 0.8):
+    for share in (0.1, 0.8):
         policy = patient(share)
         done = simulated(speaker, material, policy)
         for row, recording in enumerate(material.recordings):
@@ -74,7 +74,7 @@ def test_it_streams_live_and_is_simulated_and_swept(speaker, material):
         found.append(done)
     assert models.compilations(simulate._speech) == before + 1
     means = [done.delays.sum() / done.lengths.sum() for done in found]
-    assert means[0] < means[1] < means[2], means
+    assert means[0] < means[1], means
 
 
 def test_it_is_another_policy_than_those_of_the_library(speaker, material):

@@ -82,7 +82,7 @@ def padded(x: np.ndarray, more: int) -> np.ndarray:
     return np.concatenate([x, np.full((4, more, FEATURES), 7, np.float32)], 1)
 
 
-@both_kinds
+@quick_conformer
 def test_the_same_utterance_alone_padded_or_in_a_batch(kind):
     x, lengths, given = speech(kind), LENGTHS[kind], (encoder(kind), variables(kind))
     counts = state_count(lengths)
@@ -100,9 +100,7 @@ def test_the_same_utterance_alone_padded_or_in_a_batch(kind):
     assert np.abs(seen.states[1, : counts[1]] - alone.states[0]).max() > 1e-2
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("s_transformer", marks=pytest.mark.slow), "conformer"]
-)
+@quick_conformer
 def test_a_batch_padded_further_trains_the_same(kind):
     x, lengths, given = speech(kind), LENGTHS[kind], (encoder(kind), variables(kind))
     batch, more = (trained(*given, each, lengths) for each in (x, padded(x, 20)))
@@ -151,9 +149,7 @@ def on_one_device(kind: str) -> Any:
     return jax.device_get(quick_jit(partial(gradients, encoder(kind)))(*given))
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("s_transformer", marks=pytest.mark.slow), "conformer"]
-)
+@quick_conformer
 def test_every_parameter_learns_from_speech_and_not_from_padding(kind):
     (of_parameters, of_features), _ = on_one_device(kind)
     influence = np.abs(of_features).max(-1)
@@ -184,7 +180,7 @@ def test_four_devices_are_one(kind):
     jax.tree.map(close, actual, (found, statistics))
 
 
-@both_kinds
+@quick_conformer
 def test_bfloat16_computes_and_float32_remembers(kind):
     batch, only_float32 = (variables(kind), speech(kind), LENGTHS[kind]), {jnp.dtype("float32")}
     made = jax.tree.leaves(shapes_of(encoder(kind, HALF), kind))

@@ -122,10 +122,11 @@ def differences(model, random, features, lengths, state, parameters=None):
     return max(np.abs(row - full[: len(row)]).max(initial=0) for row, full in rows), state
 
 
-def test_200_random_chunkings_are_the_whole_pass(model):
+@pytest.mark.parametrize("rounds", [2, pytest.param(8, marks=pytest.mark.slow)])
+def test_random_chunkings_are_the_whole_pass(model, rounds):
     """Every round begins with the state that the round before has ended."""
     random, state = np.random.default_rng(0), model.start(BATCH)
-    for _ in range(200 // BATCH):
+    for _ in range(rounds):
         features, lengths = utterances(random, BATCH, FRAMES)
         difference, state = differences(model, random, features, lengths, state)
         assert difference < 1e-5

@@ -1,5 +1,6 @@
 """The ops under vmap, jit, grad of checkpoint, pmap and shard_map."""
 
+import functools
 from dataclasses import dataclass
 
 import jax
@@ -37,9 +38,10 @@ class Plain:
     gradient: jax.Array
 
 
-@pytest.fixture(scope="module", params=[chain, fused], ids=["exact", "fused"])
-def op(request):
-    return request.param
+quick_exact = pytest.mark.parametrize(
+    "op", [chain, pytest.param(fused, marks=pytest.mark.slow)], ids=["exact", "fused"]
+)
+both_ops = pytest.mark.parametrize("op", [chain, fused], ids=["exact", "fused"])
 
 
 def differentiated(op):
@@ -51,8 +53,8 @@ def batch():
     return jnp.asarray(probabilities(np.random.default_rng(0), (8, 2, 3, 5))), jnp.asarray(LENGTHS)
 
 
-@pytest.fixture(scope="module")
-def expected(op):
+@functools.cache
+def plain(op) -> Plain:
     """The gradient of the plain batched call, and the value beside it."""
     value, gradient = jax.jit(differentiated(op))(*batch())
     return Plain(value=value, gradient=gradient)
@@ -66,29 +68,34 @@ def test_jit_equals_one_operation_at_a_time():
     assert_same(jax.jit(chain)(*batch()), chain(*batch()))
 
 
-def test_a_loop_over_examples(op, expected):
+@quick_exact
+def test_a_loop_over_examples(op):
     step = jax.jit(differentiated(op))
     looped = [step(p, n)[1] for p, n in zip(*batch(), strict=True)]
-    assert_same(jnp.stack(looped), expected.gradient)
+    assert_same(jnp.stack(looped), plain(op).gradient)
 
 
-def test_vmap_over_two_axes(op, expected):
+@both_ops
+def test_vmap_over_two_axes(op):
     heads = jax.vmap(differentiated(op), in_axes=(0, None))
-    assert_same(jax.jit(jax.vmap(heads))(*batch())[1], expected.gradient)
+    assert_same(jax.jit(jax.vmap(heads))(*batch())[1], plain(op).gradient)
 
 
-def test_checkpoint(op, expected):
+@quick_exact
+def test_checkpoint(op):
     """Rematerialised gradients are the same gradients."""
-    assert_same(jax.jit(differentiated(jax.checkpoint(op)))(*batch())[1], expected.gradient)
+    assert_same(jax.jit(differentiated(jax.checkpoint(op)))(*batch())[1], plain(op).gradient)
 
 
-def test_pmap(op, expected):
+@quick_exact
+def test_pmap(op):
     split = [x.reshape(4, 2, *x.shape[1:]) for x in batch()]
     _, gradient = jax.block_until_ready(jax.pmap(differentiated(op))(*split))
-    assert_same(np.asarray(gradient).reshape(expected.gradient.shape), expected.gradient)
+    assert_same(np.asarray(gradient).reshape(plain(op).gradient.shape), plain(op).gradient)
 
 
-def test_shard_map(op, expected):
+@both_ops
+def test_shard_map(op):
     """The gradient of a sum over devices is that of one device, not a multiple of it."""
     mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
 
@@ -99,8 +106,8 @@ def test_shard_map(op, expected):
     out_specs = (PartitionSpec(), SHARED)
     mapped = jax.shard_map(step, mesh=mesh, in_specs=(SHARED, SHARED), out_specs=out_specs)
     value, gradient = jax.block_until_ready(jax.jit(mapped)(*batch()))
-    assert_same(gradient, expected.gradient)
-    np.testing.assert_allclose(value, expected.value, rtol=1e-5)
+    assert_same(gradient, plain(op).gradient)
+    np.testing.assert_allclose(value, plain(op).value, rtol=1e-5)
 
 
 def test_gradient_through_shard_map():

@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 # Every new shape is a compilation, so few examples, drawn from few sizes, the same every time.
-CHEAP = settings(max_examples=15, deadline=None, derandomize=True, database=None)
+CHEAP = settings(max_examples=10, deadline=None, derandomize=True, database=None)
 
 
 @st.composite
-def problems(draw, targets=(1, 3, 6), sources=(1, 5, 11), leading=((), (2,), (2, 3))):
+def problems(draw, targets=(1, 5), sources=(1, 11), leading=((), (2, 3))):
     """A generator of numbers, leading axes, T, S, and lengths of a prefix of these axes or None."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     axes = draw(st.sampled_from(leading))
@@ -84,4 +84,4 @@ def assert_live(gradient):
 
 def everything_finite(tree):
     """Whether every number of every leaf is finite."""
-    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
+    return all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(tree))

@@ -32,11 +32,16 @@ def corpus(tmp_path_factory) -> Path:
     return directory
 
 
-@pytest.fixture
-def weights(tmp_path, monkeypatch) -> Path:
-    """A file whose model has random numbers, whatever is in it; texts are short and unguarded."""
+@pytest.fixture(scope="module")
+def translator() -> WhisperTranslator:
     model = Whisper(model=small_model(positions=1500, seed=5, layers=1), tokenizer=TOKENIZER)
-    monkeypatch.setattr(evaluation, "load", lambda path: WhisperTranslator(model, SMALL))
+    return WhisperTranslator(model, SMALL)
+
+
+@pytest.fixture
+def weights(translator, tmp_path, monkeypatch) -> Path:
+    """A file whose model has random numbers, whatever is in it; texts are short and unguarded."""
+    monkeypatch.setattr(evaluation, "load", lambda path: translator)
     monkeypatch.setattr("simuljax.config.evaluation.RUNS", Path("runs"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.bin").write_bytes(b"weights")

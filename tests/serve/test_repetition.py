@@ -57,7 +57,12 @@ def stuck(**changes: Any) -> RunTranslator:
     return RunTranslator(made.run, Loaded(params=rigged, statistics={}, steps=(0,)))
 
 
-@pytest.mark.parametrize("name", DECODERS)
+QUICK = ("monotonic heads", "alignatt", "CAAT")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in DECODERS]
+)
 def test_no_stream_stammers(name):
     model, settings = DECODERS[name]
     translator = stuck(**model)

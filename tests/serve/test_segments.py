@@ -86,7 +86,7 @@ def test_no_chunking_matters(settings):
     random = np.random.default_rng(1)
     sound, _ = talk(random, 8)
     expected = None
-    for trial in range(20):
+    for trial in range(8):
         backend = Rigged(patience=5, remainder_s=0.4, **settings)
         session, words = backend.open(), []
         cuts = np.sort(random.integers(0, len(sound) + 1, int(random.integers(0, 200))))
@@ -130,10 +130,10 @@ def test_silence_alone_has_no_words(seconds):
 
 
 def test_memory_is_bounded():
-    """An hour: sentences, long speech without a pause, and minutes of silence."""
+    """Minutes of sentences, of long speech without a pause, and of silence, twice."""
     random, backend = np.random.default_rng(3), Rigged(patience=30)
     session, long, quiet = backend.open(), speech(random, 60.0), np.zeros(60 * RATE, np.int16)
-    for minute in range(60):
+    for minute in range(6):
         parts = ([talk(random, 18)[0]], [long], [quiet])[minute % 3]
         for piece in np.array_split(np.concatenate(parts), 60 * 5):
             session.push(piece)
@@ -142,7 +142,7 @@ def test_memory_is_bounded():
             held = sum(map(len, (session.waiting, session.again, session.sentence)))
             assert held <= 20 * RATE + 2 * READ + len(piece)
             assert len(session.pushes) < 100 and len(session.ends) < 3
-    assert session.settled_s > 50 * 60
+    assert session.settled_s > 5 * 60
 
 
 @pytest.mark.parametrize("encoder", ["streaming", "whole"])

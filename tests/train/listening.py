@@ -4,6 +4,7 @@ Its encoder streams: no state knows what is said later, so a translator that wri
 little, in training as in a stream.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,10 +36,19 @@ TRANSLATOR = ModelConfig(
     monotonic=Monotonic(attention="lookback"),
     predecision=PreDecision(step_ms=80),
 )
-TRAIN = [tones.utterances(32, seed=1000 + number, order="straight") for number in range(32)]
-HELD_OUT = tones.utterances(256, seed=5, order="straight")
 DECODING = Decoding(limit=LengthLimit(ratio=0.0, constant=tones.MOST_WORDS + 3))
 LISTENING = Listening(read_ms=80)
+BATCHES = 32
+
+
+@functools.cache
+def train_batch(number: int) -> Batch:
+    return tones.utterances(32, seed=1000 + number, order="straight")
+
+
+@functools.cache
+def held_out() -> Batch:
+    return tones.utterances(256, seed=5, order="straight")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +65,7 @@ class Delay:
 
 def driver() -> CompiledUpdate:
     """Compiled once, for all parameters and all weights of latency."""
-    return driver_of(TRANSLATOR, SPEECH_ALONE, TRAIN[0])
+    return driver_of(TRANSLATOR, SPEECH_ALONE, train_batch(0))
 
 
 def first(driver: CompiledUpdate, seed: int) -> TrainState:
@@ -71,30 +81,30 @@ def train(
     state, order = jax.tree.map(jnp.copy, state), np.random.default_rng(seed)
     on_host = small.weights(driver.model.objective) | {"st_latency": jnp.float32(latency)}
     weights: Mapping[str, Any] = driver.replicas.replicate(on_host)
-    for place in order.integers(len(TRAIN), size=updates):
-        state, _ = driver.update(state, [TRAIN[place]], weights)
+    for place in order.integers(BATCHES, size=updates):
+        state, _ = driver.update(state, [train_batch(int(place))], weights)
     return state
 
 
 def delay(driver: CompiledUpdate, state: TrainState) -> Delay:
     """As training expects it, and as a stream has it."""
-    latency = jax.device_get(driver.validate(state, [HELD_OUT])).sums["st_latency"]
-    features, _ = speech_features(HELD_OUT, driver.model.statistics, driver.model.objective, None)
+    latency = jax.device_get(driver.validate(state, [held_out()])).sums["st_latency"]
+    features, _ = speech_features(held_out(), driver.model.statistics, driver.model.objective, None)
     found = jax.device_get(
         simulate_speech(
             driver.model.model,
             variables(state),
             features,
-            HELD_OUT.audio_length,
+            held_out().audio_length,
             decoding=DECODING,
             listening=LISTENING,
         )
     )
     written = np.arange(found.tokens.shape[1]) < found.lengths[:, None]
     return Delay(
-        expected=float(latency.numerator) / len(HELD_OUT.index),
+        expected=float(latency.numerator) / len(held_out().index),
         decided=float(found.delays[written].mean()),
-        accuracy=accuracy(found.tokens, HELD_OUT),
+        accuracy=accuracy(found.tokens, held_out()),
     )
 
 
@@ -109,7 +119,7 @@ def mean(delays: Sequence[Delay]) -> Delay:
 def translated(driver: CompiledUpdate, state: TrainState, audio_of: np.ndarray) -> np.ndarray:
     """Greedy tokens for held-out utterances, each of which hears the audio of another."""
     features, frames = speech_features(
-        HELD_OUT, driver.model.statistics, driver.model.objective, None
+        held_out(), driver.model.statistics, driver.model.objective, None
     )
     features, frames = np.asarray(features)[audio_of], np.asarray(frames)[audio_of]
     model = driver.model.model

@@ -16,7 +16,7 @@ import pytest
 
 from simuljax.train.step import CompiledUpdate, TrainState
 from tests.train import listening
-from tests.train.listening import HELD_OUT, Delay
+from tests.train.listening import Delay, held_out
 
 pytestmark = pytest.mark.slow
 LAMBDAS = (0.0, 0.05, 0.1)
@@ -72,10 +72,10 @@ def test_it_is_the_audio_that_is_translated(trained):
 
     Of 12 words 1 in 12 is right; end-of-sentence, a fifth of all tokens, comes after 3 to 5.
     """
-    own = np.arange(len(HELD_OUT.index))
+    own = np.arange(len(held_out().index))
     scores = {
         name: listening.accuracy(
-            listening.translated(trained.driver, trained.state, whose), HELD_OUT
+            listening.translated(trained.driver, trained.state, whose), held_out()
         )
         for name, whose in (("own", own), ("another's", np.roll(own, 1)))
     }

@@ -11,13 +11,15 @@ import pytest
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import from_json, to_json
 from simuljax.config.loading import load_module
+from simuljax.config.model import Monotonic
 from simuljax.config.training import Training
 from simuljax.losses import Term
 from simuljax.train.loop import TrainingRun, alike, fit
 from simuljax.train.run_log import read_metrics
 from simuljax.train.transfer import load
-from tests.train import runs
+from tests.train import runs, small
 
+PLAIN = small.translator(speech=None, monotonic=Monotonic(policy="offline"))
 DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
 
 
@@ -54,7 +56,7 @@ def test_runs_with_two_weights_share_an_update(example, tmp_path):
     trainings = {name: training(example, weight) for name, weight in weights.items()}
     assert alike(trainings["none"]) == alike(trainings["some"])
     members = [TrainingRun(tmp_path / name, each) for name, each in trainings.items()]
-    fit(members, runs.MODEL, runs.data())
+    fit(members, PLAIN, runs.data())
     none, some = (train_values(tmp_path / name) for name in weights)
     assert all(0 < values["entropy"] < np.log(30) for values in some.values())
     assert [some[step]["weighted_entropy"] for step in (1, 2)] == [0, 0]  # not yet

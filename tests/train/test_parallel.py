@@ -15,6 +15,7 @@ import pytest
 from jax.sharding import Mesh
 
 from simuljax.batch import Batch
+from simuljax.config.model import Monotonic
 from simuljax.models.joint import JointModel
 from simuljax.profile.measure import counted_programs
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, TrainState, Update
@@ -132,12 +133,12 @@ def test_accumulating_is_as_seeing_all_at_once(model, alone):
     assert_same(train(model, 1, "shard_map", accumulate=4), alone)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param("pmap", marks=pytest.mark.slow), "shard_map"])
 def test_what_was_compiled_ahead_is_not_compiled_again(way):
     """Two shapes; the numbers are those of a driver that compiles as it goes."""
-    short = text()[1][0]
+    plain, short = update(speech=None, monotonic=Monotonic(policy="offline")), text()[1][0]
     batches = [short, jax.tree.map(lambda x: x[:2], short)]
-    ahead, later = (driver_of(text()[0], 2, way) for _ in range(2))
+    ahead, later = (driver_of(plain, 2, way) for _ in range(2))
     state, weights, seen = ahead.first(), weights_of(ahead), []
     ahead.compile(state, batches, weights)
     expected = later.first()
