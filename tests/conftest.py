@@ -60,6 +60,14 @@ def x64() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepare a few spoken sentences, once for all tests of a worker."""
+    from tests.helpers.grids import spoken_corpus
+
+    return spoken_corpus(tmp_path_factory.mktemp("corpus") / "phrasebook")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def room_for_programs() -> Iterator[None]:
     """Drop compiled programs before the process runs out of memory maps.

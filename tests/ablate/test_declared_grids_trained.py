@@ -22,7 +22,6 @@ from tests.helpers.grids import (
     REPOSITORY,
     small_evaluation,
     small_model,
-    spoken_corpus,
 )
 from tests.written_runs import PIECES, experiment_of, write_files
 
@@ -30,11 +29,6 @@ pytestmark = pytest.mark.slow  # compiles much
 
 STATE_MS = 40
 TEST = 6  # utterances
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    return spoken_corpus(tmp_path_factory.mktemp("corpus") / "phrasebook", test=TEST)
 
 
 @pytest.fixture(scope="module")

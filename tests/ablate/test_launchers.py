@@ -137,6 +137,7 @@ def test_submitit_job_has_the_status_of_its_command(tmp_path, code, status):
     assert list((tmp_path / FOLDER).iterdir())
 
 
+@pytest.mark.slow
 def test_cancelled_submitit_job_saves_its_state(tmp_path):
     pytest.importorskip("submitit", reason="needs `pip install 'simuljax[cluster]'`")
     check_cancelling(tmp_path, SUBMITIT)

@@ -16,7 +16,7 @@ from simuljax.config.fields import ConfigError
 from simuljax.train.loop import ENDED
 from simuljax.train.run_log import FILE as METRICS
 from simuljax.train.run_log import read_metrics
-from tests.helpers.grids import FILE, environment, spoken_corpus
+from tests.helpers.grids import FILE, environment
 
 pytestmark = pytest.mark.slow  # trains
 LARGE = 50_000  # bytes of a compiled program that takes long
@@ -38,11 +38,6 @@ from tests.helpers.grids import EVALUATIONS
 few = {"frames": 8_000, "first": 2, "repeats": 1}
 GRID = replace(GRID, evaluations=tuple(replace(each, **few) for each in EVALUATIONS))
 """
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    return spoken_corpus(tmp_path_factory.mktemp("corpus") / "phrasebook")
 
 
 @pytest.fixture

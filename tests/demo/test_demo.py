@@ -76,6 +76,7 @@ def assert_is_a_picture(path: Path) -> None:
     assert pixels[..., :3].std() > 0.03, "a blank sheet"
 
 
+@pytest.mark.slow
 def test_the_alignment_is_of_the_utterance(guess, corpus):
     held_out = corpus["test"]
     looked = heads.look(open_run(guess.run), held_out, 1)

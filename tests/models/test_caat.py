@@ -112,7 +112,6 @@ def test_the_predictor_goes_on_where_it_was(model, variables, targets):
     np.testing.assert_allclose(stepwise(variables, tokens, states), expected, atol=1e-4)
 
 
-@pytest.mark.slow
 def test_the_loss_reaches_every_parameter_of_the_decoder(model, variables, targets):
     encoded = models.states(LENGTHS, SIZE)
     lengths = jnp.array([5, 3, 4, 2])

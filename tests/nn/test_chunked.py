@@ -128,7 +128,7 @@ def test_streamed_convolutions_are_the_whole_ones():
     model = ConvSubsampling(WIDTH, channels=6, reach="causal")
     features = np.random.default_rng(4).normal(size=(2, 40, 3)).astype(np.float32)
     parameters = random_parameters(model, features, np.array([40, 40]))
-    expected, _ = model.apply(parameters, features, np.array([40, 40]))
+    expected, _ = jax.jit(model.apply)(parameters, features, np.array([40, 40]))
     step = jax.jit(lambda *given: model.apply(parameters, *given, method="stream_step"))
     state, states, start = init_subsampling(2, 3, 6, WIDTH), [[], []], np.zeros(2, int)
     for lengths in ([5, 1], [0, 5], [1, 2], [3, 3]) * 6:

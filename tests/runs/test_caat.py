@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_pipelines.corpora import Phrasebook
-from data_pipelines.prepare import Preparation, prepare
 from simuljax.config.decoding import Beam, Blocks
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
@@ -36,10 +34,8 @@ ALONE = JointObjective(
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
+def trained(corpus, tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("caat")
-    corpus = place / "phrasebook"
-    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, corpus, 1)
     given = experiment(corpus, place / "run")
     speech = SpeechConfig(kind="streaming", layers=1, shared=0, channels=16)
     model = dataclasses.replace(
@@ -57,7 +53,6 @@ def trained(tmp_path_factory) -> Path:
     return place / "run"
 
 
-@pytest.mark.slow
 def test_the_record_has_both_terms(trained):
     lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     assert {"transducer", "transducer_delay", "st_nll"} <= lines[0]["values"].keys()
@@ -65,7 +60,6 @@ def test_the_record_has_both_terms(trained):
     assert nll[-1] < nll[0]
 
 
-@pytest.mark.slow
 def test_live_and_in_batches_it_writes_the_same(trained):
     streamed = Evaluation(run=trained, split="test", frames=8_000, first=3, blocks=Blocks(inside=2))
     lived = dataclasses.replace(streamed, mode="live", repeats=1)
@@ -79,7 +73,6 @@ def test_live_and_in_batches_it_writes_the_same(trained):
     assert any(record.prediction for record in one)
 
 
-@pytest.mark.slow
 def test_it_is_an_offline_model_too(trained):
     offline = Evaluation(run=trained, split="test", frames=8_000, first=2, mode="offline")
     offline = dataclasses.replace(offline, beam=Beam(size=2))
@@ -92,7 +85,6 @@ def test_it_is_an_offline_model_too(trained):
         evaluate(dataclasses.replace(policy, policy=AlignAtt(frames=2)))
 
 
-@pytest.mark.slow
 def test_many_streams_at_once_write_what_one_does(trained):
     translator = live.load(trained, "last")
     sound = 0.1 * tone(3.0)

@@ -68,7 +68,6 @@ def streamed(chosen) -> dict[str, Any]:
     return evaluate(chosen)
 
 
-@pytest.mark.slow
 def test_in_batches_it_is_what_a_live_cascade_says(chosen, streamed):
     records = read_records(chosen.folder)
     assert plain(records) == by_hand(chosen)
@@ -86,7 +85,6 @@ def test_the_folder_says_what_follows_what(chosen):
     assert len(names) == 2
 
 
-@pytest.mark.slow
 def test_live_it_has_a_clock(chosen, streamed):
     live = dataclasses.replace(chosen, mode="live", first=2, repeats=1)
     scores = evaluate(live)
@@ -98,7 +96,6 @@ def test_live_it_has_a_clock(chosen, streamed):
     assert scores["computation_aware"]["AL"] > scores["AL"]
 
 
-@pytest.mark.slow
 def test_two_offline_models_with_policies(chosen):
     """Figure 3 of Nguyen et al. 2021, nothing being trained to stream: both wait for words."""
     place, corpus = chosen.run.parent, open_run(chosen.run).config.data.directory
@@ -123,7 +120,6 @@ def test_two_offline_models_with_policies(chosen):
     assert sum(d < r.source_length for r in records for d in r.delays) > 5, "this shows little"
 
 
-@pytest.mark.slow
 def test_whole_recordings_with_a_beam(chosen):
     whole = dataclasses.replace(chosen, mode="offline", beam=Beam(size=2), first=2)
     evaluate(whole)

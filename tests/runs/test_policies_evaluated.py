@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from data_pipelines.corpora import Phrasebook
-from data_pipelines.prepare import Preparation, prepare
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
@@ -39,17 +37,15 @@ POLICIES = {
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("corpus") / "phrasebook"
-    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, directory, 1)
+def trained(corpus, tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "offline"
-    joint = experiment(directory, run)
+    joint = experiment(corpus, run)
     speech = SpeechConfig(layers=2, shared=1, channels=16, ctc_after=1)
     monotonic = Monotonic(policy="offline")
     model = dataclasses.replace(joint.model, speech=speech, monotonic=monotonic, output="own")
     pieces = VocabularyConfig(kind="unigram", size=90)
-    corpus = dataclasses.replace(joint.data, target=pieces)
-    train(dataclasses.replace(joint, model=model, data=corpus))
+    data = dataclasses.replace(joint.data, target=pieces)
+    train(dataclasses.replace(joint, model=model, data=data))
     talk(run)
     return run
 

@@ -11,8 +11,6 @@ import jax
 import numpy as np
 import pytest
 
-from data_pipelines.corpora import Phrasebook
-from data_pipelines.prepare import Preparation, prepare
 from simuljax.ablate.grid import load_grid
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
@@ -29,13 +27,6 @@ from simuljax.train.lock import TRAINING, locked
 from tests.helpers.experiments import FILE, experiment
 
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("corpus") / "phrasebook"
-    prepare(Preparation(corpus=Phrasebook(train=24, valid=8, test=6)), None, directory, 1)
-    return directory
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,6 @@ def test_what_a_stream_cannot_do_is_said(whole, streaming):
         whole.stream(polcy=WaitK(k=3))
 
 
-@pytest.mark.slow
 def test_wait_k_of_a_text_counts_its_words(whole):
     """And writes what is simulated; the first word is begun after the second."""
     texts = ["a b c d e f", "k", "", "d e a h"]

@@ -1,5 +1,6 @@
 """A model that writes one word for ever: no decoder lets more than two of them out."""
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +44,7 @@ DECODERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@functools.cache
 def stuck(**changes: Any) -> RunTranslator:
     """Writes the piece "▁c" and nothing else, whatever comes."""
     made = streams.translator(**changes)
@@ -73,7 +75,7 @@ def test_no_stream_stammers(name):
         assert texts == ["c", "c"] if times else len(texts) > 4 and set(texts) == {"c"}
 
 
-@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("beam", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_no_whole_recording_stammers(beam):
     assert stuck(monotonic=OFFLINE).translate(RECORDING, beam=beam) == "c c"
 

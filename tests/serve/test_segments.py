@@ -145,7 +145,7 @@ def test_memory_is_bounded():
     assert session.settled_s > 5 * 60
 
 
-@pytest.mark.parametrize("encoder", ["streaming", "whole"])
+@pytest.mark.parametrize("encoder", ["streaming", pytest.param("whole", marks=pytest.mark.slow)])
 def test_a_joined_recording_gives_the_words_of_its_parts(encoder):
     model: dict[str, Any] = {"speech": SPEECH} if encoder == "streaming" else {}
     translator = streams.translator(seed=13, **model)

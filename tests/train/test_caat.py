@@ -72,7 +72,6 @@ def written(params, batch, blocks):
     ]
 
 
-@pytest.mark.slow
 def test_4_utterances_are_learnt_and_written_while_they_are_spoken():
     batch = tones.utterances(4, seed=3, order="straight")
     params, terms = train(batch, OBJECTIVE, 200)
@@ -88,7 +87,6 @@ def test_4_utterances_are_learnt_and_written_while_they_are_spoken():
     assert early > 8, "most of it had to wait for the end"
 
 
-@pytest.mark.slow
 def test_who_is_charged_for_delay_writes_sooner():
     batch = tones.utterances(4, seed=3, order="straight")
     _, free = train(batch, dataclasses.replace(OBJECTIVE, transducer_delay=1e-9), 60)
@@ -117,7 +115,6 @@ def variables_of(model):
     return Variables(params=zeros, statistics=statistics)
 
 
-@pytest.mark.slow
 def test_a_row_without_speech_counts_nothing():
     """And the delay is divided by tokens, as the likelihood is."""
     model = dataclasses.replace(

@@ -37,7 +37,6 @@ def translator(dropout: float = 0.0, **changes) -> ModelConfig:
     )
 
 
-@pytest.mark.slow
 def test_gradients_reach_everything():
     model = JointModel(translator(dropout=0.2, ctc_after=2))
     params, statistics = initialise(model, jax.random.key(0, impl="rbg"))
@@ -59,7 +58,6 @@ def test_gradients_reach_everything():
         assert float(jnp.abs(leaf).max()) > 0, f"nothing reaches {name}"
 
 
-@pytest.mark.slow
 def test_4_utterances_are_learnt_by_heart():
     batch = tones.utterances(4, seed=1)
     driver = driver_of(translator(), SPEECH_ALONE, batch)

@@ -75,7 +75,7 @@ def reach_by_rule(row: int, before: int, k: int) -> int:
     return ends[before + k - 1] + 1 if before + k <= len(ends) else LENGTHS[row]
 
 
-@pytest.fixture(scope="module", params=["stacl", pytest.param("papi", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["stacl", "papi"])
 def seen(request):
     """int32 [B, T] for a k: the last state that a target's logits depend on, from 1."""
     model, prefix = waiting(3, request.param), shift(jnp.asarray(TARGET))
@@ -121,7 +121,6 @@ def passed(model: JointModel, words: Words | None) -> tuple[Forward, Any]:
     return forward(model, variables, *args), statistics
 
 
-@pytest.mark.slow
 def test_the_objective_counts_words_where_the_model_does():
     encoder = SpeechConfig(kind="conformer", layers=2, shared=1, channels=16, ctc_after=1, kernel=3)
     model = waiting(2, speech=encoder)
