@@ -32,6 +32,7 @@ from simuljax.errors import SimuljaxError
 from simuljax.eval.logs import NAME, as_records, find_faults, read_archive, read_records
 from simuljax.eval.long_form import read_segments
 from simuljax.eval.scores import build_report
+from simuljax.models.fairseq import load_fairseq
 from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.tokenizer import _byte_characters, read_tiktoken, read_tokenizer_json
 from simuljax.models.whisper.weights import dimensions_of, read_checkpoint, read_tensors
@@ -46,7 +47,14 @@ from simuljax.train.stored import TYPES, digest, read_params, write_params
 from tests.eval.logs import made_up
 from tests.helpers.corpora import finished, python, tree, write_hums
 from tests.helpers.experiments import experiment
-from tests.models.whisper.small import ggml_bytes, random_tensors, safetensors_bytes, torch_bytes
+from tests.models.whisper.small import (
+    Call,
+    Global,
+    ggml_bytes,
+    random_tensors,
+    safetensors_bytes,
+    torch_bytes,
+)
 
 SIZES = Dimensions(
     width=64, audio_layers=1, text_layers=1, vocabulary=12, mels=4, audio_positions=6,
@@ -110,6 +118,27 @@ def _weights(path: Path) -> None:
     dimensions_of(checkpoint)
     for tensor in checkpoint.tensors.values():
         tensor.tobytes()
+
+
+def _fairseq() -> bytes:
+    return torch_bytes(
+        {name: np.ones((3, 2), np.float32) for name in FAIRSEQ},
+        entry="model",
+        extra={"args": Call(Global("argparse", "Namespace"))},
+    )
+
+
+def _pickled(archive: bytes) -> bytes:
+    return zipfile.ZipFile(io.BytesIO(archive)).read(PICKLE)
+
+
+def _resealed(path: Path, archive: bytes) -> Path:
+    """Write a .pt file with another pickle, whose checksum is right."""
+    old, out = zipfile.ZipFile(io.BytesIO(archive)), path.with_name("a.pt")
+    with zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, path.read_bytes() if name == PICKLE else old.read(name))
+    return out
 
 
 def _exported() -> bytes:
@@ -229,6 +258,8 @@ EXPORTED = {
     "params/a/kernel:scale": {"dtype": "F32", "shape": [1, 3], "data_offsets": [0, 12]},
     "__metadata__": {"steps": "[3, 4]"},
 }
+FAIRSEQ = ("decoder.embed_tokens.weight", "decoder.layers.0.fc1.weight", "decoder.output.weight")
+PICKLE = "archive/data.pkl"
 HEADS = {"alignment_heads": [[0, 0]], "other": 1}
 BYTES = [bytes([byte]) for byte in range(256)]
 
@@ -280,6 +311,17 @@ READERS = {
     ),
     "ggml": Reader(file="ggml.bin", good=lambda: ggml_bytes(TENSORS()), read=_weights),
     "pt": Reader(file="a.pt", good=lambda: torch_bytes(TENSORS()), read=_weights),
+    "fairseq": Reader(file="a.pt", good=_fairseq, read=lambda path: load_fairseq(path, {})),
+    "pickle of fairseq": Reader(
+        file="data.pkl",
+        good=lambda: _pickled(_fairseq()),
+        read=lambda path: load_fairseq(_resealed(path, _fairseq()), {}),
+    ),
+    "pickle of pt": Reader(
+        file="data.pkl",
+        good=lambda: _pickled(torch_bytes(TENSORS())),
+        read=lambda path: _weights(_resealed(path, torch_bytes(TENSORS()))),
+    ),
     "safetensors": Reader(
         file="a.safetensors", good=lambda: safetensors_bytes(TENSORS()), read=_weights
     ),
