@@ -34,7 +34,7 @@ def espeak() -> None:
 
 @pytest.fixture(scope="session")
 def spoken_corpus(espeak: None) -> Phrasebook:
-    return Phrasebook(train=30, valid=10, test=10)
+    return Phrasebook(train=20, valid=5, test=5)
 
 
 @pytest.fixture(scope="session")

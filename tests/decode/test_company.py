@@ -46,10 +46,6 @@ def engine(speaker) -> Engine:
     return speaker.engine(streams=8, waiting_ms=2_000, **LIMITS)
 
 
-def noise(seed: int, seconds: float) -> np.ndarray:
-    return sound(np.random.default_rng(seed), int(seconds * streams.RATE))
-
-
 class Speaker:
     """One who pushes his pieces at his own pace, and may leave in the middle."""
 
@@ -156,63 +152,6 @@ def test_16_threads_with_several_streams_each(engine, material, alone):
         assert told == (alone[who] if stayed else alone[who][: len(told)]), who
     assert 20 < sum(not stayed for stayed, _ in results.values()) < 80
     assert len(engine.free) == len(engine.streams) and not engine.ready
-
-
-def test_words_of_one_who_left_reach_nobody(engine, monkeypatch):
-    """His row is taken over while the device still works on what he said."""
-    first, newcomers, advance = engine.open(), [], engine.rows.step
-
-    def meanwhile(reads):
-        events = advance(reads)
-        if events[first.row].finished:
-            first.leave()
-            while engine.free:
-                newcomers.append(engine.open())
-        return events
-
-    first.push(noise(0, 1.0))
-    first.finish()
-    monkeypatch.setattr(engine.rows, "step", meanwhile)
-    while engine.step():
-        pass
-    heard = [seat.words() for seat in newcomers]
-    over = [seat.done for seat in newcomers]
-    for seat in newcomers:
-        seat.leave()
-    assert first.row in {seat.row for seat in newcomers}
-    assert heard == [[]] * len(newcomers) and not any(over)
-
-
-def test_a_closed_engine_leaves_nobody_waiting(engine):
-    """Neither who waits for words, nor who waits for room, nor who comes later."""
-    ends: dict[str, str] = {}
-
-    def until_the_end(name: str, wait) -> threading.Thread:
-        def run() -> None:
-            try:
-                wait()
-            except RuntimeError as error:
-                ends[name] = str(error)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        return thread
-
-    with engine:
-        seat = engine.open()
-        seat.push(noise(0, 0.01))  # less than a READ: there is nothing to do
-        threads = [until_the_end("words", lambda: list(seat))]
-        time.sleep(0.1)
-    threads.append(until_the_end("later", lambda: list(seat)))
-    for thread in threads:
-        thread.join(2)
-    hung = [thread for thread in threads if thread.is_alive()]
-    with engine.changed:  # lets them go, if they hang
-        seat.session.finished = True
-        engine.changed.notify_all()
-    seat.leave()
-    assert not hung
-    assert set(ends) == {"words", "later"} and all("closed" in error for error in ends.values())
 
 
 def new_speaker() -> RunTranslator:

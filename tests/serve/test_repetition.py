@@ -59,7 +59,7 @@ def stuck(**changes: Any) -> RunTranslator:
     return RunTranslator(made.run, Loaded(params=rigged, statistics={}, steps=(0,)))
 
 
-QUICK = ("monotonic heads", "alignatt", "CAAT")
+QUICK = ("monotonic heads", "CAAT")
 
 
 @pytest.mark.parametrize(

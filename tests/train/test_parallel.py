@@ -133,7 +133,8 @@ def test_accumulating_is_as_seeing_all_at_once(model, alone):
     assert_same(train(model, 1, "shard_map", accumulate=4), alone)
 
 
-@pytest.mark.parametrize("way", [pytest.param("pmap", marks=pytest.mark.slow), "shard_map"])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 def test_what_was_compiled_ahead_is_not_compiled_again(way):
     """Two shapes; the numbers are those of a driver that compiles as it goes."""
     plain, short = update(speech=None, monotonic=Monotonic(policy="offline")), text()[1][0]
