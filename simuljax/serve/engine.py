@@ -38,6 +38,9 @@ class EngineStream:
     def __init__(self, engine: "Engine", session: Session, row: int):
         self.engine, self.session, self.row = engine, session, row
         self.written: deque[Word] = deque()
+        # PCM16 and when it came, until the next step; None is the end.
+        self.offered: deque[tuple[bytes | None, float]] = deque()
+        self.offered_bytes = self.taken_bytes = 0  # each counted by one thread
 
     @property
     def done(self) -> bool:
@@ -47,6 +50,28 @@ class EngineStream:
     @property
     def pending(self) -> str:
         return self.session.pending
+
+    @property
+    def waiting_ms(self) -> float:
+        """Return the sound that was pushed or offered and not read."""
+        offered = (self.offered_bytes - self.taken_bytes) / 2
+        return self.session.waiting_ms + offered * 1000 / self.session.rate
+
+    def offer(self, pcm: bytes | None) -> None:
+        """Take PCM16, or None at the end, for `Engine.take_offered`: no lock, no bound."""
+        self.offered_bytes += len(pcm or b"")
+        self.offered.append((pcm, time.perf_counter()))
+        self.engine.offering.append(self)
+
+    def take_offered(self) -> None:
+        """Push what was offered, with the time at which it came."""
+        while self.offered:
+            pcm, at = self.offered.popleft()
+            self.taken_bytes += len(pcm or b"")
+            if pcm is None:
+                self.session.finish()
+            elif not self.done:
+                self.session.push(np.frombuffer(pcm, "<i2"), at)
 
     def push(self, samples: np.ndarray, timeout: float = 0.0) -> None:
         """Take more sound. Wait up to `timeout` s for room; without room it is refused whole."""
@@ -59,16 +84,17 @@ class EngineStream:
             )
 
         def room() -> bool:
-            return session.waiting_ms + new <= most or self.done
+            return self.waiting_ms + new <= most or self.done
 
         with engine.changed:
             engine.changed.wait_for(lambda: room() or engine.failure or engine.closing, timeout)
             engine.check()
             if not room():
                 raise Behind(
-                    f"{session.waiting_ms:.0f} ms of sound wait already, of {most:.0f} that may: "
+                    f"{self.waiting_ms:.0f} ms of sound wait already, of {most:.0f} that may: "
                     "push again later, or with a timeout"
                 )
+            self.take_offered()
             session.push(samples)
             engine.note(self)
 
@@ -76,14 +102,18 @@ class EngineStream:
         """Note that nothing more will come; the last words follow."""
         with self.engine.changed:
             self.engine.check()
+            self.take_offered()
             self.session.finish()
             self.engine.note(self)
 
-    def leave(self) -> None:
-        """Give the row away, whatever it had still to write."""
-        with self.engine.changed:
-            self.session.finished = True
-            self.engine.note(self)
+    def leave(self, *, wait: bool = True) -> None:
+        """Give the row away, whatever it had still to write; at the next step if not to `wait`."""
+        self.session.finished = True
+        if not self.engine.changed.acquire(blocking=wait):
+            self.engine.offering.append(self)
+            return
+        self.engine.note(self)
+        self.engine.changed.release()
 
     def words(self) -> list[Word]:
         """Return the words written since they were asked for last."""
@@ -121,11 +151,14 @@ class Engine:
         self.streams: list[EngineStream | None] = [None] * streams
         self.free = deque(range(streams))
         self.ready: set[int] = set()  # rows with a READ
+        self.offering: deque[EngineStream] = deque()  # those with sound that was offered
+        self.news: set[EngineStream] | None = None  # that were stepped or are done; see `take_news`
         self.changed = threading.Condition()
         self.latencies_ms: deque[float] = deque(maxlen=REMEMBERED)  # from push to words
         self.steps, self.failure = 0, None
         self.thread: threading.Thread | None = None
         self.closing = False
+        self.rows.meanwhile = self.take_offered
 
     def __enter__(self) -> "Engine":
         self.closing = False
@@ -142,20 +175,39 @@ class Engine:
         self.thread = None
 
     def open(self) -> EngineStream:
-        """Return a new stream in a free row."""
-        with self.changed:
-            if not self.free:
-                raise EngineFull(
-                    f"all {len(self.streams)} streams are taken: wait for one to end, or begin an "
-                    "engine of more streams"
-                )
+        """Return a new stream in a free row; never wait."""
+        try:
             row = self.free.popleft()
-            stream = self.streams[row] = EngineStream(self, self.backend.open(), row)
-            return stream
+        except IndexError:
+            raise EngineFull(
+                f"all {len(self.streams)} streams are taken: wait for one to end, or begin an "
+                "engine of more streams"
+            ) from None
+        stream = self.streams[row] = EngineStream(self, self.backend.open(), row)
+        return stream
+
+    def take_offered(self) -> bool:
+        """Push all sound that was offered; return True if a stream has a READ."""
+        with self.changed:
+            for _ in range(len(self.offering)):  # what comes meanwhile has to wait
+                stream = self.offering.popleft()
+                stream.take_offered()
+                self.note(stream)
+            return bool(self.ready)
+
+    def take_news(self) -> list[tuple[EngineStream, list[Word], bool]]:
+        """Return the streams that went on since the last time, new words, and True if done.
+
+        From the first call on the engine remembers them.
+        """
+        with self.changed:
+            news, self.news = self.news or (), set()
+            return [(stream, stream.words(), stream.done) for stream in news]
 
     def step(self) -> int:
         """Compute one READ of every stream that has one; return how many those were."""
         with self.changed:
+            self.take_offered()
             streams, reads = list(self.streams), {}
             for row in sorted(self.ready):
                 stream = self.streams[row]
@@ -176,10 +228,11 @@ class Engine:
                 session, delay = stream.session, stream.session.delay_ms
                 took_ms = (now - session.needed.at) * 1e3
                 self.latencies_ms.append(took_ms)
-                stream.written.extend(
-                    Word(text=text, delay_ms=delay, elapsed_ms=delay + took_ms)
-                    for text in session.commit(result)
-                )
+                for text in session.commit(result):
+                    word = Word(text=text, delay_ms=delay, elapsed_ms=delay + took_ms)
+                    stream.written.append(word)
+                if self.news is not None:
+                    self.news.add(stream)
                 self.note(stream)
             self.changed.notify_all()
         return len(reads)
@@ -193,6 +246,8 @@ class Engine:
         if stream.done:
             self.streams[row] = None
             self.free.append(row)
+            if self.news is not None:
+                self.news.add(stream)
         elif stream.session.ready:
             self.ready.add(row)
         else:

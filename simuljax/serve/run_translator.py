@@ -41,11 +41,14 @@ from simuljax.text import EOS, Words, WordStream
 from simuljax.train.transfer import Loaded, Which
 
 extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per shape
+NOTHING = Tokens(ids=[], reach=0, finished=False)
 NO_SOUND = Read(samples=np.zeros(0, np.int16), ended=False, anew=True)
 
 
 class IncrementalRows:
     """Streams whose state stays on the device; every step moves all rows on."""
+
+    meanwhile: Callable[[], object] = bool  # called while the device computes
 
     def __init__(self, backend: "IncrementalBackend", streams: int):
         self.backend, self.streams = backend, streams
@@ -53,13 +56,15 @@ class IncrementalRows:
 
     def step(self, reads: Mapping[int, Read]) -> dict[int, Tokens]:
         """Compute the READs; go on without sound where there is more to write than events hold."""
-        for row, read in reads.items():
-            if read.anew:
-                self.state = self.backend.put(self.state, np.int32(row), self.backend.init(1))
+        self.state = self.backend.begin(self.state, reads, self.streams)
         events = [self._advance(reads)]
         while events[-1].more.any():
             events.append(self._advance({}))
-        return {row: _joined([each.row(row) for each in events]) for row in reads}
+        busy = sum(each.written.count + each.finished for each in events).tolist()
+        return {
+            row: _joined([each.row(row) for each in events]) if busy[row] else NOTHING
+            for row in reads
+        }
 
     def _advance(self, reads: Mapping[int, Read]) -> Events:
         sound = np.zeros((self.streams, self.backend.size), np.int16)
@@ -67,15 +72,16 @@ class IncrementalRows:
         for row, read in reads.items():
             sound[row, : len(read.samples)] = read.samples
             length[row], ended[row] = len(read.samples), read.ended
-        chunk = Chunk(
-            samples=jnp.asarray(sound), length=jnp.asarray(length), ended=jnp.asarray(ended)
-        )
+        chunk = Chunk(samples=sound, length=length, ended=ended)
         self.state, events = self.backend.step(self.backend.params, self.state, chunk)
+        self.meanwhile()
         return jax.device_get(events)
 
 
 class ReencodingRows:
     """Streams whose sound is kept on the host; a step encodes those that have a READ."""
+
+    meanwhile: Callable[[], object] = bool  # called while the device computes
 
     def __init__(self, backend: "ReencodingBackend", streams: int):
         self.backend, self.streams = backend, streams
@@ -85,11 +91,9 @@ class ReencodingRows:
     def step(self, reads: Mapping[int, Read]) -> dict[int, Tokens]:
         """Compute the READs in one batch."""
         most = self.backend.decoder.limits.states * STATE
+        self.state = self.backend.begin(self.state, reads, self.streams)
         for row, read in reads.items():
-            before = self.sound[row]
-            if read.anew:
-                self.state = self.backend.put(self.state, np.int32(row), self.backend.init(1))
-                before = before[:0]
+            before = self.sound[row][:0] if read.anew else self.sound[row]
             self.sound[row] = np.concatenate([before, read.samples])
             if len(self.sound[row]) > most:
                 raise AudioError(
@@ -109,8 +113,9 @@ class ReencodingRows:
         for place, row in enumerate(due):
             sound[place, : lengths[place]] = self.sound[row]
             rows[place], length[place], ended[place] = row, lengths[place], over[place]
-        given = map(jnp.asarray, (rows, sound, length, ended))
+        given = (rows, sound, length, ended)
         self.state, events = self.backend.read(self.backend.params, self.state, *given)
+        self.meanwhile()
         return jax.device_get(events)
 
 
@@ -137,6 +142,15 @@ class DecoderBackend:
         self.put = jax.jit(
             lambda state, row, new: put_rows(state, row, new, self.axes), donate_argnums=0
         )
+
+    def begin(self, state: Any, reads: Mapping[int, Read], streams: int) -> Any:
+        """Return the state with nothing read in the rows where a sentence begins."""
+        anew = [row for row, read in reads.items() if read.anew]
+        if not anew:
+            return state
+        rows = np.full(1 << (len(anew) - 1).bit_length(), streams, np.int32)  # few programs
+        rows[: len(anew)] = anew
+        return self.put(state, rows, self.init(1))
 
     @functools.cache  # noqa: B019 (lives as long as the translator)
     def compile(self, streams: int) -> None:

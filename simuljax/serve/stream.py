@@ -116,13 +116,13 @@ class Session:
         """Take what the model wrote after the last READ; return the words it completes."""
         raise NotImplementedError
 
-    def push(self, samples: np.ndarray) -> None:
-        """Take more sound: mono, int16 or float in [-1, 1]."""
+    def push(self, samples: np.ndarray, at: float | None = None) -> None:
+        """Take more sound: mono, int16 or float in [-1, 1]; it came now, or `at` that time."""
         if self.ended:
             raise ValueError("the stream has been finished: begin another")
         samples = np.asarray(samples)
         if samples.size:
-            self._take(self.incoming.push(samples), len(samples))
+            self._take(self.incoming.push(samples), len(samples), at)
 
     def finish(self) -> None:
         """Note that nothing more will come."""
@@ -132,14 +132,14 @@ class Session:
         self._take(self.incoming.finish(), 0)
         self.finished = self.finished or not self.pushed
 
-    def _take(self, sound: np.ndarray, pushed: int) -> None:
+    def _take(self, sound: np.ndarray, pushed: int, at: float | None = None) -> None:
         self.pushed += pushed
         if self.finished:
             return
         self.waiting = np.concatenate([self.waiting, sound])
         until, ms = self.read_samples + len(self.waiting), self.pushed * 1000 / self.rate
         if self.ended or not self.pushes or until > self.pushes[-1].until:
-            self.pushes.append(Push(until=until, ms=ms, at=time.perf_counter()))
+            self.pushes.append(Push(until=until, ms=ms, at=at or time.perf_counter()))
 
     def _read(self, count: int) -> np.ndarray:
         """Return so many waiting samples; words that follow have the delay of their push."""
@@ -251,6 +251,8 @@ class ReadSession(Session):
         return Read(samples=chunk, ended=full or last, anew=anew)
 
     def commit(self, written: Tokens) -> list[str]:
+        if not written.ids and not written.finished and not self.closing:
+            return []  # most READs: nothing changes
         self.words, words = self.words.push([token for token in written.ids if token != EOS])
         self.reach = max(self.reach, written.reach)
         over = written.finished or self.closing
@@ -280,23 +282,25 @@ class ReadSession(Session):
             return
         self.again = np.concatenate([rest, self.again])
 
-    def _take(self, sound: np.ndarray, pushed: int) -> None:
+    def _take(self, sound: np.ndarray, pushed: int, at: float | None = None) -> None:
         self.taken += len(sound)
         if self.segmenter is not None:
             sound = self._speech(sound, self.segmenter)
-        super()._take(sound, pushed)
+        super()._take(sound, pushed, at)
         self._skip()
 
     def _speech(self, sound: np.ndarray, segmenter: Segmenter) -> np.ndarray:
         """Return the sound of segments; note where these end."""
         parts, last = segmenter.push(sound), segmenter.finish() if self.ended else []
         self.end_counts = bool(last)
-        place = self.read_samples + len(self.waiting)
-        for part in (*parts, *last):
+        place, parts = self.read_samples + len(self.waiting), [*parts, *last]
+        for part in parts:
             place += len(part.samples)
             if part.ends:
                 self.ends.append(place)
-        return np.concatenate([sound[:0], *(part.samples for part in (*parts, *last))])
+        if len(parts) == 1:
+            return parts[0].samples
+        return np.concatenate([sound[:0], *(part.samples for part in parts)])
 
     def _skip(self) -> None:
         """Leave out the rest of a segment that is too short for a sentence; note the end of all."""
@@ -316,6 +320,8 @@ class ReadSession(Session):
 
 class Rows(Protocol):
     """The states of so many streams on a device."""
+
+    meanwhile: Callable[[], object]  # may be called while the device computes
 
     def step(self, reads: Mapping[int, Any]) -> Mapping[int, Any]:
         """Compute one READ of some rows; return what each has written, for `Session.commit`."""

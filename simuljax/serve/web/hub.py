@@ -27,6 +27,7 @@ class Hub:
         self.cycles, self.lags = Recent(), Recent()
         self.closing = self.draining = False
         self.named: dict[str, LiveSession] = {}  # those that may be resumed
+        self.blocked: set[LiveSession] = set()  # with a frame that waits for room
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread: threading.Thread | None = None
         self.ticker: asyncio.Task[None] | None = None
@@ -35,11 +36,13 @@ class Hub:
     def sessions(self) -> Iterator[LiveSession]:
         """Yield the open sessions of all models."""
         for model in self.models.values():
-            yield from list(model.sessions)
+            yield from list(model.sessions.values())
 
     async def start(self) -> None:
         """Begin to step the device."""
         self.loop = asyncio.get_running_loop()
+        for model in self.models.values():
+            model.engine.take_news()
         self.thread = threading.Thread(target=self._run, daemon=True, name="simuljax device")
         self.thread.start()
         self.ticker = asyncio.create_task(self._tick())
@@ -108,7 +111,7 @@ class Hub:
             stream.leave()
             raise
         session = LiveSession(self, model, stream, rate, name)
-        model.sessions.add(session)
+        model.sessions[stream] = session
         if name:
             self.named[name] = session
         model.metrics.counters["opened"] += 1
@@ -156,11 +159,11 @@ class Hub:
 
     def close(self, session: LiveSession) -> None:
         """Free the row of a session, whatever it had still to write."""
-        if session in session.model.sessions:
-            session.model.sessions.discard(session)
+        if session.model.sessions.pop(session.stream, None):
             if session.name:
                 self.named.pop(session.name, None)
-            session.stream.leave()
+            session.stream.leave(wait=False)
+            self.work.set()
 
     def metrics(self) -> str:
         """Return the metrics of all models."""
@@ -187,7 +190,7 @@ class Hub:
         if not session.attached:
             if now - session.left > limits.keep_s:
                 self.close(session)
-        elif not session.finishing and now - session.active > limits.idle_s:
+        elif session.idle_s(now) > limits.idle_s:
             session.end(Refused("idle", f"no sound for {limits.idle_s:g} s"))
         elif now - session.opened > limits.longest_s:
             session.end(Refused("long", f"a session may last {limits.longest_s / 3600:g} h"))
@@ -203,9 +206,13 @@ class Hub:
     def _cycle(self) -> bool:
         """Step every engine that has a READ once; return True if one had."""
         start = time.perf_counter()
-        due = [model for model in self.models.values() if model.engine.ready]
+        due = [model for model in self.models.values() if model.engine.take_offered()]
         for model in due:
             self._step(model)
+        for model in self.models.values():
+            self._tell(model)
+        if self.blocked:
+            self._post(self._unblock)
         if due:
             self.cycles.add(time.perf_counter() - start)
         return bool(due)
@@ -222,14 +229,16 @@ class Hub:
             return
         model.metrics.step_s += time.perf_counter() - start
         model.metrics.counters["steps"] += 1
+
+    def _tell(self, model: Model) -> None:
+        """Post what streams have written to the event loop, all at once."""
         news = []
-        for session in list(model.sessions):
-            stream = session.stream
-            read_ms = stream.session.read_samples / MS
-            if stream.written or stream.done or read_ms != session.read_ms:
-                done = stream.done  # before the words: none come after it
-                news.append((session, (stream.words(), stream.pending, read_ms, done)))
-        self._post(self._deliver, news)
+        for stream, words, done in model.engine.take_news():
+            if session := model.sessions.get(stream):
+                read_ms = stream.session.read_samples / MS
+                news.append((session, (words, stream.pending, read_ms, done)))
+        if news:
+            self._post(self._deliver, news)
 
     def _post(self, function: Callable[..., None], *args: Any) -> None:
         assert self.loop is not None
@@ -241,7 +250,11 @@ class Hub:
             if not session.done:
                 session.deliver(*what)
 
+    def _unblock(self) -> None:
+        for session in self.blocked:
+            session.room.set()
+
     def _fail(self, model: Model, message: str) -> None:
-        for session in list(model.sessions):
+        for session in list(model.sessions.values()):
             if session.stream.engine is not model.engine:
                 session.fail(Refused("failure", f"the model failed: {message}", retry_s=RETRY_S))

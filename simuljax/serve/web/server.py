@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -17,6 +17,7 @@ from typing import Any
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from simuljax.cache import enable_compilation_cache, show_status
 from simuljax.errors import SimuljaxError
@@ -123,6 +124,28 @@ class PatientProtocol(H11Protocol):
             self._wait()
 
 
+class SoundProtocol(WebSocketsSansIOProtocol):
+    """WebSockets whose sound goes straight to its session, without a queue and a task.
+
+    What `sink` does not take, and all that comes before a frame in the queue is read, goes the
+    usual way, so that the order of frames is kept.
+    """
+
+    sink: Callable[[bytes], bool] | None = None
+
+    def handle_connect(self, event: Any) -> None:
+        """Let the application find this object."""
+        super().handle_connect(event)
+        if hasattr(self, "scope"):  # the handshake was not refused
+            self.scope["state"]["protocol"] = self
+
+    def handle_bytes(self, event: Any) -> None:
+        """Give a whole frame to the sink, if it is next."""
+        direct = self.sink is not None and event.fin and self.queue.empty()
+        if not (direct and self.sink(bytes(event.data))):
+            super().handle_bytes(event)
+
+
 class DrainingServer(uvicorn.Server):
     """A server that lets sessions end before it stops."""
 
@@ -157,7 +180,7 @@ def build(hub: Hub, options: ServeOptions, greeting: str = "") -> DrainingServer
     config = uvicorn.Config(
         create_app(hub, options.access),
         http=protocol,
-        ws="websockets-sansio",
+        ws=SoundProtocol,
         ws_max_size=options.limits.frame_bytes,
         ws_per_message_deflate=False,  # sound is not smaller for it, and bombs are
         ws_ping_interval=20.0,

@@ -56,7 +56,7 @@ class Model:
     def __init__(self, name: str, make_engine: Callable[[], Engine], languages: tuple[str, ...]):
         self.name, self.make_engine, self.languages = name, make_engine, languages
         self.engine = make_engine()
-        self.sessions: set[LiveSession] = set()
+        self.sessions: dict[EngineStream, LiveSession] = {}
         self.metrics = ModelMetrics()
         self.read_ms = self.engine.backend.open().size / MS
         self.step_s: dict[int, float] = {}  # of so many streams, when the server began
@@ -95,7 +95,7 @@ class Model:
 
     def gauges(self, step_s: float) -> dict[str, float]:
         """Return what is measured now."""
-        waiting = sum(one.waiting_ms for one in self.sessions) / 1000
+        waiting = sum(one.waiting_ms for one in self.sessions.values()) / 1000
         done = self.metrics
         return {
             "simuljax_sessions": len(self.sessions),
@@ -116,6 +116,7 @@ class LiveSession:
         self.pending, self.read_ms = "", 0.0
         self.received = 0  # samples
         self.half = b""  # a byte whose other half has not come
+        self.longest_frame = int(hub.limits.frame_ms / 1000 * rate) * 2  # bytes
         self.news, self.room = asyncio.Event(), asyncio.Event()
         self.finishing = self.done = False
         self.failure: Refused | None = None
@@ -127,40 +128,70 @@ class LiveSession:
     @property
     def waiting_ms(self) -> float:
         """Return the sound that was pushed and not read."""
-        return self.stream.session.waiting_ms
+        return self.stream.waiting_ms
+
+    def idle_s(self, now: float) -> float:
+        """Return the seconds without sound; none while a frame is held back, or after the end."""
+        return 0.0 if self.finishing or self in self.hub.blocked else now - self.active
 
     async def push(self, data: bytes) -> None:
         """Take PCM16. Wait while much of it waits already: the client's socket fills up."""
         data = self.half + data
         whole = len(data) & ~1
         data, self.half = data[:whole], data[whole:]
-        samples = np.frombuffer(data, "<i2")
-        if len(samples) * 1000 > self.hub.limits.frame_ms * self.rate:
+        if whole > self.longest_frame:
             longest = self.hub.limits.frame_ms / 1000
             raise Refused("frame", f"more than {longest:.0f} s of sound in a frame: send less")
-        while self.waiting_ms > self.hub.limits.waiting_ms and not (self.done or self.failure):
-            self.room.clear()
-            await self.room.wait()
+        if self.waiting_ms > self.hub.limits.waiting_ms:
+            await self._wait_for_room()
         self.check()
         if self.farewell is not None:
             return  # the client will be told, and may send it again elsewhere
         if self.finishing:
             raise Refused("protocol", "the speech has been finished: open another session")
-        if len(samples) and not self.done:
-            self.stream.push(samples)
+        self._offer(data)
+
+    async def _wait_for_room(self) -> None:
+        blocked = self.hub.blocked
+        blocked.add(self)  # before a look at what waits, or the last step might be missed
+        try:
+            while self.waiting_ms > self.hub.limits.waiting_ms and not (self.done or self.failure):
+                self.room.clear()
+                await self.room.wait()
+        finally:
+            blocked.discard(self)
+
+    def try_push(self, data: bytes) -> bool:
+        """Take PCM16 if nothing has to be waited for or said; else return False."""
+        if (
+            self in self.hub.blocked
+            or self.finishing
+            or self.done
+            or self.failure is not None
+            or self.half
+            or len(data) & 1
+            or len(data) > self.longest_frame
+            or self.waiting_ms > self.hub.limits.waiting_ms
+        ):
+            return False
+        self._offer(data)
+        return True
+
+    def _offer(self, data: bytes) -> None:
+        if data and not self.done:
+            self.stream.offer(data)
             self.active = time.monotonic()
-            self.hub.work.set()
-        self.received += len(samples)
-        self.model.metrics.audio_s += len(samples) / self.rate
+            if not self.hub.work.is_set():
+                self.hub.work.set()
+        self.received += len(data) // 2
+        self.model.metrics.audio_s += len(data) / 2 / self.rate
 
     def finish(self) -> None:
         """Note that nothing more will come; the last words follow."""
         if not self.finishing and self.failure is None:
             self.finishing = True
-            self.stream.finish()
+            self.stream.offer(None)
             self.hub.work.set()
-            if not self.received:  # the device thread will never hear of it
-                self.deliver([], "", 0.0, True)
 
     def end(self, farewell: Refused) -> None:
         """End the speech in place of the client, who is told why after the last words."""
@@ -182,7 +213,6 @@ class LiveSession:
             self.model.metrics.word_latency.add((word.elapsed_ms - word.delay_ms) / 1000)
         self.model.metrics.counters["words"] += len(words)
         self.news.set()
-        self.room.set()
 
     def after(self, sent: int) -> list[Word]:
         """Return the words after the first `sent`; keep those for one who may come back."""

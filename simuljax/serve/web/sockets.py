@@ -21,6 +21,7 @@ from simuljax.serve.web.sessions import LOG, LiveSession, Refused
 
 CLOSE_CODES = {"shutdown": 1012, "full": 1013, "late": 1013, "failure": 1011, "frame": 1009}
 POLICY_VIOLATION = 1008
+_json = json.JSONEncoder(ensure_ascii=False).encode
 SESSION_NAME = re.compile(r"[\w-]{16,64}", re.ASCII)
 
 
@@ -29,12 +30,16 @@ class Socket:
 
     def __init__(self, websocket: WebSocket, hub: Hub):
         self.websocket, self.hub = websocket, hub
+        self.protocol = websocket.scope["state"]["protocol"]
 
     async def send(self, frame: dict[str, Any]) -> None:
         """Send a JSON frame; a client that does not take it is given up."""
+        text = _json(frame)
+        if self.protocol.writable.is_set():  # the usual case: nothing to wait for
+            return await self.websocket.send_text(text)
         try:
             async with asyncio.timeout(self.hub.limits.send_s):
-                await self.websocket.send_text(json.dumps(frame, ensure_ascii=False))
+                await self.websocket.send_text(text)
         except TimeoutError:
             seconds = self.hub.limits.send_s
             raise Refused("slow", f"a frame was not taken for {seconds:g} s") from None
@@ -108,11 +113,13 @@ class StreamSocket(Socket):
 
     async def _serve(self, session: LiveSession) -> None:
         connection, kept = session.connection, False
+        self.protocol.sink = session.try_push
         try:
             await self.both(self._read(session), self._write(session))
         except WebSocketDisconnect as gone:
             kept = session.name is not None and gone.code not in (1000, 1001)
         finally:
+            self.protocol.sink = None
             if session.connection != connection:
                 pass  # another connection has it
             elif kept:

@@ -56,10 +56,7 @@ class Running:
 
     def alone(self, pieces: list[np.ndarray], rate: int = 16_000) -> Words:
         """Return what `Stream` writes for the same pieces."""
-        stream, words = self.translator.stream(sentences="pauses", rate=rate), []
-        for piece in pieces:
-            words += stream.push(piece)
-        return [(word.text, word.delay_ms) for word in words + stream.finish()]
+        return alone(self.translator, pieces, rate)
 
     def empty(self, seconds: float = 10.0) -> bool:
         """Wait until no session is open and all rows are free."""
@@ -101,6 +98,20 @@ def running(translator: Any, streams: int = 4, port: int = 0, **options: Any) ->
         thread.join(20)
         assert not thread.is_alive()
         assert hub.thread is not None and not hub.thread.is_alive()
+
+
+def alone(translator: Any, pieces: list[np.ndarray], rate: int = 16_000) -> Words:
+    """Return what `Stream` writes for these pieces."""
+    stream, words = translator.stream(sentences="pauses", rate=rate), []
+    for piece in pieces:
+        words += stream.push(piece)
+    return [(word.text, word.delay_ms) for word in words + stream.finish()]
+
+
+def free_port() -> int:
+    with sockets.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return bound.getsockname()[1]
 
 
 def load_small(directory: Path, **changes: Any) -> simuljax.Translator:

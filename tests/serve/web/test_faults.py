@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,14 @@ import pytest
 import websockets
 from websockets.sync.client import connect
 
+import simuljax
 from simuljax.serve.web.sessions import Limits
 from tests.serve.web.servers import (
+    alone,
     append,
     cut,
     frames,
+    free_port,
     pieces_of,
     raw,
     running,
@@ -192,6 +196,46 @@ def test_silent_clients_are_told_their_words_and_cut_off(translator):
         assert live.metric("simuljax_sessions_cut_total") >= 1
 
 
+def hiss(seconds: float, seed: int = 0) -> list[np.ndarray]:
+    """A microphone in a silent room, in frames of 100 ms."""
+    samples = np.random.default_rng(seed).normal(size=round(seconds * 16_000)) * 3
+    return np.split(samples.astype(np.int16), round(seconds * 10))
+
+
+@pytest.mark.parametrize("seconds", [0.1, 2.0])
+def test_a_speech_of_silence_is_done(live, seconds):
+    with live.socket() as socket:
+        assert speak(socket, hiss(seconds)) == [{"type": "done"}]
+    assert live.empty()
+
+
+def test_ten_minutes_of_silence_give_no_words_and_take_no_memory(translator):
+    """Much of it at once is held back, and goes on."""
+    limits = dataclasses.replace(LIMITS, waiting_ms=2000.0)
+    with running(translator, limits=limits) as live, live.socket() as socket:
+        minute = [piece.tobytes() for piece in hiss(60.0)]
+        threads, used = threading.active_count(), []
+        with bystander(live):
+            for _ in range(10):
+                for piece in minute:
+                    socket.send(piece)
+                used.append(memory_mib())
+        (session,) = live.hub.sessions
+        assert speak(socket, []) == [{"type": "done"}]
+        assert session.received == 600 * 16_000 and session.stream.session.read_samples == 0
+        assert live.empty() and threading.active_count() <= threads
+        assert used[-1] < used[1] + 20
+
+
+def test_a_client_that_sends_silence_is_not_idle(translator):
+    limits = dataclasses.replace(LIMITS, idle_s=1.5)
+    with running(translator, limits=limits) as live, live.socket() as socket:
+        for piece in hiss(4.0):
+            socket.send(piece.tobytes())
+            time.sleep(0.08)
+        assert speak(socket, []) == [{"type": "done"}]
+
+
 def test_one_who_does_not_read_is_given_up(translator):
     """Its words are bounded: with more of them unread than are kept, the session ends."""
     limits = dataclasses.replace(LIMITS, words=3, send_s=0.5)
@@ -326,26 +370,73 @@ def test_a_drain_ends_the_speech_of_who_goes_on(translator):
         assert [text for text, _ in words_of(received)] == whole
 
 
+@contextlib.contextmanager
+def serving(run: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own; the address is the first word that it prints."""
+    command = [sys.executable, "-m", "simuljax.cli.main", "serve", str(run), *options]
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **given) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.mark.slow
 def test_the_command_serves_and_ends_with_its_last_session(tmp_path):
     """A process of its own: the address is printed, SIGTERM lets the speaker finish, exit 0."""
+    with serving(small_run(tmp_path / "small"), "--port", "0", "--streams", "2") as process:
+        address = process.stdout.readline().split()[0]
+        with connect(address.replace("http", "ws") + "/stream") as socket:
+            socket.send(sound(1, 1.0).tobytes())
+            json.loads(socket.recv(timeout=60))
+            process.send_signal(signal.SIGTERM)
+            received = speak(socket, [sound(2, 0.5)])
+            assert received[-1] == {"type": "done"}
+        assert process.wait(60) == 0
+        assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.slow
+def test_a_restart_under_load_changes_no_words(tmp_path):
+    """SIGTERM while four speak, and a new process at once: all words are those of streams."""
     run = small_run(tmp_path / "small")
-    command = [sys.executable, "-m", "simuljax.cli.main", "serve", str(run), "--port", "0"]
-    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*command, "--streams", "2"], **given) as process:
-        try:
-            assert process.stdout is not None and process.stderr is not None
-            address = process.stdout.readline().split()[0]
-            with connect(address.replace("http", "ws") + "/stream") as socket:
-                socket.send(sound(1, 1.0).tobytes())
-                json.loads(socket.recv(timeout=60))
-                process.send_signal(signal.SIGTERM)
-                received = speak(socket, [sound(2, 0.5)])
-                assert received[-1] == {"type": "done"}
+    translator, port, over = simuljax.load(run), free_port(), threading.Event()
+    recordings = {seed: np.array_split(sound(seed, 1.0), 10) for seed in range(4)}
+    expected = {seed: alone(translator, pieces) for seed, pieces in recordings.items()}
+    done = dict.fromkeys(recordings, 0)
+
+    def speaker(seed: int) -> None:
+        while not over.is_set():
+            lost = contextlib.suppress(OSError, websockets.WebSocketException)
+            with lost, connect(f"ws://127.0.0.1:{port}/stream") as socket:
+                for piece in recordings[seed]:
+                    socket.send(piece.tobytes())
+                    time.sleep(0.1)
+                received = speak(socket, [])
+                if received[-1]["type"] == "done":
+                    assert words_of(received) == expected[seed]
+                    done[seed] += 1
+            time.sleep(0.05)
+
+    speakers = [threading.Thread(target=speaker, args=(seed,)) for seed in recordings]
+    for _ in range(2):
+        with serving(run, "--port", str(port), "--streams", "4") as process:
+            before = dict(done)
+            for thread in speakers:
+                if not thread.ident:
+                    thread.start()
+            until = time.monotonic() + 120
+            while any(done[seed] < before[seed] + 2 for seed in done) and time.monotonic() < until:
+                time.sleep(0.05)
+            assert all(done[seed] >= before[seed] + 2 for seed in done)
+            process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
             assert "Traceback" not in process.stderr.read()
-        finally:
-            process.kill()
+    over.set()
+    for thread in speakers:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def test_a_realtime_client_that_vanishes_in_an_item(live):
