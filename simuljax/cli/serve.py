@@ -29,8 +29,8 @@ def serve_command(
     """Serve live captions: a page at /, sockets at /stream and /v1/realtime.
 
     Args:
-        models: Directories of trained runs, bundled models (en-de, the default), Whisper files.
-            Clients name one; the first is theirs by default.
+        models: Directories of trained runs, bundled models (en-de, the default), Whisper files,
+            cascades (ASR+MT, two runs). Clients name one; the first is theirs by default.
         host: Address to listen on; 0.0.0.0 for all. Use --token and TLS then.
         port: Port to listen on; 0 for any that is free.
         streams: Speakers at a time, of each model.

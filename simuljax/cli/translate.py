@@ -17,7 +17,7 @@ from simuljax.decode.repetition import Stammer
 from simuljax.models import whisper as whisper_models
 from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
 from simuljax.serve.audio_io import input_devices
-from simuljax.serve.bundled import DEFAULT, NAME, resolve, target_language
+from simuljax.serve.bundled import DEFAULT, NAME, parts_of, target_language
 from simuljax.serve.live import Controls, LiveOptions, check_options, check_sound_file, check_source
 from simuljax.serve.live import run as run_live
 from simuljax.serve.pipeline import LiveError
@@ -70,8 +70,8 @@ def translate_command(
     """Translate speech live: words appear as they are committed.
 
     Args:
-        model: The directory of a trained run, a bundled model (en-de, the default), or a Whisper
-            file (.pt, safetensors, ggml).
+        model: The directory of a trained run, a bundled model (en-de, the default), a Whisper file
+            (.pt, safetensors, ggml), or a cascade of two runs (ASR+MT).
         live: Sources and outputs.
         run: Decoding with a trained run; Whisper has --policy, --offline and --beam.
         whisper: Decoding with a Whisper model.
@@ -83,9 +83,11 @@ def translate_command(
         model = Path(DEFAULT)
         check_sound_file(live)
     check_source(live)
-    model = resolve(model)
-    if not model.exists():
-        raise LiveError(f"there is no model {model}")
+    parts = parts_of(model)
+    for part in parts:
+        if not part.exists():
+            raise LiveError(f"there is no model {part}")
+    model = model if len(parts) > 1 else parts[0]
     if run.offline and live.is_live:
         raise LiveError("--offline translates a whole file: give a sound file")
     for group in (live, run, whisper) if run.offline else ():
@@ -105,7 +107,8 @@ def translate_command(
 def _is_model(given: Path) -> bool:
     """Return True if the one argument of the command is a model and not a sound file."""
     weights = (".pt", ".bin", ".safetensors")
-    return given.is_dir() or given.suffix in weights or bool(NAME.fullmatch(str(given)))
+    named = NAME.fullmatch(str(given)) or "+" in str(given)
+    return given.is_dir() or given.suffix in weights or (bool(named) and not given.is_file())
 
 
 def _refuse(options: Any, reason: str, allowed: Collection[str] = ()) -> None:
@@ -131,11 +134,12 @@ def _option(name: str) -> str:
 
 def _run_command(model: Path, live: LiveOptions, run: RunOptions) -> Callable[[], None]:
     """Check the options; return the translation with a trained run."""
-    opened = open_run(model)
+    first = parts_of(model)[0]  # a cascade streams as its recogniser does
+    opened = open_run(first)
     if not run.offline:
         check_run(model, run, opened.model)
         run = with_stored(run, opened.decoding)
-    check_options(live, model)
+    check_options(live, first)
     if run.offline:
         return lambda: _translate_file(live, lambda: load(model, run.checkpoint), run.beam or 1)
 

@@ -336,7 +336,7 @@ class CascadeSplit(RunSplit):
             stream = self.cascade.stream(
                 recognising=_stream_options(self.chosen), translating={"decoding": second}
             )
-            return play(stream, sound, lambda: stream.read)
+            return play(stream, sound, lambda: stream.session.size)
 
         return play_one
 

@@ -18,7 +18,7 @@ NAME = re.compile(r"[a-z]{2,3}-[a-z]{2,3}")
 
 
 class BundledError(SimuljaxError):
-    """A bundled model that is not installed."""
+    """A model that is not there."""
 
 
 def resolve(model: str | Path) -> Path:
@@ -34,6 +34,16 @@ def resolve(model: str | Path) -> Path:
             "the model of a run in a clone: `make model RUN=DIR`; `make model-wheel` packs it"
         )
     return places[str(model)]
+
+
+def parts_of(model: str | Path) -> list[Path]:
+    """Return the path of a model, or the two of a cascade, "ASR+MT"."""
+    names = [str(model)] if Path(model).exists() else str(model).split("+")
+    if len(names) > 2:
+        raise BundledError(
+            f"{model}: a cascade has two models, a recogniser and a translator of text"
+        )
+    return [resolve(name) for name in names]
 
 
 def bundled() -> list[Path]:

@@ -1,14 +1,14 @@
 """A recogniser and a translator of text as one system with one account of delays.
 
-    both = cascade.load("runs/asr", "runs/mt")
-    stream = both.stream(translating={"k": 3})
+    both = simuljax.load("runs/asr+runs/mt")
+    stream = both.stream(sentences="pauses", translating={"k": 3})
     for samples in microphone:
         for word in stream.push(samples):
             print(word.text, word.delay_ms)
     print(stream.finish())
 
 Words that the recogniser commits are READs of the text model, as they come; where its transcript
-ends, the text ends. A word of the translation has the delay of the recognised word that allowed it:
+ends, the text ends, and the next sentence begins another. A word of the translation has the delay of the recognised word that allowed it:
 milliseconds of speech read, as for any other stream. Nguyen et al. 2021 compare with such a system
 (a hybrid recogniser and multi-path wait-k).
 
@@ -17,9 +17,9 @@ it writes is what `simulate_text` gives for the same READs.
 """
 
 import functools
-import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,15 @@ from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingState, Reencodin
 from simuljax.decode.stream import Events
 from simuljax.serve.run import Run, RunError
 from simuljax.serve.run_translator import RunTranslator, Streaming, load_run
-from simuljax.serve.stream import Stream, Word
+from simuljax.serve.stream import ReadSession, Stream, Tokens
+from simuljax.serve.translator import Translator
 from simuljax.text import EOS, UNK, WordStream
 from simuljax.text.vocabulary import SPECIALS
 from simuljax.text.words import pieces_of_word
 from simuljax.train.transfer import Which
 
 Settings = Mapping[str, Any]  # of a stream, by name
+KEPT = 1000  # words of a transcript
 SHOWN = 20  # characters in a warning
 SOUND = ("sentences", "rate", "read_ms", "predecision_ms")  # settings that a text has not
 
@@ -153,7 +155,7 @@ def load(recogniser: str | Path, translator: str | Path, checkpoint: Which = "be
     return Cascade(load_run(recogniser, checkpoint), load_run(translator, checkpoint))
 
 
-class Cascade:
+class Cascade(Translator):
     """Two trained models; the second reads what the first writes."""
 
     def __init__(self, recogniser: RunTranslator, translator: RunTranslator):
@@ -161,23 +163,29 @@ class Cascade:
         check_agreement(recogniser.run, translator.run)
         self.recogniser, self.translator = recogniser, translator
 
-    def stream(
-        self, *, recognising: Settings | None = None, translating: Settings | None = None
-    ) -> "CascadeStream":
-        """Return a live stream of one sentence.
+    @property
+    def name(self) -> str:
+        return f"{self.recogniser.name}+{self.translator.name}"
 
-        `recognising` are settings of `Translator.stream`, `translating` those of `TextReader`.
-        """
-        settings = dict(recognising or {})
-        if Streaming.of(settings).decoding.sentences != "one":
-            raise ValueError(
-                "a cascade translates one sentence a stream, since a text ends only once: begin a "
-                "stream for every sentence"
-            )
+    def backend(
+        self, *, translating: Settings | None = None, **recognising: Any
+    ) -> "CascadeBackend":
+        """Return what streams share: settings of `TextReader`, and of `Translator.stream`."""
         reader = self._reader(text_settings(dict(translating or {})))
-        return CascadeStream(self.recogniser.stream(**settings), reader.stream())
+        chosen = Streaming.of(recognising, self.recogniser.run.decoding)
+        return CascadeBackend(self.recogniser, chosen, reader)
 
-    def translate(self, audio: str | Path | np.ndarray, *, rate: int = RATE, beam: int = 1) -> str:
+    def stream(
+        self,
+        *,
+        recognising: Settings | None = None,
+        translating: Settings | None = None,
+        **settings: Any,
+    ) -> Stream:
+        """Return a live stream; `settings` are of the recogniser, like `recognising`."""
+        return super().stream(translating=translating, **(recognising or {}), **settings)
+
+    def translate(self, audio: Any, *, rate: int = RATE, beam: int = 1) -> str:
         """Return the translation of a recording, transcribed first; `beam` is that of both."""
         transcript = self.recogniser.translate(audio, rate=rate, beam=beam)
         return self.translator.translate_text(transcript, beam=beam)
@@ -188,45 +196,45 @@ class Cascade:
         return TextReader(self.translator, decoding=chosen.decoding, limits=chosen.limits)
 
 
-class CascadeStream:
-    """One speaker; `recognised` is the transcript so far."""
+class CascadeBackend:
+    """The rows of the recogniser; its sessions translate what they recognise, one by one."""
 
-    def __init__(self, recogniser: Stream, translator: TextStream):
-        self.recogniser, self.translator = recogniser, translator
-        self.recognised: list[Word] = []
-        self.computed_ms = 0.0  # of both
+    def __init__(self, recogniser: RunTranslator, chosen: Streaming, reader: TextReader):
+        self.recogniser, self.chosen, self.reader = recogniser, chosen, reader
+        self.rows = recogniser.backend(**vars(chosen)).rows
 
-    @property
-    def read(self) -> int:
-        """Return the samples of the next READ, at 16 kHz."""
-        return self.recogniser.session.size
+    def open(self) -> "CascadeSession":
+        session = self.recogniser.session(self.chosen, CascadeSession)
+        session.reader = self.reader
+        return session
 
-    def push(self, samples: Sequence[float] | np.ndarray) -> list[Word]:
-        """Take more sound: mono, int16 or float in [-1, 1]. Return the words it completes."""
-        start = time.perf_counter()
-        words = self.recogniser.push(samples)
-        return self._translate(words, start, ended=self.recogniser.session.finished)
 
-    def finish(self) -> list[Word]:
-        """Note that nothing more will come; return the words that were still waiting."""
-        start = time.perf_counter()
-        return self._translate(self.recogniser.finish(), start, ended=True)
+class CascadeSession(ReadSession):
+    """A session of the recogniser whose words are those of the text model."""
 
-    def _translate(self, transcript: Sequence[Word], start: float, *, ended: bool) -> list[Word]:
-        """Translate more words of the transcript, and its end."""
-        words = []
-        for word in transcript:
-            words += self._timed(self.translator.push(word.text), word.delay_ms, start)
-        self.recognised += transcript
-        if ended and self.recognised:  # of nothing there is no translation
-            delay = self.recogniser.session.delay_ms
-            words += self._timed(self.translator.finish(), delay, start)
-        self.computed_ms += (time.perf_counter() - start) * 1e3
-        return words
+    reader: TextReader
 
-    def _timed(self, written: Sequence[TextWord], delay: float, start: float) -> list[Word]:
-        elapsed = delay + self.computed_ms + (time.perf_counter() - start) * 1e3
-        return [Word(text=word.text, delay_ms=delay, elapsed_ms=elapsed) for word in written]
+    def __init__(self, *args: Any, **given: Any):
+        super().__init__(*args, **given)
+        self.text: TextStream | None = None  # of this sentence
+        self.text_over = False
+        self.recognised: deque[tuple[str, float]] = deque(maxlen=KEPT)  # words, their delays
+
+    def commit(self, written: Tokens) -> list[str]:
+        words: list[TextWord] = []
+        for word in super().commit(written):
+            self.recognised.append((word, self.delay_ms))
+            self.text = self.text or self.reader.stream()
+            words += self.text.push(word)
+        if self.text_over and self.text:  # of nothing there is no translation
+            words += self.text.finish()
+            self.text = None
+        self.text_over = False
+        return [word.text for word in words]
+
+    def _end_sentence(self) -> None:
+        self.text_over = True
+        super()._end_sentence()
 
 
 def check_parts(recogniser: Run, translator: Run) -> None:

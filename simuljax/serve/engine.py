@@ -219,16 +219,16 @@ class Engine:
             return 0
         written = self.rows.step(reads)
         self.steps += 1
-        now = time.perf_counter()
         with self.changed:
             for row, result in written.items():
                 stream = streams[row]
                 if stream is None or stream is not self.streams[row] or stream.done:
                     continue  # the row was given to somebody else meanwhile
                 session, delay = stream.session, stream.session.delay_ms
-                took_ms = (now - session.needed.at) * 1e3
+                texts = session.commit(result)
+                took_ms = (time.perf_counter() - session.needed.at) * 1e3
                 self.latencies_ms.append(took_ms)
-                for text in session.commit(result):
+                for text in texts:
                     word = Word(text=text, delay_ms=delay, elapsed_ms=delay + took_ms)
                     stream.written.append(word)
                 if self.news is not None:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,7 @@ from simuljax.serve.translator import Translator, samples_of
 from simuljax.text import EOS, Words, WordStream
 from simuljax.train.transfer import Loaded, Which
 
+S = TypeVar("S", bound=ReadSession)
 extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per shape
 NOTHING = Tokens(ids=[], reach=0, finished=False)
 NO_SOUND = Read(samples=np.zeros(0, np.int16), ended=False, anew=True)
@@ -298,11 +299,12 @@ class RunTranslator(Translator):
         except PolicyError as error:
             raise RunError(f"{run.directory}: {error}") from None
 
-    def session(self, chosen: Streaming) -> ReadSession:
+    def session(self, chosen: Streaming, kind: type[S] = ReadSession) -> S:
+        """Return the session of a new stream."""
         decoding, policy = chosen.decoding, chosen.decoding.policy
         step_ms = with_step(self.run.model, decoding.predecision_ms).predecision.step_ms
         read_ms = decoding.read_ms or (policy.read_ms if policy else None) or step_ms
-        return ReadSession(
+        return kind(
             self.no_words,
             read=read_ms * MS,
             most=chosen.limits.states * STATE,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from simuljax.audio import RATE, as_int16, read_audio
-from simuljax.serve.bundled import resolve
+from simuljax.serve.bundled import parts_of
 from simuljax.serve.engine import Engine
 from simuljax.serve.stream import Backend, Stream, Word, stream_all
 from simuljax.train.transfer import Which
@@ -86,17 +86,21 @@ def samples_of(audio: Audio, rate: int = RATE) -> np.ndarray:
 def load(model: str | Path, checkpoint: Which = "best", **how: Any) -> Translator:
     """Return the translator of a run's directory, of a bundled model ("en-de"), or of Whisper.
 
-    Whisper is a file: .pt, safetensors or ggml. `checkpoint` of a run may be "best", "last",
-    "averaged". `how` is for Whisper: see `simuljax.models.whisper.load`.
+    Whisper is a file: .pt, safetensors or ggml. "ASR+MT" is a cascade of two runs. `checkpoint` of
+    a run may be "best", "last", "averaged". `how` is for Whisper: `simuljax.models.whisper.load`.
     """
-    model = resolve(model)
-    if is_whisper(model):
+    first, *then = parts_of(model)
+    if then:
+        from simuljax.serve.cascade import load as load_cascade
+
+        return load_cascade(first, *then, checkpoint=checkpoint)
+    if is_whisper(first):
         from simuljax.serve.whisper import load_whisper
 
-        return load_whisper(model, **how)
+        return load_whisper(first, **how)
     from simuljax.serve.run_translator import load_run
 
-    return load_run(model, checkpoint)
+    return load_run(first, checkpoint)
 
 
 def is_whisper(model: str | Path) -> bool:

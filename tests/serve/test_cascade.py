@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import simuljax
 from simuljax.config.decoding import LengthLimit
 from simuljax.serve import cascade
 from simuljax.serve.cascade import Cascade, TextReader, check_agreement
@@ -63,10 +64,10 @@ def test_it_is_the_text_model_on_what_was_recognised(both, transcript):
     stream = both.stream(**HOW)
     words = streamed(stream)
     assert plain(words) == by_hand
-    assert plain(stream.recognised) == plain(transcript)
+    assert list(stream.session.recognised) == plain(transcript)
     assert len(transcript) > 10 and len({word.text for word in transcript}) > 3
     assert sum(word.delay_ms < 1600 for word in words) > 4, "all at the end: this shows little"
-    assert both.stream(**HOW).translator.reader is stream.translator.reader  # compiled once
+    assert both.stream(**HOW).session.reader is stream.session.reader  # compiled once
 
 
 def test_a_delay_is_that_of_a_word_that_was_recognised(both, transcript):
@@ -87,7 +88,9 @@ def test_the_clock_counts_both(both):
     words = streamed(stream)
     spent = [word.elapsed_ms - word.delay_ms for word in words]
     assert all(np.diff(spent) >= 0) and spent[0] > 0
-    assert stream.computed_ms > stream.recogniser.computed_ms > 0
+    alone = both.recogniser.stream(**FEW)
+    streamed(alone)
+    assert stream.computed_ms > alone.computed_ms > 0
     assert spent[-1] <= stream.computed_ms
 
 
@@ -115,7 +118,7 @@ def test_where_the_transcript_ends_the_text_ends(both, transcript):
     hasty.variables = both.recogniser.variables | {"params": params | {"decoder": decoder}}
     stream = Cascade(hasty, both.translator).stream(**HOW)
     words = streamed(stream)
-    assert plain(stream.recognised) == plain(transcript[:6])
+    assert list(stream.session.recognised) == plain(transcript[:6])
     reader = TextReader(both.translator, **HOW["translating"]).stream()
     by_hand = [(w.text, one.delay_ms) for one in transcript[:6] for w in reader.push(one.text)]
     ended = last.delay_ms - 120.0  # the piece is written a READ before the word is complete
@@ -127,9 +130,26 @@ def test_whole_recordings(both):
     assert both.translate(SOUND) == both.translator.translate_text(transcript) != ""
 
 
-def test_many_sentences_are_refused(both):
-    with pytest.raises(ValueError, match="one sentence a stream"):
-        both.stream(recognising={"sentences": "many"})
+def test_a_text_ends_with_every_sentence(both):
+    """Speech, a pause and speech: each segment is translated as if it were alone."""
+    pause = np.zeros(16_000, np.int16)
+    parts = [np.concatenate([SOUND[first : first + 9600], pause]) for first in (0, 12_000)]
+    alone = [[w.text for w in streamed(both.stream(sentences="pauses"), sound=p)] for p in parts]
+    whole = streamed(both.stream(sentences="pauses"), sound=np.concatenate(parts))
+    assert [word.text for word in whole] == alone[0] + alone[1] and all(alone)
+
+
+def test_many_streams_at_once(both, runs):
+    """In an engine, by the name that commands take, every stream has the words it has alone."""
+    named = simuljax.load(f"{runs['recogniser']}+{runs['translator']}")
+    assert named.name == "asr+mt" and isinstance(named, Cascade)
+    sounds = [SOUND, SOUND[4000:], SOUND[8000:]]
+    alone = [[w.text for w in streamed(both.stream(sentences="pauses"), sound=s)] for s in sounds]
+    found = named.stream_all(sounds, streams=2, sentences="pauses")
+    assert [[word.text for word in words] for words in found] == alone and all(alone)
+
+
+def test_settings_of_sound_are_refused_for_text(both):
     with pytest.raises(TypeError, match="it is about sound"):
         both.stream(translating={"read_ms": 280})
 

@@ -21,6 +21,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from simuljax.cache import enable_compilation_cache, show_status
 from simuljax.errors import SimuljaxError
+from simuljax.serve.bundled import parts_of
 from simuljax.serve.translator import is_whisper, load
 from simuljax.serve.web.access import LOOPBACK, Access
 from simuljax.serve.web.app import create_app
@@ -61,8 +62,9 @@ def check_options(models: Sequence[Path], options: ServeOptions) -> None:
     if not models:
         raise ServeError("give a model: the directory of a trained run, or a Whisper file")
     for model in models:
-        if not model.exists():
-            raise ServeError(f"there is no model {model}")
+        for part in parts_of(model):
+            if not part.exists():
+                raise ServeError(f"there is no model {part}")
     if options.streams < 1:
         raise ServeError(f"--streams is {options.streams}: give 1 or more")
     if not 0 <= options.port < 65536:
