@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from simuljax.serve.bundled import DEFAULT, resolve
+from simuljax.serve.bundled import DEFAULT, bundled, resolve
 from simuljax.serve.web.server import ServeOptions, check_options, environment_token, run
 from simuljax.serve.web.sessions import Limits
 
@@ -52,6 +52,6 @@ def serve_command(
         drain_s=drain,
         limits=Limits(idle_s=idle),
     )
-    found = tuple(map(resolve, models or (DEFAULT,)))
+    found = tuple(map(resolve, models)) or tuple(p for p in bundled() if p.name == DEFAULT)
     check_options(found, options)
     return lambda: run(found, options)

@@ -8,9 +8,9 @@
     print(stream.finish())
 
 Words that the recogniser commits are READs of the text model, as they come; where its transcript
-ends, the text ends, and the next sentence begins another. A word of the translation has the delay of the recognised word that allowed it:
-milliseconds of speech read, as for any other stream. Nguyen et al. 2021 compare with such a system
-(a hybrid recogniser and multi-path wait-k).
+ends, the text ends, and the next sentence begins another. A word of the translation has the delay
+of the recognised word that allowed it: milliseconds of speech read, as for any other stream. Nguyen
+et al. 2021 compare with such a system (a hybrid recogniser and multi-path wait-k).
 
 `TextReader(simuljax.load("runs/mt"), k=3).stream()` translates a written source word by word. What
 it writes is what `simulate_text` gives for the same READs.

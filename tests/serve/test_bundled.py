@@ -24,6 +24,7 @@ from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import as_records, read_records, write_records
 from simuljax.serve import bundled
 from simuljax.serve.bundled import CLIP, BundledError, resolve
+from simuljax.serve.web.server import ServeError, ServeOptions, load_models
 from simuljax.serve.run import RunError, open_run
 from simuljax.train.stored import PARAMS_FILE
 from tests.eval.logs import made_up
@@ -153,6 +154,17 @@ def test_serve_needs_no_model(beside, monkeypatch):
     monkeypatch.setattr(serve, "check_options", lambda models, _: None)
     monkeypatch.setattr(serve, "run", lambda models, _: models)
     assert serve.serve_command()() == (beside / "en-de",)
+
+
+def test_the_server_has_its_clip(beside):
+    models = load_models([beside / "en-de"], ServeOptions(streams=1))
+    assert models["en-de"].clip == beside / "en-de" / CLIP
+
+
+def test_serve_without_any_model_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(bundled, "BESIDE", tmp_path)
+    with pytest.raises(ServeError, match=r"no model is given.*`simuljax serve "):
+        serve.serve_command()
 
 
 def test_the_live_demo(beside, tmp_path, monkeypatch, capsys):

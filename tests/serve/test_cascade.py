@@ -132,8 +132,9 @@ def test_whole_recordings(both):
 
 def test_a_text_ends_with_every_sentence(both):
     """Speech, a pause and speech: each segment is translated as if it were alone."""
-    pause = np.zeros(16_000, np.int16)
-    parts = [np.concatenate([SOUND[first : first + 9600], pause]) for first in (0, 12_000)]
+    loudness = np.repeat([20, 300, 20], [6400, 9600, 12_800])
+    draws = (np.random.default_rng(seed).normal(size=len(loudness)) for seed in (1, 2))
+    parts = [(draw * loudness).astype(np.int16) for draw in draws]
     alone = [[w.text for w in streamed(both.stream(sentences="pauses"), sound=p)] for p in parts]
     whole = streamed(both.stream(sentences="pauses"), sound=np.concatenate(parts))
     assert [word.text for word in whole] == alone[0] + alone[1] and all(alone)

@@ -6,7 +6,13 @@ from importlib import resources
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+)
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
@@ -63,9 +69,17 @@ def create_app(hub: Hub, access: Access | None = None) -> Starlette:
         gate.check(request)
         data = [
             {"id": name, "object": "model", "owned_by": "simuljax", "languages": model.languages}
+            | {"clip": model.clip is not None}
             for name, model in hub.models.items()
         ]
         return JSONResponse({"object": "list", "data": data})
+
+    async def clip(request: Request) -> Response:
+        gate.check(request)
+        model = hub.model(request.query_params.get("model"))
+        if model.clip is None:
+            raise Refused("model", f"model {model.name!r} comes without a clip")
+        return FileResponse(model.clip)
 
     async def stream(websocket: WebSocket) -> None:
         await StreamSocket(websocket, hub).run(gate)
@@ -97,6 +111,7 @@ def create_app(hub: Hub, access: Access | None = None) -> Starlette:
         Route("/healthz", health),
         Route("/metrics", metrics),
         Route("/v1/models", models),
+        Route("/clip", clip),
         Route("/v1/audio/translations", translations, methods=["POST"]),
         Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
         WebSocketRoute("/stream", stream),

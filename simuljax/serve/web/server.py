@@ -21,7 +21,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from simuljax.cache import enable_compilation_cache, show_status
 from simuljax.errors import SimuljaxError
-from simuljax.serve.bundled import parts_of
+from simuljax.serve.bundled import CLIP, parts_of
 from simuljax.serve.translator import is_whisper, load
 from simuljax.serve.web.access import LOOPBACK, Access
 from simuljax.serve.web.app import create_app
@@ -60,7 +60,10 @@ class ServeOptions:
 def check_options(models: Sequence[Path], options: ServeOptions) -> None:
     """Refuse options that cannot be used, before anything is loaded."""
     if not models:
-        raise ServeError("give a model: the directory of a trained run, or a Whisper file")
+        raise ServeError(
+            "no model is given, and none is bundled here: name the directory of a trained run or a "
+            "Whisper file, as in `simuljax serve ggml-base.bin`"
+        )
     for model in models:
         for part in parts_of(model):
             if not part.exists():
@@ -94,7 +97,9 @@ def load_models(paths: Sequence[Path], options: ServeOptions) -> dict[str, Model
             **({"behind": "latest"} if is_whisper(path) else {"sentences": "pauses"}),
         )
         show_status(f"compiling {translator.name} ...")
-        models[translator.name] = model = Model(translator.name, make, translator.languages)
+        clip = path / CLIP if (path / CLIP).is_file() else None
+        model = Model(translator.name, make, translator.languages, clip)
+        models[translator.name] = model
         model.warm_up()
     show_status("")
     return models

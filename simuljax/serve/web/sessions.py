@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,8 +54,14 @@ class Limits:
 class Model:
     """A model that is served: its engine, and the sessions that are open."""
 
-    def __init__(self, name: str, make_engine: Callable[[], Engine], languages: tuple[str, ...]):
-        self.name, self.make_engine, self.languages = name, make_engine, languages
+    def __init__(
+        self,
+        name: str,
+        make_engine: Callable[[], Engine],
+        languages: tuple[str, ...],
+        clip: Path | None = None,
+    ):
+        self.name, self.make_engine, self.languages, self.clip = name, make_engine, languages, clip
         self.engine = make_engine()
         self.sessions: dict[EngineStream, LiveSession] = {}
         self.metrics = ModelMetrics()

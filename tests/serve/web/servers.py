@@ -72,7 +72,9 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(translator: Any, streams: int = 4, port: int = 0, **options: Any) -> Iterator[Running]:
+def running(
+    translator: Any, streams: int = 4, port: int = 0, clip: Path | None = None, **options: Any
+) -> Iterator[Running]:
     """Serve a translator, as `simuljax serve` does; a busy machine does not make it refuse."""
     options.setdefault("limits", Limits(load=1e9))
     chosen = ServeOptions(port=port, streams=streams, **options)
@@ -84,7 +86,7 @@ def running(translator: Any, streams: int = 4, port: int = 0, **options: Any) ->
         return translator.engine(streams=streams, waiting_ms=waiting_ms, **many)
 
     name = translator.name
-    hub = Hub({name: Model(name, engine, translator.languages)}, limits)
+    hub = Hub({name: Model(name, engine, translator.languages, clip)}, limits)
     server, bound = build(hub, chosen), bind(chosen)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()

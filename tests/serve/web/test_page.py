@@ -3,12 +3,15 @@
 import json
 import re
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
+from simuljax.audio import read_audio
 from simuljax.eval.logs import parse_record
+from simuljax.serve.bundled import CLIP, DEFAULT
 from simuljax.serve.outputs import write_srt
 from simuljax.serve.stream import Word
 from simuljax.serve.web.app import PAGE_HEADERS
@@ -76,6 +79,22 @@ def test_a_file_gives_the_words_of_a_stream_and_its_files(live, page, tmp_path):
     assert page.run("asVtt()").startswith("WEBVTT\n\n00:00:0")
     assert "ms" in page.text("latency") and " s" in page.text("lag")
     assert live.empty()
+
+
+def test_the_sample_of_a_bundled_model_is_offered(live, page, browser):
+    """11 s of speech; a model without a sample has no button."""
+    clip = Path(__file__).parents[3] / "models" / DEFAULT / CLIP
+    assert page.run("document.getElementById('clip').hidden")
+    with running(live.translator, token="open sesame", clip=clip) as bundled:
+        tab = browser.tab()
+        tab.go(bundled.url("/#token=open%20sesame", "http"))
+        tab.run(TAP)
+        tab.wait("!document.getElementById('clip').hidden")
+        tab.click("clip")
+        tab.wait(f"{WORDS}.length > 0 && {IDLE}")
+        sent = tab.run("captured")
+        assert np.abs(np.array(sent) - read_audio(clip).samples).max() <= 1
+        assert tab.run(WORDS) == texts(live, sent)
 
 
 def test_the_microphone_gives_the_words_of_what_was_sent(live, page):
