@@ -46,14 +46,14 @@ from simuljax.text import Vocabulary, VocabularyConfig, WordStream, learn
 
 
 def decoder_backend(
-    decoder: StreamingDecoder, params: StreamParams, read_ms: int
+    decoder: StreamingDecoder, params: StreamParams, read_ms: int, cut: Decoding | None = None
 ) -> IncrementalBackend:
     """Return the backend of a decoder without a run: its words are characters."""
     words = WordStream.begin(character_vocabulary(decoder.model.config.target_vocabulary))
     most = decoder.limits.states * STATE
 
     def session() -> ReadSession:
-        return ReadSession(words, read=read_ms * MS, most=most)
+        return ReadSession(words, read=read_ms * MS, most=most, decoding=cut)
 
     return IncrementalBackend(decoder, params, session)
 

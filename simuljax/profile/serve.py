@@ -19,6 +19,8 @@ from typing import Any, Literal
 import numpy as np
 
 from simuljax.audio import read_audio
+from simuljax.cache import enable_compilation_cache
+from simuljax.config.decoding import Decoding
 from simuljax.profile.decode import DecodeProfile, build, decoder_backend, random_params
 from simuljax.profile.measure import check_positive, environment, percentiles, say
 from simuljax.serve.engine import Engine
@@ -62,10 +64,11 @@ class ServeProfile:
 def run(config: ServeProfile) -> dict[str, Any]:
     """Serve, load the server, and return the times."""
     options = ServeOptions(port=0, streams=config.streams, limits=Limits(load=1e9))
+    enable_compilation_cache()
     say("loading and compiling")
-    start = time.perf_counter()
+    start = time.monotonic()
     models = load_models([config.model], options) if config.model else _preset(config)
-    hub, ready_s = Hub(models, options.limits), time.perf_counter() - start
+    hub, ready_s = Hub(models, options.limits), time.monotonic() - start
     server, bound = build_server(hub, options), bind(options)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
@@ -73,28 +76,42 @@ def run(config: ServeProfile) -> dict[str, Any]:
         time.sleep(0.01)
     (model,) = models.values()
     say(f"{config.streams} speakers for {config.seconds + config.warm_up:.0f} s")
-    before = (model.metrics.step_s, model.metrics.counters["steps"], time.perf_counter())
+    before = _counts(model, thread, hub)
     try:
         clients = _load(config, f"ws://127.0.0.1:{bound.getsockname()[1]}/stream")
-        wall_s = time.perf_counter() - before[2]
-        step_s, steps = model.metrics.step_s - before[0], model.metrics.counters["steps"]
+        spent = _counts(model, thread, hub) - before
         lag_ms = hub.lags.percentile(90) * 1e3
     finally:
         server.should_exit = True
         thread.join(30)
+    wall_s, step_s, steps, audio_s, loop_s, device_s = spent.tolist()
     device = {
-        "steps_per_s": (steps - before[1]) / wall_s,
-        "step_ms": step_s / max(steps - before[1], 1) * 1e3,
+        "steps_per_s": steps / wall_s,
+        "step_ms": step_s / max(steps, 1) * 1e3,
         "stepping": step_s / wall_s,  # of the time
         "loop_late_p90_ms": lag_ms,
+        # Processor time of the two threads that share Python's lock.
+        "loop_us_per_frame": loop_s * 1e6 / max(audio_s * 1000 / config.chunk_ms, 1),
+        "device_thread_us_per_frame": device_s * 1e6 / max(audio_s * 1000 / config.chunk_ms, 1),
     }
-    return {**environment(config), "ready_s": ready_s, **summary(clients), **device}
+    firsts = [c["first_word"] - start for c in clients if c["first_word"] is not None]
+    begun = {"ready_s": ready_s, "first_word_s": min(firsts, default=None)}
+    return {**environment(config), **begun, **summary(clients), **device}
+
+
+def _counts(model: Model, loop: threading.Thread, hub: Hub) -> np.ndarray:
+    """Return wall time, time in steps, steps, sound and processor time of both threads."""
+    threads = (time.clock_gettime(time.pthread_getcpuclockid(t.ident)) for t in (loop, hub.thread))
+    done = model.metrics
+    counted = (done.step_s, done.counters["steps"], done.audio_s)
+    return np.array([time.perf_counter(), *counted, *threads])
 
 
 def _preset(config: ServeProfile) -> dict[str, Model]:
     decode = DecodeProfile(preset=config.preset, seconds=config.utterance)
     decoder = build(decode)
-    backend = decoder_backend(decoder, random_params(decoder), decode.read_ms)
+    cut = Decoding(sentences="pauses")  # as `simuljax serve` does
+    backend = decoder_backend(decoder, random_params(decoder), decode.read_ms, cut)
     make = functools.partial(Engine, backend, streams=config.streams, waiting_ms=40_000.0)
     model = Model(config.preset, make, ())
     model.warm_up()
@@ -172,6 +189,9 @@ def table(report: dict[str, Any]) -> str:
             f"device thread: stepping {report['stepping']:.0%} of the time, "
             f"{report['steps_per_s']:.1f} steps/s of {report['step_ms']:.1f} ms; "
             f"event loop late by {report['loop_late_p90_ms']:.1f} ms (p90)",
-            f"ready after {report['ready_s']:.1f} s",
+            f"processor time a frame: event loop {report['loop_us_per_frame']:.0f} us, device "
+            f"thread {report['device_thread_us_per_frame']:.0f} us",
+            f"ready after {report['ready_s']:.1f} s, first word "
+            + ("never" if (first := report["first_word_s"]) is None else f"after {first:.1f} s"),
         ]
     )

@@ -94,6 +94,11 @@ class Session:
         return self.read_samples / RATE
 
     @property
+    def read_ms(self) -> float:
+        """Return the sound that was read, or left out as silence."""
+        return self.read_samples / MS
+
+    @property
     def size(self) -> int:
         """Return the samples of the next READ."""
         raise NotImplementedError
@@ -217,8 +222,12 @@ class ReadSession(Session):
 
     @property
     def settled_s(self) -> float:
+        return self.read_ms / 1000
+
+    @property
+    def read_ms(self) -> float:
         held = 0 if self.segmenter is None else self.segmenter.held
-        return (self.taken - held - len(self.waiting)) / RATE
+        return (self.taken - held - len(self.waiting)) / MS
 
     @property
     def ready(self) -> bool:

@@ -18,6 +18,7 @@ def test_speakers_of_a_run_are_timed(tmp_path):
     assert report["clients"] == 3 and report["refused"] == 0 and report["words"] > 5
     assert 0 < report["push_to_word_ms"]["p50"] <= report["push_to_word_ms"]["p99"]
     assert 0 < report["stepping"] <= 1 and report["steps_per_s"] > 0
+    assert report["first_word_s"] > report["ready_s"] and report["loop_us_per_frame"] > 0
     assert f"of {report['clients']} speakers keep up" in table(report)
 
 

@@ -24,8 +24,8 @@ from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import as_records, read_records, write_records
 from simuljax.serve import bundled
 from simuljax.serve.bundled import CLIP, BundledError, resolve
-from simuljax.serve.web.server import ServeError, ServeOptions, load_models
 from simuljax.serve.run import RunError, open_run
+from simuljax.serve.web.server import ServeError, ServeOptions, load_models
 from simuljax.train.stored import PARAMS_FILE
 from tests.eval.logs import made_up
 from tests.serve.test_export import SHARING

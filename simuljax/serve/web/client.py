@@ -41,6 +41,7 @@ class Times:
     reads: list[float] = field(default_factory=list)  # from the push to the end of the READ
     late: list[float] = field(default_factory=list)  # of pushes, behind their time
     refused: int = 0
+    first_word: float | None = None  # on the system's monotonic clock, in s
 
 
 class Speaker:
@@ -97,6 +98,8 @@ class Speaker:
                 elif frame["type"] in ("word", "read"):
                     name = "delay_ms" if frame["type"] == "word" else "read_ms"
                     kept = self.times.words if frame["type"] == "word" else self.times.reads
+                    if frame["type"] == "word" and self.times.first_word is None:
+                        self.times.first_word = time.monotonic()
                     at = next((t for ms, t in pushed if ms >= frame[name] - 1e-6), None)
                     if at is not None:
                         self._keep(kept, (time.monotonic() - at) * 1e3)

@@ -9,7 +9,6 @@ from typing import Any
 
 from simuljax.errors import SimuljaxError, unknown
 from simuljax.serve.engine import EngineStream
-from simuljax.serve.stream import MS
 from simuljax.serve.web.metrics import Recent, exposition
 from simuljax.serve.web.sessions import LOG, RETRY_S, Limits, LiveSession, Model, Refused
 
@@ -235,8 +234,7 @@ class Hub:
         news = []
         for stream, words, done in model.engine.take_news():
             if session := model.sessions.get(stream):
-                read_ms = stream.session.read_samples / MS
-                news.append((session, (words, stream.pending, read_ms, done)))
+                news.append((session, (words, stream.pending, stream.session.read_ms, done)))
         if news:
             self._post(self._deliver, news)
 
