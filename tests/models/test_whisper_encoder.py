@@ -183,6 +183,7 @@ def test_a_factor_scales_the_update():
         np.testing.assert_array_equal(scaled["text"], full["text"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sizes")
 def test_frozen_parameters_stay_in_an_offline_model():
     optimiser = Optimiser(learning_rate=0.1, warmup=0, factors=(RateFactor(part="speech/whisper"),))

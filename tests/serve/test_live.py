@@ -56,7 +56,7 @@ def streaming(streaming_run) -> simuljax.Translator:
     return simuljax.load(streaming_run)
 
 
-@pytest.fixture(params=["whole", "streaming"])
+@pytest.fixture(params=[pytest.param("whole", marks=pytest.mark.slow), "streaming"])
 def either(request) -> simuljax.Translator:
     return request.getfixturevalue(request.param)
 

@@ -59,11 +59,11 @@ def stuck(**changes: Any) -> RunTranslator:
     return RunTranslator(made.run, Loaded(params=rigged, statistics={}, steps=(0,)))
 
 
-QUICK = ("monotonic heads", "CAAT")
+QUICK = "monotonic heads"  # every decoder hands its words to the same filter
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in DECODERS]
+    "name", [n if n == QUICK else pytest.param(n, marks=pytest.mark.slow) for n in DECODERS]
 )
 def test_no_stream_stammers(name):
     model, settings = DECODERS[name]
