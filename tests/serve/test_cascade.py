@@ -15,7 +15,10 @@ from simuljax.serve.cascade import Cascade, TextReader, check_agreement
 from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.stream import Word
+from simuljax.serve.web.server import ServeError, ServeOptions, check_options
+from simuljax.serve.web.sessions import Limits
 from simuljax.text import EOS, VocabularyConfig, learn
+from tests.serve.web.servers import running, speak, words_of
 from tests.written_runs import PIECES, WORDS, write_run
 
 pytestmark = pytest.mark.slow  # compiles much
@@ -148,6 +151,19 @@ def test_many_streams_at_once(both, runs):
     alone = [[w.text for w in streamed(both.stream(sentences="pauses"), sound=s)] for s in sounds]
     found = named.stream_all(sounds, streams=2, sentences="pauses")
     assert [[word.text for word in words] for words in found] == alone and all(alone)
+
+
+def test_it_is_served(both, runs):
+    """By the name that the command takes; a socket has the words of a stream."""
+    name = Path(f"{runs['recogniser']}+{runs['translator']}")
+    options = ServeOptions(streams=1, limits=Limits(load=1e9))
+    check_options([name], options)
+    with pytest.raises(ServeError, match=r"there is no model .*nothing"):
+        check_options([Path(f"{name}/nothing")], options)
+    with running(both, streams=2) as live, live.socket() as socket:
+        pieces = np.array_split(SOUND, 9)
+        words = words_of(speak(socket, pieces))
+        assert words == live.alone(pieces) and words
 
 
 def test_settings_of_sound_are_refused_for_text(both):

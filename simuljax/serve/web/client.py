@@ -96,11 +96,10 @@ class Speaker:
                 elif frame["type"] == "error":
                     self.times.refused += 1
                 elif frame["type"] in ("word", "read"):
-                    name = "delay_ms" if frame["type"] == "word" else "read_ms"
                     kept = self.times.words if frame["type"] == "word" else self.times.reads
                     if frame["type"] == "word" and self.times.first_word is None:
                         self.times.first_word = time.monotonic()
-                    at = next((t for ms, t in pushed if ms >= frame[name] - 1e-6), None)
+                    at = next((t for ms, t in pushed if ms >= frame["delay_ms"] - 1e-6), None)
                     if at is not None:
                         self._keep(kept, (time.monotonic() - at) * 1e3)
 

@@ -234,7 +234,8 @@ class Hub:
         news = []
         for stream, words, done in model.engine.take_news():
             if session := model.sessions.get(stream):
-                news.append((session, (words, stream.pending, stream.session.read_ms, done)))
+                read = (stream.session.read_ms, stream.session.delay_ms)
+                news.append((session, (words, stream.pending, read, done)))
         if news:
             self._post(self._deliver, news)
 

@@ -120,7 +120,7 @@ class LiveSession:
         self.hub, self.model, self.stream, self.rate, self.name = hub, model, stream, rate, name
         self.words: list[Word] = []
         self.dropped = 0  # words that are not kept any more
-        self.pending, self.read_ms = "", 0.0
+        self.pending, self.read = "", (0.0, 0.0)
         self.received = 0  # samples
         self.half = b""  # a byte whose other half has not come
         self.longest_frame = int(hub.limits.frame_ms / 1000 * rate) * 2  # bytes
@@ -208,13 +208,15 @@ class LiveSession:
             LOG.warning("session of %s ended: %s", self.model.name, farewell)
             self.finish()
 
-    def deliver(self, words: list[Word], pending: str, read_ms: float, done: bool) -> None:
-        """Take what a step has written."""
+    def deliver(
+        self, words: list[Word], pending: str, read: tuple[float, float], done: bool
+    ) -> None:
+        """Take what a step has written, and how far it has read: ms, and ms pushed by then."""
         self.words += words
         if (surplus := len(self.words) - self.hub.limits.words) > 0:
             del self.words[:surplus]
             self.dropped += surplus
-        self.pending, self.read_ms, self.done = pending, read_ms, self.done or done
+        self.pending, self.read, self.done = pending, read, self.done or done
         self.active = time.monotonic()
         for word in words:
             self.model.metrics.word_latency.add((word.elapsed_ms - word.delay_ms) / 1000)

@@ -142,7 +142,7 @@ class StreamSocket(Socket):
         sent = whole_number(query.get("words", "0"), "words")
         if sent > session.dropped + len(session.words):
             sent = 0  # of a session that is gone: this one has just begun
-        detail, shown = query.get("detail") == "1", ("", -1.0)
+        detail, shown = query.get("detail") == "1", ("", (-1.0, 0.0))
         if detail:
             await self.send(_description(session, sent))
         while True:
@@ -152,7 +152,7 @@ class StreamSocket(Socket):
             for word in session.after(sent):
                 await self.send({"type": "word", **vars(word)})
                 sent += 1
-            if detail and shown != (now := (session.pending, session.read_ms)):
+            if detail and shown != (now := (session.pending, session.read)):
                 await self._send_progress(session, shown, now)
                 shown = now
             session.check()
@@ -164,12 +164,11 @@ class StreamSocket(Socket):
             raise session.farewell
         await self.send({"type": "done"})
 
-    async def _send_progress(
-        self, session: LiveSession, before: tuple[str, float], now: tuple[str, float]
-    ) -> None:
+    async def _send_progress(self, session: LiveSession, before: tuple, now: tuple) -> None:
         if now[1] != before[1]:
-            frame = {"type": "read", "read_ms": now[1], "samples": session.received}
-            await self.send(frame)
+            read_ms, delay_ms = now[1]
+            frame = {"type": "read", "read_ms": read_ms, "delay_ms": delay_ms}
+            await self.send(frame | {"samples": session.received})
         if now[0] != before[0]:
             await self.send({"type": "pending", "text": now[0]})
 

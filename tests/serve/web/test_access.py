@@ -154,7 +154,7 @@ def test_tls(translator, tmp_path):
 def test_options_that_cannot_be_used(tmp_path):
     model = tmp_path / "model"
     model.mkdir()
-    with pytest.raises(ServeError, match="give a model"):
+    with pytest.raises(ServeError, match="no model is given"):
         check_options([], ServeOptions())
     for options, fact in [
         (ServeOptions(port=70_000), "70000"),
