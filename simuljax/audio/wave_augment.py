@@ -18,7 +18,7 @@ Draws do not depend on how far a batch is padded.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import jax
@@ -85,8 +85,8 @@ class WaveAugment:
     @classmethod
     def typical(cls) -> "WaveAugment":
         """Return all effects with moderate probabilities, and a noise floor for every example."""
-        probable = {"reverb": 0.3, "babble": 0.15, "noise": 0.3, "clipping": 0.05, "telephone": 0.1}
-        return cls(**probable, level=0.2, floor=1.0)
+        room = cls(reverb=0.3, babble=0.15, noise=0.3)
+        return replace(room, clipping=0.05, telephone=0.1, level=0.2, floor=1.0)
 
     @property
     def active(self) -> tuple[str, ...]:

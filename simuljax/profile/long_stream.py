@@ -20,6 +20,7 @@ import numpy as np
 import tyro
 
 from simuljax.audio import RATE, read_audio
+from simuljax.config.decoding import Sentences
 from simuljax.decode.policies import policy_class
 from simuljax.profile.measure import check_positive, counted_programs, environment, say
 from simuljax.serve.stream import Stream
@@ -45,6 +46,8 @@ class StreamProfile:
     """Policy by name; by default the model's."""
     read_ms: int | None = None
     """Sound between decisions, in milliseconds; by default the model's."""
+    sentences: Sentences | None = None
+    """Where sentences of a run end: a stream of hours needs many or pauses, as in `translate`."""
 
     def __post_init__(self) -> None:
         check_positive(self)
@@ -56,6 +59,8 @@ class StreamProfile:
 def run(config: StreamProfile) -> dict[str, Any]:
     """Push the recordings and return the numbers of every minute."""
     overrides: dict[str, Any] = {"read_ms": config.read_ms} if config.read_ms else {}
+    if config.sentences:
+        overrides["sentences"] = config.sentences
     if config.policy:
         overrides["policy"] = policy_class(config.policy)()
     stream = load(config.model).stream(**overrides)

@@ -27,7 +27,7 @@ LENGTHS = np.array([8000, 6001, 4000, 0], np.int32)
 REAL = np.arange(8000) < LENGTHS[:, None]
 AUDIO = np.where(REAL, np.random.default_rng(0).normal(0, 0.05, REAL.shape), 0).astype(np.float32)
 PCM = np.round(AUDIO * 32768).astype(np.int16)
-ALL = WaveAugment(**dict.fromkeys(EFFECTS, 1.0))
+ALL = dataclasses.replace(WaveAugment(), **dict.fromkeys(EFFECTS, 1.0))
 
 
 def power(x: np.ndarray) -> np.ndarray:
@@ -142,8 +142,8 @@ def test_silence_has_the_floor_of_the_recorder(floor):
 def test_the_floor_leaves_the_draws_of_other_effects():
     """Runs of earlier versions had six effects: their keys must stay what they were."""
     for make in (KEY, jax.random.key(3, impl="rbg")):
-        data = (jax.random.key_data(jax.random.split(make, n)) for n in (6, len(EFFECTS)))
-        np.testing.assert_array_equal(*(each[:6] for each in data))
+        six, now = (jax.random.key_data(jax.random.split(make, n)) for n in (6, len(EFFECTS)))
+        np.testing.assert_array_equal(now[:6], six)
 
 
 def test_louder_than_full_scale_is_scaled_and_not_clipped():
