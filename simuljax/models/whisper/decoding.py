@@ -86,7 +86,12 @@ class Decoded:
 @jax.jit
 def encode_audio(model: Model, samples: Array) -> Memory:
     """Encode windows of samples [B, N] into what the decoder attends to."""
-    mel = log_mel(samples, model.config.dimensions.mels)
+    return encode_mel(model, log_mel(samples, model.config.dimensions.mels))
+
+
+@jax.jit
+def encode_mel(model: Model, mel: Array) -> Memory:
+    """Encode windows of spectrograms [B, F, mels] into what the decoder attends to."""
     return model.remember(model.encode(mel))
 
 

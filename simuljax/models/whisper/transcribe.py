@@ -1,17 +1,25 @@
 """Recordings of any length, a window after the other; many side by side, a window each at a time.
 
-A window begins where the last whole segment of the one before it ended. Its loudness is measured on
-itself alone (the original measures on the whole recording, which a live one does not have).
+A window begins where the last whole segment of the one before it ended. As in the original, the
+floor of the spectrogram is that of the whole recording, and a window's frames after its end are 0;
+a language is guessed from the first 30 s with silence after the end. Windows that are padded
+to the next 5 s only (`window="short"`) are spectrograms of their own, as those of a stream are.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from simuljax.audio.filterbank import Framing
+from simuljax.audio.filterbank import split as split_frames
+from simuljax.audio.log_mel import FFT, log_energies
 from simuljax.models.whisper.config import HOP, RATE, WINDOW_S
 from simuljax.models.whisper.decoding import (
     Context,
@@ -19,6 +27,7 @@ from simuljax.models.whisper.decoding import (
     Decoding,
     decode,
     encode_audio,
+    encode_mel,
     is_silent,
     language_probs,
 )
@@ -27,6 +36,50 @@ from simuljax.models.whisper.timing import TimedWord, time_words
 from simuljax.models.whisper.tokenizer import Task, Tokenizer
 
 _SHORT_STEP_S, _SILENCE_S = 5, 1.0  # windows of few lengths, with some silence at the end
+FRAMES = WINDOW_S * RATE // HOP  # of a window
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Spectrogram:
+    """Log-mel of a whole recording, as the original computes it."""
+
+    mel: np.ndarray  # float32 [F, mels], with the frames that reach beyond the end
+    frames: int  # that the recording has
+    silence: float
+
+    def window(self, seek: int) -> np.ndarray:
+        """Return the frames [3000, mels] from `seek` samples on; 0 after the end."""
+        return self._padded(self.mel[: self.frames][seek // HOP :], 0.0)
+
+    def beginning(self) -> np.ndarray:
+        """Return the first frames [3000, mels], with silence after the end."""
+        return self._padded(self.mel, self.silence)
+
+    def _padded(self, frames: np.ndarray, value: float) -> np.ndarray:
+        frames = frames[:FRAMES]
+        added = [(0, FRAMES - len(frames)), (0, 0)]
+        return np.pad(frames, added, constant_values=np.float32(value))
+
+
+def spectrogram(samples: np.ndarray, mels: int) -> Spectrogram:
+    """Return the spectrogram of a recording, int16 at 16 kHz; 30 s at a time."""
+    frames = len(samples) // HOP
+    silent = np.zeros(FFT, np.int16)
+    mirrored = np.pad(np.concatenate([samples, silent]), (FFT // 2, 0), mode="reflect")
+    blocks, block = -(-(frames + FFT // HOP) // FRAMES), FRAMES * HOP
+    mirrored = np.pad(mirrored, (0, max(0, blocks * block + FFT - len(mirrored))))
+    parts = (mirrored[k * block : (k + 1) * block + FFT - HOP] for k in range(blocks))
+    found = np.concatenate([np.asarray(_decades(part, mels)) for part in parts])
+    found = found[: frames + FFT // HOP]
+    floor = max(found.max() - 8, -10.0)
+    mel = (np.maximum(found, floor) + 4) / 4
+    return Spectrogram(mel=mel.astype(np.float32), frames=frames, silence=(floor + 4) / 4)
+
+
+@partial(jax.jit, static_argnums=1)
+def _decades(samples: jax.Array, mels: int) -> jax.Array:
+    framing = Framing(length=FFT, shift=HOP)
+    return log_energies(split_frames(samples.astype(jnp.float32) / 32768, framing), mels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +135,7 @@ class _Progress:
     prefix: tuple[int, ...]
     seek: int = 0  # samples
     segments: list[Segment] = field(default_factory=list)
+    spectrogram: Spectrogram | None = None  # while it is being transcribed
 
     @property
     def left(self) -> np.ndarray:
@@ -117,8 +171,7 @@ class Transcriber:
         self, in_progress: list[_Progress], rows: int, request: Request, options: Decoding
     ) -> None:
         """Transcribe one window of each."""
-        memory = encode_audio(self.model, stack([c.left for c in in_progress], rows, request))
-        self._guess_languages(in_progress, memory)
+        memory = self._encoded(in_progress, rows, request)
         contexts = [
             Context(
                 task=request.task,
@@ -137,6 +190,22 @@ class Transcriber:
             cut = self._timed(cut, in_progress, contexts, memory)
         for progress, result, window in zip(in_progress, decoded, cut, strict=True):
             _move_on(progress, result, window, request)
+
+    def _encoded(self, in_progress: list[_Progress], rows: int, request: Request) -> Memory:
+        """Encode the windows; guess the languages that are not known."""
+        if request.window == "short":
+            memory = encode_audio(self.model, stack([c.left for c in in_progress], rows, request))
+            self._guess_languages(in_progress, memory)
+            return memory
+        mels = self.model.config.dimensions.mels
+        for progress in in_progress:
+            progress.spectrogram = progress.spectrogram or spectrogram(progress.samples, mels)
+        held = [(c, c.spectrogram) for c in in_progress if c.spectrogram is not None]
+        if not all(progress.language for progress in in_progress):
+            beginnings = stacked_mel([mel.beginning() for _, mel in held], rows)
+            self._guess_languages(in_progress, encode_mel(self.model, beginnings))
+        windows = stacked_mel([mel.window(progress.seek) for progress, mel in held], rows)
+        return encode_mel(self.model, windows)
 
     def _guess_languages(self, in_progress: list[_Progress], memory: Memory) -> None:
         if all(progress.language for progress in in_progress):
@@ -188,6 +257,13 @@ def stack(windows: Sequence[np.ndarray], rows: int, request: Request) -> np.ndar
     stacked = np.zeros((rows, seconds * RATE), np.int16)
     for row, window in enumerate(windows):
         stacked[row, : len(window)] = window
+    return stacked
+
+
+def stacked_mel(windows: Sequence[np.ndarray], rows: int) -> np.ndarray:
+    """Stack spectrograms of windows [rows, 3000, mels]; rows beyond them are 0."""
+    stacked = np.zeros((rows, *windows[0].shape), np.float32)
+    stacked[: len(windows)] = windows
     return stacked
 
 
@@ -285,6 +361,8 @@ def _move_on(progress: _Progress, decoded: Decoded, window: Window, request: Req
         progress.prompt = []
     progress.prefix = ()
     progress.seek += window.used
+    if len(progress.left) < HOP:
+        progress.spectrogram = None  # done with
 
 
 def _moved(segment: Segment, offset: float) -> Segment:

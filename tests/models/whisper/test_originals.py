@@ -10,6 +10,7 @@ import pytest
 from simuljax.models.whisper import load
 from simuljax.models.whisper.model import log_mel, no_padding, nothing_written
 from simuljax.models.whisper.tokenizer import make_tokenizer, read_tiktoken, read_tokenizer_json
+from simuljax.models.whisper.transcribe import spectrogram
 from tests.oracles.checks import assert_close
 
 GOLDEN = dict(np.load(Path(__file__).with_name("golden.npz")))
@@ -31,6 +32,24 @@ def mel():
 
 def test_the_spectrogram(mel):
     assert_close(mel[0], GOLDEN["mel"], 1e-4)
+
+
+def test_the_floor_of_a_spectrogram_is_that_of_the_whole_recording():
+    """30 s of quiet noise, then 3 s of loud: the windows are as the original cuts them."""
+    time = np.arange(33 * 16_000, dtype=np.int64)
+    noise = (time * time * 7919 + time * 104_729) % 2001 - 1000
+    sound = np.where(time < 30 * 16_000, noise // 999, noise * 30).astype(np.int16)
+    found, frames = spectrogram(sound, 80), (0, 1, 1500, 2999, 3000, 3100, 3299)
+    assert found.frames == 3300
+    assert_close(found.mel[[*frames]], GOLDEN["whole"], 1e-4)
+    first, last = found.window(0), found.window(30 * 16_000)
+    assert_close(first[[*frames[:4]]], GOLDEN["whole"][:4], 1e-4)
+    assert_close(last[[0, 100, 299]], GOLDEN["whole"][4:], 1e-4)
+    assert not last[300:].any()
+    beginning = spectrogram(sound[:16_000], 80).beginning()
+    alone = np.asarray(log_mel(np.pad(sound[:16_000], (0, 464_000))[None], 80))[0]
+    assert_close(beginning, alone, 1e-4)  # the same for what is not longer than a window
+    assert np.abs(beginning[:100] - found.mel[:100]).max() > 0.1
 
 
 @pytest.mark.parametrize("name", FILES)
