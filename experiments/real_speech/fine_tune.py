@@ -38,14 +38,15 @@ BASE = Path(os.environ.get("SIMULJAX_BASE", TRAINED["whisper"].run))
 FIRST = read_experiment(BASE) if (BASE / CONFIG_FILE).exists() else TRAINED["whisper"]
 UPDATES = 600
 WORDS = ("text/embedding", "decoder/embedding", "speech/ctc")  # parts that belong to vocabularies
-PARTS = {"/".join(path.split("/")[:2]) for path in by_path(shapes(FIRST.model)[0])}
+SIZED = replace(FIRST.model, source_vocabulary=8, target_vocabulary=8)  # any: names alone count
+PARTS = {"/".join(path.split("/")[:2]) for path in by_path(shapes(SIZED)[0])}
 
 is_whisper = FIRST.model.speech is not None and FIRST.model.speech.is_whisper
 has_ctc = FIRST.model.speech is not None and FIRST.model.speech.ctc_after is not None
 JOINT = JointObjective(latency=0.1, ctc=0.3 if has_ctc else 0.0)
 
 DOMAIN = Experiment(
-    run=RUNS / "mine-domain",
+    run=RUNS / "mine" / "domain",
     data=replace(
         FIRST.data,
         directory=DATA / "mine",
@@ -69,7 +70,7 @@ DOMAIN = Experiment(
 )
 LANGUAGE = replace(
     DOMAIN,
-    run=RUNS / "mine-language",
+    run=RUNS / "mine" / "language",
     data=replace(
         DOMAIN.data,
         vocabularies_of=None,

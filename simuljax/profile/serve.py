@@ -101,7 +101,8 @@ def run(config: ServeProfile) -> dict[str, Any]:
 
 def _counts(model: Model, loop: threading.Thread, hub: Hub) -> np.ndarray:
     """Return wall time, time in steps, steps, sound and processor time of both threads."""
-    threads = (time.clock_gettime(time.pthread_getcpuclockid(t.ident)) for t in (loop, hub.thread))
+    running = [t.ident for t in (loop, hub.thread) if t is not None and t.ident is not None]
+    threads = (time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in running)
     done = model.metrics
     counted = (done.step_s, done.counters["steps"], done.audio_s)
     return np.array([time.perf_counter(), *counted, *threads])

@@ -61,7 +61,7 @@ class IncrementalRows:
         events = [self._advance(reads)]
         while events[-1].more.any():
             events.append(self._advance({}))
-        busy = sum(each.written.count + each.finished for each in events).tolist()
+        busy = np.any([each.written.count + each.finished for each in events], axis=0).tolist()
         return {
             row: _joined([each.row(row) for each in events]) if busy[row] else NOTHING
             for row in reads

@@ -144,12 +144,12 @@ class SoundProtocol(WebSocketsSansIOProtocol):
         """Let the application find this object."""
         super().handle_connect(event)
         if hasattr(self, "scope"):  # the handshake was not refused
-            self.scope["state"]["protocol"] = self
+            self.scope.setdefault("state", {})["protocol"] = self
 
     def handle_bytes(self, event: Any) -> None:
         """Give a whole frame to the sink, if it is next."""
-        direct = self.sink is not None and event.fin and self.queue.empty()
-        if not (direct and self.sink(bytes(event.data))):
+        is_next = event.fin and self.queue.empty()
+        if not (self.sink and is_next and self.sink(bytes(event.data))):
             super().handle_bytes(event)
 
 

@@ -13,7 +13,7 @@ committed words on; the policy says how much of the text is committed.
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,8 @@ class WhisperBackend:
 
 class WhisperRows:
     """Streams that keep their sound on the host; a step encodes those that have a window."""
+
+    meanwhile: Callable[[], object] = bool  # not called: the host has work during a step
 
     def __init__(self, model: Whisper, streams: int):
         self.whisper, self.streams = model, streams
