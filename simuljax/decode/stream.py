@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 import flax.struct
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -74,9 +73,9 @@ class StreamParams:
 class Chunk:
     """More sound for every stream."""
 
-    samples: Array | np.ndarray  # [B, C] int16, or float in [-1, 1]
-    length: Array | np.ndarray  # int32 [B]: how many are real
-    ended: Array | np.ndarray  # bool [B]: nothing will follow
+    samples: Array  # [B, C] int16, or float in [-1, 1]
+    length: Array  # int32 [B]: how many are real
+    ended: Array  # bool [B]: nothing will follow
 
 
 @flax.struct.dataclass

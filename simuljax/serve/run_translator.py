@@ -73,7 +73,7 @@ class IncrementalRows:
         for row, read in reads.items():
             sound[row, : len(read.samples)] = read.samples
             length[row], ended[row] = len(read.samples), read.ended
-        chunk = Chunk(samples=sound, length=length, ended=ended)
+        chunk: Any = Chunk(sound, length, ended)  # pyright: ignore[reportArgumentType]
         self.state, events = self.backend.step(self.backend.params, self.state, chunk)
         self.meanwhile()
         return jax.device_get(events)

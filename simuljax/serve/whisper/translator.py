@@ -89,7 +89,7 @@ class WhisperBackend:
     def open(self) -> WhisperSession:
         return WhisperSession(self.settings, functools.partial(check_settings, self.whisper))
 
-    def rows(self, streams: int) -> "WhisperRows":
+    def rows(self, streams: int) -> Any:
         return WhisperRows(self.whisper, streams)
 
     def compile(self) -> None:
