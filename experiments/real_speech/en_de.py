@@ -17,7 +17,8 @@ Variants, each from the same text translator `mt`, with the same number of updat
                     up to two recordings joined, silence around them, beginnings and ends cut
     whisper         the same with Whisper tiny's encoder, made chunk-causal: the model that comes
                     with the package
-    bidirectional   the same with Whisper's encoder as it is, which encodes all speech at every READ
+    frozen          the same; Whisper's layers stay as they are
+    bidirectional   `whisper` with its encoder as it is, which encodes all speech at every READ
     offline         `whisper` with an offline decoder, for the policies of offline models
 
 Hardware: one H200, 30 minutes. Results: real_speech.
@@ -107,8 +108,9 @@ def variant(
     corpus: str = "voices",
     rooms: bool = True,
     offline: bool = False,
+    rate: RateFactor = SLOWER,
 ) -> Experiment:
-    """Return the experiment of a variant."""
+    """Return the experiment of a variant; `rate` is that of Whisper's layers."""
     whisper = "whisper" in speech.kind
     joint = replace(JOINT, latency=0.0, decision_attentive=0.0) if offline else JOINT
     model = replace(MODEL, speech=speech)
@@ -125,7 +127,7 @@ def variant(
         model=presets.offline(model) if offline else model,
         training=Training(
             updates=UPDATES,
-            optimiser=replace(schedule(1.5e-3, UPDATES), factors=(SLOWER,) if whisper else ()),
+            optimiser=replace(schedule(1.5e-3, UPDATES), factors=(rate,) if whisper else ()),
             objective=Objective(
                 terms=joint.terms(latency_after=LATE),
                 augment=MASKED,
@@ -147,6 +149,7 @@ VARIANTS = {
     "natural": variant("natural", rooms=False),
     "rooms": variant("rooms"),
     "whisper": variant("whisper", CHUNK_CAUSAL),
+    "frozen": variant("frozen", CHUNK_CAUSAL, rate=replace(SLOWER, factor=0.0)),
     "bidirectional": variant("bidirectional", BIDIRECTIONAL),
     "offline": variant("offline", CHUNK_CAUSAL, offline=True),
 }
