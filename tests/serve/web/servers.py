@@ -43,7 +43,12 @@ class Running:
         return f"{scheme}://127.0.0.1:{self.port}{path}"
 
     def socket(self, path: str = "/stream", scheme: str = "ws", **given: Any) -> ClientConnection:
-        given = {"compression": None, "max_size": None, "close_timeout": 5} | given
+        given = {
+            "compression": None,
+            "max_size": None,
+            "open_timeout": 60,
+            "close_timeout": 5,
+        } | given
         return connect(self.url(path, scheme), **given)
 
     def get(self, path: str, **headers: str) -> tuple[int, str]:
