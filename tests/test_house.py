@@ -100,7 +100,7 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def trapped(module: str, *forbidden: str) -> str:
-    """What the trap said while modules were imported; empty if it stayed silent."""
+    """Return what the trap said while modules were imported; empty if it stayed silent."""
     done = run_python(TRAP.replace("{forbidden}", repr(forbidden)) + f"import {module}")
     return done.stderr
 
