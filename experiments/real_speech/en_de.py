@@ -15,17 +15,23 @@ Variants, each from the same text translator `mt`, with the same number of updat
     natural         the same; half of the recordings in hibari's natural voice at many speeds
     rooms           the same with rooms, babble, noise, clipping, telephone, level and noise floor;
                     up to two recordings joined, silence around them, beginnings and ends cut
-    whisper         the same with Whisper tiny's encoder, made chunk-causal: the model that comes
-                    with the package
+    whisper         the same with Whisper tiny's encoder, made chunk-causal
     frozen          the same; Whisper's layers stay as they are
-    bidirectional   `whisper` with its encoder as it is, which encodes all speech at every READ
+    bidirectional   `whisper` with its encoder as it is; evaluated on whole recordings only
     offline         `whisper` with an offline decoder, for the policies of offline models
+
+`translator` is the text model of the cascade that comes with the package, trained for every lag of
+wait-k at once (multi-path):
+
+    simuljax train experiments/real_speech/en_de.py translator
+    simuljax evaluate WHISPER --then runs/real_speech/translator --then-k 3 --policy alignatt
 
 Hardware: one H200, 30 minutes. Results: real_speech.
 """
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from experiments.zaidi2022.recipe import ANY
@@ -35,7 +41,7 @@ from simuljax.audio.filterbank import Filterbank
 from simuljax.config.data import Budget, DataConfig, Joining
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import DATA, OFFLINE_TEXT, RUNS, Experiment, InitFrom
-from simuljax.config.model import ModelConfig, SpeechConfig, TextConfig, Width
+from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig, TextConfig, Width
 from simuljax.config.training import Objective, Optimiser, RateFactor, Training
 from simuljax.decode.policies import AlignAtt
 from simuljax.losses import JointObjective
@@ -44,8 +50,8 @@ from simuljax.text import VocabularyConfig
 
 WHISPER = Path(os.environ.get("SIMULJAX_WHISPER", "ggml-tiny.bin"))
 HOME, RUN = DATA / "real_speech", RUNS / "real_speech"
-UPDATES = 1_800
-LATE = 1_000  # updates before latency counts
+UPDATES = 1_200
+LATE = 700  # updates before latency counts
 
 STREAMING = SpeechConfig(
     kind="streaming", layers=6, shared=3, channels=512, ctc_after=3, chunk=16, left=128, right=8
@@ -59,10 +65,11 @@ MODEL = ModelConfig(
     text=TextConfig(layers=3),
     decoder_layers=4,
 )
+pieces = partial(VocabularyConfig, kind="unigram")
 PAIRS = DataConfig(
     directory=HOME / "pairs",
-    source=VocabularyConfig(kind="unigram", size=8_000, lowercase=True),
-    target=VocabularyConfig(kind="unigram", size=8_000),
+    source=pieces(size=8_000, lowercase=True),
+    target=pieces(size=8_000),
     budget=Budget(frames=96_000, tokens=24_000, shapes=2),
     held="device",
 )
@@ -98,6 +105,19 @@ MT = Experiment(
         keep_best=1,
         keep_last=1,
     ),
+)
+
+TRANSLATOR = replace(
+    MT,
+    run=RUN / "translator",
+    data=replace(PAIRS, source=pieces(size=5_000, lowercase=True), target=pieces(size=5_000)),
+    model=replace(
+        presets.text_only(MODEL),
+        text=TextConfig(layers=4, direction="unidirectional"),
+        decoder_layers=2,
+        monotonic=Monotonic(policy="wait_k", wait_k=(1, 9)),
+    ),
+    training=replace(MT.training, updates=6_000, optimiser=schedule(2e-3, 6_000)),
 )
 
 
@@ -153,7 +173,7 @@ VARIANTS = {
     "bidirectional": variant("bidirectional", BIDIRECTIONAL),
     "offline": variant("offline", CHUNK_CAUSAL, offline=True),
 }
-EXPERIMENTS = {"mt": MT, **VARIANTS}
+EXPERIMENTS = {"mt": MT, "translator": TRANSLATOR, **VARIANTS}
 
 TESTS = {
     "tatoeba": HOME / "voices",  # unseen sentences, the engines of training
@@ -161,13 +181,15 @@ TESTS = {
     "natural": DATA / "multi30k-kokoro",
     "real": DATA / "iwslt-nonnative",
 }
+FIRST = 1_000  # utterances of a test
 STREAMED = tuple(
-    Evaluation(run=ANY, corpus=corpus, name=name, checkpoint="last")
+    Evaluation(run=ANY, corpus=corpus, name=name, checkpoint="last", first=FIRST)
     for name, corpus in TESTS.items()
 )
+WHOLE = tuple(replace(each, mode="offline", name=f"{each.name}-whole") for each in STREAMED)
 ALIGNATT = (
     *(replace(each, policy=AlignAtt(frames=8), read_ms=640) for each in STREAMED),
-    replace(STREAMED[-1], mode="offline", name="real-offline"),
+    WHOLE[-1],
 )
 
 GRID = Grid(
@@ -178,5 +200,5 @@ GRID = Grid(
     baseline="espeak",
     seeds=(0, 1),
     evaluations=STREAMED,
-    own={"offline": ALIGNATT},
+    own={"offline": ALIGNATT, "whisper": (*STREAMED, *WHOLE), "bidirectional": WHOLE},
 )
