@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from simuljax.models.whisper.weights import WeightsError, read_state_dict
+from simuljax.models.tensor_file import WeightsError
+from simuljax.models.torch_file import read_state_dict
 
 _ATTENTION = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
 _LAYER = {

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from simuljax.models.whisper.weights import FLOATS, read_tensors
+from simuljax.models.tensor_file import FLOATS, read_tensors
 from simuljax.parsing import parse_json
 from simuljax.train.checkpoint import CheckpointError
 

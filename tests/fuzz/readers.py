@@ -33,9 +33,10 @@ from simuljax.eval.logs import NAME, as_records, find_faults, read_archive, read
 from simuljax.eval.long_form import read_segments
 from simuljax.eval.scores import build_report
 from simuljax.models.fairseq import load_fairseq
+from simuljax.models.tensor_file import read_tensors
 from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.tokenizer import _byte_characters, read_tiktoken, read_tokenizer_json
-from simuljax.models.whisper.weights import dimensions_of, read_checkpoint, read_tensors
+from simuljax.models.whisper.weights import dimensions_of, read_checkpoint
 from simuljax.models.whisper.whisper import _heads_beside
 from simuljax.report.results import curves_of, read_object
 from simuljax.serve.run import read_decoding

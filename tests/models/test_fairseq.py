@@ -12,7 +12,7 @@ from simuljax.config.experiment import InitFrom
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import SpeechConfig, TextConfig
 from simuljax.models.fairseq import load_fairseq
-from simuljax.models.whisper.weights import WeightsError
+from simuljax.models.tensor_file import WeightsError
 from simuljax.runs.train import open_donor
 from simuljax.serve.run import shapes
 from simuljax.train.transfer import Rule, by_path, transfer

@@ -20,9 +20,9 @@ from simuljax.config.training import Optimiser, RateFactor
 from simuljax.eval import read_records
 from simuljax.models.encoders import SpeechEncoder, whisper_floor
 from simuljax.models.joint import JointModel
+from simuljax.models.tensor_file import WeightsError
 from simuljax.models.whisper.config import PUBLISHED, Config, Published
 from simuljax.models.whisper.model import Encoder, log_mel
-from simuljax.models.whisper.weights import WeightsError
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.train import check_factors, open_donor, train
 from simuljax.serve.run import shapes

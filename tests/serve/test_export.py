@@ -8,7 +8,7 @@ import pytest
 from simuljax.cli.main import main
 from simuljax.config.model import SpeechConfig
 from simuljax.errors import SimuljaxError
-from simuljax.models.whisper.weights import read_tensors
+from simuljax.models.tensor_file import read_tensors
 from simuljax.serve import translator as live
 from simuljax.serve.run import Export, RunError, export, load_checkpoint, open_run
 from simuljax.serve.run_translator import load_run

@@ -13,12 +13,12 @@
 Weights are read from `.pt`, safetensors and ggml files without running anything that is in them.
 """
 
+from simuljax.models.tensor_file import WeightsError
 from simuljax.models.whisper.config import PUBLISHED, Config, Dimensions
 from simuljax.models.whisper.decoding import Context, Decoded, Decoding
 from simuljax.models.whisper.timing import TimedWord
 from simuljax.models.whisper.tokenizer import LANGUAGES, Tokenizer
 from simuljax.models.whisper.transcribe import Request, Segment, Transcription
-from simuljax.models.whisper.weights import WeightsError
 from simuljax.models.whisper.whisper import Whisper, load
 
 __all__ = [

@@ -1,9 +1,5 @@
 """Read the weights of Whisper from OpenAI's, Hugging Face's and whisper.cpp's files.
 
-`.pt`: a zip of one pickle, which names tensors, and one file for each one's numbers. A pickle is a
-program, and PyTorch's loader runs it. This reader knows four words: an ordered dict, a tensor, a
-storage of floats, and where that storage lies. It refuses anything else before doing it.
-
 ggml: sizes, mel filters, vocabulary, then tensors to the end of the file, all little-endian.
 
     u32 magic; 11 i32 sizes; i32 mels, i32 bins, f32 filters; i32 count, {u32 length, bytes}
@@ -11,25 +7,17 @@ ggml: sizes, mel filters, vocabulary, then tensors to the end of the file, all l
 
 Types 0 and 1 are float32 and float16; the others are quantised.
 
-safetensors: u64 length, a JSON header {name: {dtype, shape, data_offsets}}, the data. Names are
-translated to those of the original. A model in several files has an index,
+safetensors: names are translated to those of the original. A model in several files has an index,
 `model.safetensors.index.json`, that says which tensor is in which.
 """
 
-import io
-import itertools
 import math
-import mmap
-import pickle
 import re
 import struct
-import zipfile
-import zlib
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,19 +25,10 @@ import numpy as np
 from flax import traverse_util
 from jax import Array
 
-from simuljax.errors import SimuljaxError
+from simuljax.models.tensor_file import WeightsError, array, header_of, map_file, read_tensors, take
+from simuljax.models.torch_file import torch_tensors
 from simuljax.models.whisper.config import Config, Dimensions
 from simuljax.models.whisper.model import Network
-from simuljax.parsing import ParseError, parse_json
-
-
-class WeightsError(SimuljaxError):
-    """A file cannot be used as weights of Whisper: which, at which byte, and what is wrong."""
-
-    def __init__(self, path: Path, byte: int, problem: str):
-        super().__init__(f"{path}, byte {byte}: {problem}")
-        self.path = path
-        self.byte = byte
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,203 +40,9 @@ class Checkpoint:
     vocabulary: Sequence[bytes] | None = None  # in the order of the ids, where the file has it
 
 
-def map_file(path: Path) -> memoryview:
-    """Return the bytes of a file, read when they are looked at."""
-    if not path.is_file():
-        raise WeightsError(path, 0, "there is no such file")
-    if path.stat().st_size == 0:
-        raise WeightsError(path, 0, "the file is empty")
-    with path.open("rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-def take(data: memoryview, path: Path, start: int, size: int, what: str) -> memoryview:
-    """Return `size` bytes from `start` on, or raise an error that says what they should be."""
-    if size < 0 or start < 0:
-        raise WeightsError(path, max(start, 0), f"{what} would have {size} bytes at {start}")
-    if start + size > len(data):
-        left = max(len(data) - start, 0)
-        raise WeightsError(
-            path, start, f"{what} has {size} bytes, but the file ends after {left}; copy it again"
-        )
-    return data[start : start + size]
-
-
-def array(data: memoryview, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
-    """Return a view of bytes as an array."""
-    return np.frombuffer(data, dtype).reshape(tuple(shape))
-
-
-_STORAGES = {
-    "HalfStorage": np.dtype("<f2"),
-    "FloatStorage": np.dtype("<f4"),
-    "DoubleStorage": np.dtype("<f8"),
-    "BFloat16Storage": np.dtype(jnp.bfloat16),
-}
-_ZIP_HEADER = 30  # bytes before a member's name
-
-
-_PythonUnpickler: Any = pickle._Unpickler  # pyright: ignore[reportAttributeAccessIssue]
-
-
-class _Unpickler(_PythonUnpickler):
-    """Turns the pickle into dicts of arrays, or refuses it.
-
-    Python's own version: the one in C allocates what a number in the file (LONG_BINPUT) says.
-    """
-
-    dispatch: ClassVar[dict[int, Any]] = dict(_PythonUnpickler.dispatch)
-
-    def __init__(self, archive: "_Archive", others: Literal["refuse", "skip"] = "refuse"):
-        super().__init__(io.BytesIO(archive.member("data.pkl")))
-        self.archive, self.others = archive, others
-
-    def find_class(self, module_name: str, global_name: str) -> Any:
-        match module_name, global_name:
-            case "collections", "OrderedDict":
-                return OrderedDict
-            case "torch._utils", "_rebuild_tensor_v2":
-                return _torch_tensor
-            case "torch", name if name in _STORAGES:
-                return _STORAGES[name]
-        if self.others == "skip":
-            return _Other
-        raise self.archive.refusal(
-            "data.pkl", f"asks for {module_name}.{global_name}, which weights have no use for"
-        )
-
-    def persistent_load(self, pid: Any) -> Any:
-        match pid:
-            case ("storage", np.dtype() as dtype, str(key), _, int(count)):
-                return self.archive.numbers(key, dtype, count)
-        if self.others == "skip":
-            return _Other()
-        raise self.archive.refusal("data.pkl", f"names a storage as {pid!r}")
-
-    def load_build(self) -> None:
-        """Set attributes of a dict, as PyTorch does; an array or a dtype must not change."""
-        if isinstance(self.stack[-2], _Other):
-            self.stack.pop()
-            return
-        if not isinstance(self.stack[-2], OrderedDict):
-            raise pickle.UnpicklingError("sets the state of something else than a dict")
-        super().load_build()
-
-    dispatch[pickle.BUILD[0]] = load_build
-    for code in (pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.EXT1, pickle.EXT2, pickle.EXT4):
-        del dispatch[code[0]]  # of no use here; the first allocates what a number says
-
-
-class _Other:
-    """Stands for anything that is no tensor of floats: it takes all and does nothing."""
-
-    def __new__(cls, *_: Any) -> "_Other":
-        return super().__new__(cls)
-
-    def __init__(self, *_: Any):
-        pass
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
-
-    def append(self, _: Any) -> None:
-        """Take an item of a list."""
-
-    add = append
-
-
-def _torch_tensor(
-    storage: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
-) -> Any:
-    """Build a tensor from PyTorch's arguments; those after the strides are about gradients."""
-    if isinstance(storage, _Other):
-        return storage
-    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    outside = min(offset, *shape, *strides, 0) < 0 or last >= len(storage)
-    if outside or math.prod(shape) > len(storage):  # a stride of 0 repeats
-        raise pickle.UnpicklingError(f"a tensor {shape} that its storage does not hold")
-    strides = tuple(s * storage.itemsize for s in strides)
-    return np.lib.stride_tricks.as_strided(storage[offset:], shape, strides, writeable=False)
-
-
-class _Archive:
-    """The members of the zip; they are stored, not compressed."""
-
-    def __init__(self, path: Path):
-        self.path, self.data = path, map_file(path)
-        try:
-            self.zip = zipfile.ZipFile(path)
-        except Exception as error:  # a broken archive fails in as many ways as there are
-            problem = f"no zip archive ends here ({error}); copy the file again"
-            raise WeightsError(path, len(self.data), problem) from error
-        names = [name for name in self.zip.namelist() if name.endswith("/data.pkl")]
-        if len(names) != 1:
-            raise WeightsError(path, 0, "a zip archive, but without the data.pkl of PyTorch")
-        self.root = names[0].removesuffix("data.pkl")
-
-    def info(self, name: str) -> zipfile.ZipInfo:
-        try:
-            return self.zip.getinfo(self.root + name)
-        except KeyError as error:
-            raise WeightsError(self.path, 0, f"the archive has no {self.root}{name}") from error
-
-    def refusal(self, name: str, problem: str) -> WeightsError:
-        info = self.info(name)
-        return WeightsError(self.path, info.header_offset, f"{info.filename} {problem}")
-
-    def member(self, name: str) -> bytes:
-        if self.info(name).compress_type != zipfile.ZIP_STORED:
-            raise self.refusal(name, "is compressed, which PyTorch's never are")
-        try:
-            return self.zip.read(self.info(name))
-        except Exception as error:
-            raise self.refusal(name, f"is damaged: {error}") from error
-
-    def numbers(self, key: str, dtype: np.dtype, count: int) -> np.ndarray:
-        """Return the storage of that key, where it lies in the file."""
-        info = self.info(f"data/{key}")
-        if info.compress_type != zipfile.ZIP_STORED or info.file_size != count * dtype.itemsize:
-            raise self.refusal(f"data/{key}", f"is not {count} stored numbers of {dtype}")
-        at, what = info.header_offset, info.filename
-        header = bytes(take(self.data, self.path, at, _ZIP_HEADER, what))
-        names = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-        data = take(self.data, self.path, at + _ZIP_HEADER + names, info.file_size, what)
-        if zlib.crc32(data) != info.CRC:
-            raise self.refusal(f"data/{key}", "has another checksum than the archive says")
-        return array(data, dtype, (count,))
-
-
 def read_torch(path: Path) -> Checkpoint:
     """Return the tensors of a checkpoint of OpenAI's, or of a bare state-dict."""
-    return Checkpoint(path=path, tensors=_torch_tensors(path, "model_state_dict", "refuse"))
-
-
-def read_state_dict(path: Path) -> dict[str, np.ndarray]:
-    """Return the tensors under "model" of a training checkpoint, as fairseq saves them.
-
-    Options, optimiser and whatever else it holds are passed over: no name in it is looked up.
-    """
-    if bytes(map_file(path)[:4]) != b"PK\x03\x04":
-        problem = "this is no .pt file of PyTorch 1.6 or later; load and save it with a later one"
-        raise WeightsError(path, 0, problem)
-    return _torch_tensors(path, "model", "skip")
-
-
-def _torch_tensors(
-    path: Path, entry: str, others: Literal["refuse", "skip"]
-) -> dict[str, np.ndarray]:
-    archive = _Archive(path)
-    try:
-        document = _Unpickler(archive, others).load()
-    except WeightsError:
-        raise
-    except Exception as error:  # a broken pickle fails in as many ways as there are
-        raise archive.refusal("data.pkl", f"cannot be read: {error!r}") from error
-    if not isinstance(document, Mapping):
-        raise archive.refusal("data.pkl", f"holds a {type(document).__name__}, not tensors by name")
-    state = document.get(entry, document)
-    entries = state.items() if isinstance(state, Mapping) else ()
-    return {k: v for k, v in entries if isinstance(k, str) and isinstance(v, np.ndarray)}
+    return Checkpoint(path=path, tensors=torch_tensors(path, "model_state_dict", "refuse"))
 
 
 MAGIC = 0x67676D6C
@@ -330,13 +115,6 @@ def _ggml_tensor(reader: _Reader) -> tuple[str, np.ndarray]:
     return name, tensor[:, 0] if name.endswith("bias") and tensor.ndim == 2 else tensor
 
 
-FLOATS = {  # of safetensors
-    "F16": np.dtype("<f2"),
-    "F32": np.dtype("<f4"),
-    "F64": np.dtype("<f8"),
-    "BF16": np.dtype(jnp.bfloat16),
-}
-
 _RENAMED = [
     (r"^model\.", ""),
     (r"\.layers\.", ".blocks."),
@@ -375,57 +153,12 @@ def _original(name: str) -> str:
 
 
 def _parts(index: Path) -> list[Path]:
-    document = _json(bytes(map_file(index)), index, 0)
+    document = header_of(bytes(map_file(index)), index, 0)
     names = document.get("weight_map")
     if not isinstance(names, dict):
         raise WeightsError(index, 0, "the index has no weight_map")
     files = sorted({Path(str(name)).name for name in names.values()} - {""})
     return [index.with_name(name) for name in files]
-
-
-def read_tensors(
-    path: Path, types: Mapping[str, np.dtype] = FLOATS
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the tensors of a safetensors file, which have one of these types, and its metadata."""
-    data = map_file(path)
-    (length,) = struct.unpack("<Q", take(data, path, 0, 8, "the length of the header"))
-    header = _json(bytes(take(data, path, 8, length, "the header")), path, 8)
-    metadata = header.pop("__metadata__", {})
-    tensors = {
-        name: _safetensors_tensor(data, path, 8 + length, name, entry, types)
-        for name, entry in header.items()
-    }
-    spans = sorted((*entry["data_offsets"], name) for name, entry in header.items())
-    for (_, end, one), (start, stop, other) in itertools.pairwise(spans):
-        if start < end and start < stop:
-            raise WeightsError(path, 8 + length + start, f"{one!r} and {other!r} overlap")
-    return tensors, metadata if isinstance(metadata, dict) else {}
-
-
-def _json(text: bytes, path: Path, byte: int) -> dict[str, Any]:
-    try:
-        document = parse_json(text)
-    except ParseError as error:
-        raise WeightsError(path, byte, f"the header is {error}") from None
-    if not isinstance(document, dict):
-        raise WeightsError(path, byte, "the header is not a table of tensors")
-    return document
-
-
-def _safetensors_tensor(
-    data: memoryview, path: Path, base: int, name: str, entry: Any, types: Mapping[str, np.dtype]
-) -> np.ndarray:
-    try:
-        kind, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if any(type(n) is not int or n < 0 for n in (*shape, start, end)):
-            raise ValueError("sizes and offsets must be whole numbers from 0 on")
-        size = math.prod(shape) * types[kind].itemsize
-    except (KeyError, TypeError, ValueError) as error:
-        problem = f"{name!r} is not a tensor of floats: {entry!r:.200}"
-        raise WeightsError(path, 8, problem) from error
-    if end - start != size:
-        raise WeightsError(path, base + start, f"{name!r} has {end - start} bytes, not {size}")
-    return array(take(data, path, base + start, size, repr(name)), types[kind], shape)
 
 
 # The files of a directory that weights are looked for in, best first.

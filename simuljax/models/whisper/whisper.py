@@ -9,6 +9,7 @@ import numpy as np
 
 from simuljax.audio import RATE, as_int16, read_audio
 from simuljax.errors import SimuljaxError
+from simuljax.models.tensor_file import WeightsError
 from simuljax.models.whisper.config import (
     PUBLISHED,
     WINDOW_S,
@@ -31,7 +32,6 @@ from simuljax.models.whisper.tokenizer import (
 from simuljax.models.whisper.transcribe import Request, Transcriber, Transcription, stack
 from simuljax.models.whisper.weights import (
     Checkpoint,
-    WeightsError,
     dimensions_of,
     parameters,
     read_checkpoint,
