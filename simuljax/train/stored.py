@@ -4,14 +4,11 @@
     params/decoder/embedding/embedding:scale      float32 [V, 1]
     params/decoder/norm/scale                     float32 [D]
 
-As int8, a weight w is stored by output channel c, whose inputs are i:
-
-    scale_c = max_i |w_ic| / 127,    q_ic = round(w_ic / scale_c),    w_ic is read as scale_c q_ic
-
-The outputs of a kernel are its last axis; those of an embedding, which is also the last layer of a
-decoder with tied weights, its rows. Of other parameters large ones, such as Whisper's positions,
-are float16 and the rest float32. The header has a SHA-256 of all that, so that a damaged file is
-noticed.
+As int8 or int7, kernels and embeddings are whole numbers with a scale for each output channel
+(`simuljax.models.tensor_file`). The outputs of a kernel are its last axis; those of an embedding,
+which is also the last layer of a decoder with tied weights, its rows. Of other parameters large
+ones, such as Whisper's positions, are float16 and the rest float32. The header has a SHA-256 of all
+that, so that a damaged file is noticed. The file may be packed: `params.safetensors.gz`.
 """
 
 import hashlib
@@ -20,21 +17,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from simuljax.models.tensor_file import FLOATS, read_tensors
+from simuljax.models.tensor_file import (
+    LEVELS,
+    TYPES,
+    dequantise,
+    quantise,
+    read_tensors,
+    write_tensors,
+)
 from simuljax.parsing import parse_json
 from simuljax.train.checkpoint import CheckpointError
 
-Stored = Literal["float32", "bfloat16", "int8"]
+Stored = Literal["float32", "bfloat16", "int8", "int7"]
 PARAMS_FILE = "params.safetensors"  # of an exported run, in place of its checkpoints
-TYPES = FLOATS | {"I8": np.dtype("i1")}
 INPUTS = {"kernel": -2, "embedding": -1}  # the axis that a scale is shared by
-SCALE = ":scale"
-LEVELS, LARGE = 127, 2**18
+LARGE = 2**18
 
 
 def write_params(path: Path, state: Mapping[str, Any], steps: Sequence[int], dtype: Stored) -> None:
@@ -44,18 +45,8 @@ def write_params(path: Path, state: Mapping[str, Any], steps: Sequence[int], dty
         tensors |= stored(
             name, np.asarray(leaf), dtype if name.startswith("params/") else "float32"
         )
-    names = {kind: name for name, kind in TYPES.items()}
-    header, data, end = {}, [], 0
-    for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].itemsize):  # aligned
-        start, end = end, end + tensor.nbytes
-        place = {"dtype": names[tensor.dtype], "data_offsets": [start, end]}
-        header[name] = place | {"shape": tensor.shape}
-        data.append(tensor.tobytes())
     came = json.dumps(steps)
-    header["__metadata__"] = {"steps": came, "sha256": digest(tensors, came)}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *data]))
+    write_tensors(path, tensors, {"steps": came, "sha256": digest(tensors, came)})
 
 
 def digest(tensors: Mapping[str, np.ndarray], steps: str) -> str:
@@ -74,11 +65,9 @@ def stored(name: str, leaf: np.ndarray, dtype: Stored) -> dict[str, np.ndarray]:
     if dtype == "bfloat16":
         return {name: leaf.astype(jnp.bfloat16)}
     if dtype == "float32" or inputs is None or leaf.ndim < 2:
-        large = dtype == "int8" and leaf.size >= LARGE
+        large = dtype in LEVELS and leaf.size >= LARGE
         return {name: leaf.astype(np.float16 if large else np.float32)}
-    scale = np.abs(leaf).max(inputs, keepdims=True).astype(np.float32) / LEVELS
-    whole = np.rint(leaf / np.where(scale > 0, scale, 1)).astype(np.int8)
-    return {name: whole, name + SCALE: scale}
+    return quantise(name, leaf, inputs, LEVELS[dtype])
 
 
 def read_params(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
@@ -87,20 +76,7 @@ def read_params(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
     if digest(tensors, str(told.get("steps"))) != told.get("sha256"):
         raise CheckpointError(f"{path} is damaged or of another tool: its digest is wrong")
     try:
-        wide = {
-            name: widen(tensor, tensors.get(name + SCALE))
-            for name, tensor in tensors.items()
-            if not name.endswith(SCALE)
-        }
+        wide = {name: jnp.asarray(t, jnp.float32) for name, t in dequantise(tensors).items()}
         return traverse_util.unflatten_dict(wide, sep="/"), tuple(parse_json(told["steps"]))
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path} was not written by simuljax export: {error}") from error
-
-
-def widen(tensor: np.ndarray, scale: np.ndarray | None) -> jax.Array:
-    """Return a parameter in float32."""
-    if scale is None:
-        return jnp.asarray(tensor, jnp.float32)
-    if np.broadcast_shapes(tensor.shape, scale.shape) != tensor.shape:
-        raise ValueError(f"a scale {scale.shape} of a tensor {tensor.shape}")
-    return jnp.asarray(tensor * scale)

@@ -33,11 +33,11 @@ from simuljax.eval.logs import NAME, as_records, find_faults, read_archive, read
 from simuljax.eval.long_form import read_segments
 from simuljax.eval.scores import build_report
 from simuljax.models.fairseq import load_fairseq
-from simuljax.models.tensor_file import read_tensors
+from simuljax.models.tensor_file import packed, quantise, read_tensors, write_tensors
 from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.tokenizer import _byte_characters, read_tiktoken, read_tokenizer_json
 from simuljax.models.whisper.weights import dimensions_of, read_checkpoint
-from simuljax.models.whisper.whisper import _heads_beside
+from simuljax.models.whisper.whisper import _generation, _heads
 from simuljax.report.results import curves_of, read_object
 from simuljax.serve.run import read_decoding
 from simuljax.text import load
@@ -119,6 +119,16 @@ def _weights(path: Path) -> None:
     dimensions_of(checkpoint)
     for tensor in checkpoint.tensors.values():
         tensor.tobytes()
+
+
+def _whole_numbers() -> bytes:
+    stored = {}
+    for name, tensor in TENSORS().items():
+        matrix = tensor.ndim > 1
+        stored |= quantise(name, tensor, 1, 63) if matrix else {name: tensor}
+    with tempfile.TemporaryDirectory() as folder:
+        write_tensors(path := Path(folder) / "a", stored, {})
+        return path.read_bytes()
 
 
 def _fairseq() -> bytes:
@@ -261,7 +271,7 @@ EXPORTED = {
 }
 FAIRSEQ = ("decoder.embed_tokens.weight", "decoder.layers.0.fc1.weight", "decoder.output.weight")
 PICKLE = "archive/data.pkl"
-HEADS = {"alignment_heads": [[0, 0]], "other": 1}
+HEADS = {"alignment_heads": [[0, 0]], "is_multilingual": False, "other": 1}
 BYTES = [bytes([byte]) for byte in range(256)]
 
 
@@ -326,6 +336,10 @@ READERS = {
     "safetensors": Reader(
         file="a.safetensors", good=lambda: safetensors_bytes(TENSORS()), read=_weights
     ),
+    "safetensors of int7": Reader(file="a.safetensors", good=_whole_numbers, read=_weights),
+    "safetensors.gz": Reader(
+        file="a.safetensors.gz", good=lambda: packed(_whole_numbers()), read=_weights
+    ),
     "exported parameters": Reader(
         file="params.safetensors", good=_exported, read=lambda path: read_params(path)
     ),
@@ -338,7 +352,7 @@ READERS = {
     "generation_config": Reader(
         file="generation_config.json",
         good=lambda: _json(HEADS),
-        read=lambda path: _heads_beside(path, SIZES),
+        read=lambda path: _heads(_generation(path), SIZES),
     ),
     "config.json": Reader(
         file="config.json",

@@ -40,6 +40,9 @@ def entry(start: object, end: object, shape: object = (2,)) -> dict[str, object]
     return {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
 
 
+WHOLE = {"dtype": "I8", "shape": [3], "data_offsets": [8, 11]}
+
+
 def pt(program: bytes) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -122,6 +125,7 @@ BAD = {  # reader, bytes, and a fact that the sentence names
     "tokenizer cut": ("tokenizer.json", b'{"model": {"vo', "tokenizer.json is damaged"),
     "tiktoken with text": ("tiktoken", b"hello world again\n", "line 1"),
     "heads of a text": ("generation_config", b'{"alignment_heads": "ab"}', "is damaged"),
+    "languages of text": ("generation_config", b'{"is_multilingual": "no"}', "is_multilingual"),
     "heads beyond the model": ("generation_config", b'{"alignment_heads": [[9, 0]]}', "lacks"),
     "block 999999999": ("ggml", ggml_with("decoder.blocks.999999999.x", 4), "up to 999999999"),
     "an empty tensor": ("ggml", ggml_with("x", 9, 0), "x is empty"),
@@ -137,6 +141,14 @@ BAD = {  # reader, bytes, and a fact that the sentence names
     "offsets of fractions": ("safetensors", safetensors(a=entry(0.0, 8.0)), "not a tensor"),
     "sizes of text": ("safetensors", safetensors(a=entry(0, 8, ["x" * 9, 2**31])), "not a tensor"),
     "negative sizes": ("safetensors", safetensors(a=entry(0, 8, [-1, -2])), "not a tensor"),
+    "int8 without a scale": ("safetensors", safetensors(a=WHOLE), "'a' is of whole numbers"),
+    "a scale too many": ("safetensors", safetensors(**{"a:scale": entry(0, 8)}), "scale of no"),
+    "a scale too wide": (
+        "safetensors",
+        safetensors(**{"a": WHOLE, "a:scale": entry(0, 8)}),
+        "'a:scale' (2,) is the scale of no",
+    ),
+    "weights that expand": ("safetensors.gz", GZIPPED, "expand to more than"),
     "overlap": ("safetensors", safetensors(a=entry(0, 8), b=entry(4, 12)), "'a' and 'b' overlap"),
     "offsets beyond the file": ("safetensors", safetensors(a=entry(2**62, 2**62 + 8)), "ends"),
     "header of 2^64 bytes": ("safetensors", b"\xff" * 8 + b"{", "the header"),

@@ -98,6 +98,12 @@ def _merge(piece: bytes, ranks: Mapping[bytes, int]) -> list[int]:
     return [ranks[part] for part in parts]
 
 
+def write_tiktoken(path: Path, tokens: Sequence[bytes]) -> None:
+    """Write lines of `base64 rank`."""
+    spelt = [base64.b64encode(token) or b"=" for token in tokens]
+    path.write_bytes(b"".join(b"%s %d\n" % (token, i) for i, token in enumerate(spelt)))
+
+
 def read_tiktoken(path: Path) -> list[bytes]:
     """Return tokens in the order of their ids, from lines of `base64 rank`."""
     ranks: dict[int, bytes] = {}
@@ -284,8 +290,13 @@ class Tokenizer:
         return units
 
 
-def make_tokenizer(tokens: Sequence[bytes], size: int) -> Tokenizer:
-    """Return the tokenizer of a model with `size` logits; from 51,865 on it is multilingual."""
+def make_tokenizer(
+    tokens: Sequence[bytes], size: int, *, multilingual: bool | None = None
+) -> Tokenizer:
+    """Return the tokenizer of a model with `size` logits.
+
+    Unless it is said, a model is multilingual if it has not the 50,256 tokens of English alone.
+    """
     specials = size - len(tokens)
     if specials == _FEWEST + _OTHERS - 1:  # some files end their text with <|endoftext|>
         tokens, specials = tokens[:-1], specials + 1
@@ -295,4 +306,5 @@ def make_tokenizer(tokens: Sequence[bytes], size: int) -> Tokenizer:
             f"a vocabulary of {len(tokens)} tokens is not that of a model with {size} logits: "
             f"{languages} languages would be left"
         )
-    return Tokenizer(tokens=tokens, languages=languages, multilingual=len(tokens) != 50_256)
+    many = len(tokens) != 50_256 if multilingual is None else multilingual
+    return Tokenizer(tokens=tokens, languages=languages, multilingual=many)

@@ -8,7 +8,8 @@ ggml: sizes, mel filters, vocabulary, then tensors to the end of the file, all l
 Types 0 and 1 are float32 and float16; the others are quantised.
 
 safetensors: names are translated to those of the original. A model in several files has an index,
-`model.safetensors.index.json`, that says which tensor is in which.
+`model.safetensors.index.json`, that says which tensor is in which. Weights may be whole numbers
+with scales, and positions of the encoder, which are sinusoids, may be left out (`export`).
 """
 
 import math
@@ -25,15 +26,26 @@ import numpy as np
 from flax import traverse_util
 from jax import Array
 
-from simuljax.models.tensor_file import WeightsError, array, header_of, map_file, read_tensors, take
+from simuljax.models.tensor_file import (
+    GZIP,
+    TYPES,
+    WeightsError,
+    array,
+    dequantise,
+    header_of,
+    map_file,
+    read_tensors,
+    take,
+)
 from simuljax.models.torch_file import torch_tensors
 from simuljax.models.whisper.config import Config, Dimensions
 from simuljax.models.whisper.model import Network
+from simuljax.nn.layers import sinusoids
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Checkpoint:
-    """Tensors by the names of the original's state-dict, as they are stored: views of the file."""
+    """Tensors by the names of the original's state-dict: views of the file where they can be."""
 
     path: Path
     tensors: Mapping[str, np.ndarray]
@@ -139,11 +151,14 @@ _RENAMED = [
 def read_safetensors(path: Path) -> Checkpoint:
     """Return the tensors of one file, or of all that its index names."""
     paths = _parts(path) if path.name.endswith(".index.json") else [path]
-    tensors = {name: tensor for part in paths for name, tensor in read_tensors(part)[0].items()}
+    tensors = {n: tensor for part in paths for n, tensor in read_tensors(part, TYPES)[0].items()}
     tied = "proj_out.weight"  # the embedding once more, in some files
-    return Checkpoint(
-        path=path, tensors={_original(name): t for name, t in tensors.items() if name != tied}
-    )
+    named = {_original(name): t for name, t in tensors.items() if name != tied}
+    try:
+        wide = dequantise(named)
+    except ValueError as error:
+        raise WeightsError(path, 0, f"{error}; copy it again") from None
+    return Checkpoint(path=path, tensors=wide)
 
 
 def _original(name: str) -> str:
@@ -166,20 +181,21 @@ _IN_DIRECTORY = (
     "model.safetensors",
     "model.safetensors.index.json",
     "*.safetensors",
+    "*.safetensors.gz",
     "*.pt",
     "ggml*.bin",
 )
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a `.pt`, `.safetensors` or ggml file, known by how it begins; or a directory."""
+    """Read a `.pt`, `.safetensors(.gz)` or ggml file, known by how it begins; or a directory."""
     path = _weights_in(Path(path))
     start = bytes(map_file(path)[:9])
     if start[:4] == MAGIC.to_bytes(4, "little"):
         return read_ggml(path)
     if start[:4] == b"PK\x03\x04":
         return read_torch(path)
-    if start[8:] == b"{" or path.name.endswith(".index.json"):
+    if start[8:] == b"{" or start.startswith(GZIP) or path.name.endswith(".index.json"):
         return read_safetensors(path)
     raise WeightsError(path, 0, f"begins with {start!r}: neither a .pt, safetensors nor ggml file")
 
@@ -191,6 +207,9 @@ def _weights_in(path: Path) -> Path:
     if not found:
         raise WeightsError(path, 0, f"the directory has none of {', '.join(_IN_DIRECTORY)}")
     return found[0]
+
+
+SINUSOIDS = "encoder.positional_embedding"  # not learnt
 
 
 def dimensions_of(checkpoint: Checkpoint) -> Dimensions:
@@ -206,7 +225,7 @@ def dimensions_of(checkpoint: Checkpoint) -> Dimensions:
             audio_layers=_layers(shapes, "encoder"),
             text_layers=_layers(shapes, "decoder"),
             vocabulary=shapes["decoder.token_embedding.weight"][0],
-            audio_positions=shapes["encoder.positional_embedding"][0],
+            **({"audio_positions": shapes[SINUSOIDS][0]} if SINUSOIDS in shapes else {}),
             text_positions=shapes["decoder.positional_embedding"][0],
         )
     except (KeyError, ValueError, IndexError) as error:
@@ -266,7 +285,7 @@ def _originals(path: str, sizes: Dimensions) -> list[str]:
 
 
 def _check_names(checkpoint: Checkpoint, wanted: set[str]) -> None:
-    missing = sorted(wanted - checkpoint.tensors.keys())
+    missing = sorted(wanted - checkpoint.tensors.keys() - {SINUSOIDS})
     strange = sorted(checkpoint.tensors.keys() - wanted)
     if missing or strange:
         problem = f"tensors missing: {missing[:4]}; of no use: {strange[:4]}"
@@ -277,6 +296,8 @@ def _parameter(
     checkpoint: Checkpoint, path: str, names: list[str], leaf: jax.ShapeDtypeStruct, config: Config
 ) -> Array:
     """Return a parameter; the axes of linear maps and convolutions are turned round."""
+    if names == [SINUSOIDS] and SINUSOIDS not in checkpoint.tensors:
+        return sinusoids(jnp.arange(leaf.shape[0]), leaf.shape[1])
     is_weight = path.endswith("kernel")
     arrays = [checkpoint.tensors[name] for name in names]
     arrays = [tensor.T if is_weight else tensor for tensor in arrays]

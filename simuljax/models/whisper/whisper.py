@@ -168,30 +168,57 @@ def load(
         raise SimuljaxError(
             f"{known!r} is not a published Whisper; name one of {', '.join(PUBLISHED)}"
         )
-    heads = PUBLISHED[known].alignment_heads if known else _heads_beside(checkpoint.path, sizes)
+    beside = _generation(checkpoint.path)
+    heads = PUBLISHED[known].alignment_heads if known else _heads(beside, sizes)
     config = Config(
-        dimensions=sizes, alignment_heads=heads, dtype=dtype, name=known or checkpoint.path.stem
+        dimensions=sizes, alignment_heads=heads, dtype=dtype, name=known or _name(checkpoint.path)
     )
     return Whisper(
         model=Model(params=parameters(checkpoint, config), config=config),
-        tokenizer=make_tokenizer(_vocabulary(checkpoint, vocabulary), sizes.vocabulary),
+        tokenizer=make_tokenizer(
+            _vocabulary(checkpoint, vocabulary),
+            sizes.vocabulary,
+            multilingual=None if known else beside.multilingual,
+        ),
     )
 
 
-def _heads_beside(path: Path, sizes: Dimensions) -> Heads:
-    file = path.with_name("generation_config.json")
-    if file.is_file():
-        try:
-            heads = parse_json(file.read_bytes()).get("alignment_heads")
-            chosen = tuple((int(layer), int(head)) for layer, head in heads or ())
-        except (ParseError, AttributeError, TypeError, ValueError, OverflowError) as error:
-            raise SimuljaxError(f"{file} is damaged: {error}; remove or mend it") from None
-        layers, heads_each = range(sizes.text_layers), range(sizes.head_count)
-        if any(layer not in layers or head not in heads_each for layer, head in chosen):
-            raise SimuljaxError(f"{file} names a head of alignment_heads that the model lacks")
-        if chosen:
-            return chosen
-    return later_half(sizes)
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """What a `generation_config.json` says of a model that is none of the published ones."""
+
+    path: Path
+    alignment_heads: Heads = ()
+    multilingual: bool | None = None
+
+
+def _generation(weights: Path) -> Generation:
+    file = weights.with_name("generation_config.json")
+    if not file.is_file():
+        return Generation(path=file)
+    try:
+        found = parse_json(file.read_bytes())
+        heads, many = found.get("alignment_heads"), found.get("is_multilingual")
+        if many is not None and type(many) is not bool:
+            raise TypeError(f"is_multilingual is {many!r:.60}")
+        chosen = tuple((int(layer), int(head)) for layer, head in heads or ())
+    except (ParseError, AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise SimuljaxError(f"{file} is damaged: {error}; remove or mend it") from None
+    return Generation(path=file, alignment_heads=chosen, multilingual=many)
+
+
+def _heads(beside: Generation, sizes: Dimensions) -> Heads:
+    layers, heads_each = range(sizes.text_layers), range(sizes.head_count)
+    chosen = beside.alignment_heads
+    if any(layer not in layers or head not in heads_each for layer, head in chosen):
+        raise SimuljaxError(f"{beside.path} names a head of alignment_heads that the model lacks")
+    return chosen or later_half(sizes)
+
+
+def _name(path: Path) -> str:
+    """Return the name of a file without its kind; of a file that is called model, its folder's."""
+    name = path.name.removesuffix(".gz").removesuffix(".safetensors").removesuffix(path.suffix)
+    return path.absolute().parent.name if name == "model" else name
 
 
 def _vocabulary(checkpoint: Checkpoint, given: str | Path | None) -> Sequence[bytes]:

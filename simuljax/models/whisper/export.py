@@ -1,0 +1,63 @@
+"""Write a Whisper that is small to give away: whole numbers for weights, fewer tokens.
+
+    DIR/model.safetensors.gz      weights by the original's names (`simuljax.models.tensor_file`)
+    DIR/vocabulary.tiktoken       the tokens of text
+    DIR/generation_config.json    alignment_heads, is_multilingual
+
+The tokens of text are in the order in which byte pairs were merged, so the first N of them are a
+vocabulary of byte pairs too: every token of several bytes is the union of two earlier ones. A model
+that keeps rows [0, N) of its embedding, and those of special tokens and timestamps, spells with
+shorter tokens what it had a longer one for. `load(DIR)` reads it.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from simuljax.config.json import write_json
+from simuljax.errors import SimuljaxError
+from simuljax.models.tensor_file import LEVELS, quantise, write_tensors
+from simuljax.models.whisper.config import Dimensions
+from simuljax.models.whisper.tokenizer import write_tiktoken
+from simuljax.models.whisper.weights import SINUSOIDS, read_checkpoint
+from simuljax.models.whisper.whisper import load
+from simuljax.nn.layers import sinusoids
+
+EMBEDDING = "decoder.token_embedding.weight"
+FEWEST = 256  # a token for each byte
+ROUNDING = 1e-3  # of positions in float16
+
+
+def export(
+    weights: str | Path, to: Path, *, tokens: int | None = None, dtype: Literal["int8", "int7"]
+) -> Path:
+    """Write the directory of a Whisper with its first `tokens` tokens of text, by default all."""
+    whisper, tensors = load(weights), dict(read_checkpoint(weights).tensors)
+    known = whisper.tokenizer
+    kept = known.end if tokens is None else tokens
+    if not FEWEST <= kept <= known.end:
+        raise SimuljaxError(f"tokens is {kept}; {weights} has {known.end}, of which {FEWEST} stay")
+    rows = tensors[EMBEDDING]
+    tensors[EMBEDDING] = np.concatenate([rows[:kept], rows[known.end :]])
+    if is_usual(tensors[SINUSOIDS]):
+        del tensors[SINUSOIDS]
+    to.mkdir(parents=True, exist_ok=True)
+    write_tiktoken(to / "vocabulary.tiktoken", known.tokens[:kept])
+    heads = [list(head) for head in whisper.config.alignment_heads]
+    held = {"alignment_heads": heads, "is_multilingual": known.multilingual}
+    write_json(to / "generation_config.json", held)
+    stored = {}
+    for name, tensor in tensors.items():
+        wide = np.asarray(tensor, np.float32)
+        is_matrix = wide.ndim > 1
+        stored |= quantise(name, wide, 1, LEVELS[dtype]) if is_matrix else {name: wide}
+    write_tensors(to / "model.safetensors.gz", stored, {"format": "simuljax"})
+    return to
+
+
+def is_usual(positions: np.ndarray) -> bool:
+    """Return True for the positions that a model has if a file does not say."""
+    usual = sinusoids(jnp.arange(Dimensions.audio_positions), positions.shape[1])
+    return usual.shape == positions.shape and np.allclose(positions, usual, atol=ROUNDING)
