@@ -1,6 +1,6 @@
 """The command `simuljax translate`: live translation with any model."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,10 +18,12 @@ from simuljax.models import whisper as whisper_models
 from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
 from simuljax.serve.audio_io import input_devices
 from simuljax.serve.bundled import DEFAULT, NAME, parts_of, target_language
+from simuljax.serve.cascade import RECOGNISING, Cascade, check_translator
 from simuljax.serve.live import Controls, LiveOptions, check_options, check_sound_file, check_source
 from simuljax.serve.live import run as run_live
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError, open_run
+from simuljax.serve.run_translator import load_run
 from simuljax.serve.stream import Stream
 from simuljax.serve.translator import is_whisper, load
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
@@ -52,8 +54,8 @@ class WhisperOptions:
 
     spoken: Annotated[str | None, tyro.conf.arg(name="from")] = None
     """Whisper: the language that is spoken; by default the model detects it."""
-    window: float = 1.0
-    """Whisper: seconds of sound from one hypothesis to the next."""
+    window: float | None = None
+    """Whisper: seconds of sound from one hypothesis to the next; by default 1, in a cascade 0.5."""
     padding: Literal["full", "short"] = "full"
     """Whisper: pad the sound to 30 s, as in training, or to the next 5 s: faster, less accurate."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -63,6 +65,7 @@ class WhisperOptions:
 def translate_command(
     *,
     model: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = None,
+    then_k: int | None = None,
     live: LiveOptions,
     run: RunOptions,
     whisper: WhisperOptions,
@@ -71,7 +74,9 @@ def translate_command(
 
     Args:
         model: The directory of a trained run, a bundled model (en-de, the default), a Whisper file
-            (.pt, safetensors, ggml), or a cascade of two runs (ASR+MT).
+            (.pt, safetensors, ggml), or a cascade of a recogniser and a translator of text
+            (ASR+MT): a run or Whisper, and a run.
+        then_k: Lag of wait-k of a cascade's second run, in words.
         live: Sources and outputs.
         run: Decoding with a trained run; Whisper has --policy, --offline and --beam.
         whisper: Decoding with a Whisper model.
@@ -94,6 +99,11 @@ def translate_command(
         _refuse(group, "is for live translation: leave it out with --offline", _OFFLINE)
     if run.beam is not None and not run.offline:
         raise LiveError("--beam needs --offline or, for a run, --policy local-agreement")
+    if then_k is not None and (run.offline or len(parts) == 1):
+        raise LiveError("--then-k is for live translation with a cascade, ASR+MT: leave it out")
+    translating = {} if then_k is None else {"k": then_k}
+    if len(parts) > 1 and is_whisper(parts[0]):
+        return _whisper_cascade_command(parts, live, run, whisper, translating)
     if is_whisper(model):
         policy = whisper_policy(model, run)
         beam = 1 if run.beam is None else run.beam.size
@@ -101,7 +111,7 @@ def translate_command(
         return whisper_command(*given, run.stammer)
     _refuse(whisper, f"is for Whisper models; {model} is a run")
     live = replace(live, to=live.to or target_language(model))
-    return _run_command(model, live, run)
+    return _run_command(model, live, run, {"translating": translating} if translating else {})
 
 
 def _is_model(given: Path) -> bool:
@@ -132,7 +142,9 @@ def _option(name: str) -> str:
     return "--from" if name == "spoken" else f"--{name.replace('_', '-')}"
 
 
-def _run_command(model: Path, live: LiveOptions, run: RunOptions) -> Callable[[], None]:
+def _run_command(
+    model: Path, live: LiveOptions, run: RunOptions, settings: dict[str, Any]
+) -> Callable[[], None]:
     """Check the options; return the translation with a trained run."""
     first = parts_of(model)[0]  # a cascade streams as its recogniser does
     opened = open_run(first)
@@ -147,7 +159,7 @@ def _run_command(model: Path, live: LiveOptions, run: RunOptions) -> Callable[[]
         show_status(f"loading {model.name} ...")
         translator = load(model, run.checkpoint)
         with announce_compilation(str(model.resolve()), about_s=_RUN_COMPILATION_S):
-            stream = translator.stream(decoding=run.decoding())
+            stream = translator.stream(decoding=run.decoding(), **settings)
         return stream, None
 
     return lambda: _translate_live(live, load_stream)
@@ -172,12 +184,49 @@ def check_run(run: Path, options: RunOptions, model: ModelConfig) -> None:
 
 def whisper_policy(model: Path, run: RunOptions) -> Policy:
     """Return the policy of a Whisper model; refuse the options that it does not have."""
-    own = {"threshold"} if run.policy is None else set(options_of(type(run.policy)))
+    _check_whisper(model, run, {"threshold"} if run.policy is None else set())
+    return run.policy or Consensus(threshold=run.threshold)
+
+
+def _check_whisper(model: Path, run: RunOptions, allowed: set[str]) -> None:
+    """Refuse the options that Whisper does not have, except those that are allowed here."""
+    own = set() if run.policy is None else set(options_of(type(run.policy)))
     reason = f"is for trained runs; {model} is a Whisper model"
-    _refuse(run, reason, {"policy", "offline", "beam", *options_of(Stammer)} | own)
+    _refuse(run, reason, {"policy", "offline", "beam", *options_of(Stammer)} | own | allowed)
     if run.policy is not None and run.policy.beam > 1:
         raise LiveError(f"--beam {reason}")
-    return run.policy or Consensus(threshold=run.threshold)
+
+
+def _whisper_cascade_command(
+    parts: Sequence[Path],
+    live: LiveOptions,
+    run: RunOptions,
+    whisper: WhisperOptions,
+    translating: dict[str, Any],
+) -> Callable[[], None]:
+    """Check the options; return the translation of what Whisper writes."""
+    first, then = parts
+    _check_whisper(first, run, {"checkpoint"})
+    usual = replace(RECOGNISING, policy=run.policy or RECOGNISING.policy, stammer=run.stammer)
+    settings = _with_options(usual, live, whisper)
+    check_translator(open_run(then))
+    live = replace(live, to=live.to or target_language(then))
+    check_options(live, first)
+
+    def load_cascade() -> Cascade:
+        recogniser = WhisperTranslator(whisper_models.load(first, dtype=whisper.dtype), settings)
+        if not run.offline:
+            _compile_whisper(recogniser)
+        return Cascade(recogniser, load_run(then, run.checkpoint))
+
+    if run.offline:
+        return lambda: _translate_file(live, load_cascade, run.beam.size if run.beam else 1)
+
+    def load_stream() -> tuple[Stream, None]:
+        show_status(f"loading {first.name} and {then.name} ...")
+        return load_cascade().stream(translating=translating), None
+
+    return lambda: _translate_live(live, load_stream)
 
 
 def whisper_command(
@@ -203,14 +252,18 @@ def whisper_command(
     def load_stream() -> tuple[Stream, Controls]:
         show_status(f"loading {model.name} ...")
         translator = load_translator()
-        name = f"{translator.name} {whisper.dtype} {settings.padding}"
-        layers = translator.whisper.config.dimensions.text_layers
-        with announce_compilation(name, about_s=_LAYER_COMPILATION_S * layers):
-            translator.backend().compile()
+        _compile_whisper(translator)
         stream = translator.stream()
         return stream, Controls(stream, settings)
 
     return lambda: _translate_live(live, load_stream)
+
+
+def _compile_whisper(translator: WhisperTranslator) -> None:
+    config = translator.whisper.config
+    name = f"{translator.name} {config.dtype} {translator.settings.padding}"
+    with announce_compilation(name, about_s=_LAYER_COMPILATION_S * config.dimensions.text_layers):
+        translator.backend().compile()
 
 
 def whisper_settings(
@@ -225,18 +278,24 @@ def whisper_settings(
             f"--to {to}: Whisper translates into English only. To transcribe {LANGUAGES[to]} "
             f"speech, add --from {to}"
         )
+    return to, _with_options(WhisperStreaming(policy=policy, task=task), live, whisper)
+
+
+def _with_options(
+    usual: WhisperStreaming, live: LiveOptions, whisper: WhisperOptions
+) -> WhisperStreaming:
+    """Return the settings with what the options say."""
+    spoken = whisper.spoken
     try:
-        settings = WhisperStreaming(
-            policy=policy,
-            window_s=whisper.window,
-            task=task,
-            language=spoken,
+        return replace(
+            usual,
+            window_s=usual.window_s if whisper.window is None else whisper.window,
+            language=None if spoken is None else _language("--from", spoken),
             padding=whisper.padding,
             behind="every" if live.source_pace == "fast" else "latest",
         )
     except ConfigError as error:
         raise LiveError(str(error).replace("WhisperStreaming.window_s", "--window")) from None
-    return to, settings
 
 
 def _language(option: str, given: str) -> str:

@@ -70,6 +70,11 @@ class RunSplit:
         return self.trained.steps
 
     @property
+    def variables(self) -> dict[str, Any]:
+        """Return the parameters and BatchNorm's statistics."""
+        return {"params": self.trained.params, STATISTICS: self.trained.statistics}
+
+    @property
     def writer(self) -> Run:
         """Return the run that writes the words."""
         return self.run
@@ -92,8 +97,7 @@ class RunSplit:
         transcripts = self.examples.split.table.transcript
         texts = [str(transcripts[row]) if row >= 0 else "" for row in rows]
         model = JointModel(with_step(self.run.model, self.chosen.predecision_ms))
-        variables = {"params": self.trained.params, STATISTICS: self.trained.statistics}
-        decoded = decode_batch(self.run, model, variables, batch, texts, self.chosen)
+        decoded = decode_batch(self.run, model, self.variables, batch, texts, self.chosen)
         tokens, lengths, delays = jax.device_get(decoded)
         ends = [float(length) * 1000 / RATE for length in batch.audio_length]
         if self.chosen.branch == "text":
@@ -291,7 +295,7 @@ class CascadeSplit(RunSplit):
     @property
     def steps(self) -> tuple[int, ...]:
         """Return the updates of both checkpoints."""
-        return (*self.cascade.recogniser.steps, *self.cascade.translator.steps)
+        return (*self.trained.steps, *self.cascade.translator.steps)
 
     @property
     def writer(self) -> Run:
@@ -316,8 +320,7 @@ class CascadeSplit(RunSplit):
         """Recognise every row; a transcript ends at its end-of-sentence, or with the speech."""
         run = self.run
         model = JointModel(with_step(run.model, self.chosen.predecision_ms))
-        variables = self.cascade.recogniser.variables
-        decoded = decode_batch(run, model, variables, batch, [], self.chosen)
+        decoded = decode_batch(run, model, self.variables, batch, [], self.chosen)
         all_tokens, lengths, all_delays = jax.device_get(decoded)
         found = []
         for i, n in enumerate(lengths):

@@ -1,41 +1,47 @@
 """A recogniser and a translator of text as one system with one account of delays.
 
-    both = simuljax.load("runs/asr+runs/mt")
+    both = simuljax.load("runs/asr+runs/mt")  # or "ggml-base.bin+runs/mt"
     stream = both.stream(sentences="pauses", translating={"k": 3})
     for samples in microphone:
         for word in stream.push(samples):
             print(word.text, word.delay_ms)
     print(stream.finish())
 
-Words that the recogniser commits are READs of the text model, as they come; where its transcript
-ends, the text ends, and the next sentence begins another. A word of the translation has the delay
-of the recognised word that allowed it: milliseconds of speech read, as for any other stream. Nguyen
-et al. 2021 compare with such a system (a hybrid recogniser and multi-path wait-k).
+Words that the recogniser commits are READs of the text model, as they come. A text ends where a run
+ends its sentence; Whisper's ends with a word before . ? or !, and with the stream. A word of the
+translation has the delay of the recognised word that allowed it: milliseconds of speech read, as
+for any other stream. Nguyen et al. 2021 compare with such a system (a hybrid recogniser and
+multi-path wait-k).
 
 `TextReader(simuljax.load("runs/mt"), k=3).stream()` translates a written source word by word. What
 it writes is what `simulate_text` gives for the same READs.
 """
 
 import functools
+import re
 import warnings
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from simuljax.audio import RATE
-from simuljax.decode.policies import PolicyError
+from simuljax.config.decoding import Decoding
+from simuljax.config.model import ModelConfig
+from simuljax.decode.policies import AlignAtt, PolicyError, WaitK
 from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingState, ReencodingTextDecoder, padded
 from simuljax.decode.stream import Events
+from simuljax.models import whisper
 from simuljax.serve.run import Run, RunError
 from simuljax.serve.run_translator import RunTranslator, Streaming, load_run
-from simuljax.serve.stream import ReadSession, Stream, Tokens
-from simuljax.serve.translator import Translator
+from simuljax.serve.stream import Backend, Rows, Session, Stream
+from simuljax.serve.translator import Translator, is_whisper
+from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 from simuljax.text import EOS, UNK, WordStream
 from simuljax.text.vocabulary import SPECIALS
 from simuljax.text.words import pieces_of_word
@@ -44,6 +50,11 @@ from simuljax.train.transfer import Which
 Settings = Mapping[str, Any]  # of a stream, by name
 KEPT = 1000  # words of a transcript
 SHOWN = 20  # characters in a warning
+LONGEST = 100  # words of a text of Whisper without . ? or !
+SENTENCE_END = re.compile(r"""[.?!]["'”’»)\]]*$""")
+RECOGNISING = WhisperStreaming(  # settings of Whisper in a cascade
+    task="transcribe", policy=AlignAtt(frames=25), window_s=0.5
+)
 SOUND = ("sentences", "rate", "read_ms", "predecision_ms")  # settings that a text has not
 
 
@@ -63,7 +74,7 @@ class TextReader:
         run = translator.run
         if run.model.text is None:
             raise RunError(f"{run.directory} has no text branch: use translator.stream")
-        chosen = text_settings(overrides)
+        chosen = text_settings(overrides, run)
         self.run, self.most = run, chosen.limits.states
         pieces_of_word(run.source, "", is_first=True)  # refuses a vocabulary without words
         self.decoder = ReencodingTextDecoder(
@@ -142,38 +153,71 @@ class TextStream:
         return [TextWord(text=word, delay=self.pushed) for word in kept if word]
 
 
-def text_settings(overrides: dict[str, Any]) -> Streaming:
-    """Return the settings by names of `Decoding` or `StreamLimits`; refuse others."""
+def text_settings(overrides: dict[str, Any], run: Run) -> Streaming:
+    """Return the settings by names of `Decoding` or `StreamLimits`; refuse others.
+
+    What is not named is as a run without speech is stored with.
+    """
     for name in SOUND:
         if name in overrides:
             raise TypeError(f"a stream of text has no setting {name!r}: it is about sound")
-    return Streaming.of(overrides)
+    chosen = Streaming.of(overrides, run.decoding if run.model.speech is None else None)
+    return replace(chosen, decoding=waiting(chosen.decoding, run.model))
 
 
-def load(recogniser: str | Path, translator: str | Path, checkpoint: Which = "best") -> "Cascade":
-    """Return the cascade of two runs: one that transcribes, one with a text branch."""
-    return Cascade(load_run(recogniser, checkpoint), load_run(translator, checkpoint))
+D = TypeVar("D", bound=Decoding)
+
+
+def waiting(decoding: D, model: ModelConfig) -> D:
+    """Return the decoding of a text; a model that was trained offline waits for k by a policy."""
+    if decoding.k is None or decoding.policy or model.monotonic.policy != "offline":
+        return decoding
+    return replace(decoding, policy=WaitK(k=decoding.k, convention="stacl"), k=None)
+
+
+def load(
+    recogniser: str | Path, translator: str | Path, checkpoint: Which = "best", **how: Any
+) -> "Cascade":
+    """Return the cascade of a run that transcribes, or Whisper, and a run with a text branch.
+
+    `how` is for Whisper: `simuljax.models.whisper.load`.
+    """
+    if is_whisper(recogniser):
+        first = WhisperTranslator(whisper.load(recogniser, **how), RECOGNISING)
+    else:
+        first = load_run(recogniser, checkpoint)
+    return Cascade(first, load_run(translator, checkpoint))
 
 
 class Cascade(Translator):
     """Two trained models; the second reads what the first writes."""
 
-    def __init__(self, recogniser: RunTranslator, translator: RunTranslator):
-        check_parts(recogniser.run, translator.run)
-        check_agreement(recogniser.run, translator.run)
+    def __init__(self, recogniser: RunTranslator | WhisperTranslator, translator: RunTranslator):
+        check_translator(translator.run)
+        if isinstance(recogniser, RunTranslator):
+            check_recogniser(recogniser.run)
+            check_agreement(recogniser.run, translator.run)
         self.recogniser, self.translator = recogniser, translator
 
     @property
     def name(self) -> str:
         return f"{self.recogniser.name}+{self.translator.name}"
 
+    @property
+    def live_settings(self) -> dict[str, Any]:
+        return self.recogniser.live_settings
+
+    @property
+    def has_marks(self) -> bool:
+        """Return True if marks in the transcript show where a text ends: in Whisper's."""
+        return isinstance(self.recogniser, WhisperTranslator)
+
     def backend(
         self, *, translating: Settings | None = None, **recognising: Any
     ) -> "CascadeBackend":
-        """Return what streams share: settings of `TextReader`, and of `Translator.stream`."""
-        reader = self._reader(text_settings(dict(translating or {})))
-        chosen = Streaming.of(recognising, self.recogniser.run.decoding)
-        return CascadeBackend(self.recogniser, chosen, reader)
+        """Return what streams share: settings of `TextReader`, and of the recogniser's stream."""
+        reader = self._reader(text_settings(dict(translating or {}), self.translator.run))
+        return CascadeBackend(self.recogniser.backend(**recognising), reader, self.has_marks)
 
     def stream(
         self,
@@ -188,7 +232,8 @@ class Cascade(Translator):
     def translate(self, audio: Any, *, rate: int = RATE, beam: int = 1) -> str:
         """Return the translation of a recording, transcribed first; `beam` is that of both."""
         transcript = self.recogniser.translate(audio, rate=rate, beam=beam)
-        return self.translator.translate_text(transcript, beam=beam)
+        texts = texts_of(transcript) if self.has_marks else [transcript]
+        return " ".join(self.translator.translate_text(text, beam=beam) for text in texts)
 
     @functools.cache  # noqa: B019 (compiled functions live as long as their cascade)
     def _reader(self, chosen: Streaming) -> TextReader:
@@ -196,67 +241,136 @@ class Cascade(Translator):
         return TextReader(self.translator, decoding=chosen.decoding, limits=chosen.limits)
 
 
+def ends_sentence(word: str, number: int) -> bool:
+    """Return True for a word with a mark that ends a sentence, or if the text is long."""
+    return SENTENCE_END.search(word) is not None or number >= LONGEST
+
+
+def texts_of(transcript: str) -> list[str]:
+    """Return the texts of a whole transcript, as a stream would have them."""
+    texts: list[list[str]] = [[]]
+    for word in transcript.split():
+        texts[-1].append(word)
+        if ends_sentence(word, len(texts[-1])):
+            texts.append([])
+    return [" ".join(words) for words in texts if words]
+
+
 class CascadeBackend:
-    """The rows of the recogniser; its sessions translate what they recognise, one by one."""
+    """The backend of the recogniser; its sessions translate what they recognise, one by one."""
 
-    def __init__(self, recogniser: RunTranslator, chosen: Streaming, reader: TextReader):
-        self.recogniser, self.chosen, self.reader = recogniser, chosen, reader
-        self.rows = recogniser.backend(**vars(chosen)).rows
+    def __init__(self, recogniser: Backend, reader: TextReader, has_marks: bool):
+        self.recogniser, self.reader, self.has_marks = recogniser, reader, has_marks
 
-    def open(self) -> "CascadeSession":
-        session = self.recogniser.session(self.chosen, CascadeSession)
-        session.reader = self.reader
-        return session
+    def open(self) -> Any:
+        return CascadeSession(self.recogniser.open(), self.reader, self.has_marks)
+
+    def rows(self, streams: int) -> Any:
+        return CascadeRows(self.recogniser.rows(streams))
 
 
-class CascadeSession(ReadSession):
-    """A session of the recogniser whose words are those of the text model."""
+class CascadeRows:
+    """The rows of the recogniser, and the last READs of texts, for which they have no work."""
 
-    reader: TextReader
+    meanwhile: Callable[[], object] = bool  # called while the device computes
 
-    def __init__(self, *args: Any, **given: Any):
-        super().__init__(*args, **given)
+    def __init__(self, rows: Rows):
+        self.rows = rows
+
+    def step(self, reads: Mapping[int, Any]) -> dict[int, Any]:
+        """Compute the READs of sound; there is nothing to compute where the speech has ended."""
+        self.rows.meanwhile = self.meanwhile
+        sound = {row: read for row, read in reads.items() if read is not ENDED}
+        written = self.rows.step(sound) if sound else {}
+        return {row: written.get(row, ENDED) for row in reads}
+
+
+ENDED = object()  # the READ after the last of the recogniser, and what it writes
+
+
+class CascadeSession:
+    """A session of the recogniser whose words are those of the text model.
+
+    Sound, READs and delays are those of the recogniser.
+    """
+
+    pending = ""  # words that the recogniser may take back are not translated
+
+    def __init__(self, recogniser: Session, reader: TextReader, has_marks: bool):
+        self.recogniser, self.reader, self.has_marks = recogniser, reader, has_marks
         self.text: TextStream | None = None  # of this sentence
-        self.text_over = False
         self.recognised: deque[tuple[str, float]] = deque(maxlen=KEPT)  # words, their delays
 
-    def commit(self, written: Tokens) -> list[str]:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.recogniser, name)
+
+    @property
+    def finished(self) -> bool:
+        return self.recogniser.finished and self.text is None
+
+    @finished.setter
+    def finished(self, finished: bool) -> None:
+        self.recogniser.finished = finished
+        self.text = None
+
+    @property
+    def ready(self) -> bool:
+        return self.recogniser.ready or self._text_waits
+
+    @property
+    def _text_waits(self) -> bool:
+        """Return True if no word will be recognised and a text has not ended: after silence."""
+        return self.recogniser.finished and self.text is not None
+
+    def next(self) -> Any:
+        read = self.recogniser.next()
+        return ENDED if read is None and self._text_waits else read
+
+    def commit(self, written: Any) -> list[str]:
+        """Translate the words that the recogniser completes; return those of the translation."""
         words: list[TextWord] = []
-        for word in super().commit(written):
-            self.recognised.append((word, self.delay_ms))
+        for word in [] if written is ENDED else self.recogniser.commit(written):
+            self.recognised.append((word, self.recogniser.delay_ms))
             self.text = self.text or self.reader.stream()
             words += self.text.push(word)
-        if self.text_over and self.text:  # of nothing there is no translation
-            words += self.text.finish()
-            self.text = None
-        self.text_over = False
+            if self.has_marks and ends_sentence(word, self.text.pushed):
+                words += self._end_text()
+        if self.recogniser.sentence_over:
+            words += self._end_text()
         return [word.text for word in words]
 
-    def _end_sentence(self) -> None:
-        self.text_over = True
-        super()._end_sentence()
+    def _end_text(self) -> list[TextWord]:
+        text, self.text = self.text, None
+        return text.finish() if text else []  # of nothing there is no translation
 
 
-def check_parts(recogniser: Run, translator: Run) -> None:
-    """Refuse a run that does not transcribe speech, or one that does not translate text."""
-    transcribes = recogniser.config.data.task == "transcription"
+def check_recogniser(run: Run) -> None:
+    """Refuse a run that does not transcribe speech."""
+    transcribes = run.config.data.task == "transcription"
     problems = {
-        f"{recogniser.directory} has no speech branch": recogniser.model.speech is None,
-        f"{recogniser.directory} was trained to translate, not to transcribe: a recogniser is "
-        "trained with data.task transcription": not transcribes,
-        f"{recogniser.directory} writes phonemes, and a translator of text reads words": (
-            recogniser.target.kind == "phonemes"
-        ),
-        f"{translator.directory} has no text branch, which is to read the transcript": (
-            translator.model.text is None
-        ),
-        f"{translator.directory} was trained to transcribe: it translates nothing": (
-            translator.config.data.task == "transcription"
+        "has no speech branch": run.model.speech is None,
+        "was trained to translate, not to transcribe: a recogniser is trained with data.task "
+        "transcription": not transcribes,
+        "writes phonemes, and a translator of text reads words": run.target.kind == "phonemes",
+    }
+    _refuse(run, problems)
+
+
+def check_translator(run: Run) -> None:
+    """Refuse a run that does not translate text."""
+    problems = {
+        "has no text branch, which is to read the transcript": run.model.text is None,
+        "was trained to transcribe: it translates nothing": (
+            run.config.data.task == "transcription"
         ),
     }
+    _refuse(run, problems)
+
+
+def _refuse(run: Run, problems: Mapping[str, bool]) -> None:
     for problem, is_there in problems.items():
         if is_there:
-            raise RunError(problem)
+            raise RunError(f"{run.directory} {problem}")
 
 
 def check_agreement(recogniser: Run, translator: Run) -> None:

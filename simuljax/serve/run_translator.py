@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,6 @@ from simuljax.serve.translator import Translator, samples_of
 from simuljax.text import EOS, Words, WordStream
 from simuljax.train.transfer import Loaded, Which
 
-S = TypeVar("S", bound=ReadSession)
 extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per shape
 NOTHING = Tokens(ids=[], reach=0, finished=False)
 NO_SOUND = Read(samples=np.zeros(0, np.int16), ended=False, anew=True)
@@ -244,6 +243,10 @@ class RunTranslator(Translator):
     def name(self) -> str:
         return self.run.directory.name
 
+    @property
+    def live_settings(self) -> dict[str, Any]:
+        return {"sentences": "pauses"}
+
     def translate(self, audio: Any, *, rate: int = RATE, beam: int | Beam = 1) -> str:
         """Return the translation of a recording; `beam` hypotheses are followed at once."""
         if self.run.model.speech is None:
@@ -299,12 +302,12 @@ class RunTranslator(Translator):
         except PolicyError as error:
             raise RunError(f"{run.directory}: {error}") from None
 
-    def session(self, chosen: Streaming, kind: type[S] = ReadSession) -> S:
+    def session(self, chosen: Streaming) -> ReadSession:
         """Return the session of a new stream."""
         decoding, policy = chosen.decoding, chosen.decoding.policy
         step_ms = with_step(self.run.model, decoding.predecision_ms).predecision.step_ms
         read_ms = decoding.read_ms or (policy.read_ms if policy else None) or step_ms
-        return kind(
+        return ReadSession(
             self.no_words,
             read=read_ms * MS,
             most=chosen.limits.states * STATE,

@@ -89,6 +89,11 @@ class Session:
         return ""
 
     @property
+    def sentence_over(self) -> bool:
+        """Return True if the words of the last commit ended a sentence."""
+        return self.finished
+
+    @property
     def settled_s(self) -> float:
         """Return the seconds of sound for which no more words will come."""
         return self.read_samples / RATE
@@ -219,6 +224,10 @@ class ReadSession(Session):
     @property
     def push_size(self) -> int:
         return self.size if self.segmenter is None else STATE
+
+    @property
+    def sentence_over(self) -> bool:
+        return self.anew
 
     @property
     def settled_s(self) -> float:

@@ -40,6 +40,11 @@ class Translator:
         """Return the codes of the languages it understands; none where that is not known."""
         return ()
 
+    @property
+    def live_settings(self) -> dict[str, Any]:
+        """Return the settings of live streams, which may be of any length."""
+        return {}
+
     def translate(self, audio: Audio, *, rate: int = RATE, beam: int = 1) -> str:
         """Return the translation of a whole recording: a file, or mono samples at `rate`."""
         raise NotImplementedError
@@ -86,14 +91,15 @@ def samples_of(audio: Audio, rate: int = RATE) -> np.ndarray:
 def load(model: str | Path, checkpoint: Which = "best", **how: Any) -> Translator:
     """Return the translator of a run's directory, of a bundled model ("en-de"), or of Whisper.
 
-    Whisper is a file: .pt, safetensors or ggml. "ASR+MT" is a cascade of two runs. `checkpoint` of
-    a run may be "best", "last", "averaged". `how` is for Whisper: `simuljax.models.whisper.load`.
+    Whisper is a file: .pt, safetensors or ggml. "ASR+MT" is a cascade; ASR is a run or Whisper, MT
+    a run. `checkpoint` of a run may be "best", "last", "averaged". `how` is for Whisper:
+    `simuljax.models.whisper.load`.
     """
     first, *then = parts_of(model)
     if then:
         from simuljax.serve.cascade import load as load_cascade
 
-        return load_cascade(first, *then, checkpoint=checkpoint)
+        return load_cascade(first, *then, checkpoint=checkpoint, **how)
     if is_whisper(first):
         from simuljax.serve.whisper import load_whisper
 

@@ -1,24 +1,49 @@
 """Two models in a row: what the second writes, and when, follows from what the first commits."""
 
 import dataclasses
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import simuljax
-from simuljax.config.decoding import LengthLimit
+from simuljax.audio import RATE
+from simuljax.config.decoding import Decoding, LengthLimit
+from simuljax.config.model import Monotonic
+from simuljax.decode.policies import AlignAtt, Greedy, WaitK
+from simuljax.models.whisper import Whisper
 from simuljax.serve import cascade
-from simuljax.serve.cascade import Cascade, TextReader, check_agreement
+from simuljax.serve.cascade import (
+    LONGEST,
+    Cascade,
+    TextReader,
+    check_agreement,
+    ends_sentence,
+    text_settings,
+    texts_of,
+)
 from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.stream import Word
 from simuljax.serve.web.server import ServeError, ServeOptions, check_options
 from simuljax.serve.web.sessions import Limits
+from simuljax.serve.whisper import WhisperTranslator
+from simuljax.serve.whisper.translator import WhisperBackend
 from simuljax.text import EOS, VocabularyConfig, learn
+from tests.models.whisper.small import (
+    TOKENIZER,
+    ggml_bytes,
+    random_tensors,
+    small_config,
+    small_model,
+)
 from tests.serve.web.servers import running, speak, words_of
+from tests.serve.whisper.made import hypothesis
+from tests.serve.whisper.test_guards import noise
+from tests.serve.whisper.test_translator import OPEN, SMALL
 from tests.written_runs import PIECES, WORDS, write_run
 
 pytestmark = pytest.mark.slow  # compiles much
@@ -119,7 +144,7 @@ def test_where_the_transcript_ends_the_text_ends(both, transcript):
     decoder = params["decoder"] | {"output": {"kernel": swapped}}
     hasty = RunTranslator(both.recogniser.run, load_checkpoint(both.recogniser.run))
     hasty.variables = both.recogniser.variables | {"params": params | {"decoder": decoder}}
-    stream = Cascade(hasty, both.translator).stream(**HOW)
+    stream: Any = Cascade(hasty, both.translator).stream(**HOW)
     words = streamed(stream)
     assert list(stream.session.recognised) == plain(transcript[:6])
     reader = TextReader(both.translator, **HOW["translating"]).stream()
@@ -196,3 +221,165 @@ def test_what_is_written_must_be_what_is_read(runs):
         translator, source=learn([letters], VocabularyConfig(kind="characters", lowercase=True))
     )
     check_agreement(with_target(recogniser, letters.upper()), both_low)
+
+
+GIVEN = {"read_ms": 700, "policy": Greedy(), "language": "de", "padding": "short"}
+SAYS = [*WORDS[:7], f"{WORDS[7]}.", f"{WORDS[8]}?", f'{WORDS[9]}!"']
+TALK = noise(9.2, -20, seed=2)
+
+
+class SayingBackend(WhisperBackend):
+    """Writes what a hash of the window says, three sentences in ten words."""
+
+    def rows(self, streams: int) -> Any:
+        return self
+
+    def step(self, reads: Any) -> Any:
+        return {row: self._written(window.samples) for row, window in reads.items()}
+
+    def _written(self, sound: np.ndarray) -> Any:
+        digits = str(zlib.crc32(sound.tobytes()))[-3:]
+        text = " ".join(SAYS[int(digit)] for digit in digits)
+        return hypothesis(text, seconds=len(sound) / RATE, states=len(sound) // 320)
+
+
+class Saying(WhisperTranslator):
+    def backend(self, **overrides: Any) -> SayingBackend:
+        return SayingBackend(self.whisper, dataclasses.replace(self.settings, **overrides))
+
+
+@pytest.fixture(scope="module")
+def small() -> Whisper:
+    return Whisper(model=small_model(positions=1500, seed=5, layers=1), tokenizer=TOKENIZER)
+
+
+@pytest.fixture(scope="module")
+def saying(small, both) -> Cascade:
+    """Whisper, as far as its sessions go, before the same translator."""
+    return Cascade(Saying(small, SMALL), both.translator)
+
+
+def translated(both: Cascade, transcript: list[Word], end_ms: float) -> list[tuple[str, float]]:
+    """Translate sentence by sentence, by hand."""
+    found, reader = [], TextReader(both.translator, **HOW["translating"])
+    text = None
+    for word in transcript:
+        text = text or reader.stream()
+        found += [(w.text, word.delay_ms) for w in text.push(word.text)]
+        if word.text.strip('"')[-1] in ".?!":
+            found += [(w.text, word.delay_ms) for w in text.finish()]
+            text = None
+    return found + [(w.text, end_ms) for w in (text.finish() if text else [])]
+
+
+def test_whispers_texts_end_with_marks_and_with_the_stream(saying):
+    transcript = streamed(saying.recogniser.stream(), RATE, TALK)
+    ends = [word.text.strip('"')[-1] in ".?!" for word in transcript]
+    assert sum(ends) > 3 and not ends[-1], "this shows little"
+    stream = saying.stream(translating=HOW["translating"])
+    words = streamed(stream, RATE, TALK)
+    assert plain(words) == translated(saying, transcript, 9200.0)
+    assert list(stream.session.recognised) == plain(transcript)
+    assert stream.session.finished and stream.pending == ""
+    assert sum(word.delay_ms < 9200 for word in words) > 9
+
+
+def test_a_text_ends_after_silence_of_which_nothing_is_written(saying):
+    """The last words were recognised before the silence, and only its end shows that."""
+    guards = dataclasses.replace(OPEN, quiet_db=-60.0)
+    sound = np.concatenate([TALK[: 9 * RATE], np.zeros(27 * RATE // 10, np.int16)])
+    transcript = streamed(saying.recogniser.stream(guards=guards), RATE, sound)
+    assert transcript[-1].delay_ms == 9000.0 and not ends_sentence(transcript[-1].text, 1)
+    stream = saying.stream(guards=guards, translating=HOW["translating"])
+    words = streamed(stream, RATE, sound)
+    assert plain(words) == translated(saying, transcript, 11_700.0)
+    assert words[-1].delay_ms == 11_700.0 and stream.session.finished
+    engine = saying.engine(streams=1, guards=guards, translating=HOW["translating"])
+    with engine:
+        one = engine.open()
+        for start in range(0, len(sound), RATE):
+            one.push(sound[start : start + RATE], timeout=60)
+        one.finish()
+        assert [word.text for word in one] == [word.text for word in words]
+    assert len(engine.free) == 1
+    left = saying.stream(translating=HOW["translating"])
+    left.push(TALK[: 2 * RATE])
+    left.session.finished = True  # as when a speaker leaves
+    assert not left.session.ready and left.session.next() is None
+
+
+def test_many_streams_of_whisper(saying):
+    sounds = [TALK, TALK[4000:], TALK[40_000:]]
+    how = {"translating": HOW["translating"]}
+    alone = [[w.text for w in streamed(saying.stream(**how), sound=s)] for s in sounds]
+    found = saying.stream_all(sounds, streams=2, **how)
+    assert [[word.text for word in words] for words in found] == alone and all(alone)
+
+
+def test_whisper_is_served_with_a_translator(saying):
+    with running(saying, streams=2) as live, live.socket() as socket:
+        words = words_of(speak(socket, np.array_split(TALK, 9)))
+    assert [text for text, _ in words] == [w.text for w in streamed(saying.stream(), sound=TALK)]
+
+
+def test_a_model_of_whisper_by_name(runs, tmp_path):
+    """A file of weights, with the settings of a recogniser and those that are given."""
+    weights = tmp_path / "small.bin"
+    weights.write_bytes(ggml_bytes(random_tensors(small_config(positions=1500).dimensions)))
+    named = simuljax.load(f"{weights}+{runs['translator']}")
+    assert isinstance(named, Cascade) and named.name.endswith("+mt")
+    assert named.live_settings == {"behind": "latest"} and named.languages == ()
+    usual, other = (
+        cast("Any", named.stream(**settings).session).settings for settings in ({}, GIVEN)
+    )
+    assert usual.task == "transcribe" and isinstance(usual.policy, AlignAtt)
+    assert (other.window_s, other.policy, other.language) == (0.7, Greedy(), "de")
+    assert (other.padding, other.task) == ("short", "transcribe")
+
+
+def test_a_real_window_of_whisper(small, both):
+    """The small model itself writes, one window after the other."""
+    real = Cascade(WhisperTranslator(small, SMALL), both.translator)
+    stream: Any = real.stream(translating=HOW["translating"])
+    words = streamed(stream, RATE, TALK[: 2 * RATE])
+    recognised = [Word(text=t, delay_ms=d, elapsed_ms=d) for t, d in stream.session.recognised]
+    assert plain(words) == translated(real, recognised, 2000.0) and words
+
+
+def test_a_whole_recording_is_translated_sentence_by_sentence(saying, monkeypatch):
+    monkeypatch.setattr(Saying, "translate", lambda *_, **how: ' abc bcd. "cab dab!" bad')
+    parts = ["abc bcd.", '"cab dab!"', "bad"]
+    alone = [saying.translator.translate_text(part) for part in parts]
+    assert saying.translate(TALK) == " ".join(alone) and all(alone)
+
+
+def test_where_a_sentence_ends():
+    assert all(ends_sentence(word, 1) for word in ("so.", "so?", 'so!"', "so.”", "so.)"))
+    assert not any(ends_sentence(word, 1) for word in ("so", "so,", "3.5", ".com", "so:"))
+    assert texts_of(" ") == [] and texts_of("a b. c") == ["a b.", "c"]
+    assert [len(text.split()) for text in texts_of("a " * (LONGEST + 2))] == [LONGEST, 2]
+
+
+def test_whisper_writes_capitals(saying, both, tmp_path):
+    """A translator that reads lower case reads them as such; nobody is warned."""
+    low = learn(WORDS * 3, VocabularyConfig(kind="bpe", size=80, lowercase=True))
+    run = write_run(tmp_path / "low", source=low)
+    reader = TextReader(simuljax.load(run), **HOW["translating"])
+    high, plain_ = reader.stream(), reader.stream()
+    assert high.push("ABC Bcd") == plain_.push("abc bcd") and high.finish() == plain_.finish() != []
+    Cascade(saying.recogniser, simuljax.load(run))
+    with pytest.raises(RunError, match="asr was trained to transcribe: it translates nothing"):
+        Cascade(saying.recogniser, both.recogniser)
+
+
+def test_a_translator_that_was_trained_offline_waits_for_k_words(tmp_path):
+    run = write_run(tmp_path / "mt", monotonic=Monotonic(policy="offline"))
+    opened = open_run(run)
+    waits = text_settings({"k": 2}, opened).decoding
+    assert (waits.policy, waits.k) == (WaitK(k=2, convention="stacl"), None)
+    assert text_settings({}, opened).decoding == Decoding()
+    trained = open_run(write_run(tmp_path / "wait"))
+    assert text_settings({"k": 2}, trained).decoding == Decoding(k=2)
+    stored = dataclasses.replace(opened, decoding=Decoding(k=4))
+    assert text_settings({}, stored).decoding == Decoding()  # of speech, which it has too
+    assert TextReader(simuljax.load(run), k=2).decoder.decoding == waits

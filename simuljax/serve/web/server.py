@@ -22,7 +22,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from simuljax.cache import enable_compilation_cache, show_status
 from simuljax.errors import SimuljaxError
 from simuljax.serve.bundled import CLIP, parts_of
-from simuljax.serve.translator import is_whisper, load
+from simuljax.serve.translator import load
 from simuljax.serve.web.access import LOOPBACK, Access
 from simuljax.serve.web.app import create_app
 from simuljax.serve.web.hub import Hub
@@ -93,8 +93,7 @@ def load_models(paths: Sequence[Path], options: ServeOptions) -> dict[str, Model
             translator.engine,
             streams=options.streams,
             waiting_ms=options.limits.waiting_ms + options.limits.frame_ms,
-            # Whisper leaves windows out when it is late; a run is cut at pauses.
-            **({"behind": "latest"} if is_whisper(path) else {"sentences": "pauses"}),
+            **translator.live_settings,
         )
         show_status(f"compiling {translator.name} ...")
         clip = path / CLIP if (path / CLIP).is_file() else None

@@ -58,6 +58,10 @@ class WhisperTranslator(Translator):
         tokenizer = self.whisper.tokenizer
         return tuple(tokenizer.language_codes) if tokenizer.multilingual else ("en",)
 
+    @property
+    def live_settings(self) -> dict[str, Any]:
+        return {"behind": "latest"}  # windows are left out when it is late
+
     def translate(self, audio: Audio, *, rate: int = RATE, beam: int = 1) -> str:
         """Return the text of a recording, as the settings' task has it."""
         found = self.whisper.transcribe(

@@ -87,7 +87,7 @@ def running(
 
     def engine():
         waiting_ms = limits.waiting_ms + limits.frame_ms
-        many = {} if translator.languages else {"sentences": "pauses"}
+        many = {k: v for k, v in translator.live_settings.items() if k == "sentences"}
         return translator.engine(streams=streams, waiting_ms=waiting_ms, **many)
 
     name = translator.name
