@@ -30,7 +30,8 @@ def serve_command(
 
     Args:
         models: Directories of trained runs, bundled models (en-de, the default), Whisper files,
-            cascades (ASR+MT, two runs). Clients name one; the first is theirs by default.
+            cascades (ASR+MT: a run or Whisper, and a run). Clients name one; the first is theirs by
+            default.
         host: Address to listen on; 0.0.0.0 for all. Use --token and TLS then.
         port: Port to listen on; 0 for any that is free.
         streams: Speakers at a time, of each model.

@@ -49,7 +49,9 @@ class Evaluation(Decoding):
         0.5, help="Threshold of that run.", label="then-p{:g}", above=0, below=1
     )
     task: Literal["translate", "transcribe"] | None = setting(
-        None, help="Task of a Whisper model; by default translate.", label="{}"
+        None,
+        help="Task of a Whisper model; by default translate, with --then transcribe.",
+        label="{}",
     )
     language: str | None = setting(
         None, help="Language that a Whisper model hears; by default it guesses.", label="{}"

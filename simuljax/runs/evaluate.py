@@ -42,10 +42,14 @@ from simuljax.runs.translate import (
     open_examples,
     open_recordings,
     stream_settings,
+    translating,
 )
+from simuljax.serve.cascade import Cascade, check_translator
+from simuljax.serve.cascade import load as load_cascade
 from simuljax.serve.run import load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.translator import Translator, is_whisper, load
+from simuljax.serve.whisper import WhisperTranslator
 
 LIVE = (
     *("read_ms", "policy", "gather", "force_finish", "avoid_eos_while_reading", "inside"),
@@ -65,7 +69,7 @@ def check(chosen: Evaluation) -> None:
             f"--beam {chosen.beam.size} needs --mode offline, or --policy local-agreement: with "
             f"--mode {chosen.mode} committed words cannot be taken back"
         )
-    if long_form(chosen) and chosen.then is not None:
+    if long_form(chosen) and chosen.then is not None and not is_whisper(chosen.run):
         raise ConfigError(
             "--then translates one sentence a stream: leave --sentences, --joined out"
         )
@@ -191,6 +195,7 @@ def check_all(each: Sequence[Evaluation]) -> None:
     if is_whisper(each[0].run):
         for chosen in each:
             check_settings(chosen)
+        check_translators(each)
         return
     for name in given_options(each[0]).keys() & {"task", "language"}:
         raise ConfigError(f"--{name} is for Whisper models; {each[0].run} is a run")
@@ -198,6 +203,22 @@ def check_all(each: Sequence[Evaluation]) -> None:
     then = open_run(each[0].then).model if each[0].then else None
     for chosen in each:
         check_effects(chosen, model, then)
+
+
+def check_translators(each: Sequence[Evaluation]) -> None:
+    """Reject settings that change nothing for the text model that follows Whisper."""
+    if each[0].then is None:
+        return
+    then = open_run(each[0].then)
+    check_translator(then)
+    for chosen in each:
+        idle = idle_of_text(chosen, then.model)
+        if chosen.mode == "offline":
+            given = given_options(chosen).keys() & {*FOLLOWING}
+            idle |= dict.fromkeys(given, "applies only to a live source")
+        for name, why in idle.items():
+            option = _option(chosen, name)
+            raise ConfigError(f"{chosen.then}: {option} would change nothing: it {why}")
 
 
 def evaluate(chosen: Evaluation) -> dict[str, Any]:
@@ -224,7 +245,7 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
 def open_source(chosen: Evaluation) -> Source:
     """Load the model and open the split."""
     if is_whisper(chosen.run):
-        return _open_recordings(chosen, load(chosen.run), stream_settings(chosen))
+        return _open_whisper(chosen)
     run = open_run(chosen.run)
     trained = load_checkpoint(run, chosen.checkpoint)
     if long_form(chosen):
@@ -232,6 +253,20 @@ def open_source(chosen: Evaluation) -> Source:
         return _open_recordings(chosen, RunTranslator(run, trained), settings, trained.steps)
     alone = RunSplit(run=run, trained=trained, examples=open_examples(run, chosen), chosen=chosen)
     return open_cascade(alone) if chosen.then else alone
+
+
+def _open_whisper(chosen: Evaluation) -> RecordingsSplit:
+    """Load Whisper, and the translator of what it recognises if there is one."""
+    given = stream_settings(chosen)
+    if chosen.then is None:
+        model = load(chosen.run)
+        assert isinstance(model, WhisperTranslator)
+        return _open_recordings(chosen, model.having(**given), {})
+    loaded = load_cascade(chosen.run, chosen.then, chosen.checkpoint)
+    assert isinstance(loaded.recogniser, WhisperTranslator)
+    cascade = Cascade(loaded.recogniser.having(**given), loaded.translator)
+    settings = {"translating": translating(chosen, cascade)}
+    return _open_recordings(chosen, cascade, settings, cascade.translator.steps)
 
 
 def long_form(chosen: Evaluation) -> bool:

@@ -7,7 +7,8 @@ which measures the computation. Both give the same words and delays.
 In a cascade, the words of the recogniser are the READs of the text model, and a target word has the
 delay of the recognised word that allowed it. A Whisper file has no corpus, vocabulary or features
 of its own: its utterances go through streams, from a prepared corpus, or from a folder with a
-manifest (`data_pipelines.corpora.Manifest`), whose sound files are read as they are.
+manifest (`data_pipelines.corpora.Manifest`), whose sound files are read as they are. So do those of
+a cascade that begins with Whisper.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -33,13 +34,12 @@ from simuljax.config.model import ModelConfig
 from simuljax.config.options import given_options, options_of
 from simuljax.decode.beam import translate_speech, translate_text
 from simuljax.decode.caat import simulate_caat
-from simuljax.decode.policies import WaitK
 from simuljax.decode.simulate import simulate_speech, simulate_text, usual_listening
 from simuljax.eval import Record
 from simuljax.eval.long_form import Segment
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
-from simuljax.serve.cascade import Cascade
+from simuljax.serve.cascade import Cascade, waiting
 from simuljax.serve.run import Run, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator, extract_features, with_step
 from simuljax.serve.stream import Word
@@ -333,11 +333,11 @@ class CascadeSplit(RunSplit):
 
     def player(self) -> Callable[[np.ndarray], list[Word]]:
         """Return a function that plays an utterance to a new stream."""
-        second = of_text(self.chosen, self.writer.model).decoding()
+        second = translating(self.chosen, self.cascade)
 
         def play_one(sound: np.ndarray) -> list[Word]:
             stream = self.cascade.stream(
-                recognising=_stream_options(self.chosen), translating={"decoding": second}
+                recognising=_stream_options(self.chosen), translating=second
             )
             return play(stream, sound, lambda: stream.session.size)
 
@@ -363,27 +363,34 @@ def of_text(chosen: Evaluation, model: ModelConfig) -> Evaluation:
     One that was trained offline waits for k words more than it has written, if k is given.
     """
     assert chosen.then is not None
-    k, offline = chosen.then_k, model.monotonic.policy == "offline"
-    waits = WaitK(k=k, convention="stacl") if offline and k is not None else None
-    return Evaluation(
+    second = Evaluation(
         run=chosen.then,
         branch="text",
         mode="offline" if chosen.mode == "offline" else "streamed",
-        k=None if waits else k,
+        k=chosen.then_k,
         threshold=chosen.then_threshold,
         gather=chosen.gather,
         force_finish=chosen.force_finish,
         avoid_eos_while_reading=chosen.avoid_eos_while_reading,
-        policy=waits,
         stammer=chosen.stammer,
         beam=chosen.beam if chosen.mode == "offline" else None,
     )
+    return waiting(second, model)
+
+
+def translating(chosen: Evaluation, cascade: Cascade) -> dict[str, Any]:
+    """Return the settings of the second model in streams of a cascade."""
+    return {"decoding": of_text(chosen, cascade.translator.run.model).decoding()}
 
 
 STREAMS = 16  # recordings at once
 _SETTINGS = {  # of an evaluation, beside those of its policy
     *("run", "corpus", "split", "name", "mode", "first", "repeats", "joined", "joined_pause_ms"),
     *("policy", "read_ms", "task", "language", "stammer_times", "stammer_words"),
+}
+_OF_TEXT = {  # of the text model that follows
+    *("then", "then_k", "then_threshold", "checkpoint"),
+    *("gather", "force_finish", "avoid_eos_while_reading"),
 }
 
 
@@ -431,7 +438,7 @@ class RecordingsSplit:
         model = self.model
         if isinstance(model, RunTranslator):
             return model.run.config.data.task == "transcription"
-        return self.chosen.task == "transcribe"
+        return self.chosen.task == "transcribe"  # never in a cascade
 
     def records(self, done: Set[int]) -> Iterator[list[Record]]:
         """Yield the records of the utterances that are not done, some at a time."""
@@ -517,6 +524,10 @@ def _read_joined(parts: Sequence[Recording], pause_ms: int) -> np.ndarray:
 def check_settings(chosen: Evaluation) -> None:
     """Refuse settings that would have no effect on a model without a run of ours."""
     own = set() if chosen.policy is None else {*options_of(type(chosen.policy))}
+    if chosen.then is not None:
+        own |= _OF_TEXT
+        if chosen.task is not None:
+            raise ConfigError("--then: a recogniser transcribes; leave --task out")
     for name in given_options(chosen).keys() - _SETTINGS - own:
         flag = f"--{name.replace('_', '-')}"
         raise ConfigError(f"{flag} is for trained runs; {chosen.run} is a Whisper model")

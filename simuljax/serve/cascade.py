@@ -193,9 +193,10 @@ class Cascade(Translator):
     """Two trained models; the second reads what the first writes."""
 
     def __init__(self, recogniser: RunTranslator | WhisperTranslator, translator: RunTranslator):
-        check_translator(translator.run)
         if isinstance(recogniser, RunTranslator):
             check_recogniser(recogniser.run)
+        check_translator(translator.run)
+        if isinstance(recogniser, RunTranslator):
             check_agreement(recogniser.run, translator.run)
         self.recogniser, self.translator = recogniser, translator
 

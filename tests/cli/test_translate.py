@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from simuljax.audio import RATE
+import simuljax
+from simuljax.audio import RATE, read_audio
 from simuljax.cli import main as cli
 from simuljax.cli import translate as command
 from simuljax.cli.interpret import WhisperOptions
@@ -24,6 +25,7 @@ from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError
 from tests.helpers import models, streams
 from tests.helpers.streams import DECODING, SPEECH
+from tests.written_runs import write_run
 
 TALKATIVE = models.changed(DECODING, avoid_eos_while_reading=True)
 TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
@@ -40,9 +42,9 @@ def translate(model, **given):
         names = {field.name for field in fields(kind)} & given.keys()
         return kind(**{name: given.pop(name) for name in names})
 
-    live, whisper = taken(LiveOptions), taken(WhisperOptions)
+    live, whisper, then_k = taken(LiveOptions), taken(WhisperOptions), given.pop("then_k", None)
     run = from_options(RunOptions, given)
-    return translate_command(model=model, live=live, run=run, whisper=whisper)
+    return translate_command(model=model, then_k=then_k, live=live, run=run, whisper=whisper)
 
 
 @pytest.fixture
@@ -113,6 +115,7 @@ def test_a_whisper_file_is_a_model(capsys, tmp_path):
         ({"alpha": 0.2}, "--alpha"),
         ({"window": 2.0}, "--window is for Whisper models"),
         ({"spoken": "es"}, "--from is for Whisper models"),
+        ({"then_k": 3}, "--then-k is for live translation with a cascade"),
     ],
 )
 def test_bad_options_are_refused_before_a_run_is_loaded(run, sound, given, fact):
@@ -136,6 +139,40 @@ def test_bad_options_are_refused_before_whisper_is_loaded(tmp_path, sound, given
     (tmp_path / "tiny.bin").write_bytes(b"no weights")
     with pytest.raises(SimuljaxError, match=re.escape(fact)):
         translate(tmp_path / "tiny.bin", **{"audio": sound[0], **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "fact"),
+    [
+        ({"threshold": 0.3}, "--threshold is for trained runs"),
+        ({"read_ms": 280}, "--read-ms is for trained runs"),
+        ({"window": 0.0}, "--window"),
+        ({"spoken": "xx"}, "--from"),
+        ({"offline": True, "then_k": 3}, "--then-k is for live translation"),
+        ({}, "run is no run"),
+    ],
+)
+def test_bad_options_are_refused_before_a_cascade_of_whisper_is_loaded(
+    tmp_path, run, sound, given, fact
+):
+    (tmp_path / "tiny.bin").write_bytes(b"no weights")
+    with pytest.raises(SimuljaxError, match=re.escape(fact)):
+        translate(Path(f"{tmp_path / 'tiny.bin'}+{run}"), **{"audio": sound[0], **given})
+
+
+@pytest.mark.slow
+@needs_whisper
+def test_what_whisper_recognises_is_translated(monkeypatch, tmp_path, capsys):
+    """As a stream of the same settings has it; offline, too."""
+    monkeypatch.setattr(command, "enable_compilation_cache", lambda: None)
+    model = Path(f"{GGML}+{write_run(tmp_path / 'mt')}")
+    given = {"audio": str(TINY / "jfk.flac"), "spoken": "en", "padding": "short"}
+    translate(model, then_k=2, window=3.0, **given)()
+    stream = simuljax.load(model).stream(
+        window_s=3.0, language="en", padding="short", translating={"k": 2}
+    )
+    words = stream.push(read_audio(given["audio"]).samples) + stream.finish()
+    assert capsys.readouterr().out.split() == [word.text for word in words] != []
 
 
 def test_a_whole_file_may_have_a_beam(monkeypatch, tmp_path, run, sound):

@@ -12,16 +12,24 @@ from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic
-from simuljax.decode.policies import WaitK
+from simuljax.decode.policies import Greedy, WaitK
 from simuljax.decode.repetition import Stammer
 from simuljax.eval import Record, read_records
 from simuljax.models.presets import offline, tiny
-from simuljax.runs.evaluate import evaluate
+from simuljax.models.whisper import Whisper
+from simuljax.runs import evaluate as evaluation
+from simuljax.runs.evaluate import evaluate, plan_evaluations
 from simuljax.runs.translate import Transcript, of_text, word_delays
 from simuljax.serve import cascade
+from simuljax.serve.cascade import Cascade
 from simuljax.serve.run import RunError, open_run
+from simuljax.serve.run_translator import load_run
+from simuljax.serve.stream import stream_all
 from simuljax.text import EOS
 from tests.helpers.corpora import build, stored, write_hums
+from tests.models.whisper.small import TOKENIZER, small_model
+from tests.serve.test_cascade import Saying
+from tests.serve.whisper.test_translator import SMALL
 from tests.written_runs import PIECES, write_run
 
 pytestmark = pytest.mark.slow  # compiles much
@@ -156,3 +164,72 @@ def test_what_is_no_cascade_is_refused(chosen):
         evaluate(dataclasses.replace(chosen, branch="text"))
     with pytest.raises(RunError, match="is no run"):
         evaluate(dataclasses.replace(chosen, then=chosen.run / "no"))
+
+
+@pytest.fixture
+def whispered(chosen, tmp_path, monkeypatch) -> Evaluation:
+    """A file in place of the recogniser; what its windows say follows from their sound."""
+    model = Whisper(model=small_model(positions=1500, seed=5, layers=1), tokenizer=TOKENIZER)
+    monkeypatch.setattr(
+        evaluation,
+        "load_cascade",
+        lambda run, then, which: Cascade(Saying(model, SMALL), load_run(then, which)),
+    )
+    monkeypatch.setattr("simuljax.config.evaluation.RUNS", tmp_path)
+    (tmp_path / "small.bin").write_bytes(b"weights")
+    return Evaluation(
+        run=tmp_path / "small.bin",
+        then=chosen.then,
+        then_k=2,
+        corpus=open_run(chosen.run).config.data.directory,
+        policy=Greedy(),
+        read_ms=300,
+    )
+
+
+def test_whisper_before_a_translator(whispered):
+    """In batches, live and by hand the same; the reference is the translation."""
+    scores = evaluate(whispered)
+    records = read_records(whispered.folder)
+    evaluate(live := dataclasses.replace(whispered, mode="live", first=2, repeats=1))
+    assert plain(read_records(live.folder)) == plain(records)[:2]
+    both = evaluation.load_cascade(whispered.run, whispered.then or "", "best")
+    sounds = [each["audio"] for each in stored(open_corpus(whispered.corpus or "")["test"])]
+    backend = both.backend(read_ms=300, policy=Greedy(), translating={"k": 2})
+    alone = [[(w.text, w.delay_ms) for w in words] for words in stream_all(backend, sounds)]
+    assert plain(records) == alone and sum(map(len, alone)) > 20
+    assert sum(d < r.source_length for r in records for d in r.delays) > 5
+    assert (records[3].reference or "").startswith('Satz "3"')
+    assert scores["steps"] == [7] and "WER" not in scores
+
+
+def test_whisper_before_a_translator_offline(whispered, monkeypatch):
+    """The whole transcript is translated, sentence by sentence; options of speech reach Whisper."""
+    seen = []
+    monkeypatch.setattr(
+        Saying, "translate", lambda self, *_, **how: seen.append(self.settings) or "abc bcd. cab"
+    )
+    whole = dataclasses.replace(
+        whispered, mode="offline", policy=None, read_ms=None, then_k=None, language="de", first=2
+    )
+    evaluate(whole)
+    translator = load_run(whispered.then or "")
+    text = " ".join(map(translator.translate_text, ("abc bcd.", "cab")))
+    for record in read_records(whole.folder):
+        assert record.prediction == " ".join(text.split())
+        assert set(record.delays) == {record.source_length}
+    assert {settings.language for settings in seen} == {"de"}
+
+
+@pytest.mark.parametrize(
+    ("given", "fact"),
+    [
+        ({"task": "transcribe"}, "--task"),
+        ({"predecision_ms": 320}, "--predecision-ms"),
+        ({"then_threshold": 0.3}, "--then-threshold"),
+        ({"mode": "offline", "policy": None, "read_ms": None}, "--then-k 2"),
+    ],
+)
+def test_what_a_cascade_of_whisper_has_not_is_refused(whispered, given, fact):
+    with pytest.raises(ConfigError, match=fact):
+        plan_evaluations(dataclasses.replace(whispered, **given))

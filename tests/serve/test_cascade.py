@@ -245,7 +245,7 @@ class SayingBackend(WhisperBackend):
 
 class Saying(WhisperTranslator):
     def backend(self, **overrides: Any) -> SayingBackend:
-        return SayingBackend(self.whisper, dataclasses.replace(self.settings, **overrides))
+        return SayingBackend(self.whisper, self.having(**overrides).settings)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class WhisperTranslator(Translator):
         )
         return found.text
 
-    def backend(self, **overrides: Any) -> "WhisperBackend":
+    def having(self, **overrides: Any) -> Self:
         """Return the model with other settings; `read_ms` is `window_s` in milliseconds."""
         names = [field.name for field in dataclasses.fields(WhisperStreaming)]
         if (read_ms := overrides.pop("read_ms", None)) is not None:
@@ -80,7 +80,10 @@ class WhisperTranslator(Translator):
         for name in overrides:
             if name not in names:
                 raise TypeError(f"a stream of Whisper has no such setting: {unknown(name, names)}")
-        return WhisperBackend(self.whisper, dataclasses.replace(self.settings, **overrides))
+        return type(self)(self.whisper, dataclasses.replace(self.settings, **overrides))
+
+    def backend(self, **overrides: Any) -> "WhisperBackend":
+        return WhisperBackend(self.whisper, self.having(**overrides).settings)
 
 
 class WhisperBackend:
