@@ -21,7 +21,7 @@ from simuljax.report.run_page import Knowledge, Report, SourceAudio, write_repor
 from simuljax.runs.heads import draw_alignment, has_alignment, look
 from simuljax.serve.run import open_run, parameter_count
 from simuljax.train.checkpoint import CHECKPOINTS
-from simuljax.train.stored import PARAMS_FILE
+from simuljax.train.stored import find_params
 
 ALIGNMENT = "alignment.png"  # beside a log
 
@@ -89,7 +89,7 @@ def draw_alignments(options: Report) -> None:
 def draw_alignment_of(run: Path, config: Mapping[str, Any], log: Path) -> None:
     """Draw an alignment beside the log, if the weights and the corpus are there."""
     corpus = opened(config.get("corpus"), run)
-    if corpus is None or not any((run / name).exists() for name in (CHECKPOINTS, PARAMS_FILE)):
+    if corpus is None or not ((run / CHECKPOINTS).exists() or find_params(run)):
         return
     whole = open_run(run)
     if has_alignment(whole.model) and whole.config.data.task == "translation":

@@ -37,7 +37,7 @@ from simuljax.text import Vocabulary, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train import transfer
 from simuljax.train.loop import ENDED
-from simuljax.train.stored import PARAMS_FILE, Stored, write_params
+from simuljax.train.stored import PACKED_FILE, PARAMS_FILE, Stored, write_params
 from simuljax.train.transfer import Loaded, Which
 
 DECODING_FILE = "decoding.json"
@@ -168,7 +168,7 @@ class Export:
     checkpoint: Literal["best", "last", "averaged"] = "best"
     dtype: Stored = "float32"
     """Type of the stored parameters, which load as float32: bfloat16 has half the size, int8 with a
-    scale for each output channel a quarter."""
+    scale for each output channel a quarter, int7, which is packed, a fifth."""
     branches: Literal["all", "speech"] = "all"
     """speech leaves out what only the text branch needs."""
 
@@ -181,7 +181,7 @@ def export(chosen: Export) -> Path:
     try:
         write_export(run, loaded, chosen)
     except BaseException:
-        for name in (*COPIED, PARAMS_FILE):
+        for name in (*COPIED, PARAMS_FILE, PACKED_FILE):
             (chosen.to / name).unlink(missing_ok=True)
         raise
     return chosen.to
@@ -197,7 +197,8 @@ def write_export(run: Run, loaded: Loaded, chosen: Export) -> None:
         write_json(chosen.to / CONFIG_FILE, replace(run.config, model=speech_branch(run)))
         params.pop("text")
     state = {"params": params, "statistics": loaded.statistics}
-    write_params(chosen.to / PARAMS_FILE, state, loaded.steps, chosen.dtype)
+    file = PACKED_FILE if chosen.dtype == "int7" else PARAMS_FILE
+    write_params(chosen.to / file, state, loaded.steps, chosen.dtype)
 
 
 def speech_branch(run: Run) -> ModelConfig:

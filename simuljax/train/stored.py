@@ -8,7 +8,7 @@ As int8 or int7, kernels and embeddings are whole numbers with a scale for each 
 (`simuljax.models.tensor_file`). The outputs of a kernel are its last axis; those of an embedding,
 which is also the last layer of a decoder with tied weights, its rows. Of other parameters large
 ones, such as Whisper's positions, are float16 and the rest float32. The header has a SHA-256 of all
-that, so that a damaged file is noticed. The file may be packed: `params.safetensors.gz`.
+that, so that a damaged file is noticed. Parameters in int7 are packed: `params.safetensors.gz`.
 """
 
 import hashlib
@@ -34,8 +34,14 @@ from simuljax.train.checkpoint import CheckpointError
 
 Stored = Literal["float32", "bfloat16", "int8", "int7"]
 PARAMS_FILE = "params.safetensors"  # of an exported run, in place of its checkpoints
+PACKED_FILE = PARAMS_FILE + ".gz"
 INPUTS = {"kernel": -2, "embedding": -1}  # the axis that a scale is shared by
 LARGE = 2**18
+
+
+def find_params(run: Path) -> Path | None:
+    """Return the file of an exported run's parameters; None for a run with checkpoints."""
+    return next((f for name in (PARAMS_FILE, PACKED_FILE) if (f := run / name).exists()), None)
 
 
 def write_params(path: Path, state: Mapping[str, Any], steps: Sequence[int], dtype: Stored) -> None:

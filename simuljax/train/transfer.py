@@ -22,7 +22,7 @@ from simuljax.train.checkpoint import (
     around_best,
     template_of,
 )
-from simuljax.train.stored import PARAMS_FILE, read_params
+from simuljax.train.stored import find_params, read_params
 
 AVERAGED = "averaged"  # the directory of a run beside its checkpoints
 PARTS = ("params", "statistics")  # of a state, which a translator computes with
@@ -71,7 +71,7 @@ def load(run: str | Path, which: Which = "best") -> Loaded:
     steps.
     """
     averaged = which == "averaged"
-    if (exported := Path(run) / PARAMS_FILE).exists() and which in ("best", "last"):
+    if (exported := find_params(Path(run))) and which in ("best", "last"):
         state, steps = read_params(exported)
         return Loaded(**{part: state.get(part, {}) for part in PARTS}, steps=steps)
     checkpoints = Checkpoints(Path(run) / (AVERAGED if averaged else CHECKPOINTS))

@@ -8,11 +8,11 @@ import pytest
 from simuljax.cli.main import main
 from simuljax.config.model import SpeechConfig
 from simuljax.errors import SimuljaxError
-from simuljax.models.tensor_file import read_tensors
+from simuljax.models.tensor_file import TYPES, read_tensors
 from simuljax.serve import translator as live
 from simuljax.serve.run import Export, RunError, export, load_checkpoint, open_run
 from simuljax.serve.run_translator import load_run
-from simuljax.train.stored import PARAMS_FILE, TYPES
+from simuljax.train.stored import find_params
 from simuljax.train.stored import stored as stored_as
 from simuljax.train.transfer import by_path
 from tests.written_runs import UPDATES, WORDS, write_run
@@ -34,7 +34,7 @@ def params(directory):
 
 def stored(directory):
     """The types of parameters on the disk."""
-    tensors, _ = read_tensors(directory / PARAMS_FILE, TYPES)
+    tensors, _ = read_tensors(params_of(directory), TYPES)
     return {str(tensor.dtype) for tensor in tensors.values()}
 
 
@@ -56,22 +56,32 @@ def test_bfloat16_is_rounded_and_kept_so(run, tmp_path):
     assert (stored(wide), stored(narrow)) == ({"float32"}, {"bfloat16"})
 
 
-def test_int8_is_within_half_a_level_of_every_channel(run, tmp_path):
-    narrow = export(Export(run=run, to=tmp_path / "int8", dtype="int8"))
+@pytest.mark.parametrize(("dtype", "levels"), [("int8", 127), ("int7", 63)])
+def test_whole_numbers_are_within_half_a_level(run, tmp_path, dtype, levels):
+    narrow = export(Export(run=run, to=tmp_path / "narrow", dtype=dtype))
     assert stored(narrow) == {"int8", "float32"}
     for name, (was, now) in pairs(params(run), params(narrow)).items():
         inputs = {"kernel": -2, "embedding": -1}.get(name.split("/")[-1])
         if inputs is None:
             np.testing.assert_array_equal(now, was)
         else:
-            level = np.abs(was).max(inputs, keepdims=True) / 127
+            level = np.abs(was).max(inputs, keepdims=True) / levels
             assert (np.abs(now - was) <= level * 0.5001).all(), name
             assert np.abs(now - was).max() > 0, "nothing was rounded"
+
+
+def test_what_is_rounded_more_is_smaller(run, tmp_path):
     sizes = [
-        (export(Export(run=run, to=tmp_path / f"as_{d}", dtype=d)) / PARAMS_FILE).stat().st_size
-        for d in ("float32", "bfloat16", "int8")
+        params_of(export(Export(run=run, to=tmp_path / dtype, dtype=dtype))).stat().st_size
+        for dtype in ("float32", "bfloat16", "int8", "int7")
     ]
-    assert sizes[0] > 1.5 * sizes[1] > 1.5 * sizes[2]
+    assert sizes[0] > 1.5 * sizes[1] > 1.5 * sizes[2] > 1.5 * sizes[3]
+
+
+def params_of(directory):
+    path = find_params(directory)
+    assert path is not None
+    return path
 
 
 def pairs(one, other):
@@ -110,9 +120,11 @@ def test_the_speech_branch_alone_streams_the_same_words(tmp_path):
         load_run(alone).translate_text(LINE)
 
 
-@pytest.mark.parametrize("place", [4, 40, -9])
-def test_damage_is_noticed(run, tmp_path, place):
-    file = export(Export(run=run, to=tmp_path / "given", dtype="int8")) / PARAMS_FILE
+@pytest.mark.parametrize(
+    ("dtype", "place"), [("int8", 4), ("int8", 40), ("int8", -9), ("int7", 40), ("int7", -9)]
+)
+def test_damage_is_noticed(run, tmp_path, dtype, place):
+    file = params_of(export(Export(run=run, to=tmp_path / "given", dtype=dtype)))
     whole = bytearray(file.read_bytes())
     whole[place] ^= 1
     file.write_bytes(whole)
