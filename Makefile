@@ -60,11 +60,11 @@ lint: $(ENV)  ## ruff and pyright
 docs: $(ENV)  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
-model: $(ENV)  ## turn a run into models/en-de and write its card: RUN=runs/real_speech ARGS='--scores NAME=LOG'
-	$(BIN)/python -m experiments.real_speech.bundle $(RUN) $(ARGS)
+model: $(ENV)  ## make models/en-de and its card: ASR=tiny.en.pt MT=runs/real_speech/translator ARGS='--scores NAME=LOG'
+	$(BIN)/python -m experiments.real_speech.bundle $(ASR) $(MT) $(ARGS)
 
 model-wheel: $(ENV)  ## build the wheel of the bundled model into dist/
-	@test -f models/en-de/params.safetensors || { echo 'models/en-de has no model: make one with `make model RUN=DIR`' >&2; exit 1; }
+	@test -f models/en-de/translator/config.json || { echo 'models/en-de has no model: make one with `make model ASR=WHISPER MT=RUN`' >&2; exit 1; }
 	cd models/en-de && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
 
 lock:  ## refresh requirements.lock (needs uv)

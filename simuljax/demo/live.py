@@ -20,9 +20,8 @@ from simuljax.report.page import render
 from simuljax.report.results import PAGE
 from simuljax.report.run_page import SourceAudio, encode_audio
 from simuljax.report.timeline import commits_of, draw_timeline
-from simuljax.serve.bundled import CLIP, DEFAULT, resolve
+from simuljax.serve.bundled import CLIP, DEFAULT, resolve, size_mb
 from simuljax.serve.live import LiveOptions
-from simuljax.serve.run import open_run, parameter_count
 from simuljax.voice import Player, VoiceError
 
 NEXT = """\
@@ -86,13 +85,13 @@ def write_page(out: Path) -> Path:
     """Write the page of the translation that is in the log; return its path."""
     model = resolve(DEFAULT)
     clip, (record,) = Clip.of(model), read_records(out / LOG)
-    samples, size = read_audio(clip.path).samples, parameter_count(open_run(model).model)
+    samples = read_audio(clip.path).samples
     german, rate = soundfile.read(out / "german.wav", dtype="int16")
     page = render(
         "live.html",
         title=f"{clip.speaker}, in German while he speaks",
         scripted=True,
-        facts=[("model", f"{model.name}, {size / 1e6:.1f} M parameters"), ("source", clip.source)],
+        facts=[("model", f"{model.name}, {size_mb(model):.0f} MB"), ("source", clip.source)],
         audio=encode_audio(SourceAudio(samples=samples)),
         transcript=clip.transcript,
         timeline=draw_timeline(record, samples=samples),

@@ -37,6 +37,7 @@ from simuljax.decode.policies import AlignAtt, PolicyError, WaitK
 from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingState, ReencodingTextDecoder, padded
 from simuljax.decode.stream import Events
 from simuljax.models import whisper
+from simuljax.serve.bundled import bundle_of
 from simuljax.serve.run import Run, RunError
 from simuljax.serve.run_translator import RunTranslator, Streaming, load_run
 from simuljax.serve.stream import Backend, Rows, Session, Stream
@@ -202,7 +203,8 @@ class Cascade(Translator):
 
     @property
     def name(self) -> str:
-        return f"{self.recogniser.name}+{self.translator.name}"
+        whole = bundle_of(self.translator.run.directory)
+        return whole.name if whole else f"{self.recogniser.name}+{self.translator.name}"
 
     @property
     def live_settings(self) -> dict[str, Any]:

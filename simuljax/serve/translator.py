@@ -114,6 +114,5 @@ def is_whisper(model: str | Path) -> bool:
     path = Path(model)
     if path.is_file():
         return True
-    return (
-        path.is_dir() and not (path / "features.json").exists() and any(path.glob("*.safetensors"))
-    )
+    is_run = (path / "features.json").exists()
+    return path.is_dir() and not is_run and any(path.glob("*.safetensors*"))

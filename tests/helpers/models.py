@@ -63,12 +63,15 @@ def parameters(model: JointModel, *, decide: float = 3.0, eager: float = 0.5, se
 
     def everything(model: JointModel) -> None:
         c, prefix = model.config, jnp.zeros((1, 3), jnp.int32)
+        encoded: Any = None
+        decisions: Any = None
         if c.text is not None:
-            model.encode_text(prefix, jnp.array([3]), train=False)
-        assert c.speech is not None
-        features, frames = jnp.zeros((1, 32, c.features)), jnp.array([32])
-        encoded = model.encode_speech(features, frames, train=False)
-        decisions = model.speech_decisions(encoded, jnp.zeros((1, 32), jnp.int32))
+            encoded = model.encode_text(prefix, jnp.array([3]), train=False)
+            decisions = model.text_decisions(encoded)
+        if c.speech is not None:
+            features, frames = jnp.zeros((1, 32, c.features)), jnp.array([32])
+            encoded = model.encode_speech(features, frames, train=False)
+            decisions = model.speech_decisions(encoded, jnp.zeros((1, 32), jnp.int32))
         model.decode(prefix, encoded, decisions, jnp.int32(1), train=False)
 
     drawn = random_parameters(model, method=everything, seed=seed)

@@ -1,4 +1,4 @@
-"""Models that come as packages beside the library: found by name, built from a run, shown."""
+"""Models that come as packages beside the library: found by name, built of two parts, shown."""
 
 import json
 import shutil
@@ -6,57 +6,80 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 
 import simuljax
-from experiments.real_speech.bundle import LARGEST, MODEL, Bundle, bundle, card, without_places
+from experiments.real_speech.bundle import LARGEST_MB, MODEL, Bundle, bundle, card, without_places
 from simuljax.audio import RATE
 from simuljax.cli import demo, serve, translate
 from simuljax.cli.main import main
 from simuljax.cli.translate import RunOptions
 from simuljax.config.decoding import Decoding
+from simuljax.config.model import SpeechConfig
 from simuljax.decode.policies import LocalAgreement
 from simuljax.errors import SimuljaxError
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import as_records, read_records, write_records
-from simuljax.serve import bundled
-from simuljax.serve.bundled import CLIP, BundledError, resolve
+from simuljax.serve import bundled, cascade
+from simuljax.serve.bundled import CLIP, BundledError, parts_of, resolve, size_mb, target_language
+from simuljax.serve.cascade import Cascade
 from simuljax.serve.run import RunError, open_run
 from simuljax.serve.web.server import ServeError, ServeOptions, load_models
-from simuljax.train.stored import PARAMS_FILE
 from tests.eval.logs import made_up
-from tests.serve.test_export import SHARING
+from tests.models.whisper.small import TOKENS, ggml_bytes, random_tensors, small_config
+from tests.serve.whisper.test_translator import SMALL
 from tests.written_runs import write_run
 
-here = pytest.mark.skipif(not (MODEL / "config.json").exists(), reason="models/en-de is empty")
+here = pytest.mark.skipif(not (MODEL / "translator").exists(), reason="models/en-de is empty")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
-    return write_run(tmp_path_factory.mktemp("runs") / "joint", speech=SHARING)
+def models(tmp_path_factory) -> dict[str, Any]:
+    """A small Whisper, and a run that translates text."""
+    folder = tmp_path_factory.mktemp("models")
+    sizes = small_config(positions=1500).dimensions
+    (folder / "ggml.bin").write_bytes(ggml_bytes(random_tensors(sizes, seed=5)))
+    return {
+        "asr": folder / "ggml.bin",
+        "mt": write_run(folder / "mt", speech=None),
+        "tokens": len(TOKENS),
+    }
 
 
 @pytest.fixture
-def beside(run, tmp_path, monkeypatch) -> Path:
+def beside(models, tmp_path, monkeypatch) -> Path:
     """A repository whose bundled model says something, with a clip of a second."""
     folder = tmp_path / "models"
     (folder / "en-de").mkdir(parents=True)
-    for name in ("clip.json", "pyproject.toml"):
+    for name in ("clip.json", "pyproject.toml", "LICENSE.whisper"):
         shutil.copy(MODEL / name, folder / "en-de")
     sound = np.random.default_rng(0).normal(0, 0.1, RATE)
     soundfile.write(folder / "en-de" / CLIP, sound, RATE)
-    bundle(Bundle(run=run, to=folder / "en-de"))
+    bundle(Bundle(**models, to=folder / "en-de"))
     monkeypatch.setattr(bundled, "BESIDE", folder)
+    for module in (cascade, translate):  # random numbers write what guards would stop
+        monkeypatch.setattr(module, "RECOGNISING", SMALL)
     return folder
 
 
-def test_a_clone_finds_its_model_by_name(beside, run):
+def test_a_clone_finds_its_model_by_name(beside):
     assert resolve("en-de") == beside / "en-de"
     loaded = simuljax.load("en-de")
-    assert loaded.name == "en-de"
+    assert isinstance(loaded, Cascade) and loaded.name == "en-de"
+    assert len(loaded.recogniser.whisper.tokenizer.tokens) == len(TOKENS)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_parts_of_a_bundled_model(beside):
+    model = beside / "en-de"
+    both = [model / "recogniser", model / "translator"]
+    assert parts_of("en-de") == parts_of(model) == both
+    assert parts_of(f"{both[0]}+{both[1]}") == both and parts_of(both[1]) == both[1:]
+    assert target_language(model) == target_language(both[1]) == "de"
+    assert target_language(both[0]) is None
 
 
 def test_a_path_that_exists_is_taken_as_it_is(beside, monkeypatch, tmp_path):
@@ -84,22 +107,33 @@ def test_an_installed_wheel_comes_before_the_clone(beside, tmp_path, monkeypatch
     assert simuljax.load("en-de").name == "en-de"
 
 
-def test_the_bundle_forgets_where_it_was_trained(beside, run):
-    text = (beside / "en-de" / "config.json").read_text()
-    assert str(run) not in text and open_run(beside / "en-de").model.text is None
+def test_the_bundle_forgets_where_it_was_trained(beside, models):
+    text = (beside / "en-de" / "translator" / "config.json").read_text()
+    assert str(models["mt"]) not in text and open_run(models["mt"]).model.text is not None
     assert without_places({"a": ["/x/y", "b/c", 3]}) == {"a": ["y", "b/c", 3]}
 
 
-def test_it_streams_as_it_was_bundled_unless_told_otherwise(run, beside):
-    to = beside / "en-de"
-    bundle(Bundle(run=run, to=to, decoding=("read-ms=480", "force-finish=true")))
-    assert open_run(to).decoding == Decoding(read_ms=480, force_finish=True)
-    assert simuljax.load(to).backend(threshold=0.4).decoder.decoding.force_finish
-    with pytest.raises(SimuljaxError, match="read_mss"):
-        bundle(Bundle(run=run, to=to, decoding=("read_mss=480",)))
-    (to / "decoding.json").write_text('{"threshold": 2}')
+def test_it_reads_text_as_it_was_bundled_unless_told_otherwise(models, beside):
+    to, translator = beside / "en-de", beside / "en-de" / "translator"
+    bundle(Bundle(**models, to=to, decoding=("threshold=0.4", "force-finish=true")))
+    assert open_run(translator).decoding == Decoding(threshold=0.4, force_finish=True)
+    chosen = simuljax.load(to).backend(translating={"threshold": 0.3}).reader.decoder.decoding  # pyright: ignore[reportAttributeAccessIssue]
+    assert (chosen.threshold, chosen.force_finish) == (0.3, True)
+    with pytest.raises(SimuljaxError, match="thresold"):
+        bundle(Bundle(**models, to=to, decoding=("thresold=0.4",)))
+    (translator / "decoding.json").write_text('{"threshold": 2}')
     with pytest.raises(RunError, match=r"decoding\.json .*threshold"):
-        open_run(to)
+        open_run(translator)
+
+
+def test_a_bundle_of_one_model_is_refused(models, tmp_path):
+    for one in ("asr", "mt"):
+        with pytest.raises(SimuljaxError, match="give both"):
+            bundle(Bundle(**{one: models[one]}, to=tmp_path))
+    speaks = write_run(tmp_path / "speech", text=None, speech=SpeechConfig())
+    with pytest.raises(RunError, match="no text branch"):
+        bundle(Bundle(**models | {"mt": speaks}, to=tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
 
 
 def test_options_that_are_given_replace_stored_ones():
@@ -120,17 +154,19 @@ def test_the_card_has_the_scores_of_logs(beside, tmp_path):
     text = (to / "README.md").read_text()
     assert row["n"] == 5 and low <= row["BLEU"] <= high
     assert f"| some test | 5 | {row['BLEU']:.1f} [{low:.1f}, {high:.1f}] | {row['AL']} |" in text
-    for fact in ("CC BY 2.0 FR", "MIT", "public domain", "cannot do"):
+    for fact in ("CC BY 2.0 FR", "MIT", "public domain", "cannot do", "with 266 of its tokens"):
         assert fact in text
     with pytest.raises(SimuljaxError, match="needs a name"):
         bundle(Bundle(scores=("a.log",), to=to))
 
 
-def test_a_model_that_is_too_large_is_refused(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.real_speech.bundle.LARGEST", 100)
-    with pytest.raises(SimuljaxError, match="MB in int8"):
-        bundle(Bundle(run=run, to=tmp_path / "new"))
-    assert not (tmp_path / "new").exists()
+def test_a_model_that_is_too_large_is_refused(models, beside, monkeypatch):
+    size = size_mb(beside / "en-de")
+    for largest in (size - 0.01, size_mb(beside / "en-de" / "recogniser")):
+        monkeypatch.setattr("experiments.real_speech.bundle.LARGEST_MB", largest)
+        with pytest.raises(SimuljaxError, match=r"MB in int7.*--tokens"):
+            bundle(Bundle(**models, to=beside / "en-de"))
+        assert size_mb(beside / "en-de") == size
 
 
 def test_translate_needs_no_model(beside, capsys):
@@ -144,8 +180,7 @@ def test_translate_needs_no_model(beside, capsys):
 
 def test_the_language_of_its_voice_is_known(beside, tmp_path, monkeypatch):
     seen = []
-    given = lambda _, live, __: (seen.append(live), lambda: None)[1]  # noqa: E731
-    monkeypatch.setattr(translate, "_run_command", given)
+    monkeypatch.setattr(translate, "_translate_live", lambda live, _: seen.append(live))
     main(["translate", str(beside / "en-de" / CLIP), "--speak", str(tmp_path / "a.wav")])
     assert seen[0].to == "de"
 
@@ -186,17 +221,16 @@ def test_the_live_demo(beside, tmp_path, monkeypatch, capsys):
 
 @here
 def test_the_bundled_model_is_small_and_its_card_is_up_to_date():
-    files = [path for path in MODEL.iterdir() if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < LARGEST
+    assert size_mb(MODEL) <= LARGEST_MB
     assert (MODEL / "README.md").read_text("utf-8") == card(MODEL)
-    assert (MODEL / PARAMS_FILE).exists() and "/work" not in (MODEL / "config.json").read_text()
+    assert "/work" not in (MODEL / "translator" / "config.json").read_text()
 
 
 @here
 @pytest.mark.slow
 def test_the_bundled_model_translates_the_clip():
     translator = simuljax.load("en-de")
-    (words,) = translator.stream_all([MODEL / CLIP], sentences="many")
+    (words,) = translator.stream_all([MODEL / CLIP])
     text = " ".join(word.text for word in words).lower()
     assert len(words) >= 5 and words[0].delay_ms < 11_000
     assert {"land", "nicht", "was", "sie", "ihr", "und", "für"} & {*text.split()}, text

@@ -15,8 +15,10 @@ lowest rank become one, until none has any.
 import base64
 import codecs
 import itertools
+import math
 import re
 import string
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -84,18 +86,43 @@ def encode(text: str, ranks: Mapping[bytes, int]) -> list[int]:
     return [i for piece in pieces(text) for i in _merge(piece.encode("utf-8"), ranks)]
 
 
-def _merge(piece: bytes, ranks: Mapping[bytes, int]) -> list[int]:
-    if piece in ranks:
+def _merge(piece: bytes, ranks: Mapping[bytes, int], below: float = math.inf) -> list[int]:
+    """Return the ids of a piece, of those below a rank."""
+    if ranks.get(piece, below) < below:
         return [ranks[piece]]
     parts = [piece[k : k + 1] for k in range(len(piece))]
     while len(parts) > 1:
         unions = [ranks.get(a + b) for a, b in itertools.pairwise(parts)]
-        best = min((rank for rank in unions if rank is not None), default=None)
+        best = min((rank for rank in unions if rank is not None and rank < below), default=None)
         if best is None:
             break
         k = unions.index(best)
         parts[k : k + 2] = [parts[k] + parts[k + 1]]
     return [ranks[part] for part in parts]
+
+
+def common_tokens(tokens: Sequence[bytes], text: Iterable[str], count: int) -> list[int]:
+    """Return `count` ids, in order: bytes, then what is most common in lines of text, then others.
+
+    They are a vocabulary of byte pairs again: a token that is merged of two comes with both.
+    """
+    ranks = {token: i for i, token in enumerate(tokens) if token}
+    seen = Counter(piece for line in text for piece in pieces(f" {line.strip()}"))
+    uses = [0] * len(tokens)
+    for piece, times in seen.items():
+        for i in _merge(piece.encode("utf-8"), ranks):
+            uses[i] += times
+    kept = {ranks[bytes([byte])] for byte in range(256)}
+    for common in sorted(range(len(tokens)), key=lambda i: (-uses[i], i)):
+        needed, new = [common], set()
+        while needed:
+            if (i := needed.pop()) not in kept | new:
+                new.add(i)
+                needed += _merge(tokens[i], ranks, below=i)
+        kept |= new if len(kept) + len(new) <= count else set()
+        if len(kept) == count:
+            break
+    return sorted(kept)
 
 
 def write_tiktoken(path: Path, tokens: Sequence[bytes]) -> None:

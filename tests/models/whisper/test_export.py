@@ -11,6 +11,7 @@ import pytest
 from simuljax.errors import SimuljaxError
 from simuljax.models.whisper import WeightsError, load
 from simuljax.models.whisper.export import export
+from simuljax.models.whisper.tokenizer import common_tokens
 from simuljax.models.whisper.weights import SINUSOIDS, read_checkpoint
 from simuljax.nn.layers import sinusoids
 from tests.models.whisper.small import TOKENIZER, TOKENS, ggml_bytes, random_tensors
@@ -86,6 +87,12 @@ def test_other_positions_are_kept(tmp_path):
     (tmp_path / "a.bin").write_bytes(ggml_bytes(tensors))
     held = read_checkpoint(export(tmp_path / "a.bin", tmp_path / "b", dtype="int8")).tensors
     assert held[SINUSOIDS].shape == (SIZES.audio_positions, SIZES.width)
+
+
+def test_common_tokens_come_with_what_they_are_merged_of():
+    kept = common_tokens(TOKENS, ["sing the thing", "あ"], 261)
+    assert [TOKENS[i] for i in kept[256:]] == [b" t", b"he", b" the", b"in", b"ing"]
+    assert common_tokens(TOKENS, [], 260) == list(range(260))
 
 
 @pytest.mark.parametrize("tokens", [255, len(TOKENS) + 1])
