@@ -34,9 +34,10 @@ $(ENV): requirements.lock pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: demo-train  ## build, train, stream, score and draw, on a small language, into demo_out/
+demo: $(ENV)  ## translate a clip of real speech with the bundled model, about a minute; into demo_out/live/
+	$(BIN)/simuljax demo --live $(ARGS)
 
-demo-train: $(ENV)
+demo-train: $(ENV)  ## build, train, stream, score and draw, on a small language, into demo_out/
 	$(BIN)/simuljax demo $(ARGS)
 
 # Most of the time goes into compiling what runs once: the quick tests compile with less effort.
