@@ -50,7 +50,7 @@ def run(config: AlignmentProfile) -> dict:
         "jax": jax.__version__,
         "problems": problems,
         "copy_gb_per_s": copy_gb_per_s(device),
-        "auto": {f"{t}x{s}": vars(ops.explain_method("auto", (t, s))) for t, s in sizes},
+        "auto": {f"{t}x{s}": ops.explain_method("auto", (t, s))._asdict() for t, s in sizes},
     }
     rows = []
     for row in _rows(config, sizes, problems, methods, report["copy_gb_per_s"]):

@@ -47,10 +47,9 @@ async def translate_file(request: Request, hub: Hub, task: str) -> Response:
 
 
 def _changes(model: Model, task: str, language: str | None) -> dict[str, str]:
-    if not model.languages:
-        return {"language": language} if language else {}
-    # A file is never late, so no window is left out.
-    return {"task": task, "behind": "every"} | ({"language": language} if language else {})
+    changes = {"language": language} if language else {}
+    changes |= {"task": task} if model.languages else {}
+    return changes | ({"behind": "every"} if model.skips else {})  # a file is never late
 
 
 async def _form(request: Request) -> dict[str, Any]:

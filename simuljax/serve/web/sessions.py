@@ -68,13 +68,23 @@ class Model:
         self.read_ms = self.engine.backend.open().size / MS
         self.step_s: dict[int, float] = {}  # of so many streams, when the server began
 
+    @property
+    def skips(self) -> bool:
+        """Return True if late streams leave out windows, as Whisper's do."""
+        return hasattr(self.engine.backend.open(), "settings")
+
     def warm_up(self) -> None:
-        """Compile and time a step of 1, 2, 4, ... streams; some models have a program for each."""
+        """Compile and time a step of 1, 2, 4, ... streams, until one is late.
+
+        Some models have a program for each number.
+        """
         rows = len(self.engine.streams)
         counts = [1 << power for power in range(rows.bit_length()) if 1 << power < rows]
         for count in (*counts, rows):
             self._step_s(count)  # compiles
             self.step_s[count] = self._step_s(count)
+            if self.step_s[count] * 1000 > self.read_ms:
+                break
 
     def _step_s(self, count: int) -> float:
         random = np.random.default_rng(0)
@@ -92,10 +102,12 @@ class Model:
     def growth(self, count: int) -> float:
         """Return how much longer a step takes with one more stream than `count`, at most (n+1)/n.
 
-        A streaming encoder computes all rows in any case: 1.
+        A streaming encoder computes all rows in any case: 1. It is (n+1)/n beyond what was timed.
         """
         if count == 0 or not self.step_s:
             return 1.0
+        if count >= max(self.step_s):
+            return (count + 1) / count
         sizes, times = [*self.step_s], [*self.step_s.values()]
         now, then = np.interp([count, count + 1], sizes, times)
         return float(min(max(then / now, 1.0), (count + 1) / count))
