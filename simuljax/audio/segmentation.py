@@ -15,12 +15,11 @@ after it.
 Nothing depends on how the samples are cut into pieces; no more than SEARCH_S or lead_ms is kept.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int16
+from jaxtyping import Float64, Int16
 
 from simuljax.audio.waveform import RATE
 from simuljax.config.segmentation import Segmentation
@@ -33,6 +32,7 @@ SMOOTH = 10  # frames over which the quietest place is found
 _START, _FLOOR = round(START_S * 100), round(FLOOR_S * 100)  # frames
 Samples = Int16[np.ndarray, " N"]
 Frames = Int16[np.ndarray, "F 160"]
+Levels = Float64[np.ndarray, " F"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Segmenter:
         self.rest = np.zeros(0, np.int16)  # less than a frame
         self.kept = np.zeros((0, FRAME), np.int16)  # before speech, or held back
         self.levels: list[float] = []  # of frames that are held back
-        self.floors: deque[tuple[int, float]] = deque()  # levels that may become the least
+        self.floors = np.full(_FLOOR - 1, np.inf)  # the least level from each frame on, until now
         self.count = 0  # frames in all
         self.length = 0  # frames of the segment
         self.silent = 0  # the last of these, without speech
@@ -72,23 +72,54 @@ class Segmenter:
         """Return the samples that are kept."""
         return len(self.rest) + self.kept.size
 
+    @property
+    def missing(self) -> int:
+        """Return the samples without which no segment can end."""
+        if self.inside:
+            frames = min(self.pause - self.silent, self.longest - self.length)
+        else:  # it has to begin before
+            frames = min(self.pause, self.longest - self.lead - ONSET)
+        return max(0, frames * FRAME - len(self.rest))
+
     def push(self, samples: Samples) -> list[Part]:
         """Take more sound; return the parts of segments that are known now."""
-        samples = np.concatenate([self.rest, samples])
+        return self.push_pieces(samples, ())[0]
+
+    def push_pieces(self, samples: Samples, ends: Sequence[int]) -> tuple[list[Part], list[int]]:
+        """Take pieces of sound at once, that end at these places of the samples.
+
+        Return the parts of segments, and the samples that a push of each piece would have given out
+        by then.
+        """
+        before = len(self.rest)
+        samples = np.concatenate([self.rest, samples]) if before else samples
         whole = len(samples) - len(samples) % FRAME
         self.rest, frames = samples[whole:], samples[:whole].reshape(-1, FRAME)
         parts, start = [], 0  # frames before `start` were given out
-        for place, (level, over) in enumerate(self._over_floor(_levels(frames)), start=1):
-            found = self._go_on(level, over) if self.length else self._begins(over)
+        given = [(0, 0, self._gives)]  # by a frame; True if what follows is given as it comes
+        levels = _levels(frames)
+        over = self._over_floor(levels)
+        if self._goes_on_throughout(over):
+            changes = []
+        else:
+            changes = zip(levels.tolist(), over.tolist(), strict=True)
+        for place, (level, above) in enumerate(changes, start=1):
+            found = self._go_on(level, above) if self.length else self._begins(above)
             if found:
                 parts += found(np.concatenate([self.kept, frames[start:place]]))
                 self.kept, start = self.kept[:0], place
+                given.append((place, sum(len(part.samples) for part in parts), self._gives))
         if 0 < self.length <= self.longest - self.search:
             parts += [_part(frames[start:])] if start < len(frames) else []
-        else:
+        elif start < len(frames):
             self.kept = np.concatenate([self.kept, frames[start:]])
             self.kept = self.kept if self.inside else self.kept[-self.lead - ONSET :]
-        return _joined(parts)
+        return _joined(parts), [_given_by((before + end) // FRAME, given) for end in ends]
+
+    @property
+    def _gives(self) -> bool:
+        """Return True if the next frame is given out as it comes, unless the segment ends."""
+        return 0 < self.length < self.longest - self.search
 
     def finish(self) -> list[Part]:
         """Return the rest of a segment that has not ended; nothing more will come."""
@@ -97,6 +128,21 @@ class Segmenter:
         self._end(self.kept)
         self.kept, self.rest = self.kept[:0], self.rest[:0]
         return found
+
+    def _goes_on_throughout(self, over: Levels) -> bool:
+        """Return True, and count the frames, if surely no segment begins or ends in them."""
+        if not self.length:
+            if (over >= self.settings.speech_db).any():
+                return False
+            self.loud = 0 if len(over) else self.loud
+            return True
+        length, silent = self.length + len(over), self.silent + len(over)
+        if length >= self.longest - self.search or silent >= self.pause:
+            return False
+        speech = np.flatnonzero(over >= self.settings.speech_db - self.settings.hysteresis_db)
+        self.length = length
+        self.silent = len(over) - 1 - int(speech[-1]) if len(speech) else silent
+        return True
 
     def _begins(self, over: float) -> Cut | None:
         """Return what begins a segment, after enough speech."""
@@ -137,25 +183,37 @@ class Segmenter:
         self.length, self.silent = len(frames) - cut, min(silent, len(frames) - cut)
         return [*ended, _part(frames[cut:])]
 
-    def _over_floor(self, levels: list[float]) -> Iterator[tuple[float, float]]:
-        """Yield levels, and how far each is over the noise floor: the least of the last FLOOR_S."""
-        floors = self.floors
-        for level in levels:
-            while floors and floors[-1][1] >= level:
-                floors.pop()
-            floors.append((self.count, level))
-            self.count += 1
-            if floors[0][0] < self.count - _FLOOR:
-                floors.popleft()
-            least = floors[0][1] if self.count > _START else QUIET_DB
-            yield level, level - max(QUIET_DB, least)
+    def _over_floor(self, levels: Levels) -> Levels:
+        """Return how far each level is over the noise floor: the least of the last FLOOR_S."""
+        if 0 < len(levels) < _FLOOR:
+            return self._over_next(levels)
+        parts = [levels[place : place + _FLOOR - 1] for place in range(0, len(levels), _FLOOR - 1)]
+        return np.concatenate([levels[:0], *map(self._over_next, parts)])
+
+    def _over_next(self, levels: Levels) -> Levels:
+        """Do so for fewer levels than the floor is of; go on with these."""
+        count, floors = len(levels), self.floors
+        so_far = np.minimum.accumulate(levels)
+        least = np.maximum(np.minimum(floors[:count], so_far), QUIET_DB)
+        if self.count < _START:
+            least[: _START - self.count] = QUIET_DB
+        before = np.minimum(floors[count:], so_far[-1])
+        self.floors = np.concatenate([before, np.minimum.accumulate(levels[::-1])[::-1]])
+        self.count += count
+        return levels - least
 
 
-def _levels(frames: Frames) -> list[float]:
+def _levels(frames: Frames) -> Levels:
     """Return the level of each frame in decibels of full scale."""
     samples = frames.astype(np.float64)
     power = np.einsum("fs,fs->f", samples, samples) / (FRAME * 32768**2)  # the sum is exact
-    return (10 * np.log10(np.maximum(power, 1e-12))).tolist()
+    return 10 * np.log10(np.maximum(power, 1e-12))
+
+
+def _given_by(frame: int, given: list[tuple[int, int, bool]]) -> int:
+    """Return the samples that were given out when so many frames had come."""
+    place, count, goes_on = next(each for each in reversed(given) if each[0] <= frame)
+    return count + (frame - place) * FRAME * goes_on
 
 
 def _part(frames: Frames, *, ends: bool = False) -> Part:

@@ -12,6 +12,7 @@ depends on a few samples of the input around it, so a stream gives what the whol
 """
 
 import contextlib
+import functools
 import io
 import lzma
 import math
@@ -82,7 +83,15 @@ def resample(samples: Float[np.ndarray, " N"], source: int, rate: int) -> Float[
     if source == rate:
         return samples
     common = math.gcd(source, rate)
-    return signal.resample_poly(samples, rate // common, source // common)
+    up, down = rate // common, source // common
+    return signal.resample_poly(samples, up, down, window=_low_pass(up, down, samples.dtype))
+
+
+@functools.lru_cache(maxsize=64)
+def _low_pass(up: int, down: int, dtype: np.dtype) -> np.ndarray:
+    """Return the filter that `resample_poly` would design anew with every call."""
+    most = max(up, down)
+    return signal.firwin(20 * most + 1, 1 / most, window=("kaiser", 5.0)).astype(dtype)
 
 
 RATE = 16_000
@@ -185,6 +194,10 @@ class Incoming:
             return samples.copy()
         self.held = np.concatenate([self.held, _checked(samples, self.rate)])
         return self._give(len(self.held) - self.reach)
+
+    def given_by(self, received: int) -> int:
+        """Return the samples at 16 kHz in all that `push` gives when so many have come."""
+        return max(0, -(-(received - self.reach) * self.up // self.down))
 
     def finish(self) -> Int16[np.ndarray, " N"]:
         """Return the remaining samples."""

@@ -12,6 +12,7 @@ is slow, pauses or leaves holds nobody up. What a stream writes is what it would
 is that of the rows, plus `waiting_ms` of sound for each.
 """
 
+import math
 import threading
 import time
 from collections import deque
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from simuljax.audio import RATE
 from simuljax.serve.stream import Backend, Session, Word
 
 REMEMBERED = 100_000  # READs whose latencies are kept
@@ -41,6 +43,7 @@ class EngineStream:
         # PCM16 and when it came, until the next step; None is the end.
         self.offered: deque[tuple[bytes | None, float]] = deque()
         self.offered_bytes = self.taken_bytes = 0  # each counted by one thread
+        self.wanted_bytes = 0.0  # offered ones without which there can be no READ
 
     @property
     def done(self) -> bool:
@@ -57,21 +60,39 @@ class EngineStream:
         offered = (self.offered_bytes - self.taken_bytes) / 2
         return self.session.waiting_ms + offered * 1000 / self.session.rate
 
-    def offer(self, pcm: bytes | None) -> None:
-        """Take PCM16, or None at the end, for `Engine.take_offered`: no lock, no bound."""
+    def offer(self, pcm: bytes | None) -> bool:
+        """Take PCM16, or None at the end, for `Engine.take_offered`: no lock, no bound.
+
+        Return True if there may be a READ now.
+        """
         self.offered_bytes += len(pcm or b"")
         self.offered.append((pcm, time.perf_counter()))
-        self.engine.offering.append(self)
+        # Counted before the look at what is wanted; `Engine.note` does both the other way round.
+        is_due = pcm is None or self.has_wanted
+        if is_due:
+            self.wanted_bytes = math.inf
+            self.engine.offering.append(self)
+        return is_due
+
+    @property
+    def has_wanted(self) -> bool:
+        """Return True if so much was offered that there may be a READ."""
+        return self.offered_bytes - self.taken_bytes >= self.wanted_bytes
 
     def take_offered(self) -> None:
-        """Push what was offered, with the time at which it came."""
+        """Push what was offered, with the times at which it came."""
+        pieces, ends = [], False
         while self.offered:
             pcm, at = self.offered.popleft()
-            self.taken_bytes += len(pcm or b"")
             if pcm is None:
-                self.session.finish()
-            elif not self.done:
-                self.session.push(np.frombuffer(pcm, "<i2"), at)
+                ends = True
+            elif pcm:
+                pieces.append((pcm, at))
+                self.taken_bytes += len(pcm)
+        if pieces and not self.done:
+            self.session.push_pcm(pieces)
+        if ends:
+            self.session.finish()
 
     def push(self, samples: np.ndarray, timeout: float = 0.0) -> None:
         """Take more sound. Wait up to `timeout` s for room; without room it is refused whole."""
@@ -211,9 +232,12 @@ class Engine:
             streams, reads = list(self.streams), {}
             for row in sorted(self.ready):
                 stream = self.streams[row]
-                if stream and (read := stream.session.next()) is not None:
+                if stream is None:
+                    continue
+                stream.take_offered()
+                if (read := stream.session.next()) is not None:
                     reads[row] = read
-                elif stream:  # silence was skipped, and that was all
+                else:  # silence was skipped, and that was all
                     self.note(stream)
         if not reads:
             return 0
@@ -250,7 +274,12 @@ class Engine:
                 self.news.add(stream)
         elif stream.session.ready:
             self.ready.add(row)
+            stream.wanted_bytes = math.inf  # the next step takes what was offered
         else:
+            stream.wanted_bytes = 2 * (stream.session.missing * stream.session.rate // RATE)
+            if stream.offered and stream.has_wanted:
+                stream.take_offered()
+                self.note(stream)
             return
         self.changed.notify_all()
 

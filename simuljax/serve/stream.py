@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -44,8 +44,7 @@ class Word:
     elapsed_ms: float  # the same plus the time spent until then
 
 
-@dataclass(frozen=True, kw_only=True)
-class Push:
+class Push(NamedTuple):
     """Sound that came at once."""
 
     until: int  # samples at 16 kHz in all, of all pushes so far
@@ -118,6 +117,14 @@ class Session:
         """Return True if there is a READ."""
         raise NotImplementedError
 
+    @property
+    def missing(self) -> int:
+        """Return the samples at 16 kHz without which there can be no READ, unless nothing follows.
+
+        Sound that comes may wait until there are as many: nothing would be done with it earlier.
+        """
+        return 0
+
     def next(self) -> Any:
         """Return the next READ, or None."""
         raise NotImplementedError
@@ -126,30 +133,50 @@ class Session:
         """Take what the model wrote after the last READ; return the words it completes."""
         raise NotImplementedError
 
-    def push(self, samples: np.ndarray, at: float | None = None) -> None:
-        """Take more sound: mono, int16 or float in [-1, 1]; it came now, or `at` that time."""
-        if self.ended:
-            raise ValueError("the stream has been finished: begin another")
+    def push(self, samples: np.ndarray) -> None:
+        """Take more sound: mono, int16 or float in [-1, 1]; it came now."""
+        self._check_open()
         samples = np.asarray(samples)
         if samples.size:
-            self._take(self.incoming.push(samples), len(samples), at)
+            sound, self.pushed = self.incoming.push(samples), self.pushed + len(samples)
+            self._take(sound, [Push(len(sound), self._pushed_ms, time.perf_counter())])
+
+    def push_pcm(self, pieces: Sequence[tuple[bytes, float]]) -> None:
+        """Take PCM16 in pieces, each with the time when it came, as many pushes would."""
+        self._check_open()
+        incoming, first = self.incoming, self.incoming.given_by(self.pushed)
+        sound = incoming.push(np.frombuffer(b"".join([data for data, _ in pieces]), "<i2"))
+        pushes = []
+        for data, at in pieces:
+            self.pushed += len(data) // 2
+            pushes.append(Push(incoming.given_by(self.pushed) - first, self._pushed_ms, at))
+        self._take(sound, pushes)
+
+    def _check_open(self) -> None:
+        if self.ended:
+            raise ValueError("the stream has been finished: begin another")
+
+    @property
+    def _pushed_ms(self) -> float:
+        return self.pushed * 1000 / self.rate
 
     def finish(self) -> None:
         """Note that nothing more will come."""
         if self.ended:
             return
-        self.ended = True
-        self._take(self.incoming.finish(), 0)
+        self.ended, sound = True, self.incoming.finish()
+        self._take(sound, [Push(len(sound), self._pushed_ms, time.perf_counter())])
         self.finished = self.finished or not self.pushed
 
-    def _take(self, sound: np.ndarray, pushed: int, at: float | None = None) -> None:
-        self.pushed += pushed
+    def _take(self, sound: np.ndarray, pushes: Sequence[Push]) -> None:
+        """Let sound wait to be read; its pushes are those `until` a place of it."""
         if self.finished:
             return
+        first = self.read_samples + len(self.waiting)
         self.waiting = np.concatenate([self.waiting, sound])
-        until, ms = self.read_samples + len(self.waiting), self.pushed * 1000 / self.rate
-        if self.ended or not self.pushes or until > self.pushes[-1].until:
-            self.pushes.append(Push(until=until, ms=ms, at=at or time.perf_counter()))
+        for count, ms, at in pushes:
+            if self.ended or not self.pushes or first + count > self.pushes[-1].until:
+                self.pushes.append(Push(first + count, ms, at))
 
     def _read(self, count: int) -> np.ndarray:
         """Return so many waiting samples; words that follow have the delay of their push."""
@@ -206,7 +233,9 @@ class ReadSession(Session):
         self.unrepeated = self.unrepeated_blank = decoding.stammer.begin()
         self.read, self.first = read, first or read
         self.most = max(1, most // read - 1) * read
-        self.again = self.sentence = self.waiting  # to be read again; of this sentence
+        self.again = self.waiting  # to be read again
+        self.parts: list[np.ndarray] = []  # READs of this sentence
+        self.length = 0  # samples of these
         self.reach = 0  # states of the sentence that were attended to
         self.anew = True
         self.taken = 0  # samples at 16 kHz, silence included
@@ -224,6 +253,11 @@ class ReadSession(Session):
     @property
     def push_size(self) -> int:
         return self.size if self.segmenter is None else STATE
+
+    @property
+    def sentence(self) -> np.ndarray:
+        """Return the sound of this sentence that was read."""
+        return np.concatenate([self.again[:0], *self.parts])
 
     @property
     def sentence_over(self) -> bool:
@@ -244,6 +278,13 @@ class ReadSession(Session):
         return not self.finished and (over or self._there >= max(self.size, self.least))
 
     @property
+    def missing(self) -> int:
+        lacks = max(self.size, self.least) - len(self.again) - len(self.waiting)
+        if self.segmenter is None:
+            return max(0, lacks)
+        return max(0, min(lacks - self.segmenter.held, self.segmenter.missing))
+
+    @property
     def _there(self) -> int:
         """Return the samples that can be read of this sentence, or of the segment."""
         return len(self.again) + self._unread
@@ -260,8 +301,9 @@ class ReadSession(Session):
         chunk = np.concatenate([old, self._read(min(size - len(old), self._unread))])
         full = False
         if self.sentences != "one":
-            self.sentence = np.concatenate([self.sentence, chunk])
-            full = len(self.sentence) >= self.most
+            self.parts.append(chunk)
+            self.length += len(chunk)
+            full = self.length >= self.most
         anew, self.anew = self.anew, False
         over = bool(self.ends) if self.segmenter else self.ended
         last = over and not self._there
@@ -282,9 +324,9 @@ class ReadSession(Session):
 
     def _end_sentence(self) -> None:
         """Forget what was translated; keep the rest, if it counts, to be read again."""
-        done = min(max(self.reach * STATE, self.read), len(self.sentence))
+        done = min(max(self.reach * STATE, self.read), self.length)
         rest = self.sentence[done:]
-        self.sentence, self.reach, self.anew = self.sentence[:0], 0, True
+        self.parts, self.length, self.reach, self.anew = [], 0, 0, True
         self.words = self.blank
         if self.segmenter is not None:
             self.again = np.concatenate([rest, self.again])
@@ -300,16 +342,20 @@ class ReadSession(Session):
             return
         self.again = np.concatenate([rest, self.again])
 
-    def _take(self, sound: np.ndarray, pushed: int, at: float | None = None) -> None:
+    def _take(self, sound: np.ndarray, pushes: Sequence[Push]) -> None:
         self.taken += len(sound)
         if self.segmenter is not None:
-            sound = self._speech(sound, self.segmenter)
-        super()._take(sound, pushed, at)
+            sound, pushes = self._speech(sound, pushes, self.segmenter)
+        super()._take(sound, pushes)
         self._skip()
 
-    def _speech(self, sound: np.ndarray, segmenter: Segmenter) -> np.ndarray:
-        """Return the sound of segments; note where these end."""
-        parts, last = segmenter.push(sound), segmenter.finish() if self.ended else []
+    def _speech(
+        self, sound: np.ndarray, pushes: Sequence[Push], segmenter: Segmenter
+    ) -> tuple[np.ndarray, Sequence[Push]]:
+        """Return the sound of segments, with its pushes; note where segments end."""
+        parts, given = segmenter.push_pieces(sound, [push.until for push in pushes])
+        pushes = [Push(count, ms, at) for count, (_, ms, at) in zip(given, pushes, strict=True)]
+        last = segmenter.finish() if self.ended else []
         self.end_counts = bool(last)
         place, parts = self.read_samples + len(self.waiting), [*parts, *last]
         for part in parts:
@@ -317,8 +363,12 @@ class ReadSession(Session):
             if part.ends:
                 self.ends.append(place)
         if len(parts) == 1:
-            return parts[0].samples
-        return np.concatenate([sound[:0], *(part.samples for part in parts)])
+            speech = parts[0].samples
+        else:
+            speech = np.concatenate([sound[:0], *(part.samples for part in parts)])
+        if last:  # by the end, of which there is one push
+            pushes = [pushes[-1]._replace(until=len(speech))]
+        return speech, pushes
 
     def _skip(self) -> None:
         """Leave out the rest of a segment that is too short for a sentence; note the end of all."""

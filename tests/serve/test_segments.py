@@ -109,6 +109,43 @@ def drain(session: ReadSession, backend: Rigged) -> list[str]:
     return words
 
 
+def reads_of(backend: Rigged, pieces: list[np.ndarray], rate: int, late: float | None) -> list:
+    """Return each READ, its delay, and the piece after which it came.
+
+    With `late` a piece waits until there may be a READ, or for so many times the sound of that.
+    """
+    session, waiting, found = backend.open(), list[tuple[bytes, float]](), []
+    session.set_rate(rate)
+    for number, piece in enumerate([*pieces, None]):
+        if piece is not None and late is None:
+            session.push(piece)
+        elif piece is not None:
+            waiting.append((piece.tobytes(), 1.0 + number))
+        there = sum(len(data) for data, _ in waiting) / 2
+        if waiting and (piece is None or there >= late * (session.missing * rate // RATE)):
+            session.push_pcm(waiting)
+            waiting = []
+        if piece is None:
+            session.finish()
+        while (read := session.next()) is not None:
+            found.append((number, session.delay_ms, read.ended, read.anew, read.samples.tolist()))
+            session.commit(backend.step({0: read})[0])
+    return found
+
+
+@pytest.mark.parametrize(("rate", "patience"), [(RATE, 1000), (RATE, 7), (24_000, 1000)])
+def test_sound_that_waits_until_there_may_be_a_read_is_read_as_if_pushed(rate, patience):
+    random = np.random.default_rng(6)
+    sound = np.concatenate([talk(random)[0], speech(random, 9.0), talk(random, 3)[0]])
+    cuts = np.cumsum(random.integers(1, 3000, 2 * len(sound) // 1500))
+    pieces = [piece for piece in np.split(sound, cuts[cuts < len(sound)]) if len(piece)]
+    given = (Rigged(patience, segment_s=5.0), pieces, rate)
+    at_once = reads_of(*given, None)
+    assert len(at_once) > 30 and sum(anew for *_, anew, _ in at_once) > 5
+    assert reads_of(*given, 1.0) == at_once
+    assert reads_of(*given, 3.0) != at_once  # some of it was needed earlier
+
+
 def test_a_sentence_that_ends_early_leaves_the_rest_if_it_is_long():
     random = np.random.default_rng(2)
     said = np.maximum(speech(random, 4.0), 1000)

@@ -173,8 +173,10 @@ def make_prompt(
         padding[row] = width - len(opening)
         start[row] = padding[row] + place
     prefixes = [context.prefix for context in contexts] + [()] * (rows - len(contexts))
-    tokens, padding, start = jax.device_put((tokens, padding, start))
-    return Prompt(tokens=tokens, padding=padding, start=start, seen=seen_of(prefixes, marks))
+    tokens, padding, start, seen = jax.device_put(
+        (tokens, padding, start, seen_of(prefixes, marks))  # one transfer for all rows
+    )
+    return Prompt(tokens=tokens, padding=padding, start=start, seen=seen)
 
 
 def _opening(

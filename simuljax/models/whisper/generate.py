@@ -56,10 +56,10 @@ class Forbidden:
 class Seen:
     """State of the rules for each row [R]."""
 
-    tokens: Array  # int32: how many, a prefix counted in
-    last: Array  # bool: the last was a timestamp
-    before_last: Array  # bool: so was the one before, or there was none
-    timestamp: Array  # int32: the last timestamp, 0 if there was none
+    tokens: Array | np.ndarray  # int32: how many, a prefix counted in
+    last: Array | np.ndarray  # bool: the last was a timestamp
+    before_last: Array | np.ndarray  # bool: so was the one before, or there was none
+    timestamp: Array | np.ndarray  # int32: the last timestamp, 0 if there was none
 
 
 def make_marks(tokenizer: Tokenizer, timestamps: str, max_initial_s: float) -> Marks:
@@ -86,10 +86,10 @@ def seen_of(prefixes: Sequence[Sequence[int]], marks: Marks) -> Seen:
     first = marks.first_timestamp
     stamps = [[token for token in prefix if token >= first] for prefix in prefixes]
     return Seen(
-        tokens=jnp.asarray([len(prefix) for prefix in prefixes], jnp.int32),
-        last=jnp.asarray([len(p) > 0 and p[-1] >= first for p in prefixes]),
-        before_last=jnp.asarray([len(p) < 2 or p[-2] >= first for p in prefixes]),
-        timestamp=jnp.asarray([stamp[-1] if stamp else 0 for stamp in stamps], jnp.int32),
+        tokens=np.array([len(prefix) for prefix in prefixes], np.int32),
+        last=np.array([len(p) > 0 and p[-1] >= first for p in prefixes]),
+        before_last=np.array([len(p) < 2 or p[-2] >= first for p in prefixes]),
+        timestamp=np.array([stamp[-1] if stamp else 0 for stamp in stamps], np.int32),
     )
 
 

@@ -310,11 +310,21 @@ class Tokenizer:
         units, run = [], []
         for k, i in enumerate(ids):
             run.append(i)
-            open_end = self.decode(run, tail="hold") != self.decode(run)
-            if not open_end or k == len(ids) - 1:
-                units.append(Word(text=self.decode(run), tokens=tuple(run)))
+            text = self._whole(run)
+            if text is None and self.decode(run, tail="hold") == self.decode(run):
+                text = self.decode(run)
+            if text is not None or k == len(ids) - 1:
+                text = self.decode(run) if text is None else text
+                units.append(Word(text=text, tokens=tuple(run)))
                 run = []
         return units
+
+    def _whole(self, ids: Sequence[int]) -> str | None:
+        """Return the text of ids that spell whole characters, as most tokens do; else None."""
+        try:
+            return b"".join([self.tokens[i] for i in ids if i < self.end]).decode()
+        except UnicodeDecodeError:
+            return None
 
 
 def make_tokenizer(

@@ -198,9 +198,8 @@ class LiveSession:
 
     def _offer(self, data: bytes) -> None:
         if data and not self.done:
-            self.stream.offer(data)
             self.active = time.monotonic()
-            if not self.hub.work.is_set():
+            if self.stream.offer(data):
                 self.hub.work.set()
         self.received += len(data) // 2
         self.model.metrics.audio_s += len(data) / 2 / self.rate

@@ -13,6 +13,7 @@ import itertools
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class Segment:
     log_probability: float = 0.0  # mean of its own tokens
     no_speech: float = 0.0  # of the whole window
 
-    @property
+    @cached_property
     def text(self) -> str:
         return " ".join(word.text for word in self.words)
 
@@ -63,11 +64,11 @@ class Hypothesis:
     log_probability: float = 0.0  # mean of all its tokens
     language: str | None = None  # that was spoken, where it was guessed
 
-    @property
+    @cached_property
     def text(self) -> str:
         return " ".join(word.text for word in self.words)
 
-    @property
+    @cached_property
     def words(self) -> tuple[SpelledWord, ...]:
         return tuple(itertools.chain.from_iterable(segment.words for segment in self.segments))
 
@@ -176,17 +177,20 @@ def words_of(
     Marks of punctuation belong to the word before them, and their attention, which is anywhere, to
     none.
     """
-    words: list[SpelledWord] = []
-    place = 0
+    words: list[tuple[str, tuple[int, ...], int]] = []
+    states, place = [int(state) for state in states], 0
     for unit in tokenizer.words(ids, language):
         mark = unit.text.strip() in string.punctuation
-        latest = 0 if mark else max(map(int, states[place : place + len(unit.tokens)]))
+        latest = 0 if mark else max(states[place : place + len(unit.tokens)])
         place += len(unit.tokens)
         begins = not words or (unit.text.startswith(" ") if language not in UNSPACED else not mark)
-        last = SpelledWord(text="") if begins else words.pop()
-        text, state = last.text + unit.text, max(last.state, latest)
-        words.append(SpelledWord(text=text, ids=last.ids + unit.tokens, state=state))
-    return [replace(word, text=word.text.strip()) for word in words if word.text.strip()]
+        text, before, state = ("", (), 0) if begins else words.pop()
+        words.append((text + unit.text, before + unit.tokens, max(state, latest)))
+    return [
+        SpelledWord(text=text.strip(), ids=spelt, state=state)
+        for text, spelt, state in words
+        if text.strip()
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,19 +240,46 @@ def levels(samples: np.ndarray) -> np.ndarray:
     return 10 * np.log10(np.maximum(energy / counts, 1e-12))
 
 
-def silent_samples(samples: np.ndarray, guards: Guards) -> int:
+class Loudness:
+    """Levels of a buffer and of its differences; those of whole frames are computed once."""
+
+    def __init__(self) -> None:
+        self.sound = self.differences = np.zeros(0)
+
+    def of(self, samples: np.ndarray) -> np.ndarray:
+        """Return the levels of the buffer, which begins as it did before."""
+        found = np.concatenate([self.sound, levels(samples[len(self.sound) * FRAME :])])
+        self.sound = found[: len(samples) // FRAME]
+        return found
+
+    def of_differences(self, samples: np.ndarray) -> np.ndarray:
+        """Return the levels of the differences of its samples."""
+        new = samples[len(self.differences) * FRAME :].astype(np.int32)
+        found = np.concatenate([self.differences, levels(np.diff(new))])
+        self.differences = found[: max(0, len(samples) - 1) // FRAME]
+        return found
+
+    def trim(self, count: int) -> None:
+        """Forget so many samples at the beginning of the buffer."""
+        first = count // FRAME if count % FRAME == 0 else None  # other frames begin elsewhere
+        self.sound = self.sound[first:] if first is not None else self.sound[:0]
+        self.differences = self.differences[first:] if first is not None else self.sound[:0]
+
+
+def silent_samples(samples: np.ndarray, guards: Guards, loudness: Loudness | None = None) -> int:
     """Return the number of samples at the beginning without speech: before the first loud one.
 
     All of them, if loudness does not move at all: speech comes in syllables, noise does not. That
     is seen in the differences of samples, so that a rumble, which moves slowly, does not count.
     """
+    loudness = loudness or Loudness()
     if guards.steady_db is not None and len(samples) >= _LEAST:
-        db = levels(np.diff(samples.astype(np.int32)))
+        db = loudness.of_differences(samples)
         if db.max() - np.percentile(db, 10) < guards.steady_db:
             return len(samples)
     if guards.quiet_db is None:
         return 0
-    loud = np.flatnonzero(levels(samples) >= guards.quiet_db)
+    loud = np.flatnonzero(loudness.of(samples) >= guards.quiet_db)
     return int(loud[0]) * FRAME if len(loud) else len(samples)
 
 
@@ -273,9 +304,9 @@ def repeats_itself(text: str, guards: Guards) -> bool:
     if guards.echo_words is None:
         return False
     words = [plain(word) for word in text.split()]
-    periods = range(1, len(words) // 3 + 1)
     return any(
-        run_length(words, period) >= max(2 * period, guards.echo_words) for period in periods
+        run_length(words, period) >= max(2 * period, guards.echo_words)
+        for period in _periods(words, len(words) // 3)
     )
 
 
@@ -289,5 +320,10 @@ def is_echo(words: Sequence[str], before: Sequence[str], guards: Guards) -> bool
         return False
     text, least = [*before, *words], max(guards.echo_words, len(words))
     return any(
-        run_length(text, period) >= max(least, period) for period in range(1, len(before) + 1)
+        run_length(text, period) >= max(least, period) for period in _periods(text, len(before))
     )
+
+
+def _periods(words: Sequence[str], most: int) -> list[int]:
+    """Return the periods up to `most` after which the last word is said again."""
+    return [period for period in range(1, most + 1) if words[-1 - period] == words[-1]]

@@ -28,6 +28,7 @@ from simuljax.serve.stream import Session
 from simuljax.serve.whisper.hypothesis import (
     Guards,
     Hypothesis,
+    Loudness,
     SpelledWord,
     hypotheses_for,
     is_echo,
@@ -119,7 +120,7 @@ class WhisperSession(Session):
         self.check = check
         self.settings = self.following = settings  # of this window, and of those after it
         self.language = settings.language
-        self.buffer = self.waiting
+        self.buffer, self.loudness = self.waiting, Loudness()
         self.committed: tuple[SpelledWord, ...] = ()  # words of the buffer that are committed
         self.open: tuple[SpelledWord, ...] = ()  # words of the last hypothesis that are not
         self.before: list[Hypothesis] = []  # the latest last
@@ -151,6 +152,10 @@ class WhisperSession(Session):
         step = round(self.following.window_s * RATE)
         waits = len(self.waiting) >= step or self.ended
         return not self.finished and (self.again or waits)
+
+    @property
+    def missing(self) -> int:
+        return max(0, round(self.following.window_s * RATE) - len(self.waiting))
 
     def change(self, settings: WhisperStreaming) -> None:
         self.check(settings)
@@ -221,7 +226,7 @@ class WhisperSession(Session):
 
     def _has_speech(self) -> bool:
         """Let silence at the beginning of the buffer go; return True if anything is after it."""
-        silence = silent_samples(self.buffer, self.settings.guards)
+        silence = silent_samples(self.buffer, self.settings.guards, self.loudness)
         everything = silence == len(self.buffer)
         if everything or not self.committed:
             self._let_go(silence - _MARGIN, "silent")
@@ -309,6 +314,7 @@ class WhisperSession(Session):
     def _trim(self, count: int, how: Leaves) -> None:
         count = min(count, len(self.buffer))
         self.buffer = self.buffer[count:]
+        self.loudness.trim(count)
         self.settled[how] += count
 
 

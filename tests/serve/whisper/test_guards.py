@@ -9,6 +9,7 @@ from simuljax.serve.whisper.hypothesis import (
     FRAME,
     Guards,
     Hypothesis,
+    Loudness,
     is_echo,
     levels,
     nobody_speaks,
@@ -33,6 +34,21 @@ def syllables(seconds, db=-30.0, seed=0):
     sound = noise(seconds, db, seed=seed)
     rises = 0.5 - 0.5 * np.cos(2 * np.pi * 4 * np.arange(len(sound)) / RATE)
     return np.rint(sound * rises).astype(np.int16)
+
+
+def test_levels_of_a_buffer_that_grows_and_is_trimmed_are_those_of_its_sound():
+    random, sound = np.random.default_rng(5), syllables(30.0)
+    loudness, start, end, kept = Loudness(), 0, 0, 0
+    for _ in range(200):
+        end = min(len(sound), end + int(random.integers(0, RATE)))
+        buffer = sound[start:end]
+        differences = levels(np.diff(buffer.astype(np.int32)))
+        np.testing.assert_array_equal(loudness.of_differences(buffer), differences)
+        np.testing.assert_array_equal(loudness.of(buffer), levels(buffer))
+        count = int(random.choice([0, 0, 3 * FRAME, 320])) if len(buffer) > RATE else 0
+        loudness.trim(count)
+        start, kept = start + count, kept + len(loudness.sound)
+    assert start > FRAME and kept > 1000
 
 
 def test_levels():
