@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import soundfile
@@ -91,7 +91,8 @@ def resample(samples: Float[np.ndarray, " N"], source: int, rate: int) -> Float[
 def _low_pass(up: int, down: int, dtype: np.dtype) -> np.ndarray:
     """Return the filter that `resample_poly` would design anew with every call."""
     most = max(up, down)
-    return signal.firwin(20 * most + 1, 1 / most, window=("kaiser", 5.0)).astype(dtype)
+    shape: Any = ("kaiser", 5.0)
+    return np.asarray(signal.firwin(20 * most + 1, 1 / most, window=shape), dtype)
 
 
 RATE = 16_000

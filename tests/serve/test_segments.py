@@ -122,7 +122,7 @@ def reads_of(backend: Rigged, pieces: list[np.ndarray], rate: int, late: float |
         elif piece is not None:
             waiting.append((piece.tobytes(), 1.0 + number))
         there = sum(len(data) for data, _ in waiting) / 2
-        if waiting and (piece is None or there >= late * (session.missing * rate // RATE)):
+        if waiting and (piece is None or there >= (late or 0) * (session.missing * rate // RATE)):
             session.push_pcm(waiting)
             waiting = []
         if piece is None:

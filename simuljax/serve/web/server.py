@@ -18,7 +18,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import apply_mask
+from websockets.frames import apply_mask  # pyright: ignore[reportPrivateImportUsage]
 from websockets.protocol import State
 
 from simuljax.cache import enable_compilation_cache, show_status
