@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tqdm import tqdm
 
@@ -259,8 +259,7 @@ def _open_whisper(chosen: Evaluation) -> RecordingsSplit:
     """Load Whisper, and the translator of what it recognises if there is one."""
     given = stream_settings(chosen)
     if chosen.then is None:
-        model = load(chosen.run)
-        assert isinstance(model, WhisperTranslator)
+        model = cast(WhisperTranslator, load(chosen.run))
         return _open_recordings(chosen, model.having(**given), {})
     loaded = load_cascade(chosen.run, chosen.then, chosen.checkpoint)
     assert isinstance(loaded.recogniser, WhisperTranslator)

@@ -33,8 +33,12 @@ SECONDS = (2, 3)
 class EchoModel:
     """A model that writes the seconds it has heard, one word each."""
 
+    def having(self, **settings):
+        assert {"policy", "read_ms", "task", "language", "stammer"} >= set(settings)
+        return self
+
     def backend(self, **overrides):
-        assert {"policy", "read_ms", "task", "language", "stammer"} >= set(overrides)
+        assert not overrides
 
     def stream_all(self, recordings, *, streams, **overrides):
         self.backend(**overrides)
