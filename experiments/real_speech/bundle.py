@@ -77,7 +77,7 @@ class Bundle:
     text: tuple[Path, ...] = ()
     """English text, a sentence a line: what is common there is kept; else the first tokens are."""
     checkpoint: Literal["best", "last", "averaged"] = "best"
-    """Of the run."""
+    """Take this checkpoint of the run."""
     decoding: tuple[str, ...] = ()
     """OPTION=VALUE of the run, such as k=3: how it reads text by default."""
     scores: tuple[str, ...] = ()

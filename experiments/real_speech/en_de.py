@@ -26,7 +26,7 @@ wait-k at once (multi-path):
     simuljax train experiments/real_speech/en_de.py translator
     simuljax evaluate WHISPER --then runs/real_speech/translator --then-k 3 --policy alignatt
 
-Hardware: one H200, 30 minutes. Results: real_speech.
+Hardware: one H200, 30 minutes. Results: real_speech, real_speech-cascade.
 """
 
 import os

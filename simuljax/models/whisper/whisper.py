@@ -185,7 +185,7 @@ def load(
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What a `generation_config.json` says of a model that is none of the published ones."""
+    """Hold what a `generation_config.json` says of a model that is none of the published ones."""
 
     path: Path
     alignment_heads: Heads = ()

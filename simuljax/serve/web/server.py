@@ -12,14 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import apply_mask  # pyright: ignore[reportPrivateImportUsage]
-from websockets.protocol import State
 
 from simuljax.cache import enable_compilation_cache, show_status
 from simuljax.errors import SimuljaxError
@@ -30,9 +28,6 @@ from simuljax.serve.web.app import create_app
 from simuljax.serve.web.hub import Hub
 from simuljax.serve.web.sessions import Limits, Model
 
-FINAL, MASKED = 0x80, 0x80  # bits of the first and of the second byte of a WebSocket's frame
-SOUND, TEXT = 0x82, b"\x81"  # first bytes of whole frames
-SHORT = 0xFFFF  # bytes of a text that is sent in one piece
 HEADERS_S = 10.0  # until a request's headers have to be there
 SPARE = 256  # connections beyond two for every stream
 
@@ -136,16 +131,13 @@ class PatientProtocol(H11Protocol):
 
 
 class SoundProtocol(WebSocketsSansIOProtocol):
-    """WebSockets whose sound goes straight to its session, without a parser, a queue and a task.
+    """WebSockets whose sound goes straight to its session, without a queue and a task.
 
     What `sink` does not take, and all that comes before a frame in the queue is read, goes the
-    usual way, frame by frame, so that their order is kept.
+    usual way, so that the order of frames is kept.
     """
 
     sink: Callable[[bytes], bool] | None = None
-    kind: Literal["request", "frames", "refused"] = "request"  # of what comes next
-    rest = b""  # of a frame that has not come whole
-    in_parts = False  # a message is being sent in several frames
 
     def handle_connect(self, event: Any) -> None:
         """Let the application find this object."""
@@ -153,60 +145,11 @@ class SoundProtocol(WebSocketsSansIOProtocol):
         if hasattr(self, "scope"):  # the handshake was not refused
             self.scope.setdefault("state", {})["protocol"] = self
 
-    def data_received(self, data: bytes) -> None:
-        """Cut what came into frames; give those of sound to the sink."""
-        if self.kind != "frames":
-            self.kind = "frames" if self.kind == "request" else self.kind
-            return super().data_received(data)
-        data, start = self.rest + data if self.rest else data, 0
-        self.rest = b""
-        while start < len(data):
-            begin, end = frame_span(data, start)
-            if end - begin > self.config.ws_max_size:
-                self.kind = "refused"  # by the parser, which says so
-                return super().data_received(data[start:])
-            if end > len(data):
-                self.rest = data[start:]
-                return
-            if not self._is_taken(data, start, begin, end):
-                super().data_received(data[start:end])
-            start = end
-
-    def _is_taken(self, data: bytes, start: int, begin: int, end: int) -> bool:
-        """Give a frame to the sink if it is one of sound, and next; return True if it took it."""
-        first, was_in_parts = data[start], self.in_parts
-        if not first & 8:  # control frames come between parts
-            self.in_parts = not first & FINAL
-        if first != SOUND or was_in_parts or not data[start + 1] & MASKED or self.sink is None:
-            return False
-        if self.conn.state is not State.OPEN or not self.queue.empty():
-            return False
-        return self.sink(apply_mask(data[begin:end], data[begin - 4 : begin]))
-
-    def try_send(self, text: str) -> bool:
-        """Send a text at once; return False if it has to wait, or cannot be sent."""
-        data = text.encode()
-        if len(data) > SHORT or not self.writable.is_set() or self.transport.is_closing():
-            return False
-        if self.conn.state is not State.OPEN or self.close_sent or self.disconnected:
-            return False
-        size = bytes((len(data),)) if len(data) < 126 else b"\x7e" + len(data).to_bytes(2, "big")
-        self.transport.write(TEXT + size + data)
-        return True
-
-
-def frame_span(data: bytes, start: int) -> tuple[int, int]:
-    """Return where the payload of a frame begins and ends; beyond `data` if that is not known."""
-    if len(data) < start + 2:
-        return start, start + 2
-    size, begin = data[start + 1] & 127, start + 2
-    if size > 125:
-        count, begin = (2, start + 4) if size == 126 else (8, start + 10)
-        if len(data) < begin:
-            return start, begin
-        size = int.from_bytes(data[begin - count : begin], "big")
-    begin += 4 if data[start + 1] & MASKED else 0
-    return begin, begin + size
+    def handle_bytes(self, event: Any) -> None:
+        """Give a whole frame to the sink, if it is next."""
+        is_next = event.fin and self.queue.empty()
+        if not (self.sink and is_next and self.sink(bytes(event.data))):
+            super().handle_bytes(event)
 
 
 class DrainingServer(uvicorn.Server):

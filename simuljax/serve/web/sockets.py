@@ -35,8 +35,8 @@ class Socket:
     async def send(self, frame: dict[str, Any]) -> None:
         """Send a JSON frame; a client that does not take it is given up."""
         text = _json(frame)
-        if self.protocol.try_send(text):  # the usual case: nothing to wait for
-            return
+        if self.protocol.writable.is_set():  # the usual case: nothing to wait for
+            return await self.websocket.send_text(text)
         try:
             async with asyncio.timeout(self.hub.limits.send_s):
                 await self.websocket.send_text(text)

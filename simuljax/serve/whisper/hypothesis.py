@@ -261,9 +261,8 @@ class Loudness:
 
     def trim(self, count: int) -> None:
         """Forget so many samples at the beginning of the buffer."""
-        first = count // FRAME if count % FRAME == 0 else None  # other frames begin elsewhere
-        self.sound = self.sound[first:] if first is not None else self.sound[:0]
-        self.differences = self.differences[first:] if first is not None else self.sound[:0]
+        first = count // FRAME if count % FRAME == 0 else len(self.sound)  # or all begin elsewhere
+        self.sound, self.differences = self.sound[first:], self.differences[first:]
 
 
 def silent_samples(samples: np.ndarray, guards: Guards, loudness: Loudness | None = None) -> int:
