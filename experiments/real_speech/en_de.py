@@ -50,8 +50,8 @@ from simuljax.text import VocabularyConfig
 
 WHISPER = Path(os.environ.get("SIMULJAX_WHISPER", "ggml-tiny.bin"))
 HOME, RUN = DATA / "real_speech", RUNS / "real_speech"
-UPDATES = 1_200
-LATE = 700  # updates before latency counts
+UPDATES = 1_500
+LATE = 900  # updates before latency counts
 
 STREAMING = SpeechConfig(
     kind="streaming", layers=6, shared=3, channels=512, ctc_after=3, chunk=16, left=128, right=8

@@ -18,7 +18,6 @@ it writes is what `simulate_text` gives for the same READs.
 """
 
 import functools
-import re
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -43,6 +42,7 @@ from simuljax.serve.run_translator import RunTranslator, Streaming, load_run
 from simuljax.serve.stream import Backend, Rows, Session, Stream
 from simuljax.serve.translator import Translator, is_whisper
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
+from simuljax.serve.whisper.hypothesis import ends_sentence, is_punctuation
 from simuljax.text import EOS, UNK, WordStream
 from simuljax.text.vocabulary import SPECIALS
 from simuljax.text.words import pieces_of_word
@@ -52,9 +52,8 @@ Settings = Mapping[str, Any]  # of a stream, by name
 KEPT = 1000  # words of a transcript
 SHOWN = 20  # characters in a warning
 LONGEST = 100  # words of a text of Whisper without . ? or !
-SENTENCE_END = re.compile(r"""[.?!]["'”’»)\]]*$""")
 RECOGNISING = WhisperStreaming(  # settings of Whisper in a cascade
-    task="transcribe", policy=AlignAtt(frames=25), window_s=0.5
+    task="transcribe", policy=AlignAtt(frames=25), window_s=0.5, marks="confirmed"
 )
 SOUND = ("sentences", "rate", "read_ms", "predecision_ms")  # settings that a text has not
 
@@ -119,6 +118,7 @@ class TextStream:
         self.words = WordStream.begin(reader.run.target)
         self.unrepeated = reader.decoder.decoding.stammer.begin()
         self.pushed = 0  # words of the source
+        self.last = ("", 0)  # the last of them, and the pieces before it
         self.ended = self.finished = False  # the source; the translation
 
     def push(self, text: str) -> list[TextWord]:
@@ -127,11 +127,21 @@ class TextStream:
             raise ValueError("the stream has been finished: begin another with reader.stream()")
         written = []
         for word in text.split():
-            source = self.reader.run.source
-            self.pieces += pieces_of_word(source, word, is_first=not self.pieces)
+            self.last = (word, len(self.pieces))
+            self.pieces += self._pieces(word)
             self.pushed += 1
             written += self._read()
         return written
+
+    def append_mark(self, mark: str) -> None:
+        """Append a mark of punctuation to the last word; the next READ reads it."""
+        word, first = self.last
+        self.last = (word + mark, first)
+        del self.pieces[first:]
+        self.pieces += self._pieces(word + mark)
+
+    def _pieces(self, word: str) -> list[int]:
+        return pieces_of_word(self.reader.run.source, word, is_first=not self.pieces)
 
     def finish(self) -> list[TextWord]:
         """Note that the source has ended; return the words that were still waiting."""
@@ -244,9 +254,9 @@ class Cascade(Translator):
         return TextReader(self.translator, decoding=chosen.decoding, limits=chosen.limits)
 
 
-def ends_sentence(word: str, number: int) -> bool:
-    """Return True for a word with a mark that ends a sentence, or if the text is long."""
-    return SENTENCE_END.search(word) is not None or number >= LONGEST
+def ends_text(word: str, number: int) -> bool:
+    """Return True for the last word of a sentence, or of a text that is long."""
+    return ends_sentence(word) or number >= LONGEST
 
 
 def texts_of(transcript: str) -> list[str]:
@@ -254,7 +264,7 @@ def texts_of(transcript: str) -> list[str]:
     texts: list[list[str]] = [[]]
     for word in transcript.split():
         texts[-1].append(word)
-        if ends_sentence(word, len(texts[-1])):
+        if ends_text(word, len(texts[-1])):
             texts.append([])
     return [" ".join(words) for words in texts if words]
 
@@ -334,9 +344,12 @@ class CascadeSession:
         words: list[TextWord] = []
         for word in [] if written is ENDED else self.recogniser.commit(written):
             self.recognised.append((word, self.recogniser.delay_ms))
-            self.text = self.text or self.reader.stream()
-            words += self.text.push(word)
-            if self.has_marks and ends_sentence(word, self.text.pushed):
+            if self.text and is_punctuation(word):
+                self.text.append_mark(word)
+            else:
+                self.text = self.text or self.reader.stream()
+                words += self.text.push(word)
+            if self.has_marks and ends_text(word, self.text.pushed):
                 words += self._end_text()
         if self.recogniser.sentence_over:
             words += self._end_text()

@@ -21,7 +21,7 @@ from simuljax.serve.cascade import (
     Cascade,
     TextReader,
     check_agreement,
-    ends_sentence,
+    ends_text,
     text_settings,
     texts_of,
 )
@@ -284,12 +284,23 @@ def test_whispers_texts_end_with_marks_and_with_the_stream(saying):
     assert sum(word.delay_ms < 9200 for word in words) > 9
 
 
+def test_a_mark_that_comes_late_belongs_to_the_word_before_it(saying):
+    reader = TextReader(saying.translator, **HOW["translating"])
+    at_once, late = reader.stream(), reader.stream()
+    for text in (at_once, late):
+        text.push(f"{SAYS[0]} {SAYS[1]}")
+    at_once.push("end.")
+    late.push("end")
+    late.append_mark(".")
+    assert late.pieces == at_once.pieces and late.pushed == at_once.pushed
+
+
 def test_a_text_ends_after_silence_of_which_nothing_is_written(saying):
     """The last words were recognised before the silence, and only its end shows that."""
     guards = dataclasses.replace(OPEN, quiet_db=-60.0)
     sound = np.concatenate([TALK[: 9 * RATE], np.zeros(27 * RATE // 10, np.int16)])
     transcript = streamed(saying.recogniser.stream(guards=guards), RATE, sound)
-    assert transcript[-1].delay_ms == 9000.0 and not ends_sentence(transcript[-1].text, 1)
+    assert transcript[-1].delay_ms == 9000.0 and not ends_text(transcript[-1].text, 1)
     stream = saying.stream(guards=guards, translating=HOW["translating"])
     words = streamed(stream, RATE, sound)
     assert plain(words) == translated(saying, transcript, 11_700.0)
@@ -354,8 +365,8 @@ def test_a_whole_recording_is_translated_sentence_by_sentence(saying, monkeypatc
 
 
 def test_where_a_sentence_ends():
-    assert all(ends_sentence(word, 1) for word in ("so.", "so?", 'so!"', "so.”", "so.)"))
-    assert not any(ends_sentence(word, 1) for word in ("so", "so,", "3.5", ".com", "so:"))
+    assert all(ends_text(word, 1) for word in ("so.", "so?", 'so!"', "so.”", "so.)"))
+    assert not any(ends_text(word, 1) for word in ("so", "so,", "3.5", ".com", "so:"))
     assert texts_of(" ") == [] and texts_of("a b. c") == ["a b.", "c"]
     assert [len(text.split()) for text in texts_of("a " * (LONGEST + 2))] == [LONGEST, 2]
 

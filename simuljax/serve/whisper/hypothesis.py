@@ -10,6 +10,7 @@ prompt of what follows.
 """
 
 import itertools
+import re
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,25 @@ class SpelledWord:
     text: str
     ids: tuple[int, ...] = ()
     state: int = 0  # the latest encoder state that one of its ids attends to most, from 0
+    mark: str = ""  # punctuation at its end
+    mark_ids: int = 0  # ids of it
+
+    @property
+    def without_mark(self) -> "SpelledWord":
+        return SpelledWord(
+            text=self.text.removesuffix(self.mark),
+            ids=self.ids[: len(self.ids) - self.mark_ids],
+            state=self.state,
+        )
+
+
+_MARKS = {*string.punctuation, *string.whitespace, *"“”‘’«»…"}
+_SENTENCE_END = re.compile(r"""(?<!\.)[.?!]["'”’»)\]]*$""")
+
+
+def ends_sentence(word: str) -> bool:
+    """Return True for a word with a mark that ends a sentence; "..." does not."""
+    return _SENTENCE_END.search(word) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +114,12 @@ class Hypothesis:
             if kept:
                 rest.append(replace(segment, words=kept))
         return replace(self, segments=tuple(rest))
+
+    @property
+    def without_last_mark(self) -> "Hypothesis":
+        *others, last = self.segments
+        words = (*last.words[:-1], last.words[-1].without_mark)
+        return replace(self, segments=(*others, replace(last, words=words)))
 
 
 def hypotheses_for(
@@ -177,20 +203,33 @@ def words_of(
     Marks of punctuation belong to the word before them, and their attention, which is anywhere, to
     none.
     """
-    words: list[tuple[str, tuple[int, ...], int]] = []
+    words: list[SpelledWord] = []
     states, place = [int(state) for state in states], 0
     for unit in tokenizer.words(ids, language):
-        mark = unit.text.strip() in string.punctuation
-        latest = 0 if mark else max(states[place : place + len(unit.tokens)])
+        is_mark = is_punctuation(unit.text)
+        state = 0 if is_mark else max(states[place : place + len(unit.tokens)])
         place += len(unit.tokens)
-        begins = not words or (unit.text.startswith(" ") if language not in UNSPACED else not mark)
-        text, before, state = ("", (), 0) if begins else words.pop()
-        words.append((text + unit.text, before + unit.tokens, max(state, latest)))
-    return [
-        SpelledWord(text=text.strip(), ids=spelt, state=state)
-        for text, spelt, state in words
-        if text.strip()
-    ]
+        spaced = unit.text.startswith(" ") if language not in UNSPACED else not is_mark
+        if spaced or not words:
+            words.append(SpelledWord(text=unit.text, ids=unit.tokens, state=state))
+            continue
+        word = words.pop()
+        has_mark = is_mark and not is_punctuation(word.text)
+        words.append(
+            SpelledWord(
+                text=word.text + unit.text,
+                ids=word.ids + unit.tokens,
+                state=max(word.state, state),
+                mark=(word.mark + unit.text).rstrip() if has_mark else "",
+                mark_ids=word.mark_ids + len(unit.tokens) if has_mark else 0,
+            )
+        )
+    return [replace(word, text=word.text.strip()) for word in words if word.text.strip()]
+
+
+def is_punctuation(text: str) -> bool:
+    """Return True if a text has marks and spaces alone."""
+    return not set(text) - _MARKS
 
 
 @dataclass(frozen=True, kw_only=True)

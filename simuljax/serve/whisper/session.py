@@ -12,7 +12,7 @@ because it is silent; because its text was refused as an echo, or the buffer is 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from simuljax.serve.whisper.hypothesis import (
     Hypothesis,
     Loudness,
     SpelledWord,
+    ends_sentence,
     hypotheses_for,
     is_echo,
     nobody_speaks,
@@ -42,6 +43,7 @@ _LEAST = RATE // 10  # sound of which anything can be written
 _REST = RATE  # sound after the last text in which more may have been said
 _LANGUAGE = 5 * RATE  # sound after which the guess of a language stays
 _FORCED = 200  # tokens that a window may begin with: Whisper writes 448 in all
+_MARK_AFTER = RATE  # sound without another word that confirms the end of a sentence
 _REMEMBERED = 256  # words that echoes are looked for in
 
 Leaves = Literal["committed", "silent", "refused"]
@@ -81,6 +83,12 @@ class WhisperStreaming:
     behind: Literal["every", "latest"] = setting(
         "every", help="Write every window, or leave out those that are late.", label="{}"
     )
+    marks: Literal["guessed", "confirmed"] = setting(
+        "guessed",
+        help="Commit . ? or ! at the end of the sound with its word; or after it, as a word, once "
+        "another follows or a second has passed.",
+        label="marks-{}",
+    )
     guards: Guards = field(default_factory=Guards)
     stammer: Stammer = field(default_factory=Stammer)
     rate: int = setting(RATE, help="Rate of the samples that are pushed.", low=1, unit="Hz")
@@ -109,6 +117,14 @@ class Window:
     settings: WhisperStreaming = field(default_factory=WhisperStreaming)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """Punctuation after a word that was committed without."""
+
+    text: str  # as in the last hypothesis; may be none
+    samples: int  # read when the word was committed
+
+
 class WhisperSession(Session):
     """The state of one stream; bounded, however long it is."""
 
@@ -132,6 +148,7 @@ class WhisperSession(Session):
         self.guessed = 0  # samples of windows of which the language was guessed
         self.again = False  # the same window is written once more
         self.refused = False  # words of the buffer were refused
+        self.unmarked: Mark | None = None  # that may follow the last committed word
 
     @property
     def pending(self) -> str:
@@ -250,7 +267,7 @@ class WhisperSession(Session):
         given_up = patience_s is not None and len(self.buffer) >= patience_s * RATE
         if self._least_s or given_up:
             self._let_go(len(self.buffer) - self.size, "silent")
-        return []
+        return self._take_mark() if given_up else []
 
     def _commit(self, hypothesis: Hypothesis) -> list[str]:
         known = len(self.committed)
@@ -262,7 +279,15 @@ class WhisperSession(Session):
             samples=self.read_samples,
         )
         words, done = hypothesis.words, hypothesis.words_in(segments)
-        texts = self._accepted(hypothesis, known, last)
+        texts = self._late_mark(words[:known], is_followed=last > known or done >= known)
+        guess = words[-1].mark if self._is_guess(words, known, last, done) else ""
+        if guess:
+            hypothesis = hypothesis.without_last_mark
+            words = hypothesis.words
+        if last > known:
+            waits = self.settings.marks == "confirmed" and not words[last - 1].mark
+            self.unmarked = Mark(text=guess, samples=self.read_samples) if waits else None
+        texts += self._accepted(hypothesis, known, last)
         self._remember(words[:done])
         self.committed, self.open = words[done:last], words[last:]
         self.settled_words += done
@@ -278,6 +303,28 @@ class WhisperSession(Session):
         shorter = len(self.buffer) < before
         self.finished = self._is_last and not (shorter and len(self.buffer) >= _REST)
         return texts
+
+    def _late_mark(self, words: Sequence[SpelledWord], *, is_followed: bool) -> list[str]:
+        """Return the mark after the last committed word, if it came later and is no guess."""
+        if self.unmarked is None:
+            return []
+        self.unmarked = replace(self.unmarked, text=words[-1].mark if words else "")
+        is_late = self.read_samples - self.unmarked.samples >= _MARK_AFTER
+        return self._take_mark() if is_followed or (is_late and self.unmarked.text) else []
+
+    def _take_mark(self) -> list[str]:
+        mark, self.unmarked = self.unmarked, None
+        return [mark.text] if mark and mark.text else []
+
+    def _is_guess(self, words: Sequence[SpelledWord], known: int, last: int, done: int) -> bool:
+        """Return True if the last word is committed, but not the mark that ends its sentence.
+
+        Whisper takes the end of the sound for the end of the sentence.
+        """
+        at_end = done < last == len(words) and (last > known or self.unmarked is not None)
+        if self.settings.marks == "guessed" or not at_end:
+            return False
+        return bool(words[-1].mark) and ends_sentence(words[-1].text)
 
     def _accepted(self, hypothesis: Hypothesis, first: int, last: int) -> list[str]:
         """Return the texts of words `first` to `last`, less those of segments that are refused."""

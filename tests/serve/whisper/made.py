@@ -1,10 +1,22 @@
 """Hypotheses made by hand."""
 
+import string
+
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
+
+MARK_ID = 900
+
+
+def spelled(word):
+    """A word of one id, and one of the marks at its end."""
+    bare = word.rstrip(string.punctuation)
+    mark = word.removeprefix(bare)
+    ids = (len(bare), MARK_ID) if mark else (len(bare),)
+    return SpelledWord(text=word, ids=ids, mark=mark, mark_ids=len(ids) - 1)
 
 
 def segment(text, end=1.0, *, start=0.0, no_speech=0.0, log_probability=0.0):
-    words = tuple(SpelledWord(text=word, ids=(len(word),)) for word in text.split())
+    words = tuple(map(spelled, text.split()))
     given = {"no_speech": no_speech, "log_probability": log_probability}
     return Segment(words=words, start=start, end=end, **given)
 

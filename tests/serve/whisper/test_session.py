@@ -19,7 +19,7 @@ from simuljax.decode.policies import (
 )
 from simuljax.serve.whisper import Guards, WhisperSession, WhisperStreaming
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
-from tests.serve.whisper.made import hypothesis, segment
+from tests.serve.whisper.made import MARK_ID, hypothesis, segment
 from tests.serve.whisper.test_guards import noise, syllables
 
 EVERY = (
@@ -348,3 +348,58 @@ def test_the_language_is_settled_after_five_seconds():
 
     _, windows = run(one, SOUND[: 9 * RATE], RATE, guessed)
     assert [window.language for _, window in windows] == [None] * 5 + ["de"] * 4
+
+
+def said(*windows, **given):
+    """The words of every window, a second each, and the ids that it began with."""
+    one = WhisperSession(replace(PLAIN, policy=AlignAtt(frames=1), **given))
+    texts, forced = [], []
+    for text in windows:
+        one.push(SOUND[:RATE])
+        window = one.next()
+        assert window
+        forced.append(window.forced)
+        texts.append(one.commit(hypothesis(text, seconds=30.0, states=1500)))
+    return texts, forced
+
+
+def test_a_mark_at_the_end_of_the_sound_is_committed_with_its_word_by_default():
+    texts, forced = said("we pay.", "we pay. Attention")
+    assert texts == [["we", "pay."], ["Attention"]]
+    assert MARK_ID in forced[1]
+
+
+@pytest.mark.parametrize(
+    "windows, expected",
+    [
+        (("we pay.", "we pay attention to"), [["we", "pay"], ["attention", "to"]]),
+        (("we pay.", "we pay. Now"), [["we", "pay"], [".", "Now"]]),
+        (("we pay.", "we pay?"), [["we", "pay"], ["?"]]),
+        (("we pay.", "we pay", "we pay."), [["we", "pay"], [], ["."]]),
+        (("we pay.", "we pay now.", "we pay now."), [["we", "pay"], ["now"], ["."]]),
+        (("we pay", "we pay. Now"), [["we", "pay"], [".", "Now"]]),
+        (("we pay,", "we pay, now"), [["we", "pay,"], ["now"]]),
+    ],
+)
+def test_a_mark_that_has_to_be_confirmed_waits_for_another_word_or_a_second(windows, expected):
+    texts, forced = said(*windows, marks="confirmed")
+    assert texts == expected
+    assert all((MARK_ID in ids) == ("," in windows[0]) for ids in forced[1:])
+
+
+def test_a_mark_is_said_before_silence_is_let_go():
+    one = WhisperSession(replace(PLAIN, policy=AlignAtt(frames=1), marks="confirmed"))
+    words = []
+    for no_speech in [0.0, *[0.95] * 6]:
+        one.push(SOUND[:RATE])
+        assert one.next()
+        words += one.commit(hypothesis("we pay.", seconds=30.0, states=1500, no_speech=no_speech))
+    assert words == ["we", "pay", "."]
+
+
+def test_with_the_end_of_the_sound_everything_is_said():
+    one = WhisperSession(replace(PLAIN, policy=AlignAtt(frames=1), marks="confirmed"))
+    texts = iter(["we pay.", "we pay. Now", "we pay. Now."])
+    sound = SOUND[: 5 * RATE // 2]
+    words, _ = run(one, sound, RATE, lambda *_: hypothesis(next(texts), seconds=2.5, states=125))
+    assert words == ["we", "pay", ".", "Now", "."]

@@ -90,6 +90,8 @@ def test_words_have_the_marks_after_them_and_not_their_attention():
     assert [i for word in words for i in word.ids] == ids
     assert words[1].state == ids.index(T.encode(",")[0]) - 1
     assert words[2].state == len(ids) - 2
+    assert [(word.mark, word.without_mark.text) for word in words[1:]] == [(",", "the"), ("?", "a")]
+    assert words[2].without_mark.ids == words[2].ids[:-1]
 
 
 def test_words_of_a_language_without_spaces_are_characters():
