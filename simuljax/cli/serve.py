@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -25,6 +25,7 @@ def serve_command(
     key: Path | None = None,
     idle: float = 60.0,
     drain: float = 30.0,
+    dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> Callable[[], None]:
     """Serve live captions: a page at /, sockets at /stream and /v1/realtime.
 
@@ -41,6 +42,7 @@ def serve_command(
         key: The key of the certificate, a PEM file.
         idle: Seconds without sound after which a session ends.
         drain: Seconds that sessions have to end after SIGTERM.
+        dtype: Precision of Whisper models; bfloat16 is faster on a GPU.
     """
     options = ServeOptions(
         host=host,
@@ -51,6 +53,7 @@ def serve_command(
         certificate=certificate,
         key=key,
         drain_s=drain,
+        dtype=dtype,
         limits=Limits(idle_s=idle),
     )
     found = tuple(map(resolve, models)) or tuple(p for p in bundled() if p.name == DEFAULT)

@@ -38,6 +38,8 @@ class ServeProfile:
     model: Path | None = None
     """A run or a Whisper file; by default a preset with random parameters."""
     preset: Literal["dar", "small", "tiny"] = "tiny"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of a Whisper model."""
     streams: int = 16
     """Speakers at a time."""
     seconds: float = 20.0
@@ -63,7 +65,9 @@ class ServeProfile:
 
 def run(config: ServeProfile) -> dict[str, Any]:
     """Serve, load the server, and return the times."""
-    options = ServeOptions(port=0, streams=config.streams, limits=Limits(load=1e9))
+    options = ServeOptions(
+        port=0, streams=config.streams, dtype=config.dtype, limits=Limits(load=1e9)
+    )
     enable_compilation_cache()
     say("loading and compiling")
     start = time.monotonic()

@@ -68,6 +68,7 @@ class Context:
     language: str = "en"
     prompt: tuple[int, ...] = ()  # text that was said before the window
     prefix: tuple[int, ...] = ()  # the beginning of its own text, timestamps and all
+    max_tokens: int | None = None  # of its text, without beams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,11 +173,13 @@ def make_prompt(
         tokens[row, width - len(opening) :] = opening
         padding[row] = width - len(opening)
         start[row] = padding[row] + place
-    prefixes = [context.prefix for context in contexts] + [()] * (rows - len(contexts))
-    tokens, padding, start, seen = jax.device_put(
-        (tokens, padding, start, seen_of(prefixes, marks))  # one transfer for all rows
+    idle = [Context()] * (rows - len(contexts))
+    prefixes = [context.prefix for context in (*contexts, *idle)]
+    most = np.array([c.max_tokens or options.max_tokens for c in (*contexts, *idle)], np.int32)
+    tokens, padding, start, seen, most = jax.device_put(
+        (tokens, padding, start, seen_of(prefixes, marks), most)  # one transfer for all rows
     )
-    return Prompt(tokens=tokens, padding=padding, start=start, seen=seen)
+    return Prompt(tokens=tokens, padding=padding, start=start, seen=seen, most=most)
 
 
 def _opening(

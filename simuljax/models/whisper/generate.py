@@ -141,6 +141,7 @@ class Prompt:
     padding: Array  # int32 [R]
     start: Array  # int32 [R]: the column of <|startoftranscript|>
     seen: Seen  # of a prefix
+    most: Array  # int32 [R]: tokens that may be written without beams
 
 
 @flax.struct.dataclass
@@ -200,7 +201,12 @@ def generate(
     """Write at most `limit` tokens for each row that is `active` [R], at its temperature [R]."""
     written, logits, no_speech = begin(model, memory, prompt, limit, marks)
     pick = partial(
-        _pick, forbidden=forbidden, temperature=temperature, marks=marks, config=model.config
+        _pick,
+        forbidden=forbidden,
+        temperature=temperature,
+        marks=marks,
+        config=model.config,
+        most=prompt.most,
     )
 
     def body(state: _State) -> _State:
@@ -234,6 +240,7 @@ def _pick(
     temperature: Array,
     marks: Marks,
     config: Config,
+    most: Array,
 ) -> _State:
     """Pick the next token of each row; rows that are done write the end, which does not count."""
     logits = obey(logits, state.seen, forbidden, marks)
@@ -244,7 +251,8 @@ def _pick(
     token = jnp.where(state.done, marks.end, jnp.argmax(noisy, -1).astype(jnp.int32))
     chosen = jnp.take_along_axis(logits, token[:, None], 1)[:, 0]
     log_prob = chosen - jax.nn.logsumexp(logits, -1)
-    full = state.written.column - state.written.padding >= config.dimensions.text_positions
+    length = state.written.column - state.written.padding
+    full = (length >= config.dimensions.text_positions) | (state.step + 1 >= most)
     return replace(
         state,
         seen=see(state.seen, token, marks),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import h11
 import uvicorn
@@ -48,6 +48,7 @@ class ServeOptions:
     certificate: Path | None = None
     key: Path | None = None
     drain_s: float = 30.0
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of Whisper
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -86,7 +87,7 @@ def load_models(paths: Sequence[Path], options: ServeOptions) -> dict[str, Model
     models: dict[str, Model] = {}
     for path in paths:
         show_status(f"loading {path.name} ...")
-        translator = load(path)
+        translator = load(path, dtype=options.dtype)
         if translator.name in models:
             raise ServeError(f"two models are called {translator.name!r}: rename one ({path})")
         make = functools.partial(

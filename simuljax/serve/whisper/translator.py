@@ -13,6 +13,7 @@ committed words on; the policy says how much of the text is committed.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +37,7 @@ from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, split_segment
 from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
 
 _STATE = 2 * HOP  # samples
+_FEW, _PER_SECOND = 16, 10.0  # tokens of a window: more are a loop, for which all streams wait
 
 
 def load_whisper(path: str | Path, **how: Any) -> "WhisperTranslator":
@@ -184,6 +186,7 @@ def _contexts(model: Whisper, windows: Sequence[Window], memory: Memory) -> list
             language=language or "en",
             prompt=window.prompt,
             prefix=(tokenizer.timestamps.start, *window.forced) if window.forced else (),
+            max_tokens=_FEW + math.ceil(_PER_SECOND * len(window.samples) / RATE),
         )
         for window, language in zip(windows, languages, strict=True)
     ]

@@ -30,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_run(tmp_path_factory.mktemp("runs") / "mt")
+    return write_run(tmp_path_factory.mktemp("runs") / "mt", seed=1)
 
 
 @pytest.fixture(scope="module")

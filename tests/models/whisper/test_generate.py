@@ -1,5 +1,7 @@
 """The compiled searches against plain Python over logits of the whole text so far."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -126,6 +128,16 @@ def test_beam_is_the_plain_reading(memory, beams, penalty):
         text, score = reading.beam(logits, rule, T.end, LIMIT, beams, penalty)
         assert list(result.tokens) == text
         assert sum(result.log_probs) == pytest.approx(score, abs=1e-3)
+
+
+def test_a_window_may_have_fewer_tokens_than_its_neighbours(memory):
+    whole = decode(MODEL, T, memory, CONTEXTS, options())
+    longest = max(range(3), key=lambda row: len(whole[row].tokens))
+    contexts = list(CONTEXTS)
+    contexts[longest] = replace(contexts[longest], max_tokens=1)
+    found = decode(MODEL, T, memory, contexts, options())
+    assert found[longest].tokens == whole[longest].tokens[:1] != whole[longest].tokens
+    assert all(found[row] == whole[row] for row in range(3) if row != longest)
 
 
 def test_no_speech_is_read_at_the_start(memory):
