@@ -120,7 +120,7 @@ def _exit_on_error(status: int) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _output_is_closed():
             sys.exit(128 + signal.SIGPIPE)
-        sentence = _sentence(error)
+        sentence = _sentence(error) or own_error(error)
         print(f"simuljax: {sentence or _bug(error)}", file=sys.stderr)
         sys.exit(status if sentence else BUG)
 
@@ -162,6 +162,14 @@ def _sentence(error: Exception) -> str:
     return str(error) or type(error).__name__ if isinstance(error, EXPECTED) else ""
 
 
+def own_error(error: Exception) -> str:
+    """Return what code in a file of the user raised, and where; "" for an error of ours."""
+    from simuljax.config.loading import own_line
+
+    line = own_line(error)
+    return f"{line}: {type(error).__name__}: {error}" if line else ""
+
+
 def _extra_of(module: str) -> str:
     """Return the optional extra that installs a module; "" if none does."""
     import importlib.metadata  # takes a tenth of a second
@@ -190,7 +198,7 @@ def _bug(error: Exception) -> str:
     except OSError:
         print(text, file=sys.stderr)
         file = "the lines above"
-    last = " ".join(traceback.format_exception_only(error)[-1].split())
+    last = " ".join(f"{type(error).__name__}: {error}".split())
     return (
         f"unexpected {last:.300}. This is a bug of simuljax {__version__}: please report it with "
         f"{file}."

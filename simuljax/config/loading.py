@@ -25,12 +25,18 @@ DATA = Path(os.environ.get("SIMULJAX_DATA", "data"))
 RUNS = Path(os.environ.get("SIMULJAX_RUNS", "runs"))
 
 
+_SIMULJAX = Path(__file__).resolve().parents[1]
+_PACKAGES = (_SIMULJAX, _SIMULJAX.with_name("data_pipelines"))
+_OWN: set[Path] = set()  # folders, or outermost packages, of files that were loaded
+
+
 def load_module(path: Path | str) -> ModuleType:
     """Execute a Python file and return its module; an error names the file and the line."""
     path = Path(path)
     if not path.is_file():
         raise ConfigError(f"{path} does not exist; give the path of a Python file")
     root, name = import_root(path)
+    _OWN.add(root / name.partition(".")[0] if "." in name else root)
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None or b"\0" in path.read_bytes():
         raise ConfigError(f"{path} is not a Python file")
@@ -46,6 +52,17 @@ def load_module(path: Path | str) -> ModuleType:
         kind = "" if isinstance(error, SimuljaxError) else f"{type(error).__name__}: "
         raise ConfigError(f"{place_of(error, path)}: {kind}{error}") from error
     return module
+
+
+def own_line(error: BaseException) -> str:
+    """Return the file and line that raised, if they are beside a file that was loaded; else ""."""
+    for step in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(step.filename).resolve()
+        if any(file.is_relative_to(package) for package in _PACKAGES):
+            return ""
+        if any(file.is_relative_to(own) for own in _OWN) and "site-packages" not in file.parts:
+            return f"{file}, line {step.lineno}"
+    return ""
 
 
 def import_root(path: Path) -> tuple[Path, str]:

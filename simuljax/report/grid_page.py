@@ -286,9 +286,10 @@ def differences_table(
     heads = ("variant", "evaluation", "BLEU", "95 % interval", "p", "p (Holm)", "MDD", "by seed")
     note = (
         "Variant less baseline in BLEU, with a t-interval over seeds that also counts the choice "
-        "of utterances. p (Holm) is corrected for all rows of this table. MDD: the smallest "
-        "difference that would be found with the power of the rule. The evaluation is the same, "
-        "the latency need not be: see the table at equal latency."
+        "of utterances; with one seed, of utterances alone. p (Holm) is corrected for all rows of "
+        "this table. MDD: the smallest difference that would be found with a probability of "
+        f"{grid.rule.power:.0%}. The evaluation is the same, the latency need not be: see the "
+        "table at equal latency."
     )
     return Table(f"Differences to {baseline.name}", heads, rows, note, left=2)
 
@@ -308,8 +309,8 @@ def equal_table(
     note = (
         "No later: for each point of the baseline, the best point of the variant with no higher "
         "latency (Zaidi et al. 2022, table 4). Between: the difference on the straight lines of "
-        "both curves, at five latencies that both cover. Area: dominated by the variant's curve, "
-        "over the baseline's."
+        "both curves, at five latencies that both cover. Area: of the plane that the variant's "
+        "curve dominates, divided by that of the baseline's."
     )
     title = " on ".join(filter(None, [f"At equal {latency}", where]))
     return Table(title, ("variant", "no later", "between", "area"), rows, note, left=3)
@@ -432,6 +433,9 @@ def runs_table(variants: Sequence[Variant]) -> Table:
         for each in variants
         for name, m in each.evaluations.items()
     ]
-    note = "`simuljax score FOLDER:RUN/EVALUATION` scores the log of a published run again."
+    note = (
+        "`simuljax score RUNS/RUN/eval/EVALUATION` scores a log again; once published, `simuljax "
+        "score experiments/results/NAME:RUN/EVALUATION`."
+    )
     heads, title = ("variant", "evaluation", "runs"), "Where the numbers come from"
     return Table(title, heads, rows, note, left=3, folded=True)

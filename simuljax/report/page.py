@@ -128,9 +128,10 @@ def _cell(value: str | None) -> str:
 
 
 def _short(field: str, fields: Sequence[str]) -> str:
-    """Return the last parts of a dotted name that tell it from the others."""
+    """Return the last parts of a dotted name that tell it from the others; of a term, its name."""
     parts = field.split(".")
-    for count in range(1, len(parts) + 1):
+    fewest = 2 if "terms" in parts[:-2] else 1
+    for count in range(fewest, len(parts) + 1):
         name = ".".join(parts[-count:])
         if sum(other == name or other.endswith(f".{name}") for other in fields) == 1:
             return name

@@ -9,6 +9,7 @@ it would have the scores of the default under another name, and a sweep would dr
 
 import itertools
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +231,8 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
     passes = chosen.repeats if chosen.mode == "live" else 1
     logs = [LOG, *(f"instances-{i}.log" for i in range(2, passes + 1))]
     runs = [translate_split(source, chosen.folder / log) for log in logs]
+    if not any(record.prediction for record in runs[0]):
+        tqdm.write("no words were written: the model may need more training", file=sys.stderr)
     scores = score(runs[0]) | {"word_difference": word_difference(runs[0]), "steps": steps}
     if chosen.task == "transcribe":
         scores["WER"] = word_error_rate(_normalised(record) for record in runs[0])

@@ -92,14 +92,16 @@ class RunLog:
         if self._console is None:
             return
         hosts = jax.process_count()
-        rates = self._console.rates(
-            step,
-            time.time(),
-            frames=_total(done.samples) // FRAME * hosts,
-            tokens=_total(done.tokens) * hosts,
-            flops=done.flops,
-            aside=done.aside_s,
-        )
+        rates = {}
+        if done.samples:
+            rates = self._console.rates(
+                step,
+                time.time(),
+                frames=_total(done.samples) // FRAME * hosts,
+                tokens=_total(done.tokens) * hosts,
+                flops=done.flops,
+                aside=done.aside_s,
+            )
         text = format_line(
             step,
             loss=float(report.loss.total),

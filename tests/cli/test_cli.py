@@ -1,6 +1,7 @@
 """One program: what it is called with, what it says, and the status that it ends with."""
 
 import contextlib
+import functools
 import importlib.metadata
 import os
 import signal
@@ -12,6 +13,8 @@ from typing import Any, NoReturn
 import pytest
 
 from simuljax.cli import main as cli
+from simuljax.config import loading
+from simuljax.config.loading import load_object
 from simuljax.serve.run import RunError
 
 
@@ -113,6 +116,7 @@ def test_an_unexpected_error_is_called_a_bug_and_its_traceback_is_kept(
     monkeypatch, capsys, tmp_path, name
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(loading, "_OWN", set())
     both(monkeypatch, KeyError("ours"))
     code, out, err = ended(capsys, name)
     assert (code, out) == (70, "")
@@ -122,8 +126,19 @@ def test_an_unexpected_error_is_called_a_bug_and_its_traceback_is_kept(
     assert "bug" in err and str(kept) in err
 
 
+def test_an_error_in_a_file_of_the_user_is_not_called_a_bug(monkeypatch, capsys, tmp_path):
+    file = tmp_path / "own_loss.py"
+    file.write_text("def entropy(outputs):\n    return outputs.delay\n")
+    raises = functools.partial(load_object(f"{file}:entropy"), object())
+    replace_commands(monkeypatch, late=lambda: raises)
+    code, _, err = ended(capsys, "late")
+    assert code == 1 and err.startswith(f"simuljax: {file}, line 2: AttributeError: ")
+    assert err.count("\n") == 1 and "delay" in err
+
+
 def test_a_bug_without_a_place_for_its_traceback_prints_it(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    monkeypatch.setattr(loading, "_OWN", set())
     both(monkeypatch, KeyError("ours"))
     code, _, err = ended(capsys, "late")
     assert code == 70 and "Traceback" in err and "bug" in err.splitlines()[-1]
