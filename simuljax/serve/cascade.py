@@ -53,7 +53,7 @@ KEPT = 1000  # words of a transcript
 SHOWN = 20  # characters in a warning
 LONGEST = 100  # words of a text of Whisper without . ? or !
 RECOGNISING = WhisperStreaming(  # settings of Whisper in a cascade
-    task="transcribe", policy=AlignAtt(frames=25), window_s=0.5, marks="confirmed"
+    task="transcribe", policy=AlignAtt(frames=50), window_s=0.5, marks="confirmed"
 )
 SOUND = ("sentences", "rate", "read_ms", "predecision_ms")  # settings that a text has not
 
