@@ -120,7 +120,7 @@ def _exit_on_error(status: int) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _output_is_closed():
             sys.exit(128 + signal.SIGPIPE)
-        sentence = _sentence(error) or own_error(error)
+        sentence = _sentence(error) or _own_error(error)
         print(f"simuljax: {sentence or _bug(error)}", file=sys.stderr)
         sys.exit(status if sentence else BUG)
 
@@ -162,12 +162,16 @@ def _sentence(error: Exception) -> str:
     return str(error) or type(error).__name__ if isinstance(error, EXPECTED) else ""
 
 
-def own_error(error: Exception) -> str:
+def _own_error(error: Exception) -> str:
     """Return what code in a file of the user raised, and where; "" for an error of ours."""
     from simuljax.config.loading import own_line
 
     line = own_line(error)
-    return f"{line}: {type(error).__name__}: {error}" if line else ""
+    return f"{line}: {_in_one_line(error)}" if line else ""
+
+
+def _in_one_line(error: Exception) -> str:
+    return f"{' '.join(f'{type(error).__name__}: {error}'.split()):.300}"
 
 
 def _extra_of(module: str) -> str:
@@ -198,10 +202,9 @@ def _bug(error: Exception) -> str:
     except OSError:
         print(text, file=sys.stderr)
         file = "the lines above"
-    last = " ".join(f"{type(error).__name__}: {error}".split())
     return (
-        f"unexpected {last:.300}. This is a bug of simuljax {__version__}: please report it with "
-        f"{file}."
+        f"unexpected {_in_one_line(error)}. This is a bug of simuljax {__version__}: please report "
+        f"it with {file}."
     )
 
 

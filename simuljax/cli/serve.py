@@ -42,7 +42,7 @@ def serve_command(
         key: The key of the certificate, a PEM file.
         idle: Seconds without sound after which a session ends.
         drain: Seconds that sessions have to end after SIGTERM.
-        dtype: Precision of Whisper models; bfloat16 is faster on a GPU.
+        dtype: Precision of Whisper models.
     """
     options = ServeOptions(
         host=host,

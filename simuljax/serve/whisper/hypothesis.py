@@ -11,7 +11,6 @@ prompt of what follows.
 
 import itertools
 import re
-import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +20,7 @@ import numpy as np
 from simuljax.audio import RATE
 from simuljax.config.fields import check, setting
 from simuljax.decode.policies import Hypotheses, Policy, Step
-from simuljax.decode.repetition import plain, run_length
+from simuljax.decode.repetition import MARKS, plain, run_length
 from simuljax.models.whisper import Decoded, Tokenizer
 from simuljax.models.whisper.decoding import compression_ratio
 from simuljax.models.whisper.tokenizer import UNSPACED
@@ -50,7 +49,6 @@ class SpelledWord:
         )
 
 
-_MARKS = {*string.punctuation, *string.whitespace, *"“”‘’«»…"}
 _SENTENCE_END = re.compile(r"""(?<!\.)[.?!]["'”’»)\]]*$""")
 
 
@@ -229,7 +227,7 @@ def words_of(
 
 def is_punctuation(text: str) -> bool:
     """Return True if a text has marks and spaces alone."""
-    return not set(text) - _MARKS
+    return not text.strip(f"{MARKS} ")
 
 
 @dataclass(frozen=True, kw_only=True)
