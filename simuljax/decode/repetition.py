@@ -13,7 +13,7 @@ from typing import Self
 
 from simuljax.config.fields import check, setting
 
-MARKS = string.punctuation + "“”„¿¡…«»。、，！？"
+MARKS = string.punctuation + "“”„‘’¿¡…«»。、，！？"
 
 
 def plain(word: str) -> str:
