@@ -9,23 +9,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from . import lexemes, nominals, numbers
 from .clauses import Clause, Form, Polarity
-from .lexemes import (
-    ADJECTIVES,
-    MODALS,
-    MUST,
-    PHRASES,
-    SPECIAL,
-    VERBS,
-    WANT,
-    WOULD_LIKE,
-    Adjective,
-    Bilingual,
-    Noun,
-    Number,
-    Verb,
-    noun,
-    nouns_of,
-)
+from .lexemes import ADJECTIVES, MODALS, PHRASES, Adjective, Bilingual, Noun, Verb, nouns_of
 from .nominals import Determiner, Nominal, noun_phrase
 from .say import say
 
@@ -163,7 +147,7 @@ def person(scene: Scene, owner: str = "") -> Nominal:
     if kind == "role":
         return thing(scene, scene.pick(ROLES), owner)
     entry = scene.pick(nouns_of("kin"))
-    number: Number = "pl" if "only" not in entry.classes and scene.chance(0.15) else "sg"
+    number: lexemes.Number = "pl" if "only" not in entry.classes and scene.chance(0.15) else "sg"
     described = adjectives(scene, entry, 0.2)
     return noun_phrase(entry, _owned(scene, entry, owner), number, described)
 
@@ -206,7 +190,7 @@ def definite(
 
 def _measured(scene: Scene, entry: Noun) -> Nominal:
     """Draw a cup of tea, two bottles of wine: eine Tasse Tee, zwei Flaschen Wein."""
-    vessel, one = noun(scene.pick(_MEASURES[entry.english])), scene.chance(0.6)
+    vessel, one = lexemes.noun(scene.pick(_MEASURES[entry.english])), scene.chance(0.6)
     count = nominals.A if one else nominals.counted(scene.between(2, 6))
     phrase = noun_phrase(vessel, count, "sg" if one else "pl")
     return phrase.with_tail(f" of {entry.english}", f" {entry.german}")
@@ -387,8 +371,8 @@ Kind = Literal["plain", "separable"]
 FORMS: tuple[FormName, ...] = get_args(FormName)
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _PAST_MODALS = tuple(m for m in MODALS if m.english_past)
-_DENIABLE_MODALS = tuple(m for m in MODALS if m not in (MUST, WOULD_LIKE))
-_PASSIVE_MODALS = tuple(m for m in MODALS if m not in (WANT, WOULD_LIKE))
+_DENIABLE_MODALS = tuple(m for m in MODALS if m not in (lexemes.MUST, lexemes.WOULD_LIKE))
+_PASSIVE_MODALS = tuple(m for m in MODALS if m not in (lexemes.WANT, lexemes.WOULD_LIKE))
 _PERSONAL = tuple(
     a for a in ADJECTIVES if "person" in a.classes and a.english not in ("old", "young")
 )
@@ -415,7 +399,7 @@ def _verbs(kind: str, form: str, purpose: str, objects: str, by_person: bool) ->
             and (objects != "thing" or bool(v.things))
         )
 
-    return tuple(v for v in VERBS if bool(v.prefix) == (kind == "separable") and fits(v))
+    return tuple(v for v in lexemes.VERBS if bool(v.prefix) == (kind == "separable") and fits(v))
 
 
 def object_of(scene: Scene, verb: Verb, actor: Nominal, *, deny: bool = False) -> Nominal | None:
@@ -578,7 +562,9 @@ def action(
 
 def is_so(subject: Nominal, predicate: Bilingual, tense: Literal["present", "past"]) -> Clause:
     """Say that the subject is something."""
-    return Clause(subject=subject, verb=SPECIAL["be"], form=Form(tense), complement=predicate)
+    return Clause(
+        subject=subject, verb=lexemes.SPECIAL["be"], form=Form(tense), complement=predicate
+    )
 
 
 def state(scene: Scene, subject: Nominal, *, past: bool, about: Nominal | None = None) -> Clause:

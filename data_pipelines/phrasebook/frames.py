@@ -1,26 +1,13 @@
 """Frames: sentences with a verb of any form and kind, of one clause or of two."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Literal
 
-from . import draw, german, nominals
+from . import draw, german, lexemes, nominals
 from .clauses import Clause, Form, Polarity, Tense
 from .draw import KINDS, FormName, Kind, Scene
-from .lexemes import (
-    ADJECTIVES,
-    CAN,
-    HAVE_TO,
-    MUST,
-    PHRASES,
-    SHOULD,
-    SPECIAL,
-    WANT,
-    WOULD_LIKE,
-    Bilingual,
-    nouns_of,
-    verb,
-)
+from .lexemes import PHRASES, SPECIAL, Bilingual, nouns_of, verb
 from .nominals import Nominal, noun_phrase
 from .say import say, sentence
 
@@ -200,7 +187,7 @@ def to_infinitive(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
 
 def it_is_to(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """It is important to lock the door: Es ist wichtig, die Tür abzuschließen."""
-    adjective = scene.pick([a for a in ADJECTIVES if a.english in _EASY])
+    adjective = scene.pick([a for a in lexemes.ADJECTIVES if a.english in _EASY])
     inner = _not_reflexive(scene, "present", kind, "you")
     predicate = Bilingual(adjective.english, adjective.german)
     main = draw.is_so(
@@ -220,7 +207,7 @@ def in_order_to(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     main, inner = _two(scene, kind, scene.pick(("present", "perfect", "modal")))
     if form != "modal":
         return say("{0} in order to {1:to}.", "{0}, um {1:zu}.", main, inner)
-    inner = replace(inner, form=Form("present", CAN))
+    inner = replace(inner, form=Form("present", lexemes.CAN))
     return say("{0} in order to be able to {1:to}.", "{0}, um {1:zu}.", main, inner)
 
 
@@ -244,21 +231,12 @@ def gladly(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
 Order = Literal["after", "fronted"]
 
 
-@dataclass(frozen=True)
-class Link:
-    """A conjunction; a `timeless` one takes the simple present for what is to come."""
-
-    english: str
-    german: str
-    timeless: bool = False
+LINKS = {link.english: link for link in PHRASES["conjunctions"] + PHRASES["timeless"]}
 
 
-BECAUSE, ALTHOUGH = Link("because", "weil"), Link("although", "obwohl")
-IF, BEFORE = Link("if", "wenn", True), Link("before", "bevor", True)
-_WHEN, _WHENEVER = Link("when", "als"), Link("whenever", "immer wenn", True)
-AFTER, _SO_THAT = Link("after", "nachdem", True), Link("so that", "damit")
-UNTIL, AS_SOON_AS = Link("until", "bis", True), Link("as soon as", "sobald", True)
-WHILE = Link("while", "während")
+def _is_timeless(link: Bilingual) -> bool:
+    """Return True for a conjunction that takes the simple present for what is to come."""
+    return link in PHRASES["timeless"]
 
 
 def _is_past(clause: Clause) -> bool:
@@ -268,8 +246,8 @@ def _is_past(clause: Clause) -> bool:
 def _simple(clause: Clause) -> Clause:
     """Return if he calls for if he is calling, and if he has to call for if he must."""
     form = clause.form
-    if form.modal in (MUST, SHOULD, WOULD_LIKE):
-        return replace(clause, form=replace(form, modal=HAVE_TO))
+    if form.modal in (lexemes.MUST, lexemes.SHOULD, lexemes.WOULD_LIKE):
+        return replace(clause, form=replace(form, modal=lexemes.HAVE_TO))
     if form.tense == "progressive":
         return replace(clause, form=replace(form, tense="present"))
     return clause
@@ -281,30 +259,31 @@ def _next_subject(scene: Scene, before: Nominal) -> Nominal | None:
     return draw.pronoun_of(before) if same else None
 
 
-def _main_beside(scene: Scene, link: Link, subject: Nominal | None, *, past: bool) -> Clause:
+def _main_beside(scene: Scene, link: Bilingual, subject: Nominal | None, *, past: bool) -> Clause:
     """Draw a main clause that goes with the subordinate one."""
     kind: Kind = scene.pick(KINDS)
-    if not link.timeless and link is not WHILE and scene.chance(0.2):
+    name, timeless = link.english, _is_timeless(link)
+    if not timeless and name != "while" and scene.chance(0.2):
         return draw.state(scene, subject or draw.subject(scene), past=past)
     forms: tuple[FormName, ...] = ("present", "present", "modal")
     if past:
         forms = ("perfect", "perfect", "modal-past")
-    elif link in (_WHENEVER, WHILE):
+    elif name in ("whenever", "while"):
         forms = ("present",)
-    elif link.timeless:
+    elif timeless:
         forms = ("future", "modal")
     clause = draw.clause(
         scene,
         scene.pick(forms),
         kind,
         subject,
-        polarity="yes" if link.timeless else "any",
-        purpose="lasting" if link in (UNTIL, WHILE) else "any",
+        polarity="yes" if timeless else "any",
+        purpose="lasting" if name in ("until", "while") else "any",
     )
-    return _simple(clause) if link is _WHENEVER else clause
+    return _simple(clause) if name == "whenever" else clause
 
 
-def joined(link: Link, main: Clause, sub: Clause, order: Order) -> Bilingual:
+def joined(link: Bilingual, main: Clause, sub: Clause, order: Order) -> Bilingual:
     """Join both clauses; after a fronted one the main clause opens with its verb."""
     if order == "after":
         return say(f"{{0}} {link.english} {{1}}.", f"{{0}}, {{1:{link.german}}}.", main, sub)
@@ -312,18 +291,18 @@ def joined(link: Link, main: Clause, sub: Clause, order: Order) -> Bilingual:
 
 
 def linked(
-    links: tuple[Link, ...], order: Order, scene: Scene, form: FormName, kind: Kind
+    links: tuple[Bilingual, ...], order: Order, scene: Scene, form: FormName, kind: Kind
 ) -> Bilingual:
     """Draw both clauses in spoken order, so that a pronoun follows what it stands for."""
     link = scene.pick(links)
     past = form in ("perfect", "modal-past")
-    yes = "any" if link in (BECAUSE, ALTHOUGH) else "yes"
+    yes = "any" if link.english in ("because", "although") else "yes"
 
     def draw_sub(subject: Nominal | None) -> Clause:
         sub = draw.clause(scene, form, kind, subject, polarity=yes)
-        if link is IF and _is_past(sub):  # a condition is still open
+        if link.english == "if" and _is_past(sub):  # a condition is still open
             return replace(sub, form=replace(sub.form, tense="present"))
-        return _simple(sub) if link.timeless else sub
+        return _simple(sub) if _is_timeless(link) else sub
 
     if order == "fronted":
         sub = draw_sub(None)
@@ -332,19 +311,19 @@ def linked(
             link, _main_beside(scene, link, again, past=past or _is_past(sub)), sub, order
         )
     if form == "passive":
-        past = link is not IF and scene.chance(0.5)
+        past = link.english != "if" and scene.chance(0.5)
     main = _main_beside(scene, link, None, past=past)
     sub = draw_sub(_next_subject(scene, main.subject))
     if form == "passive":
-        tense = "past" if past else "present" if link.timeless else "progressive"
+        tense = "past" if past else "present" if _is_timeless(link) else "progressive"
         sub = replace(sub, form=Form(tense, voice="passive"))
     return joined(link, main, sub, order)
 
 
 def when_fronted(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """Once: als; every time: immer wenn."""
-    link = _WHEN if form in ("perfect", "modal-past") else _WHENEVER
-    return linked((link,), "fronted", scene, form, kind)
+    link = "when" if form in ("perfect", "modal-past") else "whenever"
+    return linked((LINKS[link],), "fronted", scene, form, kind)
 
 
 def after(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
@@ -352,15 +331,16 @@ def after(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     sub = draw.clause(scene, form, kind, polarity="yes")
     sub = replace(sub, form=Form("pluperfect", voice=sub.form.voice), mid=None)
     again = _next_subject(scene, sub.subject)
-    return joined(AFTER, _main_beside(scene, AFTER, again, past=True), sub, "fronted")
+    main = _main_beside(scene, LINKS["after"], again, past=True)
+    return joined(LINKS["after"], main, sub, "fronted")
 
 
 def so_that(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """..., damit er mich anrufen kann."""
     main = draw.action(scene, "present", "plain")
     sub = draw.clause(scene, form, kind, _next_subject(scene, main.subject), polarity="yes")
-    sub = replace(sub, form=Form("present", CAN, sub.form.voice), mid=None)
-    return joined(_SO_THAT, main, sub, "after")
+    sub = replace(sub, form=Form("present", lexemes.CAN, sub.form.voice), mid=None)
+    return joined(LINKS["so that"], main, sub, "after")
 
 
 def because_it(scene: Scene) -> Bilingual:
@@ -373,7 +353,7 @@ def because_it(scene: Scene) -> Bilingual:
         main = replace(main, object=draw.object_of(scene, main.verb, main.subject))
     it = draw.pronoun_of(main.object) or main.object
     sub = draw.state(scene, replace(it, animate=False), past=past, about=main.object)
-    return joined(BECAUSE, main, sub, "after")
+    return joined(LINKS["because"], main, sub, "after")
 
 
 _OWNED = nouns_of("vehicle", "device", "clothing", "furniture", "building", "animal")
@@ -394,7 +374,7 @@ def unreal(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     else:
         sub = replace(draw.state(scene, subject, past=False), form=Form("unreal"))
     main = draw.action(scene, form, kind, draw.pronoun_of(subject) or subject)
-    return joined(IF, replace(main, form=Form("would")), sub, "fronted")
+    return joined(LINKS["if"], replace(main, form=Form("would")), sub, "fronted")
 
 
 # What somebody says, knows or asks: dass, ob, wann, warum.
@@ -402,7 +382,7 @@ def unreal(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
 _OPINIONS = ("know", "think", "believe", "hope", "say")
 _DOUBTS: tuple[tuple[str, Form, Polarity], ...] = (
     ("know", Form("present"), "no"),  # he doesn't know
-    ("know", Form("present", WANT), "yes"),
+    ("know", Form("present", lexemes.WANT), "yes"),
     ("ask", Form("past"), "yes"),
     ("wonder", Form("present"), "yes"),
     ("forget", Form("perfect"), "yes"),
@@ -464,7 +444,7 @@ def indirect_wh(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
 def that_because(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """She says that he stayed at home because the train had left: two verbs at two ends."""
     opinion = _opinion(scene, form)
-    main = _main_beside(scene, BECAUSE, None, past=form in ("perfect", "modal-past"))
+    main = _main_beside(scene, LINKS["because"], None, past=form in ("perfect", "modal-past"))
     sub = draw.clause(scene, form, kind, _next_subject(scene, main.subject))
     return say("{0} that {1} because {2}.", "{0}, {1:dass}, {2:weil}.", opinion, main, sub)
 
@@ -529,4 +509,4 @@ def because_relative(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     clause = draw.clause(scene, form, kind, head, polarity="yes")
     described = _with_relative(head, replace(clause, subject=head))
     main = draw.clause(scene, "modal", "plain")
-    return joined(BECAUSE, main, draw.state(scene, described, past=False), "after")
+    return joined(LINKS["because"], main, draw.state(scene, described, past=False), "after")

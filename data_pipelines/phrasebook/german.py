@@ -11,33 +11,18 @@ from functools import cache
 from typing import Literal
 
 from .clauses import Clause, Form
-from .lexemes import Agreement, Verb
+from .lexemes import PRONOUNS, Agreement, Verb, grouped, table
 from .nominals import contracted
 
 Slot = Literal["none", "subject", "time"]
 
 _PERSONS: tuple[Agreement, ...] = ("ich", "du", "er", "wir", "ihr", "sie")
-PRESENT = {
-    "sein": ("bin", "bist", "ist", "sind", "seid", "sind"),
-    "haben": ("habe", "hast", "hat", "haben", "habt", "haben"),
-    "werden": ("werde", "wirst", "wird", "werden", "werdet", "werden"),
-    "wissen": ("weiß", "weißt", "weiß", "wissen", "wisst", "wissen"),
-}
-PRETERITE = {
-    "sein": ("war", "warst", "war", "waren", "wart", "waren"),
-    "haben": ("hatte", "hattest", "hatte", "hatten", "hattet", "hatten"),
-    "werden": ("wurde", "wurdest", "wurde", "wurden", "wurdet", "wurden"),
-}
-_SUBJUNCTIVE = {
-    "sein": ("wäre", "wärst", "wäre", "wären", "wärt", "wären"),
-    "haben": ("hätte", "hättest", "hätte", "hätten", "hättet", "hätten"),
-    "werden": ("würde", "würdest", "würde", "würden", "würdet", "würden"),
-}
+PRESENT, PRETERITE, _SUBJUNCTIVE = (
+    {row["infinitive"]: row["forms"] for row in rows}
+    for rows in grouped(table("conjugation", "forms")).values()
+)
 _REFLEXIVE = {
-    "ich": {"acc": "mich", "dat": "mir"},
-    "du": {"acc": "dich", "dat": "dir"},
-    "wir": {"acc": "uns", "dat": "uns"},
-    "ihr": {"acc": "euch", "dat": "euch"},
+    p.agreement: p for p in PRONOUNS.values() if p.agreement in ("ich", "du", "wir", "ihr")
 }
 # Er hat den Brief schon gelesen, but Er liest oft die Zeitung.
 _AFTER_THE_OBJECT = ("schon", "nie", "noch nie")
@@ -138,7 +123,8 @@ def _group(clause: Clause) -> tuple[str, list[str]]:
 def _pronouns(clause: Clause) -> list[str]:
     """Return the pronouns, which come first, the accusative before the dative: es ihm, sich das."""
     verb, words = clause.verb, []
-    reflexive = _REFLEXIVE.get(clause.subject.agreement, {}).get(verb.reflexive, "sich")
+    own = _REFLEXIVE.get(clause.subject.agreement)
+    reflexive = getattr(own, verb.reflexive) if own and verb.reflexive else "sich"
     if verb.reflexive == "acc":
         words.append(reflexive)
     known = clause.object

@@ -124,33 +124,34 @@ class Pronoun:
     agreement: Agreement
 
 
-def _table(name: str, *lists: str) -> list[dict[str, Any]]:
+def table(name: str, *lists: str) -> list[dict[str, Any]]:
     """Return the rows of a table; the named columns are lists separated by spaces."""
     with (Path(__file__).with_name("lexicon") / f"{name}.tsv").open(encoding="utf-8") as file:
         rows = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
     return [row | {column: tuple(row[column].split()) for column in lists} for row in rows]
 
 
-def _grouped(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def grouped(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each kind."""
     kinds = dict.fromkeys(row["kind"] for row in rows)
     return {kind: [row for row in rows if row["kind"] == kind] for kind in kinds}
 
 
-NOUNS = tuple(Noun(**row) for row in _table("nouns", "classes"))
+NOUNS = tuple(Noun(**row) for row in table("nouns", "classes"))
 PLACES = tuple(noun for noun in NOUNS if noun.english_at)
-ADJECTIVES = tuple(Adjective(**row) for row in _table("adjectives", "classes"))
-_ALL_VERBS = tuple(Verb(**row) for row in _table("verbs", "subject", "object_classes"))
+ADJECTIVES = tuple(Adjective(**row) for row in table("adjectives", "classes"))
+_ALL_VERBS = tuple(Verb(**row) for row in table("verbs", "subject", "object_classes"))
 VERBS = tuple(verb for verb in _ALL_VERBS if not verb.role)
 SPECIAL = {verb.role: verb for verb in _ALL_VERBS if verb.role}
-MODALS = tuple(Modal(**row) for row in _table("modals", "german", "german_past"))
+MODALS = tuple(Modal(**row) for row in table("modals", "german", "german_past"))
 CAN, MUST, HAVE_TO, WANT, SHOULD, WOULD_LIKE, ALLOWED = MODALS
-PRONOUNS = {row["key"]: Pronoun(**row) for row in _table("pronouns")}
+PRONOUNS = {row["key"]: Pronoun(**row) for row in table("pronouns")}
 PHRASES = {
     kind: tuple(Bilingual(row["english"], row["german"]) for row in rows)
-    for kind, rows in _grouped(_table("phrases")).items()
+    for kind, rows in grouped(table("phrases")).items()
 }
 WOMEN, MEN, SURNAMES = (
-    tuple(row["name"] for row in rows) for rows in _grouped(_table("names")).values()
+    tuple(row["name"] for row in rows) for rows in grouped(table("names")).values()
 )
 
 

@@ -9,7 +9,7 @@ from data_pipelines.phrasebook import english as en
 from data_pipelines.phrasebook import german as de
 from data_pipelines.phrasebook import lexemes, nominals, numbers
 from data_pipelines.phrasebook.clauses import Clause, Form, Tense
-from data_pipelines.phrasebook.frames import AFTER, ALTHOUGH, BECAUSE, IF, Link, Order, joined
+from data_pipelines.phrasebook.frames import LINKS, Order, joined
 from data_pipelines.phrasebook.lexemes import SPECIAL, Bilingual, noun, verb
 from data_pipelines.phrasebook.nominals import Determiner, Nominal
 
@@ -23,6 +23,7 @@ CAN, MUST, HAVE_TO, WANT, SHOULD, WOULD_LIKE, ALLOWED = lexemes.MODALS
 TOMORROW, YESTERDAY = Bilingual("tomorrow", "morgen"), Bilingual("yesterday", "gestern")
 EVERY_DAY, OFTEN = Bilingual("every day", "jeden Tag"), Bilingual("often", "oft")
 ALREADY, HOME = Bilingual("already", "schon"), Bilingual("home", "nach Hause")
+HERE = Bilingual("here", "hier")
 AT_THE_STATION = Bilingual("at the station", "am Bahnhof")
 
 
@@ -73,8 +74,8 @@ def asked(word: str, german_word: str, c: Clause) -> tuple[str, str]:
     return f"{word} {en.question(c)}", de.main(c, german_word)
 
 
-def linked(link: Link, main: Clause, sub: Clause, order: Order = "after") -> tuple[str, str]:
-    said = joined(link, main, sub, order)
+def linked(link: str, main: Clause, sub: Clause, order: Order = "after") -> tuple[str, str]:
+    said = joined(LINKS[link], main, sub, order)
     return said.english.rstrip("."), said.german.rstrip(".")
 
 
@@ -172,7 +173,7 @@ PAIRS = [
     (statement(clause(the("door"), ("lock", "abschließen"), modal(MUST, voice="passive"))),
      "the door must be locked", "die Tür muss abgeschlossen werden"),
     (statement(clause(ME, ("live", "wohnen"), Form("since"),
-                      complement=Bilingual("here", "hier"),
+                      complement=HERE,
                       time=Bilingual("for three years", "seit drei Jahren"))),
      "I have been living here for three years", "ich wohne seit drei Jahren hier"),
     (fronted(clause(ME, CALL, FUTURE, YOU, time=TOMORROW)),
@@ -208,22 +209,22 @@ PAIRS = [
      "don't read the letter", "lies den Brief nicht"),
     (requested(clause(POLITE, ("sit", "hinsetzen"), PRESENT)),
      "sit down", "setzen Sie sich bitte hin"),
-    (linked(BECAUSE, ARE_SLEEPING, clause(ME, TURN_OFF, PAST, THE_LAMP)),
+    (linked("because", ARE_SLEEPING, clause(ME, TURN_OFF, PAST, THE_LAMP)),
      "the children are sleeping because I turned off the lamp",
      "die Kinder schlafen, weil ich die Lampe ausgeschaltet habe"),
-    (linked(BECAUSE, clause(WE, STAY, NOW, complement=Bilingual("here", "hier")), SICK, "fronted"),
+    (linked("because", clause(WE, STAY, NOW, complement=HERE), SICK, "fronted"),
      "because he is sick, we are staying here", "weil er krank ist, bleiben wir hier"),
-    (linked(IF, clause(ME, CALL, FUTURE, YOU), clause(SHE, ("arrive", "ankommen"), PRESENT),
+    (linked("if", clause(ME, CALL, FUTURE, YOU), clause(SHE, ("arrive", "ankommen"), PRESENT),
             "fronted"),
      "if she arrives, I will call you", "wenn sie ankommt, werde ich dich anrufen"),
-    (linked(ALTHOUGH, clause(HE, GO, PAST, complement=HOME), clause(HE, TAKE_PART, modal(WANT,
+    (linked("although", clause(HE, GO, PAST, complement=HOME), clause(HE, TAKE_PART, modal(WANT,
             "past"), the("meeting"))),
      "he went home although he wanted to take part in the meeting",
      "er ist nach Hause gegangen, obwohl er an der Besprechung teilnehmen wollte"),
-    (linked(AFTER, clause(SHE, CALL, PAST, ME), clause(SHE, GET_UP, HAD), "fronted"),
+    (linked("after", clause(SHE, CALL, PAST, ME), clause(SHE, GET_UP, HAD), "fronted"),
      "after she had gotten up, she called me",
      "nachdem sie aufgestanden war, hat sie mich angerufen"),
-    (linked(BECAUSE, SICK, clause(the("door"), OPEN, modal(MUST, voice="passive"))),
+    (linked("because", SICK, clause(the("door"), OPEN, modal(MUST, voice="passive"))),
      "he is sick because the door must be opened",
      "er ist krank, weil die Tür aufgemacht werden muss"),
     (to(clause(ME, CALL, PRESENT, YOU, time=TOMORROW)),
