@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import jinja2
 import tyro
 
 from experiments.real_speech.text import PHRASEBOOK_WRITTEN
@@ -34,7 +35,8 @@ from simuljax.eval.significance import confidence_interval
 from simuljax.models.whisper.export import VOCABULARY
 from simuljax.models.whisper.export import export as export_whisper
 from simuljax.models.whisper.tokenizer import read_tiktoken
-from simuljax.models.whisper.weights import Checkpoint, read_checkpoint
+from simuljax.models.whisper.weights import read_checkpoint
+from simuljax.parsing import parse_yaml
 from simuljax.report.page import number
 from simuljax.serve.bundled import BESIDE, CLIP, DEFAULT, RECOGNISER, TRANSLATOR, size_mb
 from simuljax.serve.cascade import RECOGNISING, check_translator
@@ -43,25 +45,7 @@ from simuljax.train.loop import ENDED
 
 LARGEST_MB = 25
 MODEL = BESIDE / DEFAULT
-
-DATA = (  # what, use, licence
-    ("Whisper tiny.en, OpenAI", "the recogniser, as it was published", "MIT"),
-    ("Tatoeba, English-German sentences", "the translator's text", "CC BY 2.0 FR"),
-    (
-        "simuljax phrasebook, sentences of a grammar",
-        f"the translator's text, {PHRASEBOOK_WRITTEN:,} sentences",
-        "Apache-2.0",
-    ),
-)
-LIMITS = (
-    "What the recogniser gets wrong, the translator translates. Foreign accents, noise and far "
-    "microphones cost many words; the table shows how many.",
-    "Whisper can write text that nobody said, above all in silence and music, or repeat itself.",
-    "The translator knows short sentences of everyday language, as Tatoeba's are: names, technical "
-    "terms and long sentences of a talk come out wrong or are left out.",
-    "It writes German for English speech and nothing else.",
-    "Do not use it where a wrong word can do harm.",
-)
+CARD = Path(__file__).with_name("card.md")  # a template
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,18 +112,10 @@ def export_run(chosen: Bundle, run: Path, to: Path) -> None:
 
 
 def decoding_of(options: Sequence[str]) -> Decoding:
-    """Return the decoding of options written as NAME=VALUE."""
+    """Return the decoding of options written as NAME=VALUE; VALUE is YAML."""
     pairs = (option.partition("=") for option in options)
-    values = {name.replace("-", "_"): value for name, _, value in pairs}
-    return from_options(Decoding, {name: parsed(value) for name, value in values.items()})
-
-
-def parsed(value: str) -> Any:
-    """Return a number or a truth value; anything else is a word."""
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+    values = {name.replace("-", "_"): parse_yaml(value) for name, _, value in pairs}
+    return from_options(Decoding, values)
 
 
 def without_places(value: Any) -> Any:
@@ -179,59 +155,23 @@ def with_scores(rows: Sequence[dict[str, Any]], given: Sequence[str]) -> list[di
 def card(model: Path) -> str:
     """Return the card of a bundled model."""
     run, whisper = open_run(model / TRANSLATOR), read_checkpoint(model / RECOGNISER)
-    sizes = [size_mb(model / part) for part in (RECOGNISER, TRANSLATOR)]
-    clip = json.loads((model / "clip.json").read_text("utf-8"))
-    kept, lag = len(read_tiktoken(model / RECOGNISER / VOCABULARY)), run.decoding.k
-    waits = "as it has learnt to" if lag is None else f"{lag} words later"
-    parts = [
-        "# en-de: English speech to German text, while somebody is speaking",
-        "[simuljax](../../README.md) loads this model by its name: `simuljax.load("
-        f'"{model.name}")`, `simuljax translate talk.wav`, `simuljax serve`. '
-        "`python -m experiments.real_speech.bundle` writes this card.",
-        f"A cascade. The recogniser is Whisper tiny.en ({weight_count(whisper) / 1e6:.1f} M "
-        f"parameters) with {kept:,} of its tokens of text: a word that lost its own is spelt with "
-        "shorter ones. It reads "
-        f"{RECOGNISING.window_s:g} s at a time and commits words by {RECOGNISING.policy.name}. The "
-        f"translator ({parameter_count(run.model) / 1e6:.1f} M parameters, {run.source.size:,} "
-        f"English and {run.target.size:,} German pieces) reads its words and writes {waits}. Both "
-        "are stored in 7 bits with a scale for each output channel, and packed: "
-        f"{sizes[0]:.1f} and {sizes[1]:.1f} MB. They compute in float32.",
-        "## What it is made of",
-        markdown_table(("what", "use", "licence"), DATA),
-        "Whisper's licence is in `LICENSE.whisper`. Sentences of Tatoeba are by its "
-        "[contributors](https://tatoeba.org). No TED talks and no Multi30k are in the translator, "
-        "whose weights are given under the Apache licence 2.0.",
-        "## Scores",
-        markdown_table(
-            ("test set and system", "n", "BLEU [95 % interval]", "AL, ms", "LAAL, ms"),
-            [score_row(row) for row in read_scores(model)],
-        ),
-        "BLEU and latency as SimulEval 1.1 computes them; intervals by bootstrap over utterances.",
-        "## What it cannot do",
-        "\n".join(f"- {limit}" for limit in LIMITS),
-        "## The clip",
-        f"`{CLIP}` (11 s): {clip['source']}",
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def weight_count(checkpoint: Checkpoint) -> int:
-    """Return the number of parameters in a file."""
-    return sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values())
-
-
-def score_row(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the cells of a row of scores."""
-    low, high = row.get("interval") or (None, None)
-    interval = f" [{low:.1f}, {high:.1f}]" if low is not None and high is not None else ""
-    times = [number(row.get(name), 0) for name in ("AL", "LAAL")]
-    return (row["name"], str(row.get("n", "")), f"{row['BLEU']:.1f}{interval}", *times)
-
-
-def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    template = jinja2.Template(
+        CARD.read_text("utf-8"), trim_blocks=True, keep_trailing_newline=True
+    )
+    return template.render(
+        name=model.name,
+        run=run,
+        recognising=RECOGNISING,
+        weights=sum(math.prod(tensor.shape) for tensor in whisper.tensors.values()),
+        tokens=len(read_tiktoken(model / RECOGNISER / VOCABULARY)),
+        parameters=parameter_count(run.model),
+        sizes=[size_mb(model / part) for part in (RECOGNISER, TRANSLATOR)],
+        written=PHRASEBOOK_WRITTEN,
+        scores=read_scores(model),
+        number=number,
+        clip=CLIP,
+        clip_source=json.loads((model / "clip.json").read_text("utf-8"))["source"],
+    )
 
 
 if __name__ == "__main__":

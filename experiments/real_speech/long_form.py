@@ -13,9 +13,8 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from resource import getpagesize
 
 import numpy as np
 import soundfile
@@ -34,15 +33,6 @@ from simuljax.eval.long_form import Segment, score_longform
 NOTE_S = 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Talk:
-    """A recording of joined sentences."""
-
-    file: Path
-    samples: np.ndarray
-    segments: list[Segment]
-
-
 def main(run: tyro.conf.Positional[Path], to: Path, minutes: float = 60.0, pause_s: float = 0.6):
     """Join, translate and score.
 
@@ -53,17 +43,17 @@ def main(run: tyro.conf.Positional[Path], to: Path, minutes: float = 60.0, pause
         pause_s: Silence after each sentence.
     """
     to.mkdir(parents=True, exist_ok=True)
-    talk = make_talk(to / "talk.wav", round(minutes * 60 * RATE), round(pause_s * RATE))
-    log = to / "instances.log"
-    memory, wall_s = translate(run, talk.file, log)
+    talk, log = to / "talk.wav", to / "instances.log"
+    samples, segments = make_talk(talk, round(minutes * 60 * RATE), round(pause_s * RATE))
+    memory, wall_s = translate(run, talk, log)
     (record,) = read_records(log)
-    scores = score_longform([record], talk.segments)
+    scores = score_longform([record], segments)
     segmenter = Segmenter(Segmentation())
-    parts = segmenter.push(talk.samples) + segmenter.finish()
+    parts = segmenter.push(samples) + segmenter.finish()
     after = memory[len(memory) // 10 :]  # the first tenth loads and compiles
     summary = {
-        "minutes": len(talk.samples) / RATE / 60,
-        "sentences": len(talk.segments),
+        "minutes": len(samples) / RATE / 60,
+        "sentences": len(segments),
         "segments_found": sum(part.ends for part in parts),
         "sentences_ended": sum(word[-1] in ".?!" for word in record.prediction.split()),
         "sentences_without_words": scores["skipped"],
@@ -71,18 +61,16 @@ def main(run: tyro.conf.Positional[Path], to: Path, minutes: float = 60.0, pause
         "stammers": Stammer().text(record.prediction) != record.prediction,
         "wall_s": wall_s,
         "memory_mb": {
-            "first": after[0],
-            "last": after[-1],
-            "most": max(after),
-            "least": min(after),
+            "first": after[0], "last": after[-1], "most": max(after), "least": min(after)
         },
         "scores": scores,
-    }
-    (to / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
-    print(json.dumps(summary, indent=1))
+    }  # fmt: skip
+    text = json.dumps(summary, indent=1)
+    (to / "summary.json").write_text(text + "\n")
+    print(text)
 
 
-def make_talk(file: Path, samples: int, pause: int) -> Talk:
+def make_talk(file: Path, samples: int, pause: int) -> tuple[np.ndarray, list[Segment]]:
     """Speak new sentences until the recording is long enough."""
     voice = Voice(engine="espeak", language="en-us", words_per_minute=200)
     silence, parts, segments, length = np.zeros(pause, np.int16), [], [], 0
@@ -102,16 +90,15 @@ def make_talk(file: Path, samples: int, pause: int) -> Talk:
         length += len(spoken) + pause
     joined = np.concatenate(parts)
     soundfile.write(file, joined, RATE, subtype="PCM_16")
-    return Talk(file=file, samples=joined, segments=segments)
+    return joined, segments
 
 
 def translate(run: Path, audio: Path, log: Path) -> tuple[list[float], float]:
     """Run `simuljax translate`; return megabytes of memory every few seconds, and seconds."""
     start, memory = time.perf_counter(), []
-    command: list[Any] = [sys.executable, "-m", "simuljax.cli.main", "translate", run, audio]
-    with subprocess.Popen(
-        [*map(str, command), "--log", str(log)], stdout=subprocess.DEVNULL
-    ) as process:
+    command = [sys.executable, "-m", "simuljax.cli.main", "translate", str(run), str(audio)]
+    command += ["--log", str(log)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
             memory.append(resident_mb(process.pid))
             time.sleep(NOTE_S)
@@ -123,11 +110,9 @@ def translate(run: Path, audio: Path, log: Path) -> tuple[list[float], float]:
 def resident_mb(pid: int) -> float:
     """Return the resident memory of a process; 0 once it has ended."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * getpagesize() / 2**20
     except OSError:
         return 0.0
-    found = [int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS")]
-    return found[0] if found else 0.0
 
 
 if __name__ == "__main__":

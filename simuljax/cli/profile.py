@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 import jax
 import tyro
 
-from simuljax.profile import alignment, data, decode, long_stream, losses, serve, train, whisper
+from simuljax.profile import alignment, data, decode, long_stream, serve, train
 
 PARTS = {
     "alignment": (alignment.AlignmentProfile, alignment),
-    "dar": (losses.DarProfile, losses),
     "data": (data.DataProfile, data),
     "decode": (decode.DecodeProfile, decode),
     "serve": (serve.ServeProfile, serve),
     "stream": (long_stream.StreamProfile, long_stream),
     "train": (train.TrainProfile, train),
-    "transducer": (losses.TransducerProfile, losses),
-    "whisper": (whisper.WhisperProfile, whisper),
 }
 if TYPE_CHECKING:
     Part = Any

@@ -26,11 +26,6 @@ class AlignmentProfile:
     """Batch x heads; default 320, or 8 without a GPU."""
     methods: tuple[str, ...] = ()
     """Default exact closed_form, and fused on a CUDA device (elsewhere it is interpreted: slow)."""
-    mean: float = -1.0
-    """Mean of the random energies."""
-    deviation: float = 2.0
-    """Standard deviation of the random energies."""
-    seed: int = 0
 
     def __post_init__(self):
         for name in self.sizes:
@@ -44,7 +39,10 @@ class AlignmentProfile:
 def run(config: AlignmentProfile) -> dict:
     """Measure all methods at all sizes; print a line to standard error after each."""
     device = jax.devices()[0]
-    sizes, problems, methods = _defaults(config, device)
+    on_gpu = device.platform == "gpu"
+    names = config.sizes or (("64x64", "100x512", "128x1500") if on_gpu else ("64x64", "100x512"))
+    methods = config.methods or ("exact", "closed_form", *(["fused"] if on_gpu else []))
+    sizes, problems = [_size(name) for name in names], config.problems or (320 if on_gpu else 8)
     report = {
         "device": device.device_kind,
         "jax": jax.__version__,
@@ -53,7 +51,7 @@ def run(config: AlignmentProfile) -> dict:
         "auto": {f"{t}x{s}": ops.explain_method("auto", (t, s))._asdict() for t, s in sizes},
     }
     rows = []
-    for row in _rows(config, sizes, problems, methods, report["copy_gb_per_s"]):
+    for row in _rows(sizes, problems, methods, report["copy_gb_per_s"]):
         rows.append(row)
         at = f"{row['method']} {row['targets']}x{row['sources']}"
         say(f"{len(rows)}/{len(sizes) * len(methods)} {at}: fwd+bwd {row['both_ms']:.3f} ms")
@@ -82,13 +80,6 @@ def table(report: dict) -> str:
     return head + "\n".join([*lines, *auto])
 
 
-def _defaults(config, device):
-    on_gpu = device.platform == "gpu"
-    names = config.sizes or (("64x64", "100x512", "128x1500") if on_gpu else ("64x64", "100x512"))
-    methods = config.methods or ("exact", "closed_form", *(["fused"] if on_gpu else []))
-    return [_size(name) for name in names], config.problems or (320 if on_gpu else 8), methods
-
-
 def _size(name: str) -> tuple[int, int]:
     match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", name)
     if not match:
@@ -98,9 +89,12 @@ def _size(name: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _rows(config, sizes, problems, methods, gb_per_s) -> Iterator[dict[str, Any]]:
+def _rows(sizes, problems, methods, gb_per_s) -> Iterator[dict[str, Any]]:
+    energy_key, cotangent_key = jax.random.split(jax.random.key(0))
     for targets, sources in sizes:
-        p, cotangent = _random_problem(config, (problems, targets, sources))
+        shape = (problems, targets, sources)
+        p = jax.nn.sigmoid(2 * jax.random.normal(energy_key, shape) - 1)
+        cotangent = jax.random.normal(cotangent_key, shape)
         reference = _float64(p[:CHECKED], cotangent[:CHECKED])
         floor_ms = PASSES * p.nbytes / (gb_per_s * 1e6)
         for method in methods:
@@ -142,12 +136,6 @@ def _row(method, p, cotangent, reference, floor_ms) -> dict[str, Any]:
         "kernels_forward": one.kernels,
         "kernels_both": two.kernels,
     }
-
-
-def _random_problem(config, shape):
-    energy_key, cotangent_key = jax.random.split(jax.random.key(config.seed))
-    energy = config.mean + config.deviation * jax.random.normal(energy_key, shape)
-    return jax.nn.sigmoid(energy), jax.random.normal(cotangent_key, shape)
 
 
 def _float64(p, cotangent):

@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data_pipelines.batches import Batches, Plan, Vocabularies, iterate, make_plan, tokenise_split
+from data_pipelines.batches import Batches, Vocabularies, iterate, make_plan, tokenise_split
 from data_pipelines.corpora import Phrasebook
-from data_pipelines.dataset import PreparedCorpus, open_corpus
+from data_pipelines.dataset import open_corpus
 from data_pipelines.input import ResidentBatches, load_resident
 from data_pipelines.prepare import Preparation, prepare
 from simuljax.audio import RATE, Features, extract
 from simuljax.config.data import Budget
+from simuljax.profile.measure import measure
 from simuljax.text import VocabularyConfig, learn
 
 # Forward and backward through 12 layers of width 512 and 2048 at one state in four frames: the work
@@ -30,7 +32,6 @@ class DataProfile:
 
     corpus: Path | None = None
     """A prepared corpus; by default a phrasebook of 500 sentences is made for the occasion."""
-    split: str = "train"
     frames: int = 40_000
     """Frames of a global batch."""
     batches: int = 30
@@ -49,8 +50,10 @@ class DataProfile:
 def run(config: DataProfile) -> dict[str, Any]:
     """Measure reading with one thread and with many, filterbanks, and device-resident batches."""
     with tempfile.TemporaryDirectory() as scratch:
-        corpus = _corpus(config.corpus, Path(scratch) / "phrasebook")
-        split = corpus[config.split]
+        small = Preparation(corpus=Phrasebook(train=500, valid=1, test=1))
+        made = Path(scratch) / "phrasebook"
+        corpus = open_corpus(config.corpus) if config.corpus else prepare(small, None, made)
+        split = corpus["train"]
         vocabularies = Vocabularies(
             source=learn(split.table.transcript, VocabularyConfig(size=1000)),
             target=learn(split.table.translation, VocabularyConfig(size=1000)),
@@ -58,12 +61,15 @@ def run(config: DataProfile) -> dict[str, Any]:
         examples = tokenise_split(split, vocabularies)
         plan = make_plan(examples.lengths, Budget(frames=config.frames))
         batches = Batches(examples=examples, plan=plan)
-        one = _one_core(batches, config.batches)
+        first = iter(batches[step] for step in range(config.batches + 1))
+        one = _seconds(first, config.batches, time.process_time)  # however many threads read
         many = _seconds(iterate(batches, threads=config.threads), config.batches)
         resident = ResidentBatches(resident=load_resident(examples), plan=plan)
         held = _seconds((resident[step] for step in range(10**9)), config.batches)
         bank = _filterbank_seconds(batches, config.batches)
-    spoken = _totals(plan, config.batches)
+    rows = np.concatenate([plan.batch(step).rows for step in range(config.batches)])
+    rows = rows[rows >= 0]
+    spoken_s = plan.lengths.audio[rows].sum() / RATE
     step = config.step_frames_per_s or matrix_flops() / ENCODER_FLOPS_PER_FRAME
     seconds = {"one core": one, f"{config.threads} threads": many, "device memory": held}
     return {
@@ -73,13 +79,13 @@ def run(config: DataProfile) -> dict[str, Any]:
         "shapes": len(plan.buckets),
         "step_frames_per_s": step,
         "step_is": "given" if config.step_frames_per_s else "bound: encoder at full matrix rate",
-        "filterbank_times_real_time": spoken["seconds"] / bank,
+        "filterbank_times_real_time": spoken_s / bank,
         "rows": [
             {
                 "way": way,
-                "utterances_per_s": spoken["utterances"] / taken,
-                "times_real_time": spoken["seconds"] / taken,
-                "times_step": spoken["seconds"] * 100 / taken / step,
+                "utterances_per_s": len(rows) / taken,
+                "times_real_time": spoken_s / taken,
+                "times_step": spoken_s * 100 / taken / step,
             }
             for way, taken in seconds.items()
         ],
@@ -106,45 +112,17 @@ def table(report: dict[str, Any]) -> str:
 
 def matrix_flops(size: int = 2048) -> float:
     """Measure a large bfloat16 matrix product on the default device, in FLOPs per second."""
-    a = jnp.ones((size, size), jnp.bfloat16)
-    product = jax.jit(lambda a: a @ a)
-    product(a).block_until_ready()
-    start, calls = time.perf_counter(), 0
-    while time.perf_counter() - start < 0.5:
-        jax.block_until_ready([product(a) for _ in range(5)])
-        calls += 5
-    return calls * 2 * size**3 / (time.perf_counter() - start)
+    return 2 * size**3 / measure(lambda a: a @ a, jnp.ones((size, size), jnp.bfloat16)).ms * 1e3
 
 
-def _corpus(directory: Path | None, scratch: Path) -> PreparedCorpus:
-    if directory:
-        return open_corpus(directory)
-    return prepare(Preparation(corpus=Phrasebook(train=500, valid=1, test=1)), None, scratch)
-
-
-def _totals(plan: Plan, count: int) -> dict[str, float]:
-    rows = np.concatenate([plan.batch(step).rows for step in range(count)])
-    rows = rows[rows >= 0]
-    return {"utterances": len(rows), "seconds": plan.lengths.audio[rows].sum() / RATE}
-
-
-def _one_core(batches: Batches, count: int) -> float:
-    """Return seconds of processor time, however many threads the reader itself uses."""
-    batches[0]
-    start = time.process_time()
-    for step in range(count):
-        batches[step]
-    return time.process_time() - start
-
-
-def _seconds(source: Any, count: int) -> float:
-    """Return wall-clock seconds for `count` batches, after one that is not timed."""
+def _seconds(source: Any, count: int, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the seconds of `count` batches, after one that is not timed."""
     source = iter(source)
     jax.block_until_ready(next(source))
-    start = time.perf_counter()
+    start = clock()
     for _ in range(count):
         jax.block_until_ready(next(source))
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _filterbank_seconds(batches: Batches, count: int) -> float:

@@ -13,7 +13,6 @@ import dataclasses
 import gc
 import itertools
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -44,123 +43,6 @@ from simuljax.serve.stream import MS, STATE, Backend, ReadSession
 from simuljax.serve.translator import load
 from simuljax.serve.whisper import Guards, WhisperTranslator
 from simuljax.text import Vocabulary, VocabularyConfig, WordStream, learn
-
-
-def decoder_backend(
-    decoder: StreamingDecoder, params: StreamParams, read_ms: int, cut: Decoding | None = None
-) -> IncrementalBackend:
-    """Return the backend of a decoder without a run: its words are characters."""
-    words = WordStream.begin(character_vocabulary(decoder.model.config.target_vocabulary))
-    most = decoder.limits.states * STATE
-
-    def session() -> ReadSession:
-        return ReadSession(words, read=read_ms * MS, most=most, decoding=cut)
-
-    return IncrementalBackend(decoder, params, session)
-
-
-def profile(
-    backend: Backend, streams: int, read_ms: int, utterance_s: float, seconds: float
-) -> dict[str, Any]:
-    """Time `streams` streams for `seconds`, with READs spread evenly over time."""
-    gc.collect()  # an engine before this one may still hold the device's memory
-    say(f"compiling the step of {streams}")
-    engine = Engine(backend, streams=streams)
-    say(f"timing {streams} streams for {seconds:.0f} s")
-    with engine:
-        speakers = Speakers(engine, streams, read_ms, utterance_s)
-        speakers.compile()
-        speakers.speak(2.0)  # warms up
-        engine.latencies_ms.clear()
-        steps, refused, start = engine.steps, speakers.refused, time.perf_counter()
-        late = np.array(speakers.speak(seconds))
-        took = time.perf_counter() - start
-    latencies = np.array(engine.latencies_ms) if engine.latencies_ms else np.array([np.inf])
-    return {
-        "streams": streams,
-        "latency_ms": percentiles(latencies),  # from the push to the events
-        "mean_ms": float(latencies.mean()),
-        "late_ms": percentiles(late),  # from the due time to the end of the push
-        "reads": len(late),
-        "reads_per_s": len(late) / took,
-        "steps_per_s": (engine.steps - steps) / took,
-        "refused": speakers.refused - refused,  # pushes to a full queue
-        "keeps_up": bool(np.percentile(latencies, 99) + np.percentile(late, 99) < read_ms),
-    }
-
-
-def character_vocabulary(size: int) -> Vocabulary:
-    """Return a vocabulary of `size` characters."""
-    text = ["".join(chr(0x4E00 + i) for i in range(size))]
-    return learn(text, VocabularyConfig(kind="characters", size=size))
-
-
-@dataclass
-class Speaker:
-    """One stream: its place in the engine and the READs of its utterance so far."""
-
-    reads: int
-    stream: EngineStream | None = None
-
-
-class Speakers:
-    """All streams in one thread: they take turns, each once per READ."""
-
-    def __init__(self, engine: Engine, streams: int, read_ms: int, utterance_s: float):
-        self.engine, self.read_s = engine, read_ms / 1000
-        self.reads = int(utterance_s / self.read_s)
-        random = np.random.default_rng(0)
-        self.sound = random.integers(-9_999, 9_999, read_ms * MS).astype(np.int16)
-        # Utterances begin at different READs, so that they do not end together.
-        done = random.integers(0, self.reads, streams)
-        self.turns = itertools.cycle([Speaker(reads=int(count)) for count in done])
-        self.interval_s = self.read_s / streams
-        self.refused = 0
-
-    def compile(self) -> None:
-        """Speak one utterance as fast as it is read: longer sound may be another program."""
-        stream = self.engine.open()
-        for _ in range(self.reads):
-            stream.push(self.sound)
-            while stream.waiting_ms >= self.read_s * 1000 and not stream.done:
-                time.sleep(0.001)
-        stream.leave()
-
-    def speak(self, seconds: float) -> list[float]:
-        """Push what is due in the next `seconds`; return the lateness of each push in ms."""
-        start, late = time.perf_counter(), []
-        for count in range(int(seconds / self.interval_s)):
-            due = start + count * self.interval_s
-            if (early := due - time.perf_counter()) > 0:
-                time.sleep(early)
-            self._push(next(self.turns))
-            late.append((time.perf_counter() - due) * 1e3)
-        return late
-
-    def _push(self, speaker: Speaker) -> None:
-        if speaker.stream is None:
-            speaker.stream = self.engine.open()
-        try:
-            speaker.stream.push(self.sound)
-        except Behind:
-            self.refused += 1
-        speaker.reads += 1
-        if speaker.reads >= self.reads:
-            speaker.stream.leave()
-            speaker.stream, speaker.reads = None, 0
-
-
-def line(row: dict[str, Any]) -> str:
-    """Format a row as text."""
-    times = "  ".join(f"{q} {ms:.0f}" for q, ms in row["latency_ms"].items())
-    verdict = "keeps up" if row["keeps_up"] else "does NOT keep up"
-    return (
-        f"{row['streams']} streams in real time: {verdict}; push to event {times} ms, mean "
-        f"{row['mean_ms']:.0f}; pushes late by {row['late_ms']['p50']:.0f} ms, p99 "
-        f"{row['late_ms']['p99']:.0f}; {row['reads_per_s']:.0f} READs/s, "
-        f"{row['steps_per_s']:.1f} steps/s, {row['refused']} pushes refused"
-    )
-
 
 MANY_TOKENS = 24  # of a step, to time one token
 
@@ -200,11 +82,6 @@ class DecodeProfile:
                 f"a READ, read_ms {self.read_ms}"
             )
 
-    @property
-    def states(self) -> int:
-        """Return the encoder states of an utterance, and a few more."""
-        return int(self.seconds * RATE / STATE) + 8
-
 
 def run(config: DecodeProfile, trace: Path | None = None) -> dict[str, Any]:
     """Measure steps, tokens and live streams; keep the trace of a few steps in `trace`."""
@@ -214,6 +91,7 @@ def run(config: DecodeProfile, trace: Path | None = None) -> dict[str, Any]:
     decoder = build(config)
     params = random_params(decoder)
     floors = floors_ms(decoder, params)
+    backend = decoder_backend(decoder, params, config.read_ms)
     return {
         **environment(config),
         "parameters": sum(x.size for x in jax.tree.leaves(params.variables)),
@@ -222,7 +100,7 @@ def run(config: DecodeProfile, trace: Path | None = None) -> dict[str, Any]:
         "write_floor_ms": floors["decoder"],
         "read_floor_ms": floors["encoder"],
         **traced(config, decoder, params, trace),
-        "live": profile_live(config, decoder_backend(decoder, params, config.read_ms), config.live),
+        "live": [profile_live(config, backend, streams) for streams in config.live],
     }
 
 
@@ -243,7 +121,8 @@ def build(config: DecodeProfile) -> StreamingDecoder:
         avoid_eos_while_reading=True,
         limit=LengthLimit(ratio=config.tokens_per_s * STATE / RATE, constant=1),
     )
-    limits = StreamLimits(states=config.states, tokens=300, events=8)
+    states = int(config.seconds * RATE / STATE) + 8
+    limits = StreamLimits(states=states, tokens=300, events=8)
     return StreamingDecoder(model=JointModel(model), decoding=decoding, limits=limits)
 
 
@@ -281,17 +160,6 @@ def profile_batch(
     }
 
 
-def profile_live(
-    config: DecodeProfile, backend: Backend, live: Sequence[int]
-) -> list[dict[str, Any]]:
-    """Time streams in real time; print a row at once, the next may not fit into memory."""
-    rows = []
-    for streams in live:
-        rows.append(profile(backend, streams, config.read_ms, config.seconds, config.live_s))
-        say(line(rows[-1]))
-    return rows
-
-
 def profile_model(config: DecodeProfile) -> dict[str, Any]:
     """Time live streams of a run or a Whisper file; every READ is computed, whatever it holds."""
     assert config.model is not None
@@ -303,7 +171,7 @@ def profile_model(config: DecodeProfile) -> dict[str, Any]:
     return {
         **environment(config),
         "model": translator.name,
-        "live": profile_live(config, backend, config.live or (1,)),
+        "live": [profile_live(config, backend, streams) for streams in config.live or (1,)],
     }
 
 
@@ -347,7 +215,7 @@ def write_times(
 ) -> dict[str, float]:
     """Return the time of one token: that of a step with many tokens less that of an idle one."""
     free = dataclasses.replace(decoder.decoding, limit=LengthLimit(ratio=0.0, constant=300))
-    limits = StreamLimits(states=config.states, tokens=300, events=MANY_TOKENS)
+    limits = dataclasses.replace(decoder.limits, events=MANY_TOKENS)
     decoder = dataclasses.replace(decoder, decoding=free, limits=limits)
     step, _ = compile_step(config, decoder, params, 1)
     each: list[float] = []
@@ -380,23 +248,131 @@ def traced(
 ) -> dict[str, Any]:
     """Return the kernels of a step of one stream and the slowest instructions."""
     step, _ = compile_step(config, decoder, params, 1, NO_CUDA_GRAPHS if on_gpu() else None)
-    held = {"state": decoder.init(params, 1), "read": 0}
+    state = decoder.init(params, 1)
 
-    def call() -> Any:
-        held["read"] += 1
-        chunk = sound(config, 1, held["read"])
-        held["state"], events = step(params, held["state"], chunk)
+    def call(read: int) -> Any:
+        nonlocal state
+        state, events = step(params, state, sound(config, 1, read))
         return jax.block_until_ready(events)
 
-    for _ in range(4):
-        call()
-    found = measure.trace(call, 8, directory)
+    for read in range(4):
+        call(read)
+    found = measure.trace(lambda: call(4), 8, directory)
     origin = measure.origins(step.as_text() or "")
     return {
         "kernels": found.kernels,
         "device_ms": sum(found.ms.values()),
         "dearest": measure.dearest(found, origin),
     }
+
+
+def decoder_backend(
+    decoder: StreamingDecoder, params: StreamParams, read_ms: int, cut: Decoding | None = None
+) -> IncrementalBackend:
+    """Return the backend of a decoder without a run: its words are characters."""
+    words = WordStream.begin(character_vocabulary(decoder.model.config.target_vocabulary))
+    most = decoder.limits.states * STATE
+
+    def session() -> ReadSession:
+        return ReadSession(words, read=read_ms * MS, most=most, decoding=cut)
+
+    return IncrementalBackend(decoder, params, session)
+
+
+def profile_live(config: DecodeProfile, backend: Backend, streams: int) -> dict[str, Any]:
+    """Time so many streams in real time, with READs spread evenly over time."""
+    read_ms, seconds = config.read_ms, config.live_s
+    gc.collect()  # an engine before this one may still hold the device's memory
+    say(f"compiling the step of {streams}")
+    engine = Engine(backend, streams=streams)
+    say(f"timing {streams} streams for {seconds:.0f} s")
+    with engine:
+        speakers = Speakers(engine, streams, read_ms, config.seconds)
+        speakers.compile()
+        speakers.speak(2.0)  # warms up
+        engine.latencies_ms.clear()
+        steps, refused, start = engine.steps, speakers.refused, time.perf_counter()
+        late = np.array(speakers.speak(seconds))
+        took = time.perf_counter() - start
+    latencies = np.array(engine.latencies_ms) if engine.latencies_ms else np.array([np.inf])
+    row = {
+        "streams": streams,
+        "latency_ms": percentiles(latencies),  # from the push to the events
+        "mean_ms": float(latencies.mean()),
+        "late_ms": percentiles(late),  # from the due time to the end of the push
+        "reads": len(late),
+        "reads_per_s": len(late) / took,
+        "steps_per_s": (engine.steps - steps) / took,
+        "refused": speakers.refused - refused,  # pushes to a full queue
+        "keeps_up": bool(np.percentile(latencies, 99) + np.percentile(late, 99) < read_ms),
+    }
+    say(line(row))  # at once: the next may not fit into memory
+    return row
+
+
+def character_vocabulary(size: int) -> Vocabulary:
+    """Return a vocabulary of `size` characters."""
+    text = ["".join(chr(0x4E00 + i) for i in range(size))]
+    return learn(text, VocabularyConfig(kind="characters", size=size))
+
+
+class Speakers:
+    """All streams in one thread: they take turns, each once per READ."""
+
+    def __init__(self, engine: Engine, streams: int, read_ms: int, utterance_s: float):
+        self.engine, self.read_s = engine, read_ms / 1000
+        self.reads = int(utterance_s / self.read_s)
+        random = np.random.default_rng(0)
+        self.sound = random.integers(-9_999, 9_999, read_ms * MS).astype(np.int16)
+        # Utterances begin at different READs, so that they do not end together.
+        self.done = random.integers(0, self.reads, streams).tolist()
+        self.streams: list[EngineStream | None] = [None] * streams
+        self.turns = itertools.cycle(range(streams))
+        self.interval_s = self.read_s / streams
+        self.refused = 0
+
+    def compile(self) -> None:
+        """Speak one utterance as fast as it is read: longer sound may be another program."""
+        stream = self.engine.open()
+        for _ in range(self.reads):
+            stream.push(self.sound)
+            while stream.waiting_ms >= self.read_s * 1000 and not stream.done:
+                time.sleep(0.001)
+        stream.leave()
+
+    def speak(self, seconds: float) -> list[float]:
+        """Push what is due in the next `seconds`; return the lateness of each push in ms."""
+        start, late = time.perf_counter(), []
+        for count in range(int(seconds / self.interval_s)):
+            due = start + count * self.interval_s
+            if (early := due - time.perf_counter()) > 0:
+                time.sleep(early)
+            self._push(next(self.turns))
+            late.append((time.perf_counter() - due) * 1e3)
+        return late
+
+    def _push(self, speaker: int) -> None:
+        stream = self.streams[speaker] = self.streams[speaker] or self.engine.open()
+        try:
+            stream.push(self.sound)
+        except Behind:
+            self.refused += 1
+        self.done[speaker] += 1
+        if self.done[speaker] >= self.reads:
+            stream.leave()
+            self.streams[speaker], self.done[speaker] = None, 0
+
+
+def line(row: dict[str, Any]) -> str:
+    """Format a row as text."""
+    times = "  ".join(f"{q} {ms:.0f}" for q, ms in row["latency_ms"].items())
+    verdict = "keeps up" if row["keeps_up"] else "does NOT keep up"
+    return (
+        f"{row['streams']} streams in real time: {verdict}; push to event {times} ms, mean "
+        f"{row['mean_ms']:.0f}; pushes late by {row['late_ms']['p50']:.0f} ms, p99 "
+        f"{row['late_ms']['p99']:.0f}; {row['reads_per_s']:.0f} READs/s, "
+        f"{row['steps_per_s']:.1f} steps/s, {row['refused']} pushes refused"
+    )
 
 
 def table(report: dict[str, Any]) -> str:

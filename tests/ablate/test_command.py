@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from experiments.papi2022 import phrasebook
+from experiments.papi2022 import multi30k
 from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import plan
 from simuljax.ablate.run import show
@@ -106,10 +106,10 @@ def test_train_suggests_a_row_and_lists_them(files, capsys):
 
 
 def test_missing_distilled_corpus_names_the_option(tmp_path, monkeypatch):
-    figures = papi.grids(phrasebook.RECIPE)
+    figures = papi.grids(multi30k.RECIPE)
     assert {"figure_4", "figure_4_fixed", "figure_5"} <= figures.keys()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"phrasebook-distilled .*--distil"):
+    with pytest.raises(ConfigError, match=r"multi30k-speech-distilled .*--distil"):
         plan(figures["figure_5"])
 
 
