@@ -40,14 +40,6 @@ WITHOUT_INFLUENCE = (
 )
 HASHED = 10  # digits of the hash in a directory's name
 UNNAMED = "summary"  # the folder of a grid that is alone in its folder of runs
-RENAMED = "Ablation is now Grid, ABLATION GRID, ABLATIONS GRIDS, rows variants, answer name"
-
-
-def __getattr__(name: str) -> Any:
-    """Explain the new names to a file that imports the old one."""
-    if name == "Ablation":
-        raise ConfigError(f"the file uses names of an older version: {RENAMED}")
-    raise AttributeError(name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +149,6 @@ def load_grid(path: Path, name: str | None = None) -> Grid:
     if not several and name is not None:
         raise ChoiceError(f"{path} has one grid, and that has no name: leave --grid {name} out")
     grid = several[name] if several else getattr(module, "GRID", None)
-    if not isinstance(grid, Grid) and {"ABLATION", "ABLATIONS"} & set(vars(module)):
-        raise ConfigError(f"{path} uses names of an older version: {RENAMED}")
     if not isinstance(grid, Grid):
         raise ConfigError(f"{path} defines no GRID: see simuljax/ablate/grid.py")
     return grid

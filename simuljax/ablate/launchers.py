@@ -10,7 +10,6 @@ engine `local` runs jobs as processes through submitit. Ray uses the cluster of 
 starts one on this machine; a Ray job may use part of a GPU.
 """
 
-import importlib
 import math
 import os
 import shutil
@@ -21,10 +20,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import simuljax
-from simuljax.errors import ChoiceError
+from simuljax.errors import ChoiceError, import_extra
 
 FOLDER = "submitted"  # beside the runs: submitit's files
 SAVING_S = 300.0  # for a command to save its state after SIGTERM
@@ -48,14 +47,10 @@ class Jobs:
     """GPUs of a job; Ray also accepts a part of one."""
     cpus: int = 8
     """CPU cores of a job."""
-    memory_gb: float | None = None
-    """Memory of a job; by default the cluster's."""
     partition: str | None = None
     """Partition of SLURM; by default the cluster's."""
-    account: str | None = None
-    """Account that SLURM charges."""
     options: tuple[str, ...] = ()
-    """More options for sbatch: NAME=VALUE, such as qos=high."""
+    """More options for sbatch: NAME=VALUE, such as account=us mem=64G qos=high."""
 
     def __post_init__(self) -> None:
         for option in self.options:
@@ -66,34 +61,16 @@ class Jobs:
             raise ChoiceError(
                 f"--gpus {self.gpus:g}: must be a whole number; --engine ray also takes 0 to 1"
             )
-        if self.engine == "ray" and (self.partition or self.account or self.options):
-            raise ChoiceError("--partition, --account and --options need --engine slurm")
-
-
-class Process(Protocol):
-    """A process or job, with the methods of `subprocess.Popen` that a grid needs."""
-
-    returncode: int | None
-
-    def poll(self) -> int | None:
-        """Return the exit status once the process has ended."""
-        ...
-
-    def terminate(self) -> None:
-        """Tell the process to stop."""
-        ...
-
-    def wait(self) -> int:
-        """Wait until the process has ended."""
-        ...
+        if self.engine == "ray" and (self.partition or self.options):
+            raise ChoiceError("--partition and --options need --engine slurm")
 
 
 def check(jobs: Jobs) -> None:
     """Reject an engine that is not installed, before anything starts."""
     if jobs.engine == "ray":
-        _ray()
+        import_extra("ray", "ray")
     elif jobs.engine != "none":
-        _submitit()
+        import_extra("submitit", "cluster")
     if jobs.engine == "slurm" and shutil.which("sbatch") is None:
         raise ChoiceError(
             "--engine slurm: sbatch was not found; run this where jobs can be submitted, "
@@ -119,7 +96,9 @@ def environment() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, [root, known]))}
 
 
-def start(jobs: Jobs, command: Sequence[str], output: Path, name: str, *, shared: bool) -> Process:
+def start(
+    jobs: Jobs, command: Sequence[str], output: Path, name: str, *, shared: bool
+) -> "Process":
     """Start a command whose output is appended to a file; `shared` GPUs are not preallocated."""
     if jobs.engine == "ray":
         return _start_ray(jobs, command, output, name)
@@ -174,7 +153,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 class SubmititJob:
-    """A job of submitit as a process.
+    """A job of submitit with the methods of `subprocess.Popen` that a grid needs.
 
     submitit asks sacct about a job that leaves no result, which clusters without accounting do not
     have; so the queue of SLURM is looked at too.
@@ -206,7 +185,6 @@ class SubmititJob:
         return self.missing > 1
 
     def terminate(self) -> None:
-        """Cancel the job, queued or running."""
         self.job.cancel(check=False)
 
     def wait(self) -> int:
@@ -218,19 +196,18 @@ class SubmititJob:
 
 def _start_submitit(jobs: Jobs, command: Sequence[str], output: Path, name: str) -> SubmititJob:
     folder = output.parents[1] / FOLDER
-    executor = _submitit().AutoExecutor(folder=folder, cluster=jobs.engine)
+    submitit = import_extra("submitit", "cluster")
+    executor = submitit.AutoExecutor(folder=folder, cluster=jobs.engine)
     given: dict[str, Any] = {
         "name": name,
         "timeout_min": jobs.minutes,
         "cpus_per_task": jobs.cpus,
         "gpus_per_node": int(jobs.gpus),
-        "mem_gb": jobs.memory_gb,
-        "slurm_partition": jobs.partition,
-        "slurm_account": jobs.account,
     }
+    given |= {"slurm_partition": jobs.partition} if jobs.partition else {}
     more = dict(option.split("=", 1) for option in jobs.options)
     given |= {"slurm_additional_parameters": more} if more else {}
-    executor.update_parameters(**{key: value for key, value in given.items() if value is not None})
+    executor.update_parameters(**given)
     try:
         job = executor.submit(run_command, [*command], output.absolute(), variables=environment())
     except RuntimeError as error:  # submitit's FailedJobError
@@ -239,33 +216,30 @@ def _start_submitit(jobs: Jobs, command: Sequence[str], output: Path, name: str)
 
 
 class RayTask:
-    """A task of Ray as a process."""
+    """A task of Ray, likewise."""
 
-    def __init__(self, reference: Any, name: str):
-        self.reference, self.name = reference, name
+    def __init__(self, ray: Any, reference: Any, name: str):
+        self.ray, self.reference, self.name = ray, reference, name
         self.returncode: int | None = None
         self.cancelled = False
 
     def poll(self) -> int | None:
-        """Return the exit status once it has ended."""
         return self._ended(timeout=0.0)
 
     def terminate(self) -> None:
-        """Cancel the task, queued or running."""
         self.cancelled = True
-        _ray().cancel(self.reference)
+        self.ray.cancel(self.reference)
 
     def wait(self) -> int:
         """Wait for the end; a cancelled task saves its state first."""
         while (code := self._ended(timeout=CANCEL_AGAIN_S if self.cancelled else None)) is None:
-            _ray().cancel(self.reference)
+            self.ray.cancel(self.reference)
         return code
 
     def _ended(self, timeout: float | None) -> int | None:
-        ray = _ray()
-        if self.returncode is None and ray.wait([self.reference], timeout=timeout)[0]:
+        if self.returncode is None and self.ray.wait([self.reference], timeout=timeout)[0]:
             try:
-                self.returncode = ray.get(self.reference)
+                self.returncode = self.ray.get(self.reference)
             except Exception as error:  # cancelled, or its node is gone
                 print(f"{self.name}: {error}", file=sys.stderr, flush=True)
                 self.returncode = 1
@@ -273,40 +247,28 @@ class RayTask:
 
 
 def _start_ray(jobs: Jobs, command: Sequence[str], output: Path, name: str) -> RayTask:
-    _connect_ray(jobs.cpus, jobs.gpus)
-    memory = {} if jobs.memory_gb is None else {"memory": int(jobs.memory_gb * 2**30)}
-    task = _ray().remote(run_command)
-    task = task.options(name=name, max_retries=0, num_cpus=jobs.cpus, num_gpus=jobs.gpus, **memory)
+    ray = import_extra("ray", "ray")
+    _connect(ray, jobs)
+    task = ray.remote(run_command)
+    task = task.options(name=name, max_retries=0, num_cpus=jobs.cpus, num_gpus=jobs.gpus)
     variables = {key: value for key, value in os.environ.items() if key.startswith(CARRIED)}
     variables = (NO_PREALLOCATION if 0 < jobs.gpus < 1 else {}) | variables | environment()
     given = {"folder": Path.cwd(), "variables": variables, "limit_s": 60.0 * jobs.minutes}
-    return RayTask(task.remote([*command], output.absolute(), **given), name)
+    return RayTask(ray, task.remote([*command], output.absolute(), **given), name)
 
 
-def _connect_ray(cpus: float, gpus: float) -> None:
-    """Connect once; warn if a job requests more than the cluster has."""
-    ray = _ray()
+def _connect(ray: Any, jobs: Jobs) -> None:
+    """Connect to Ray once; warn if a job requests more than the cluster has."""
     if ray.is_initialized():
         return
     ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     found = [ray.cluster_resources().get(kind, 0.0) for kind in ("CPU", "GPU")]
-    if found[0] < cpus or found[1] < gpus:
+    if found[0] < jobs.cpus or found[1] < jobs.gpus:
         print(
-            f"Ray has {found[0]:g} CPUs and {found[1]:g} GPUs; a job requests {cpus:g} and "
-            f"{gpus:g} and waits until they are there (--cpus, --gpus)",
+            f"Ray has {found[0]:g} CPUs and {found[1]:g} GPUs; a job requests {jobs.cpus:g} and "
+            f"{jobs.gpus:g} and waits until they are there (--cpus, --gpus)",
             file=sys.stderr,
         )
 
 
-def _ray() -> Any:
-    try:
-        return importlib.import_module("ray")
-    except ImportError:
-        raise ChoiceError("--engine ray needs `pip install 'simuljax[ray]'`") from None
-
-
-def _submitit() -> Any:
-    try:
-        return importlib.import_module("submitit")
-    except ImportError:
-        raise ChoiceError("--engine needs `pip install 'simuljax[cluster]'`") from None
+Process = subprocess.Popen[bytes] | SubmititJob | RayTask

@@ -44,7 +44,7 @@ from simuljax.config.fields import ConfigError
 from simuljax.errors import ChoiceError, unknown
 from simuljax.report.collect import Evaluated, gather
 from simuljax.report.grid_page import write_grid_page, write_published_page
-from simuljax.report.page import Table
+from simuljax.report.page import Table, make_table
 from simuljax.report.results import (
     GridInfo,
     PublishedRun,
@@ -417,5 +417,4 @@ def missing_table(grid: Grid, runs: Sequence[Planned]) -> list[Table]:
         ways = ", ".join(way.folder.name for way in left) if partly else "all"
         missing.setdefault((run.variant, ways), []).append(str(run.seed))
     lines = tuple((variant, ", ".join(seeds), ways) for (variant, ways), seeds in missing.items())
-    heads = ("variant", "seeds", "evaluations")
-    return [Table(title="Not run", heads=heads, rows=lines, left=3)] if lines else []
+    return [make_table("missing", lines)] if lines else []

@@ -14,7 +14,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from simuljax.eval.logs import Record, RecordError, Unit, as_records, find_unit
 
 LATENCIES = ("AL", "LAAL", "AP", "DAL", "ATD", "YAAL", "RTF")
 Entries = Iterable[Mapping[str, object] | Record]
-Source = Literal["auto", "speech", "text"]
 HESITATIONS = frozenset(("uh", "um", "uhm", "hm", "hmm", "mm", "mmm", "mhm", "er", "erm", "eh"))
 
 _MARKS = re.compile(r"<[^>]*>|\[[^\]]*\]")
@@ -45,9 +44,6 @@ def score(
     *,
     profile: Profile = DEFAULT,
     computation_aware: bool = False,
-    unit: Literal["auto"] | Unit = "auto",
-    source: Source = "auto",
-    tokenize: str | None = None,
 ) -> dict[str, Any]:
     """Score a log: BLEU, AL, LAAL, AP, DAL, ATD, YAAL, RTF, n, skipped, profile, signature.
 
@@ -55,22 +51,15 @@ def score(
         records: Dicts as in instances.log, or `Record`s.
         profile: Which generation of SimulEval to agree with.
         computation_aware: With the wall clock (`elapsed`) in place of the source (`delays`).
-        unit: What delays and references count; "auto" looks at the predictions.
-        source: "text" if lengths are words read; "auto" looks at the sources.
-        tokenize: sacrebleu's tokenizer; by default 13a for words, and for characters zh, or char
-            where there is kana.
     """
     checked = as_records(records)
     if not checked:
         raise RecordError("there are no records to score")
-    unit = find_unit(checked) if unit == "auto" else unit
-    each = latencies(
-        checked, profile=profile, computation_aware=computation_aware, unit=unit, source=source
-    )
+    each = latencies(checked, profile=profile, computation_aware=computation_aware)
     spoken = [values for values in each if values is not None]
     if computation_aware and not spoken and any(record.delays for record in checked):
         raise RecordError("no record has elapsed times, so nothing is known of computation")
-    bleu, signature = corpus_bleu(checked, tokenize or default_tokenizer(checked, unit))
+    bleu, signature = corpus_bleu(checked, default_tokenizer(checked, find_unit(checked)))
     means = {name: mean([values[name] for values in spoken]) for name in LATENCIES}
     counts = {"n": len(checked), "skipped": len(checked) - len(spoken)}
     return {"BLEU": bleu} | means | counts | {"profile": profile, "signature": signature}
@@ -92,29 +81,25 @@ def latencies(
     *,
     profile: Profile = DEFAULT,
     computation_aware: bool = False,
-    unit: Unit = "word",
-    source: Source = "auto",
 ) -> list[dict[str, float] | None]:
     """Return the latencies of every record; None without a word or, if it is needed, a clock."""
     if profile not in PROFILES:
         raise ValueError(f"profile is {profile!r}; it must be one of {', '.join(PROFILES)}")
-    each = []
+    each, unit = [], find_unit(records)
     for place, record in enumerate(records):
         if not (record.elapsed if computation_aware else record.delays):
             each.append(None)
             continue
-        text = record.has_text_source if source == "auto" else source == "text"
         try:
-            each.append(_latency(record, profile, computation_aware, unit, text))
+            each.append(_latency(record, profile, computation_aware, unit))
         except ValueError as error:
             name = place if record.index is None else record.index
             raise RecordError(f"record {name}: {error}") from None
     return each
 
 
-def _latency(
-    record: Record, profile: Profile, aware: bool, unit: Unit, text: bool
-) -> dict[str, float]:
+def _latency(record: Record, profile: Profile, aware: bool, unit: Unit) -> dict[str, float]:
+    text = record.has_text_source
     if aware and text:
         raise ValueError("a text source has no clock; score it without computation_aware")
     times = record.elapsed if aware else record.delays
@@ -172,7 +157,7 @@ def mean(values: Iterable[float]) -> float:
 
 
 def default_tokenizer(records: Sequence[Record], unit: Unit) -> str:
-    """Return the tokenizer of sacrebleu for words, Chinese or Japanese."""
+    """Return the tokenizer of sacrebleu: 13a for words, char where there is kana, or zh."""
     if unit == "word":
         return "13a"
     kana = any("\u3040" <= char <= "\u30ff" for r in records for char in r.reference or "")

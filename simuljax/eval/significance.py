@@ -56,7 +56,6 @@ class Measure:
 
     metric: Metric = "BLEU"
     profile: Profile = DEFAULT
-    computation_aware: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +111,7 @@ def _draws(n: int, samples: int, seed: int) -> np.ndarray:
 def _resampled(records: Sequence[Record], measure: Measure) -> Resampled:
     if measure.metric == "BLEU":
         return _resampled_bleu(records)
-    aware, unit = measure.computation_aware, find_unit(records)
-    each = latencies(records, profile=measure.profile, computation_aware=aware, unit=unit)
+    each = latencies(records, profile=measure.profile)
     values = np.array([math.nan if found is None else found[measure.metric] for found in each])
     known = ~np.isnan(values)
     if not known.any():

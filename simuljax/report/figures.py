@@ -21,7 +21,6 @@ from simuljax.eval.curves import Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
 Through = Callable[[Sequence[Point]], Sequence[Point]]
@@ -33,6 +32,7 @@ COLOURS += ("#882255", "#999933", "#bbbbbb")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LEAST_RANGE = 2.0  # of quality on the axis, so that a tenth of a point looks small
 FEW = 5  # systems whose names fit into the figure
+BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}  # a legend
 BLUE, ORANGE, GREY = COLOURS[0], COLOURS[1], "#8a8a8a"
 REGIMES = ((0.0, 1000.0, "low"), (1000.0, 2000.0, "medium"), (2000.0, np.inf, "high"))
 # Losses to draw, best first: the first that a split has.
@@ -56,7 +56,6 @@ def draw_curves(
     path: Path | str,
     *,
     latency: str = "AL",
-    quality: str = "BLEU",
     title: str = "",
     unit: Literal["ms", "words"] = "ms",
     aware: Mapping[str, Sequence[Point]] | None = None,
@@ -71,7 +70,6 @@ def draw_curves(
         systems: The points of every line.
         path: The picture to write.
         latency: Name of the points' latency.
-        quality: Name of their quality.
         title: Title of the figure.
         unit: Unit of latency: words read, for sources that are text; they have no regimes.
         aware: The same with computation, for systems that have a clock: a dashed line each.
@@ -108,13 +106,13 @@ def draw_curves(
     axes.set_ylim(low - widen, high + widen)
     if unit == "ms":
         _draw_regimes(axes)
-    axes.set(xlabel=f"{latency} ({unit}), lower is better", ylabel=quality, title=title)
+    axes.set(xlabel=f"{latency} ({unit}), lower is better", ylabel="BLEU", title=title)
     _draw_legend(axes, len(systems), clock=any(aware.values()))
     _label_points(axes, systems)
     return save_figure(figure, path, pdf=True)
 
 
-def draw_losses(runs: Mapping[str, Curves], path: Path | str, title: str = "") -> Path | None:
+def draw_losses(runs: Mapping[str, Curves], path: Path | str) -> Path | None:
     """Draw the loss of every run in training and in validation; None if no run has curves.
 
     Runs called NAME-seedN share a colour.
@@ -141,7 +139,7 @@ def draw_losses(runs: Mapping[str, Curves], path: Path | str, title: str = "") -
             label = "_seed" if seen else name
             axes.plot(steps, values, "--" if dashed else "-", label=label, **look)
         kind = "training" if split == "train" else "validation"
-        axes.set(xlabel="updates", ylabel=" or ".join(sorted(labels)), title=f"{title}{kind}")
+        axes.set(xlabel="updates", ylabel=" or ".join(sorted(labels)), title=kind)
         axes.locator_params(axis="x", integer=True)
         _fit_losses(axes, [values for _, _, values in found[split].values()])
     if len(names) > 1:
@@ -149,14 +147,12 @@ def draw_losses(runs: Mapping[str, Curves], path: Path | str, title: str = "") -
         for axes in panels:
             handles, labels = axes.get_legend_handles_labels()
             known |= dict(zip(labels, handles, strict=True))
-        place: dict[str, Any] = {"loc": "upper right"}
-        if len(names) > FEW:
-            place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}
+        place: dict[str, Any] = BESIDE if len(names) > FEW else {"loc": "upper right"}
         panels[-1].legend(known.values(), known, frameon=False, fontsize=7, **place)
     return save_figure(figure, path, pdf=True)
 
 
-def draw_forest(effects: Sequence[Effect], path: Path | str, *, metric: str = "BLEU") -> Path:
+def draw_forest(effects: Sequence[Effect], path: Path | str) -> Path:
     """Draw one row per claim: the difference, its interval, the published value, what is too small.
 
     The grey bar of a row holds the differences that the experiment could not have found.
@@ -173,7 +169,7 @@ def draw_forest(effects: Sequence[Effect], path: Path | str, *, metric: str = "B
             axes.plot(each.published, row, "D", color=ORANGE, markersize=5)
     axes.axvline(0, color=GREY, linewidth=0.8)
     axes.set_yticks(range(len(effects)), [each.label for each in effects])
-    axes.set(ylim=(len(effects) - 0.4, -0.6), xlabel=f"difference in {metric}")
+    axes.set(ylim=(len(effects) - 0.4, -0.6), xlabel="difference in BLEU")
     handles = [
         axes.plot([], [], "-o", color=BLUE)[0],
         axes.plot([], [], "D", color=ORANGE)[0],
@@ -242,9 +238,7 @@ def _draw_legend(axes: "Axes", systems: int, *, clock: bool) -> None:
         handles += axes.plot([], [], "--o", color=GREY, linewidth=1.3, markerfacecolor="white")
         names.append("with computation")
     if systems > 1 or clock:
-        place: dict[str, Any] = {"loc": "best"}
-        if systems > FEW:
-            place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}
+        place: dict[str, Any] = BESIDE if systems > FEW else {"loc": "best"}
         axes.legend(handles, names, frameon=False, **place)
 
 
@@ -340,128 +334,57 @@ def save_figure(figure: "Figure", path: Path | str, *, pdf: bool = False) -> Pat
     return path
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpokenWord:
-    """A word of the source with the times of its speech."""
-
-    text: str
-    start_ms: float
-    end_ms: float
-
-
 def draw_alignment(
-    alignment: np.ndarray,
-    tokens: Sequence[str],
     path: Path | str,
     *,
-    positions: Sequence[str] | None = None,
-    state_ms: float | None = None,
-    edges_ms: Sequence[float] | np.ndarray | None = None,
-    spoken: Sequence[SpokenWord] = (),
-    hard: np.ndarray | None = None,
-    title: str = "",
-    meaning: str = "probability",
+    alpha: np.ndarray,
+    hard: np.ndarray,
+    edges: np.ndarray,
+    pieces: Sequence[str],
+    words: Sequence[str],
+    times: np.ndarray,
 ) -> Path:
-    """Draw every head of every layer as a map of tokens (down) over source positions (right).
+    """Draw every head as a map of tokens (down) over the speech (right), below the spoken words.
 
     Args:
-        alignment: [layers, heads, T, W], probabilities.
-        tokens: T target tokens.
         path: The picture to write.
-        positions: W words or tokens of the source, if it has them;
-        state_ms: or how much speech an encoder state stands for, for an axis in seconds;
-        edges_ms: or the W + 1 times that bound the positions.
-        spoken: Words of the source, written above their times.
-        hard: [layers, heads, T], the position where each head decided to write; -1 for none.
-        title: Title of the figure.
-        meaning: Name of the values.
+        alpha: [heads, T, W], probabilities.
+        hard: [heads, T], the position where each head decided to write; -1 for none.
+        edges: The W + 1 times that bound the positions, in seconds.
+        pieces: T target tokens.
+        words: Words of the source.
+        times: [words, 2], their beginnings and ends in seconds.
     """
-    alignment = np.asarray(alignment, np.float32)
-    if alignment.ndim != 4 or alignment.shape[2] != len(tokens):
-        raise ValueError(
-            f"alignment must be [layers, heads, {len(tokens)} tokens, W], not {alignment.shape}"
-        )
-    edges, below = _edges(alignment.shape[3], positions, state_ms, edges_ms)
-    if hard is not None and np.shape(hard) != alignment.shape[:3]:
-        raise ValueError(f"hard must be {alignment.shape[:3]}, not {np.shape(hard)}")
-    if spoken and below != "speech (s)":
-        raise ValueError("spoken words have times: give state_ms or edges_ms for an axis of time")
-    figure, panels = _panels(alignment.shape, above=bool(spoken))
-    image = _draw_maps(panels, alignment, edges, hard)
-    for axes in panels.flat if spoken else ():
-        _draw_spoken(axes, spoken, float(edges[-1]))
-    _name_tokens(panels, tokens, positions)
-    marks = "; marks: where the head writes" if hard is not None else ""
-    figure.supxlabel(below + ", the words as they are said" * bool(spoken) + marks, fontsize=10)
-    figure.suptitle(title or "Where each token attends")
-    figure.colorbar(image, ax=panels, label=meaning, pad=0.01, aspect=30)
-    return save_figure(figure, path)
-
-
-def _edges(
-    width: int,
-    positions: Sequence[str] | None,
-    state_ms: float | None,
-    edges_ms: Sequence[float] | np.ndarray | None,
-) -> tuple[np.ndarray, str]:
-    """Return the edges of the columns and the label of the axis."""
-    if edges_ms is not None:
-        if len(edges_ms) != width + 1:
-            raise ValueError(f"edges_ms must be {width + 1} times, not {len(edges_ms)}")
-        return np.asarray(edges_ms, float) / 1000, "speech (s)"
-    if positions is None and state_ms is not None:
-        return np.arange(width + 1) * state_ms / 1000, "speech (s)"
-    return np.arange(width + 1) - 0.5, "encoder state" if positions is None else "source"
-
-
-def _panels(shape: Sequence[int], *, above: bool) -> tuple["Figure", np.ndarray]:
-    """Return one row of panels per layer; the heads of a single layer stand two by two."""
-    layers, heads, targets, _ = shape
-    rows, columns = (layers, heads) if layers > 1 or heads <= 2 else (-(-heads // 2), 2)
-    size = 0.55 + min(3.2, 0.17 * targets + 0.5) + 0.35 * above
-    wide = 5.6 if layers == 1 else 2.6
-    figure = new_figure(min(16.0, 1.6 + wide * columns), 1.1 + size * rows)
+    heads, targets, positions = alpha.shape
+    if len(pieces) != targets or hard.shape != (heads, targets) or len(edges) != positions + 1:
+        shapes = (alpha.shape, hard.shape, len(pieces), len(edges))
+        raise ValueError(f"alpha, hard, pieces and edges do not fit together: {shapes}")
+    rows, columns = (1, heads) if heads <= 2 else (-(-heads // 2), 2)
+    size = 0.9 + min(3.2, 0.17 * targets + 0.5)
+    figure = new_figure(min(16.0, 1.6 + 5.6 * columns), 1.1 + size * rows)
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for axes in panels.flat[layers * heads :]:
-        axes.set_visible(False)
-    return figure, panels
-
-
-def _draw_maps(
-    panels: np.ndarray, alignment: np.ndarray, edges: np.ndarray, hard: np.ndarray | None
-) -> "QuadMesh":
-    """Draw all maps on one scale, up to the largest value."""
-    layers, heads, targets, _ = alignment.shape
-    highest = max(float(alignment.max()), 1e-6)
-    rows, middles = np.arange(targets + 1) - 0.5, (edges[1:] + edges[:-1]) / 2
-    images = []
-    for (layer, head), axes in zip(np.ndindex(layers, heads), panels.flat, strict=False):
-        values = alignment[layer, head]
-        images.append(axes.pcolormesh(edges, rows, values, cmap="Blues", vmin=0, vmax=highest))
-        if hard is not None:
-            (written,) = np.nonzero(hard[layer, head] >= 0)
-            at = middles[hard[layer, head, written]]
-            axes.plot(at, written, "D", color=ORANGE, markersize=4, markeredgecolor="white")
-        name = f"layer {layer + 1}, head {head + 1}" if layers > 1 else f"head {head + 1}"
-        axes.set_title(name, fontsize=9, loc="left" if layers == 1 else "center")
+    middles, image = (edges[1:] + edges[:-1]) / 2, None
+    grid: dict[str, Any] = {"cmap": "Blues", "vmin": 0, "vmax": max(float(alpha.max()), 1e-6)}
+    for head, axes in enumerate(panels.flat):
+        axes.set_visible(head < heads)
+        if head >= heads:
+            continue
+        image = axes.pcolormesh(edges, np.arange(targets + 1) - 0.5, alpha[head], **grid)
+        (written,) = np.nonzero(hard[head] >= 0)
+        look: dict[str, Any] = {"color": ORANGE, "markersize": 4, "markeredgecolor": "white"}
+        axes.plot(middles[hard[head, written]], written, "D", **look)
+        axes.set_title(f"head {head + 1}", fontsize=9, loc="left")
         axes.tick_params(labelsize=8)
-        axes.set_ylim(targets - 0.5, -0.5)
-    return images[-1]
-
-
-def _draw_spoken(axes: "Axes", spoken: Sequence[SpokenWord], end: float) -> None:
-    """Write the words at the top, each above its time, with thin lines where one ends."""
-    axes.set(xlim=(0, end), ylim=(axes.get_ylim()[0], -1.7))
-    for word in spoken:
-        middle = (word.start_ms + word.end_ms) / 2000
-        axes.axvline(word.end_ms / 1000, color=GREY, linewidth=0.6, alpha=0.7)
-        axes.text(middle, -1.1, word.text, ha="center", va="center", fontsize=8, color="#333333")
-
-
-def _name_tokens(
-    panels: np.ndarray, tokens: Sequence[str], positions: Sequence[str] | None
-) -> None:
+        axes.set(xlim=(0, edges[-1]), ylim=(targets - 0.5, -1.7))
+        for word, (start, end) in zip(words, times, strict=False):
+            axes.axvline(end, color=GREY, linewidth=0.6, alpha=0.7)
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+            axes.text((start + end) / 2, -1.1, word, color="#333333", **style)
     for axes in panels[:, 0]:
-        axes.set_yticks(range(len(tokens)), tokens)
-    for axes in panels[-1] if positions is not None else []:
-        axes.set_xticks(range(len(positions or ())), positions or (), rotation=90)
+        axes.set_yticks(range(targets), pieces)
+    below = "speech (s), the words as they are said; marks: where the head writes"
+    figure.supxlabel(below, fontsize=10)
+    figure.suptitle("Where each head writes")
+    assert image is not None
+    figure.colorbar(image, ax=panels, label="probability of writing here", pad=0.01, aspect=30)
+    return save_figure(figure, path)

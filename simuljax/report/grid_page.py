@@ -16,7 +16,15 @@ from simuljax.eval.curves import frontier
 from simuljax.eval.significance import Cache, Comparison, Judgement, Rule, corrected, judge
 from simuljax.report.collect import Latency
 from simuljax.report.figures import Effect, draw_curves, draw_forest, draw_losses
-from simuljax.report.page import Figure, Table, differing_fields, number, p_value, render
+from simuljax.report.page import (
+    Figure,
+    Table,
+    differing_fields,
+    make_table,
+    number,
+    p_value,
+    render,
+)
 from simuljax.report.results import PAGE, GridInfo, PublishedRun, read_results
 from simuljax.report.variants import (
     Spread,
@@ -32,14 +40,8 @@ from simuljax.report.variants import (
 ENOUGH = 0.6  # of the best BLEU from text: a weaker baseline supports no verdict
 GRAMS_PER_KWH = 400.0  # of CO2 equivalent; the world's mean is a little higher
 METRICS = ("BLEU", "AL", "LAAL", "DAL")
-HEADS = {
-    "mean_share": "source read",
-    "head_spread_ms": "first to last head, ms",
-    "speech_text_correlation": "speech and text",
-    "matching_perplexity": "matching perplexity",
-    "columns": "of",
-    "mass_lost": "mass lost",
-}
+HEADS = ("mean_share", "head_spread_ms", "speech_text_correlation", "matching_perplexity")
+HEADS += ("columns", "mass_lost")
 CURVES = (
     "One line per variant through its Pareto-optimal points. A thin line leads from a mean to each "
     "seed. Up and to the left is better."
@@ -87,10 +89,7 @@ def write_grid_page(
         verdict=verdict_of(grid, judged),
         claims=claims_table(grid, judged),
         forest=Figure.of(_draw_claims(grid, judged, out / "claims.png"), FOREST),
-        curves=[
-            Figure.of(_draw_variants(grid, [v.on(where) for v in variants], path), caption)
-            for where, path, caption in _figures(variants, out)
-        ],
+        curves=_draw_variants(grid, variants, out),
         variants=differing_fields({name: found[name] for name in order}),
         losses=Figure.of(
             losses if variants else None,
@@ -156,24 +155,16 @@ def verdict_of(grid: GridInfo, judged: Sequence[Judgement]) -> list[str]:
 
 def claims_table(grid: GridInfo, judged: Sequence[Judgement]) -> Table:
     """Return the claims with their differences, intervals and verdicts."""
-    rows, rule = [], grid.rule
+    rows = []
     for claim, each in zip(grid.claims, judged, strict=True):
         c, reason = each.comparison, f" ({each.reason})" if each.reason else ""
         here = ("–",) * 5
         if c is not None:
-            value, interval, _, *rest = _difference(c, rule)
+            value, interval, _, *rest = _difference(c, grid.rule)
             here = (str(len(c.by_seed)), value, interval, *rest)
         published = "–" if claim.published is None else f"{claim.published:+.2f}"
         rows.append((claim.says, published, *here, each.verdict + reason))
-    heads = ("claim", "published", "seeds", "here", "95 % interval", "p (Holm)", "MDD", "verdict")
-    note = (
-        f"Rule: supported if the difference in BLEU is positive and p (Holm) < {rule.alpha:g}; "
-        f"contradicted if a difference of {rule.margin:g} or more is rejected at the same level; "
-        f"otherwise inconclusive; not testable with fewer than {rule.seeds} seeds. "
-        "MDD: the smallest difference that these seeds and utterances would find with a power "
-        f"of {rule.power:.0%}."
-    )
-    return Table("Claims", heads, rows, note)
+    return make_table("claims", rows, rule=grid.rule)
 
 
 def _difference(c: Comparison, rule: Rule) -> tuple[str, ...]:
@@ -200,28 +191,19 @@ def _draw_claims(grid: GridInfo, judged: Sequence[Judgement], path: Path) -> Pat
     return draw_forest(effects, path) if effects else None
 
 
-def _figures(variants: Sequence[Variant], out: Path) -> list[tuple[str, Path, str]]:
-    """Return every test set with the file and the caption of its figure."""
-    return [
-        (
-            where,
-            out / f"curves{f'-{i}' if i else ''}.png",
-            f"Test set: {where}. {CURVES}" if where else CURVES,
-        )
-        for i, where in enumerate(list_test_sets(variants))
-    ]
-
-
-def _draw_variants(grid: GridInfo, variants: Sequence[Variant], path: Path) -> Path | None:
-    """Draw quality against latency, with computation where it was measured."""
-    latency = cast(Latency, grid.latency)
-    free, clocked = {}, {}
-    for each in variants:
-        free |= each.lines(latency)
-        clocked |= each.lines(latency, computation="counted")
-    return (
-        draw_curves(free, path, latency=latency, aware=clocked, through=frontier) if free else None
-    )
+def _draw_variants(grid: GridInfo, variants: Sequence[Variant], out: Path) -> list[Figure | None]:
+    """Draw quality against latency on every test set, with computation where it was measured."""
+    latency, figures = cast(Latency, grid.latency), []
+    for i, where in enumerate(list_test_sets(variants)):
+        free, clocked = {}, {}
+        for each in (variant.on(where) for variant in variants):
+            free |= each.lines(latency)
+            clocked |= each.lines(latency, computation="counted")
+        path = out / f"curves{f'-{i}' if i else ''}.png"
+        drawn: dict[str, Any] = {"latency": latency, "aware": clocked, "through": frontier}
+        caption = f"Test set: {where}. {CURVES}" if where else CURVES
+        figures.append(Figure.of(draw_curves(free, path, **drawn) if free else None, caption))
+    return figures
 
 
 def tables_of(
@@ -232,15 +214,14 @@ def tables_of(
     cache: Cache,
 ) -> list[Table]:
     """Return all tables of numbers that have rows."""
-    latency = cast(Latency, grid.latency)
-    made = [
-        scores_table(variants),
-        differences_table(grid, variants, baseline, cache),
-        *(
-            make([each.on(where) for each in variants], baseline.on(where), latency, where)
-            for where in list_test_sets(variants)
-            for make in (equal_table, seeds_table)
-        ),
+    made = [scores_table(variants), differences_table(grid, variants, baseline, cache)]
+    for where in list_test_sets(variants):
+        here, base = [each.on(where) for each in variants], baseline.on(where)
+        values = {"latency": grid.latency, "on": f" on {where}" if where else ""}
+        latency = cast(Latency, grid.latency)
+        made.append(make_table("equal", _at_equal_latency(here, base, latency), **values))
+        made.append(make_table("equal_by_seed", _seed_by_seed(here, base, latency), **values))
+    made += [
         base_table(variants),
         clock_table(variants),
         heads_table(runs),
@@ -261,12 +242,7 @@ def scores_table(variants: Sequence[Variant]) -> Table:
             spreads = (str(measured.spread(metric)) for metric in METRICS)
             seeds = str(len(measured.by_seed))
             rows.append((each.name, name, seeds, *spreads, ", ".join(cost) or "-"))
-    heads = ("variant", "evaluation", "seeds", *METRICS, "training")
-    note = (
-        "Means over seeds ± the standard deviation of one seed. Seeds that fall into two groups "
-        "are listed one by one. Latencies are in milliseconds, those of text in words."
-    )
-    return Table("Quality and latency", heads, rows, note, left=2)
+    return make_table("scores", rows)
 
 
 def differences_table(
@@ -283,21 +259,13 @@ def differences_table(
     for (variant, name, _), c in zip(found, corrected([c for _, _, c in found]), strict=True):
         points = " ".join(f"{value:+.2f}" for value in c.by_seed)
         rows.append((variant, name, *_difference(c, grid.rule), points))
-    heads = ("variant", "evaluation", "BLEU", "95 % interval", "p", "p (Holm)", "MDD", "by seed")
-    note = (
-        "Variant less baseline in BLEU, with a t-interval over seeds that also counts the choice "
-        "of utterances; with one seed, of utterances alone. p (Holm) is corrected for all rows of "
-        "this table. MDD: the smallest difference that would be found with a probability of "
-        f"{grid.rule.power:.0%}. The evaluation is the same, the latency need not be: see the "
-        "table at equal latency."
-    )
-    return Table(f"Differences to {baseline.name}", heads, rows, note, left=2)
+    return make_table("differences", rows, baseline=baseline.name, power=grid.rule.power)
 
 
-def equal_table(
-    variants: Sequence[Variant], baseline: Variant, latency: Latency, where: str
-) -> Table:
-    """Return curves against the baseline's."""
+def _at_equal_latency(
+    variants: Sequence[Variant], baseline: Variant, latency: Latency
+) -> list[tuple[str, ...]]:
+    """Compare curves with the baseline's."""
     rows = []
     for each in variants:
         found = at_equal_latency(each, baseline, latency)
@@ -306,20 +274,13 @@ def equal_table(
             gains = [(old.latency_ms, new.quality - old.quality) for old, new in pairs]
             area = number(found.area, 3)
             rows.append((each.name, _differences(gains), _differences(found.between), area))
-    note = (
-        "No later: for each point of the baseline, the best point of the variant with no higher "
-        "latency (Zaidi et al. 2022, table 4). Between: the difference on the straight lines of "
-        "both curves, at five latencies that both cover. Area: of the plane that the variant's "
-        "curve dominates, divided by that of the baseline's."
-    )
-    title = " on ".join(filter(None, [f"At equal {latency}", where]))
-    return Table(title, ("variant", "no later", "between", "area"), rows, note, left=3)
+    return rows
 
 
-def seeds_table(
-    variants: Sequence[Variant], baseline: Variant, latency: Latency, where: str
-) -> Table:
-    """Return each seed's curve against that of the same seed of the baseline."""
+def _seed_by_seed(
+    variants: Sequence[Variant], baseline: Variant, latency: Latency
+) -> list[tuple[str, ...]]:
+    """Compare each seed's curve with that of the same seed of the baseline."""
     rows = []
     for each in variants:
         seeds = sorted({*each.seeds} & {*baseline.seeds})
@@ -327,9 +288,7 @@ def seeds_table(
             found = at_equal_latency(each.of_seed(seed), baseline.of_seed(seed), latency)
             if found and found.between:
                 rows.append((each.name, str(seed), _differences(found.between)))
-    title = " on ".join(filter(None, [f"At equal {latency}, seed by seed", where]))
-    note = "As above, for the points of one seed alone."
-    return Table(title, ("variant", "seed", "between"), rows, note, left=3)
+    return rows
 
 
 def _differences(found: Sequence[tuple[float, float]]) -> str:
@@ -344,11 +303,7 @@ def base_table(variants: Sequence[Variant]) -> Table:
         if not math.isnan(share):
             both = (str(each.whole(branch) or "-") for branch in ("speech", "text"))
             rows.append((each.name, *both, f"{share:.0%}"))
-    note = (
-        "BLEU with the whole source; the share is of the best from text. A baseline below "
-        f"{ENOUGH:.0%} is too weak for a verdict on its variants."
-    )
-    return Table("Speech and text", ("variant", "from speech", "from text", "share"), rows, note)
+    return make_table("base", rows, enough=ENOUGH)
 
 
 def clock_table(variants: Sequence[Variant]) -> Table:
@@ -361,12 +316,7 @@ def clock_table(variants: Sequence[Variant]) -> Table:
                 if not math.isnan(took):
                     times = (f"{free:.0f}", f"{free + took:.0f}", f"{took:+.0f}")
                     rows.append((each.name, measured.name, name, *times))
-    heads = ("variant", "evaluation", "latency", "by the source", "with computation", "difference")
-    note = (
-        "Milliseconds, on the utterances that were played in real time: by the source, and with "
-        "all computation (SimulEval's count)."
-    )
-    return Table("In real time", heads, rows, note, left=2)
+    return make_table("clock", rows)
 
 
 def heads_table(runs: Sequence[PublishedRun]) -> Table:
@@ -383,13 +333,7 @@ def heads_table(runs: Sequence[PublishedRun]) -> Table:
         columns = ([each.get(head) for each in own] for head in HEADS)
         spreads = (Spread.of(math.nan if v is None else v for v in column) for column in columns)
         rows.append((name, *map(str, spreads)))
-    note = (
-        "Expected alignments of the reference, teacher-forced. Source read: the share that a head "
-        "has read for a target token. Speech and text: the correlation of where the two branches "
-        "read. Perplexity of DAR's matching softmax: near the number of columns, it matches "
-        "nothing. Mass lost: of a target's probability, by the closed form."
-    )
-    return Table("What the heads do", ("variant", *HEADS.values()), rows, note, folded=True)
+    return make_table("heads", rows)
 
 
 def energy_table(variants: Sequence[Variant]) -> Table:
@@ -400,12 +344,7 @@ def energy_table(variants: Sequence[Variant]) -> Table:
             kwh = each.kilojoules.mean / 3600
             grams = f"{kwh * GRAMS_PER_KWH:.0f}"
             rows.append((each.name, f"{each.kilojoules.mean:.0f}", f"{kwh:.3f}", grams))
-    note = (
-        "The board's own counter, with whatever else ran on it; processors, memory and cooling are "
-        f"not counted. {GRAMS_PER_KWH:.0f} g CO2 equivalent per kWh is assumed."
-    )
-    heads = ("variant", "kJ per training", "kWh", "g CO2e")
-    return Table("Energy", heads, rows, note, folded=True)
+    return make_table("energy", rows, grams=GRAMS_PER_KWH)
 
 
 def serving_table(variants: Sequence[Variant]) -> Table:
@@ -417,13 +356,7 @@ def serving_table(variants: Sequence[Variant]) -> Table:
         trainings = 1 + len({name.split("/")[0] for name in each.evaluations if "/" in name})
         if points > 1:
             rows.append((each.name, str(points), str(trainings), f"{points / trainings:.1f}"))
-    note = (
-        "Latencies are the points of a variant's curve. An offline model serves all of them with "
-        "one training; a model that is trained for its latency takes one each (9 times the energy "
-        "in Papi et al. 2022). The last column is that factor here."
-    )
-    heads = ("variant", "latencies", "trainings", "factor of one training each")
-    return Table("The cost of a curve", heads, rows, note, folded=True)
+    return make_table("serving", rows)
 
 
 def runs_table(variants: Sequence[Variant]) -> Table:
@@ -433,9 +366,4 @@ def runs_table(variants: Sequence[Variant]) -> Table:
         for each in variants
         for name, m in each.evaluations.items()
     ]
-    note = (
-        "`simuljax score RUNS/RUN/eval/EVALUATION` scores a log again; once published, `simuljax "
-        "score experiments/results/NAME:RUN/EVALUATION`."
-    )
-    heads, title = ("variant", "evaluation", "runs"), "Where the numbers come from"
-    return Table(title, heads, rows, note, left=3, folded=True)
+    return make_table("runs", rows)

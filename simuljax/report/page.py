@@ -9,6 +9,7 @@ import base64
 import functools
 import json
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,18 @@ class Table:
     note: str = ""
     left: int = 1  # columns of text, which are not aligned to the right
     folded: bool = False  # shown when the reader asks for it
+
+
+@functools.cache
+def _declared() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("tables.toml").read_text("utf-8"))
+
+
+def make_table(name: str, rows: Sequence[Sequence[str]], **values: Any) -> Table:
+    """Return a table of tables.toml, with values for the braces of its title and note."""
+    given = _declared()[name]
+    texts = {key: given.get(key, "").format(**values) for key in ("title", "note")}
+    return Table(rows=rows, **given | texts)
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,17 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import tyro
 
-from simuljax.eval.curves import best_per_bucket
 from simuljax.eval.logs import Record, find_unit
 from simuljax.eval.scores import latencies
 from simuljax.report.collect import AWARE, Comparable, Evaluated, Latency, gather, group
 from simuljax.report.figures import draw_curves, draw_losses
-from simuljax.report.page import Figure, Table, differing_fields, number, render
+from simuljax.report.page import Figure, Table, differing_fields, make_table, number, render
 from simuljax.report.results import PAGE, PublishedRun, is_results, read_results, read_run
 from simuljax.report.timeline import commits_of, draw_timeline, end_of
 from simuljax.report.variants import (
@@ -57,8 +55,6 @@ class Report:
     """The latency on the axis of the figure."""
     utterances: int = 12
     """Utterances to show of every test set."""
-    bucket_ms: float | None = None
-    """Draw lines through the best point of each bucket this wide: 500 in figure 3 of Ma 2020."""
 
     @property
     def place(self) -> Path:
@@ -69,7 +65,7 @@ class Report:
 
     @property
     def command(self) -> str:
-        options = {"split": self.split, "latency": self.latency, "bucket-ms": self.bucket_ms}
+        options = {"split": self.split, "latency": self.latency}
         words = [
             f"--{name} {value}" for name, value in options.items() if value not in (None, "AL")
         ]
@@ -126,7 +122,6 @@ def build_page(
     systems = sorted({name for section in sections for name in section["systems"]})
     more = f" and {len(systems) - 3} more" * (len(systems) > 3)
     changed = [*knowledge.changed_fields(next(iter(runs))).items()] if len(runs) == 1 else []
-    heads, title = ("field", "value"), "Fields that are not the default"
     caption = "Loss of every run over its updates; runs that differ in their seed share a colour."
     return render(
         "report.html",
@@ -134,7 +129,7 @@ def build_page(
         facts=_facts(options, runs, knowledge),
         tables=[
             differing_fields({run.run: run.config for run in runs.values()}),
-            Table(title, heads, changed, left=2, folded=True),
+            make_table("changed", changed),
         ],
         losses=Figure.of(losses, caption),
         sections=sections,
@@ -192,11 +187,8 @@ def draw_comparable(comparable: Comparable, path: Path, options: Report) -> Path
     if not any(free.values()):
         return None
     whole = {s: max(e.scores["BLEU"] for e in each) for s, each in comparable.offline().items()}
-    through = None
-    if options.bucket_ms is not None and comparable.unit == "ms":
-        through = partial(best_per_bucket, width_ms=options.bucket_ms)
     title, unit = next(iter(free)) if len(free) == 1 else "", comparable.unit
-    shown = {"title": title, "unit": unit, "aware": counted, "offline": whole, "through": through}
+    shown = {"title": title, "unit": unit, "aware": counted, "offline": whole}
     return draw_curves(free, path, latency=latency, **shown)
 
 
@@ -281,7 +273,7 @@ def utterances_of(evaluated: Evaluated) -> dict[int, Utterance]:
     import sacrebleu
 
     metric, records, found = sacrebleu.CHRF(), evaluated.records, {}
-    each = latencies(records, profile=evaluated.scores["profile"], unit=find_unit(records))
+    each = latencies(records, profile=evaluated.scores["profile"])
     for place, (record, values) in enumerate(zip(records, each, strict=True)):
         chrf = math.nan
         if record.reference is not None:

@@ -2,8 +2,8 @@
 
 Words stand over their delay, in as many lanes as they need; words committed later stand lower, so
 that they read as a text does. Below the axis is the waveform, or the words of a text source. An
-orange line leads from a word's delay to its time on the clock, where that was measured. The SVG has
-no colours of its own: they are in `templates/base.html`, for a light and a dark page.
+orange line leads from a word's delay to its time on the clock, where that was measured. The SVG is
+`templates/timeline.svg`; its colours are in `templates/base.html`.
 """
 
 import math
@@ -14,10 +14,9 @@ from itertools import groupby, pairwise
 
 import numpy as np
 from markupsafe import Markup
-from markupsafe import escape as escape_markup
 
 from simuljax.eval.logs import Record, Unit
-from simuljax.report.page import clean
+from simuljax.report.page import render
 
 WIDTH, MARGIN, TAIL = 960, 12, 170  # of a row; its tail has room for the last words
 LANE, CLOCK, SCALE, WAVE = 19, 26, 22, 44  # heights
@@ -57,11 +56,6 @@ class Row:
     def x(self, time: float) -> float:
         room = WIDTH - MARGIN - TAIL
         return round(MARGIN + room * (time - self.start) / (self.end - self.start), 1)
-
-
-def escape(text: object) -> Markup:
-    """Return a text without markup and without characters that XML does not allow."""
-    return escape_markup(clean(str(text)))
 
 
 def tokens_of(record: Record, unit: Unit) -> list[str]:
@@ -190,99 +184,78 @@ def _draw_row(
     bursts = bursts_of(row, record, words)
     lanes = 1 + max((burst.lane for burst in bursts), default=0)
     axis = lanes * LANE + 8 + (CLOCK if any(_clock(record)) else 0)
-    below = _source_words(row, record, axis) if record.has_text_source else ""
-    if samples is not None:
-        below = _waveform(row, np.asarray(samples), rate, axis + SCALE)
-    height = axis + SCALE + (WAVE if below else 0)
-    leads = "".join(_lead(burst, axis) for burst in bursts)
-    clock = "".join(_clock_lines(row, burst, axis) for burst in bursts)
-    texts = "".join(_text(row, burst, axis) for burst in bursts)
-    return (
-        f'<svg class="timeline" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="{escape(record.prediction)}">'
-        f"{_scale(row, axis)}{below}{leads}{clock}{texts}</svg>"
+    wave = _waveform(row, np.asarray(samples), rate, axis + SCALE) if samples is not None else ""
+    spoken = _source_words(row, record, axis) if record.has_text_source and not wave else []
+    return render(
+        "timeline.svg",
+        width=WIDTH,
+        height=axis + SCALE + (WAVE if wave or record.has_text_source else 0),
+        margin=MARGIN,
+        lane=LANE,
+        axis=axis,
+        label=record.prediction,
+        band=row.x(min(row.length, row.end)) - MARGIN,  # the source
+        ticks=_ticks(row),
+        end=row.x(row.length) if row.start < row.length <= row.end else None,
+        wave=wave,
+        spoken=spoken,
+        bursts=[_drawn(row, burst, axis) for burst in bursts],
     )
 
 
-def _scale(row: Row, axis: int) -> str:
-    """Draw the source as a band on the axis, ticks, and the end of the source."""
-    width = row.x(min(row.length, row.end)) - MARGIN
-    band = f'<rect class="source" x="{MARGIN}" y="{axis}" width="{width:.1f}" height="5"/>'
-    band, ticks, step = band if width > 0 else "", [], _step(row)
-    first = math.ceil(row.start / step - 1e-9)
-    for i in range(first, math.floor(row.end / step + 1e-9) + 1):
-        x = row.x(i * step)
-        name = f"{i * step / row.unit:g}" + " s" * (i == first)
-        label = f'<text x="{x}" y="{axis + 18}">{name}</text>' if row.unit > 1 else ""
-        ticks.append(f'<line x1="{x}" x2="{x}" y1="{axis}" y2="{axis + 7}"/>{label}')
-    if row.start < row.length <= row.end:
-        x = row.x(row.length)
-        ticks.append(f'<path d="M{x} {axis - 6}v13" stroke-width="2"/>')
-    return f'{band}<g class="scale">{"".join(ticks)}</g>'
-
-
-def _step(row: Row) -> float:
-    """Return the least round distance of ticks that leaves room for their labels."""
+def _ticks(row: Row) -> list[tuple[float, str]]:
+    """Return places and labels at the least round distance that leaves room for the labels."""
     pixels = (WIDTH - MARGIN - TAIL) / (row.end - row.start)
     sizes = (1.0,) if row.unit == 1 else (0.1, 0.2, 0.5, 1.0)
-    return next((s * row.unit for s in sizes if s * row.unit * pixels >= 44), sizes[-1] * row.unit)
+    roomy = [size * row.unit for size in sizes if size * row.unit * pixels >= 44]
+    step = roomy[0] if roomy else sizes[-1] * row.unit
+    first = math.ceil(row.start / step - 1e-9)
+    return [
+        (row.x(i * step), f"{i * step / row.unit:g}" + " s" * (i == first) if row.unit > 1 else "")
+        for i in range(first, math.floor(row.end / step + 1e-9) + 1)
+    ]
 
 
-def _lead(burst: Burst, axis: int) -> str:
-    top = axis - (burst.lane + 1) * LANE - _raised(burst)
-    return f'<line class="lead" x1="{burst.x}" x2="{burst.x}" y1="{axis}" y2="{top + 4}"/>'
+def _drawn(row: Row, burst: Burst, axis: int) -> tuple[Burst, int, str, str, str]:
+    """Return a burst with its height, its lines to the clock, and its times in words and seconds.
 
-
-def _clock_lines(row: Row, burst: Burst, axis: int) -> str:
-    """Draw lines from the delay on the axis to the time on the clock above, if that is in view."""
+    A line leads from the delay on the axis to the time on the clock above, if that is in view.
+    """
     ends = sorted({row.x(time) for time in burst.elapsed})
-    path = "".join(f"M{burst.x} {axis}L{x} {axis - CLOCK + 4}v4" for x in ends if x < WIDTH)
-    return f'<path class="clock" fill="none" d="{path}"/>' if path else ""
-
-
-def _text(row: Row, burst: Burst, axis: int) -> str:
-    y = axis - burst.lane * LANE - 8 - _raised(burst)
+    clock = "".join(f"M{burst.x} {axis}L{x} {axis - CLOCK + 4}v4" for x in ends if x < WIDTH)
     when = f"after {_time(row, burst.delay)}"
     if burst.elapsed:
         when += f", on the clock at {_time(row, burst.elapsed[-1])}"
-    title = f"<title>{escape(when)}: {escape(burst.text)}</title>"
-    at = f' data-at="{burst.delay / 1000:g}"' if row.unit > 1 else ""
-    return f'<text x="{burst.x + 4}" y="{y}"{at}>{title}{escape(burst.text)}</text>'
-
-
-def _raised(burst: Burst) -> int:
-    return CLOCK if burst.elapsed else 0
+    at = f"{burst.delay / 1000:g}" if row.unit > 1 else ""
+    return burst, burst.lane * LANE + (CLOCK if burst.elapsed else 0), clock, when, at
 
 
 def _time(row: Row, time: float) -> str:
     return f"{time / 1000:.2f} s" if row.unit > 1 else f"{time:g} words"
 
 
-def _source_words(row: Row, record: Record, axis: int) -> str:
-    """Write each word below the stretch in which it is read, on two lines in turn."""
-    words, drawn = str(record.source).split(), []
-    for i in range(math.ceil(row.start), min(len(words), math.ceil(row.end))):
-        y = axis + 22 + 17 * (i % 2)
-        drawn.append(f'<text x="{row.x(i + 0.5)}" y="{y}">{escape(words[i])}</text>')
-    return f'<g class="scale">{"".join(drawn)}</g>'
+def _source_words(row: Row, record: Record, axis: int) -> list[tuple[float, int, str]]:
+    """Return each word with its place below the stretch in which it is read, on two lines."""
+    words = str(record.source).split()
+    here = range(math.ceil(row.start), min(len(words), math.ceil(row.end)))
+    return [(row.x(i + 0.5), axis + 22 + 17 * (i % 2), words[i]) for i in here]
 
 
 def _waveform(row: Row, samples: np.ndarray, rate: int, top: int) -> str:
-    """Draw the extremes of every short stretch as one shape."""
+    """Return the outline of the extremes of every short stretch."""
     if samples.ndim != 1:
         raise ValueError(f"samples must be mono, not of shape {samples.shape}")
     loudest = float(np.abs(samples.astype(np.float64)).max(initial=0)) or 1.0
     edges = np.linspace(row.start, row.end, COLUMNS + 1)
     places = np.clip((edges * rate / 1000).astype(int), 0, len(samples))
-    middle = top + WAVE / 2
+    middle, scale = top + WAVE / 2, (WAVE / 2 - 2) / loudest
     upper, lower = [], []
     for time, begin, end in zip(edges.tolist(), places, places[1:], strict=False):
         if begin < end:
             piece, x = samples[begin:end], row.x(time)
-            upper.append(f"{x:g} {middle - (WAVE / 2 - 2) * float(piece.max()) / loudest:.1f}")
-            lower.append(f"{x:g} {middle - (WAVE / 2 - 2) * float(piece.min()) / loudest:.1f}")
-    outline = " ".join([*upper, *reversed(lower)])
-    return f'<polygon class="wave" points="{outline}"/>' if outline else ""
+            upper.append(f"{x:g} {middle - scale * float(piece.max()):.1f}")
+            lower.append(f"{x:g} {middle - scale * float(piece.min()):.1f}")
+    return " ".join([*upper, *reversed(lower)])
 
 
 def _width(text: str) -> float:

@@ -38,7 +38,7 @@ from simuljax.report.collect import (
     policy_of,
     read_published,
 )
-from simuljax.report.page import Table, number, p_value
+from simuljax.report.page import Table, make_table, number, p_value
 from simuljax.report.results import Results
 
 BETWEEN = 5  # latencies at which two curves are compared
@@ -181,13 +181,7 @@ def comparison_table(tested: Sequence[Tested]) -> Table:
         names = (each.where, c.metric, name_of(each.second), name_of(each.first))
         ps = (p_value(c.p_value), p_value(c.adjusted))
         rows.append((*names, value, f"{low} to {high}", *ps, str(c.n)))
-    heads = ("where", "metric", "system", "less", "difference", "95 % interval", "p", "p (Holm)")
-    note = (
-        "Paired bootstrap with 1000 samples of the utterances, the same for all systems; of each "
-        "system the evaluation of best BLEU in the regime. p (Holm) is corrected for all pairs "
-        "and regimes; of more than three systems the best is shown against each of the others."
-    )
-    return Table("Tests between systems", (*heads, "n"), rows, note, left=4)
+    return make_table("systems", rows)
 
 
 @dataclass(frozen=True, kw_only=True)

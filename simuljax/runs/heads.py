@@ -29,7 +29,6 @@ from simuljax.nn.layers import STATISTICS
 from simuljax.nn.subsampling import STRIDE
 from simuljax.ops import expected_alignment
 from simuljax.report import figures
-from simuljax.report.figures import SpokenWord
 from simuljax.runs.translate import RunSplit, open_examples
 from simuljax.serve.run import Run, load_checkpoint, open_run
 from simuljax.text import EOS
@@ -53,17 +52,7 @@ class UtteranceAttention:
 
 def draw_alignment(attention: UtteranceAttention, path: Path) -> Path:
     """Draw where each head writes the reference, below the words that are spoken."""
-    pairs = zip(attention.words, attention.times * 1000, strict=False)
-    return figures.draw_alignment(
-        attention.alpha[None],
-        attention.pieces,
-        path,
-        edges_ms=attention.edges * 1000,
-        spoken=[SpokenWord(text=word, start_ms=start, end_ms=end) for word, (start, end) in pairs],
-        hard=attention.hard[None],
-        title="Where each head writes",
-        meaning="probability of writing here",
-    )
+    return figures.draw_alignment(path, **vars(attention))
 
 
 def has_alignment(model: ModelConfig) -> bool:

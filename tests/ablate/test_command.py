@@ -23,7 +23,6 @@ GRID = grid(Path({corpus!r}), Path({runs!r}))
 SEVERAL = ONE.replace("GRID =", "EXPERIMENTS = (one :=") + (
     ").variants\nGRIDS = {{'figure_1': one, 'table': one}}\n"
 )
-OLD = "from simuljax.ablate.grid import Ablation\nABLATION = Ablation(rows={{}})\n"
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "summary.json").write_text("{}")
     made = {}
-    for name, text in (("one", ONE), ("several", SEVERAL), ("old", OLD)):
+    for name, text in (("one", ONE), ("several", SEVERAL)):
         made[name] = tmp_path / f"{name}.py"
         places = {"corpus": str(tmp_path / "corpus"), "runs": str(tmp_path / "runs")}
         made[name].write_text(text.format(**places))
@@ -43,7 +42,6 @@ def files(tmp_path: Path) -> dict[str, Path]:
     ("file", "args", "facts"),
     [
         ("one", ["--rows", "other"], ["--rows", "--variants"]),
-        ("old", [], ["Ablation is now Grid", "rows variants"]),
         ("one", ["--grid", "figure_9"], ["one.py", "--grid", "figure_9"]),
         ("several", ["--grid", "figur_1"], ["--grid", "'figur_1'", "'figure_1'"]),
         ("several", ["--grid", "zzz"], ["figure_1, table", "'zzz'", "--grid"]),

@@ -1,6 +1,5 @@
 """Train small variants that only the large grids have, from their donors to their scores."""
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,12 +16,7 @@ from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
 from simuljax.runs.evaluate import evaluate
 from simuljax.train.run_log import read_metrics
-from tests.helpers.grids import (
-    CLOCKED,
-    REPOSITORY,
-    small_evaluation,
-    small_model,
-)
+from tests.helpers.grids import CLOCKED, REPOSITORY, environment, small_evaluation, small_model
 from tests.written_runs import PIECES, experiment_of, write_files
 
 pytestmark = pytest.mark.slow  # compiles much
@@ -39,12 +33,10 @@ def runs(tmp_path_factory) -> Path:
 
 def work(corpus: Path, runs: Path, file: str, grid: str, *variants: str) -> None:
     """Work as `simuljax ablate` does, in a process with one device."""
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     command = [sys.executable, "-m", "tests.helpers.grids", str(corpus), str(runs)]
     command += [f"experiments/{file}.py", grid, *variants]
-    done = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
-    )
+    held = {"cwd": REPOSITORY, "env": environment(), "capture_output": True, "text": True}
+    done = subprocess.run(command, **held)
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -23,7 +23,7 @@ from simuljax.ablate.launchers import (
     start,
 )
 from simuljax.cli.main import main
-from simuljax.errors import ChoiceError
+from simuljax.errors import ChoiceError, MissingExtraError
 
 SUBMITIT = Jobs(engine="local", gpus=0, cpus=1, minutes=5)
 RAY = Jobs(engine="ray", gpus=0, cpus=1, minutes=5)
@@ -211,7 +211,7 @@ def test_engine_that_is_not_installed_is_rejected(tmp_path, monkeypatch, capsys)
     assert ended.value.code == 2
     assert "sbatch" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ChoiceError, match=r"simuljax\[ray\]"):
+    with pytest.raises(MissingExtraError, match=r"simuljax\[ray\]"):
         check(Jobs(engine="ray"))
 
 

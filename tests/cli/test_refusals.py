@@ -94,8 +94,6 @@ def refused(capsys, line: str) -> str:
         ("train good.py --model.decoder-width.heads 0", "DecoderWidth.heads is 0; it must be"),
         ("train good.py --model.decoder-width.heads 7", "decoder_width.heads is 7; a width"),
         ("report", "a report needs a run"),
-        ("report a.log --bucket-ms 0", "bucket_ms is 0.0"),
-        ("report a.log --bucket-ms nan", "bucket_ms is nan"),
         ("report a.log --utterances -1", "utterances is -1"),
         ("report a.log --split nothing", "--split nothing"),
         ("profile train --utterances 0 --preset tiny", "utterances is 0; it must be above 0"),
@@ -151,5 +149,5 @@ def test_what_can_be_is_let_through():
 def test_a_split_is_chosen_where_there_is_a_run(here):
     run, log = str(here / "run"), str(here / "a.log")
     for runs in ((run,), (log, run)):
-        check(Report(runs=runs, split="test", bucket_ms=0.5, utterances=0))
+        check(Report(runs=runs, split="test", utterances=0))
     check(Report(runs=(log,)))

@@ -14,7 +14,7 @@ from simuljax.ablate.launchers import simuljax_command
 from simuljax.train.loop import ENDED
 from simuljax.train.run_log import read_metrics
 from simuljax.train.transfer import load
-from tests.helpers.grids import spoken_corpus
+from tests.helpers.grids import environment, spoken_corpus
 from tests.train.states import assert_same_bits
 
 ROOT = Path(__file__).parents[2]
@@ -43,13 +43,11 @@ class Slurm:
         program = self.submits_from / ".venv" / "bin" / "simuljax"
         program.write_text(f'#!/bin/sh\nexec {" ".join(simuljax_command())} "$@"\n')
         program.chmod(0o755)
-        self.variables = os.environ | {
-            "SLURM_CONF": str(folder / "slurm" / "slurm.conf"),
-            "SIMULJAX_DATA": str(corpus.parent),
-            "SIMULJAX_RUNS": str(self.runs),
-            "PYTHONPATH": str(ROOT),
-            "XLA_FLAGS": "",  # one device to a task
-        }
+        self.variables = environment(
+            SLURM_CONF=str(folder / "slurm" / "slurm.conf"),
+            SIMULJAX_DATA=str(corpus.parent),
+            SIMULJAX_RUNS=str(self.runs),
+        )
 
     def cluster(self, action: str, *more: str) -> None:
         command = [str(LAUNCH / "local_slurm.sh"), action, str(self.folder / "slurm"), *more]
@@ -65,7 +63,7 @@ class Slurm:
     def submit(self, run: str) -> str:
         """Submits the script of the repository as it is."""
         where = ("--output", str(self.folder / f"{run}.log"))
-        script, file = str(LAUNCH / "slurm.sbatch"), str(ROOT / "tests/clusters/experiment.py")
+        script, file = str(LAUNCH / "slurm.sbatch"), str(ROOT / "tests/clusters/grid.py")
         said = self.run("sbatch", *where, script, str(self.runs / run), file)
         return said.split()[-1]
 

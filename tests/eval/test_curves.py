@@ -23,72 +23,40 @@ some_points = st.lists(
 cheap = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
 
-def test_regimes():
+def test_regimes_and_the_best_of_each():
     names = [curves.regime(latency) for latency in (-200, 999.9, 1000, 1999, 2000, 9000)]
     assert names == ["low", "low", "medium", "medium", "high", "high"]
     with pytest.raises(ValueError, match="no regime"):
         curves.regime(math.nan)
-
-
-def test_the_best_of_every_regime():
-    best = curves.best_per_regime(points(ZAIDI))
-    assert {name: point.quality for name, point in best.items()} == {
-        "low": 7.9,
-        "medium": 17.24,
-        "high": 20.97,
-    }
-
-
-def test_the_best_of_every_bucket():
-    best = curves.best_per_bucket(
-        points([*ZAIDI, (16.5, 1999), (3.0, 499), (9.0, 500), (9.0, 700)])
-    )
-    assert [(p.quality, p.latency_ms) for p in best] == [
-        (3.0, 499),
-        (9.0, 500),
-        (11.4, 1089),
-        (17.24, 1781),
-        (19.39, 2113),
-        (20.97, 2614),
-    ]
-    with pytest.raises(ValueError, match="width_ms"):
-        curves.best_per_bucket([], 0)
-
-
-def test_quality_at_equal_latency():
-    line = points([(10, 1000), (20, 2000), (25, 3000)])
-    assert curves.quality_at(line, 1500) == 15
-    assert curves.quality_at(line, 2000) == 20
-    assert curves.quality_at(line, 2800) == 24
-    assert math.isnan(curves.quality_at(line, 900)) and math.isnan(curves.quality_at(line, 3001))
-    assert curves.quality_at(points([(10, 1000), (12, 1000)]), 1000) == 12
+    best = curves.best_per_regime(points([*ZAIDI, (17.24, 1900)]))
+    found = {name: (point.quality, point.latency_ms) for name, point in best.items()}
+    assert found == {"low": (7.9, 765), "medium": (17.24, 1781), "high": (20.97, 2614)}
 
 
 @given(some_points, st.floats(0, 3000))
 @cheap
 def test_interpolation_is_numpys(line, latency):
+    """Of several points at one latency the best counts; outside of the curve there is nothing."""
     best = {}
     for point in line:
         best[point.latency_ms] = max(point.quality, best.get(point.latency_ms, 0))
     x = sorted(best)
-    expected = np.interp(latency, x, [best[i] for i in x], left=np.nan, right=np.nan)
-    assert curves.quality_at(line, latency) == pytest.approx(expected, nan_ok=True)
+    for at in (latency, x[0], x[-1] + 1):
+        expected = np.interp(at, x, [best[i] for i in x], left=np.nan, right=np.nan)
+        assert curves.quality_at(line, at) == pytest.approx(expected, nan_ok=True)
 
 
 @given(some_points)
 @cheap
 def test_the_frontier_is_what_nothing_beats(line):
     front = curves.frontier(line)
+    held = {(p.latency_ms, p.quality) for p in front}
     for point in line:
         beaten = any(
-            p.latency_ms <= point.latency_ms
-            and p.quality >= point.quality
-            and (p.latency_ms, p.quality) != (point.latency_ms, point.quality)
+            p.latency_ms <= point.latency_ms and p.quality >= point.quality and p != point
             for p in line
         )
-        assert beaten or (point.latency_ms, point.quality) in [
-            (p.latency_ms, p.quality) for p in front
-        ]
+        assert beaten or (point.latency_ms, point.quality) in held
     assert front == sorted(front)
 
 

@@ -12,27 +12,16 @@ from tests.eval.logs import made_up
 
 
 def test_what_is_written_is_read(tmp_path):
-    log = tmp_path / "instances.log"
-    records = as_records(made_up(0))
+    log, packed = tmp_path / "instances.log", tmp_path / "log.gz"
+    odd = Record(index=99, prediction="a\u2028b\x85c", delays=(1.0,), source_length=2.0)
+    records = [*as_records(made_up(0)), odd]  # lines end at \n alone
     write_records(log, records)
-    assert read_records(log) == records
-    assert read_records(tmp_path) == records
-    entry = json.loads(log.read_text().splitlines()[3])
-    assert entry == made_up(0)[3]
-
-
-def test_lines_may_be_added_one_by_one_and_gzipped(tmp_path):
-    records = as_records(made_up(1, 3))
-    packed = tmp_path / "log.gz"
-    with gzip.open(packed, "wt", encoding="utf-8") as file:
-        file.writelines(record_line(record) + "\n" for record in records)
-    assert read_records(packed) == records
-
-
-def test_line_separators_of_unicode_do_not_end_a_record(tmp_path):
-    record = Record(prediction="a\u2028b\x85c", delays=(1.0,), source_length=2.0)
-    write_records(tmp_path / "log", [record])
-    assert read_records(tmp_path / "log") == [record]
+    packed.write_bytes(gzip.compress(log.read_bytes()))
+    assert read_records(log) == read_records(tmp_path) == read_records(packed) == records
+    assert json.loads(log.read_text().split("\n")[3]) == made_up(0)[3]
+    arrays = {"prediction": "ja nein", "delays": np.array([300, 600]), "elapsed": np.ones(2)}
+    record = parse_record(arrays | {"source_length": np.float32(900)})
+    assert record.delays == (300, 600) and json.loads(record_line(record))["elapsed"] == [1, 1]
 
 
 def test_the_end_of_sentence_of_simuleval_1_0_is_kept_apart():
@@ -47,16 +36,10 @@ def test_the_end_of_sentence_of_simuleval_1_0_is_kept_apart():
     assert record.delays == (300, 600) and record.elapsed == (310, 620)
     assert (record.end_delay, record.end_elapsed) == (900, 930)
     assert {k: v for k, v in record.as_dict().items() if k in entry} == entry
-
-
-def test_an_end_of_sentence_without_an_entry():
-    record = parse_record({"prediction": "ja </s>", "delays": [300], "source_length": 900})
-    assert record.delays == (300,) and record.end_delay is None
-
-
-def test_nothing_but_an_end_of_sentence():
-    record = parse_record({"prediction": "</s>", "delays": [900], "source_length": 900})
-    assert record.delays == () and record.end_delay == 900
+    without = parse_record({"prediction": "ja </s>", "delays": [300], "source_length": 900})
+    assert without.delays == (300,) and without.end_delay is None
+    alone = parse_record({"prediction": "</s>", "delays": [900], "source_length": 900})
+    assert alone.delays == () and alone.end_delay == 900
 
 
 def test_references_are_counted_as_simuleval_does():
@@ -67,20 +50,16 @@ def test_references_are_counted_as_simuleval_does():
     assert without.reference_length("word") == 2
 
 
-def test_characters_are_recognised():
-    chinese = [Record(prediction="你好吗", delays=(1.0, 2.0, 3.0), source_length=3.0)]
-    german = [Record(prediction="ja nein", delays=(1.0, 2.0), source_length=3.0)]
-    single = [Record(prediction="I", delays=(1.0,), source_length=3.0)]
-    empty = [Record(prediction="", delays=(), source_length=3.0)]
+def test_units_and_text_sources_are_recognised():
+    chinese, german, single, empty = (
+        [Record(prediction=text, delays=(1.0,) * count, source_length=3.0)]
+        for text, count in (("你好吗", 3), ("ja nein", 2), ("I", 1), ("", 0))
+    )
     assert find_unit(chinese + empty) == "char"
     assert find_unit(german) == find_unit(single) == find_unit(empty) == "word"
-
-
-def test_text_sources_are_recognised():
-    text = Record(prediction="a", delays=(1,), source="ein Haus", source_length=2)
-    path = Record(prediction="a", delays=(1,), source="talk.wav", source_length=2000.0)
-    sound = Record(prediction="a", delays=(1,), source=["talk.wav"], source_length=1)
-    assert [r.has_text_source for r in (text, path, sound)] == [True, False, False]
+    sources = (("ein Haus", 2), ("talk.wav", 2000.0), (["talk.wav"], 1))
+    found = [Record(prediction="a", delays=(1,), source=s, source_length=n) for s, n in sources]
+    assert [record.has_text_source for record in found] == [True, False, False]
 
 
 def test_of_one_index_the_last_counts():
@@ -124,12 +103,6 @@ def test_files_that_are_no_logs(tmp_path):
             read_records(path)
     with pytest.raises(FileNotFoundError):
         read_records(tmp_path / "nowhere")
-
-
-def test_arrays_are_lists_too():
-    entry = {"prediction": "ja nein", "delays": np.array([300, 600]), "elapsed": np.ones(2)}
-    record = parse_record(entry | {"source_length": np.float32(900)})
-    assert record.delays == (300, 600) and json.loads(record_line(record))["elapsed"] == [1, 1]
 
 
 def test_logs_of_an_archive(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 from scipy import stats
 
 from simuljax.eval import RecordError, score
+from simuljax.eval.logs import as_records
+from simuljax.eval.scores import latencies
 from simuljax.eval.significance import (
     Comparison,
     Interval,
@@ -46,32 +48,25 @@ def worse(first):
 
 
 @metrics
-def test_scores_are_those_of_score(first, worse, measure):
+def test_a_real_difference_is_significant_and_scores_are_those_of_score(first, worse, measure):
     comparison = paired_bootstrap(first, worse, measure, FEW)
     assert comparison.first == pytest.approx(score(first)[measure.metric])
     assert comparison.second == pytest.approx(score(worse)[measure.metric])
-    assert comparison.difference.value == pytest.approx(comparison.second - comparison.first)
-
-
-def test_a_score_without_a_four_gram_is_smoothed_as_score_has_it(first):
-    said = [f"{record['reference'].split()[0]} ja ja ja ja" for record in first]
-    few = [r | {"prediction": p, "delays": [1.0] * 5} for r, p in zip(first, said, strict=True)]
-    comparison = paired_bootstrap(first, few, Measure(), FEW)
-    assert comparison.second == pytest.approx(score(few)["BLEU"])
-    assert comparison.second > 0
-
-
-@metrics
-def test_a_real_difference_is_significant(first, worse, measure):
-    comparison = paired_bootstrap(first, worse, measure, FEW)
     found = comparison.difference
+    assert found.value == pytest.approx(comparison.second - comparison.first)
     assert comparison.p_value < 0.01 and found.low <= found.value <= found.high
     assert not found.low <= 0 <= found.high
-
-
-@metrics
-def test_a_system_does_not_differ_from_itself(first, measure):
     assert paired_bootstrap(first, first, measure, FEW).p_value == 1
+
+
+def test_odd_utterances_are_scored_as_score_has_them(first):
+    """Smoothing without a four-gram; an utterance without a word."""
+    said = [f"{record['reference'].split()[0]} ja ja ja ja" for record in first]
+    few = [r | {"prediction": p, "delays": [1.0] * 5} for r, p in zip(first, said, strict=True)]
+    assert paired_bootstrap(first, few, Measure(), FEW).second == pytest.approx(score(few)["BLEU"])
+    assert score(few)["BLEU"] > 0
+    silent = [first[0] | {"prediction": "", "delays": [], "elapsed": []}, *first[1:]]
+    assert paired_bootstrap(first, silent, AL, FEW).second == pytest.approx(score(silent)["AL"])
 
 
 def test_chance_is_not_significant_too_often():
@@ -96,20 +91,12 @@ def test_the_seed_decides(first, worse):
 
 
 def test_a_mean_is_as_uncertain_as_its_standard_error(first):
-    from simuljax.eval.logs import as_records
-    from simuljax.eval.scores import latencies
-
     values = [v["AL"] for v in latencies(as_records(first)) if v]
     interval = confidence_interval(first, AL, Sampling(samples=2000))
     width = 2 * 1.96 * np.std(values) / np.sqrt(len(values))
     assert interval.high - interval.low == pytest.approx(width, rel=0.1)
     wider = confidence_interval(first, AL, Sampling(samples=2000, confidence=0.99))
     assert wider.high - wider.low > interval.high - interval.low
-
-
-def test_utterances_without_a_word_are_left_out(first):
-    silent = [first[0] | {"prediction": "", "delays": [], "elapsed": []}, *first[1:]]
-    assert paired_bootstrap(first, silent, AL, FEW).second == pytest.approx(score(silent)["AL"])
 
 
 def test_logs_that_cannot_be_compared(first):
@@ -123,15 +110,6 @@ def test_logs_that_cannot_be_compared(first):
 
 
 @metrics
-def test_of_seeds_the_mean_difference_is_returned(first, worse, measure):
-    comparison = compare_seeds([first, first], [worse, first], measure, FEW)
-    alone = paired_bootstrap(first, worse, measure, FEW).difference.value
-    assert comparison.difference.value == pytest.approx(alone / 2)
-    assert comparison.by_seed == pytest.approx((alone, 0))
-    assert comparison.n == len(first)
-
-
-@metrics
 def test_seeds_that_disagree_leave_it_open(first, worse, measure):
     """Each seed, and all utterances as if they were of one system, are certain of it."""
     ups, downs = [first, worse, first], [worse, first, worse]
@@ -141,8 +119,10 @@ def test_seeds_that_disagree_leave_it_open(first, worse, measure):
     )
     assert paired_bootstrap(one, other, measure, FEW).p_value < 0.05
     found = compare_seeds(ups, downs, measure, FEW)
-    assert found.difference.low < 0 < found.difference.high
-    assert found.p_value > 0.05
+    assert found.difference.low < 0 < found.difference.high and found.p_value > 0.05
+    alone = paired_bootstrap(first, worse, measure, FEW).difference.value
+    assert found.by_seed == pytest.approx((alone, -alone, alone))
+    assert found.difference.value == pytest.approx(alone / 3) and found.n == len(first)
 
 
 @metrics
@@ -151,25 +131,18 @@ def test_copies_of_a_seed_make_nothing_surer(first, worse, measure):
     three = compare_seeds([first] * 3, [worse] * 3, measure, FEW)
     assert three.p_value == pytest.approx(one.p_value)
     assert three.difference.low == pytest.approx(one.difference.low)
-    assert three.n == one.n
 
 
-def test_seeds_are_of_the_same_utterances(first, worse):
-    shuffled = list(reversed(worse))
-    assert compare_seeds([first, first], [worse, shuffled], None, FEW) == compare_seeds(
-        [first, first], [worse, worse], None, FEW
-    )
+def test_seeds_are_of_the_same_utterances_and_a_cache_changes_nothing(first, worse):
+    cache, given = {}, ([first, first], [worse, first], AL, FEW)
+    assert compare_seeds(*given, cache) == compare_seeds(*given, cache) == compare_seeds(*given)
+    assert len(cache) == 2
+    shuffled = [worse[::-1], first]
+    assert compare_seeds([first, first], shuffled, AL, FEW) == compare_seeds(*given)
     with pytest.raises(RecordError, match="2 and 1 seeds"):
         compare_seeds([first, first], [worse])
     with pytest.raises(RecordError, match="not of the same utterances"):
         compare_seeds([first, first[1:]], [worse, worse[1:]])
-
-
-def test_a_cache_changes_nothing(first, worse):
-    cache = {}
-    given = [first, first], [worse, first], AL, FEW
-    assert compare_seeds(*given, cache) == compare_seeds(*given, cache) == compare_seeds(*given)
-    assert len(cache) == 2
 
 
 def test_without_noise_of_utterances_it_is_the_t_interval_over_seeds():
@@ -240,28 +213,16 @@ def compared(value, error=1.0, seeds=5, freedom=10.0):
 
 
 def test_verdicts():
-    found = judge(
-        [compared(5.0), compared(-5.0), compared(1.0), None, compared(5.0, seeds=1)], Rule()
-    )
-    assert [each.verdict for each in found] == [
-        "supported",
-        "contradicted",
-        "inconclusive",
-        "not testable here",
-        "not testable here",
-    ]
+    given = [compared(5.0), compared(-5.0), compared(1.0), None, compared(5.0, seeds=1)]
+    found, untestable = judge(given, Rule()), ["not testable here"] * 2
+    verdicts = ["supported", "contradicted", "inconclusive", *untestable]
+    assert [each.verdict for each in found] == verdicts
     assert [each.reason for each in found[3:]] == ["not evaluated", "1 of 2 seeds"]
-
-
-def test_many_claims_need_more_evidence():
-    weak = compared(2.5)
+    weak = compared(2.5)  # many claims need more evidence
     assert weak.p_value < 0.05
     assert judge([weak], Rule())[0].verdict == "supported"
     assert {each.verdict for each in judge([weak] * 4, Rule())} == {"inconclusive"}
-
-
-def test_a_margin_contradicts_what_is_too_small():
-    small = compared(0.1, error=0.2)
+    small = compared(0.1, error=0.2)  # a margin contradicts what is too small
     assert judge([small], Rule())[0].verdict == "inconclusive"
     assert judge([small], Rule(margin=1.0))[0].verdict == "contradicted"
     assert judge([compared(0.1)], Rule(margin=1.0))[0].verdict == "inconclusive"

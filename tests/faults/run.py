@@ -29,7 +29,6 @@ import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +41,6 @@ os.environ.setdefault("TQDM_DISABLE", "1")
 import tensorflow_datasets  # noqa: E402, F401 (for the forks)
 
 from simuljax.cli import ablate, evaluate, main, prepare, serve, speak, train  # noqa: E402, F401
-from simuljax.config.experiment import Experiment  # noqa: E402
-from simuljax.config.model import Monotonic  # noqa: E402
-from simuljax.losses import JointObjective  # noqa: E402
 from tests.helpers.corpora import tree, write_hums, write_lines  # noqa: E402
 from tests.serve.web.servers import small_run  # noqa: E402
 
@@ -56,8 +52,7 @@ EXPERIMENT = """
 from dataclasses import replace
 from pathlib import Path
 from simuljax.config.training import Cluster
-from tests.faults.run import text_alone
-from tests.helpers.experiments import experiment
+from tests.helpers.experiments import experiment, text_alone
 small = experiment(Path({corpus!r}), Path({run!r}))
 training = replace(small.training, updates=200, log_every=5, validate_every=10, keep_last=2)
 EXPERIMENT = text_alone(
@@ -65,27 +60,10 @@ EXPERIMENT = text_alone(
 )
 """
 GRID = """
-from dataclasses import replace
 from pathlib import Path
-from tests.faults.run import text_alone
-from tests.helpers.grids import LIMIT, grid
-small = grid(Path({corpus!r}), Path({run!r}), seeds=(0,), curves={{}})
-GRID = replace(
-    small,
-    variants={{name: text_alone(variant) for name, variant in small.variants.items()}},
-    evaluations=(replace(small.evaluations[0], branch="text", limit=LIMIT),),
-)
+from tests.helpers.grids import text_grid
+GRID = text_grid(Path({corpus!r}), Path({run!r}))
 """
-
-
-def text_alone(experiment: Experiment) -> Experiment:
-    """Return the experiment with a text translator, which is traced in a second."""
-    model = replace(experiment.model, speech=None, monotonic=Monotonic(policy="offline"))
-    terms = JointObjective(latency=0.0, variance=0.0).terms()
-    terms = tuple(term for term in terms if term.name == "mt_nll")
-    objective = replace(experiment.training.objective, terms=terms)
-    training = replace(experiment.training, objective=objective)
-    return replace(experiment, model=model, training=training)
 
 
 class FaultError(Exception):

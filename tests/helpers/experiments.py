@@ -1,10 +1,11 @@
 """An experiment on a corpus of a few sentences that a test can train in seconds."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import Experiment
-from simuljax.config.model import ModelConfig, SpeechConfig, TextConfig, Width
+from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig, TextConfig, Width
 from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.losses import JointObjective
 from simuljax.text import VocabularyConfig
@@ -36,6 +37,17 @@ def experiment(corpus: Path, run: Path) -> Experiment:
             log_every=2,
             validate_every=2,
         ),
+    )
+
+
+def text_alone(experiment: Experiment) -> Experiment:
+    """Return the experiment with a text translator, which is traced and compiled in seconds."""
+    model = replace(experiment.model, speech=None, monotonic=Monotonic(policy="offline"))
+    terms = JointObjective(latency=0.0, variance=0.0).terms()
+    terms = tuple(term for term in terms if term.name == "mt_nll")
+    objective = replace(experiment.training.objective, terms=terms)
+    return replace(
+        experiment, model=model, training=replace(experiment.training, objective=objective)
     )
 
 

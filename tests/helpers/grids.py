@@ -4,6 +4,7 @@ python -m tests.helpers.grids CORPUS RUNS FILE GRID VARIANT ...   trains small v
 """
 
 import dataclasses
+import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
@@ -23,17 +24,16 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment, InitFrom
 from simuljax.config.model import ModelConfig
 from simuljax.train.loop import ENDED
-from tests.helpers.experiments import experiment
+from tests.helpers.experiments import experiment, text_alone
 
 REPOSITORY = Path(__file__).parents[2]
 EVALUATIONS = tuple(Evaluation(run=Path(), mode=mode) for mode in ("offline", "live", "streamed"))
 CLOCKED = 3  # utterances in real time
 LIMIT = LengthLimit(ratio=0.1, constant=4)  # an untrained model would write for long
-FILE = """
-from pathlib import Path
-from tests.helpers.grids import grid, with_training
-GRID = grid(Path({corpus!r}), Path({runs!r}), seeds=(0,), curves={{}})
-"""
+# For processes whose programs run once: jaxlib 0.10 needs half the time without MLIR.
+QUICK = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    QUICK.append("--xla_cpu_use_fusion_emitters=false")
 
 
 def grid(corpus: Path, runs: Path, **changes: Any) -> Grid:
@@ -54,6 +54,16 @@ def grid(corpus: Path, runs: Path, **changes: Any) -> Grid:
         "evaluations": (Evaluation(run=Path(), mode="offline", frames=8_000),),
     }
     return Grid(**given | changes)
+
+
+def text_grid(corpus: Path, runs: Path, **changes: Any) -> Grid:
+    """Return the first phase of the grid with text translators, which compile in seconds."""
+    small = grid(corpus, runs, **{"curves": {}, "seeds": (0,)} | changes)
+    return replace(
+        small,
+        variants={name: text_alone(variant) for name, variant in small.variants.items()},
+        evaluations=(replace(small.evaluations[0], branch="text", limit=LIMIT),),
+    )
 
 
 def with_training(ablation: Grid, variant: str, **changes: Any) -> Grid:
@@ -94,9 +104,10 @@ def write_scores(evaluation: Evaluation) -> None:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Return the variables of a child process that imports this repository."""
+    """Return the variables of a child process: this repository, one device, quick compilation."""
     places = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))} | variables
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, places)), "XLA_FLAGS": " ".join(QUICK)}
+    return os.environ | own | variables
 
 
 def small_model(model: ModelConfig) -> ModelConfig:
@@ -119,10 +130,10 @@ def small_variant(variant: Experiment, corpus: Path) -> Experiment:
     training = replace(
         variant.training,
         optimiser=replace(variant.training.optimiser, warmup=2),
-        updates=4,
+        updates=2,
         epochs=None,
         validate_every=2,
-        log_every=2,
+        log_every=1,
     )
     return replace(variant, data=given, model=small_model(variant.model), training=training)
 
@@ -134,8 +145,11 @@ def small_evaluation(evaluation: Evaluation) -> Evaluation:
 
 
 def small_grid(grid: Grid, variants: Sequence[str], corpus: Path, runs: Path) -> Grid:
-    """Shrink some variants of a grid, all of them in its table."""
-    own = {variant: tuple(map(small_evaluation, grid.ways(variant))) for variant in grid.seeded}
+    """Shrink some variants of a grid, all of them in its table, at one k."""
+    own = {
+        variant: tuple(small_evaluation(way) for way in grid.ways(variant) if way.k in (None, 3))
+        for variant in grid.seeded
+    }
     return replace(
         grid,
         variants={name: small_variant(variant, corpus) for name, variant in grid.variants.items()},

@@ -48,10 +48,6 @@ def test_the_clock_is_scored_where_the_scores_leave_it_out(tmp_path):
     assert each.latency("AL", computation="counted") == expected["AL"] > each.latency("AL")
     point = each.point("LAAL", computation="counted")
     assert point is not None and point.latency_ms == expected["LAAL"]
-
-
-def test_a_live_evaluation_is_of_the_same_system(tmp_path):
-    evaluation(tmp_path / "run", "batches")
     evaluation(tmp_path / "run", "clocked", made_up(0), mode="live", repeats=3)
     (one,) = group(gather([tmp_path / "run"]))
     assert {s: len(each) for s, each in one.streamed().items()} == {"run": 2}
@@ -60,20 +56,24 @@ def test_a_live_evaluation_is_of_the_same_system(tmp_path):
 def test_scores_of_another_log_are_refused(tmp_path):
     folder = evaluation(tmp_path / "run", "a")
     write_records(folder / "instances.log", as_records(made_up(0, 7)))
-    with pytest.raises(RecordError, match=r"is of 20 utterances, but .* has 7: evaluate again"):
-        gather([tmp_path / "run"])
-    (folder / "scores.json").write_text("{")
-    with pytest.raises(RecordError, match=r"scores\.json is damaged"):
-        gather([tmp_path / "run"])
-    (folder / "scores.json").write_text("[]")
-    with pytest.raises(RecordError, match="not a JSON object"):
-        gather([tmp_path / "run"])
+    stored = (folder / "scores.json").read_text()
+    for text, problem in (
+        (stored, r"is of 20 utterances, but .* has 7: evaluate again"),
+        ("{", r"scores\.json is damaged"),
+        ("[]", "not a JSON object"),
+    ):
+        (folder / "scores.json").write_text(text)
+        with pytest.raises(RecordError, match=problem):
+            gather([tmp_path / "run"])
 
 
 @pytest.mark.parametrize("where", ["instances.log", "instances.log.gz", "hyp.log"])
 def test_logs_of_other_systems(tmp_path, where):
+    """Whatever lies beside them is none of ours."""
     path = tmp_path / "theirs" / where
     path.parent.mkdir()
+    (path.parent / "config.json").write_text("not json")
+    (path.parent / "scores.json").write_text(json.dumps({"BLEU": 99.0}))
     write_records(path, as_records(made_up(0)))
     if where.endswith("gz"):
         path.write_bytes(gzip.compress(path.read_bytes()))
@@ -83,13 +83,6 @@ def test_logs_of_other_systems(tmp_path, where):
     assert each.run is None and each.config == {}
     assert each.scores["BLEU"] == score(made_up(0))["BLEU"]
     assert each.scores[AWARE]["AL"] == score(made_up(0), computation_aware=True)["AL"]
-
-
-def test_a_damaged_config_of_another_system_is_none_of_ours(tmp_path):
-    write_records(tmp_path / "instances.log", as_records(made_up(0)))
-    (tmp_path / "config.json").write_text("not json")
-    (tmp_path / "scores.json").write_text(json.dumps({"BLEU": 99.0}))
-    assert gather([tmp_path])[0].scores["BLEU"] < 99
 
 
 @needs_published_log
@@ -118,13 +111,15 @@ def test_splits(tmp_path):
 
 
 def test_nothing_to_report(tmp_path):
-    with pytest.raises(RecordError, match="needs a run"):
-        gather([])
-    with pytest.raises(RecordError, match="does not exist"):
-        gather([tmp_path / "nowhere"])
     (tmp_path / "eval" / "unfinished").mkdir(parents=True)
-    with pytest.raises(RecordError, match=rf"`simuljax evaluate {tmp_path}` makes one"):
-        gather([tmp_path])
+    for given, problem in (
+        ([], "needs a run"),
+        ([tmp_path / "nowhere"], "does not exist"),
+        ([tmp_path], rf"`simuljax evaluate {tmp_path}` makes one"),
+        (["theirs="], "NAME=LOG"),
+    ):
+        with pytest.raises(RecordError, match=problem):
+            gather(given)
 
 
 def test_names_are_as_short_as_they_can_be(tmp_path):
@@ -151,6 +146,12 @@ def test_every_policy_of_a_run_is_a_system(tmp_path):
         ("conformer (ed-att)", "f=4, alpha=0.25"),
         ("conformer (align-att, then mt)", "k=5, f=6"),
     }
+    other = tmp_path / "other"
+    for layer in (1, 4):
+        evaluation(other, f"layer{layer}", policy="alignatt", layer=layer)
+        evaluation(other, f"agree{layer}", policy="local-agreement", agree=layer + 2)
+    labels = [(each.system, each.setting) for each in gather([other])]
+    assert len(set(labels)) == 4 and ("other (alignatt)", "layer4") in labels
 
 
 def test_runs_that_differ_in_lambda_are_one_system(tmp_path):
@@ -195,15 +196,6 @@ def test_rows_are_by_system_then_latency_and_controls_are_on_no_line(tmp_path):
     assert [*one.offline()] == ["b"]
 
 
-def test_no_two_settings_share_a_label(tmp_path):
-    run = tmp_path / "conformer"
-    for layer in (1, 4):
-        evaluation(run, f"layer{layer}", policy="alignatt", layer=layer)
-        evaluation(run, f"agree{layer}", policy="local-agreement", agree=layer + 2)
-    labels = [(each.system, each.setting) for each in gather([run])]
-    assert len(set(labels)) == 4 and ("conformer (alignatt)", "layer4") in labels
-
-
 def test_logs_are_named_and_those_of_one_name_are_a_line(tmp_path):
     for k in (1, 3):
         folder = tmp_path / "sweep" / f"k{k}"
@@ -218,5 +210,3 @@ def test_logs_are_named_and_those_of_one_name_are_a_line(tmp_path):
     }
     apart = [f"theirs={tmp_path}/sweep/k{k}/instances.log" for k in (1, 3)]
     assert [e.setting for e in gather(apart)] == ["k1", "k3"]
-    with pytest.raises(RecordError, match="NAME=LOG"):
-        gather(["theirs="])

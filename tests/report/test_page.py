@@ -1,7 +1,8 @@
-"""The page of a report: one well-formed file with the scores, and no script but its own."""
+"""`simuljax report`: one well-formed file with the scores, its figures, and how it is called."""
 
 import base64
 import io
+import json
 import os
 import re
 from xml.etree import ElementTree
@@ -10,8 +11,19 @@ import numpy as np
 import pytest
 import soundfile
 
+from simuljax.cli.main import main
+from simuljax.eval.logs import as_records, write_records
+from simuljax.report import figures as pictures
 from simuljax.report.collect import gather, group
-from simuljax.report.run_page import Knowledge, Report, SourceAudio, build_page, section_of
+from simuljax.report.run_page import (
+    Knowledge,
+    Report,
+    SourceAudio,
+    build_page,
+    distinct_settings,
+    section_of,
+    write_report,
+)
 from tests.eval.logs import made_up
 from tests.report.runs import attribute, evaluation, slower, text_entries, without_clock, worse
 
@@ -93,7 +105,7 @@ def test_the_table_has_every_evaluation(page, two):
     assert "Grey: a control" in text
 
 
-def test_ways_of_scoring_are_told_apart(tmp_path):
+def test_ways_of_scoring_and_text_sources_are_told_apart(tmp_path):
     folder = evaluation(tmp_path / "run", "a")
     text = (folder / "scores.json").read_text()
     (folder / "scores.json").write_text(text.replace("simuleval-1.1", "simuleval-1.0"))
@@ -101,6 +113,9 @@ def test_ways_of_scoring_are_told_apart(tmp_path):
     page = page_of(tmp_path / "run", utterances=0)
     assert {row[-1] for row in rows(page)} == {"scored", "(1)", "(2)"}
     assert "(1) profile simuleval-1" in said(page) and "(2) profile simuleval-1" in said(page)
+    evaluation(tmp_path / "text", "e", text_entries(), branch="text")
+    page = said(page_of(tmp_path / "text"))
+    assert "Latencies are in words" in page and re.search(r"AL \d\.\d\d words", page)
 
 
 def test_two_systems_are_tested(page):
@@ -117,17 +132,13 @@ def test_two_systems_are_tested(page):
     assert "good has higher BLEU than bad" in said(page)
 
 
-def test_systems_without_a_common_regime_are_not_tested(tmp_path):
+def test_systems_without_a_common_regime_or_test_set_are_not_tested(tmp_path):
     evaluation(tmp_path / "one", "e")
     evaluation(tmp_path / "late", "e", without_clock(slower(made_up(0), 950)))
-    text = page_of(tmp_path / "one", tmp_path / "late")
-    assert "Tests between systems" not in said(text)
-    assert "one reaches" in said(text) and "late reaches" in said(text)
-
-
-def test_different_references_have_sections_of_their_own(tmp_path):
-    evaluation(tmp_path / "one", "e")
     evaluation(tmp_path / "two", "e", without_clock(made_up(7)))
+    text = said(page_of(tmp_path / "one", tmp_path / "late"))
+    assert "Tests between systems" not in text
+    assert "one reaches" in text and "late reaches" in text
     page = page_of(tmp_path / "one", tmp_path / "two")
     assert len(list(parsed(page).iter("section"))) == 2
     assert "references or utterances differ" in said(page)
@@ -188,30 +199,16 @@ def test_the_speech_is_drawn_and_played(two):
     assert at and max(at) < 10, "seconds, for the script that follows the player"
 
 
-def test_pictures_beside_the_log_are_in_it(tmp_path):
-    folder = evaluation(tmp_path / "run", "e")
-    (folder / "alignment <3>.png").write_bytes(PIXEL)
-    page = page_of(tmp_path / "run")
-    (image,) = parsed(page).iter("img")
-    assert base64.b64decode(attribute(image, "src").split(",")[1]) == PIXEL
-    assert image.get("alt") == "alignment <3>"
-
-
 def test_only_plain_pngs_of_a_run_are_embedded(tmp_path):
     folder = evaluation(tmp_path / "run", "e")
-    secret = tmp_path / "secret"
-    secret.write_bytes(PIXEL)
-    (folder / "link.png").symlink_to(secret)
+    (tmp_path / "secret").write_bytes(PIXEL)
+    (folder / "link.png").symlink_to(tmp_path / "secret")
     (folder / "text.png").write_text("not a picture")
     os.mkfifo(folder / "pipe.png")
-    assert not [*parsed(page_of(tmp_path / "run")).iter("img")]
-
-
-def test_text_sources_count_words(tmp_path):
-    evaluation(tmp_path / "run", "e", text_entries(), branch="text")
-    page = page_of(tmp_path / "run")
-    assert "Latencies are in words" in said(page)
-    assert re.search(r"AL \d\.\d\d words", said(page))
+    (folder / "alignment <3>.png").write_bytes(PIXEL)
+    (image,) = parsed(page_of(tmp_path / "run")).iter("img")
+    assert base64.b64decode(attribute(image, "src").split(",")[1]) == PIXEL
+    assert image.get("alt") == "alignment <3>"
 
 
 def test_a_system_without_a_word_or_a_reference(tmp_path):
@@ -221,3 +218,76 @@ def test_a_system_without_a_word_or_a_reference(tmp_path):
     bare = [entry | {"reference": None} for entry in without_clock(made_up(0))]
     evaluation(tmp_path / "bare", "e", bare)
     assert rows(page_of(tmp_path / "bare"))[1][3] == "–"
+    page = write_report(Report(runs=(str(tmp_path / "bare"),)))
+    assert [path.name for path in page.parent.iterdir()] == ["index.html"], "no point, no figure"
+    assert "both a latency and a quality" in page.read_text("utf-8")
+
+
+def test_every_test_set_has_its_figure(tmp_path, monkeypatch):
+    run, log, drawn = tmp_path / "run", tmp_path / "theirs.log", {}
+    for name, by in (("a", 0), ("b", 500)):
+        evaluation(run, name, slower(made_up(0), by), predecision_ms=by or None)
+    evaluation(run, "offline", without_clock(made_up(0)), mode="offline")
+    evaluation(run, "control", audio="other")
+    evaluation(run, "t", text_entries(), branch="text")
+    write_records(log, as_records(made_up(0)))
+    save = pictures.save_figure
+    monkeypatch.setattr(
+        pictures,
+        "save_figure",
+        lambda figure, p, **keys: save(figure, drawn.setdefault(p.name, figure) and p, **keys),
+    )
+    page = write_report(Report(runs=(str(log), str(run)), out=tmp_path / "new" / "out"))
+    figures = [f"latency-quality-{i}.{kind}" for i in (1, 2) for kind in ("pdf", "png")]
+    assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", *figures]
+    first = (page.parent / "latency-quality-1.png").read_bytes()
+    assert base64.b64encode(first).decode() in page.read_text("utf-8")
+    speech, text = (drawn[f"latency-quality-{i}.png"].axes[0] for i in (1, 2))
+    assert speech.get_xlabel().startswith("AL (ms)")
+    assert text.get_xlabel().startswith("AL (words)")
+    legend = [each.get_text() for each in speech.get_legend().get_texts()]
+    assert legend == ["run", "theirs.log", "with computation"]
+    assert {"500 ms", "offline"} <= {each.get_text() for each in speech.texts}
+
+
+def test_labels_leave_out_what_all_settings_share(tmp_path):
+    run = tmp_path / "run"
+    evaluation(run, "a", predecision_ms=320, k=1)
+    assert [each.setting for each in distinct_settings(gather([run]))] == ["k=1, 320 ms"]
+    evaluation(run, "b", predecision_ms=320, k=3)
+    assert [each.setting for each in distinct_settings(gather([run]))] == ["k=1", "k=3"]
+
+
+def test_a_run_shows_its_losses_and_its_header(tmp_path):
+    run = tmp_path / "run"
+    evaluation(run, "e", made_up(0))
+    (run / "config.json").write_text(json.dumps({"run": "run", "training": {"seed": 7}}))
+    lines = [
+        {"step": s, "time": 1.8e9, "split": "train", "values": {"loss": 1 / s}} for s in (1, 2)
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    known = Knowledge(parameters_of=lambda _: 12_300_000, changed_fields=lambda _: {"lr": "0.1"})
+    page = write_report(Report(runs=(str(run),), latency="LAAL"), known)
+    assert page == run / "report" / "index.html" and (page.parent / "losses.pdf").exists()
+    text = page.read_text("utf-8")
+    facts = ("12.3 M", "<dd>7</dd>", "2027-01-15", "simuljax report", "lr", "reaches")
+    for fact in (*facts, "highest LAAL"):
+        assert fact in text, fact
+
+
+def test_named_logs_are_a_line_and_tested(tmp_path):
+    for k in (1, 3):
+        write_records(tmp_path / f"k{k}.log", as_records(slower(made_up(0), 100 * k)))
+    write_records(tmp_path / "x.log", as_records(made_up(0)))
+    given = [f"theirs={tmp_path}/k1.log", f"theirs={tmp_path}/k3.log", f"ours={tmp_path}/x.log"]
+    main(["report", *given, "--utterances", "2"])
+    text = (tmp_path / "report" / "index.html").read_text("utf-8")  # beside the first
+    assert "Report: ours, theirs" in text and "k3.log" in text and "p (Holm)" in text
+
+
+def test_refusals(tmp_path, capsys):
+    evaluation(tmp_path / "run", "e")
+    for words, said in (([], "needs a run"), ([str(tmp_path / "run"), "--latency", "AP"], "AP")):
+        with pytest.raises(SystemExit) as refused:
+            main(["report", *words])
+        assert refused.value.code == 2 and said in capsys.readouterr().err

@@ -17,7 +17,6 @@ from simuljax.report.timeline import (
     _width,
     bursts_of,
     draw_timeline,
-    escape,
     rows_of,
     tokens_of,
 )
@@ -57,9 +56,8 @@ def test_words_stand_at_their_delays():
     assert named(tree, "clock") == [] and named(tree, "wave") == []
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_no_word_stands_on_another(seed):
-    for record in as_records(made_up(seed)):
+def test_no_word_stands_on_another():
+    for record in as_records(made_up(0, 40)):
         (row,) = rows_of(record)
         bursts = bursts_of(row, record, tokens_of(record, "word"))
         assert [word for burst in bursts for word in burst.words] == record.prediction.split()
@@ -81,12 +79,9 @@ def test_the_clock_leads_to_the_time_of_each_word():
     assert attribute(clock, "d").count(f"M{row.x(500.0)} ") == 2
     titles = [title.text for title in parsed(draw_timeline(record)).iter("title")]
     assert titles == ["after 0.50 s, on the clock at 0.90 s: a b"]
-
-
-def test_a_clock_that_is_far_behind_draws_nothing_outside():
-    record = Record(prediction="a", delays=(500.0,), elapsed=(40_000.0,), source_length=2000.0)
-    tree = parsed(draw_timeline(record))
-    assert len(list(tree.iter("svg"))) == 3 and named(tree, "clock") == []
+    far = Record(prediction="a", delays=(500.0,), elapsed=(40_000.0,), source_length=2000.0)
+    tree = parsed(draw_timeline(far))
+    assert len(list(tree.iter("svg"))) == 3 and named(tree, "clock") == [], "nothing outside"
 
 
 def test_talks_are_cut_into_rows():
@@ -110,11 +105,8 @@ def test_timelines_side_by_side_share_an_axis():
     tree = parsed(draw_timeline(record, until=30_000.0))
     assert [text for _, text in words_of(tree)] == ["ja", "so"]
     assert len(list(tree.iter("svg"))) == 2 and len(named(tree, "source")) == 1
-
-
-def test_a_word_at_the_edge_of_rows_is_written_once():
-    record = Record(prediction="ja", delays=(15_000.0,), source_length=15_000.0)
-    assert [text for _, text in words_of(parsed(draw_timeline(record, until=30_000.0)))] == ["ja"]
+    edge = Record(prediction="ja", delays=(15_000.0,), source_length=15_000.0)
+    assert [text for _, text in words_of(parsed(draw_timeline(edge, until=30_000.0)))] == ["ja"]
 
 
 def test_a_flood_of_words_at_once_is_counted():
@@ -158,7 +150,6 @@ def test_nothing_to_draw():
 
 def test_everything_is_escaped():
     nasty = '<script>alert(1)</script> & "it\'s" \x00\x1b \ud800 ]]>'
-    assert "<" not in escape(nasty) and '"' not in escape(nasty)
     delays = tuple(100.0 * i for i in range(len(nasty.split())))
     record = Record(prediction=nasty, delays=delays, source_length=900.0)
     drawn = draw_timeline(record)

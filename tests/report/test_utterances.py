@@ -26,17 +26,11 @@ def test_best_worst_latest_and_middle():
     assert len(choose(many, 100, "AL")) == 9
     assert [*choose(many, 1, "AL").values()] == ["middle"]
     assert choose(many, 0, "AL") == {}
-
-
-def test_of_equals_the_longest_and_none_twice():
-    many = {i: utterance(i, chrf=100.0, late=500.0, length=100.0 * i) for i in range(1, 9)}
-    chosen = choose(many, 8, "AL")
-    assert [*chosen][:2] == [8, 7] and len(chosen) == 8
-
-
-def test_without_references_or_words():
-    many = {i: utterance(i, chrf=math.nan, late=math.nan if i else 700.0) for i in range(5)}
-    reasons = choose(many, 4, "AL")
+    equal = {i: utterance(i, chrf=100.0, late=500.0, length=100.0 * i) for i in range(1, 9)}
+    chosen = choose(equal, 8, "AL")
+    assert [*chosen][:2] == [8, 7] and len(chosen) == 8, "the longest, none twice"
+    bare = {i: utterance(i, chrf=math.nan, late=math.nan if i else 700.0) for i in range(5)}
+    reasons = choose(bare, 4, "AL")
     assert reasons[0] == "latest" and set(reasons.values()) == {"latest", "middle"}
     assert len(reasons) == 4
 
@@ -51,6 +45,8 @@ def test_an_utterance_has_scores_of_its_own(tmp_path):
     found = utterances_of(each)
     assert found[3].chrf == pytest.approx(100) and found[3].latencies["AL"] < 100
     assert found[4].chrf == 0 and found[4].latencies == {}
+    evaluation(tmp_path / "run", "worse", worse(entries))
+    assert representative(gather([tmp_path / "run"])).name == "e", "the best setting"
     mean = sum(u.latencies["AL"] for u in found.values() if u.latencies) / 19
     assert mean == pytest.approx(each.scores["AL"])
 
@@ -83,11 +79,8 @@ def test_regimes_and_offline_are_apart(tmp_path):
     (comparable,) = group(gather([tmp_path / "one", tmp_path / "two"]))
     (tested,) = compare_systems(comparable, "AL")
     assert (tested.where, tested.comparison.metric) == ("offline", "BLEU")
-
-
-def test_text_has_no_regimes(tmp_path):
-    found = compare_systems(two(tmp_path, text_entries(), text_entries(), branch="text"), "AL")
-    assert {each.where for each in found} == {"streamed"}
+    text = two(tmp_path / "text", text_entries(), text_entries(), branch="text")
+    assert {each.where for each in compare_systems(text, "AL")} == {"streamed"}
 
 
 @pytest.mark.parametrize(("systems", "pairs"), [(3, 3), (5, 4)])
@@ -110,9 +103,3 @@ def test_differences_to_the_reference_are_marked():
     assert marked(text, reference) == [("das Haus", False), ("ist", True), ("gross", False)]
     assert marked(reference, text) == [("das Haus", False), ("war sehr", True), ("gross", False)]
     assert marked("", reference) == [] and marked("a b", "a b") == [("a b", False)]
-
-
-def test_the_best_setting_stands_for_a_system(tmp_path):
-    evaluation(tmp_path / "run", "good")
-    evaluation(tmp_path / "run", "bad", worse(without_clock(made_up(0))))
-    assert representative(gather([tmp_path / "run"])).name == "good"

@@ -14,7 +14,7 @@ from tests.helpers.grids import REPOSITORY, spoken_corpus
 
 pytestmark = pytest.mark.slow
 WITHIN_S = 40  # from the moment both have met: 20 s are for a slow file system
-EXPERIMENT = "tests/clusters/experiment.py"
+EXPERIMENT = "tests/clusters/grid.py"
 
 
 @pytest.fixture(scope="module")
