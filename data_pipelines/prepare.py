@@ -391,7 +391,8 @@ def _finish(
     wanted: Preparation, listing: Listing, to: Path, shards: Mapping[str, Sequence[Shard]]
 ) -> None:
     """Write the tables, TFDS's metadata, the statistics and, last, the summary."""
-    from data_pipelines.input import feature_record  # takes a second to import
+    from data_pipelines.builder import CorpusBuilder  # takes a second to import
+    from data_pipelines.input import feature_record
     from simuljax.audio import save_features
 
     reports = {split: read_reports(parts) for split, parts in shards.items()}
@@ -403,7 +404,9 @@ def _finish(
         raise CorpusError(f"{wanted.corpus.name}: every example was left out: {counts}{first}")
     for split, parts in reports.items():
         write_table(to / f"{split}.tsv", (row for part in parts for row in part.rows))
-    _write_metadata(wanted.corpus, to, shards, reports)
+    builder = CorpusBuilder(corpus=wanted.corpus, data_dir=to)
+    builder.set_splits(to, shards)
+    builder.info.write_to_directory(to)
     if any(row[0] for part in reports.get("train", ()) for row in part.rows):
         save_features(to / STATISTICS, feature_record(open_split(to, "train")))
     (to / SKIPPED).write_text(skip_table(skipped), encoding="utf-8")
@@ -412,40 +415,3 @@ def _finish(
     summary = summarise(reports, skipped, wanted.described())
     write_atomically(to / SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     shutil.rmtree(to / WORK)
-
-
-def _write_metadata(
-    corpus: Corpus,
-    to: Path,
-    shards: Mapping[str, Sequence[Shard]],
-    reports: Mapping[str, Sequence[ShardReport]],
-) -> None:
-    """Write the files that TFDS opens the directory with."""
-    from tensorflow_datasets import core as tfds
-
-    template = tfds.ShardedFileTemplate(
-        data_dir=tfds.Path(to), dataset_name=corpus.name, filetype_suffix="array_record"
-    )
-    splits = [
-        tfds.SplitInfo(
-            name=split,
-            shard_lengths=[len(report.rows) for report in reports[split]],
-            num_bytes=sum(part.path.stat().st_size for part in parts),
-            filename_template=template,
-        )
-        for split, parts in shards.items()
-    ]
-    info = tfds.DatasetInfo(
-        builder=tfds.dataset_info.DatasetIdentity(
-            name=corpus.name,
-            version=tfds.Version("1.0.0"),
-            data_dir=str(to),
-            module_name="data_pipelines.builder",  # which earlier versions had
-        ),
-        features=record_features(),
-        disable_shuffling=True,
-        **{name: corpus.metadata[name] for name in ("description", "homepage", "citation")},
-    )
-    info.set_file_format(tfds.FileFormat.ARRAY_RECORD)
-    info.set_splits(tfds.splits.SplitDict(splits))
-    info.write_to_directory(to)

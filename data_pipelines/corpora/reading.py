@@ -21,8 +21,10 @@ from simuljax.parsing import BoundedReader, ParseError
 MALFORMED_ROW = "malformed row"
 EMPTY_TEXT = "empty text"
 MISSING_AUDIO = "missing audio file"
+UNREADABLE_AUDIO = "unreadable audio file"
 NO_DURATION = "duration is not positive"
 NO_TIMES = "no times"
+TOO_SHORT = "shorter than min_seconds"
 EXCLUDED = "in the excluded file"
 DUPLICATE_ID = "duplicate id"
 
@@ -182,7 +184,13 @@ def check_columns(
         raise CorpusError(f"{where}: no column {', '.join(missing)}; the columns are {header}.")
 
 
-def read_table(path: Path, required: Iterable[str], known: Sequence[str] = ()) -> Iterator[Row]:
+def read_table(
+    path: Path,
+    required: Iterable[str],
+    *,
+    known: Sequence[str] = (),
+    backslashes: Literal["literal", "escape"] = "literal",
+) -> Iterator[Row]:
     """Yield the rows of a tab-separated file with a header; quotes have no meaning."""
     lines = stream_lines(path)
     header = next(lines, "").split("\t")
@@ -191,6 +199,8 @@ def read_table(path: Path, required: Iterable[str], known: Sequence[str] = ()) -
         if not line:
             continue
         cells = line.split("\t")
+        if backslashes == "escape" and "\\" in line:
+            cells = [re.sub(r"\\(.)", r"\1", cell) for cell in re.split(r"(?<!\\)\t", line)]
         whole = dict(zip(header, map(str.strip, cells), strict=False))
         yield Row(where=f"{path.name}:{number}", cells=whole if len(cells) == len(header) else None)
 
@@ -201,6 +211,12 @@ def seconds(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text} is not a time")
     return value
+
+
+def parse_segment(text: str) -> tuple[str, float, float]:
+    """Parse `RECORDING START END` in seconds into recording, offset and duration."""
+    recording, start, end = text.split()
+    return recording, seconds(start), round(seconds(end) - seconds(start), 6)
 
 
 def parse_spans(text: str) -> tuple[Span, ...]:

@@ -1,4 +1,4 @@
-"""Corpora of one table with a row per clip: Mboshi, IWSLT non-native, Multi30k speech."""
+"""Corpora of one table with a row per clip: CoVoST 2, Mboshi, IWSLT non-native, Multi30k speech."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from data_pipelines.corpora import reading
-from data_pipelines.corpora.reading import AudioIndex, Reader, SkipError, seconds
+from data_pipelines.corpora.reading import AudioIndex, Reader, Row, SkipError, seconds
 from data_pipelines.utterance import CorpusError, Listing, Skip, Span, Utterance
 
 Cells = Mapping[str, str]
@@ -15,6 +15,111 @@ SILENCE = "SIL"  # among Mboshi's words
 # Of Multi30k speech: durations are in frames, and late by DELAY_MS against the waveform.
 FRAME_MS, DELAY_MS = 25.0, 85.0
 STRESS, LENGTH, PAUSES = "ˈˌ", "ː", ' ,.;:!?—…"()“”'
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoVoST2(Reader):
+    """CoVoST 2. Splits: train (with the rows marked train_covost), valid (dev), test."""
+
+    name: ClassVar[str] = "covost2"
+
+    source: str = "en"
+    """Language spoken, as CoVoST writes it: en, de, zh-CN, sv-SE, ..."""
+    target: str = "de"
+    """Language of the translation; one of the two is English."""
+    translations: Path | None = None
+    """Directory of the covost_v2 files, if they are not beside Common Voice's own."""
+    min_seconds: float = 0.0
+    """Leave out shorter clips; durations are from clip_durations.tsv, else from the clips."""
+
+    def read(self, root: Path) -> Listing:
+        """List the clips that have a translation, in the order of CoVoST's table."""
+        home = root if (root / "clips").is_dir() else root / self.source
+        self.require((home / "clips").is_dir(), "directory clips", root)
+        splits = self._rows(home, self.translations or home)
+        audio = reading.index_audio(home / "clips")
+        make = partial(self._utterance, audio, self._durations(home, audio, splits))
+        entries = {s: reading.list_rows(rows, _clip_id, make) for s, rows in splits.items()}
+        return self.collect(entries)
+
+    def _rows(self, home: Path, folder: Path) -> dict[str, list[Row]]:
+        """Return rows with path, sentence, translation and client_id per split."""
+        whole = folder / f"covost_v2.{self.source}_{self.target}.tsv"
+        if whole.is_file():
+            self.require_files(home / "validated.tsv")
+            return _joined(whole, home)
+        parts = {s: whole.with_suffix(f".{s}.tsv") for s in ("train", "dev", "test")}
+        there = {split: path for split, path in parts.items() if path.is_file()}
+        self.require(there, f"file {whole.name}", folder)
+        columns = ("path", "sentence", "translation")
+        return {reading.split_name(s): list(_escaped(path, columns)) for s, path in there.items()}
+
+    def _durations(
+        self, home: Path, audio: AudioIndex, splits: Mapping[str, list[Row]]
+    ) -> Mapping[str, float]:
+        """Return seconds by clip if they are needed; unreadable clips are missing."""
+        if self.min_seconds <= 0:
+            return {}
+        table = home / "clip_durations.tsv"
+        if table.is_file():
+            rows = (row.cells or {} for row in _escaped(table, ("clip", "duration[ms]")))
+            listed = (r for r in rows if r.get("duration[ms]", "").isdecimal())
+            return {Path(r["clip"]).stem: int(r["duration[ms]"]) / 1e3 for r in listed}
+        clips = [_clip_id(row.cells) for rows in splits.values() for row in rows if row.cells]
+        return dict(_measured_durations([clip for clip in clips if clip in audio.names], audio))
+
+    def _utterance(
+        self, audio: AudioIndex, durations: Mapping[str, float], key: str, cells: Cells
+    ) -> Utterance:
+        if "sentence" not in cells:
+            raise SkipError("not in validated.tsv", cells["path"])
+        clip = audio.clip(key)
+        if self.min_seconds > 0 and key not in durations:
+            raise SkipError(reading.UNREADABLE_AUDIO, f"{clip.path}: no duration")
+        if self.min_seconds > 0 and durations[key] < self.min_seconds:
+            raise SkipError(reading.TOO_SHORT, f"{durations[key]:.3f} s")
+        return Utterance(
+            id=key,
+            transcript=cells["sentence"],
+            translation=cells["translation"],
+            audio=clip,
+            speaker=cells.get("client_id", ""),
+        )
+
+
+def _clip_id(cells: Cells) -> str:
+    return Path(cells["path"]).stem
+
+
+def _escaped(path: Path, required: tuple[str, ...]) -> Iterator[Row]:
+    return reading.read_table(path, required, backslashes="escape")
+
+
+def _joined(whole: Path, home: Path) -> dict[str, list[Row]]:
+    """Join CoVoST's table with the sentences and speakers of Common Voice."""
+    voices = _escaped(home / "validated.tsv", ("path", "sentence", "client_id"))
+    kept = ("sentence", "client_id")
+    spoken = {row.cells["path"]: {k: row.cells[k] for k in kept} for row in voices if row.cells}
+    rows = (
+        replace(row, cells={**spoken.get(row.cells["path"], {}), **row.cells}) if row.cells else row
+        for row in _escaped(whole, ("path", "translation", "split"))
+    )
+    return reading.group_rows(rows, _covost_split, "train", "valid", "test")
+
+
+def _covost_split(cells: Cells) -> str:
+    return "train" if cells["split"] == "train_covost" else cells["split"]
+
+
+def _measured_durations(stems: list[str], audio: AudioIndex) -> Iterator[tuple[str, float]]:
+    import soundfile
+    from tqdm import tqdm
+
+    for stem in tqdm(stems, desc="durations from headers", unit="clip", disable=None):
+        try:
+            yield stem, soundfile.info(audio.clip(stem).path).duration
+        except soundfile.LibsndfileError:
+            continue  # the reader skips it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Parallel text without speech: pairs of files line by line, and tables of sentence pairs."""
 
 import hashlib
+import html
 import re
 import unicodedata
 import zipfile
@@ -9,6 +10,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+from xml.etree import ElementTree
 
 from data_pipelines.corpora import reading
 from data_pipelines.corpora.reading import Reader
@@ -24,7 +26,7 @@ USUAL_NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelText(Reader):
-    """Pairs of text files such as Multi30k or IWSLT; every further pair is a split too."""
+    """Pairs of text files such as Multi30k, IWSLT or WMT; every further pair is a split too."""
 
     name: ClassVar[str] = "parallel_text"
 
@@ -52,13 +54,24 @@ class ParallelText(Reader):
             splits[split] = stem
         return self.collect({s: self._list(stem, pairs[stem]) for s, stem in splits.items()})
 
-    def _pairs(self, root: Path) -> dict[str, tuple[Path, Path]]:
-        """Return both files by their common name."""
+    def _pairs(self, root: Path) -> dict[str, tuple[Path, ...]]:
+        """Return files by their common name: two of them, or one XML with both sides."""
         found = sorted(root.iterdir()) if root.is_dir() else []
         names = {path.name.removesuffix(".gz"): path for path in found}
-        mine, other = f".{self.source}", f".{self.target}"
-        stems = [name.removesuffix(mine) for name in names if name.endswith(mine)]
-        return {s: (names[s + mine], names[s + other]) for s in stems if s + other in names}
+        sides = (
+            (f".{self.source}", f".{self.target}"),
+            (f"-src.{self.source}.sgm", f"-ref.{self.target}.sgm"),
+        )
+        both = f".{self.source}-{self.target}.xml"
+        pairs: dict[str, tuple[Path, ...]] = {}
+        for name, path in names.items():
+            if name.endswith(both):
+                pairs[name.removesuffix(both)] = (path,)
+            for mine, other in sides:
+                stem = name.removesuffix(mine)
+                if stem != name and stem + other in names:
+                    pairs[stem] = (path, names[stem + other])
+        return pairs
 
     def _choose(self, split: str, pairs: Mapping[str, object], root: Path) -> str:
         asked = {"train": self.train, "valid": self.valid, "test": self.test}[split]
@@ -67,8 +80,15 @@ class ParallelText(Reader):
         there = [name for name in USUAL_NAMES[split] if name in pairs]
         return asked or (there[0] if there else "")
 
-    def _list(self, stem: str, files: tuple[Path, Path]) -> Iterator[Utterance | Skip]:
-        pairs = zip(*reading.read_parallel(*files), strict=True)
+    def _list(self, stem: str, files: tuple[Path, ...]) -> Iterator[Utterance | Skip]:
+        if len(files) == 1:
+            pairs = read_xml(files[0], self.source, self.target)
+        elif ".sgm" in files[0].suffixes:
+            sides = [read_sgm(path) for path in files]
+            reading.check_counts(files, sides)
+            pairs = zip(*sides, strict=True)
+        else:
+            pairs = zip(*reading.read_parallel(*files), strict=True)
         for number, (transcript, translation) in enumerate(pairs):
             key = f"{stem}_{number:05d}"
             yield Utterance(id=key, transcript=transcript, translation=translation)
@@ -174,3 +194,41 @@ def _read_table(path: Path, member: str) -> tuple[str, list[str]]:
         raise CorpusError(f"{path}: {error}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         raise CorpusError(f"{path}: not a whole zip archive. Fetch it again.") from error
+
+
+# The test sets of WMT: SGM, one file a side, and the newer XML with both sides in one file.
+
+SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
+
+
+def read_sgm(path: Path) -> list[str]:
+    """Return the segments of an SGM file, which has bare ampersands and unclosed tags."""
+    segments = SEGMENT.findall("\n".join(reading.stream_lines(path)))
+    if not segments:
+        raise CorpusError(f"{path}: no <seg>...</seg>. Is it an SGM file of WMT?")
+    return [" ".join(html.unescape(segment).split()) for segment in segments]
+
+
+def read_xml(path: Path, source: str, target: str) -> list[tuple[str, str]]:
+    """Return pairs of segments by document and number, with the first of several references."""
+    try:
+        documents = ElementTree.fromstring("\n".join(reading.stream_lines(path))).iter("doc")
+    except ElementTree.ParseError as error:
+        raise CorpusError(f"{path}: not XML: {error}") from error
+    pairs = []
+    for document in documents:
+        spoken = _segments(document, "src", source)
+        meant = _segments(document, "ref", target)
+        pairs += [(text, meant.get(number, "")) for number, text in spoken.items()]
+    if not any(translation for _, translation in pairs):
+        raise CorpusError(f"{path}: no <ref lang={target!r}> for a <src lang={source!r}>.")
+    return pairs
+
+
+def _segments(document: ElementTree.Element, side: str, language: str) -> dict[str, str]:
+    """Return text by segment number; nothing if the document has no such side."""
+    for part in document.iter(side):
+        if part.get("lang") == language:
+            segments = part.iter("seg")
+            return {s.get("id", ""): " ".join("".join(s.itertext()).split()) for s in segments}
+    return {}

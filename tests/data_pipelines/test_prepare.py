@@ -9,7 +9,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from data_pipelines import prepare as preparing
-from data_pipelines.corpora import Manifest, Phrasebook
+from data_pipelines.builder import CorpusBuilder
+from data_pipelines.corpora import CoVoST2, Manifest, Phrasebook
 from data_pipelines.dataset import open_corpus
 from data_pipelines.prepare import Limits, Preparation, prepare
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
@@ -57,6 +58,11 @@ def test_other_options_are_refused_and_named(hums, hums_root):
         prepare(other, hums_root, hums.directory)
     with pytest.raises(CorpusError, match="corpus manifest, not phrasebook"):
         prepare(Preparation(corpus=Phrasebook()), None, hums.directory)
+
+
+def test_options_of_the_same_name_are_distinguished():
+    short, shorter = (Preparation(corpus=CoVoST2(min_seconds=s)) for s in (1.0, 0.5))
+    assert short.described() != shorter.described()
 
 
 def test_directories_with_other_things_are_refused(hums_root, tmp_path):
@@ -128,6 +134,16 @@ def test_an_error_in_a_worker_is_raised_at_once(tmp_path):
     assert len(list((tmp_path / "to" / ".work").glob("*.json"))) < 100
 
 
+def test_tfds_builds_the_same_shards(spoken, spoken_corpus, tmp_path):
+    with shards_of(10):
+        CorpusBuilder(corpus=spoken_corpus, data_dir=tmp_path).download_and_prepare()
+    ours = {name: data for name, data in tree(spoken.directory).items() if "array_record-" in name}
+    theirs = tree(tmp_path / "phrasebook" / "1.0.0")
+    assert len(ours) == 4
+    for name, data in ours.items():
+        assert theirs[name] == data, name
+
+
 def test_tfds_reads_what_was_prepared(hums):
     read = tfds.builder_from_directory(hums.directory)
     assert read.info.splits["train"].num_examples == 37
@@ -141,23 +157,30 @@ from pathlib import Path
 import data_pipelines.input, data_pipelines.prepare
 assert not {"tensorflow_datasets", "grain", "array_record"} & set(sys.modules)
 from data_pipelines.batches import iterate
+from data_pipelines.builder import CorpusBuilder
 from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import open_corpus
-from tests.helpers.corpora import batches_of, build
+from tests.helpers.corpora import batches_of, build, shards_of
 
-root, to = map(Path, sys.argv[1:])
+root, to, standard = map(Path, sys.argv[1:])
 build(Manifest(), root, to)
 batches = batches_of(open_corpus(to))
 some = iterate(batches)
 assert sum((next(some).index >= 0).sum() for _ in range(batches.plan.steps_per_epoch)) == 37
+with shards_of(10):
+    CorpusBuilder(corpus=Manifest(), root=root, data_dir=standard).download_and_prepare()
 print([name for name in sys.modules if name.split(".")[0] in ("tensorflow", "torch")])
 """
 
 
 def test_nothing_imports_tensorflow(hums, hums_root, tmp_path):
-    code = python(WITHOUT_TENSORFLOW, hums_root, tmp_path / "ours")
-    assert finished(code).splitlines()[-1] == "[]"
+    places = (hums_root, tmp_path / "ours", tmp_path / "standard")
+    assert finished(python(WITHOUT_TENSORFLOW, *places)).splitlines()[-1] == "[]"
     assert tree(tmp_path / "ours") == tree(hums.directory)
+    standard = tree(tmp_path / "standard" / "manifest" / "1.0.0")
+    ours = tree(tmp_path / "ours")
+    shards = [name for name in ours if "array_record-" in name]
+    assert len(shards) == 6 and all(standard[name] == ours[name] for name in shards)
 
 
 def test_a_corpus_without_sentences_is_refused(tmp_path):

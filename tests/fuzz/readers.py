@@ -253,6 +253,10 @@ ROW |= {"offset_s": 0.1, "duration_s": 0.5, "words": [["one", 0.1, 0.2], ["two",
 TABLE = "\t".join(dataset.COLUMNS) + "\n" + "100\t2\t0\ta\ts\tone two\teins zwei\n"
 FLOW = b"- {duration: 1.5, offset: 0.2, speaker_id: a, wav: a.wav}\n" * 2
 BLOCK = b"- wav: a.wav\n  offset: 1\n  duration: 2.5\n" * 2
+XML = (
+    b'<dataset><doc id="1"><src lang="en"><p><seg id="1">a dog</seg></p></src>'
+    b'<ref lang="de"><p><seg id="1">ein Hund</seg></p></ref></doc></dataset>'
+)
 SUMMARY = {
     "preparation": {"corpus": "manifest"},
     "splits": {"train": {"sentences": 3, "hours": 0.1, "speakers": 1, "timed_words": 0}},
@@ -312,6 +316,9 @@ READERS = {
         file="pairs.zip",
         good=lambda: _zip("deu.txt", b"a dog\tein Hund\nruns\trennt\n" * 9),
         read=lambda path: Tsv().read(path),
+    ),
+    "wmt.xml": Reader(
+        file="test.en-de.xml", good=lambda: XML, read=lambda path: ParallelText().read(path.parent)
     ),
     "ggml": Reader(file="ggml.bin", good=lambda: ggml_bytes(TENSORS()), read=_weights),
     "pt": Reader(file="a.pt", good=lambda: torch_bytes(TENSORS()), read=_weights),

@@ -60,6 +60,11 @@ def ggml_with(name: str, *shape: int) -> bytes:
     return ggml_bytes(TENSORS() | {name: np.zeros(shape, np.float32)})
 
 
+def entity_bomb() -> bytes:
+    kinds = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(9))
+    return f'<!DOCTYPE d [<!ENTITY a0 "x">{kinds}]><d>&a9;</d>'.encode()
+
+
 def archive(data: bytes, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", compression) as packed:
@@ -103,6 +108,7 @@ BAD = {  # reader, bytes, and a fact that the sentence names
     "a member beyond the archive": ("logs.tar.xz", tar(1 << 40), "is damaged"),
     "a member of negative size": ("logs.tar.xz", tar(-1024), "is damaged"),
     "10,000 long names": ("logs.tar.xz", tar(0, tarfile.GNUTYPE_LONGNAME, 10_000), "is damaged"),
+    "XML with entities": ("wmt.xml", entity_bomb(), "not XML"),
     "YAML 100,000 deep": ("times of segments", DEEP, "nested deeper"),
     "YAML 100,000 blocks": ("times of segments", b"- " * 100_000, "nested deeper"),
     "YAML with aliases": ("times of segments", alias_bomb(), "aliases"),

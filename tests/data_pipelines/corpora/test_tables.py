@@ -1,4 +1,4 @@
-"""Mboshi, IWSLT non-native and Multi30k speech: tables with a row per clip."""
+"""CoVoST 2, Mboshi, IWSLT non-native and Multi30k speech: tables with a row per clip."""
 
 import gzip
 import io
@@ -7,10 +7,126 @@ import zipfile
 import pytest
 import soundfile
 
-from data_pipelines.corpora import IwsltNonNative, Mboshi, Multi30kSpeech
+from data_pipelines.corpora import CoVoST2, IwsltNonNative, Mboshi, Multi30kSpeech
 from data_pipelines.corpora.tables import time_phonemes
 from data_pipelines.utterance import Clip, CorpusError
 from tests.helpers.corpora import real_corpus, rows, sizes, skips, spans, tone, write
+
+VALIDATED = (
+    "client_id\tpath\tsentence\tup_votes\tdown_votes\tage\tgender\taccent\n"
+    'ann\tcommon_voice_en_1.mp3\tHe said "no".\t2\t0\t\t\t\n'
+    "bob\tcommon_voice_en_2.mp3\tGood evening.\t2\t0\t\t\t\n"
+    "cid\tcommon_voice_en_3.mp3\tThank you.\t2\t0\t\t\t\n"
+    "dan\tcommon_voice_en_4.mp3\tUnused.\t2\t0\t\t\t\n"
+)
+# As written by the corpus' makers, quotes are escaped.
+COVOST = (
+    "path\ttranslation\tsplit\n"
+    'common_voice_en_1.mp3\tEr sagte \\"nein\\".\ttrain\n'
+    "common_voice_en_2.mp3\tSchönen Abend.\ttrain_covost\n"
+    "common_voice_en_3.mp3\tDanke für Öl.\tdev\n"
+)
+CLIP = "common_voice_en_{}"
+COVOST_LISTED = {
+    "train": [
+        *(
+            (CLIP.format(n), said, meant, speaker, CLIP.format(n) + ".mp3", 0, None)
+            for n, said, meant, speaker in (
+                (1, 'He said "no".', 'Er sagte "nein".', "ann"),
+                (2, "Good evening.", "Schönen Abend.", "bob"),
+            )
+        )
+    ],
+    "valid": [
+        (CLIP.format(3), "Thank you.", "Danke für Öl.", "cid", CLIP.format(3) + ".mp3", 0, None)
+    ],
+}
+
+
+def listed(listing):
+    return {split: rows(found) for split, found in listing.splits.items()}
+
+
+@pytest.fixture
+def voices(tmp_path):
+    for number, length in ((1, 1.0), (2, 7.0), (3, 6.0)):
+        tone(tmp_path / "en" / "clips" / f"common_voice_en_{number}.mp3", length)
+    write(tmp_path / "en" / "validated.tsv", VALIDATED)
+    write(tmp_path / "en" / "covost_v2.en_de.tsv", COVOST)
+    return tmp_path / "en"
+
+
+def test_covost_lists_a_joined_table(voices):
+    listing = CoVoST2().read(voices)
+    assert listed(listing) == COVOST_LISTED
+    assert not listing.skipped
+    assert CoVoST2().read(voices.parent) == listing
+    write(voices / "covost_v2.en_de.tsv", COVOST.replace("\tdev\n", "\ttest_covost\n"))
+    assert sizes(CoVoST2().read(voices)) == {"train": 2, "test_covost": 1}
+
+
+def test_covost_lists_a_file_per_split(voices):
+    (voices / "covost_v2.en_de.tsv").unlink()
+    (voices / "validated.tsv").unlink()
+    for split, found in (("train", "train"), ("dev", "valid")):
+        lines = ["path\tsentence\ttranslation\tclient_id"]
+        for key, *texts, speaker, _, _, _ in COVOST_LISTED[found]:
+            escaped = (text.replace('"', '\\"') for text in texts)
+            lines.append("\t".join([f"{key}.mp3", *escaped, speaker]))
+        write(voices / f"covost_v2.en_de.{split}.tsv", "\n".join(lines) + "\n")
+    assert listed(CoVoST2().read(voices)) == COVOST_LISTED
+
+
+def test_covost_translations_elsewhere(voices):
+    elsewhere = voices.parent / "covost"
+    elsewhere.mkdir()
+    (voices / "covost_v2.en_de.tsv").rename(elsewhere / "covost_v2.en_de.tsv")
+    assert listed(CoVoST2(translations=elsewhere).read(voices)) == COVOST_LISTED
+    with pytest.raises(CorpusError, match=r"no file covost_v2.en_de.tsv in .*clips, validated"):
+        CoVoST2().read(voices)
+
+
+def test_covost_durations(voices):
+    listing = CoVoST2(min_seconds=6.0).read(voices)  # by the headers of the clips
+    assert sizes(listing) == {"train": 1, "valid": 1}
+    assert skips(listing) == [(CLIP.format(1), "shorter than min_seconds")]
+    write(voices / "clip_durations.tsv", "clip\tduration[ms]\ncommon_voice_en_1.mp3\t9000\n")
+    listing = CoVoST2(min_seconds=6.0).read(voices)  # the table says otherwise than the headers
+    assert [u.id for u in listing.splits["train"]] == [CLIP.format(1)]
+    assert skips(listing) == [(CLIP.format(n), "unreadable audio file") for n in (2, 3)]
+
+
+def test_what_is_skipped_of_covost(voices):
+    more = (
+        "common_voice_en_4.mp3\tUnbenutzt.\ttrain\n"
+        "common_voice_en_5.mp3\tUnbekannt.\ttrain\n"
+        "common_voice_en_3.mp3\ttrain\n"
+        "common_voice_en_1.mp3\tEin zweites Mal.\ttest\n"
+    )
+    write(voices / "clips" / "common_voice_en_2.mp3", "not a sound")
+    write(voices / "covost_v2.en_de.tsv", COVOST.replace("Danke für Öl.", "") + more)
+    listing = CoVoST2(min_seconds=0.1).read(voices)
+    assert sizes(listing) == {"train": 1}
+    assert skips(listing) == [
+        ("common_voice_en_2", "unreadable audio file"),
+        ("common_voice_en_4", "missing audio file"),
+        ("common_voice_en_5", "not in validated.tsv"),
+        ("covost_v2.en_de.tsv:7", "malformed row"),
+        ("common_voice_en_3", "empty text"),
+        ("common_voice_en_1", "duplicate id"),
+    ]
+
+
+def test_wrong_places_of_covost(voices):
+    with pytest.raises(CorpusError, match=r"no directory clips in .*found en"):
+        CoVoST2(source="fr").read(voices.parent)
+    (voices / "validated.tsv").unlink()
+    with pytest.raises(CorpusError, match=r"no file validated.tsv"):
+        CoVoST2().read(voices)
+    write(voices / "validated.tsv", "path\tsentence\n")
+    with pytest.raises(CorpusError, match=r"validated.tsv: no column client_id"):
+        CoVoST2().read(voices)
+
 
 MBOSHI = "id\tsplit\tspeaker\tseconds\tmboshi\tfrench\tword_alignment(silver: word@start-end s)\n"
 SINGE = (

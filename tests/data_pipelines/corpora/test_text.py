@@ -7,6 +7,25 @@ from data_pipelines.corpora import ParallelText, Tsv
 from data_pipelines.utterance import CorpusError, Utterance
 from tests.helpers.corpora import real_corpus, sizes, skips, write
 
+SGM = """<srcset setid="newstest2019" srclang="any">
+<doc docid="a"><p>
+<seg id="1">Tom &amp; Jerry &quot;met&quot;.</seg>
+<seg id="2">R & D,
+  again.</seg>
+</p></doc></srcset>"""
+XML = """<?xml version='1.0' encoding='utf-8'?>
+<dataset id="newstest2021">
+  <doc origlang="en" id="x">
+    <src lang="en"><p><seg id="1">A &amp; B.</seg><seg id="2">Late.</seg></p></src>
+    <ref lang="de" translator="A"><p><seg id="1">A und B.</seg><seg id="2">Spät.</seg></p></ref>
+    <ref lang="de" translator="B"><p><seg id="1">Anders.</seg><seg id="2">Anders.</seg></p></ref>
+  </doc>
+  <doc origlang="en" id="y">
+    <src lang="en"><p><seg id="1">End.</seg></p></src>
+    <ref lang="de" translator="A"><p><seg id="1">Ende.</seg></p></ref>
+  </doc>
+</dataset>"""
+
 
 def plant(root, stem, english, german):
     write(root / f"{stem}.en", english)
@@ -56,6 +75,38 @@ def test_empty_lines_and_unequal_counts(tmp_path):
     assert skips(listing) == [("train_00001", "empty text"), ("train_00002", "empty text")]
     plant(tmp_path, "train", "One.\n", "Eins.\nZwei.\n")
     with pytest.raises(CorpusError, match=r"Line counts differ: .*train.en has 1, .*de.gz has 2"):
+        ParallelText().read(tmp_path)
+
+
+def test_sgm(tmp_path):
+    write(tmp_path / "newstest2019-ende-src.en.sgm", SGM)
+    write(tmp_path / "newstest2019-ende-ref.de.sgm", SGM.replace("Tom", "Töm"))
+    listing = ParallelText(test="newstest2019-ende").read(tmp_path)
+    assert pairs(listing.splits["test"]) == [
+        ('Tom & Jerry "met".', 'Töm & Jerry "met".'),
+        ("R & D, again.", "R & D, again."),
+    ]
+    write(tmp_path / "newstest2019-ende-ref.de.sgm", '<seg id="1">Eins.</seg>')
+    with pytest.raises(CorpusError, match=r"Line counts differ"):
+        ParallelText().read(tmp_path)
+    write(tmp_path / "newstest2019-ende-ref.de.sgm", "Eins.\n")
+    with pytest.raises(CorpusError, match=r"no <seg>"):
+        ParallelText().read(tmp_path)
+
+
+def test_xml(tmp_path):
+    path = write(tmp_path / "newstest2021.en-de.xml", XML)
+    listing = ParallelText(test="newstest2021").read(tmp_path)
+    assert pairs(listing.splits["test"]) == [
+        ("A & B.", "A und B."),
+        ("Late.", "Spät."),
+        ("End.", "Ende."),
+    ]
+    write(path, XML.replace('lang="de"', 'lang="fr"'))
+    with pytest.raises(CorpusError, match=r"no <ref lang='de'>"):
+        ParallelText().read(tmp_path)
+    write(path, XML[:200])
+    with pytest.raises(CorpusError, match=r"not XML"):
         ParallelText().read(tmp_path)
 
 
