@@ -31,7 +31,7 @@ from tests.written_runs import PIECES
 pytestmark = pytest.mark.slow  # compiles much
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-FILES = sorted(EXPERIMENTS.glob("papi2022/mu*.py")) + sorted(
+FILES = sorted(EXPERIMENTS.glob("papi2022/[mp][uh]*.py")) + sorted(
     EXPERIMENTS.glob("nguyen2021/[!r_]*.py")
 )
 
@@ -83,7 +83,7 @@ def names(runs: list[str]) -> set[str]:
     return {run.rsplit("-", 1)[0] for run in runs}
 
 
-@pytest.mark.parametrize("corpus", ["must_c", "multi30k"])
+@pytest.mark.parametrize("corpus", ["must_c", "multi30k", "phrasebook"])
 def test_the_figures_of_papi(listed, corpus):
     figures = {
         g.split()[1]: runs for g, runs in listed.items() if g.startswith(f"papi2022_{corpus} ")
@@ -99,7 +99,7 @@ def test_the_figures_of_papi(listed, corpus):
     assert len(set(one) & set(other)) == 1, "the offline Transformer is trained once"
 
 
-@pytest.mark.parametrize("corpus", ["must_c", "how2", "multi30k"])
+@pytest.mark.parametrize("corpus", ["must_c", "how2", "multi30k", "phrasebook"])
 def test_the_tables_of_nguyen(listed, corpus):
     grids = {
         g.split()[1]: runs for g, runs in listed.items() if g.startswith(f"nguyen2021_{corpus} ")
