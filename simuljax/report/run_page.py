@@ -8,12 +8,14 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import tyro
 
+from simuljax.eval.curves import best_per_bucket
 from simuljax.eval.logs import Record, find_unit
 from simuljax.eval.scores import latencies
 from simuljax.report.collect import AWARE, Comparable, Evaluated, Latency, gather, group
@@ -55,6 +57,8 @@ class Report:
     """The latency on the axis of the figure."""
     utterances: int = 12
     """Utterances to show of every test set."""
+    bucket_ms: float | None = None
+    """Draw lines through the best point of each bucket this wide: 500 in figure 3 of Ma 2020."""
 
     @property
     def place(self) -> Path:
@@ -65,7 +69,7 @@ class Report:
 
     @property
     def command(self) -> str:
-        options = {"split": self.split, "latency": self.latency}
+        options = {"split": self.split, "latency": self.latency, "bucket-ms": self.bucket_ms}
         words = [
             f"--{name} {value}" for name, value in options.items() if value not in (None, "AL")
         ]
@@ -188,7 +192,10 @@ def draw_comparable(comparable: Comparable, path: Path, options: Report) -> Path
         return None
     whole = {s: max(e.scores["BLEU"] for e in each) for s, each in comparable.offline().items()}
     title, unit = next(iter(free)) if len(free) == 1 else "", comparable.unit
-    shown = {"title": title, "unit": unit, "aware": counted, "offline": whole}
+    through = None
+    if options.bucket_ms is not None and unit == "ms":
+        through = partial(best_per_bucket, width_ms=options.bucket_ms)
+    shown = {"title": title, "unit": unit, "aware": counted, "offline": whole, "through": through}
     return draw_curves(free, path, latency=latency, **shown)
 
 

@@ -95,6 +95,7 @@ def refused(capsys, line: str) -> str:
         ("train good.py --model.decoder-width.heads 7", "decoder_width.heads is 7; a width"),
         ("report", "a report needs a run"),
         ("report a.log --utterances -1", "utterances is -1"),
+        ("report a.log --bucket-ms nan", "bucket_ms is nan"),
         ("report a.log --split nothing", "--split nothing"),
         ("profile train --utterances 0 --preset tiny", "utterances is 0; it must be above 0"),
         ("profile decode --live 0", "live is 0; it must be above 0"),
