@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, replace
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -147,10 +147,13 @@ def _interrupts_held_back() -> Iterator[None]:
         yield  # only the main thread may change how signals are handled
         return
     held: list[int] = []
+    resource_tracker.ensure_running()  # later, it would unblock the signal
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # so that none is lost
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which children inherit
     try:
         forkserver.ensure_running()
         signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         yield
     finally:
         signal.signal(signal.SIGINT, before)

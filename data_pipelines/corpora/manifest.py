@@ -74,11 +74,7 @@ class Manifest(Reader):
             yield split, reading.attempt(key, row.where, make)
 
     def _utterance(
-        self,
-        key: str,
-        cells: Mapping[str, str] | None,
-        home: Path,
-        is_file: Callable[[Path], bool],
+        self, key: str, cells: Mapping[str, str] | None, home: Path, is_file: Callable[[Path], bool]
     ) -> Utterance:
         if cells is None:
             raise ValueError("wrong number of cells, or not a JSON object")

@@ -241,12 +241,7 @@ class Multi30kSpeech(Reader):
         return reading.list_rows(rows, _id, make)
 
     def _utterance(
-        self,
-        folder: Path,
-        texts: dict[str, list[str]],
-        audio: AudioIndex,
-        key: str,
-        cells: Cells,
+        self, folder: Path, texts: dict[str, list[str]], audio: AudioIndex, key: str, cells: Cells
     ) -> Utterance:
         stem, number = _caption(key)
         if stem not in texts:

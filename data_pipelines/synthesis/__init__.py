@@ -12,15 +12,7 @@ from data_pipelines.synthesis.voices import Part, Voices
 from data_pipelines.utterance import CorpusError, Skip, Utterance, Voice
 from simuljax.voice.base import VoiceError
 
-__all__ = [
-    "SAMPLE_RATE",
-    "Hibari",
-    "Part",
-    "Speech",
-    "Synthesiser",
-    "Voices",
-    "check_engine",
-]
+__all__ = ["SAMPLE_RATE", "Hibari", "Part", "Speech", "Synthesiser", "Voices", "check_engine"]
 _PACKAGES = {"espeak": "espeakng_loader", "hibari": "hibari"}
 
 

@@ -149,11 +149,7 @@ def _language_file(language: str) -> str:
 
 
 class _Id(ctypes.Union):
-    _fields_ = (
-        ("number", ctypes.c_int),
-        ("name", ctypes.c_char_p),
-        ("string", ctypes.c_char * 8),
-    )
+    _fields_ = (("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8))
 
 
 class _Event(ctypes.Structure):

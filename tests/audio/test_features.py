@@ -41,8 +41,7 @@ def test_filterbanks_first_then_pitch():
 
 
 @pytest.mark.parametrize(
-    "config",
-    [pytest.param(PLAIN, id="80"), pytest.param(FULL, id="83", marks=pytest.mark.slow)],
+    "config", [pytest.param(PLAIN, id="80"), pytest.param(FULL, id="83", marks=pytest.mark.slow)]
 )
 def test_a_stream_equals_the_whole(config):
     stream = Stream(features, config, 1_500)
@@ -96,27 +95,17 @@ def saved(tmp_path):
     return path
 
 
-def test_mean_and_deviation():
-    statistics = moments().statistics()
-    assert statistics.frames == 5_000
-    np.testing.assert_allclose(statistics.mean, FRAMES.astype(np.float64).mean(0), rtol=1e-6)
-    np.testing.assert_allclose(statistics.std, FRAMES.astype(np.float64).std(0), rtol=1e-6)
-
-
-def test_the_order_does_not_matter():
+def test_mean_and_deviation_in_any_order():
     merged = Moments.empty(4)
     for part in reversed(np.array_split(FRAMES, 7)):
         merged = merged.add(part)
-    assert merged.count == 5_000
-    np.testing.assert_allclose(merged.statistics().mean, moments().statistics().mean, rtol=1e-6)
-    np.testing.assert_allclose(merged.statistics().std, moments().statistics().std, rtol=1e-6)
-
-
-def test_normalised_features_are_standard():
+    for statistics in (moments().statistics(), merged.statistics()):
+        assert statistics.frames == 5_000
+        np.testing.assert_allclose(statistics.mean, FRAMES.astype(np.float64).mean(0), rtol=1e-6)
+        np.testing.assert_allclose(statistics.std, FRAMES.astype(np.float64).std(0), rtol=1e-6)
     values = jax.jit(normalise)(FRAMES[None], moments().statistics())
     np.testing.assert_allclose(values[0].mean(0), 0, atol=1e-4)
     np.testing.assert_allclose(values[0].std(0), 1, atol=1e-4)
-    assert values.dtype == np.float32
 
 
 def test_a_dimension_that_does_not_vary():
@@ -155,14 +144,6 @@ def test_a_file_of_an_earlier_version_has_kaldis_filterbanks(saved):
     assert load_features(saved).features == CONFIG
 
 
-def test_a_truncated_file_is_refused(saved):
-    text = saved.read_text()
-    for kept in (0, 1, len(text) // 2, len(text) - 3):
-        saved.write_text(text[:kept])
-        with pytest.raises(FeatureError, match=r"features\.json is damaged"):
-            load_features(saved)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -183,12 +164,6 @@ def test_a_truncated_file_is_refused(saved):
 def test_a_malformed_file_is_refused(saved, change, message):
     saved.write_text(json.dumps({**json.loads(saved.read_text()), **change}))
     with pytest.raises(FeatureError, match=message):
-        load_features(saved)
-
-
-def test_no_record_and_a_missing_file_are_refused(saved):
-    saved.write_text("[]")
-    with pytest.raises(FeatureError, match="damaged"):
         load_features(saved)
     saved.unlink()
     with pytest.raises(FeatureError, match=r"features\.json is not there"):

@@ -2,7 +2,6 @@
 
 import io
 import struct
-import zipfile
 from typing import get_args
 
 import numpy as np
@@ -28,9 +27,16 @@ def refused(file, reason, detail, **stretch):
     assert caught.value.reason == reason
 
 
-@pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.aiff", "a.w64", "A.WAV"])
-def test_lossless_files_come_back_bit_for_bit(tmp_path, name):
-    recording = read_audio(write(tmp_path / name))
+@pytest.mark.parametrize(
+    ("name", "subtype"),
+    [
+        *((name, None) for name in ("a.wav", "a.flac", "a.aiff", "a.w64", "A.WAV")),
+        *(("a.wav", subtype) for subtype in ("PCM_24", "PCM_32", "FLOAT", "DOUBLE")),
+    ],
+)
+def test_lossless_files_come_back_bit_for_bit(tmp_path, name, subtype):
+    samples = VOICE / 32768 if subtype else VOICE
+    recording = read_audio(write(tmp_path / name, samples, subtype=subtype))
     np.testing.assert_array_equal(recording.samples, VOICE)
     assert recording.samples.dtype == np.int16
     assert (recording.source_rate, recording.channels) == (16_000, 1)
@@ -41,12 +47,6 @@ def test_lossy_files_sound_alike(tmp_path, name):
     samples = read_audio(write(tmp_path / name)).samples
     assert len(samples) == len(VOICE)
     assert np.corrcoef(samples, VOICE)[0, 1] > 0.95
-
-
-@pytest.mark.parametrize("subtype", ["PCM_24", "PCM_32", "FLOAT", "DOUBLE"])
-def test_other_widths_of_a_sample(tmp_path, subtype):
-    path = write(tmp_path / "a.wav", VOICE / 32768, subtype=subtype)
-    np.testing.assert_array_equal(read_audio(path).samples, VOICE)
 
 
 def test_floats_are_rounded_and_clipped(tmp_path):
@@ -71,11 +71,6 @@ def test_other_rates_are_resampled(tmp_path, rate):
     assert len(recording.samples) == 16_000
     inner = slice(500, -500)
     np.testing.assert_allclose(recording.samples[inner], wave(16_000)[inner], atol=60)
-
-
-def test_what_a_lower_rate_cannot_hold_is_filtered_out(tmp_path):
-    high = np.rint(9000 * np.sin(2 * np.pi * 15_000 * np.arange(48_000) / 48_000)).astype(np.int16)
-    assert np.abs(read_audio(write(tmp_path / "a.wav", high, 48_000)).samples[500:-500]).max() < 100
 
 
 @pytest.mark.parametrize("name", ["a.wav", "a.flac"])
@@ -103,14 +98,6 @@ def test_a_stretch_may_end_a_little_after_the_file(tmp_path):
 )
 def test_a_stretch_without_samples(tmp_path, stretch):
     refused(write(tmp_path / "a.wav"), "no samples", r"a\.wav", **stretch)
-
-
-def test_silence_is_fine(tmp_path):
-    assert not read_audio(write(tmp_path / "a.wav", np.zeros(99, np.int16))).samples.any()
-
-
-def test_a_file_without_samples(tmp_path):
-    refused(write(tmp_path / "a.wav", np.zeros(0, np.int16)), "no samples", r"0\.000 s")
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -156,49 +143,10 @@ def test_a_file_that_is_not_what_its_name_says(tmp_path, name, kind, found):
     assert len(read_audio(io.BytesIO(data.getvalue())).samples) == 16_000  # no name, no promise
 
 
-def test_damage_in_the_middle_of_a_flac(tmp_path):
-    path = write(tmp_path / "a.flac")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2 : len(data) // 2 + 200] = bytes(200)
-    path.write_bytes(data)
-    refused(path, "corrupt audio", "flac")
-
-
 @pytest.mark.parametrize("name", ["a.wav", "a.raw", "a"])
 def test_text_is_no_audio(tmp_path, name):
     (tmp_path / name).write_text("404 Not Found\n" * 50)
     refused(tmp_path / name, "corrupt audio", str(tmp_path / name))
-
-
-def test_a_rate_that_cannot_be(tmp_path):
-    path = write(tmp_path / "a.wav")
-    data = bytearray(path.read_bytes())
-    data[24:28] = struct.pack("<I", 2_000_000_011)
-    path.write_bytes(data)
-    refused(path, "corrupt audio", "2000000011 samples a second")
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_samples_that_are_no_numbers(tmp_path, bad):
-    samples = np.zeros(100, np.float32)
-    samples[17] = bad
-    refused(write(tmp_path / "a.wav", samples, subtype="FLOAT"), "not finite", "at sample 17")
-    with pytest.raises(AudioError, match=r"not finite: the array .* at sample 17"):
-        as_int16(samples, 16_000)
-
-
-def test_members_of_an_archive(tmp_path):
-    write(tmp_path / "a.wav")
-    with zipfile.ZipFile(tmp_path / "all.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.write(tmp_path / "a.wav", "talks/a.wav")
-    with zipfile.ZipFile(tmp_path / "all.zip") as archive, archive.open("talks/a.wav") as file:
-        part = read_audio(file, offset_s=0.5)
-    np.testing.assert_array_equal(part.samples, VOICE[8_000:])
-    data = bytearray((tmp_path / "all.zip").read_bytes())
-    data[5_000:5_050] = bytes(50)
-    (tmp_path / "all.zip").write_bytes(data)
-    with zipfile.ZipFile(tmp_path / "all.zip") as archive, archive.open("talks/a.wav") as file:
-        refused(file, "corrupt audio", r"talks/a\.wav cannot be read")
 
 
 def test_a_stretch_of_a_real_talk():
@@ -224,6 +172,7 @@ def test_samples_that_a_user_holds():
         (np.stack([VOICE, VOICE]), 16_000, "not samples", "one channel"),
         (VOICE, 16, "not samples", "samples per second"),
         (VOICE[:0], 16_000, "no samples", "empty"),
+        (np.full(9, np.nan, np.float32), 16_000, "not finite", "the array .* at sample 0"),
     ],
 )
 def test_samples_that_are_none(samples, rate, reason, detail):
@@ -254,17 +203,3 @@ def test_little_waits_and_little_is_held(rate):
         given += len(incoming.push(np.zeros(441, np.float32)))
         assert 0 <= pushed / rate - given / 16_000 < 0.005
         assert len(incoming.held) < 2_000
-
-
-def test_a_sample_at_a_time():
-    incoming = Incoming(48_000)
-    sound = np.random.default_rng(0).uniform(-1, 1, 700)
-    pieces = [incoming.push(sound[i : i + 1]) for i in range(len(sound))]
-    np.testing.assert_array_equal(
-        np.concatenate([*pieces, incoming.finish()]), as_int16(sound, 48_000)
-    )
-
-
-def test_a_rate_must_be_one():
-    with pytest.raises(AudioError, match="a rate of 16"):
-        Incoming(16)

@@ -32,7 +32,6 @@ from tests.helpers.corpora import (
     BUDGET,
     assert_same_batch,
     batches_of,
-    build_rows,
     epoch,
     finished,
     letters,
@@ -51,13 +50,6 @@ def orders(batches: Batches, number: int) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def batches(hums: PreparedCorpus) -> Batches:
     return batches_of(hums, seed=5)
-
-
-def test_an_epoch_is_every_example_once(batches):
-    for number in range(3):
-        seen = [row for batch in epoch(batches, number) for row in real(batch)]
-        assert sorted(seen) == list(range(37))
-    assert len({batch.audio.shape for batch in epoch(batches)}) == 3
 
 
 def test_epochs_and_seeds_differ(hums, batches):
@@ -100,12 +92,6 @@ def test_any_step_can_be_resumed(hums, count):
             seen += [row for batch in [*before, *after] for row in real(batch)]
         epochs = -(-start // steps)
         assert sorted(seen) == sorted([*range(37)] * epochs)
-
-
-def test_iteration_may_begin_at_a_step(batches):
-    begun = iterate(batches, start=4)
-    for step in (4, 5, 6):
-        assert_same_batch(next(begun), batches[step])
 
 
 NEXT = """
@@ -278,13 +264,6 @@ def test_text_alone(text):
         assert (batch.target_length[batch.index >= 0] > 1).all()
 
 
-def test_a_corpus_without_transcripts(hums_root, tmp_path):
-    rows = [{"audio": str(hums_root / f"train{n}.wav"), "translation": "x"} for n in range(5)]
-    batch = batches_of(build_rows(tmp_path, {"train": rows}))[0]
-    assert batch.source.shape == (len(batch.index), 0) and not batch.source_length.any()
-    assert batch.target_length.max() == 2
-
-
 # Shapes that waste least, and epochs in which every example comes exactly once.
 
 
@@ -343,16 +322,6 @@ def test_every_row_fits_its_shape(n, seed, multiple):
         assert inside.source.max() <= shape.source and inside.target.max() <= shape.target
         assert shape.rows * shape.audio <= budget.frames * 160
         assert shape.rows * max(shape.source, shape.target) <= budget.tokens
-
-
-def test_batches_depend_on_seed_and_epoch_alone():
-    def order(seed: int, epoch: int) -> list[list[int]]:
-        plan = make_plan(speech(500), Budget(), seed=seed)
-        return [planned.rows.tolist() for planned in plan.epoch(epoch)]
-
-    assert order(1, 2) == order(1, 2)
-    assert order(1, 2) != order(1, 3)
-    assert order(1, 2) != order(2, 2)
 
 
 def test_a_step_is_found_without_walking_there():

@@ -14,15 +14,7 @@ from data_pipelines.corpora import CoVoST2, Manifest, Phrasebook
 from data_pipelines.dataset import open_corpus
 from data_pipelines.prepare import Limits, Preparation, prepare
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
-from tests.helpers.corpora import (
-    build,
-    finished,
-    python,
-    shards_of,
-    times,
-    tree,
-    write_hums,
-)
+from tests.helpers.corpora import build, finished, python, shards_of, times, tree, write_hums
 
 HUMS = Preparation(corpus=Manifest())
 

@@ -12,9 +12,8 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import soundfile
@@ -63,8 +62,7 @@ SIZES = Dimensions(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reader:
+class Reader(NamedTuple):
     """The name of a file, its bytes as they should be, and the function that reads its path."""
 
     file: str
@@ -206,7 +204,7 @@ def _in_corpus(file: str) -> Reader:
         corpus = dataset.open_corpus(path.parent)
         corpus["train"].read([0])
 
-    return Reader(file=file, good=lambda: _corpus()[file], read=read)
+    return Reader(file, lambda: _corpus()[file], read)
 
 
 def _vocabulary() -> bytes:
@@ -282,126 +280,108 @@ def _tiktoken() -> bytes:
 TENSORS = functools.cache(functools.partial(random_tensors, SIZES))
 
 READERS = {
-    "log": Reader(file="a.log", good=lambda: LOG, read=_score),
-    "log.gz": Reader(file="a.log.gz", good=lambda: gzip.compress(LOG), read=_score),
+    "log": Reader("a.log", lambda: LOG, _score),
+    "log.gz": Reader("a.log.gz", lambda: gzip.compress(LOG), _score),
     "logs.tar.xz": Reader(
-        file="logs.tar.xz",
-        good=lambda: _tar_xz(f"r/e/{NAME}", LOG),
-        read=lambda path: read_archive.__wrapped__(path),
+        "logs.tar.xz",
+        lambda: _tar_xz(f"r/e/{NAME}", LOG),
+        lambda path: read_archive.__wrapped__(path),
     ),
     "logs.tar": Reader(
-        file="logs.tar.xz",
-        good=lambda: lzma.decompress(_tar_xz(f"r/e/{NAME}", LOG))[:4096],
-        read=_packed_archive,
+        "logs.tar.xz", lambda: lzma.decompress(_tar_xz(f"r/e/{NAME}", LOG))[:4096], _packed_archive
     ),
-    "times of segments": Reader(file="times", good=lambda: BLOCK, read=_times),
-    "segments.yaml": Reader(file="a.yaml", good=lambda: FLOW, read=read_yaml),
-    "manifest.jsonl": Reader(
-        file="train.jsonl", good=lambda: _lines(ROW, ROW | {"id": "b"}), read=_manifest
-    ),
+    "times of segments": Reader("times", lambda: BLOCK, _times),
+    "segments.yaml": Reader("a.yaml", lambda: FLOW, read_yaml),
+    "manifest.jsonl": Reader("train.jsonl", lambda: _lines(ROW, ROW | {"id": "b"}), _manifest),
     "manifest.tsv": Reader(
-        file="train.tsv",
-        good=lambda: b"id\taudio\ttranscript\ttranslation\na\ta.wav\tone\teins\n" * 2,
-        read=_manifest,
+        "train.tsv",
+        lambda: b"id\taudio\ttranscript\ttranslation\na\ta.wav\tone\teins\n" * 2,
+        _manifest,
     ),
     "text.gz": Reader(
-        file="train.en.gz",
-        good=lambda: gzip.compress(b"a dog\nruns\n"),
-        read=lambda path: (
+        "train.en.gz",
+        lambda: gzip.compress(b"a dog\nruns\n"),
+        lambda path: (
             path.with_name("train.de").write_text("ein Hund\nrennt\n"),
             ParallelText().read(path.parent),
         ),
     ),
     "table.zip": Reader(
-        file="pairs.zip",
-        good=lambda: _zip("deu.txt", b"a dog\tein Hund\nruns\trennt\n" * 9),
-        read=lambda path: Tsv().read(path),
+        "pairs.zip",
+        lambda: _zip("deu.txt", b"a dog\tein Hund\nruns\trennt\n" * 9),
+        lambda path: Tsv().read(path),
     ),
-    "wmt.xml": Reader(
-        file="test.en-de.xml", good=lambda: XML, read=lambda path: ParallelText().read(path.parent)
-    ),
-    "ggml": Reader(file="ggml.bin", good=lambda: ggml_bytes(TENSORS()), read=_weights),
-    "pt": Reader(file="a.pt", good=lambda: torch_bytes(TENSORS()), read=_weights),
-    "fairseq": Reader(file="a.pt", good=_fairseq, read=lambda path: load_fairseq(path, {})),
+    "wmt.xml": Reader("test.en-de.xml", lambda: XML, lambda path: ParallelText().read(path.parent)),
+    "ggml": Reader("ggml.bin", lambda: ggml_bytes(TENSORS()), _weights),
+    "pt": Reader("a.pt", lambda: torch_bytes(TENSORS()), _weights),
+    "fairseq": Reader("a.pt", _fairseq, lambda path: load_fairseq(path, {})),
     "pickle of fairseq": Reader(
-        file="data.pkl",
-        good=lambda: _pickled(_fairseq()),
-        read=lambda path: load_fairseq(_resealed(path, _fairseq()), {}),
+        "data.pkl",
+        lambda: _pickled(_fairseq()),
+        lambda path: load_fairseq(_resealed(path, _fairseq()), {}),
     ),
     "pickle of pt": Reader(
-        file="data.pkl",
-        good=lambda: _pickled(torch_bytes(TENSORS())),
-        read=lambda path: _weights(_resealed(path, torch_bytes(TENSORS()))),
+        "data.pkl",
+        lambda: _pickled(torch_bytes(TENSORS())),
+        lambda path: _weights(_resealed(path, torch_bytes(TENSORS()))),
     ),
-    "safetensors": Reader(
-        file="a.safetensors", good=lambda: safetensors_bytes(TENSORS()), read=_weights
-    ),
-    "safetensors of int7": Reader(file="a.safetensors", good=_whole_numbers, read=_weights),
-    "safetensors.gz": Reader(
-        file="a.safetensors.gz", good=lambda: packed(_whole_numbers()), read=_weights
-    ),
-    "exported parameters": Reader(
-        file="params.safetensors", good=_exported, read=lambda path: read_params(path)
-    ),
+    "safetensors": Reader("a.safetensors", lambda: safetensors_bytes(TENSORS()), _weights),
+    "safetensors of int7": Reader("a.safetensors", _whole_numbers, _weights),
+    "safetensors.gz": Reader("a.safetensors.gz", lambda: packed(_whole_numbers()), _weights),
+    "exported parameters": Reader("params.safetensors", _exported, lambda path: read_params(path)),
     "tokenizer.json": Reader(
-        file="tokenizer.json",
-        good=lambda: _json({"model": {"vocab": _byte_characters()}}),
-        read=read_tokenizer_json,
+        "tokenizer.json",
+        lambda: _json({"model": {"vocab": _byte_characters()}}),
+        read_tokenizer_json,
     ),
-    "tiktoken": Reader(file="a.tiktoken", good=_tiktoken, read=read_tiktoken),
+    "tiktoken": Reader("a.tiktoken", _tiktoken, read_tiktoken),
     "generation_config": Reader(
-        file="generation_config.json",
-        good=lambda: _json(HEADS),
-        read=lambda path: _heads(_generation(path), SIZES),
+        "generation_config.json",
+        lambda: _json(HEADS),
+        lambda path: _heads(_generation(path), SIZES),
     ),
     "config.json": Reader(
-        file="config.json",
-        good=lambda: _json(to_json(experiment(Path("corpus"), Path("run")))),
-        read=lambda path: read_experiment(path.parent),
+        "config.json",
+        lambda: _json(to_json(experiment(Path("corpus"), Path("run")))),
+        lambda path: read_experiment(path.parent),
     ),
-    "header of params": Reader(
-        file="params.safetensors", good=lambda: _json(EXPORTED), read=_resealed_params
-    ),
-    "decoding.json": Reader(
-        file="decoding.json", good=lambda: _json(to_options(Decoding())), read=read_decoding
-    ),
-    "vocabulary": Reader(file="vocab.json", good=_vocabulary, read=_resealed_vocabulary),
+    "header of params": Reader("params.safetensors", lambda: _json(EXPORTED), _resealed_params),
+    "decoding.json": Reader("decoding.json", lambda: _json(to_options(Decoding())), read_decoding),
+    "vocabulary": Reader("vocab.json", _vocabulary, _resealed_vocabulary),
     "features of a run": Reader(
-        file="features.json",
-        good=lambda: _json({"features": to_json(Features()), "statistics": STATISTICS}),
-        read=load_features,
+        "features.json",
+        lambda: _json({"features": to_json(Features()), "statistics": STATISTICS}),
+        load_features,
     ),
     "metrics.jsonl": Reader(
-        file="metrics.jsonl",
-        good=lambda: _lines(*({"step": i, "time": 1.5, "values": {"loss": 2}} for i in range(3))),
-        read=_metrics,
+        "metrics.jsonl",
+        lambda: _lines(*({"step": i, "time": 1.5, "values": {"loss": 2}} for i in range(3))),
+        _metrics,
     ),
-    "results": Reader(file="a.json", good=lambda: _json({"BLEU": 1}), read=read_object),
+    "results": Reader("a.json", lambda: _json({"BLEU": 1}), read_object),
     "summary.json": Reader(
-        file="summary.json",
-        good=lambda: _json(SUMMARY),
-        read=lambda path: dataset.describe(dataset.read_summary(path.parent)),
+        "summary.json",
+        lambda: _json(SUMMARY),
+        lambda path: dataset.describe(dataset.read_summary(path.parent)),
     ),
     "dataset_info.json": _in_corpus("dataset_info.json"),
     "features of a corpus": _in_corpus("features.json"),
     "records": _in_corpus("manifest-train.array_record-00000-of-00001"),
     "corpus.json": Reader(
-        file="corpus.json",
-        good=lambda: _json({"train": "abc"}),
-        read=lambda path: dataset.check_used_data(path.parent, {"train": (path, "train")}),
+        "corpus.json",
+        lambda: _json({"train": "abc"}),
+        lambda path: dataset.check_used_data(path.parent, {"train": (path, "train")}),
     ),
-    "table of contents": Reader(
-        file="train.tsv", good=TABLE.encode, read=lambda path: dataset.read_table(path)
-    ),
+    "table of contents": Reader("train.tsv", TABLE.encode, lambda path: dataset.read_table(path)),
     "seal of a checkpoint": Reader(
-        file="body",
-        good=lambda: _json(
+        "body",
+        lambda: _json(
             {"step": 3, "score": 1.0, "files": {"a": [1, "x"]}, "arrays": {"b": [[1], "f"]}}
         ),
-        read=_resealed_checkpoint,
+        _resealed_checkpoint,
     ),
-    "wav": Reader(file="a.wav", good=lambda: _sound(format="WAV"), read=read_audio),
-    "flac": Reader(file="a.flac", good=lambda: _sound(format="FLAC"), read=read_audio),
-    "ogg": Reader(file="a.ogg", good=lambda: _sound(format="OGG"), read=read_audio),
-    "mp3": Reader(file="a.mp3", good=lambda: _sound(format="MP3"), read=read_audio),
+    "wav": Reader("a.wav", lambda: _sound(format="WAV"), read_audio),
+    "flac": Reader("a.flac", lambda: _sound(format="FLAC"), read_audio),
+    "ogg": Reader("a.ogg", lambda: _sound(format="OGG"), read_audio),
+    "mp3": Reader("a.mp3", lambda: _sound(format="MP3"), read_audio),
 }

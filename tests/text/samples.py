@@ -26,14 +26,8 @@ GERMAN = (
     "Das ist die U-Bahn, z.B. die Linie 3.",
     "Das Haus und die Straße und der Mann und die Frau sind schön.",
 )
-FRENCH = (
-    "L'homme est là : qu'est-ce qu'il dit ?",
-    "C'est l'été, n'est-ce pas ! Il a dit « non ».",
-)
-JAPANESE = (
-    "日本語を話します。",
-    "今日は、いい天気ですね!東京へ行きましょう。",
-)
+FRENCH = ("L'homme est là : qu'est-ce qu'il dit ?", "C'est l'été, n'est-ce pas ! Il a dit « non ».")
+JAPANESE = ("日本語を話します。", "今日は、いい天気ですね!東京へ行きましょう。")
 CORPORA = {"en": ENGLISH, "de": GERMAN, "fr": FRENCH, "ja": JAPANESE}
 
 KINDS = get_args(Kind)

@@ -99,16 +99,6 @@ def test_words_are_those_of_the_collapsed_labels(kind):
     assert seen == {0, 1}  # utterances that end within a word, and others
 
 
-def test_a_label_stands_where_it_is_surest():
-    blank, a = 5, 4
-    path = [a, a, a, blank, a, a, blank]
-    logits = np.full((1, len(path), 6), -1.0, np.float32)
-    logits[0, np.arange(len(path)), path] = [1, 3, 2, 9, 2, 2, 9]
-    labels = ctc_labels(jnp.asarray(logits), jnp.array([len(path)]))
-    assert labels.tolist() == [[0, a, 0, 0, a, 0, 0]]
-    assert ctc_labels(jnp.asarray(logits), jnp.array([1])).tolist() == [[a, 0, 0, 0, 0, 0, 0]]
-
-
 def test_a_word_counts_with_its_last_piece():
     """`th@@ is is a ph@@ rase`, a label every second state (Papi et al. 2022, appendix A.1)."""
     ids = [MOSES.ids[piece] for piece in ("th@@", "is", "is", "a", "ph@@", "rase")]
@@ -121,18 +111,3 @@ def test_a_word_counts_with_its_last_piece():
     before_the_end = ctc_word_counts(logits, jnp.array([10]), boundaries)  # "ph@@" is open
     assert before_the_end[0, -1] == 4
     assert ctc_word_counts(logits, jnp.array([10]), boundaries, trailing="leave")[0, -1] == 3
-
-
-def test_one_compilation_for_utterances_of_any_length():
-    compilations = []
-    boundaries = word_boundaries(MOSES)
-
-    @jax.jit
-    def collapsed(logits, lengths, boundaries):
-        compilations.append(logits.shape)
-        return ctc_word_counts(logits, lengths, boundaries)
-
-    for seed in range(3):
-        logits, lengths = spoken(MOSES, seed)
-        collapsed(logits, lengths, boundaries)
-    assert len(compilations) == 1

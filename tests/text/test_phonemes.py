@@ -9,7 +9,7 @@ import pytest
 from simuljax.text import VocabularyConfig, VocabularyError, learn, load, phonemize
 from simuljax.text.phonemes import fresh_library
 from simuljax.text.vocabulary import PhonemeVocabulary
-from tests.text.samples import ENGLISH, GERMAN
+from tests.text.samples import ENGLISH
 
 WITHOUT = """
 import sys
@@ -72,12 +72,6 @@ def test_a_vocabulary_of_phonemes(tmp_path):
     assert load(vocab.save(tmp_path / "vocab")) == vocab
     again = learn(ENGLISH, VocabularyConfig(kind="phonemes", language="en"))
     assert again.save(tmp_path / "again").read_bytes() == (tmp_path / "vocab.json").read_bytes()
-
-
-def test_german_phonemes_are_learned_from_the_german_voice():
-    german = learn(GERMAN, VocabularyConfig(kind="phonemes", language="de"))
-    assert {"yː", "ˈyː", "ç", "|"} & set(german.pieces)
-    assert "θ" not in german.pieces
 
 
 def test_phonemes_leave_nothing_behind_for_a_synthesiser():

@@ -1,10 +1,10 @@
 """What holds for every kind of vocabulary."""
 
-import json
 import os
 import pickle
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -18,36 +18,34 @@ from tests.text.samples import (
     CORPORA,
     ENGLISH,
     GERMAN,
-    JAPANESE,
     KINDS,
     SPELLING_KINDS,
     real_lines,
     vocabulary,
 )
 
-LANGUAGES = ("en", "de")
 
-
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", ["en", "de", "ja"])
 @pytest.mark.parametrize("kind", SPELLING_KINDS)
 def test_a_sentence_comes_back_as_it_was(kind, language):
+    if (kind, language) == ("subword_nmt", "ja"):
+        pytest.skip("Moses separates what Japanese does not")
     vocab = vocabulary(kind, language)
     for sentence in CORPORA[language]:
         ids = vocab.encode(sentence)
-        assert vocab.decode(ids) == sentence
-        assert UNK not in ids
         assert vocab.decode([PAD, BOS, *ids, EOS, PAD]) == sentence
+        assert UNK not in ids
 
 
-@pytest.mark.parametrize("kind", ["characters", "unigram", "bpe"])
-def test_japanese_comes_back_as_it_was(kind):
-    vocab = vocabulary(kind, "ja")
-    assert [vocab.decode(vocab.encode(s)) for s in JAPANESE] == list(JAPANESE)
-
-
-def test_ids_may_be_an_array():
-    vocab = vocabulary("unigram")
-    assert vocab.decode(np.array(vocab.encode(ENGLISH[0]))) == ENGLISH[0]
+@pytest.mark.parametrize("kind", SPELLING_KINDS)
+def test_text_is_cleaned_and_what_was_never_seen_stays_visible(kind):
+    vocab = vocabulary(kind, "de")
+    decomposed = "  Das\tHaus ist scho\u0308n\u00ad,\n aber "
+    assert vocab.encode(decomposed) == vocab.encode("Das Haus ist schön, aber")
+    ids = vocab.encode("die Ω Frau")
+    assert UNK in ids and vocab.decode(ids) == "die ⁇ Frau"
+    letter = learn(["a"], VocabularyConfig(kind=kind))
+    assert letter.decode(letter.encode("a a")) == "a a"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,21 +66,6 @@ def test_a_text_about_special_pieces_has_none(kind):
     assert not {PAD, BOS, EOS} & set(ids)
     if kind not in ("unigram", "bpe"):  # SentencePiece learns nothing from its own symbols
         assert vocab.decode(ids) == "<s> and </s> and <unk>"
-
-
-@pytest.mark.parametrize("kind", SPELLING_KINDS)
-def test_what_was_never_seen_is_unknown_and_stays_visible(kind):
-    vocab = vocabulary(kind)
-    ids = vocab.encode("the Ω house")
-    assert UNK in ids
-    assert vocab.decode(ids) == "the ⁇ house"
-
-
-@pytest.mark.parametrize("kind", SPELLING_KINDS)
-def test_text_is_cleaned_before_it_is_read(kind):
-    vocab = vocabulary(kind, "de")
-    decomposed = "  Das\tHaus ist scho\u0308n\u00ad,\n aber "
-    assert vocab.encode(decomposed) == vocab.encode("Das Haus ist schön, aber")
 
 
 @pytest.mark.parametrize("kind", SPELLING_KINDS)
@@ -153,12 +136,6 @@ def test_a_small_corpus_gives_what_it_can_and_says_so(kind):
     assert vocab.decode(vocab.encode("ein See am Haus")) == "ein See am Haus"
 
 
-@pytest.mark.parametrize("kind", SPELLING_KINDS)
-def test_one_letter_is_a_corpus(kind):
-    vocab = learn(["a"], VocabularyConfig(kind=kind))
-    assert vocab.decode(vocab.encode("a a")) == "a a"
-
-
 def test_characters_beyond_the_size_are_unknown_the_rare_ones_first():
     vocab = learn(["aaab b c"], VocabularyConfig(kind="characters", size=7))
     assert vocab.pieces[4:] == ("a", " ", "b")
@@ -202,85 +179,51 @@ def test_foreign_ids_are_refused(kind, i):
 # Vocabulary files that are not what they should be: each is refused by name.
 
 
-@pytest.fixture
-def saved(tmp_path):
-    return vocabulary("subword_nmt").save(tmp_path / "vocab")
+def changed(**change):
+    """Another content with a right checksum."""
+    return lambda path: write_content(path, read_content(path) | change)
 
 
-def refused(path, reason):
+def of_kind(kind):
+    return changed(config=asdict(VocabularyConfig(kind=kind)) if kind in KINDS else {"kind": kind})
+
+
+def rewritten(old, new):
+    return lambda path: path.write_text(path.read_text("utf-8").replace(old, new), "utf-8")
+
+
+UNUSABLE = "does not hold a usable vocabulary"
+BAD = {
+    "cut short": ("subword_nmt", lambda p: p.write_bytes(p.read_bytes()[:-20]), "damaged"),
+    "empty": ("unigram", lambda p: p.write_bytes(b""), "damaged"),
+    "changed": ("subword_nmt", rewritten('"a@@"', '"b@@"'), "checksum"),
+    "later": ("bpe", rewritten('"version": 1', '"version": 2'), "version 2, but .* reads 1"),
+    "a list": ("bpe", lambda p: p.write_text("[]"), "not a vocabulary of simuljax"),
+    "foreign": ("bpe", lambda p: p.write_text('{"model": {}}'), "not a vocabulary of simuljax"),
+    "gone": ("bpe", Path.unlink, "does not exist"),
+    "unknown kind": ("subword_nmt", of_kind("wordpiece"), UNUSABLE),
+    "other kind": ("subword_nmt", of_kind("characters"), UNUSABLE),
+    "no model": ("subword_nmt", of_kind("unigram"), UNUSABLE),
+    "unknown field": ("subword_nmt", changed(config={"colour": "red"}), UNUSABLE),
+    "no special pieces": ("subword_nmt", changed(pieces=["a", "b"]), UNUSABLE),
+    "merge of three": ("subword_nmt", changed(merges=["a b c"]), UNUSABLE),
+    "empty model": ("unigram", changed(model=""), UNUSABLE),
+    "broken model": ("unigram", changed(model="AAAA"), UNUSABLE),
+    "no base64": ("unigram", changed(model="!!!"), UNUSABLE),
+    "other pieces": (
+        *("unigram", changed(pieces=list(vocabulary("bpe").pieces)), "not those of the model"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_refused_by_name(case, tmp_path):
+    kind, harm, reason = BAD[case]
+    path = vocabulary(kind).save(tmp_path / "vocab")
+    harm(path)
     with pytest.raises(VocabularyError, match=reason) as refusal:
         load(path)
     assert str(path) in str(refusal.value)
-
-
-@pytest.mark.parametrize("kind", SPELLING_KINDS)
-@pytest.mark.parametrize("part", [0.0, 0.3, 0.99])
-def test_a_file_cut_short(kind, part, tmp_path):
-    path = vocabulary(kind).save(tmp_path / "vocab")
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(part * len(whole))])
-    refused(path, "damaged")
-
-
-def test_a_character_changed_in_the_middle(saved):
-    text = saved.read_text(encoding="utf-8")
-    saved.write_text(text.replace('"a@@"', '"b@@"'), encoding="utf-8")
-    refused(saved, "checksum")
-
-
-def test_bytes_that_are_no_text(saved):
-    saved.write_bytes(b"\xff\xfe\x00")
-    refused(saved, "damaged")
-
-
-def test_another_version(saved):
-    document = json.loads(saved.read_text(encoding="utf-8"))
-    saved.write_text(json.dumps(document | {"version": 2}))
-    refused(saved, "version 2, but this simuljax reads 1")
-
-
-@pytest.mark.parametrize("content", ["[]", "{}", '{"model": {"type": "BPE"}}'])
-def test_a_file_of_something_else(saved, content):
-    saved.write_text(content)
-    refused(saved, "not a vocabulary of simuljax")
-
-
-def test_no_file(tmp_path):
-    refused(tmp_path / "vocab.json", "does not exist")
-
-
-@pytest.mark.parametrize("kind", ["wordpiece", "unigram", "characters"])
-def test_content_of_another_kind(saved, kind):
-    content = read_content(saved)
-    content["config"]["kind"] = kind
-    write_content(saved, content)
-    refused(saved, "does not hold a usable vocabulary")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"pieces": ["a", "b"]},
-        {"merges": ["a b c"]},
-        {"config": {"kind": "subword_nmt", "colour": "red"}},
-    ],
-)
-def test_content_that_makes_no_sense(saved, change):
-    write_content(saved, read_content(saved) | change)
-    refused(saved, "does not hold a usable vocabulary")
-
-
-@pytest.mark.parametrize("model", ["", "!!!", "AAAA"])
-def test_a_model_that_is_none(tmp_path, model):
-    path = vocabulary("unigram").save(tmp_path / "vocab")
-    write_content(path, read_content(path) | {"model": model})
-    refused(path, "does not hold a usable vocabulary")
-
-
-def test_pieces_of_another_model(tmp_path):
-    path = vocabulary("unigram").save(tmp_path / "vocab")
-    write_content(path, read_content(path) | {"pieces": list(vocabulary("bpe").pieces)})
-    refused(path, "not those of the model")
 
 
 @pytest.mark.parametrize(

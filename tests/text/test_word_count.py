@@ -1,7 +1,6 @@
 """Counting on the device, against what the stream gives out on the host."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -147,24 +146,3 @@ def test_inside_jit_and_vmap_with_one_compilation():
             assert isinstance(ours, jax.Array)
             np.testing.assert_array_equal(ours, expected)
     assert compilations == [(4, 9)]
-
-
-def test_a_scan_carries_the_count():
-    vocab = vocabulary("subword_nmt", "de")
-    bounds, ids = word_boundaries(vocab), jnp.asarray(vocab.encode(GERMAN[0]))
-
-    @jax.jit
-    def scanned(ids):
-        def step(state, i):
-            state = state.push(bounds, i)
-            return state, state.completed
-
-        return jax.lax.scan(step, WordCount.begin(), ids)[1]
-
-    np.testing.assert_array_equal(scanned(ids), count_words(bounds, ids))
-
-
-@pytest.mark.parametrize("make", [np.zeros, jnp.zeros])
-def test_no_ids_have_no_counts(make):
-    bounds = word_boundaries(vocabulary("unigram"))
-    assert count_words(bounds, make((2, 0), int), trailing="count").shape == (2, 0)

@@ -1,6 +1,5 @@
 """Words out of a stream of ids: the text of `decode`, as early as it is certain."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -17,11 +16,10 @@ from simuljax.text import (
     VocabularyError,
     WordStream,
     learn,
-    word_boundaries,
 )
 from simuljax.text.vocabulary import SubwordNmtVocabulary
 from simuljax.text.words import _MosesWord
-from tests.text.samples import CORPORA, GERMAN, KINDS, vocabulary
+from tests.text.samples import GERMAN, KINDS, vocabulary
 
 EVERY = [(kind, "en") for kind in KINDS] + [
     ("unigram", "de"),
@@ -99,15 +97,6 @@ def test_the_words_of_odd_tokens_are_those_of_decode(language, data):
     assert words == vocab.decode(i for chunk in chunks for i in chunk).split()
 
 
-@pytest.mark.parametrize(("kind", "language"), [e for e in EVERY if e[0] != "phonemes"])
-def test_sentences_in_pieces(kind, language):
-    vocab = vocabulary(kind, language)
-    for sentence in CORPORA[language]:
-        ids = vocab.encode(sentence)
-        words = stream_words(WordStream.begin(vocab), [[i] for i in ids])
-        assert words == vocab.decode(ids).split()
-
-
 def naive(vocab):
     """Papi's rule taken at its word: every token is a word, and complete with its last piece."""
     begun = WordStream.begin(vocab)
@@ -174,12 +163,6 @@ def test_characters_and_phonemes_end_at_their_separator():
     assert timeline(vocab, "h", "ə", "|", "|", "l") == [[], [], ["h ə"], [], [], ["l"]]
 
 
-def test_japanese_characters_are_one_word_to_the_end():
-    vocab = vocabulary("characters", "ja")
-    stream, words = WordStream.begin(vocab).push(vocab.encode("日本語を話します。"))
-    assert (words, stream.finish()) == ([], ["日本語を話します。"])
-
-
 @pytest.mark.parametrize("kind", ["unigram", "subword_nmt", "characters"])
 def test_a_stream_goes_on_in_several_ways(kind):
     vocab = vocabulary(kind)
@@ -191,45 +174,11 @@ def test_a_stream_goes_on_in_several_ways(kind):
     assert begun == WordStream.begin(vocab)
 
 
-def test_a_vocabulary_of_spoken_german_waits_for_nothing():
-    lines = [re.sub(r"[^\w ]", "", line.lower()) for line in GERMAN]
-    vocab = learn(lines, VocabularyConfig(kind="subword_nmt", size=200, language="de"))
-    stream, words = WordStream.begin(vocab).push(vocab.encode(lines[0]))
-    assert (words, stream.finish()) == (lines[0].split(), [])
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("i", [-1, 10**6])
 def test_foreign_ids_are_refused(kind, i):
     with pytest.raises(VocabularyError, match="outside"):
         WordStream.begin(vocabulary(kind)).push([i])
-
-
-@pytest.mark.parametrize(("kind", "language"), EVERY)
-def test_special_ids_say_nothing_about_words(kind, language):
-    boundaries = word_boundaries(vocabulary(kind, language))
-    for flags in (boundaries.starts_word, boundaries.ends_word, boundaries.has_text):
-        assert flags.shape == (vocabulary(kind, language).size,)
-        assert flags.dtype == bool
-        assert not flags[[PAD, BOS, EOS]].any()
-    assert boundaries.has_text[UNK]
-
-
-def test_the_boundaries_of_each_kind():
-    def said(flags, vocab):
-        return {vocab.pieces[i] for i in flags.nonzero()[0]}
-
-    vocab = vocabulary("unigram")
-    bounds = word_boundaries(vocab)
-    assert said(bounds.starts_word, vocab) == {p for p in vocab.pieces if p[0] == "▁"}
-    assert said(~bounds.has_text, vocab) == {"▁", *SPECIALS[:3]}
-    assert not bounds.ends_word.any()
-    vocab = vocabulary("characters")
-    assert said(word_boundaries(vocab).ends_word, vocab) == {" "}
-    vocab = vocabulary("phonemes")
-    assert said(word_boundaries(vocab).ends_word, vocab) == {"|"}
-    vocab = vocabulary("subword_nmt")
-    assert not word_boundaries(vocab).ends_word.any()
 
 
 @given(text=st.text("ab .,'\"", max_size=20))

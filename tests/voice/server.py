@@ -1,6 +1,5 @@
 """A server that speaks ElevenLabs' protocol and says every text as a tone, as long as the text."""
 
-import io
 import json
 import threading
 import time
@@ -11,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
-import soundfile
 
 KEY = "sk_0123456789abcdef"
 VOICE = "a voice/1"  # a name that has to be quoted
@@ -21,15 +19,6 @@ SECONDS = 0.01  # of tone to a character
 def tone(text: str, rate: int) -> np.ndarray:
     at = np.arange(round(len(text) * SECONDS * rate)) / rate
     return np.round(8000 * np.sin(2 * np.pi * 440 * at)).astype(np.int16)
-
-
-def encode(samples: np.ndarray, output_format: str) -> bytes:
-    kind, rate = output_format.split("_")[:2]
-    if kind == "pcm":
-        return samples.astype("<i2").tobytes()
-    file = io.BytesIO()
-    soundfile.write(file, samples, int(rate), format=kind.upper())
-    return file.getvalue()
 
 
 @dataclass(kw_only=True)
@@ -62,10 +51,10 @@ class Handler(BaseHTTPRequestHandler):
             return refuse(self, 404, "voice_not_found")
         if not question.get("text") or not question.get("model_id"):
             return refuse(self, 422, "text and model_id are required")
-        output_format = parse_qs(url.query)["output_format"][0]
-        rate = int(output_format.split("_")[1])
-        body = encode(tone(question["text"], rate), output_format)
-        send(self, 200, body, {"Content-Type": "audio/pcm"})
+        (output_format,) = parse_qs(url.query)["output_format"]
+        assert output_format.startswith("pcm_")
+        samples = tone(question["text"], int(output_format.split("_")[1]))
+        send(self, 200, samples.astype("<i2").tobytes(), {"Content-Type": "audio/pcm"})
 
     def do_GET(self) -> None:
         """Only a redirect that was followed comes here."""

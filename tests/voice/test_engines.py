@@ -9,7 +9,6 @@ import pytest
 
 from simuljax.voice import Espeak, Hibari, Voice, VoiceError, voice_for
 from simuljax.voice.base import split
-from simuljax.voice.espeak import variants
 
 TEXT = "A man is standing in the park."
 NOTHING = ["", "  \n", "...", "— ?!", "( )", "'"]
@@ -119,14 +118,6 @@ def test_the_others_are_espeaks(language, name):
 def test_languages_nobody_speaks(language):
     with pytest.raises(VoiceError, match="no language"):
         voice_for(language)
-
-
-def test_the_variants():
-    names = variants()
-    assert len(names) >= 100 and list(names) == sorted(names)
-    assert {"f2", "klatt2", "m3", "whisper"} <= set(names)
-    with pytest.raises(VoiceError, match=r"no variant 'nobody'.*f2"):
-        Espeak(variant="nobody")
 
 
 @pytest.mark.parametrize(("package", "make"), [("hibari", Hibari), ("espeakng_loader", Espeak)])

@@ -2,8 +2,6 @@
 
 import socket
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from tests.voice.server import (
     VOICE,
     Server,
     answering,
-    encode,
     refusing,
     serving,
     sleeping,
@@ -37,23 +34,11 @@ def voice(server: Server, key: str = KEY) -> Http:
     return Http(voice=VOICE, url=server.url, key=key)
 
 
-def test_the_sound_that_the_server_made(server):
+def test_what_is_asked_and_said(server):
     said = voice(server)
     samples = said.speak(TEXT)
     assert samples.dtype == np.int16 and said.rate == 24_000
     np.testing.assert_array_equal(samples, tone(TEXT, 24_000))
-
-
-def test_a_wav_at_another_rate_is_resampled(server):
-    server.trouble.append(answering(encode(tone(TEXT, 48_000), "wav_48000")))
-    samples, wanted = voice(server).speak(TEXT), tone(TEXT, 24_000)
-    assert len(samples) == len(wanted)
-    assert np.abs(samples[100:-100] - wanted[100:-100].astype(int)).max() < 40
-
-
-def test_what_is_asked(server):
-    said = voice(server)
-    said.speak(TEXT)
     said.speak(TEXT, speed=1.25)
     first, fast = server.asked
     assert first.path == "/v1/text-to-speech/a%20voice%2F1?output_format=pcm_24000"
@@ -77,20 +62,12 @@ def test_nothing_to_say_asks_nobody(server, text):
     assert not server.asked
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        refusing(500),
-        refusing(503, Retry_After="0"),
-        refusing(429, "too many", Retry_After="0"),
-        refusing(429, Retry_After=format_datetime(datetime.now(UTC) - timedelta(seconds=9), True)),
-        refusing(429, Retry_After="soon"),
-        answering(b"\0" * 10, Content_Length="20"),  # breaks off
-        sleeping(0.5),
-        lambda handler: handler.connection.shutdown(socket.SHUT_RDWR),
-    ],
-    ids=["500", "503", "429", "date", "no date", "truncated", "timeout", "hung up"],
-)
+HANG_UP = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)  # noqa: E731
+BREAK_OFF = answering(b"\0" * 10, Content_Length="20")
+PASSING = [refusing(500), refusing(429, Retry_After="0"), BREAK_OFF, sleeping(0.5), HANG_UP]
+
+
+@pytest.mark.parametrize("trouble", PASSING, ids=["500", "429", "broken off", "timeout", "hung up"])
 def test_passing_trouble_passes(server, trouble, monkeypatch):
     monkeypatch.setattr(remote, "_TIMEOUT_S", 0.3)
     server.trouble.append(trouble)
@@ -110,20 +87,17 @@ def test_the_server_says_how_long_to_wait(server, monkeypatch):
 @pytest.mark.parametrize(
     ("trouble", "message"),
     [
-        (refusing(500, "on fire"), "status 500.*'on fire'.*attempt 2"),
-        (refusing(429, "busy"), "status 429.*'busy'.*attempt 2"),
+        (refusing(500, "on fire"), "status 500.*on fire.*attempt 2"),
         (refusing(429, Retry_After="3600"), "wait 3600 s.*attempt 1"),
-        (answering(b"\0" * 10, Content_Length="20"), "broke off after 10 bytes"),
-        (sleeping(0.5), "no answer within 0.3 s"),
-        (refusing(422, "no such model"), "status 422.*'no such model': check the model"),
-        (refusing(403), "status 403.*key"),
-        (answering(b"{}", Content_Type="application/json"), r"answers with application/json.*\{\}"),
-        (answering(b"<html>", Content_Type="text/html"), "text/html, not with sound"),
-        (answering(b""), "empty body"),
-        (answering(b"\1\2\3"), "3 bytes that are no 16-bit samples"),
-        (answering(b"ID3\4ABC\0"), "no 16-bit samples"),
-        (answering(b"RIFFnonsense"), "cannot be read"),
-        (answering(encode(tone(TEXT, 24_000), "wav_24000")[:500]), "cannot be read"),
+        (BREAK_OFF, "no whole answer.*10 bytes.*attempt 2"),
+        (sleeping(0.5), "no whole answer: timed out"),
+        (refusing(422, "no such model"), "status 422.*no such model.*check the address"),
+        (refusing(401, "invalid_api_key"), "status 401.*invalid_api_key.*check the key"),
+        (refusing(404, "voice_not_found"), "status 404.*voice_not_found.*name of the voice"),
+        (answering(b"{}", Content_Type="application/json"), "2 bytes of application/json"),
+        (answering(b""), "0 bytes"),
+        (answering(b"\1\2\3"), "3 bytes .* no 16-bit samples"),
+        (answering(b"RIFFnonsense"), "no 16-bit samples"),
     ],
 )
 def test_lasting_trouble_is_an_error(server, trouble, message, monkeypatch):
@@ -131,24 +105,6 @@ def test_lasting_trouble_is_an_error(server, trouble, message, monkeypatch):
     server.trouble += [trouble] * 2
     with pytest.raises(VoiceError, match=message):
         voice(server).speak(TEXT)
-
-
-def test_a_wrong_key_or_voice(server):
-    with pytest.raises(VoiceError, match=r"status 401.*invalid_api_key.*key is not accepted"):
-        voice(server, key="wrong").speak(TEXT)
-    with pytest.raises(VoiceError, match=r"status 404.*voice_not_found.*name of the voice"):
-        Http(voice="nobody", url=server.url, key=KEY).speak(TEXT)
-    assert len(server.asked) == 2  # neither is tried again
-
-
-def test_nobody_there(monkeypatch):
-    monkeypatch.setattr(remote, "_RETRIES", 0)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    said = Http(voice="v", url=url, key=KEY)
-    with pytest.raises(VoiceError, match=r"no connection: .*refused.*attempt 1"):
-        said.speak(TEXT)
 
 
 def test_the_key_is_shown_nowhere(server, capfd):
@@ -171,23 +127,14 @@ def test_no_redirect_carries_the_key_away(server):
         assert not other.asked
 
 
-def test_the_key_of_the_environment(server, monkeypatch):
+def test_keys_and_addresses(server, monkeypatch):
     monkeypatch.setenv("ELEVENLABS_API_KEY", KEY + "\n")  # as from a file
     assert len(Http(voice=VOICE, url=server.url).speak(TEXT))
     monkeypatch.delenv("ELEVENLABS_API_KEY")
     with pytest.raises(VoiceError, match="ELEVENLABS_API_KEY"):
         Http(voice=VOICE)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"key": "abc\ndef"}, "check how it was copied"),
-        ({"key": "abc…"}, "check how it was copied"),
-        ({"url": "api.elevenlabs.io"}, "url is 'api.elevenlabs.io'"),
-    ],
-)
-def test_settings_that_cannot_work(changes, message):
-    with pytest.raises(VoiceError, match=message) as raised:
-        Http(**{"voice": "v", "key": KEY} | changes)
+    with pytest.raises(VoiceError, match="check how it was copied") as raised:
+        Http(voice=VOICE, key="abc\ndef")
     assert "abc" not in str(raised.value)
+    with pytest.raises(VoiceError, match=r"url is 'api\.elevenlabs\.io'"):
+        Http(voice=VOICE, key=KEY, url="api.elevenlabs.io")

@@ -31,21 +31,6 @@ def sound(seconds: float, level: int = 7) -> np.ndarray:
     return np.full(round(seconds * RATE), level, np.int16)
 
 
-def test_pauses_are_kept_and_nothing_overlaps(tmp_path):
-    with Timeline(RATE, tmp_path / "out.wav") as timeline:
-        first = timeline.place(sound(1, 1), 0.5)
-        second = timeline.place(sound(2, 2), 1.0)  # ready while the first plays
-        third = timeline.place(sound(1, 3), 5.0)  # ready later
-        assert first == Placed(start_s=0.5, end_s=1.5, speed=1.0)
-        assert second == Placed(start_s=1.5, end_s=3.5, speed=1.0)
-        assert third == Placed(start_s=5.0, end_s=6.0, speed=1.0)
-        assert timeline.duration == 6.0
-    samples, rate = soundfile.read(tmp_path / "out.wav", dtype="int16")
-    assert rate == RATE
-    levels = [(0, 0.5), (1, 1), (2, 2), (0, 1.5), (3, 1)]
-    np.testing.assert_array_equal(samples, np.concatenate([sound(s, v) for v, s in levels]))
-
-
 def test_any_order_of_times_against_an_obvious_track(tmp_path):
     """Each placed sound is found in the file where it was said to be, and silence elsewhere."""
     random = np.random.default_rng(0)

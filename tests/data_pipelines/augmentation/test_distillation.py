@@ -104,18 +104,6 @@ def test_what_a_teacher_is(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_is_an_outside_command_too(root, run, tmp_path):
-    """With other settings than `--distil RUN` has."""
-    command = shlex.join([sys.executable, "-m", "simuljax.serve.teacher", str(run), "--beam", "1"])
-    train = transformed(root, tmp_path, command).splits["train"]
-    translator = live.load(run)
-    assert [u.translation for u in train] == [
-        translator.translate_text(u.transcript) for u in train
-    ]
-    assert {u.translation_origin for u in train} == {f"distilled by {command}"}
-
-
-@pytest.mark.slow
 def test_synthesis_takes_a_teacher_too(tmp_path):
     pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
     (tmp_path / "text").mkdir()

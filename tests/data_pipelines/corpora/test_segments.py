@@ -146,12 +146,7 @@ def test_converted_audio_serves(ted, tmp_path):
 
 @pytest.mark.parametrize(
     "style",
-    [
-        {"default_flow_style": False},
-        {"default_flow_style": None, "width": 40},
-        {"default_flow_style": True, "width": 10**6},
-        {"default_flow_style": None, "default_style": '"'},
-    ],
+    [{"default_flow_style": False}, {"width": 40}, {"width": 10**6}, {"default_style": '"'}],
 )
 def test_any_other_yaml_reads_the_same(ted, tmp_path, style):
     path = ted / "txt" / "train.yaml"

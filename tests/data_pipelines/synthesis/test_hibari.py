@@ -1,4 +1,3 @@
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -91,9 +90,3 @@ def test_the_rate(engine):
 def test_errors_say_what_is_wrong(engine, text, voice, message):
     with pytest.raises(VoiceError, match=message):
         engine.speak(text, voice)
-
-
-def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "hibari", None)
-    with pytest.raises(ImportError, match=r"pip install 'simuljax\[speech\]'"):
-        Hibari()

@@ -53,13 +53,6 @@ def test_choices_are_the_same_in_another_process():
     assert done.stdout.strip() == repr(Voices(seed=5).choose("ü1", "test")), done.stderr
 
 
-def test_assigning():
-    assigned = Voices().assign(utterance("a"), "test")
-    assert isinstance(assigned.audio, Voice)
-    assert assigned.audio == Voices().choose("a", "test")
-    assert assigned.speaker == f"espeak:{assigned.audio.variant}"
-
-
 def synthesise(utterances: list[Utterance]) -> list[Speech | Skip]:
     synthesiser, voices = Synthesiser(), [u.audio for u in utterances]
     pairs = zip(utterances, voices, strict=True)
@@ -82,15 +75,6 @@ def test_a_list_with_failures():
     assert {dots.reason, variant.reason} == {"synthesis failed"}
     with pytest.raises(ValueError, match="engine is 'festival'"):
         Synthesiser().speak(utterance("a"), Voice(engine="festival"))
-
-
-def test_order_and_company_do_not_matter():
-    listed = [Voices().assign(utterance(f"u{i}", f"Number {i}."), "train") for i in range(6)]
-    forwards, backwards = synthesise(listed), synthesise(listed[::-1])
-    assert len(forwards) == 6
-    for one, other in zip(forwards, backwards[::-1], strict=True):
-        assert isinstance(one, Speech) and isinstance(other, Speech)
-        assert np.array_equal(one.samples, other.samples) and one.words == other.words
 
 
 def test_bad_speech_is_noticed(monkeypatch):
