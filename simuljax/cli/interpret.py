@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from simuljax.cli.translate import WhisperOptions, whisper_command
+from simuljax.cli.translate import RunOptions, WhisperOptions, whisper_command
 from simuljax.config.decoding import PolicyConfig
 from simuljax.config.fields import setting
 from simuljax.decode.policies import POLICIES, Consensus, Policy
@@ -51,4 +51,4 @@ def interpret_command(
         raise LiveError(f"give the model with --model. {_WEIGHTS}")
     if not model.exists():
         raise LiveError(f"there are no weights at {model}. {_WEIGHTS}")
-    return whisper_command(model, live, whisper, decoding.policy)
+    return whisper_command([model], live, whisper, RunOptions(policy=decoding.policy), {})

@@ -1,42 +1,18 @@
 """The command `simuljax prepare`."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import tyro
 
 from data_pipelines.augmentation import Transform
-from data_pipelines.batches import Vocabularies, describe_plan, make_plan, tokenise_split
 from data_pipelines.corpora import CORPORA, Corpus, Phrasebook
 from data_pipelines.corpora.spoken import check_engines
 from data_pipelines.dataset import PreparedCorpus, describe
 from data_pipelines.phrasebook.corpus import check_counts
 from data_pipelines.prepare import Limits, Preparation, prepare, worker_count
 from data_pipelines.utterance import CorpusError
-from simuljax.config.data import Budget
-from simuljax.text import SPECIALS, VocabularyConfig, learn
-
-PREVIEW_SENTENCES = 20_000  # from which a preview learns its vocabularies, at most
-
-
-@dataclass(frozen=True, kw_only=True)
-class Preview:
-    """The batches that are shown at the end; training has its own settings."""
-
-    frames_per_batch: int = 40_000
-    """Frames of 10 ms in a global batch."""
-    vocabulary: int = 8_000
-    """Size of the unigram vocabularies that count the tokens."""
-
-    def __post_init__(self) -> None:
-        if self.frames_per_batch < 1:
-            raise CorpusError(f"frames_per_batch is {self.frames_per_batch}: it must be positive")
-        if self.vocabulary <= len(SPECIALS):
-            raise CorpusError(
-                f"vocabulary is {self.vocabulary}: the special pieces alone take {len(SPECIALS)}"
-            )
 
 
 def _subcommands(*readers: type[Corpus]) -> Any:
@@ -58,7 +34,6 @@ def prepare_command(
     corpus: Reader,
     to: Path,
     transform: Transform,
-    preview: Preview,
     from_: Annotated[Path | None, tyro.conf.arg(name="from")] = None,
     max_seconds: float = 60.0,
     workers: int | None = None,
@@ -69,7 +44,6 @@ def prepare_command(
         corpus: The corpus.
         to: The directory to build it in.
         transform: Changes to the training split.
-        preview: The batches that are shown at the end.
         from_: The directory or file of your copy.
         max_seconds: Longer training examples are left out and counted.
         workers: Processes; by default one for each core.
@@ -85,31 +59,10 @@ def prepare_command(
         raise CorpusError(f"max_seconds is {max_seconds}: it must be above 0")
     worker_count(workers)  # checks the number
     wanted = Preparation(corpus=corpus, limits=Limits(max_seconds=max_seconds), transform=transform)
-    return lambda: show(prepare(wanted, from_, to, workers), preview)
+    return lambda: show(prepare(wanted, from_, to, workers))
 
 
-def show(corpus: PreparedCorpus, preview: Preview) -> None:
-    """Print the summary of a corpus, and a plan of its batches."""
+def show(corpus: PreparedCorpus) -> None:
+    """Print the summary of a corpus."""
     print(f"{corpus.summary['preparation']['corpus']} in {corpus.directory}")
     print(describe(corpus.summary))
-    if "train" not in corpus.splits or not len(corpus["train"]):
-        return
-    table = corpus["train"].table
-    config = VocabularyConfig(size=preview.vocabulary)
-    source = table.transcript if any(table.transcript) else table.translation
-    vocabularies = Vocabularies(
-        source=learn(_sample(source), config), target=learn(_sample(table.translation), config)
-    )
-    lengths = tokenise_split(corpus["train"], vocabularies).lengths
-    print(f"train in batches of {preview.frames_per_batch:,} frames:")
-    budget = Budget(frames=preview.frames_per_batch, tokens=preview.frames_per_batch)
-    try:
-        print(describe_plan(make_plan(lengths, budget)))
-    except ValueError as error:
-        raise CorpusError(f"the corpus is ready, but fits no batch: {error}") from error
-
-
-def _sample(texts: Sequence[str]) -> Sequence[str]:
-    """Return enough texts to estimate how many pieces the others have."""
-    filled = [text for text in texts if text]
-    return filled[:: max(1, -(-len(filled) // PREVIEW_SENTENCES))]

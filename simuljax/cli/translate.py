@@ -19,7 +19,7 @@ from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
 from simuljax.serve.audio_io import input_devices
 from simuljax.serve.bundled import DEFAULT, NAME, parts_of, target_language
 from simuljax.serve.cascade import RECOGNISING, Cascade, check_translator
-from simuljax.serve.live import Controls, LiveOptions, check_options, check_sound_file, check_source
+from simuljax.serve.live import LiveOptions, check_options, check_sound_file, check_source
 from simuljax.serve.live import run as run_live
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError, open_run
@@ -102,13 +102,8 @@ def translate_command(
     if then_k is not None and (run.offline or len(parts) == 1):
         raise LiveError("--then-k is for live translation with a cascade, ASR+MT: leave it out")
     translating = {} if then_k is None else {"k": then_k}
-    if len(parts) > 1 and is_whisper(parts[0]):
-        return _whisper_cascade_command(parts, live, run, whisper, translating)
-    if is_whisper(model):
-        policy = whisper_policy(model, run)
-        beam = 1 if run.beam is None else run.beam.size
-        given = (model, live, whisper, policy, beam if run.offline else None)
-        return whisper_command(*given, run.stammer)
+    if is_whisper(parts[0]):
+        return whisper_command(parts, live, whisper, run, translating)
     _refuse(whisper, f"is for Whisper models; {model} is a run")
     live = replace(live, to=live.to or target_language(model))
     return _run_command(model, live, run, {"translating": translating} if translating else {})
@@ -122,7 +117,6 @@ def _is_model(given: Path) -> bool:
 
 
 def _refuse(options: Any, reason: str, allowed: Collection[str] = ()) -> None:
-    """Refuse options that are not at their defaults."""
     for name in _given(options):
         if name not in allowed:
             raise LiveError(f"{_option(name)} {reason}")
@@ -145,7 +139,6 @@ def _option(name: str) -> str:
 def _run_command(
     model: Path, live: LiveOptions, run: RunOptions, settings: dict[str, Any]
 ) -> Callable[[], None]:
-    """Check the options; return the translation with a trained run."""
     first = parts_of(model)[0]  # a cascade streams as its recogniser does
     opened = open_run(first)
     if not run.offline:
@@ -155,12 +148,11 @@ def _run_command(
     if run.offline:
         return lambda: _translate_file(live, lambda: load(model, run.checkpoint), run.beam or 1)
 
-    def load_stream() -> tuple[Stream, None]:
+    def load_stream() -> Stream:
         show_status(f"loading {model.name} ...")
         translator = load(model, run.checkpoint)
         with announce_compilation(str(model.resolve()), about_s=_RUN_COMPILATION_S):
-            stream = translator.stream(decoding=run.decoding(), **settings)
-        return stream, None
+            return translator.stream(decoding=run.decoding(), **settings)
 
     return lambda: _translate_live(live, load_stream)
 
@@ -182,81 +174,45 @@ def check_run(run: Path, options: RunOptions, model: ModelConfig) -> None:
         raise RunError(f"{run}: {_option(name)} would change nothing: it {why}; leave it out")
 
 
-def whisper_policy(model: Path, run: RunOptions) -> Policy:
-    """Return the policy of a Whisper model; refuse the options that it does not have."""
-    _check_whisper(model, run, {"threshold"} if run.policy is None else set())
-    return run.policy or Consensus(threshold=run.threshold)
-
-
-def _check_whisper(model: Path, run: RunOptions, allowed: set[str]) -> None:
-    """Refuse the options that Whisper does not have, except those that are allowed here."""
-    own = set() if run.policy is None else set(options_of(type(run.policy)))
-    reason = f"is for trained runs; {model} is a Whisper model"
-    _refuse(run, reason, {"policy", "offline", "beam", *options_of(Stammer)} | own | allowed)
-    if run.policy is not None and run.policy.beam > 1:
-        raise LiveError(f"--beam {reason}")
-
-
-def _whisper_cascade_command(
+def whisper_command(
     parts: Sequence[Path],
     live: LiveOptions,
-    run: RunOptions,
     whisper: WhisperOptions,
+    run: RunOptions,
     translating: dict[str, Any],
 ) -> Callable[[], None]:
-    """Check the options; return the translation of what Whisper writes."""
-    first, then = parts
-    _check_whisper(first, run, {"checkpoint"})
-    usual = replace(RECOGNISING, policy=run.policy or RECOGNISING.policy, stammer=run.stammer)
-    settings = _with_options(usual, live, whisper)
-    check_translator(open_run(then))
-    live = replace(live, to=live.to or target_language(then))
+    """Check the options; return the translation with Whisper, or of what it recognises."""
+    first, *then = parts
+    own = set() if run.policy is None else set(options_of(type(run.policy)))
+    own |= {"checkpoint"} if then else set() if run.policy else {"threshold"}
+    reason = f"is for trained runs; {first} is a Whisper model"
+    _refuse(run, reason, {"policy", "offline", "beam", *options_of(Stammer)} | own)
+    if run.policy is not None and run.policy.beam > 1:
+        raise LiveError(f"--beam {reason}")
+    if then:
+        usual = replace(RECOGNISING, policy=run.policy or RECOGNISING.policy)
+        settings, to = _with_options(usual, live, whisper), live.to or target_language(then[0])
+        check_translator(open_run(then[0]))
+    else:
+        policy = run.policy or Consensus(threshold=run.threshold)
+        to, settings = whisper_settings(live, whisper, policy)
+    settings, live = replace(settings, stammer=run.stammer), replace(live, to=to)
     check_options(live, first)
 
-    def load_cascade() -> Cascade:
-        recogniser = WhisperTranslator(whisper_models.load(first, dtype=whisper.dtype), settings)
+    def load_model() -> WhisperTranslator | Cascade:
+        loaded = WhisperTranslator(whisper_models.load(first, dtype=whisper.dtype), settings)
         if not run.offline:
-            _compile_whisper(recogniser)
-        return Cascade(recogniser, load_run(then, run.checkpoint))
+            _compile_whisper(loaded)
+        return Cascade(loaded, load_run(then[0], run.checkpoint)) if then else loaded
 
     if run.offline:
-        return lambda: _translate_file(live, load_cascade, run.beam.size if run.beam else 1)
+        return lambda: _translate_file(live, load_model, run.beam.size if run.beam else 1)
 
-    def load_stream() -> tuple[Stream, None]:
-        show_status(f"loading {first.name} and {then.name} ...")
-        return load_cascade().stream(translating=translating), None
+    def load_stream() -> Stream:
+        show_status(f"loading {' and '.join(part.name for part in parts)} ...")
+        return load_model().stream(**{"translating": translating} if then else {})
 
-    return lambda: _translate_live(live, load_stream)
-
-
-def whisper_command(
-    model: Path,
-    live: LiveOptions,
-    whisper: WhisperOptions,
-    policy: Policy,
-    offline_beam: int | None = None,
-    stammer: Stammer | None = None,
-) -> Callable[[], None]:
-    """Check the options; return the translation with a Whisper model, live or of a whole file."""
-    to, settings = whisper_settings(live, whisper, policy)
-    settings = replace(settings, stammer=stammer or settings.stammer)
-    live = replace(live, to=to)
-    check_options(live, model)
-
-    def load_translator() -> WhisperTranslator:
-        return WhisperTranslator(whisper_models.load(model, dtype=whisper.dtype), settings)
-
-    if offline_beam is not None:
-        return lambda: _translate_file(live, load_translator, offline_beam)
-
-    def load_stream() -> tuple[Stream, Controls]:
-        show_status(f"loading {model.name} ...")
-        translator = load_translator()
-        _compile_whisper(translator)
-        stream = translator.stream()
-        return stream, Controls(stream, settings)
-
-    return lambda: _translate_live(live, load_stream)
+    return lambda: _translate_live(live, load_stream, "recording" if then else "commit")
 
 
 def _compile_whisper(translator: WhisperTranslator) -> None:
@@ -284,7 +240,6 @@ def whisper_settings(
 def _with_options(
     usual: WhisperStreaming, live: LiveOptions, whisper: WhisperOptions
 ) -> WhisperStreaming:
-    """Return the settings with what the options say."""
     spoken = whisper.spoken
     try:
         return replace(
@@ -310,6 +265,10 @@ def _translate_file(live: LiveOptions, load: Callable[[], Any], beam: int | Beam
     print(load().translate(str(live.audio), beam=beam).strip())
 
 
-def _translate_live(live: LiveOptions, load: Callable[[], Any]) -> None:
+def _translate_live(
+    live: LiveOptions,
+    load: Callable[[], Stream],
+    line_per: Literal["commit", "recording"] = "recording",
+) -> None:
     enable_compilation_cache()
-    run_live(live, load)
+    run_live(live, load, line_per)

@@ -48,7 +48,6 @@ class Clip:
 
     @staticmethod
     def of(model: Path) -> "Clip":
-        """Return the clip that lies beside a bundled model."""
         return Clip(path=model / CLIP, **read_json(model / "clip.json"))
 
 

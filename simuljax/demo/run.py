@@ -3,10 +3,9 @@
     make demo-train  2 CPU cores, under six minutes
 
 The demo builds the little phrasebook (`simuljax.demo.corpus`), trains a joint model on it
-(`simuljax.demo.experiment`) and translates held-out sentences. It draws the loss terms, the
-attention of the decoder's heads, and quality against latency, on one page:
-demo_out/report/index.html. Another `make demo-train` resumes from what is there. Expected, give or
-take a few points:
+(`simuljax.demo.experiment`) and translates held-out sentences. One page has the losses, the
+attention of the decoder's heads, and quality against latency: demo_out/report/index.html. Another
+`make demo-train` resumes from what is there. Expected, give or take a few points:
 
     200 held-out sentences                BLEU      LAAL
     speech, whole sentences at a time     85.7   1446 ms
@@ -24,7 +23,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import sacrebleu
@@ -33,66 +31,14 @@ from data_pipelines.dataset import PreparedCorpus, Table, describe
 from data_pipelines.phrasebook.corpus import words
 from data_pipelines.prepare import Limits, Preparation, prepare
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import Experiment
 from simuljax.demo.corpus import LittlePhrasebook
 from simuljax.demo.experiment import demo_experiment
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import Record, read_records
 from simuljax.profile.measure import check_positive
-from simuljax.report.figures import BLUE, GREY, ORANGE, new_figure, save_figure
-from simuljax.runs import heads
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.train import train
-from simuljax.serve.run import open_run
-from simuljax.train.run_log import duration, read_metrics
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-# Per panel: title, unit, and the terms with their labels.
-PANELS: Sequence[tuple[str, str, Mapping[str, str]]] = (
-    ("translation (NLL)", "nats per token", {"st_nll": "of speech", "mt_nll": "of text"}),
-    ("recognition (CTC)", "nats per piece", {"ctc": ""}),
-    ("online distillation (KD)", "nats per token", {"kd": ""}),
-    ("encoder states (CAR)", "per sentence", {"car": ""}),
-    ("decisions (DAR)", "per sentence", {"dar": ""}),
-    ("latency (DAL)", "states per token", {"st_latency": "of speech", "mt_latency": "of text"}),
-)
-
-
-def draw_losses(experiment: Experiment, path: Path) -> Path:
-    """Draw every term over the updates, for training and held-out sentences."""
-    lines = read_metrics(experiment.run)
-    figure = new_figure(11, 5.6)
-    latency = experiment.training.objective.term("st_latency")
-    start = None if latency is None else latency.start
-    for axes, (title, unit, terms) in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
-        for colour, (term, name) in zip((BLUE, ORANGE), terms.items(), strict=False):
-            _draw_term(axes, lines, term, colour, name)
-        if isinstance(start, int):
-            axes.axvline(start, color=GREY, linestyle=":", linewidth=1)
-        axes.set_title(title, fontsize=10)
-        axes.set_ylabel(unit, fontsize=8)
-        axes.set_ylim(bottom=0)
-        axes.tick_params(labelsize=8)
-        if len(terms) > 1:
-            axes.legend(frameon=False, fontsize=8)
-    below = "updates (dots: held-out sentences; dotted line: latency begins to count)"
-    figure.supxlabel(below, fontsize=10)
-    return save_figure(figure, path)
-
-
-def _draw_term(axes: "Axes", lines: Sequence[Mapping], term: str, colour: str, name: str) -> None:
-    """Draw a line for the training batches and dots for the held-out sentences."""
-    for split, style in (("train", "-"), ("valid", "o")):
-        found = [
-            (line["step"], line["values"].get(term)) for line in lines if line["split"] == split
-        ]
-        points = [point for point in found if point[1] is not None]
-        if points:
-            label = name if name and split == "train" else None
-            axes.plot(*zip(*points, strict=True), style, color=colour, label=label, markersize=4)
-
+from simuljax.train.run_log import duration
 
 WritePage = Callable[[Path, Path], Path]  # of a run, into a directory
 SHOWN = 5  # translations
@@ -113,17 +59,11 @@ class DemoConfig:
     updates: int = 800
     rows: int = 24
     """Sentences per update, a multiple of 8."""
-    drawn: int = 0
-    """The held-out sentence whose alignment is drawn."""
 
     def __post_init__(self) -> None:
-        check_positive(self, except_for=("drawn",))
+        check_positive(self)
         if self.rows % 8:
             raise ValueError(f"rows is {self.rows}; choose a multiple of 8")
-        if not 0 <= self.drawn < self.held_out:
-            raise ValueError(
-                f"drawn is {self.drawn}; held-out sentences are 0 to {self.held_out - 1}"
-            )
 
 
 def run(config: DemoConfig, write_page: WritePage) -> dict[str, float]:
@@ -145,13 +85,6 @@ def run(config: DemoConfig, write_page: WritePage) -> dict[str, float]:
     similar = most_similar_bleu(corpus["train"].table, corpus["test"].table)
     print(table(scores, similar, len(corpus["test"])))
     print(translations(read_records(chosen["streamed"].folder / LOG), corpus["test"].table))
-    beside = chosen["streamed"].folder  # where the page looks for pictures
-    attention = heads.look(open_run(experiment.run), corpus["test"], config.drawn)
-    pictures = [
-        draw_losses(experiment, beside / "losses.png"),
-        heads.draw_alignment(attention, beside / "alignment.png"),
-    ]
-    print(f"pictures: {', '.join(map(str, pictures))}")
     page = write_page(experiment.run, config.out / "report")
     print(f"all of it on one page: {page}")
     seconds = time.perf_counter() - began

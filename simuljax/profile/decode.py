@@ -39,7 +39,8 @@ from simuljax.profile.measure import (
 from simuljax.profile.train import NO_CUDA_GRAPHS, PRESETS, on_gpu
 from simuljax.serve.engine import Behind, Engine, EngineStream
 from simuljax.serve.run_translator import IncrementalBackend
-from simuljax.serve.stream import MS, STATE, Backend, ReadSession
+from simuljax.serve.session import MS, STATE, ReadSession
+from simuljax.serve.stream import Backend
 from simuljax.serve.translator import load
 from simuljax.serve.whisper import Guards, WhisperTranslator
 from simuljax.text import Vocabulary, VocabularyConfig, WordStream, learn

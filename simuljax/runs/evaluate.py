@@ -33,22 +33,17 @@ from simuljax.eval.logs import record_line
 from simuljax.eval.long_form import check_cut, score_longform
 from simuljax.eval.scores import average_runs, normalise, word_difference, word_error_rate
 from simuljax.report.figures import draw_curves
-from simuljax.runs.translate import (
-    CascadeSplit,
+from simuljax.runs.recordings import (
     RecordingsSplit,
-    RunSplit,
     check_settings,
-    of_text,
-    open_cascade,
-    open_examples,
     open_recordings,
     stream_settings,
-    translating,
 )
+from simuljax.runs.translate import CascadeSplit, RunSplit, of_text, open_examples
 from simuljax.serve.cascade import Cascade, check_translator
 from simuljax.serve.cascade import load as load_cascade
-from simuljax.serve.run import load_checkpoint, open_run
-from simuljax.serve.run_translator import RunTranslator
+from simuljax.serve.run import open_run
+from simuljax.serve.run_translator import RunTranslator, load_run
 from simuljax.serve.translator import Translator, is_whisper, load
 from simuljax.serve.whisper import WhisperTranslator
 
@@ -70,6 +65,8 @@ def check(chosen: Evaluation) -> None:
             f"--beam {chosen.beam.size} needs --mode offline, or --policy local-agreement: with "
             f"--mode {chosen.mode} committed words cannot be taken back"
         )
+    if chosen.branch == "text" and chosen.then is not None:
+        raise ConfigError("a cascade begins with speech: --then needs --branch speech")
     if long_form(chosen) and chosen.then is not None and not is_whisper(chosen.run):
         raise ConfigError(
             "--then translates one sentence a stream: leave --sentences, --joined out"
@@ -249,13 +246,16 @@ def open_source(chosen: Evaluation) -> Source:
     """Load the model and open the split."""
     if is_whisper(chosen.run):
         return _open_whisper(chosen)
-    run = open_run(chosen.run)
-    trained = load_checkpoint(run, chosen.checkpoint)
-    if long_form(chosen):
-        settings = {"decoding": chosen.decoding()}
-        return _open_recordings(chosen, RunTranslator(run, trained), settings, trained.steps)
-    alone = RunSplit(run=run, trained=trained, examples=open_examples(run, chosen), chosen=chosen)
-    return open_cascade(alone) if chosen.then else alone
+    alone = load_run(chosen.run, chosen.checkpoint)
+    then = load_run(chosen.then, chosen.checkpoint) if chosen.then else None
+    model = Cascade(alone, then) if then else alone  # refuses runs that do not go together
+    if long_form(chosen) or chosen.mode == "live":
+        settings = {"decoding": chosen.decoding()} | translating(chosen, then)
+        return _open_recordings(chosen, model, settings)
+    examples = open_examples(alone.run, chosen)
+    if then is not None:
+        return CascadeSplit(translator=alone, examples=examples, chosen=chosen, then=then)
+    return RunSplit(translator=alone, examples=examples, chosen=chosen)
 
 
 def _open_whisper(chosen: Evaluation) -> RecordingsSplit:
@@ -267,8 +267,12 @@ def _open_whisper(chosen: Evaluation) -> RecordingsSplit:
     loaded = load_cascade(chosen.run, chosen.then, chosen.checkpoint)
     assert isinstance(loaded.recogniser, WhisperTranslator)
     cascade = Cascade(loaded.recogniser.having(**given), loaded.translator)
-    settings = {"translating": translating(chosen, cascade)}
-    return _open_recordings(chosen, cascade, settings, cascade.translator.steps)
+    return _open_recordings(chosen, cascade, translating(chosen, cascade.translator))
+
+
+def translating(chosen: Evaluation, then: RunTranslator | None) -> dict[str, Any]:
+    """Return the settings of the second model in streams of a cascade."""
+    return {"translating": {"decoding": of_text(chosen, then.run.model).decoding()}} if then else {}
 
 
 def long_form(chosen: Evaluation) -> bool:
@@ -277,12 +281,16 @@ def long_form(chosen: Evaluation) -> bool:
 
 
 def _open_recordings(
-    chosen: Evaluation, model: Translator, settings: dict[str, Any], steps: tuple[int, ...] = ()
+    chosen: Evaluation, model: Translator, settings: dict[str, Any]
 ) -> RecordingsSplit:
     model.backend(**settings)  # rejects settings that it cannot have
-    split = open_recordings(corpus_of(chosen), chosen.split)
-    given = {"chosen": chosen, "settings": settings, "steps": steps}
-    return RecordingsSplit(model=model, split=split, **given)
+    corpus = corpus_of(chosen)
+    split = open_recordings(corpus, chosen.split)
+    if not split:
+        raise ConfigError(f"the split {chosen.split} of {corpus} is empty")
+    if isinstance(model, RunTranslator) and not long_form(chosen):
+        split = [replace(each, transcript=each.transcript.lower()) for each in split]
+    return RecordingsSplit(model=model, split=split, chosen=chosen, settings=settings)
 
 
 def corpus_of(chosen: Evaluation) -> Path:

@@ -31,6 +31,7 @@ from simuljax.ops import expected_alignment
 from simuljax.report import figures
 from simuljax.runs.translate import RunSplit, open_examples
 from simuljax.serve.run import Run, load_checkpoint, open_run
+from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS
 from simuljax.train.objective import branches, draw_k, matching_options, shift
 from simuljax.train.transfer import Which
@@ -139,15 +140,13 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
         kept = from_json(Diagnosis, read_json(path))
         if kept.steps == tuple(trained.steps):
             return kept
-    translating = RunSplit(
-        run=run, trained=trained, examples=open_examples(run, chosen), chosen=chosen
-    )
+    translator = RunTranslator(run, trained)
+    split = RunSplit(translator=translator, examples=open_examples(run, chosen), chosen=chosen)
     objective = run.config.training.objective
     look = functools.partial(_look, JointModel(run.model), objective)
-    variables = {"params": trained.params, STATISTICS: trained.statistics}
     seen = [
-        jax.device_get(look(variables, run.front_end.statistics, batch))
-        for _, batch in translating.batches(set())
+        jax.device_get(look(translator.variables, run.front_end.statistics, batch))
+        for _, batch in split.batches(set())
     ]
     heads = run.model.width.heads
     matched = heads if matching_options(objective).get("across_heads", True) else 1

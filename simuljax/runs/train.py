@@ -42,22 +42,10 @@ from simuljax.train.transfer import (
 
 # Fields that may change when a run is resumed; any other change makes it another run.
 FREE = (
-    "run",
-    "cluster",
-    "data.directory",
-    "data.held",
-    "training.updates",
-    "training.epochs",
-    "training.parallelism",
-    "training.log_every",
-    "training.validate_every",
-    "training.patience",
-    "training.keep_last",
-    "training.keep_best",
-    "training.keep_every",
-    "training.average",
-    "training.tensorboard",
-    "software",
+    *("run", "cluster", "software", "data.directory", "data.held"),
+    *("training.updates", "training.epochs", "training.parallelism", "training.patience"),
+    *("training.log_every", "training.validate_every", "training.tensorboard"),
+    *("training.keep_last", "training.keep_best", "training.keep_every", "training.average"),
 )
 Initialise = Callable[[Any], Any]  # changes the first parameters
 EMBEDDINGS = {

@@ -23,7 +23,7 @@ from simuljax.decode.policies import POLICIES
 from simuljax.decode.stream import StreamLimits
 from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run_translator import load_run
-from simuljax.serve.stream import MS
+from simuljax.serve.session import MS
 from simuljax.serve.translator import Stream, Word, is_whisper, load
 
 try:

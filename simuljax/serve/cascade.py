@@ -39,7 +39,8 @@ from simuljax.models import whisper
 from simuljax.serve.bundled import bundle_of
 from simuljax.serve.run import Run, RunError
 from simuljax.serve.run_translator import RunTranslator, Streaming, load_run
-from simuljax.serve.stream import Backend, Rows, Session, Stream
+from simuljax.serve.session import Session
+from simuljax.serve.stream import Backend, Rows, Stream
 from simuljax.serve.translator import Translator, is_whisper
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 from simuljax.serve.whisper.hypothesis import ends_sentence, is_punctuation
@@ -210,6 +211,7 @@ class Cascade(Translator):
         if isinstance(recogniser, RunTranslator):
             check_agreement(recogniser.run, translator.run)
         self.recogniser, self.translator = recogniser, translator
+        self.steps = (*recogniser.steps, *translator.steps)
 
     @property
     def name(self) -> str:

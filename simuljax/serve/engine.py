@@ -21,7 +21,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from simuljax.audio import RATE
-from simuljax.serve.stream import Backend, Session, Word
+from simuljax.serve.session import Session
+from simuljax.serve.stream import Backend, Word
 
 REMEMBERED = 100_000  # READs whose latencies are kept
 
@@ -47,7 +48,6 @@ class EngineStream:
 
     @property
     def done(self) -> bool:
-        """Return True if nothing more will be written."""
         return self.session.finished
 
     @property
@@ -289,12 +289,10 @@ class Engine:
         return self.thread is not None and not self.closing and self.failure is None
 
     def check(self) -> None:
-        """Raise what has stopped the engine, if anything has."""
         if self.failure is not None:
             raise RuntimeError("the engine has stopped") from self.failure
 
     def _serve(self) -> None:
-        """Step while there is something to do."""
         try:
             while True:
                 with self.changed:

@@ -2,22 +2,18 @@
 
     And so my fellow Americans ask not what your        <- full lines stay and scroll away
     country can do for you ask what you can             <- committed words, then (dim) pending text
-    [######....] -24 dB  0:08  lag 2.1 s  consensus 0.50  window 1 s
-    p policy  +/- threshold  w window  q finish
+    [######....] -24 dB  0:08  lag 2.1 s
+    Ctrl-C finishes
 
 No line is wider than the terminal, which would wrap it and move the lines to redraw.
 """
 
-import json
 import os
-import select
-import termios
 import textwrap
 import time
-import tty
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TextIO
+from typing import Literal, Protocol, TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -25,7 +21,7 @@ from rich.text import Text
 from simuljax.eval.logs import Record
 from simuljax.serve.pipeline import Progress
 from simuljax.serve.stream import Word
-from simuljax.voice import Player, Timeline, Voice
+from simuljax.voice import Placed, Player, Timeline, Voice
 
 _QUIET_DB, _METER_CELLS = -60.0, 10
 _TEXT_LINES = 3  # of the last committed words and pending text
@@ -38,29 +34,20 @@ class Speaker:
     """Speak committed words into a file (`track`), through a loudspeaker (`player`), or both.
 
     Speech starts after the words are committed and the voice has synthesised them; `Timeline` sets
-    the place and the speed. `notes` gets one line of JSON for every piece: seconds from the start
-    of the source.
+    the place and the speed.
     """
 
-    def __init__(
-        self,
-        voice: Voice,
-        *,
-        track: Path | None = None,
-        player: Player | None = None,
-        notes: Path | None = None,
-    ):
+    def __init__(self, voice: Voice, *, track: Path | None = None, player: Player | None = None):
         self.voice, self.player = voice, player
         self.timeline = Timeline(voice.rate, track)
-        self.notes: TextIO | None = notes.open("w", encoding="utf-8") if notes else None
         self._free_s = 0.0  # when the voice has synthesised all before
 
     @property
     def end_s(self) -> float:
         return self.timeline.duration
 
-    def say(self, text: str, ready_s: float) -> dict[str, Any]:
-        """Speak text that was committed at `ready_s`, after the speech so far; return the note."""
+    def say(self, text: str, ready_s: float) -> Placed:
+        """Speak text that was committed at `ready_s`, after the speech so far; return its place."""
         start = time.perf_counter()
         speed = self.timeline.speed(ready_s)
         samples = self.voice.speak(text, speed=speed)
@@ -68,32 +55,23 @@ class Speaker:
         placed = self.timeline.place(samples, self._free_s, speed=speed)
         if self.player is not None:
             self.player.play(samples)
-        times = {"ready_s": ready_s, "start_s": placed.start_s, "end_s": placed.end_s}
-        times = {name: round(value, 3) for name, value in (times | {"speed": speed}).items()}
-        note = {"text": text} | times
-        if self.notes is not None:
-            print(json.dumps(note, ensure_ascii=False), file=self.notes, flush=True)
-        return note
+        return placed
 
     def finish(self) -> None:
-        """Wait for the loudspeaker."""
         if self.player is not None:
             self.player.close()
 
     def close(self) -> None:
-        """Close the files at once."""
         self.timeline.close()
-        if self.notes is not None:
-            self.notes.close()
 
 
-def write_srt(path: Path, words: Sequence[Word]) -> None:
-    """Write the words as SubRip subtitles, timed by the sound before each word."""
-    blocks = (
-        f"{number}\n{_srt_time(start_s)} --> {_srt_time(end_s)}\n{text}\n"
-        for number, (start_s, end_s, text) in enumerate(subtitles(words), 1)
-    )
-    path.write_text("\n".join(blocks), encoding="utf-8")
+def subtitle_file(words: Sequence[Word], shape: str = "srt") -> str:
+    """Return the words as SubRip or WebVTT subtitles, timed by the sound before each word."""
+    blocks, mark = (["WEBVTT\n"], ".") if shape == "vtt" else ([], ",")
+    for number, (start_s, end_s, text) in enumerate(subtitles(words), 1):
+        times = f"{_clock(start_s, mark)} --> {_clock(end_s, mark)}"
+        blocks.append((f"{number}\n" if shape == "srt" else "") + f"{times}\n{text}\n")
+    return "\n".join(blocks)
 
 
 def subtitles(words: Sequence[Word]) -> Iterator[tuple[float, float, str]]:
@@ -128,9 +106,9 @@ def _groups(words: Sequence[Word]) -> Iterator[list[Word]]:
         yield group
 
 
-def _srt_time(seconds: float) -> str:
+def _clock(seconds: float, mark: str) -> str:
     whole, ms = divmod(round(seconds * 1000), 1000)
-    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02},{ms:03}"
+    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{mark}{ms:03}"
 
 
 def log_record(words: Sequence[Word], source: str, recorded_s: float) -> Record:
@@ -148,7 +126,7 @@ def log_record(words: Sequence[Word], source: str, recorded_s: float) -> Record:
 class Display(Protocol):
     """Where committed words and the state of the pipeline are shown."""
 
-    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None: ...
+    def show(self, words: Sequence[Word], progress: Progress, help: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -170,7 +148,7 @@ class PlainText:
         self.out, self.line_per = out, line_per
         self._separator = ""
 
-    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
+    def show(self, words: Sequence[Word], progress: Progress, help: str) -> None:
         commits: dict[float, list[str]] = {}
         for word in words:
             commits.setdefault(word.delay_ms, []).append(word.text)
@@ -195,7 +173,7 @@ class Timetable:
         self.out = out
         print(self.HEADER, file=out, flush=True)
 
-    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
+    def show(self, words: Sequence[Word], progress: Progress, help: str) -> None:
         for word in words:
             line = f"{word.delay_ms:12.0f} {word.elapsed_ms:12.0f}  {word.text}"
             print(line, file=self.out, flush=True)
@@ -213,11 +191,11 @@ class Screen:
         self._line = ""  # committed words of the last line
         self._live: list[str] = []
 
-    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
+    def show(self, words: Sequence[Word], progress: Progress, help: str) -> None:
         text = Text(" ".join([self._line, *(printable(word.text) for word in words)]).strip())
         *full, last = wrap(text, self.console) or [Text()]
         self._line = last.plain
-        lines = live_lines(self._line, progress, settings, help, self.console)
+        lines = live_lines(self._line, progress, help, self.console)
         live = [self._render(line) for line in lines]
         if full or live != self._live:
             self._write(redraw(len(self._live), [line.plain for line in full], live))
@@ -246,9 +224,7 @@ def redraw(before: int, full: Sequence[str], live: Sequence[str]) -> str:
     return f"{up}\r\x1b[J" + "".join(f"{line}\n" for line in full) + "\n".join(live)
 
 
-def live_lines(
-    committed: str, progress: Progress, settings: str, help: str, console: Console
-) -> list[Text]:
+def live_lines(committed: str, progress: Progress, help: str, console: Console) -> list[Text]:
     """Return the lines that change: words, dim pending text, status, dim help."""
     pending = Text(printable(progress.pending).strip(), "dim")
     text = Text(f"{committed} " if committed and pending else committed) + pending
@@ -257,7 +233,7 @@ def live_lines(
         lines = lines[:_TEXT_LINES]
         lines[-1].truncate(_room(console) - 1)
         lines[-1].append("…", "dim")
-    lines += [Text(status(progress, settings)), Text(help, "dim")]
+    lines += [Text(status(progress)), Text(help, "dim")]
     for line in lines:
         line.truncate(_room(console))
     return lines
@@ -275,17 +251,16 @@ def _room(console: Console) -> int:
     return max(console.width - 1, 1)
 
 
-def status(progress: Progress, settings: str) -> str:
-    """Return the level, the time, the lag and the settings as one line."""
+def status(progress: Progress) -> str:
+    """Return the level, the time, the lag and the length of the speech as one line."""
     parts = [
         f"{meter(progress.level_db)} {max(progress.level_db, -99):3.0f} dB",
         clock(progress.recorded_s),
         f"lag {progress.lag_s:.1f} s",
-        settings,
     ]
     if progress.spoken_s is not None:
-        parts.insert(3, f"voice {clock(progress.spoken_s)}")
-    return "  ".join(filter(None, parts))
+        parts.append(f"voice {clock(progress.spoken_s)}")
+    return "  ".join(parts)
 
 
 def meter(level_db: float) -> str:
@@ -304,41 +279,3 @@ def clock(seconds: float) -> str:
 def printable(text: str) -> str:
     """Replace control characters, which a terminal would execute, by spaces."""
     return "".join(c if c.isprintable() else " " for c in text)
-
-
-class Keys:
-    """Read keys without Enter; the `with` statement restores the terminal.
-
-    Keys come from the terminal itself, so that standard input may be sound. No key comes without a
-    terminal, or while another process has it. Ctrl-C stays a signal.
-    """
-
-    def __enter__(self) -> "Keys":
-        self._terminal: int | None = None
-        try:
-            terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-        except OSError:
-            return self
-        if os.tcgetpgrp(terminal) != os.getpgrp():
-            os.close(terminal)
-            return self
-        self._before = termios.tcgetattr(terminal)
-        self._terminal = terminal
-        tty.setcbreak(terminal)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._terminal is not None:
-            termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
-            os.close(self._terminal)
-            self._terminal = None
-
-    @property
-    def available(self) -> bool:
-        return self._terminal is not None
-
-    def pressed(self) -> str:
-        """Return the keys since the last call, in order."""
-        if self._terminal is None or not select.select([self._terminal], [], [], 0)[0]:
-            return ""
-        return os.read(self._terminal, 64).decode(errors="ignore")

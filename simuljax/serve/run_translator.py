@@ -35,7 +35,7 @@ from simuljax.errors import unknown
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
-from simuljax.serve.stream import MS, STATE, Read, ReadSession, Session, Tokens
+from simuljax.serve.session import MS, STATE, Read, ReadSession, Session, Tokens
 from simuljax.serve.translator import Translator, samples_of
 from simuljax.text import EOS, Words, WordStream
 from simuljax.train.transfer import Loaded, Which
@@ -154,7 +154,6 @@ class DecoderBackend:
 
     @functools.cache  # noqa: B019 (lives as long as the translator)
     def compile(self, streams: int) -> None:
-        """Step once without sound."""
         self.kind(self, streams).step({0: NO_SOUND})  # pyright: ignore[reportArgumentType]
 
     def rows(self, streams: int) -> Any:
@@ -260,7 +259,6 @@ class RunTranslator(Translator):
         return self.text_of(whole.tokens[0], whole.lengths[0])
 
     def translate_text(self, text: str, *, beam: int = 1) -> str:
-        """Return the translation of a written sentence, by the text branch."""
         if self.run.model.text is None:
             raise RunError(f"{self.run.directory} has no text branch: use translate")
         tokens = [*self.run.source.encode(text), EOS]
@@ -303,7 +301,6 @@ class RunTranslator(Translator):
             raise RunError(f"{run.directory}: {error}") from None
 
     def session(self, chosen: Streaming) -> ReadSession:
-        """Return the session of a new stream."""
         decoding, policy = chosen.decoding, chosen.decoding.policy
         step_ms = with_step(self.run.model, decoding.predecision_ms).predecision.step_ms
         read_ms = decoding.read_ms or (policy.read_ms if policy else None) or step_ms
@@ -323,7 +320,6 @@ class RunTranslator(Translator):
 
     @functools.cached_property
     def words(self) -> Words:
-        """Return which ids begin and end words."""
         return Words.of(self.run.source, self.run.target)
 
     def text_of(self, tokens: jax.Array, length: jax.Array) -> str:

@@ -10,7 +10,7 @@ for samples in microphone:
 print(stream.finish())
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ Audio = str | Path | np.ndarray
 class Translator:
     """A model and what it takes to use it. Runs and Whisper are kinds of it."""
 
+    steps: tuple[int, ...] = ()  # updates of all checkpoints of ours
+
     @property
     def name(self) -> str:
-        """Return the name of the model."""
         raise NotImplementedError
 
     @property
@@ -54,7 +55,6 @@ class Translator:
         raise NotImplementedError
 
     def stream(self, **overrides: Any) -> Stream:
-        """Return a live stream with these settings."""
         return Stream(self.backend(**overrides))
 
     def engine(
@@ -68,7 +68,6 @@ class Translator:
         recordings: Sequence[Audio],
         *,
         streams: int = 16,
-        progress: Callable[[float], object] | None = None,
         **overrides: Any,
     ) -> list[list[Word]]:
         """Return the words of recordings, each as a stream of its own would write them."""
@@ -78,7 +77,7 @@ class Translator:
             else np.zeros(0, np.int16)
             for audio in recordings
         ]
-        return stream_all(self.backend(**overrides), samples, streams=streams, progress=progress)
+        return stream_all(self.backend(**overrides), samples, streams=streams)
 
 
 def samples_of(audio: Audio, rate: int = RATE) -> np.ndarray:

@@ -29,56 +29,6 @@ def ended(capsys, *args: str) -> tuple[int, str, str]:
     return code, said.out, said.err
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A place with an empty directory and a bad log."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "bad.log").write_text("{}\n")
-    return tmp_path
-
-
-READ = [  # a command, and a fact that its refusal names
-    ("score missing.log", "missing.log"),
-    ("train missing.py", "missing.py"),
-    ("train bad.log", "bad.log"),
-    ("ablate missing.py", "missing.py"),
-    ("evaluate empty --sweep nonsense", "--sweep nonsense"),
-    ("translate empty", "--mic"),
-    ("translate empty a.wav --threshold 3", "threshold"),
-    ("interpret missing.wav", "missing.wav"),
-    ("interpret bad.log --model bad.log", "bad.log"),
-    ("prepare must-c --to new", "--from"),
-    ("prepare must-c --from missing --to new", "--from missing"),
-    ("evaluate empty", "empty"),
-    ("translate empty a.wav", "empty"),
-    ("speak missing --to new", "missing"),
-    ("report missing", "missing"),
-    ("serve xx-yy", "simuljax-xx-yy"),
-    ("translate xx-yy a.wav", "make model-wheel"),
-    ("translate missing.wav", "missing.wav"),
-    ("translate a.bin", "--mic"),
-    ("serve missing", "missing"),
-    ("serve empty --streams 0", "--streams is 0"),
-    ("serve empty --key bad.log", "--certificate"),
-]
-RUN = [
-    ("score bad.log", "bad.log, line 1: delays"),
-    ("prepare must-c --from empty --to new", "MuST-C"),
-]
-
-
-@pytest.mark.parametrize(
-    ("status", "line", "fact"), [(2, *case) for case in READ] + [(1, *case) for case in RUN]
-)
-def test_every_command_refuses_in_the_same_way(here, capsys, status, line, fact):
-    code, out, err = ended(capsys, *line.split())
-    assert (code, out) == (status, "")
-    assert err.startswith("simuljax: ") and fact in err
-    assert "Traceback" not in err and "Errno" not in err
-    assert not (here / "new").exists()
-
-
 def raising(error: Exception) -> Callable[[], NoReturn]:
     def raises() -> NoReturn:
         raise error

@@ -93,92 +93,9 @@ def test_a_live_source_may_skip_windows_and_a_file_does_not(given, behind):
     assert settings(**given).behind == behind
 
 
-@pytest.mark.parametrize(
-    ("args", "facts"),
-    [
-        (["--to", "de"], ["--to de", "add --from de"]),
-        (["--to", "de", "--from", "es"], ["--to de", "add --from de"]),
-        (["--to", "klingon"], ["--to", "'klingon'"]),
-        (["--from", "xx"], ["--from", "'xx'"]),
-        (["--policy", "greedy", "--threshold", "0.5"], ["--threshold"]),
-        (["--by", "no_speech"], ["--by"]),
-        (["--last-frames", "3"], ["--last-frames"]),
-        (["--agree", "3"], ["--agree"]),
-        (["--threshold", "1.5"], ["threshold is 1.5"]),
-        (["--window", "0"], ["simuljax: --window is 0.0"]),
-        (["--policy", "align-att", "--last-frames", "-1"], ["frames is -1"]),
-        (["--policy", "local-agreement", "--agree", "1"], ["agree is 1"]),
-        (["--polcy", "greedy"], ["--policy"]),
-        (["--policy", "gredy"], ["'greedy'"]),
-        (["--mic"], ["give a sound file, -, or --mic"]),
-        (["--device", "2"], ["--device is for --mic"]),
-        (["--voice", "espeak"], ["add --speak FILE.wav or --play"]),
-        (["--play", "--voice", "http"], ["--voice http", "--voice-name"]),
-        (["--play", "--voice-name", "Ana"], ["--voice http", "--voice-name"]),
-        (
-            ["--play", "--voice", "hibari", "--to", "de", "--from", "de"],
-            ["--voice hibari", "'de'", "--voice espeak"],
-        ),
-        (["--log", "/nowhere/at/all.log"], ["--log", "no directory /nowhere/at"]),
-        (["--srt", "/nowhere/at/all.srt"], ["--srt", "no directory /nowhere/at"]),
-        (["--speak", "/nowhere/at/all.wav"], ["--speak", "no directory /nowhere/at"]),
-    ],
-)
-def test_bad_options_exit_2_before_the_model_is_loaded(files, capsys, args, facts):
-    printed = " ".join(refused(capsys, *files, *args).split())
-    assert all(fact in printed for fact in facts), printed
-
-
-@pytest.mark.parametrize(
-    ("args", "facts"),
-    [
-        ([], ["give a sound file, -, or --mic"]),
-        (["nothing.wav"], ["no sound file nothing.wav"]),
-        (["--mic", "--pace", "real"], ["--pace is for files and -"]),
-        (["--mic"], ["--model", "ggml-tiny.bin"]),
-        (["--mic", "--model", "gone.bin"], ["gone.bin", "ggml-tiny.bin"]),
-    ],
-)
-def test_missing_sources_and_weights(capsys, args, facts):
-    printed = refused(capsys, *args)
-    assert all(fact in printed for fact in facts), printed
-
-
 def test_the_keyboard_is_no_sound(capsys, monkeypatch):
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     assert "keyboard" in refused(capsys, "-", "--model", "a.bin")
-
-
-@pytest.mark.parametrize(
-    ("args", "sentence"),
-    [
-        (["--speak", "talk.wav"], "--speak talk.wav is also the sound to translate"),
-        (["--log", "talk.wav"], "--log talk.wav is also the sound to translate"),
-        (["--log", "elsewhere/../talk.wav"], "is also the sound to translate"),
-        (["--log", "hard.wav"], "--log hard.wav is also the sound to translate"),
-        (["--speak", "soft.wav"], "--speak soft.wav is also the sound to translate"),
-        (["--log", "tiny.bin"], "--log tiny.bin is also a file of the model"),
-        (["--model", "folder", "--log", "folder/config.json"], "is also a file of the model"),
-        (["--srt", "talk.wav"], "--srt talk.wav is also the sound to translate"),
-        (["--log", "new", "--speak", "./new"], "--log new is also the output of --speak"),
-        (["--log", "a.log", "--speak", "a.speech.jsonl"], "is also the output of --speak"),
-        (["--log", "talk.log", "--play"], "talk.speech.jsonl is also the sound to translate"),
-        (["--log", "elsewhere"], "--log elsewhere is a directory"),
-        (["--log", ".", "--play"], "--log . is a directory"),
-    ],
-)
-def test_nothing_that_is_read_is_written_over(files, tmp_path, monkeypatch, capsys, args, sentence):
-    monkeypatch.chdir(tmp_path)
-    for folder in (Path("elsewhere"), Path("folder")):
-        folder.mkdir()
-    Path("folder/config.json").write_text("{}")
-    Path("hard.wav").hardlink_to("talk.wav")
-    Path("soft.wav").symlink_to("talk.wav")
-    if "--play" in args:
-        Path("talk.speech.jsonl").hardlink_to("talk.wav")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    assert sentence in refused(capsys, "talk.wav", "--model", "tiny.bin", *args)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
 
 
 def test_standard_input_may_be_a_file_too(files, tmp_path):
@@ -190,28 +107,6 @@ def test_standard_input_may_be_a_file_too(files, tmp_path):
             [sys.executable, "-c", code, *given], stdin=sound, capture_output=True, text=True
         )
     assert done.returncode == 2 and "is also the sound to translate" in done.stderr
-
-
-def test_a_log_without_speech_has_no_file_beside_it(files, tmp_path):
-    """So one that has its name may be translated; a log that is there already is written anew."""
-    (tmp_path / "a.log").write_text("old")
-    (tmp_path / "a.speech.jsonl").symlink_to(files[0])
-    live = LiveOptions(audio=files[0], log=tmp_path / "a.log")
-    assert callable(interpret_command(live, WhisperOptions(), WhisperPolicy(), Path(files[2])))
-
-
-def test_what_is_no_sound_is_found_before_the_model_is_loaded(files, capsys):
-    Path(files[0]).write_text("not a sound at all, but text " * 9)
-    assert "talk.wav" in refused(capsys, *files)
-
-
-def test_a_missing_key_is_found_before_the_model_is_loaded(files, capsys, monkeypatch):
-    given = [*files, "--play", "--voice", "http", "--voice-name", "Ana"]
-    monkeypatch.delenv("ELEVENLABS_API_KEY", raising=False)
-    assert "ELEVENLABS_API_KEY" in refused(capsys, *given)
-    monkeypatch.setenv("ELEVENLABS_API_KEY", "a key")
-    live = LiveOptions(audio=files[0], play=True, voice="http", voice_name="Ana")
-    assert callable(interpret_command(live, WhisperOptions(), WhisperPolicy(), Path(files[2])))
 
 
 def test_devices_need_a_sound_card(monkeypatch):

@@ -41,7 +41,7 @@ def test_child_processes_ignore_packages_in_the_working_directory(tmp_path):
     for package in ("simuljax", "data_pipelines", "experiments"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text("raise SystemExit('the wrong package')")
-    size = ["--train", "4", "--valid", "1", "--test", "1", "--workers", "2", "--vocabulary", "60"]
+    size = ["--train", "4", "--valid", "1", "--test", "1", "--workers", "2"]
     command = [sys.executable, "-P", "-m", "simuljax.cli.main", "prepare", "phrasebook"]
     done = subprocess.run(
         [*command, "--to", "corpus", *size], cwd=tmp_path, capture_output=True, text=True

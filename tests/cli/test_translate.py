@@ -19,7 +19,6 @@ from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
 from simuljax.config.options import from_options
 from simuljax.decode.policies import AlignAtt, LocalAgreement, WaitK
-from simuljax.errors import SimuljaxError
 from simuljax.serve.live import LiveOptions
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError
@@ -92,72 +91,6 @@ def test_a_whisper_file_is_a_model(capsys, tmp_path):
         cli.main([*given, *args])
         printed = capsys.readouterr().out.lower()
         assert text in " ".join(re.findall("[a-z]+", printed))
-
-
-@pytest.mark.parametrize(
-    ("given", "fact"),
-    [
-        ({"audio": None}, "give a sound file, -, or --mic"),
-        ({"mic": True}, "give a sound file, -, or --mic"),
-        ({"beam": 3}, "--beam needs --offline"),
-        ({"beam": 0, "offline": True}, "size is 0"),
-        ({"threshold": 2.0}, "threshold is 2.0"),
-        ({"predecision_ms": 50}, "step_ms is 50"),
-        ({"read_ms": 0}, "read_ms is 0"),
-        ({"audio": None, "mic": True, "offline": True}, "--offline"),
-        ({"offline": True, "threshold": 0.3}, "--threshold"),
-        ({"offline": True, "policy": "greedy"}, "--policy"),
-        ({"offline": True, "play": True}, "--play"),
-        ({"audio": None, "mic": True, "pace": "real"}, "--pace is for files"),
-        ({"policy": "wait-k"}, "wait-k needs --k"),
-        ({"policy": "waitk"}, "'waitk'"),
-        ({"k": 0}, "k is 0"),
-        ({"alpha": 0.2}, "--alpha"),
-        ({"window": 2.0}, "--window is for Whisper models"),
-        ({"spoken": "es"}, "--from is for Whisper models"),
-        ({"then_k": 3}, "--then-k is for live translation with a cascade"),
-    ],
-)
-def test_bad_options_are_refused_before_a_run_is_loaded(run, sound, given, fact):
-    with pytest.raises(SimuljaxError, match=re.escape(fact)):
-        translate(run, **{"audio": sound[0], **given})
-
-
-@pytest.mark.parametrize(
-    ("given", "fact"),
-    [
-        ({"read_ms": 280}, "--read-ms is for trained runs"),
-        ({"checkpoint": "last"}, "--checkpoint is for trained runs"),
-        ({"offline": True, "checkpoint": "last"}, "--checkpoint is for trained runs"),
-        ({"beam": 5}, "--beam needs --offline"),
-        ({"offline": True, "beam": 2, "length_penalty": 0.5}, "--length-penalty is for trained"),
-        ({"policy": "greedy", "threshold": 0.6}, "--threshold is for trained runs"),
-        ({"to": "de"}, "add --from de"),
-    ],
-)
-def test_bad_options_are_refused_before_whisper_is_loaded(tmp_path, sound, given, fact):
-    (tmp_path / "tiny.bin").write_bytes(b"no weights")
-    with pytest.raises(SimuljaxError, match=re.escape(fact)):
-        translate(tmp_path / "tiny.bin", **{"audio": sound[0], **given})
-
-
-@pytest.mark.parametrize(
-    ("given", "fact"),
-    [
-        ({"threshold": 0.3}, "--threshold is for trained runs"),
-        ({"read_ms": 280}, "--read-ms is for trained runs"),
-        ({"window": 0.0}, "--window"),
-        ({"spoken": "xx"}, "--from"),
-        ({"offline": True, "then_k": 3}, "--then-k is for live translation"),
-        ({}, "run is no run"),
-    ],
-)
-def test_bad_options_are_refused_before_a_cascade_of_whisper_is_loaded(
-    tmp_path, run, sound, given, fact
-):
-    (tmp_path / "tiny.bin").write_bytes(b"no weights")
-    with pytest.raises(SimuljaxError, match=re.escape(fact)):
-        translate(Path(f"{tmp_path / 'tiny.bin'}+{run}"), **{"audio": sound[0], **given})
 
 
 @pytest.mark.slow

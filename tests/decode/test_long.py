@@ -15,7 +15,8 @@ import pytest
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
 from simuljax.serve.run_translator import IncrementalBackend, RunTranslator
-from simuljax.serve.stream import STATE, Stream
+from simuljax.serve.session import STATE
+from simuljax.serve.stream import Stream
 from tests.helpers import streams
 from tests.helpers.models import compilations
 from tests.helpers.streams import SPEECH, sound

@@ -32,7 +32,8 @@ from simuljax.models.streaming import chunking_of
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import Run
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.serve.stream import Stream, Tokens
+from simuljax.serve.session import Tokens
+from simuljax.serve.stream import Stream
 from simuljax.text import EOS, VocabularyConfig, learn
 from simuljax.train.transfer import Loaded
 from tests.helpers import models

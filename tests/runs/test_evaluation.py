@@ -1,15 +1,12 @@
 """What an evaluation can be asked for, and what its results are called."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation, points
-from simuljax.config.fields import ConfigError
 from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, LocalAgreement, WaitK
-from simuljax.runs.evaluate import check
 
 OFFLINE = Evaluation(run=Path("run"), mode="offline")
 
@@ -23,12 +20,6 @@ def test_a_beam_is_in_the_name_of_the_results():
         "test-speech-offline-beam5-lp0.6": Beam(size=5, length_penalty=0.6),
     }
     assert OFFLINE.but(beam=5).beam == Beam(size=5, length_penalty=1.0)
-
-
-@pytest.mark.parametrize("mode", ["streamed", "live"])
-def test_a_beam_needs_the_whole_source(mode):
-    with pytest.raises(ConfigError, match="--beam 5 needs --mode offline"):
-        check(replace(OFFLINE, mode=mode, beam=Beam(size=5)))
 
 
 STREAMED = Evaluation(run=Path("run"))

@@ -1,6 +1,5 @@
 """Evaluations that are refused before anything is opened, made or translated; nothing compiles."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 
 from experiments.papi2022 import policies as ablation_policies
 from experiments.zaidi2022 import demo_grid as ablation_demo
-from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig
@@ -23,38 +21,6 @@ WAITING = ModelConfig(monotonic=Monotonic(policy="wait_k"))
 COUNTING = ModelConfig(monotonic=Monotonic(policy="wait_k", counts="words"))
 OFFLINE = ModelConfig(monotonic=Monotonic(policy="offline"))
 CAAT = replace(OFFLINE, decoder="caat", speech=SpeechConfig(kind="streaming"))
-
-BAD_USE = [
-    (["--threshold", "2"], "threshold is 2.0"),
-    (["--then", "mt", "--then-threshold", "0"], "then_threshold is 0.0"),
-    (["--predecision-ms", "50"], "50.* multiple of 40 ms"),
-    (["--read-ms", "0"], "read_ms is 0"),
-    (["--first", "0"], "first is 0"),
-    (["--inside", "0"], "inside is 0"),
-    (["--length-ratio", "-1"], "ratio is -1"),
-    (["--policy", "wait-k"], "wait-k needs --k"),
-    (["--policy", "wait-k", "--sweep", "k=1,-2"], "k is -2"),
-    (["--sweep", "treshold=.1"], "'threshold'"),
-    (["--sweep", "read-ms=280"], "'read_ms'"),
-    (["--sweep", "threshold=.1,2"], "threshold is 2.0"),
-    (["--sweep", "checkpoint=first"], "'first'.*'averaged'"),
-    (["--sweep", "k=1", "--sweep", "k=2"], "twice"),
-    (["--mode", "offline", "--policy", "wait-k", "--k", "3"], "--policy wait-k would change noth"),
-    (["--mode", "offline", "--force-finish"], "--force-finish would change nothing"),
-    (["--branch", "text", "--audio", "other"], "--audio other would change nothing"),
-    (["--then-k", "3"], "give --then"),
-    (["--policy", "wait-k", "--k", "3", "--trailing", "leave"], "--units ctc"),
-]
-
-
-@pytest.mark.parametrize(("given", "said"), BAD_USE)
-def test_bad_use_exits_2_without_a_run(tmp_path, capsys, given, said):
-    with pytest.raises(SystemExit) as exit:
-        cli.main(["evaluate", str(tmp_path / "run"), *given])
-    assert exit.value.code == 2
-    told = capsys.readouterr().err
-    assert told.startswith("simuljax: ") and re.search(said, told)
-    assert not (tmp_path / "run").exists()
 
 
 def refused(model: ModelConfig, then: ModelConfig | None = None, **given: Any) -> str:

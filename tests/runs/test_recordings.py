@@ -20,7 +20,7 @@ from simuljax.eval import read_records
 from simuljax.eval.long_form import score_longform
 from simuljax.runs import evaluate as evaluating
 from simuljax.runs.evaluate import evaluate, plan_evaluations
-from simuljax.runs.translate import open_recordings
+from simuljax.runs.recordings import open_recordings
 from simuljax.serve.stream import Word
 from simuljax.serve.translator import load
 from tests.helpers.corpora import build, stored, write_hums
@@ -32,6 +32,8 @@ SECONDS = (2, 3)
 
 class EchoModel:
     """A model that writes the seconds it has heard, one word each."""
+
+    steps = ()
 
     def having(self, **settings):
         assert {"policy", "read_ms", "task", "language", "stammer"} >= set(settings)
@@ -117,20 +119,6 @@ def test_joined_utterances_are_scored_by_segments(corpus, model, monkeypatch):
     assert (scores["long_form"]["n"], scores["long_form"]["skipped"]) == (2, 0)
     assert "StreamLAAL" in evaluating.table(model, [chosen], [scores])
     assert chosen.but(joined=None, joined_pause_ms=600).folder != chosen.folder
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"joined": 2, "mode": "offline"}, "--joined 2 would change nothing"),
-        ({"joined_pause_ms": 300}, "--joined-pause-ms 300 would change nothing"),
-        ({"sentences": "pauses", "then": Path("mt")}, "--then translates one sentence"),
-        ({"sentences": "many", "audio": "other"}, "--audio other would change nothing"),
-    ],
-)
-def test_settings_of_long_recordings_that_do_not_go_together(given, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        evaluating.check(Evaluation(run=Path("runs/x"), **given))
 
 
 @pytest.mark.slow

@@ -18,11 +18,11 @@ from simuljax.config.experiment import InitFrom, load_experiments
 from simuljax.config.fields import ConfigError
 from simuljax.eval import read_records
 from simuljax.models import presets
+from simuljax.runs import recordings
 from simuljax.runs import train as training
-from simuljax.runs import translate as translating
 from simuljax.runs.evaluate import evaluate, evaluate_all, plan_evaluations
 from simuljax.runs.train import check_latency, train, write_config
-from simuljax.serve.run import RunError, load_checkpoint, open_run
+from simuljax.serve.run import load_checkpoint, open_run
 from simuljax.train.lock import TRAINING, locked
 from tests.helpers.experiments import FILE, experiment
 
@@ -109,13 +109,13 @@ def test_an_evaluation_goes_on_where_it_was_interrupted(trained, monkeypatch):
 @pytest.mark.slow
 def test_the_clock_runs_when_all_is_compiled(trained, monkeypatch):
     live = Evaluation(run=trained, split="test", mode="live", repeats=1, first=3, name="compiled")
-    play, heard = translating.play, []
+    play, heard = recordings.play, []
 
-    def playing(stream, sound, size):
+    def playing(stream, sound):
         heard.append(len(sound))
-        return play(stream, sound, size)
+        return play(stream, sound)
 
-    monkeypatch.setattr(translating, "play", playing)
+    monkeypatch.setattr(recordings, "play", playing)
     evaluate(live)
     assert heard[0] == max(heard[1:]) and len(heard) == 4
     assert len(read_records(live.folder)) == 3
@@ -190,19 +190,6 @@ def test_embeddings_of_another_vocabulary_are_refused(corpus, trained, tmp_path)
         train(begun)
 
 
-def test_a_vocabulary_of_another_run_is_refused(trained, tmp_path):
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for name in ("config.json", "features.json", "vocab.source.json"):
-        (copy / name).write_bytes((trained / name).read_bytes())
-    told = json.loads((copy / "config.json").read_text())
-    told["model"]["target_vocabulary"] += 1
-    (copy / "config.json").write_text(json.dumps(told))
-    (copy / "vocab.target.json").write_bytes((trained / "vocab.target.json").read_bytes())
-    with pytest.raises(RunError, match=r"vocab\.target\.json has .* pieces .* another run"):
-        open_run(copy)
-
-
 def refused(capsys, *args: str) -> tuple[int, str]:
     """The exit status of a command that must fail, and what it says."""
     with pytest.raises(SystemExit) as exit_:
@@ -219,19 +206,6 @@ def file(corpus, tmp_path) -> Path:
     return path
 
 
-def test_a_typo_exits_2_with_a_suggestion(file, capsys):
-    code, said = refused(capsys, "train", str(file), "--training.updtes", "3")
-    assert code == 2
-    assert "--training.updates" in said
-
-
-def test_a_missing_corpus_is_named_with_the_command_that_builds_it(file, capsys):
-    code, said = refused(capsys, "train", str(file), "--data.directory", "/nowhere")
-    assert code == 1
-    assert "/nowhere holds no prepared corpus" in said
-    assert "simuljax prepare" in said
-
-
 def test_rows_that_do_not_divide_among_devices_are_refused(file, capsys):
     assert jax.device_count() == 4
     code, said = refused(capsys, "train", str(file), "--data.budget.row-multiple", "2")
@@ -243,16 +217,6 @@ def test_a_batch_too_small_for_the_longest_example_is_refused(file, capsys):
     code, said = refused(capsys, "train", str(file), "--data.budget.frames", "300")
     assert code == 1
     assert "raise the budget" in said
-
-
-def test_a_file_that_is_no_experiment_is_refused(tmp_path, capsys):
-    (tmp_path / "no.py").write_text("x = 1\n")
-    code, said = refused(capsys, "train", str(tmp_path / "no.py"))
-    assert code == 2
-    assert "EXPERIMENT" in said
-    code, said = refused(capsys, "train", str(tmp_path / "nowhere.py"))
-    assert code == 2
-    assert "nowhere.py does not exist" in said
 
 
 def test_what_may_change_when_a_run_goes_on(corpus, tmp_path):

@@ -1,10 +1,5 @@
-"""Stand-ins for the model and the voice of a live translation; terminals for child processes."""
+"""Stand-ins for the model and the voice of a live translation."""
 
-import os
-import pty
-import select
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,23 +10,14 @@ from simuljax.audio import RATE
 from simuljax.serve.stream import Word
 
 ROOT = Path(__file__).parents[2]
-# The leader of a session that opens a terminal owns it from then on.
-TAKE_TERMINAL = """
-import os, sys
-os.close(os.open(os.ttyname(1), os.O_RDWR))
-os.execv(sys.argv[1], sys.argv[1:])
-"""
 
 
 class Model:
-    """Keep all sound, and commit a word with every push: its number of samples. It has keys."""
-
-    help = "p policy"
+    """Keep all sound, and commit a word with every push: its number of samples."""
 
     def __init__(self, slow_s: float = 0.0, fails_at: int | None = None, last_s: float = 0.0):
         self.slow_s, self.fails_at, self.last_s = slow_s, fails_at, last_s
         self.chunks: list[np.ndarray] = []
-        self.pressed = ""
         self.pending = ""
         self.settled_s = 0.0
         self.gate = threading.Event()  # a push waits for it
@@ -40,13 +26,6 @@ class Model:
     @property
     def samples(self) -> np.ndarray:
         return np.concatenate([np.zeros(0, np.int16), *self.chunks])
-
-    @property
-    def status(self) -> str:
-        return f"keys [{self.pressed}]"
-
-    def press(self, key: str) -> None:
-        self.pressed += key
 
     def push(self, samples: np.ndarray) -> list[Word]:
         self.gate.wait()
@@ -86,28 +65,3 @@ class Voice:
 
     def finish(self) -> None:
         self.finished = True
-
-
-def on_terminal(*args: str, **given) -> tuple[subprocess.Popen, int]:
-    """Run Python with these arguments; return the process and our end of its terminal."""
-    ours, its = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", TAKE_TERMINAL, sys.executable, *args],
-        **{"stdin": its, "stdout": its, "stderr": its, "cwd": ROOT, **given},
-        start_new_session=True,
-    )
-    os.close(its)
-    return process, ours
-
-
-def read_until(terminal: int, text: str, seconds: float = 120) -> str:
-    """Return the output until the text comes or the process ends."""
-    seen, end = b"", time.monotonic() + seconds
-    while text.encode() not in seen:
-        assert time.monotonic() < end, f"no {text!r} in {seen.decode()!r}"
-        if select.select([terminal], [], [], 0.1)[0]:
-            try:
-                seen += os.read(terminal, 65536)
-            except OSError:  # Linux: the other end is closed
-                break
-    return seen.decode()

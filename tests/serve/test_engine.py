@@ -11,7 +11,7 @@ from simuljax.audio import AudioError
 from simuljax.config.decoding import Decoding, Sentences
 from simuljax.serve.engine import Behind, Engine, EngineFull
 from simuljax.serve.run_translator import IncrementalBackend
-from simuljax.serve.stream import ReadSession
+from simuljax.serve.session import ReadSession
 from simuljax.text import VocabularyConfig, WordStream, learn
 from tests.helpers.streams import Streams
 

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.cli.main import main
 from simuljax.config.model import SpeechConfig
 from simuljax.errors import SimuljaxError
 from simuljax.models.tensor_file import TYPES, read_tensors
@@ -130,22 +129,3 @@ def test_damage_is_noticed(run, tmp_path, dtype, place):
     file.write_bytes(whole)
     with pytest.raises(SimuljaxError, match=str(file)):
         params(file.parent)
-
-
-def test_nothing_is_overwritten(run, tmp_path, capsys):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "something").touch()
-    with pytest.raises(SystemExit) as ended:
-        main(["export", str(run), "--to", str(tmp_path / "full")])
-    assert ended.value.code == 2
-    assert "not empty" in capsys.readouterr().err
-    main(["export", str(run), "--to", str(tmp_path / "new")])
-    assert "MiB" in capsys.readouterr().out
-
-
-def test_what_is_no_run_is_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["export", str(tmp_path), "--to", str(tmp_path / "new")])
-    assert ended.value.code == 2
-    assert "is no run" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()

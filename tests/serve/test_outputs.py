@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simuljax.eval.logs import record_line
-from simuljax.serve.outputs import Speaker, log_record, subtitles, write_srt
+from simuljax.serve.outputs import Speaker, log_record, subtitle_file, subtitles
 from simuljax.serve.stream import Word
 
 
@@ -93,9 +93,8 @@ def test_a_subtitle_shows_no_word_before_it_was_committed_and_none_overlap():
     assert long == [5.0, 7.0]
 
 
-def test_the_file_is_subrip(tmp_path):
-    write_srt(tmp_path / "a.srt", words("Grüße. End", 3661.25, 3700.0))
-    assert (tmp_path / "a.srt").read_text(encoding="utf-8") == (
+def test_the_file_is_subrip():
+    assert subtitle_file(words("Grüße. End", 3661.25, 3700.0)) == (
         "1\n01:01:01,250 --> 01:01:02,250\nGrüße.\n\n2\n01:01:40,000 --> 01:01:41,000\nEnd\n"
     )
 

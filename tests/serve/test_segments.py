@@ -9,7 +9,8 @@ import pytest
 from simuljax.audio.segmentation import Segmenter
 from simuljax.config.decoding import Decoding, Segmentation
 from simuljax.decode.repetition import Stammer
-from simuljax.serve.stream import STATE, Read, ReadSession, Tokens, stream_all
+from simuljax.serve.session import STATE, Read, ReadSession, Tokens
+from simuljax.serve.stream import stream_all
 from simuljax.text import EOS, WordStream
 from tests.helpers import streams
 from tests.helpers.streams import RATE, SPEECH, VOCABULARY

@@ -37,14 +37,11 @@ PAGE_HEADERS = {
 def error_response(refusal: Refused) -> Response:
     """Return a refusal as HTTP has it, in the form of OpenAI's errors."""
     statuses = {"token": 401, "origin": 403, "host": 403, "model": 404, "frame": 413}
-    busy = refusal.retry_s is not None
-    status = 503 if busy else statuses.get(refusal.reason, 400)
-    kind = "server_error" if busy or refusal.reason == "failure" else "invalid_request_error"
-    headers = {"retry-after": str(refusal.retry_s)} if busy else {}
+    status = statuses.get(refusal.reason, 400) if refusal.retry_s is None else 503
+    headers = {} if refusal.retry_s is None else {"retry-after": str(refusal.retry_s)}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
-    error = {"message": str(refusal), "type": kind, "code": refusal.reason, "param": None}
-    return JSONResponse({"error": error}, status, headers)
+    return JSONResponse({"error": refusal.error}, status, headers)
 
 
 def create_app(hub: Hub, access: Access | None = None) -> Starlette:

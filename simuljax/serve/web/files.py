@@ -18,8 +18,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from simuljax.audio import RATE, AudioError, read_audio
-from simuljax.serve.outputs import subtitles
-from simuljax.serve.stream import MS, Word
+from simuljax.serve.outputs import subtitle_file, subtitles
+from simuljax.serve.session import MS
+from simuljax.serve.stream import Word
 from simuljax.serve.web.hub import Hub
 from simuljax.serve.web.sessions import LiveSession, Model, Refused
 
@@ -85,8 +86,6 @@ def _decoded(data: bytes) -> np.ndarray:
 
 
 async def _play(request: Request, session: LiveSession, samples: np.ndarray) -> list[Word]:
-    words: list[Word] = []
-
     async def push() -> None:
         size = max(1, int(session.model.read_ms * MS))
         for start in range(0, len(samples), size):
@@ -95,18 +94,14 @@ async def _play(request: Request, session: LiveSession, samples: np.ndarray) -> 
                 session.fail(Refused("gone", "the client is gone"))
         session.finish()
 
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            session.fail(error if isinstance(error, Refused) else Refused("failure", str(error)))
+
     pushing = asyncio.create_task(push())
-    pushing.add_done_callback(lambda _: session.news.set())
+    pushing.add_done_callback(ended)
     try:
-        while True:
-            words += session.after(len(words))
-            session.check()
-            if pushing.done():
-                pushing.result()
-            if session.done and len(words) == session.dropped + len(session.words):
-                return words
-            await session.news.wait()
-            session.news.clear()
+        return [word async for word in session.follow()]
     finally:
         pushing.cancel()
         await asyncio.gather(pushing, return_exceptions=True)
@@ -129,18 +124,4 @@ def _response(
     if shape == "text":
         return PlainTextResponse(text + "\n")
     kind = "text/vtt" if shape == "vtt" else "application/x-subrip"
-    return PlainTextResponse(_subtitle_file(words, shape), media_type=kind)
-
-
-def _subtitle_file(words: Sequence[Word], shape: str) -> str:
-    mark = "." if shape == "vtt" else ","
-    blocks = ["WEBVTT\n"] if shape == "vtt" else []
-    for number, (start_s, end_s, text) in enumerate(subtitles(words), 1):
-        times = f"{_clock(start_s, mark)} --> {_clock(end_s, mark)}"
-        blocks.append((f"{number}\n" if shape == "srt" else "") + f"{times}\n{text}\n")
-    return "\n".join(blocks)
-
-
-def _clock(seconds: float, mark: str) -> str:
-    whole, ms = divmod(round(seconds * 1000), 1000)
-    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{mark}{ms:03}"
+    return PlainTextResponse(subtitle_file(words, shape), media_type=kind)

@@ -19,7 +19,6 @@ class Recent:
         self.values: deque[tuple[float, float]] = deque(maxlen=2000)
 
     def add(self, seconds: float) -> None:
-        """Note a duration that ends now."""
         self.values.append((time.monotonic(), seconds))
 
     def percentile(self, q: float, least: int = 5) -> float:
@@ -36,12 +35,10 @@ class Histogram:
         self.counts, self.sum_s = [0] * (len(BUCKETS_S) + 1), 0.0
 
     def add(self, seconds: float) -> None:
-        """Note a duration."""
         self.counts[bisect.bisect_left(BUCKETS_S, seconds)] += 1
         self.sum_s += seconds
 
     def lines(self, name: str, labels: str) -> Iterator[str]:
-        """Yield the series of one histogram."""
         total = 0
         for bound, count in zip((*BUCKETS_S, "+Inf"), self.counts, strict=True):
             total += count
@@ -61,7 +58,6 @@ class ModelMetrics:
         self.word_latency = Histogram()
 
     def lines(self, model: str, gauges: Mapping[str, float]) -> Iterator[tuple[str, str, str]]:
-        """Yield (name, type, line) of every series."""
         label = f'model="{_escaped(model)}"'
         for name, value in gauges.items():
             yield name, "gauge", f"{name}{{{label}}} {value:g}"

@@ -37,7 +37,6 @@ class RealtimeSocket(Socket):
     """One connection: its settings, and the item that is spoken now."""
 
     async def run(self, access: Access) -> None:
-        """Serve the connection from its first event to its last."""
         offered = self.websocket.scope.get("subprotocols", ())
         await self.websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -67,7 +66,6 @@ class RealtimeSocket(Socket):
         await self.broken
 
     async def _read(self) -> None:
-        """Answer events, one after the other."""
         while True:
             event: Any = None
             try:
@@ -149,7 +147,11 @@ class RealtimeSocket(Socket):
         except (Refused, WebSocketDisconnect) as error:
             if isinstance(error, Refused) and error.reason not in FATAL:
                 with contextlib.suppress(Refused, WebSocketDisconnect):
-                    event = {"item_id": item, "content_index": 0, "error": _error(error)}
+                    event = {
+                        "item_id": item,
+                        "content_index": 0,
+                        "error": error.error | error.retry_after,
+                    }
                     await self._send(f"{TRANSCRIPTION}.failed", **event)
             if not self.broken.done():
                 self.broken.set_exception(error)
@@ -158,22 +160,17 @@ class RealtimeSocket(Socket):
 
     async def _send_words(self, session: LiveSession, item: str) -> str:
         texts: list[str] = []
-        while True:
-            for word in session.after(len(texts)):
-                await self._send(
-                    f"{TRANSCRIPTION}.delta",
-                    item_id=item,
-                    content_index=0,
-                    delta=f" {word.text}" if texts else word.text,
-                    delay_ms=word.delay_ms,
-                    elapsed_ms=word.elapsed_ms,
-                )
-                texts.append(word.text)
-            session.check()
-            if session.done and len(texts) == session.dropped + len(session.words):
-                return " ".join(texts)
-            await session.news.wait()
-            session.news.clear()
+        async for word in session.follow():
+            await self._send(
+                f"{TRANSCRIPTION}.delta",
+                item_id=item,
+                content_index=0,
+                delta=f" {word.text}" if texts else word.text,
+                delay_ms=word.delay_ms,
+                elapsed_ms=word.elapsed_ms,
+            )
+            texts.append(word.text)
+        return " ".join(texts)
 
     def _update(self, session: Any) -> None:
         """Take settings for the next item: format, model, language, task."""
@@ -218,16 +215,8 @@ class RealtimeSocket(Socket):
 
     async def _send_error(self, refusal: Refused, cause: Any) -> None:
         theirs = cause.get("event_id") if isinstance(cause, dict) else None
-        error = _error(refusal) | {"event_id": theirs if isinstance(theirs, str) else None}
-        await self._send("error", error=error)
-
-
-def _error(refusal: Refused) -> dict[str, Any]:
-    busy = refusal.retry_s is not None
-    kind = "server_error" if busy else "invalid_request_error"
-    retry = {"retry_after": refusal.retry_s} if busy else {}
-    message = {"type": kind, "code": refusal.reason, "message": str(refusal), "param": None}
-    return message | retry
+        of_event = {"event_id": theirs if isinstance(theirs, str) else None}
+        await self._send("error", error=refusal.error | refusal.retry_after | of_event)
 
 
 def _name(kind: str) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import os
 import resource
 import signal
 import socket
@@ -15,6 +14,7 @@ from types import FrameType
 from typing import Any, Literal
 
 import h11
+import tyro
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -38,24 +38,33 @@ class ServeError(SimuljaxError):
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """Declare the address of the server, its protection and its limits."""
+    """The address of the server, its protection and its limits."""
 
     host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 for all. Use --token and TLS then."""
     port: int = 8000
+    """Port to listen on; 0 for any that is free."""
     streams: int = 16
+    """Speakers at a time, of each model."""
     token: str | None = None
-    origins: tuple[str, ...] = ()
+    """What clients have to give; better in the environment, as SIMULJAX_TOKEN."""
+    origin: tuple[str, ...] = ()
+    """Addresses of pages elsewhere that may connect, like https://captions.example.org."""
     certificate: Path | None = None
+    """The certificate for TLS, a PEM file."""
     key: Path | None = None
-    drain_s: float = 30.0
-    dtype: Literal["float32", "bfloat16"] = "float32"  # of Whisper
-    limits: Limits = field(default_factory=Limits)
+    """The key of the certificate, a PEM file."""
+    drain: float = 30.0
+    """Seconds that sessions have to end after SIGTERM."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of Whisper models."""
+    limits: tyro.conf.Suppress[Limits] = field(default_factory=Limits)
 
     @property
     def access(self) -> Access:
         """Return the rules of access; on loopback, names of other hosts are refused."""
         hosts = LOOPBACK if self.host in LOOPBACK else None
-        return Access(token=self.token, origins=self.origins, hosts=hosts)
+        return Access(token=self.token, origins=self.origin, hosts=hosts)
 
 
 def check_options(models: Sequence[Path], options: ServeOptions) -> None:
@@ -162,7 +171,6 @@ class DrainingServer(uvicorn.Server):
         self.draining: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, then say so."""
         await super().startup(sockets)
         if self.greeting:
             print(self.greeting, flush=True)
@@ -199,7 +207,7 @@ def build(hub: Hub, options: ServeOptions, greeting: str = "") -> DrainingServer
         ssl_certfile=options.certificate,
         ssl_keyfile=options.key,
     )
-    return DrainingServer(config, hub, options.drain_s, greeting)
+    return DrainingServer(config, hub, options.drain, greeting)
 
 
 def bind(options: ServeOptions) -> socket.socket:
@@ -238,8 +246,3 @@ def _allow_open_files() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def environment_token() -> str | None:
-    """Return the token of the environment, which `ps` does not show."""
-    return os.environ.get("SIMULJAX_TOKEN") or None

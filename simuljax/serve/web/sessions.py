@@ -9,16 +9,17 @@ than a READ, everybody keeps up. That is the measure by which new sessions are a
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simuljax.errors import SimuljaxError
 from simuljax.serve.engine import Engine, EngineStream
-from simuljax.serve.stream import MS, Word
+from simuljax.serve.session import MS
+from simuljax.serve.stream import Word
 from simuljax.serve.web.metrics import ModelMetrics
 
 if TYPE_CHECKING:
@@ -34,6 +35,16 @@ class Refused(SimuljaxError):
     def __init__(self, reason: str, message: str, *, retry_s: int | None = None):
         super().__init__(message)
         self.reason, self.retry_s = reason, retry_s
+
+    @property
+    def error(self) -> dict[str, Any]:
+        kind = "invalid_request_error" if self.retry_s is None else "server_error"
+        return {"type": kind, "code": self.reason, "message": str(self), "param": None}
+
+    @property
+    def retry_after(self) -> dict[str, int]:
+        """Return when to ask again, as a part of an answer."""
+        return {} if self.retry_s is None else {"retry_after": self.retry_s}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +124,6 @@ class Model:
         return float(min(max(then / now, 1.0), (count + 1) / count))
 
     def gauges(self, step_s: float) -> dict[str, float]:
-        """Return what is measured now."""
         waiting = sum(one.waiting_ms for one in self.sessions.values()) / 1000
         done = self.metrics
         return {
@@ -146,7 +156,6 @@ class LiveSession:
 
     @property
     def waiting_ms(self) -> float:
-        """Return the sound that was pushed and not read."""
         return self.stream.waiting_ms
 
     def idle_s(self, now: float) -> float:
@@ -205,7 +214,6 @@ class LiveSession:
         self.model.metrics.audio_s += len(data) / 2 / self.rate
 
     def finish(self) -> None:
-        """Note that nothing more will come; the last words follow."""
         if not self.finishing and self.failure is None:
             self.finishing = True
             self.stream.offer(None)
@@ -243,6 +251,26 @@ class LiveSession:
             self.dropped = sent
         return self.words[sent - self.dropped :]
 
+    def over(self, sent: int) -> bool:
+        """Return True if the first `sent` words are all there will be; raise the failure."""
+        self.check()
+        return self.done and sent == self.dropped + len(self.words)
+
+    async def follow(self) -> AsyncIterator[Word]:
+        """Yield the words as they come, to the last."""
+        sent = 0
+        while True:
+            for word in self.after(sent):
+                yield word
+                sent += 1
+            if self.over(sent):
+                return
+            await self.more()
+
+    async def more(self) -> None:
+        await self.news.wait()
+        self.news.clear()
+
     def fail(self, failure: Refused) -> None:
         """End the session; those who wait for it are told."""
         if self.failure is None and not self.done:
@@ -253,6 +281,5 @@ class LiveSession:
         self.room.set()
 
     def check(self) -> None:
-        """Raise the failure, if there is one."""
         if self.failure is not None:
             raise self.failure

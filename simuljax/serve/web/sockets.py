@@ -60,7 +60,6 @@ class Socket:
         return frame
 
     async def close(self, refusal: Refused | None = None) -> None:
-        """Close; after a refusal with its code."""
         code = 1000 if refusal is None else CLOSE_CODES.get(refusal.reason, POLICY_VIOLATION)
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the client was quicker
             await self.websocket.close(code, str(refusal or "")[:100])
@@ -82,7 +81,6 @@ class StreamSocket(Socket):
     """One connection of `/stream`."""
 
     async def run(self, access: Access) -> None:
-        """Serve the connection from its first frame to its last."""
         await self.websocket.accept()
         try:
             access.check(self.websocket)
@@ -94,7 +92,7 @@ class StreamSocket(Socket):
                 LOG.warning("cut off: %s", refusal)
             frame = {"type": "error", "message": str(refusal)}
             with contextlib.suppress(Refused, WebSocketDisconnect):
-                await self.send(frame | _retry(refusal))
+                await self.send(frame | refusal.retry_after)
             await self.close(refusal)
 
     def _session(self) -> LiveSession:
@@ -155,11 +153,9 @@ class StreamSocket(Socket):
             if detail and shown != (now := (session.pending, session.read)):
                 await self._send_progress(session, shown, now)
                 shown = now
-            session.check()
-            if session.done and sent == session.dropped + len(session.words):
+            if session.over(sent):
                 break
-            await session.news.wait()
-            session.news.clear()
+            await session.more()
         if session.farewell is not None:
             raise session.farewell
         await self.send({"type": "done"})
@@ -181,10 +177,6 @@ def _description(session: LiveSession, sent: int) -> dict[str, Any]:
         "samples": session.received,
         "words": sent,
     }
-
-
-def _retry(refusal: Refused) -> dict[str, int]:
-    return {} if refusal.retry_s is None else {"retry_after": refusal.retry_s}
 
 
 def whole_number(text: str, name: str) -> int:

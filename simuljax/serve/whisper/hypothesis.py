@@ -290,14 +290,12 @@ class Loudness:
         return found
 
     def of_differences(self, samples: np.ndarray) -> np.ndarray:
-        """Return the levels of the differences of its samples."""
         new = samples[len(self.differences) * FRAME :].astype(np.int32)
         found = np.concatenate([self.differences, levels(np.diff(new))])
         self.differences = found[: max(0, len(samples) - 1) // FRAME]
         return found
 
     def trim(self, count: int) -> None:
-        """Forget so many samples at the beginning of the buffer."""
         first = count // FRAME if count % FRAME == 0 else len(self.sound)  # or all begin elsewhere
         self.sound, self.differences = self.sound[first:], self.differences[first:]
 

@@ -24,7 +24,7 @@ from simuljax.decode.repetition import Stammer, plain
 from simuljax.models.whisper import Decoding
 from simuljax.models.whisper.config import WINDOW_S
 from simuljax.models.whisper.tokenizer import Task, language_code
-from simuljax.serve.stream import Session
+from simuljax.serve.session import Session
 from simuljax.serve.whisper.hypothesis import (
     Guards,
     Hypothesis,
@@ -156,7 +156,6 @@ class WhisperSession(Session):
 
     @property
     def settled_s(self) -> float:
-        """Return the seconds of sound for which no more words will come."""
         return sum(self.settled.values()) / RATE
 
     @property
@@ -217,7 +216,6 @@ class WhisperSession(Session):
 
     @property
     def _is_last(self) -> bool:
-        """Return True if all sound is in the buffer and none will come."""
         return self.ended and not len(self.waiting)
 
     @property
@@ -345,7 +343,6 @@ class WhisperSession(Session):
         return accepted
 
     def _remember(self, words: Sequence[SpelledWord]) -> None:
-        """Append words to the prompt of what follows."""
         ids = tuple(i for word in words for i in word.ids)
         limit = self.settings.prompt_tokens
         self.prompt = (*self.prompt, *ids)[-limit:] if limit else ()

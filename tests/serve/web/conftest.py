@@ -5,7 +5,7 @@ import pytest
 from tests.serve.web.servers import load_small, running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def translator(tmp_path_factory):
     return load_small(tmp_path_factory.mktemp("runs") / "small")
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from simuljax.serve.web import server as server_module
-from simuljax.serve.web.server import ServeError, ServeOptions, bind, check_options
+from simuljax.serve.web.server import ServeError, ServeOptions, bind
 from tests.serve.web.servers import frames, raw, running, sound, speak
 
 TOKEN = "a secret of some length"
@@ -20,7 +20,7 @@ AUTHORISED = {"Authorization": f"Bearer {TOKEN}"}
 @pytest.fixture(scope="module")
 def live(translator):
     page = "https://captions.example.org"
-    with running(translator, token=TOKEN, origins=(page,)) as server:
+    with running(translator, token=TOKEN, origin=(page,)) as server:
         yield server
 
 
@@ -151,20 +151,7 @@ def test_tls(translator, tmp_path):
         assert speak(socket, [sound(1, 0.3)])[-1] == {"type": "done"}
 
 
-def test_options_that_cannot_be_used(tmp_path):
-    model = tmp_path / "model"
-    model.mkdir()
-    with pytest.raises(ServeError, match="no model is given"):
-        check_options([], ServeOptions())
-    for options, fact in [
-        (ServeOptions(port=70_000), "70000"),
-        (ServeOptions(streams=0), "--streams is 0"),
-        (ServeOptions(key=model), "--certificate"),
-        (ServeOptions(key=model, certificate=model), "no file"),
-        (ServeOptions(token="geheimnis-ü"), "ASCII"),
-    ]:
-        with pytest.raises(ServeError, match=fact):
-            check_options([model], options)
+def test_a_port_that_is_taken_is_refused():
     with bind(ServeOptions(port=0)) as taken:
         taken.listen()
         with pytest.raises(ServeError, match="cannot listen"):

@@ -12,11 +12,11 @@ import soundfile
 from simuljax.audio import read_audio
 from simuljax.eval.logs import parse_record
 from simuljax.serve.bundled import CLIP, DEFAULT
-from simuljax.serve.outputs import write_srt
+from simuljax.serve.outputs import subtitle_file
 from simuljax.serve.stream import Word
 from simuljax.serve.web.app import PAGE_HEADERS
 from tests.serve.web.browser import browsing, needs_browser
-from tests.serve.web.servers import cut_all, load_small, running, sound
+from tests.serve.web.servers import cut_all, running, sound
 
 pytestmark = [pytest.mark.slow, needs_browser]
 WORDS = "[...document.querySelectorAll('.word')].map(word => word.textContent.trim())"
@@ -31,12 +31,6 @@ Live.prototype.push = function (samples) {
 Live.prototype.connect = function () { connections += 1; return connect.call(this); };
 """
 KEY = "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '%s', bubbles: true}))"
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory):
-    with running(load_small(tmp_path_factory.mktemp("runs") / "small")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +68,7 @@ def test_a_file_gives_the_words_of_a_stream_and_its_files(live, page, tmp_path):
         for text, delay in zip(record.prediction.split(), record.delays, strict=True)
     ]
     assert min(record.delays) < 2000 and all(np.diff(record.delays) >= 0)
-    write_srt(tmp_path / "talk.srt", words)
-    assert page.run("asSrt()") == (tmp_path / "talk.srt").read_text()
+    assert page.run("asSrt()") == subtitle_file(words)
     assert page.run("asVtt()").startswith("WEBVTT\n\n00:00:0")
     assert "ms" in page.text("latency") and " s" in page.text("lag")
     assert live.empty()
@@ -125,7 +118,7 @@ def test_a_lost_connection_loses_no_word_and_repeats_none(live, page):
 def test_a_server_that_was_restarted_goes_on_with_the_sound_it_has_not_heard(live, browser):
     """Its session is gone: what was acknowledged is not sent again, so no word comes twice."""
     tab = browser.tab()
-    with running(live.translator, drain_s=0.0) as first:
+    with running(live.translator, drain=0.0) as first:
         tab.go(first.url("/", "http"))
         tab.run(TAP)
         tab.click("mic")

@@ -13,25 +13,11 @@ import soundfile
 from websockets.sync.client import ClientConnection
 
 from simuljax.audio import RATE
-from simuljax.serve.outputs import write_srt
+from simuljax.serve.outputs import subtitle_file
 from simuljax.serve.stream import Word
-from tests.serve.web.servers import (
-    Running,
-    append,
-    fetch,
-    load_small,
-    pieces_of,
-    running,
-    sound,
-)
+from tests.serve.web.servers import Running, append, fetch, pieces_of, sound
 
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory):
-    with running(load_small(tmp_path_factory.mktemp("runs") / "small")) as server:
-        yield server
 
 
 def event(socket: ClientConnection, kind: str | None = None) -> dict[str, Any]:
@@ -65,16 +51,22 @@ def transcribe(socket: ClientConnection, pieces: list[np.ndarray], binary: bool 
     return [(delta.strip(), delay) for delta, delay in words], found
 
 
-@pytest.mark.parametrize("binary", [False, True])
-def test_words_and_delays_are_those_of_a_stream(live, binary):
+@pytest.mark.parametrize(
+    ("binary", "seeds"),
+    [
+        *((False, range(50, 53)), (True, range(50, 53))),
+        pytest.param(False, range(200, 250), marks=pytest.mark.slow),
+    ],
+)
+def test_words_and_delays_are_those_of_a_stream(live, binary, seeds):
     with live.socket("/v1/realtime") as socket:
         created = event(socket, "session.created")
         assert created["session"]["audio"]["input"]["format"] == {
             "type": "audio/pcm",
             "rate": 24000,
         }
-        for seed in range(50, 53):  # items of one session; the second after other rates
-            rate = 16_000 if seed == 51 else 24_000
+        for seed in seeds:  # items of one session, some of them of another rate
+            rate = 16_000 if seed % 25 == 1 else 24_000
             updated = update(socket, format={"type": "audio/pcm", "rate": rate})
             assert updated["session"]["audio"]["input"]["format"]["rate"] == rate
             samples = sound(seed, rate=rate)
@@ -84,15 +76,6 @@ def test_words_and_delays_are_those_of_a_stream(live, binary):
             seconds = completed["usage"]["seconds"]
             assert seconds == pytest.approx(len(samples) / rate)
     assert live.empty()
-
-
-@pytest.mark.slow
-def test_words_and_delays_of_fifty_recordings(live):
-    with live.socket("/v1/realtime") as socket:
-        event(socket, "session.created")
-        for seed in range(200, 250):
-            pieces = [p for p in pieces_of(sound(seed, rate=24_000), seed) if len(p)]
-            assert transcribe(socket, pieces)[0] == live.alone(pieces, 24_000)
 
 
 def test_an_older_form_of_settings(live):
@@ -171,7 +154,7 @@ def as_wav(samples: np.ndarray, rate: int = RATE) -> bytes:
     return file.getvalue()
 
 
-def test_files_in_all_formats(live, tmp_path):
+def test_files_in_all_formats(live):
     samples = sound(60, 3.0)
     size = int(next(iter(live.hub.models.values())).read_ms) * 16
     expected = live.alone([samples[k : k + size] for k in range(0, len(samples), size)])
@@ -183,8 +166,7 @@ def test_files_in_all_formats(live, tmp_path):
     assert verbose["duration"] == 3.0 and verbose["text"] == text
     assert [(w["word"], w["delay_ms"]) for w in verbose["words"]] == expected
     words = [Word(text=word, delay_ms=delay, elapsed_ms=delay) for word, delay in expected]
-    write_srt(tmp_path / "a.srt", words)
-    srt = (tmp_path / "a.srt").read_text()
+    srt = subtitle_file(words)
     assert post(live, path, wav, response_format="srt") == (200, srt)
     _, vtt = post(live, path, wav, response_format="vtt")
     assert vtt.startswith("WEBVTT\n\n00:00:0") and vtt.count("-->") == srt.count("-->")

@@ -223,7 +223,7 @@ def test_a_change_of_policy(small):
     stream = WhisperTranslator(small, replace(SMALL, policy=Offline())).stream()
     assert stream.push(SOUND[: 2 * RATE]) == []
     assert stream.pending
-    stream.change(SMALL)
+    stream.session.change(SMALL)
     assert stream.push(SOUND[2 * RATE :])
 
 
@@ -238,7 +238,7 @@ def test_what_a_model_cannot_do_is_refused(small):
         WhisperTranslator(small, WhisperStreaming(language="yue")).stream()
     stream = WhisperTranslator(small, SMALL).stream()
     with pytest.raises(ConfigError, match="Cantonese"):
-        stream.change(WhisperStreaming(language="yue"))
+        stream.session.change(WhisperStreaming(language="yue"))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,242 @@
+"""Play recordings to streams: those of a Whisper file, long ones, or with the clock of a live one.
+
+Recordings come from a prepared corpus, or from a folder with a manifest
+(`data_pipelines.corpora.Manifest`), whose sound files are read as they are.
+"""
+
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from data_pipelines.corpora import Manifest
+from data_pipelines.dataset import SUMMARY, Split, open_corpus
+from data_pipelines.utterance import Clip
+from simuljax.audio import RATE, read_audio
+from simuljax.config.evaluation import Evaluation
+from simuljax.config.fields import ConfigError
+from simuljax.config.options import given_options, options_of
+from simuljax.eval import Record
+from simuljax.eval.long_form import Segment
+from simuljax.serve.run_translator import RunTranslator
+from simuljax.serve.stream import Word
+from simuljax.serve.translator import Translator
+
+STREAMS = 16  # recordings at once
+_SETTINGS = {  # of an evaluation, beside those of its policy
+    *("run", "corpus", "split", "name", "mode", "first", "repeats", "joined", "joined_pause_ms"),
+    *("policy", "read_ms", "task", "language", "stammer_times", "stammer_words"),
+}
+_OF_TEXT = {  # of the text model that follows
+    *("then", "then_k", "then_threshold", "checkpoint"),
+    *("gather", "force_finish", "avoid_eos_while_reading"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """An utterance of a corpus, with its sound on disk."""
+
+    id: str
+    transcript: str
+    translation: str
+    read: Callable[[], np.ndarray]  # int16 samples at 16 kHz
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingsSplit:
+    """A model, a split, and how its recordings are played to streams."""
+
+    model: Translator
+    split: Sequence[Recording]
+    chosen: Evaluation
+    settings: dict[str, Any]  # of its streams
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return self.model.steps
+
+    def __len__(self) -> int:
+        return len(self.recordings)
+
+    @cached_property
+    def recordings(self) -> Sequence[Recording]:
+        """Return what is played: the first utterances, their neighbours, or joined ones."""
+        split, chosen = self.split[: self.chosen.first], self.chosen
+        if chosen.joined is not None:
+            return join_recordings(split, chosen.joined, chosen.joined_pause_ms)
+        if chosen.audio == "other":
+            return [replace(each, read=split[i - 1].read) for i, each in enumerate(split)]
+        return split
+
+    def segments(self) -> list[Segment]:
+        """Return the places of the utterances in the recordings that they are joined to."""
+        chosen, task = self.chosen, "transcription" if self.transcribes else "translation"
+        assert chosen.joined is not None
+        split = self.split[: chosen.first]
+        return joined_segments(split, chosen.joined, chosen.joined_pause_ms, task)
+
+    @property
+    def transcribes(self) -> bool:
+        """Return True if the model writes the language that is spoken."""
+        model = self.model
+        if isinstance(model, RunTranslator):
+            return model.run.config.data.task == "transcription"
+        return self.chosen.task == "transcribe"  # never in a cascade
+
+    def records(self, done: Set[int]) -> Iterator[list[Record]]:
+        """Yield the records of the utterances that are not done, some at a time."""
+        left = [i for i in range(len(self)) if i not in done]
+        size = STREAMS if self.chosen.mode == "streamed" else 1
+        if self.chosen.mode == "live" and self.chosen.joined is None and left:
+            # Not recorded: compiles every shape before the clock runs.
+            self._words([max((self.recordings[i].read() for i in left), key=len)])
+        for start in range(0, len(left), size):
+            some = left[start : start + size]
+            sound = [self.recordings[i].read() for i in some]
+            yield [
+                self._record(i, samples, words)
+                for i, samples, words in zip(some, sound, self._words(sound), strict=True)
+            ]
+
+    def _words(self, sound: Sequence[np.ndarray]) -> list[list[Word]]:
+        overrides = self.settings
+        if self.chosen.mode == "streamed":
+            return self.model.stream_all(sound, streams=STREAMS, **overrides)
+        (samples,) = sound
+        if self.chosen.mode == "live":
+            return [play(self.model.stream(**overrides), samples)]
+        end = len(samples) * 1000 / RATE
+        text = self.model.translate(samples).split()
+        return [[Word(text=word, delay_ms=end, elapsed_ms=end) for word in text]]
+
+    def _record(self, index: int, samples: np.ndarray, words: Sequence[Word]) -> Record:
+        """Note the words; those committed together, such as a segment's, share their delay."""
+        recording, live = self.recordings[index], self.chosen.mode == "live"
+        each = [(text, word) for word in words for text in word.text.split()]
+        return Record(
+            index=index,
+            prediction=" ".join(text for text, _ in each),
+            delays=tuple(word.delay_ms for _, word in each),
+            elapsed=tuple(word.elapsed_ms for _, word in each) if live else (),
+            reference=recording.transcript if self.transcribes else recording.translation,
+            source=recording.id,
+            source_length=len(samples) * 1000 / RATE,
+        )
+
+
+def play(stream: Any, sound: np.ndarray) -> list[Word]:
+    """Push an utterance to a live stream, READ by READ, and return its words."""
+    words, start = [], 0
+    while start < len(sound):
+        end = start + stream.session.push_size
+        words += stream.push(sound[start:end])
+        start = end
+    return words + stream.finish()
+
+
+def join_recordings(split: Sequence[Recording], count: int, pause_ms: int) -> list[Recording]:
+    """Join every `count` recordings to one, with so much silence after each of them."""
+    groups = [split[start : start + count] for start in range(0, len(split), count)]
+    return [
+        Recording(
+            id=f"joined-{number}",
+            transcript=" ".join(part.transcript for part in parts),
+            translation=" ".join(part.translation for part in parts),
+            read=partial(_read_joined, parts, pause_ms),
+        )
+        for number, parts in enumerate(groups)
+    ]
+
+
+def joined_segments(
+    split: Sequence[Recording],
+    count: int,
+    pause_ms: int,
+    task: Literal["transcription", "translation"],
+) -> list[Segment]:
+    """Return the places of recordings in those that `join_recordings` makes of them."""
+    segments, start = [], 0.0
+    for number, part in enumerate(split):
+        start = 0.0 if number % count == 0 else start
+        duration = len(part.read()) * 1000 / RATE
+        segments.append(
+            Segment(
+                talk=f"joined-{number // count}",
+                reference=part.transcript if task == "transcription" else part.translation,
+                start_ms=start,
+                duration_ms=duration,
+            )
+        )
+        start += duration + pause_ms
+    return segments
+
+
+def _read_joined(parts: Sequence[Recording], pause_ms: int) -> np.ndarray:
+    pause = np.zeros(pause_ms * RATE // 1000, np.int16)
+    return np.concatenate([sound for part in parts for sound in (part.read(), pause)])
+
+
+def check_settings(chosen: Evaluation) -> None:
+    """Refuse settings that would have no effect on a model without a run of ours."""
+    own = set() if chosen.policy is None else {*options_of(type(chosen.policy))}
+    if chosen.then is not None:
+        own |= _OF_TEXT
+        if chosen.task is not None:
+            raise ConfigError("--then: a recogniser transcribes; leave --task out")
+    for name in given_options(chosen).keys() - _SETTINGS - own:
+        flag = f"--{name.replace('_', '-')}"
+        raise ConfigError(f"{flag} is for trained runs; {chosen.run} is a Whisper model")
+
+
+def stream_settings(chosen: Evaluation) -> dict[str, Any]:
+    """Return the settings of a stream that an evaluation gives; the model has the others."""
+    given = {
+        "policy": chosen.policy,
+        "read_ms": chosen.read_ms,
+        "task": chosen.task,
+        "language": chosen.language,
+        "stammer": chosen.stammer,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def open_recordings(corpus: Path, split: str) -> list[Recording]:
+    """Return the utterances of a prepared corpus, or of a folder with a manifest."""
+    if (corpus / SUMMARY).exists():
+        held = open_corpus(corpus)[split]
+        texts = zip(held.table.id, held.table.transcript, held.table.translation, strict=True)
+        return [
+            Recording(id=id_, transcript=said, translation=means, read=partial(_stored, held, i))
+            for i, (id_, said, means) in enumerate(texts)
+        ]
+    listed = Manifest().read(corpus).splits
+    if split not in listed:
+        raise ConfigError(f"{corpus} has no split {split}; it has {', '.join(listed)}")
+    return [
+        Recording(
+            id=each.id,
+            transcript=each.transcript,
+            translation=each.translation,
+            read=partial(_read_clip, each.audio),
+        )
+        for each in listed[split]
+        if isinstance(each.audio, Clip)
+    ]
+
+
+def _stored(split: Split, index: int) -> np.ndarray:
+    (example,) = split.source.__getitems__([index])
+    return example["audio"]
+
+
+def _read_clip(clip: Clip) -> np.ndarray:
+    if clip.member is not None:
+        raise ConfigError(f"{clip.path} is an archive: run `simuljax prepare manifest` first")
+    samples = read_audio(clip.path).samples
+    start = round(clip.offset_s * RATE)
+    end = None if clip.duration_s is None else start + round(clip.duration_s * RATE)
+    return samples[start:end]

@@ -1,0 +1,373 @@
+"""The host side of a stream, which knows no model and no device: sound in, READs out.
+
+READs of one size are cut from the sound, however it was pushed; a word has the delay of the push
+that it waited for.
+
+With `sentences="many"` speech may go on for hours: when the model ends a sentence, or one is as
+long as a stream can hold, the next begins with the sound after the last state that any head
+attended to. What came before is forgotten, so that memory and the cost of a READ are bounded.
+
+With `sentences="pauses"` a session reads the segments of speech alone (`audio.segmentation`); the
+end of a segment ends the sentence, and the next segment begins with a fresh state. If the model
+ends a sentence within a segment, the rest of it is a sentence of its own if it is long enough.
+
+Words go through a `RepetitionFilter` before they are committed. It begins anew with a stream and
+after a pause.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simuljax.audio import RATE, Incoming
+from simuljax.audio.segmentation import Segmenter
+from simuljax.config.decoding import Decoding
+from simuljax.nn.subsampling import STRIDE
+from simuljax.text import EOS, WordStream
+
+MS = RATE // 1000  # samples
+STATE = 10 * STRIDE * MS
+
+
+class Push(NamedTuple):
+    """Sound that came at once."""
+
+    until: int  # samples at 16 kHz in all, of all pushes so far
+    ms: float  # of sound in all
+    at: float  # the clock's time
+
+
+class Session:
+    """The sound of one stream, and when each part of it was pushed.
+
+    A kind of session adds `ready`, `next` (the sound of one step) and `commit` (the words of what
+    the model wrote for it).
+    """
+
+    def __init__(self, *, rate: int = RATE):
+        self.rate, self.incoming = rate, Incoming(rate)
+        self.waiting = np.zeros(0, np.int16)  # pushed and not read yet
+        self.read_samples = self.pushed = 0  # at 16 kHz; as pushed
+        self.pushes: deque[Push] = deque()  # those not read to their ends
+        self.needed = Push(until=0, ms=0.0, at=0.0)  # the one that words written now waited for
+        self.ended = self.finished = False
+        self.end_counts = True  # that nothing follows has to be known for the last READ
+
+    def set_rate(self, rate: int) -> None:
+        """Take samples at another rate. Call it before the first push."""
+        self.rate, self.incoming = rate, Incoming(rate)
+
+    @property
+    def delay_ms(self) -> float:
+        """Return the delay of words that are committed now."""
+        return self.needed.ms
+
+    @property
+    def waiting_ms(self) -> float:
+        """Return the sound that was pushed and not read."""
+        return len(self.waiting) / MS
+
+    @property
+    def pending(self) -> str:
+        return ""
+
+    @property
+    def sentence_over(self) -> bool:
+        """Return True if the words of the last commit ended a sentence."""
+        return self.finished
+
+    @property
+    def settled_s(self) -> float:
+        return self.read_samples / RATE
+
+    @property
+    def read_ms(self) -> float:
+        """Return the sound that was read, or left out as silence."""
+        return self.read_samples / MS
+
+    @property
+    def size(self) -> int:
+        """Return the samples of the next READ."""
+        raise NotImplementedError
+
+    @property
+    def push_size(self) -> int:
+        """Return the samples to push at once where a recording is played."""
+        return self.size
+
+    @property
+    def ready(self) -> bool:
+        """Return True if there is a READ."""
+        raise NotImplementedError
+
+    @property
+    def missing(self) -> int:
+        """Return the samples at 16 kHz without which there can be no READ, unless nothing follows.
+
+        Sound that comes may wait until there are as many: nothing would be done with it earlier.
+        """
+        return 0
+
+    def next(self) -> Any:
+        """Return the next READ, or None."""
+        raise NotImplementedError
+
+    def commit(self, written: Any) -> list[str]:
+        """Take what the model wrote after the last READ; return the words it completes."""
+        raise NotImplementedError
+
+    def push(self, samples: np.ndarray) -> None:
+        """Take more sound: mono, int16 or float in [-1, 1]; it came now."""
+        self._check_open()
+        samples = np.asarray(samples)
+        if samples.size:
+            sound, self.pushed = self.incoming.push(samples), self.pushed + len(samples)
+            self._take(sound, [Push(len(sound), self._pushed_ms, time.perf_counter())])
+
+    def push_pcm(self, pieces: Sequence[tuple[bytes, float]]) -> None:
+        """Take PCM16 in pieces, each with the time when it came, as many pushes would."""
+        self._check_open()
+        incoming, first = self.incoming, self.incoming.given_by(self.pushed)
+        sound = incoming.push(np.frombuffer(b"".join([data for data, _ in pieces]), "<i2"))
+        pushes = []
+        for data, at in pieces:
+            self.pushed += len(data) // 2
+            pushes.append(Push(incoming.given_by(self.pushed) - first, self._pushed_ms, at))
+        self._take(sound, pushes)
+
+    def _check_open(self) -> None:
+        if self.ended:
+            raise ValueError("the stream has been finished: begin another")
+
+    @property
+    def _pushed_ms(self) -> float:
+        return self.pushed * 1000 / self.rate
+
+    def finish(self) -> None:
+        """Note that nothing more will come."""
+        if self.ended:
+            return
+        self.ended, sound = True, self.incoming.finish()
+        self._take(sound, [Push(len(sound), self._pushed_ms, time.perf_counter())])
+        self.finished = self.finished or not self.pushed
+
+    def _take(self, sound: np.ndarray, pushes: Sequence[Push]) -> None:
+        """Let sound wait to be read; its pushes are those `until` a place of it."""
+        if self.finished:
+            return
+        first = self.read_samples + len(self.waiting)
+        self.waiting = np.concatenate([self.waiting, sound])
+        for count, ms, at in pushes:
+            if self.ended or not self.pushes or first + count > self.pushes[-1].until:
+                self.pushes.append(Push(first + count, ms, at))
+
+    def _read(self, count: int) -> np.ndarray:
+        """Return so many waiting samples; words that follow have the delay of their push."""
+        sound, self.waiting = self.waiting[:count], self.waiting[count:]
+        self.read_samples += len(sound)
+        while len(self.pushes) > 1 and self.pushes[0].until < self.read_samples:
+            self.pushes.popleft()
+        if self.ended and self.end_counts and not len(self.waiting):
+            self.needed = self.pushes[-1]
+        elif self.pushes[0].ms > self.needed.ms:
+            self.needed = self.pushes[0]
+        return sound
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """Sound for one step."""
+
+    samples: np.ndarray  # int16, at most a READ of them
+    ended: bool  # nothing follows in this sentence
+    anew: bool  # a sentence begins: step from a state that has read nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """Tokens that a step has written for one stream."""
+
+    ids: list[int]
+    reach: int  # encoder states that were attended to
+    finished: bool  # the sentence has ended
+
+
+class ReadSession(Session):
+    """A stream that is read in steps of one size and written in tokens."""
+
+    def __init__(
+        self,
+        words: WordStream,
+        *,
+        read: int,
+        most: int,
+        decoding: Decoding | None = None,
+        rate: int = RATE,
+        first: int | None = None,
+    ):
+        """Cut READs of `read` samples, and sentences of at most `most`, at 16 kHz.
+
+        Every sentence goes on from `words`, which have seen nothing. Its first READ is of `first`
+        samples, if given. `decoding` says where sentences end and what may not be repeated.
+        """
+        super().__init__(rate=rate)
+        decoding = decoding or Decoding()
+        self.blank, self.words, self.sentences = words, words, decoding.sentences
+        self.unrepeated = self.unrepeated_blank = decoding.stammer.begin()
+        self.read, self.first = read, first or read
+        self.most = max(1, most // read - 1) * read
+        self.again = self.waiting  # to be read again
+        self.parts: list[np.ndarray] = []  # READs of this sentence
+        self.length = 0  # samples of these
+        self.reach = 0  # states of the sentence that were attended to
+        self.anew = True
+        self.taken = 0  # samples at 16 kHz, silence included
+        self.segmenter: Segmenter | None = None
+        self.ends: deque[int] = deque()  # of segments, in samples that are read
+        self.closing = False  # the READ that is computed ends a segment
+        self.least = 0  # samples without which a sentence does not begin
+        if self.sentences == "pauses":
+            self.segmenter, self.end_counts = Segmenter(decoding.segmentation), False
+
+    @property
+    def size(self) -> int:
+        return self.first if self.anew else self.read
+
+    @property
+    def push_size(self) -> int:
+        return self.size if self.segmenter is None else STATE
+
+    @property
+    def sentence(self) -> np.ndarray:
+        """Return the sound of this sentence that was read."""
+        return np.concatenate([self.again[:0], *self.parts])
+
+    @property
+    def sentence_over(self) -> bool:
+        return self.anew
+
+    @property
+    def settled_s(self) -> float:
+        return self.read_ms / 1000
+
+    @property
+    def read_ms(self) -> float:
+        held = 0 if self.segmenter is None else self.segmenter.held
+        return (self.taken - held - len(self.waiting)) / MS
+
+    @property
+    def ready(self) -> bool:
+        over = bool(self.ends) if self.segmenter else self.ended
+        return not self.finished and (over or self._there >= max(self.size, self.least))
+
+    @property
+    def missing(self) -> int:
+        lacks = max(self.size, self.least) - len(self.again) - len(self.waiting)
+        if self.segmenter is None:
+            return max(0, lacks)
+        return max(0, min(lacks - self.segmenter.held, self.segmenter.missing))
+
+    @property
+    def _there(self) -> int:
+        """Return the samples that can be read of this sentence, or of the segment."""
+        return len(self.again) + self._unread
+
+    @property
+    def _unread(self) -> int:
+        return self.ends[0] - self.read_samples if self.ends else len(self.waiting)
+
+    def next(self) -> Read | None:
+        if not self.ready:
+            return None
+        size, self.least = self.size, 0
+        old, self.again = self.again[:size], self.again[size:]
+        chunk = np.concatenate([old, self._read(min(size - len(old), self._unread))])
+        full = False
+        if self.sentences != "one":
+            self.parts.append(chunk)
+            self.length += len(chunk)
+            full = self.length >= self.most
+        anew, self.anew = self.anew, False
+        over = bool(self.ends) if self.segmenter else self.ended
+        last = over and not self._there
+        self.closing = last and self.segmenter is not None
+        return Read(samples=chunk, ended=full or last, anew=anew)
+
+    def commit(self, written: Tokens) -> list[str]:
+        if not written.ids and not written.finished and not self.closing:
+            return []  # most READs: nothing changes
+        self.words, words = self.words.push([token for token in written.ids if token != EOS])
+        self.reach = max(self.reach, written.reach)
+        over = written.finished or self.closing
+        words += self.words.finish() if over else []
+        self.unrepeated, kept = self.unrepeated.push(words)
+        if over:
+            self._end_sentence()
+        return [word for word in kept if word]
+
+    def _end_sentence(self) -> None:
+        """Forget what was translated; keep the rest, if it counts, to be read again."""
+        done = min(max(self.reach * STATE, self.read), self.length)
+        rest = self.sentence[done:]
+        self.parts, self.length, self.reach, self.anew = [], 0, 0, True
+        self.words = self.blank
+        if self.segmenter is not None:
+            self.again = np.concatenate([rest, self.again])
+            settings = self.segmenter.settings
+            self.least = settings.pause_ms * MS + round(settings.remainder_s * RATE)
+            if self.closing:
+                self._end_segment()
+            self._skip()
+            return
+        over = self.ended and not len(self.waiting) and len(rest) + len(self.again) < self.read
+        if self.sentences == "one" or over:
+            self.finished, self.again, self.waiting = True, self.again[:0], self.waiting[:0]
+            return
+        self.again = np.concatenate([rest, self.again])
+
+    def _take(self, sound: np.ndarray, pushes: Sequence[Push]) -> None:
+        self.taken += len(sound)
+        if self.segmenter is not None:
+            sound, pushes = self._speech(sound, pushes, self.segmenter)
+        super()._take(sound, pushes)
+        self._skip()
+
+    def _speech(
+        self, sound: np.ndarray, pushes: Sequence[Push], segmenter: Segmenter
+    ) -> tuple[np.ndarray, Sequence[Push]]:
+        """Return the sound of segments, with its pushes; note where segments end."""
+        parts, given = segmenter.push_pieces(sound, [push.until for push in pushes])
+        pushes = [Push(count, ms, at) for count, (_, ms, at) in zip(given, pushes, strict=True)]
+        last = segmenter.finish() if self.ended else []
+        self.end_counts = bool(last)
+        place, parts = self.read_samples + len(self.waiting), [*parts, *last]
+        for part in parts:
+            place += len(part.samples)
+            if part.ends:
+                self.ends.append(place)
+        if len(parts) == 1:
+            speech = parts[0].samples
+        else:
+            speech = np.concatenate([sound[:0], *(part.samples for part in parts)])
+        if last:  # by the end, of which there is one push
+            pushes = [pushes[-1]._replace(until=len(speech))]
+        return speech, pushes
+
+    def _skip(self) -> None:
+        """Leave out the rest of a segment that is too short for a sentence; note the end of all."""
+        if self.segmenter is None:
+            return
+        while self.ends and self._there < self.least:
+            self._end_segment()
+        self.finished = self.finished or (self.ended and not self.ends)
+
+    def _end_segment(self) -> None:
+        """Go on with the next segment; what is left of this one is not read."""
+        count = self.ends.popleft() - self.read_samples
+        self.waiting, self.read_samples = self.waiting[count:], self.read_samples + count
+        self.again, self.least, self.closing = self.again[:0], 0, False
+        self.unrepeated = self.unrepeated_blank
