@@ -1,5 +1,6 @@
 """Promises the project makes about itself."""
 
+import math
 import re
 import subprocess
 import sys
@@ -7,11 +8,13 @@ import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import simuljax
+from simuljax.eval import average_token_delay
 
 ROOT = Path(__file__).parents[1]
 LOCK_TEXT = (ROOT / "requirements.lock").read_text()
@@ -131,3 +134,11 @@ def test_the_readme_prints_what_it_says():
     done = run_python(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout == said
+
+
+def test_token_delays_may_be_arrays_and_must_be_finite():
+    given = [100.0, 200.0, 900.0]
+    found = average_token_delay(np.array(given), 3000, 2)  # pyright: ignore[reportArgumentType]
+    assert found == average_token_delay(given, 3000, 2)
+    with pytest.raises(ValueError, match="finite"):
+        average_token_delay([100.0, math.nan], 3000, 2)

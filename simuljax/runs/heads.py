@@ -6,12 +6,11 @@ not trained on. The alignment of one utterance can be drawn.
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -155,32 +154,28 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
     return found
 
 
-@flax.struct.dataclass
-class BatchAttention:
-    """Both branches of a batch, the perplexity of DAR's matching, and lost probability."""
-
-    speech: Branch
-    text: Branch | None = None
-    perplexity: jax.Array | None = None  # [B]
-    mass_lost: jax.Array | None = None  # [B, T]
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _look(
     model: JointModel, objective: Objective, variables: Any, statistics: Statistics, batch: Batch
-) -> "BatchAttention":
+) -> dict[str, jax.Array]:
+    """Return where the branches of a batch read, and what DAR and the alignment do with it."""
     bound = model.bind(variables)
     speech, text = branches(bound, batch, statistics, objective, draw_k(model, None))
     assert speech is not None
+    found = {
+        "delays": speech.delays,
+        "states": speech.state_length,
+        "targets": speech.target_length,
+        "decisions": speech.decision_length,
+    }
     if model.config.monotonic.policy != "learned":
-        return BatchAttention(speech=_light(speech))
-    lost = mass_lost(speech, model.config.monotonic.method)
-    if text is None:
-        return BatchAttention(speech=_light(speech), mass_lost=lost)
-    perplexity, _ = matching_perplexity(speech, text, **matching_options(objective))
-    return BatchAttention(
-        speech=_light(speech), text=_light(text), perplexity=perplexity, mass_lost=lost
-    )
+        return found
+    found["mass_lost"] = mass_lost(speech, model.config.monotonic.method)
+    if text is not None:
+        perplexity, _ = matching_perplexity(speech, text, **matching_options(objective))
+        found |= {"text_delays": text.delays, "text_states": text.state_length}
+        found["perplexity"] = perplexity
+    return found
 
 
 def mass_lost(speech: Branch, method: Any) -> jax.Array:
@@ -200,12 +195,6 @@ def mass_lost(speech: Branch, method: Any) -> jax.Array:
     return jax.lax.map(layer, speech.energies).mean(0)
 
 
-def _light(branch: Branch) -> Branch:
-    """Drop the large arrays that are not needed."""
-    nothing = branch.logits[:, :0]
-    return branch.replace(logits=nothing, states=None, energies=None, alignment=None, ctc=None)  # pyright: ignore[reportAttributeAccessIssue]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """Values of the real targets of a batch [targets, layers * heads], and of its examples."""
@@ -218,27 +207,22 @@ class Seen:
     mass_lost: np.ndarray
 
 
-def _real(attention: BatchAttention) -> Seen:
-    speech, text = attention.speech, attention.text
-    perplexity, lost = (
-        np.asarray(x) if x is not None else None
-        for x in (attention.perplexity, attention.mass_lost)
-    )
-    real = np.arange(speech.delays.shape[-1]) < speech.target_length[:, None]  # [B, T]
+def _real(found: Mapping[str, np.ndarray]) -> Seen:
+    real = np.arange(found["delays"].shape[-1]) < found["targets"][:, None]  # [B, T]
+    exists = found["targets"] > 0
 
-    def chosen(branch: Branch, *, relative: bool) -> np.ndarray:
-        length = np.maximum(branch.state_length, 1)[:, None, None]
-        delays = branch.delays / length if relative else branch.delays
-        return np.asarray(delays).transpose(0, 2, 1)[real]
+    def chosen(delays: np.ndarray, states: np.ndarray | None = None) -> np.ndarray:
+        length = 1 if states is None else np.maximum(states, 1)[:, None, None]
+        return np.asarray(delays / length).transpose(0, 2, 1)[real]
 
-    exists = speech.target_length > 0
+    text, nothing = found.get("text_delays"), np.zeros(0)
     return Seen(
-        speech=chosen(speech, relative=False),
-        share=chosen(speech, relative=True),
-        text_share=None if text is None else chosen(text, relative=True),
-        perplexity=np.zeros(0) if perplexity is None else perplexity[exists],
-        decisions=speech.decision_length[exists],
-        mass_lost=np.zeros(0) if lost is None else lost[real],
+        speech=chosen(found["delays"]),
+        share=chosen(found["delays"], found["states"]),
+        text_share=None if text is None else chosen(text, found["text_states"]),
+        perplexity=found["perplexity"][exists] if "perplexity" in found else nothing,
+        decisions=found["decisions"][exists],
+        mass_lost=found["mass_lost"][real] if "mass_lost" in found else nothing,
     )
 
 

@@ -55,12 +55,6 @@ def test_the_same_error_is_bad_use_or_a_failure(monkeypatch, capsys, kind):
     assert ended(capsys, "late") == (1, "", "simuljax: not so\n")
 
 
-def test_a_file_of_the_system_is_named_without_a_number(monkeypatch, capsys):
-    both(monkeypatch, PermissionError(13, "Permission denied", "a.log"))
-    assert ended(capsys, "early") == (2, "", "simuljax: a.log: Permission denied\n")
-    assert ended(capsys, "late") == (1, "", "simuljax: a.log: Permission denied\n")
-
-
 @pytest.mark.parametrize("name", ["early", "late"])
 def test_an_unexpected_error_is_called_a_bug_and_its_traceback_is_kept(
     monkeypatch, capsys, tmp_path, name
@@ -101,6 +95,8 @@ class ResourceError(RuntimeError):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
+        (PermissionError(13, "Permission denied", "a.log"), "a.log: Permission denied"),
+        (BrokenPipeError("the server has gone"), "the server has gone"),
         (MemoryError(), "out of memory"),
         (
             ResourceError("RESOURCE_EXHAUSTED: 9 GiB\nlong"),
@@ -233,8 +229,3 @@ def test_a_closed_output_does_not_hide_an_unexpected_error(monkeypatch, capfd):
     assert "KeyError: 'ours'" in capfd.readouterr().err
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.close()
-
-
-def test_another_pipe_that_breaks_is_a_failure(monkeypatch, capsys):
-    both(monkeypatch, BrokenPipeError("the server has gone"))
-    assert ended(capsys, "late") == (1, "", "simuljax: the server has gone\n")

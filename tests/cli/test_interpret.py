@@ -1,6 +1,5 @@
 """`simuljax interpret`: what its options mean, what is refused, and real weights."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -131,13 +130,8 @@ def test_a_speech_is_interpreted_and_spoken(tmp_path, capsys):
     assert text in plain(record.prediction)
     assert record.source_length == pytest.approx(11_000)
     assert record.delays == (11_000.0,) * len(record.prediction.split())
-    notes = log.with_suffix(".speech.jsonl").read_text().splitlines()
-    pieces = [json.loads(line) for line in notes]
-    assert " ".join(piece["text"] for piece in pieces) == record.prediction
-    assert pieces[0]["start_s"] > 11
     sound, rate = soundfile.read(out, dtype="int16")
-    assert len(sound) / rate == pytest.approx(pieces[-1]["end_s"], abs=0.01)
-    assert not sound[: int(11 * rate)].any() and sound[int(pieces[0]["start_s"] * rate) :].any()
+    assert not sound[: int(11 * rate)].any() and sound[int(11 * rate) :].any()
 
     cli.main(["interpret", str(out), *given[1:], "--policy", "offline"])
     assert "what you can do for your country" in plain(capsys.readouterr().out)

@@ -34,7 +34,7 @@ from simuljax.serve.run import Run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import Tokens
 from simuljax.serve.stream import Stream
-from simuljax.text import EOS, VocabularyConfig, learn
+from simuljax.text import EOS, Vocabulary, VocabularyConfig, learn
 from simuljax.train.transfer import Loaded
 from tests.helpers import models
 from tests.oracles import simultaneous
@@ -200,17 +200,21 @@ features_of = jax.jit(lambda samples: normalise(extract(samples, HEARD), STATIST
 
 
 def translator(
-    seed: int = 15, eager: float = 1.0, decide: float = 3.0, **changes: Any
+    seed: int = 15,
+    eager: float = 1.0,
+    decide: float = 3.0,
+    vocabulary: Vocabulary = VOCABULARY,
+    **changes: Any,
 ) -> RunTranslator:
     """Random parameters; nothing is read from disk."""
     sizes = ("source_vocabulary", "target_vocabulary")
-    network = models.translator(**dict.fromkeys(sizes, VOCABULARY.size), **changes)
+    network = models.translator(**dict.fromkeys(sizes, vocabulary.size), **changes)
     run = Run(
         directory=Path("small"),
         config=experiment_of(Path("small"), network.config, Path("nowhere")),
         front_end=FeatureRecord(features=HEARD, statistics=STATISTICS),
-        source=VOCABULARY,
-        target=VOCABULARY,
+        source=vocabulary,
+        target=vocabulary,
     )
     drawn = models.parameters(network, eager=eager, seed=seed, decide=decide)
     return RunTranslator(run, Loaded(params=drawn["params"], statistics={}, steps=(0,)))

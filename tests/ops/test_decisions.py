@@ -44,6 +44,8 @@ def test_label_triggers(labels, lengths):
     assert triggers.dtype == bool
     expected = [decisions.label_triggers(row, n) for row, n in zip(labels, lengths, strict=True)]
     np.testing.assert_array_equal(triggers, expected)
+    whole = label_triggers(jnp.array(labels), jnp.full(3, 12))
+    np.testing.assert_array_equal(ops.label_triggers(jnp.array(labels), None), whole)
 
 
 def on(labels, length):

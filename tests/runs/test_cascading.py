@@ -15,11 +15,10 @@ from simuljax.config.model import Monotonic
 from simuljax.decode.policies import Greedy, WaitK
 from simuljax.decode.repetition import Stammer
 from simuljax.eval import Record, read_records
-from simuljax.models.presets import offline, tiny
 from simuljax.models.whisper import Whisper
 from simuljax.runs import evaluate as evaluation
 from simuljax.runs.evaluate import evaluate, plan_evaluations
-from simuljax.runs.translate import Transcript, of_text, word_delays
+from simuljax.runs.translate import word_delays
 from simuljax.serve import cascade
 from simuljax.serve.cascade import Cascade
 from simuljax.serve.run import RunError, open_run
@@ -143,25 +142,9 @@ def test_a_word_that_nothing_completes_is_known_at_the_end(chosen):
     assert word_delays(run, np.array([*ids, EOS]), delays, 99.0)[1] == [heard[0], len(ids) + 1]
 
 
-def test_when_a_read_was_possible():
-    heard = Transcript(words=("a", "b"), delays=(300.0, 700.0), end=900.0)
-    assert [heard.at(reads) for reads in (1, 2, 3)] == [300.0, 700.0, 900.0]
-
-
-def test_an_offline_translator_waits_for_words(chosen):
-    waits = of_text(chosen, tiny())
-    assert (waits.k, waits.policy) == (2, None)
-    made = of_text(chosen, offline(tiny()))
-    assert (made.k, made.policy) == (None, WaitK(k=2, convention="stacl"))
-    free = of_text(dataclasses.replace(chosen, then_k=None), offline(tiny()))
-    assert free.policy is None  # the whole text, then
-
-
 def test_what_is_no_cascade_is_refused(chosen):
     with pytest.raises(RunError, match="mt was trained to translate, not to transcribe"):
         evaluate(dataclasses.replace(chosen, run=chosen.then, then=chosen.run))
-    with pytest.raises(ConfigError, match="begins with speech"):
-        evaluate(dataclasses.replace(chosen, branch="text"))
     with pytest.raises(RunError, match="is no run"):
         evaluate(dataclasses.replace(chosen, then=chosen.run / "no"))
 

@@ -71,13 +71,6 @@ def test_streams_side_by_side_are_those_of_one_alone(weights, corpus):
     assert all(r.elapsed for r in other if r.prediction)
 
 
-def test_a_policy_of_ones_own(weights, corpus):
-    chosen = Evaluation.of(run=weights, corpus=corpus, policy=PATIENT, share=1.0, **ENGLISH)
-    assert chosen.label != chosen.but(share=0.5).label
-    evaluate(chosen)
-    assert all(set(r.delays) <= {r.source_length} for r in read_records(chosen.folder))
-
-
 def test_a_grid_of_a_policy_of_ones_own(weights, corpus):
     """A file that declares it; every evaluation of the plan runs, and their results differ."""
     Path("grid.py").write_text(

@@ -104,24 +104,32 @@ def test_simuleval_gets_what_is_simulated_of_speech(run, tmp_path, way):
         assert all(np.array(entry["elapsed"]) > entry["delays"])
 
 
+WAIT_2 = Decoding(policy=WaitK(k=2, convention="stacl"), force_finish=True)
+
+
 @needs_simuleval
 @pytest.mark.slow
-def test_simuleval_gets_what_is_simulated_under_a_policy(tmp_path):
-    run = write_run(tmp_path / "run", monotonic=Monotonic(policy="offline"))
+@pytest.mark.parametrize(
+    ("policy", "decoding", "given"),
+    [
+        (None, Decoding(k=4), "--k 4"),
+        ("offline", WAIT_2, "--force-finish --policy wait-k --k 2 --convention stacl"),
+    ],
+)
+def test_simuleval_gets_what_is_simulated_of_text(tmp_path, policy, decoding, given):
+    model = {"monotonic": Monotonic(policy=policy)} if policy else {}
+    run = write_run(tmp_path / "run", **model)
     translator = simuljax.load(run)
-    source = read_by_words(translator.run.source, TEXTS)
-    decoding = Decoding(policy=WaitK(k=2, convention="stacl"), force_finish=True)
-    given = (source.tokens, source.lengths, source.units)
+    source, wanted = read_by_words(translator.run.source, TEXTS), []
     how = {"decoding": decoding, "words": translator.words}
-    done = simulate_text(translator.network, translator.variables, *given, **how)
-    wanted = []
+    read = (source.tokens, source.lengths, source.units)
+    done = simulate_text(translator.network, translator.variables, *read, **how)
     for row, words in enumerate(source.words):
         count = int(done.lengths[row])
         delays = np.minimum(done.delays[row, :count], words)
         wanted.append(words_of(translator, done.tokens[row, :count], delays))
-    agent = ["--agent-class", "simuljax.serve.agent.TextAgent", "--run", str(run), "--force-finish"]
-    policy = ["--policy", "wait-k", "--k", "2", "--convention", "stacl"]
-    log = driven(tmp_path, TEXTS, *agent, *policy)
+    agent = ["--agent-class", "simuljax.serve.agent.TextAgent", "--run", str(run)]
+    log = driven(tmp_path, TEXTS, *agent, *given.split())
     assert pairs(log) == wanted
     early = [d for entry in log for d in entry["delays"] if d < entry["source_length"]]
     assert early, "nothing was written before the end: this shows little"
@@ -129,32 +137,7 @@ def test_simuleval_gets_what_is_simulated_under_a_policy(tmp_path):
 
 @needs_simuleval
 @pytest.mark.slow
-def test_simuleval_gets_what_is_simulated_of_text(run, tmp_path):
-    translator = simuljax.load(run)
-    source = read_by_words(translator.run.source, TEXTS)
-    given = (source.tokens, source.lengths, source.units)
-    done = simulate_text(translator.network, translator.variables, *given, decoding=Decoding(k=4))
-    wanted = []
-    for row, words in enumerate(source.words):
-        count = int(done.lengths[row])
-        delays = np.minimum(done.delays[row, :count], words)
-        wanted.append(words_of(translator, done.tokens[row, :count], delays))
-    agent = ["--agent-class", "simuljax.serve.agent.TextAgent", "--run", str(run), "--k", "4"]
-    log = driven(tmp_path, TEXTS, *agent)
-    assert pairs(log) == wanted
-    assert len({d for entry in log for d in entry["delays"] if d < entry["source_length"]}) > 2
-
-
-@needs_simuleval
-@pytest.mark.slow
 def test_a_setting_that_an_agent_does_not_know_is_refused(run, tmp_path):
-    agent = [
-        "--agent-class",
-        "simuljax.serve.agent.TextAgent",
-        "--run",
-        str(run),
-        "--read-ms",
-        "280",
-    ]
+    agent = f"--agent-class simuljax.serve.agent.TextAgent --run {run} --read-ms 280"
     with pytest.raises(AssertionError, match="unrecognized arguments: --read-ms"):
-        driven(tmp_path, TEXTS, *agent)
+        driven(tmp_path, TEXTS, *agent.split())

@@ -172,10 +172,10 @@ def test_a_model_that_is_too_large_is_refused(models, beside, monkeypatch):
 def test_translate_needs_no_model(beside, capsys):
     sound = str(beside / "en-de" / CLIP)
     texts = []
-    for args in ([sound], ["en-de", sound], [sound, "--offline"]):
+    for args in ([sound], ["en-de", sound, "--offline"]):
         main(["translate", *args])
         texts.append(capsys.readouterr().out)
-    assert texts[0] == texts[1] != "\n" and texts[2] != "\n"
+    assert "\n" not in texts
 
 
 def test_the_language_of_its_voice_is_known(beside, tmp_path, monkeypatch):

@@ -29,7 +29,6 @@ from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.stream import Word
 from simuljax.serve.web.server import ServeError, ServeOptions, check_options
-from simuljax.serve.web.sessions import Limits
 from simuljax.serve.whisper import WhisperTranslator
 from simuljax.serve.whisper.translator import WhisperBackend
 from simuljax.text import EOS, VocabularyConfig, learn
@@ -168,27 +167,26 @@ def test_a_text_ends_with_every_sentence(both):
     assert [word.text for word in whole] == alone[0] + alone[1] and all(alone)
 
 
-def test_many_streams_at_once(both, runs):
-    """In an engine, by the name that commands take, every stream has the words it has alone."""
-    named = simuljax.load(f"{runs['recogniser']}+{runs['translator']}")
-    assert named.name == "asr+mt" and isinstance(named, Cascade)
-    sounds = [SOUND, SOUND[4000:], SOUND[8000:]]
-    alone = [[w.text for w in streamed(both.stream(sentences="pauses"), sound=s)] for s in sounds]
-    found = named.stream_all(sounds, streams=2, sentences="pauses")
-    assert [[word.text for word in words] for words in found] == alone and all(alone)
-
-
-def test_it_is_served(both, runs):
-    """By the name that the command takes; a socket has the words of a stream."""
+def test_it_is_a_model_by_its_name(both, runs):
     name = Path(f"{runs['recogniser']}+{runs['translator']}")
-    options = ServeOptions(streams=1, limits=Limits(load=1e9))
-    check_options([name], options)
+    assert simuljax.load(name).name == both.name == "asr+mt"
+    check_options([name], ServeOptions())
     with pytest.raises(ServeError, match=r"there is no model .*nothing"):
-        check_options([Path(f"{name}/nothing")], options)
-    with running(both, streams=2) as live, live.socket() as socket:
-        pieces = np.array_split(SOUND, 9)
-        words = words_of(speak(socket, pieces))
-        assert words == live.alone(pieces) and words
+        check_options([Path(f"{name}/nothing")], ServeOptions())
+
+
+@pytest.mark.parametrize("kind", ["both", "saying"])
+def test_many_streams_at_once_and_by_sockets(request, kind):
+    """Every stream has the words it has alone."""
+    cascaded, whole = request.getfixturevalue(kind), SOUND if kind == "both" else TALK
+    how = {"sentences": "pauses"} if kind == "both" else {}
+    sounds = [whole, whole[4000:], whole[8000:]]
+    alone = [[w.text for w in streamed(cascaded.stream(**how), sound=s)] for s in sounds]
+    found = cascaded.stream_all(sounds, streams=2, **how)
+    assert [[word.text for word in words] for words in found] == alone and all(alone)
+    with running(cascaded, streams=2) as live, live.socket() as socket:
+        words = words_of(speak(socket, np.array_split(whole, 9)))
+    assert [text for text, _ in words] == alone[0]
 
 
 def test_settings_of_sound_are_refused_for_text(both):
@@ -317,20 +315,6 @@ def test_a_text_ends_after_silence_of_which_nothing_is_written(saying):
     left.push(TALK[: 2 * RATE])
     left.session.finished = True  # as when a speaker leaves
     assert not left.session.ready and left.session.next() is None
-
-
-def test_many_streams_of_whisper(saying):
-    sounds = [TALK, TALK[4000:], TALK[40_000:]]
-    how = {"translating": HOW["translating"]}
-    alone = [[w.text for w in streamed(saying.stream(**how), sound=s)] for s in sounds]
-    found = saying.stream_all(sounds, streams=2, **how)
-    assert [[word.text for word in words] for words in found] == alone and all(alone)
-
-
-def test_whisper_is_served_with_a_translator(saying):
-    with running(saying, streams=2) as live, live.socket() as socket:
-        words = words_of(speak(socket, np.array_split(TALK, 9)))
-    assert [text for text, _ in words] == [w.text for w in streamed(saying.stream(), sound=TALK)]
 
 
 def test_a_model_of_whisper_by_name(runs, tmp_path):

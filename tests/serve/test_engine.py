@@ -1,6 +1,5 @@
 """Streams in company write what they write alone, whoever comes, goes, pauses or hurries."""
 
-import itertools
 import threading
 import time
 
@@ -12,13 +11,11 @@ from simuljax.config.decoding import Decoding, Sentences
 from simuljax.serve.engine import Behind, Engine, EngineFull
 from simuljax.serve.run_translator import IncrementalBackend
 from simuljax.serve.session import ReadSession
-from simuljax.text import VocabularyConfig, WordStream, learn
-from tests.helpers.streams import Streams
+from simuljax.text import WordStream
+from tests.helpers.streams import VOCABULARY, Streams
 
 ROWS = 4
 READ = 1600
-WORDS = [" ".join(pair) for pair in itertools.permutations("abcdefghijk", 2)]
-VOCABULARY = learn(WORDS, VocabularyConfig(kind="unigram", size=30))
 BLANK = WordStream.begin(VOCABULARY)
 
 

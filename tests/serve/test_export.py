@@ -114,7 +114,6 @@ def test_the_speech_branch_alone_streams_the_same_words(tmp_path):
     sound = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
     words = [live.load(each).stream_all([sound])[0] for each in (both, alone)]
     assert words[0] and [w.text for w in words[0]] == [w.text for w in words[1]]
-    assert live.load(alone).translate(sound) == live.load(both).translate(sound)
     with pytest.raises(RunError, match="no text branch"):
         load_run(alone).translate_text(LINE)
 

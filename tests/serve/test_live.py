@@ -1,7 +1,7 @@
 """A run directory from disk to words: whole recordings and live streams agree with each other."""
 
 import dataclasses
-import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,19 @@ from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.decode.repetition import Stammer
 from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.serve.run import RunError, open_run
-from simuljax.serve.run_translator import IncrementalBackend
+from simuljax.serve.run_translator import IncrementalBackend, Streaming
 from simuljax.text import EOS, VocabularyConfig, learn
+from simuljax.text.vocabulary import TARGET_FILE
+from tests.helpers.streams import TEXT, VOCABULARY
 from tests.written_runs import write_run
 
 READ = 120 * 16  # samples
-TEXT = [" ".join(pair) for pair in itertools.permutations("abcdefghijk", 2)]
 
 
 def write(directory: Path, **changes: Any) -> Path:
     """A run of a random translator, whose words mean nothing."""
-    vocabulary = learn(TEXT, VocabularyConfig(kind="unigram", size=30))
     waiting = Monotonic(policy="wait_k", wait_k=(2, 2))  # so that something comes at every READ
-    given = {"source": vocabulary, "target": vocabulary, "monotonic": waiting}
+    given = {"source": VOCABULARY, "target": VOCABULARY, "monotonic": waiting}
     return write_run(directory, **given | changes)
 
 
@@ -98,7 +98,7 @@ def test_words_do_not_depend_on_how_sound_is_cut(either):
 
 def test_a_live_stream_is_what_the_simulation_of_it_is(whole, run):
     front_end, read = open_run(run).front_end, []
-    for seed in range(4):
+    for seed in range(2):
         sound = (noise(1.1, 20 + seed) * 32767).astype(np.int16)
         features = normalise(extract(sound[None], front_end.features), front_end.statistics)
         listening = Listening(read_ms=120, filterbank=front_end.features.filterbank)
@@ -113,15 +113,6 @@ def test_a_live_stream_is_what_the_simulation_of_it_is(whole, run):
         assert said == Stammer().text(whole_text)
         read += [word.delay_ms for word in words]
     assert len(set(read)) > 2
-
-
-def test_one_compilation_for_a_stream(streaming):
-    stream = streaming.stream()
-    for seed in range(5):
-        stream.push(noise(0.7, seed))
-    stream.finish()
-    assert stream.backend.step._cache_size() == 1
-    assert streaming.stream().backend is stream.backend
 
 
 def test_speech_may_go_on_for_many_sentences(either):
@@ -139,6 +130,7 @@ def test_speech_may_go_on_for_many_sentences(either):
         step: Any = stream.backend.step
         assert step._cache_size() == 1
     again = either.stream(sentences="many", states=30, tokens=12)
+    assert again.backend is stream.backend
     cuts = np.sort(np.random.default_rng(1).integers(0, len(sound), 25)).tolist()
     other = [w for piece in np.split(sound, cuts) for w in again.push(piece)] + again.finish()
     assert [w.text for w in other] == [w.text for w in words]
@@ -149,6 +141,29 @@ def test_settings_are_named_and_typos_refused(whole):
     assert whole.stream(threshold=0.3).backend is not whole.stream().backend
     with pytest.raises(TypeError, match="'threshold'"):
         whole.stream(treshold=0.3)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"read_ms": -160}, "read_ms is -160"),
+        ({"read_ms": 0}, "read_ms is 0"),
+        ({"read_ms": 100.5}, "read_ms is 100.5; it must be a whole number"),
+        ({"predecision_ms": 0}, "predecision_ms is 0"),
+        ({"sentences": "x"}, "sentences is .x.; it must be one of"),
+        ({"policy": "wait-k"}, "policy is 'wait-k'; it must be a Policy"),
+        ({"threshold": "x"}, "threshold is 'x'"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(setting, said):
+    with pytest.raises(ValueError, match=said):
+        Streaming.of(setting)
+    taken = Streaming.of({"read_ms": np.int64(280), "threshold": np.float32(0.25)})
+    assert taken.decoding.read_ms == 280
+
+
+def test_a_word_is_made_of_its_three_parts():
+    assert simuljax.Word("ja", 1.0, 2.0) == simuljax.Word(text="ja", delay_ms=1.0, elapsed_ms=2.0)
 
 
 def test_an_encoder_that_rereads_has_a_limit(whole):
@@ -183,3 +198,17 @@ def test_another_rate_is_heard_as_the_file_is(whole):
     even = listened(whole, as_int16(sound, 44_100), [])
     assert [word.text for word in words] == [word.text for word in even]
     assert words[-1].delay_ms == pytest.approx(30_000 / 44.1)
+
+
+def test_files_of_another_run_are_refused(tmp_path):
+    run = write_run(tmp_path / "run")
+    path = run / "features.json"
+    record = json.loads(path.read_text())
+    assert open_run(run).front_end.features.dims == record["features"]["filterbank"]["bins"]
+    record["features"]["filterbank"] |= {"preemphasis": 0.5, "high_hz": 4000.0}
+    path.write_text(json.dumps(record))
+    with pytest.raises(RunError, match=r"features\.json .*preemphasis was 0\.97 and is 0\.5"):
+        open_run(run)
+    learn(TEXT, VocabularyConfig(kind="characters", size=30)).save(run / TARGET_FILE)
+    with pytest.raises(RunError, match=r"vocab\.target\.json has \d+ pieces .* trained with"):
+        open_run(run)

@@ -1,91 +1,31 @@
-"""Sound that is unusual, wrong or missing: what a stream and a seat of an engine do with it.
+"""Sound that is unusual, wrong or missing: what a stream does with it.
 
 A push that cannot be used is refused whole, and the stream goes on as if it had not been made.
 """
 
+import functools
 import itertools
-from typing import Protocol
 
 import numpy as np
 import pytest
 
 from simuljax.audio import AudioError
 from simuljax.config.model import Monotonic
-from simuljax.serve.engine import Engine
-from simuljax.serve.run_translator import RunTranslator
-from simuljax.serve.stream import Word
 from tests.helpers import models, streams
-from tests.helpers.streams import DECODING, SPEECH
+from tests.helpers.streams import DECODING
 
 TALKATIVE = models.changed(DECODING, avoid_eos_while_reading=True)
 LIMITS = {"states": 60, "tokens": 30, "events": 4, "decoding": TALKATIVE}
 
 
-class Ear(Protocol):
-    """A stream or a seat, to be used alike."""
-
-    def push(self, samples) -> list[Word]: ...
-    def finish(self) -> list[Word]: ...
-
-
-class Seated:
-    """A seat that is stepped after every push."""
-
-    def __init__(self, engine: Engine):
-        self.engine, self.seat = engine, engine.open()
-
-    def push(self, samples) -> list[Word]:
-        self.seat.push(samples)
-        return self._words()
-
-    def finish(self) -> list[Word]:
-        self.seat.finish()
-        return self._words()
-
-    def _words(self) -> list[Word]:
-        while self.engine.step():
-            pass
-        return self.seat.words()
-
-
-@pytest.fixture(scope="module")
-def incremental() -> RunTranslator:
-    """Something comes at every READ."""
-    waiting = Monotonic(policy="wait_k", wait_k=(2, 2))
-    return streams.translator(seed=13, speech=SPEECH, monotonic=waiting)
-
-
-@pytest.fixture(scope="module")
-def rereading() -> RunTranslator:
-    waiting = Monotonic(policy="wait_k", wait_k=(2, 2))
-    return streams.translator(seed=13, speech=streams.WHOLE, monotonic=waiting)
-
-
-@pytest.fixture(scope="module")
-def engine(incremental) -> Engine:
-    return incremental.engine(streams=2, **LIMITS)
-
-
 @pytest.fixture(
-    params=["stream", *(pytest.param(way, marks=pytest.mark.slow) for way in ("seat", "rereading"))]
+    scope="module", params=["incremental", pytest.param("rereading", marks=pytest.mark.slow)]
 )
 def begin(request):
-    """Gives a new stream, by one of the ways there are."""
-    name = "incremental" if request.param == "stream" else request.param
-    if request.param == "seat":
-        engine, seats = request.getfixturevalue("engine"), []
-
-        def seat() -> Seated:
-            seats.append(Seated(engine))
-            return seats[-1]
-
-        yield seat
-        for one in seats:
-            one.seat.leave()
-        assert len(engine.free) == len(engine.streams)
-    else:
-        translator = request.getfixturevalue(name)
-        yield lambda: translator.stream(**LIMITS)
+    """Gives a new stream, in which something comes at every READ."""
+    speech, waiting = streams.ENCODERS[request.param], Monotonic(policy="wait_k", wait_k=(2, 2))
+    made = streams.translator(seed=13, speech=speech, monotonic=waiting)
+    return functools.partial(made.stream, **LIMITS)
 
 
 def noise(seed: int, seconds: float, loud: float = 0.3) -> np.ndarray:
@@ -93,7 +33,7 @@ def noise(seed: int, seconds: float, loud: float = 0.3) -> np.ndarray:
     return (random.normal(size=int(seconds * 16_000)) * loud).clip(-1, 1).astype(np.float32)
 
 
-def said(ear: Ear, *pieces) -> list[tuple[str, float]]:
+def said(ear, *pieces) -> list[tuple[str, float]]:
     words = [word for piece in pieces for word in ear.push(piece)] + ear.finish()
     assert all(np.isfinite(word.delay_ms) and word.text for word in words)
     return [(word.text, word.delay_ms) for word in words]
@@ -162,21 +102,10 @@ def test_what_is_no_sound_is_refused_and_nothing_of_it_taken(begin):
 def test_all_that_is_mono_and_in_scale_is_taken(begin):
     """As int16 to which all of these are rounded, so exactly alike."""
     samples = np.rint(noise(9, 0.9) * 32768).clip(-32768, 32767) / 32768
-    wide, frozen = np.repeat(samples, 3).astype(np.float32), samples.astype(np.float32)
-    frozen.flags.writeable = False
-    ways = {
-        "float64": samples.astype(np.float64),
-        "float32": samples.astype(np.float32),
-        "int16": (samples * 32768).astype(np.int16),
-        "a list": samples.tolist(),
-        "every third of an array": wide[::3],
-        "backwards in memory": samples[::-1].copy()[::-1],
-        "read-only": frozen,
-        "a column": np.stack([samples, samples], 1).astype(np.float32)[:, 0],
-        "big-endian": (samples * 32768).astype(">i2").astype(np.int16),
-    }
-    found = {name: said(begin(), given) for name, given in ways.items()}
-    assert all(words == found["float64"] != [] for words in found.values()), found
+    wide = np.repeat(samples, 3).astype(np.float32)
+    ways = [samples, (samples * 32768).astype(np.int16), samples.tolist(), wide[::3]]
+    found = [said(begin(), given) for given in (*ways, samples[::-1].copy()[::-1])]
+    assert all(words == found[0] != [] for words in found), found
 
 
 def test_what_was_pushed_may_be_overwritten(begin):
@@ -198,13 +127,3 @@ def test_after_the_end(begin, seconds):
     assert ear.finish() == [] and ear.finish() == []
     with pytest.raises(ValueError, match="begin another"):
         ear.push(noise(11, 0.1))
-
-
-@pytest.mark.slow
-def test_a_seat_takes_no_more_than_the_engine_holds(engine):
-    """And goes on after the refusal."""
-    ear = Seated(engine)
-    with pytest.raises(ValueError, match="push less at a time"):
-        ear.seat.push(np.zeros(11 * 16_000, np.int16))
-    expected = said(Seated(engine), noise(12, 0.5))
-    assert said(ear, noise(12, 0.5)) == expected != []

@@ -2,23 +2,17 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
-from simuljax.config.decoding import Decoding, LengthLimit
+from simuljax.config.decoding import LengthLimit
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import AlignAtt, FixedSteps, LocalAgreement, WaitK
-from simuljax.decode.repetition import Stammer
-from simuljax.decode.simulate import simulate_text
 from simuljax.serve.cascade import TextReader
 from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import IncrementalBackend, RunTranslator
-from simuljax.text import Words
-from simuljax.text.words import read_by_words
 from tests.helpers import models, streams
 from tests.helpers.streams import DECODING, SPEECH, sound
-from tests.serve.test_live_text import timed
 
 pytestmark = pytest.mark.slow  # compiles much
 
@@ -102,22 +96,3 @@ def test_what_a_stream_cannot_do_is_said(whole, streaming):
         TextReader(whole, policy=FixedSteps(first_ms=100, step_ms=100, tokens=1))
     with pytest.raises(TypeError, match="do you mean 'policy'"):
         whole.stream(polcy=WaitK(k=3))
-
-
-def test_wait_k_of_a_text_counts_its_words(whole):
-    """And writes what is simulated; the first word is begun after the second."""
-    texts = ["a b c d e f", "k", "", "d e a h"]
-    policy, limit = WaitK(k=2, convention="stacl"), LengthLimit(ratio=1.0, constant=3)
-    reader = TextReader(whole, policy=policy, limit=limit, tokens=60, stammer=Stammer(times=0))
-    read = read_by_words(whole.run.source, texts)
-    decoding = Decoding(policy=policy, limit=limit)
-    given = (whole.network, whole.variables, read.tokens, read.lengths, read.units)
-    words = Words.of(whole.run.source, whole.run.target)
-    done = jax.device_get(simulate_text(*given, decoding=decoding, words=words))
-    for row, text in enumerate(texts):
-        stream = reader.stream()
-        found = [word for part in text.split() for word in stream.push(part)] + stream.finish()
-        count = int(done.lengths[row])
-        delays = np.minimum(done.delays[row, :count], read.words[row])
-        assert found == timed(whole, done.tokens[row, :count], delays)
-        assert not count or done.delays[row, 0] == min(2, read.words[row] + 1)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,21 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.audio import FeatureRecord, Features, Filterbank, Statistics
 from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import Monotonic
+from simuljax.decode.policies import WaitK
 from simuljax.decode.repetition import Stammer
 from simuljax.decode.simulate import simulate_text
 from simuljax.eval import average_lagging
 from simuljax.serve.cascade import TextReader, TextWord
-from simuljax.serve.run import Run, RunError
+from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS, Vocabulary, VocabularyConfig, VocabularyError, WordStream, learn
 from simuljax.text.words import read_by_words
 from simuljax.train.transfer import Loaded
-from tests.helpers.models import FEATURES, compilations, parameters, translator
+from tests.helpers import streams
+from tests.helpers.models import compilations
 from tests.text.samples import vocabulary as sampled
-from tests.written_runs import experiment_of
 
 ANY = Stammer(times=0)  # a random model repeats itself
 WORDS = ["".join(letters) for letters in itertools.permutations("abcd", 3)]
@@ -32,22 +31,7 @@ TEXTS = [" ".join(np.random.default_rng(i).choice(WORDS, 3 + 2 * i)) for i in ra
 
 
 def make_translator(vocabulary: Vocabulary, monotonic: Monotonic | None = None) -> RunTranslator:
-    """Random, with the same vocabulary on both sides; from no directory."""
-    sizes: dict[str, Any] = dict.fromkeys(
-        ("source_vocabulary", "target_vocabulary"), vocabulary.size
-    )
-    model = translator(monotonic, **sizes)
-    zeros = np.zeros(FEATURES, np.float32)
-    front_end = FeatureRecord(
-        features=Features(filterbank=Filterbank(bins=FEATURES)),
-        statistics=Statistics(mean=zeros, std=zeros + 1, frames=1),
-    )
-    run = Run(
-        directory=Path("nowhere"), config=experiment_of(Path(), model.config, Path("nowhere")),
-        front_end=front_end, source=vocabulary, target=vocabulary,
-    )  # fmt: skip
-    params = parameters(model, eager=1.5, seed=5)["params"]
-    return RunTranslator(run, Loaded(params=params, statistics={}, steps=(1,)))
+    return streams.translator(seed=5, eager=1.5, vocabulary=vocabulary, monotonic=monotonic)
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +52,8 @@ def streamed(reader: TextReader, text: str) -> list[TextWord]:
 def simulated(made: RunTranslator, texts: list[str], decoding: Decoding) -> list[list[TextWord]]:
     """As `simuljax evaluate` does it, in one batch."""
     source = read_by_words(made.run.source, texts)
-    given = (source.tokens, source.lengths, source.units)
-    done = jax.device_get(simulate_text(made.network, made.variables, *given, decoding=decoding))
+    given = (made.network, made.variables, source.tokens, source.lengths, source.units)
+    done = jax.device_get(simulate_text(*given, decoding=decoding, words=made.words))
     return [
         timed(made, done.tokens[row, :n], np.minimum(done.delays[row, :n], source.words[row]))
         for row, n in enumerate(done.lengths)
@@ -102,11 +86,20 @@ def test_a_live_text_is_what_the_simulation_of_it_is(made, reader):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
-    [{"gather": "majority", "force_finish": True}, {"threshold": 0.2, "gather": "mean"}],
+    [
+        {"gather": "majority", "force_finish": True},
+        {"threshold": 0.2, "gather": "mean"},
+        {"policy": WaitK(k=2, convention="stacl"), "limit": LengthLimit(ratio=1.0, constant=3)},
+    ],
 )
 def test_settings_mean_the_same_live(made, overrides):
+    if "policy" in overrides:
+        made = make_translator(made.run.source, Monotonic(policy="offline"))
     wanted = simulated(made, TEXTS, Decoding(**overrides))
-    assert [streamed(TextReader(made, stammer=ANY, **overrides), text) for text in TEXTS] == wanted
+    reader = TextReader(made, stammer=ANY, **overrides)
+    assert [streamed(reader, text) for text in TEXTS] == wanted
+    if "policy" in overrides:  # the first word is begun after the second
+        assert min(words[0].delay for words in wanted if words) == 1 < wanted[3][0].delay
 
 
 @pytest.mark.parametrize(("kind", "lag"), [("subword_nmt", 3), ("bpe", 4)])

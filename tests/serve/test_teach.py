@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 
+from data_pipelines.augmentation import Transform
+from data_pipelines.corpora import Phrasebook
+from data_pipelines.dataset import decode
+from data_pipelines.prepare import Preparation, prepare
 from simuljax.serve import teacher as teach
 from simuljax.serve import translator as live
 from simuljax.serve.run import RunError
 from simuljax.serve.teacher import Teaching, batches, check_teacher, translate_lines, who
+from tests.helpers.corpora import stored
 from tests.written_runs import WORDS, write_run
 
 LINES = [
@@ -53,3 +58,19 @@ def test_who_does_not_translate_does_not_teach(tmp_path):
     recogniser = live.load(write_run(tmp_path / "asr", task="transcription"))
     with pytest.raises(RunError, match="trained to transcribe"):
         check_teacher(recogniser)
+
+
+@pytest.mark.slow
+def test_a_run_teaches_a_corpus(translator, tmp_path):
+    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+    run = translator.run.directory
+    wanted = Preparation(
+        corpus=Phrasebook(train=8, valid=4, test=3),
+        transform=Transform(distil=str(run), distil_mode="join"),
+    )
+    made = prepare(wanted, None, tmp_path / "taught", 1)
+    said = [decode(record).utterance for record in stored(made["train"])]
+    assert len(said) == 16
+    for utterance in said[8:]:
+        assert utterance.translation_origin == f"distilled by {run} (updates 7, beam 5)"
+        assert utterance.translation == translator.translate_text(utterance.transcript, beam=5)

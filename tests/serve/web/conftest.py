@@ -2,12 +2,13 @@
 
 import pytest
 
-from tests.serve.web.servers import load_small, running
+import simuljax
+from tests.serve.web.servers import running, small_run
 
 
 @pytest.fixture(scope="session")
 def translator(tmp_path_factory):
-    return load_small(tmp_path_factory.mktemp("runs") / "small")
+    return simuljax.load(small_run(tmp_path_factory.mktemp("runs") / "small"))
 
 
 @pytest.fixture(scope="module")

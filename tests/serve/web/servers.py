@@ -16,7 +16,6 @@ import numpy as np
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-import simuljax
 from simuljax.config.model import SpeechConfig
 from simuljax.serve.web.hub import Hub
 from simuljax.serve.web.server import DrainingServer, ServeOptions, bind, build
@@ -26,11 +25,6 @@ from tests.written_runs import write_run
 SPEECH = SpeechConfig(kind="streaming", layers=2, shared=1, channels=12, chunk=3, left=6, right=1)
 READ = 120 * 16
 Words = list[tuple[str, float]]
-
-
-def small_run(directory: Path, **changes: Any) -> Path:
-    """A streaming translator that writes something at every READ."""
-    return write_run(directory, speech=SPEECH, **changes)
 
 
 class Running:
@@ -43,13 +37,8 @@ class Running:
         return f"{scheme}://127.0.0.1:{self.port}{path}"
 
     def socket(self, path: str = "/stream", scheme: str = "ws", **given: Any) -> ClientConnection:
-        given = {
-            "compression": None,
-            "max_size": None,
-            "open_timeout": 60,
-            "close_timeout": 5,
-        } | given
-        return connect(self.url(path, scheme), **given)
+        usual = {"compression": None, "max_size": None, "open_timeout": 60, "close_timeout": 5}
+        return connect(self.url(path, scheme), **usual | given)
 
     def get(self, path: str, **headers: str) -> tuple[int, str]:
         return fetch(urllib.request.Request(self.url(path, "http"), headers=headers))
@@ -62,6 +51,11 @@ class Running:
     def alone(self, pieces: list[np.ndarray], rate: int = 16_000) -> Words:
         """Return what `Stream` writes for the same pieces."""
         return alone(self.translator, pieces, rate)
+
+    def wait_for(self, sessions: int = 1) -> None:
+        """Wait until so many sessions are open."""
+        while len([*self.hub.sessions]) < sessions:
+            time.sleep(0.01)
 
     def empty(self, seconds: float = 10.0) -> bool:
         """Wait until no session is open and all rows are free."""
@@ -121,8 +115,9 @@ def free_port() -> int:
         return bound.getsockname()[1]
 
 
-def load_small(directory: Path, **changes: Any) -> simuljax.Translator:
-    return simuljax.load(small_run(directory, **changes))
+def small_run(directory: Path) -> Path:
+    """A streaming translator that writes something at every READ."""
+    return write_run(directory, speech=SPEECH)
 
 
 def fetch(request: urllib.request.Request) -> tuple[int, str]:
@@ -172,6 +167,10 @@ def cut(socket: ClientConnection) -> None:
 
 def words_of(received: list[dict[str, Any]]) -> Words:
     return [(f["text"], f["delay_ms"]) for f in received if f["type"] == "word"]
+
+
+def texts_of(words: Words) -> list[str]:
+    return [text for text, _ in words]
 
 
 def append(piece: np.ndarray) -> str:

@@ -34,6 +34,7 @@ from tests.serve.web.servers import (
     small_run,
     sound,
     speak,
+    texts_of,
     words_of,
 )
 
@@ -64,8 +65,7 @@ def test_a_full_server_refuses_and_takes_the_next_when_one_leaves(live):
     with contextlib.ExitStack() as stack:
         for seed in range(4):
             stack.enter_context(live.socket()).send(sound(seed, 0.3).tobytes())
-        while len([*live.hub.sessions]) < 4:
-            time.sleep(0.01)
+        live.wait_for(4)
         with live.socket() as late:
             (only,) = frames(late)
             assert only["type"] == "error" and "all 4 streams" in only["message"]
@@ -81,8 +81,7 @@ def test_a_device_that_is_late_takes_nobody_more(live, monkeypatch):
     monkeypatch.setattr(live.hub, "limits", dataclasses.replace(LIMITS, load=0.9))
     with live.socket() as socket:
         socket.send(sound(1, 0.3).tobytes())
-        while not [*live.hub.sessions]:
-            time.sleep(0.01)
+        live.wait_for()
         live.hub.cycles.values.clear()
         live.hub.lags.values.clear()
         for _ in range(20):
@@ -114,22 +113,14 @@ def test_a_flood_is_held_back_and_changes_nothing_for_others(translator):
     limits = dataclasses.replace(LIMITS, waiting_ms=1000.0)
     samples = sound(11, 12.0)
     with running(translator, limits=limits) as live, bystander(live), live.socket() as socket:
-        most = 0.0
-
-        def watch() -> None:
-            nonlocal most
-            for session in live.hub.sessions:
-                most = max(most, session.waiting_ms)
-
-        pushing = threading.Thread(target=speak_all, args=(socket, samples))
+        most, pushing = 0.0, threading.Thread(target=speak_all, args=(socket, samples))
         pushing.start()
         while pushing.is_alive():
-            watch()
+            most = max([most, *(session.waiting_ms for session in live.hub.sessions)])
             time.sleep(0.002)
         received = frames(socket)
         assert received[-1] == {"type": "done"}
-        whole = [text for text, _ in live.alone([samples])]
-        assert [text for text, _ in words_of(received)] == whole
+        assert texts_of(words_of(received)) == texts_of(live.alone([samples]))
         assert most < 1000 + 2000  # what may wait, and a frame
 
 
@@ -169,8 +160,7 @@ def test_silent_clients_are_told_their_words_and_cut_off(translator):
             socket.send(samples.tobytes())
             received = frames(socket)
             assert "no sound for 0.6 s" in received[-1]["message"]
-            whole = [text for text, _ in live.alone([samples])]
-            assert [text for text, _ in words_of(received)] == whole
+            assert texts_of(words_of(received)) == texts_of(live.alone([samples]))
             assert frames(other)[-1]["error"]["code"] == "idle"
         with live.socket("/stream?session=" + "a" * 20) as socket:  # may come back, and does not
             socket.send(samples.tobytes())
@@ -314,8 +304,7 @@ def test_a_drain_waits_for_who_speaks_and_admits_nobody(translator):
     with running(translator) as live, live.socket() as socket:
         pieces = np.array_split(sound(6, 1.0), 5)
         socket.send(pieces[0].tobytes())
-        while not [*live.hub.sessions]:
-            time.sleep(0.01)
+        live.wait_for()
         live.server.handle_exit(signal.SIGTERM, None)
         time.sleep(0.2)
         assert live.get("/healthz")[0] == 503
@@ -334,8 +323,7 @@ def test_a_drain_ends_the_speech_of_who_goes_on(translator):
     samples = sound(8, 1.0)
     with running(translator, drain=0.3) as live, live.socket() as socket:
         socket.send(samples.tobytes())
-        while not [*live.hub.sessions]:
-            time.sleep(0.01)
+        live.wait_for()
         live.server.handle_exit(signal.SIGTERM, None)
         while any(session.farewell is None for session in live.hub.sessions):
             time.sleep(0.002)
@@ -343,8 +331,7 @@ def test_a_drain_ends_the_speech_of_who_goes_on(translator):
             socket.send(sound(9, 0.1).tobytes())  # one who goes on speaking is told all the same
         received = frames(socket)
         assert "shutting down" in received[-1]["message"] and socket.close_code == 1012
-        whole = [text for text, _ in live.alone([samples])]
-        assert [text for text, _ in words_of(received)] == whole
+        assert texts_of(words_of(received)) == texts_of(live.alone([samples]))
 
 
 @contextlib.contextmanager

@@ -79,17 +79,19 @@ def test_greedy_says_all_and_offline_nothing():
     assert committed(Offline(), now, now) == 0
 
 
-@pytest.mark.parametrize(("no_speech", "said"), [(0.49, 1), (0.5, 0), (0.51, 0)])
-def test_confidence_is_greater_than_the_threshold(no_speech, said):
-    now = Hypothesis(segments=(segment("a", no_speech=no_speech),))
-    assert committed(Confidence(threshold=0.5), now) == said
+SURE = Confidence(threshold=math.exp(math.log(0.75)), by="log_probability")
 
 
-@pytest.mark.parametrize(("probability", "said"), [(0.76, 1), (0.75, 0), (0.74, 0)])
-def test_confidence_in_the_text(probability, said):
-    sure = segment("a", log_probability=math.log(probability), no_speech=0.99)
-    policy = Confidence(threshold=math.exp(math.log(0.75)), by="log_probability")
-    assert committed(policy, Hypothesis(segments=(sure,))) == said
+@pytest.mark.parametrize(
+    ("policy", "no_speech", "probability", "said"),
+    [
+        *((Confidence(), 0.49, 1.0, 1), (Confidence(), 0.5, 1.0, 0), (Confidence(), 0.51, 1.0, 0)),
+        *((SURE, 0.99, 0.76, 1), (SURE, 0.99, 0.75, 0), (SURE, 0.99, 0.74, 0)),
+    ],
+)
+def test_confidence_is_greater_than_the_threshold(policy, no_speech, probability, said):
+    now = segment("a", log_probability=math.log(probability), no_speech=no_speech)
+    assert committed(policy, Hypothesis(segments=(now,))) == said
 
 
 def test_the_first_refusal_stops():
@@ -138,36 +140,35 @@ def test_agreement_is_on_words_not_on_marks():
     assert committed(LocalAgreement(), hypothesis("-"), [hypothesis("!")]) == 0
 
 
-def test_where_words_are_judged_a_segment_is_done_with_once_another_follows():
-    now = hypothesis("a b", "c d")
-    verdict = judge(LocalAgreement(), now, [hypothesis("a b c d")])
-    assert verdict == (4, 1)
-    assert judge(LocalAgreement(), now, [hypothesis("a x")]) == (1, 0)
+FOUR = hypothesis("a b", "c d")
+JUDGED = [  # policy, hypothesis, those before it, what is known; words committed, segments settled
+    # Where words are judged, a segment is settled once another follows it.
+    (LocalAgreement(), FOUR, [hypothesis("a b c d")], {}, (4, 1)),
+    (LocalAgreement(), FOUR, [hypothesis("a x")], {}, (1, 0)),
+    # What is committed stays so.
+    (LocalAgreement(), FOUR, [], {"committed": 3}, (3, 1)),
+    (Offline(), FOUR, [], {"committed": 1}, (1, 0)),
+    # What must be settled spares the last segment if it can.
+    *(
+        (Offline(), hypothesis("a", "b", "c"), [], {"least_s": least_s}, (done, done))
+        for least_s, done in ((0.0, 0), (0.5, 2), (1.5, 2), (2.0, 2), (2.1, 3), (9.0, 3))
+    ),
+    # A policy that settles enough is left alone.
+    *(
+        (Consensus(), hypothesis("one", "two", "abc"), [hypothesis("one", "xyz")], least, verdict)
+        for least, verdict in (({"least_s": 0.9}, (1, 1)), ({"least_s": 1.1}, (2, 2)))
+    ),
+]
 
 
-def test_what_is_committed_stays_so():
-    now = hypothesis("a b", "c d")
-    assert judge(LocalAgreement(), now, [], committed=3) == (3, 1)
-    assert judge(Offline(), now, [], committed=1) == (1, 0)
+@pytest.mark.parametrize(("policy", "now", "before", "known", "verdict"), JUDGED)
+def test_judge(policy, now, before, known, verdict):
+    assert judge(policy, now, before, **known) == verdict
 
 
 @pytest.mark.parametrize("policy", EVERY)
 def test_at_the_end_everything_is_said(policy):
-    now = hypothesis("a b", "c d")
-    assert judge(policy, now, [], least_s=math.inf) == (4, 2)
-
-
-@pytest.mark.parametrize(
-    ("least_s", "done"), [(0.0, 0), (0.5, 2), (1.5, 2), (2.0, 2), (2.1, 3), (9.0, 3)]
-)
-def test_what_must_be_done_with_spares_the_last_segment_if_it_can(least_s, done):
-    assert judge(Offline(), hypothesis("a", "b", "c"), [], least_s=least_s)[1] == done
-
-
-def test_a_policy_that_does_enough_is_left_alone():
-    now, before = hypothesis("one", "two", "abc"), hypothesis("one", "xyz")
-    assert judge(Consensus(), now, [before], least_s=0.9)[1] == 1
-    assert judge(Consensus(), now, [before], least_s=1.1)[1] == 2
+    assert judge(policy, FOUR, [], least_s=math.inf) == (4, 2)
 
 
 @pytest.mark.parametrize("policy", EVERY)

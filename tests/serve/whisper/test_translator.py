@@ -280,17 +280,6 @@ def test_real_speech_with_every_policy(tiny, jfk):
 
 @needs_tiny
 @pytest.mark.slow
-def test_real_speech_beside_other_speech(tiny, jfk):
-    english = WhisperStreaming(task="transcribe", language="en", window_s=3.0, padding="short")
-    interpreter = WhisperTranslator(tiny, replace(english, policy=LocalAgreement()))
-    sounds = [jfk, jfk[4 * RATE :]]
-    alone = [push_all(interpreter, sound, 10_000) for sound in sounds]
-    assert [texts(w) for w in interpreter.stream_all(sounds)] == [texts(w) for w in alone]
-    assert len(alone[0]) > len(alone[1]) > 8
-
-
-@needs_tiny
-@pytest.mark.slow
 @pytest.mark.parametrize("colour", [None, 0.0, 1.0])
 def test_ten_minutes_of_silence_or_noise(tiny, colour):
     """The guards before the model take it; without them, those after it leave next to nothing."""
