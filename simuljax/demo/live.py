@@ -7,7 +7,6 @@ German is spoken into demo_out/live/german.wav, and played where there is a loud
 demo_out/live/index.html, has the sound with its words; subtitles and a log lie beside it.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import soundfile
@@ -24,6 +23,7 @@ from simuljax.serve.bundled import CLIP, DEFAULT, resolve, size_mb
 from simuljax.serve.live import LiveOptions
 from simuljax.voice import Player, VoiceError
 
+CLIP_FACTS = "clip.json"  # who speaks, what is said in both languages, and where it is from
 NEXT = """\
 The German speech  {out}/german.wav
 The page           {out}/index.html: the sound with its words, subtitles and log beside it
@@ -34,21 +34,6 @@ Now you:
   simuljax translate talk.wav --srt talk.srt
   make demo-train                 train a small model from nothing, in six minutes
 (`simuljax` is .venv/bin/simuljax in a clone.)"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clip:
-    """The bundled clip, who speaks, and what is said, in both languages."""
-
-    path: Path
-    speaker: str
-    transcript: str
-    translation: str
-    source: str
-
-    @staticmethod
-    def of(model: Path) -> "Clip":
-        return Clip(path=model / CLIP, **read_json(model / "clip.json"))
 
 
 def options(out: Path) -> LiveOptions:
@@ -74,28 +59,27 @@ def has_loudspeaker() -> bool:
 
 def introduce() -> str:
     """Say what will be heard."""
-    clip = Clip.of(resolve(DEFAULT))
-    return (
-        f"{clip.speaker}: {clip.transcript}\nThe model {DEFAULT} translates it as it is spoken.\n"
-    )
+    clip = read_json(resolve(DEFAULT) / CLIP_FACTS)
+    said = f"{clip['speaker']}: {clip['transcript']}"
+    return f"{said}\nThe model {DEFAULT} translates it as it is spoken.\n"
 
 
 def write_page(out: Path) -> Path:
     """Write the page of the translation that is in the log; return its path."""
     model = resolve(DEFAULT)
-    clip, (record,) = Clip.of(model), read_records(out / LOG)
-    samples = read_audio(clip.path).samples
+    clip, (record,) = read_json(model / CLIP_FACTS), read_records(out / LOG)
+    samples = read_audio(model / CLIP).samples
     german, rate = soundfile.read(out / "german.wav", dtype="int16")
     page = render(
         "live.html",
-        title=f"{clip.speaker}, in German while he speaks",
+        title=f"{clip['speaker']}, in German while he speaks",
         scripted=True,
-        facts=[("model", f"{model.name}, {size_mb(model):.0f} MB"), ("source", clip.source)],
+        facts=[("model", f"{model.name}, {size_mb(model):.0f} MB"), ("source", clip["source"])],
         audio=encode_audio(SourceAudio(samples=samples)),
-        transcript=clip.transcript,
+        transcript=clip["transcript"],
         timeline=draw_timeline(record, samples=samples),
         commits=commits_of(record),
-        reference=clip.translation,
+        reference=clip["translation"],
         spoken=encode_audio(SourceAudio(samples=german, rate=rate)),
     )
     (out / PAGE).write_text(page, "utf-8")

@@ -1,11 +1,9 @@
 """Give out a live translation: on a terminal or as plain text, as speech, subtitles, a log record.
 
-    And so my fellow Americans ask not what your        <- full lines stay and scroll away
-    country can do for you ask what you can             <- committed words, then (dim) pending text
-    [######....] -24 dB  0:08  lag 2.1 s
-    Ctrl-C finishes
-
-No line is wider than the terminal, which would wrap it and move the lines to redraw.
+And so my fellow Americans ask not what your        <- full lines stay and scroll away
+country can do for you ask what you can             <- committed words, then (dim) pending text
+[######....] -24 dB  0:08  lag 2.1 s
+Ctrl-C finishes
 """
 
 import os
@@ -15,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, TextIO
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.text import Text
 
 from simuljax.eval.logs import Record
@@ -186,69 +185,38 @@ class Screen:
     """A terminal: full lines of words scroll away, the lines below them are redrawn."""
 
     def __init__(self, out: TextIO):
-        self.out = out
         self.console = Console(file=out, force_terminal=True, highlight=False, legacy_windows=False)
+        self.live = Live(
+            console=self.console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self.live.start()
         self._line = ""  # committed words of the last line
-        self._live: list[str] = []
+        self._shown: tuple[str, ...] = ()
 
     def show(self, words: Sequence[Word], progress: Progress, help: str) -> None:
         text = Text(" ".join([self._line, *(printable(word.text) for word in words)]).strip())
-        *full, last = wrap(text, self.console) or [Text()]
-        self._line = last.plain
-        lines = live_lines(self._line, progress, help, self.console)
-        live = [self._render(line) for line in lines]
-        if full or live != self._live:
-            self._write(redraw(len(self._live), [line.plain for line in full], live))
-            self._live = live
+        *full, last = text.wrap(self.console, self.console.width) or [Text()]
+        self._line = last.plain.rstrip()
+        shown = (self._line, printable(progress.pending).strip(), status(progress), help)
+        if not full and shown == self._shown:
+            return
+        self._shown = shown
+        for line in full:
+            self.console.print(line)
+        whole = Text(f"{self._line} ".lstrip()) + Text(shown[1], "dim")
+        lines = whole.wrap(self.console, self.console.width)[:_TEXT_LINES]
+        below = Text("\n".join(shown[2:]), no_wrap=True, overflow="crop")
+        self.live.update(Group(*lines, below), refresh=True)
 
     def close(self) -> None:
-        self._write(redraw(len(self._live), [self._line] if self._line else [], []))
-        self._live, self._line = [], ""
-
-    def _render(self, line: Text) -> str:
-        with self.console.capture() as captured:
-            self.console.print(line, end="", soft_wrap=True)
-        return captured.get()
-
-    def _write(self, text: str) -> None:
-        self.out.write(text)
-        self.out.flush()
-
-
-def redraw(before: int, full: Sequence[str], live: Sequence[str]) -> str:
-    """Return what erases `before` live lines and writes lines that stay and new live lines.
-
-    The cursor is at the end of the last live line, before and after.
-    """
-    up = f"\x1b[{before - 1}A" if before > 1 else ""
-    return f"{up}\r\x1b[J" + "".join(f"{line}\n" for line in full) + "\n".join(live)
-
-
-def live_lines(committed: str, progress: Progress, help: str, console: Console) -> list[Text]:
-    """Return the lines that change: words, dim pending text, status, dim help."""
-    pending = Text(printable(progress.pending).strip(), "dim")
-    text = Text(f"{committed} " if committed and pending else committed) + pending
-    lines = wrap(text, console) or [Text()]
-    if len(lines) > _TEXT_LINES:
-        lines = lines[:_TEXT_LINES]
-        lines[-1].truncate(_room(console) - 1)
-        lines[-1].append("…", "dim")
-    lines += [Text(status(progress)), Text(help, "dim")]
-    for line in lines:
-        line.truncate(_room(console))
-    return lines
-
-
-def wrap(text: Text, console: Console) -> list[Text]:
-    """Break text at spaces, or in a word that is too wide, one column before the edge."""
-    lines = text.wrap(console, _room(console)) if text else []
-    for line in lines:
-        line.rstrip()
-    return list(lines)
-
-
-def _room(console: Console) -> int:
-    return max(console.width - 1, 1)
+        self.live.stop()
+        if self._line:
+            self.console.print(Text(self._line))
+        self._line = ""
 
 
 def status(progress: Progress) -> str:

@@ -84,13 +84,10 @@ def create_app(hub: Hub, access: Access | None = None) -> Starlette:
     async def realtime(websocket: WebSocket) -> None:
         await RealtimeSocket(websocket, hub).run(gate)
 
-    async def translations(request: Request) -> Response:
+    async def file(request: Request) -> Response:
         gate.check(request)
-        return await translate_file(request, hub, "translate")
-
-    async def transcriptions(request: Request) -> Response:
-        gate.check(request)
-        return await translate_file(request, hub, "transcribe")
+        task = "translate" if request.url.path.endswith("translations") else "transcribe"
+        return await translate_file(request, hub, task)
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, Refused)
@@ -109,8 +106,8 @@ def create_app(hub: Hub, access: Access | None = None) -> Starlette:
         Route("/metrics", metrics),
         Route("/v1/models", models),
         Route("/clip", clip),
-        Route("/v1/audio/translations", translations, methods=["POST"]),
-        Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
+        Route("/v1/audio/translations", file, methods=["POST"]),
+        Route("/v1/audio/transcriptions", file, methods=["POST"]),
         WebSocketRoute("/stream", stream),
         WebSocketRoute("/v1/realtime", realtime),
     ]

@@ -238,30 +238,14 @@ class Guards:
     nobody speaks is kept until it is full.
     """
 
-    quiet_db: float | None = setting(
-        -60.0, help="Level of 50 ms below which is silence.", label="quiet{:g}", high=0
-    )
-    steady_db: float | None = setting(
-        3.0, help="Loudest above the quiet tenth; less is noise.", label="steady{:g}", low=0
-    )
-    no_speech: float | None = setting(
-        0.6, help="P(no speech) above which unlikely text is dropped.", label="nospeech{:g}"
-    )
-    log_probability: float | None = setting(
-        -0.5, help="Mean log P below which text is unlikely.", label="logp{:g}"
-    )
-    surely_no_speech: float | None = setting(
-        0.9, help="P(no speech) above which any text is dropped.", label="surely{:g}"
-    )
-    silent_s: float | None = setting(
-        5.0, help="Length of a buffer without speech that is let go.", label="silent{:g}s"
-    )
-    compression: float | None = setting(
-        2.4, help="Compression by zlib above which text repeats itself.", label="zlib{:g}"
-    )
-    echo_words: int | None = setting(
-        4, help="Words that repeat what is before them and are an echo.", label="echo{}", low=1
-    )
+    quiet_db: float | None = setting(-60.0, help="Level of 50 ms below which is silence.", high=0)
+    steady_db: float | None = setting(3.0, help="Loudest above the quiet tenth; else noise.", low=0)
+    no_speech: float | None = 0.6  # P(no speech) above which unlikely text is dropped
+    log_probability: float | None = -0.5  # mean log P below which text is unlikely
+    surely_no_speech: float | None = 0.9  # P(no speech) above which any text is dropped
+    silent_s: float | None = 5.0  # length of a buffer without speech that is let go
+    compression: float | None = 2.4  # by zlib, above which text repeats itself
+    echo_words: int | None = setting(4, help="Words that repeat those before: an echo.", low=1)
 
     def __post_init__(self) -> None:
         check(self)

@@ -58,40 +58,20 @@ class WhisperStreaming:
     """
 
     policy: Policy = field(default_factory=Consensus)
-    window_s: float = setting(
-        1.0,
-        help="Sound from one hypothesis to the next.",
-        label="{:g}s",
-        low=0.1,
-        high=15,
-        unit="s",
-    )
-    task: Task = setting(
-        "translate", help="Write English, or the language that is spoken.", label="{}"
-    )
-    language: str | None = setting(
-        None, help="Language that is spoken; None: the likeliest at first.", label="{}"
-    )
+    window_s: float = setting(1.0, help="Sound from one hypothesis to the next.", low=0.1, high=15)
+    most_s: float = setting(30.0, help="Sound in the buffer.", high=WINDOW_S)
+    task: Task = "translate"  # write English, or the language that is spoken
+    language: str | None = None  # that is spoken; None: the likeliest at first
     decoding: Decoding = field(default_factory=lambda: Decoding(temperatures=(0.0,)))
-    most_s: float = setting(30.0, help="Sound in the buffer.", label="most{:g}s", high=WINDOW_S)
-    prompt_tokens: int = setting(
-        56, help="Committed tokens that the next text follows on.", label="prompt{}", low=0
-    )
-    padding: Literal["full", "short"] = setting(
-        "full", help="Pad windows to 30 s, or to steps of 5 s: faster and less sure.", label="{}"
-    )
-    behind: Literal["every", "latest"] = setting(
-        "every", help="Write every window, or leave out those that are late.", label="{}"
-    )
-    marks: Literal["guessed", "confirmed"] = setting(
-        "guessed",
-        help="Commit . ? or ! at the end of the sound with its word; or after it, as a word, once "
-        "another follows or a second has passed.",
-        label="marks-{}",
-    )
+    prompt_tokens: int = setting(56, help="Committed tokens that the next text follows on.", low=0)
+    padding: Literal["full", "short"] = "full"  # to 30 s, or to steps of 5 s: faster and less sure
+    behind: Literal["every", "latest"] = "every"  # write every window, or leave out late ones
+    # Commit . ? or ! at the end of the sound with its word; or after it, as a word, once another
+    # follows or a second has passed.
+    marks: Literal["guessed", "confirmed"] = "guessed"
     guards: Guards = field(default_factory=Guards)
     stammer: Stammer = field(default_factory=Stammer)
-    rate: int = setting(RATE, help="Rate of the samples that are pushed.", low=1, unit="Hz")
+    rate: int = setting(RATE, help="Rate of the samples that are pushed.", low=1)
 
     def __post_init__(self) -> None:
         check(self)
