@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,12 +69,12 @@ def percentiles(
     return {f"p{q}": float(np.percentile(values, q)) for q in at}
 
 
-def check_positive(config: object, *, except_for: Collection[str] = ()) -> None:
+def check_positive(config: object) -> None:
     """Refuse numbers of a dataclass, alone or in a tuple, that are not above 0 and finite."""
     for name, value in vars(config).items():
         for number in value if isinstance(value, tuple) else (value,):
             counts = isinstance(number, int | float) and not isinstance(number, bool)
-            if counts and name not in except_for and not 0 < number < math.inf:
+            if counts and not 0 < number < math.inf:
                 raise ValueError(f"{name} is {number}; it must be above 0 and finite")
 
 
