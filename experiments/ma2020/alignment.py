@@ -20,8 +20,6 @@ EXACT = EXPERIMENTS["dar"]
 MONOTONIC = replace(EXACT.model.monotonic, method="closed_form")
 CLOSED = replace(EXACT, run=RUNS / "closed_form", model=replace(EXACT.model, monotonic=MONOTONIC))
 FIRST = {"closed_form": CLOSED, "dar": EXACT}
-PHASES = phases(FIRST, RECIPE.second, dict.fromkeys(FIRST, (0.1,)), STEPS)
-PHASES["variants"] |= {name: EXPERIMENTS[name] for name in ("asr", "mt")}
 
 GRID = Grid(
     title="The expected alignment: exact, and in closed form",
@@ -29,5 +27,5 @@ GRID = Grid(
     name="alignment",
     baseline="closed_form",
     seeds=(0, 1, 2),
-    **PHASES,
+    **phases(FIRST, RECIPE.second, dict.fromkeys(FIRST, (0.1,)), STEPS, EXPERIMENTS),
 )

@@ -34,19 +34,9 @@ Steps = tuple[int, int, int]  # k, s, N
 
 # Tables 1 and 2, in the order of their rows.
 TABLE: tuple[Steps, ...] = (
-    (100, 10, 3),
-    (100, 10, 2),
-    (100, 20, 3),
-    (200, 10, 3),
-    (200, 10, 2),
-    (100, 20, 2),
-    (100, 10, 1),
-    (200, 20, 3),
-    (200, 20, 2),
-    (200, 10, 1),
-    (100, 20, 1),
-    (200, 20, 1),
-)
+    (100, 10, 3), (100, 10, 2), (100, 20, 3), (200, 10, 3), (200, 10, 2), (100, 20, 2),
+    (100, 10, 1), (200, 20, 3), (200, 20, 2), (200, 10, 1), (100, 20, 1), (200, 20, 1),
+)  # fmt: skip
 FIGURE_2: tuple[Steps, ...] = ((100, 10, 2), (200, 10, 2), (200, 20, 2), (200, 20, 1))
 WAIT = (1, 3, 5, 7, 9)  # words that the translator of a cascade is behind
 PATHS = (1, 10)  # of multi-path training
@@ -127,17 +117,12 @@ def stepped(recipe: Recipe, steps: tuple[Steps, ...], split: str) -> tuple[Evalu
     limit = LengthLimit(ratio=recipe.length_ratio, constant=0)
     one = Evaluation(run=ANY, split=split, limit=limit)
     whole = replace(one, mode="offline")
-    return (
-        whole,
-        replace(whole, beam=Beam(size=10)),
-        *(
-            replace(
-                one,
-                policy=FixedSteps(first_ms=round(10 * k * recipe.scale), step_ms=10 * s, tokens=n),
-            )
-            for k, s, n in steps
-        ),
-    )
+    policies = [
+        FixedSteps(first_ms=round(10 * k * recipe.scale), step_ms=10 * s, tokens=n)
+        for k, s, n in steps
+    ]
+    stepwise = (replace(one, policy=policy) for policy in policies)
+    return (whole, replace(whole, beam=Beam(size=10)), *stepwise)
 
 
 def grids(recipe: Recipe) -> Mapping[str, Grid]:

@@ -53,7 +53,6 @@ RECIPE = Recipe(
     teaching=BASE.mt,
     training=TRAINING,
     conformer_training=TRAINING,
-    caat_training=TRAINING,
     live=200,
 )
 

@@ -65,7 +65,6 @@ RECIPE = Recipe(
     teaching=Training(optimiser=TEXT_ADAM, updates=200_000, patience=10),
     training=training(ADAM),
     conformer_training=training(SLOW),
-    caat_training=training(ADAM),
 )
 
 EXPERIMENTS = variants(RECIPE)

@@ -37,7 +37,6 @@ RECIPE = replace(
     runs=RUNS / "policies",
     training=TRAINING,
     conformer_training=TRAINING,
-    caat_training=TRAINING,
 )
 HEARING = replace(
     CASCADE,

@@ -56,22 +56,15 @@ class Recipe:
     transformer: ModelConfig
     conformer: ModelConfig
     teaching: Training  # schedules; the variants set the objective
-    training: Training  # of the Transformer
+    training: Training  # of the Transformer and of CAAT
     conformer_training: Training
-    caat_training: Training
     live: int | None = None  # utterances that are played with the clock running; None: all
 
 
 def variants(recipe: Recipe) -> Mapping[str, Experiment]:
     """Return the systems of the paper by name."""
-    small, large = (
-        (recipe.transformer, recipe.training),
-        (
-            recipe.conformer,
-            recipe.conformer_training,
-        ),
-    )
-    plain = {"transformer": small, "conformer": large}
+    large = (recipe.conformer, recipe.conformer_training)
+    plain = {"transformer": (recipe.transformer, recipe.training), "conformer": large}
     plain |= {
         f"transformer_{units}_k{k}": (waiting(recipe.transformer, units, k), recipe.training)
         for units in UNITS
@@ -129,7 +122,7 @@ def caat(recipe: Recipe, corpus: DataConfig, size: int) -> Experiment:
         run=recipe.runs / f"caat_{size}_kd",
         data=corpus,
         model=model,
-        training=with_objective(recipe.caat_training, TRANSDUCER),
+        training=with_objective(recipe.training, TRANSDUCER),
     )
 
 

@@ -38,8 +38,6 @@ def vary(name: str, changes: dict[str, float | bool]) -> Experiment:
 
 FIRST = {name: EXPERIMENTS[name] for name in ("kd", "dar")}
 FIRST |= {name: vary(name, changes) for name, changes in VARIANTS.items()}
-PHASES = phases(FIRST, RECIPE.second, LAMBDAS, STEPS)
-PHASES["variants"] |= {name: EXPERIMENTS[name] for name in ("asr", "mt")}
 
 GRID = Grid(
     title="DAR's weight, temperature and matching, on Multi30k-speech",
@@ -47,5 +45,5 @@ GRID = Grid(
     name="dar",
     baseline="dar",
     seeds=(0, 1),
-    **PHASES,
+    **phases(FIRST, RECIPE.second, LAMBDAS, STEPS, EXPERIMENTS),
 )

@@ -28,7 +28,7 @@ from dataclasses import replace
 from typing import Any
 
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
-from experiments.zaidi2022.recipe import ANY, DAR, at_lambda, with_objective
+from experiments.zaidi2022.recipe import ANY, DAR, phases, with_objective
 from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import OFFLINE_TEXT, RUNS, Experiment, InitFrom
@@ -63,21 +63,16 @@ def form(name: str, changes: dict[str, Any]) -> Experiment:
 
 
 FIRST = {"kd": EXPERIMENTS["kd"]} | {name: form(name, changes) for name, changes in FORMS.items()}
-LATER = {name: at_lambda(FIRST[name], SECOND, 0.1) for name in WITH_LATENCY}
+LAMBDAS = {name: (0.1,) if name in WITH_LATENCY else () for name in FIRST}
+WAYS = (Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY, predecision_ms=280))
+PHASES = phases(FIRST, SECOND, LAMBDAS, WAYS, EXPERIMENTS)
+PHASES["evaluations"] = WAYS
 
 GRID = Grid(
     title="Forms of DAR on Multi30k-speech",
     runs=RUNS / "zaidi2022",
     name="dar_forms",
-    variants={
-        "asr": EXPERIMENTS["asr"],
-        "mt": EXPERIMENTS["mt"],
-        **FIRST,
-        **{later.run.name: later for later in LATER.values()},
-    },
-    table=tuple(FIRST),
     baseline="kd",
     seeds=(0, 1),
-    curves={name: (later.run.name,) for name, later in LATER.items()},
-    evaluations=(Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY, predecision_ms=280)),
+    **PHASES,
 )

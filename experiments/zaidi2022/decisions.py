@@ -44,8 +44,7 @@ FIRST = {
     "learnable": decide("learnable", "learnable"),
     "learnable_counted": decide("learnable_counted", "learnable", quantity=0.1),
 }
-PHASES = phases(FIRST, RECIPE.second, dict.fromkeys(FIRST, (0.1,)), (READ_40,))
-PHASES["variants"] |= {name: EXPERIMENTS[name] for name in ("asr", "mt")}
+PHASES = phases(FIRST, RECIPE.second, dict.fromkeys(FIRST, (0.1,)), (READ_40,), EXPERIMENTS)
 PHASES["evaluations"] = (OFFLINE, READ_40)
 PHASES["own"] |= {
     "kd": (OFFLINE, READ_40, Evaluation(run=ANY)),

@@ -29,8 +29,6 @@ LONG = replace(
 VARIANTS = variants(LONG)
 LAMBDAS = {"mma_long": (0.1,), "kd_long": (0.01, 0.03, 0.1), "dar_long": (0.1, 0.2, 0.4)}
 FIRST = {name: replace(VARIANTS[name[:-5]], run=LONG.runs / name) for name in LAMBDAS}
-PHASES = phases(FIRST, LONG.second, LAMBDAS, STEPS)
-PHASES["variants"] |= {name: VARIANTS[name] for name in ("asr", "mt")}
 CLAIMS = (
     ("text and distillation help", "kd_long", "mma_long", 1.67 + 0.95),
     ("CAR and DAR help beside them", "dar_long", "kd_long", 0.25 + 0.57),
@@ -44,5 +42,5 @@ GRID = Grid(
     baseline="kd_long",
     seeds=(0, 1, 2),
     claims=tuple(Claim(says=s, variant=r, over=o, published=p) for s, r, o, p in CLAIMS),
-    **PHASES,
+    **phases(FIRST, LONG.second, LAMBDAS, STEPS, VARIANTS),
 )

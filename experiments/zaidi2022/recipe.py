@@ -135,15 +135,23 @@ def phases(
     second: Training,
     lambdas: Mapping[str, tuple[float, ...]],
     evaluations: tuple[Evaluation, ...],
+    donors: Mapping[str, Experiment],
 ) -> dict[str, Any]:
-    """Return the part of a grid that trains each variant further with its latency weights."""
+    """Return the part of a grid that trains each variant further with its latency weights.
+
+    All start from `asr` and `mt` of the donors.
+    """
     later = {
         name: [at_lambda(experiment, second, weight) for weight in lambdas[name]]
         for name, experiment in first.items()
     }
     continued = [experiment for each in later.values() for experiment in each]
     return {
-        "variants": {**first, **{each.run.name: each for each in continued}},
+        "variants": {
+            **{name: donors[name] for name in ("asr", "mt")},
+            **first,
+            **{each.run.name: each for each in continued},
+        },
         "table": tuple(first),
         "curves": {name: tuple(each.run.name for each in some) for name, some in later.items()},
         "evaluations": (Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY)),

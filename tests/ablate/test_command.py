@@ -18,8 +18,6 @@ from pathlib import Path
 from tests.helpers.grids import grid
 GRID = grid(Path({corpus!r}), Path({runs!r}))
 """
-
-
 SEVERAL = ONE.replace("GRID =", "EXPERIMENTS = (one :=") + (
     ").variants\nGRIDS = {{'figure_1': one, 'table': one}}\n"
 )
@@ -47,11 +45,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
         ("several", ["--grid", "zzz"], ["figure_1, table", "'zzz'", "--grid"]),
         ("several", [], ["figure_1, table", "--grid"]),
         ("one", ["--only", "othr-seed1"], ["'other-seed1-", "--only"]),
-        (
-            "one",
-            ["--variants", "othr"],
-            ["donor, one, other, later", "'othr'", "'other'", "--variants"],
-        ),
+        ("one", ["--variants", "othr"], ["donor, one, other, later", "'othr'", "'other'"]),
         ("one", ["--variants", "one", "z*"], ["'z*'", "--variants"]),
         ("one", ["--seeds", "7"], ["0, 1", "7", "--seeds"]),
         ("one", ["--seeds", "0", "--only", "x"], ["--only", "--variants", "--seeds"]),

@@ -45,21 +45,11 @@ def grids(path: Path) -> Iterator[Grid]:
         yield one
 
 
-def test_grid_files_are_found():
-    assert {"zaidi2022/table_3.py", "papi2022/policies.py", "papi2022/multi30k.py"} <= {
-        path.relative_to(EXPERIMENTS).as_posix() for path in FILES
-    }
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_evaluation_applies_to_its_model(path):
     asked = 0
     for grid in grids(path):
-        trained = {
-            name: variant
-            for name, variant in grid.variants.items()
-            if not isinstance(variant, Pretrained)
-        }
+        trained = {k: v for k, v in grid.variants.items() if not isinstance(v, Pretrained)}
         models = {str(variant.run): variant.model for variant in trained.values()}
         for variant in grid.seeded:
             for each in grid.ways(variant):
@@ -90,24 +80,10 @@ def rows_of(runs: set[str]) -> set[str]:
     return {run.rsplit("-", 1)[0] for run in runs}
 
 
-@pytest.mark.parametrize(
-    ("grid", "count"),
-    {
-        "dar": 48,
-        "decisions": 18,
-        "longer": 32,
-        "latency_weight": 48,
-        "figures": 26,
-        "clock": 18,
-        "alone": 32,
-        "helped": 33,
-    }.items(),
-)
-def test_number_of_runs_is_that_of_the_docstring(names, grid, count):
-    assert len(names[grid]) == count
-
-
-def test_grids_share_runs(names):
+def test_numbers_of_runs_are_those_of_the_docstrings_and_grids_share_runs(names):
+    counts = {"dar": 48, "decisions": 18, "longer": 32, "latency_weight": 48, "figures": 26}
+    counts |= {"clock": 18, "alone": 32, "helped": 33}
+    assert {name: len(names[name]) for name in counts} == counts
     donors = {"asr", "mt"}
     common = {f"{variant}-seed{s}" for variant in ("dar", "dar_lambda_0.1") for s in (0, 1)}
     kd = {f"{variant}-seed{s}" for variant in ("kd", "kd_lambda_0.1") for s in (0, 1)}
@@ -117,12 +93,8 @@ def test_grids_share_runs(names):
     assert rows_of(names["longer"] & names["zaidi"]) == donors
     assert names["clock"] < names["figures"]
     assert not names["figures"] & names["zaidi"], "without a text branch there is another encoder"
-
-
-def test_rows_of_one_name_and_other_contents_are_other_runs(names):
-    both = rows_of(names["decisions"]) & rows_of(names["figures"])
-    assert "words-seed0" in both
-    assert not names["decisions"] & names["figures"]
+    assert "words-seed0" in rows_of(names["decisions"]) & rows_of(names["figures"])
+    assert not names["decisions"] & names["figures"], "one name, other contents"
 
 
 def test_variants_of_dar_differ_from_it_in_one_choice():
@@ -171,10 +143,8 @@ def test_longer_rows_differ_in_epochs_and_checkpoint_choice(tmp_path):
     summarised_corpus(tmp_path)
     short, long = multi30k.EXPERIMENTS, longer.GRID
     for variant in long.table:
-        first, later = (
-            long.variants[variant].training,
-            long.variants[long.curves[variant][0]].training,
-        )
+        both = (variant, long.curves[variant][0])
+        first, later = (long.variants[name].training for name in both)
         base = short[variant.removesuffix("_long")].training
         assert dataclasses.replace(first, epochs=base.epochs) == base
         assert first.epochs == 3 * (base.epochs or 0)
@@ -209,27 +179,18 @@ def test_latency_weights_are_those_of_the_names():
         assert (weights["dar"] > 0) == (weights["car"] > 0) == name.startswith("flow")
 
 
-def test_oracle_boundaries_are_read_in_40_ms_and_never_in_real_time():
+def test_real_time_evaluations_have_a_counterpart_and_oracles_have_none():
     for name in ("figures", "clock", "decisions"):
         grid = GRIDS[name]
         for variant in grid.seeded:
-            kind = grid.variants[variant].model.predecision.kind
-            for each in grid.ways(variant):
-                if kind in ("words", "phonemes"):
-                    assert each.mode != "live", "no stream carries labels"
-                    assert each.mode == "offline" or each.read_ms == 40
-
-
-def test_real_time_evaluations_have_a_simulated_counterpart():
+            if grid.variants[variant].model.predecision.kind in ("words", "phonemes"):
+                ways = [(each.mode, each.read_ms) for each in grid.ways(variant)]
+                assert {*ways} <= {("offline", None), ("streamed", 40)}, "no stream carries labels"
     grid = GRIDS["clock"]
-    played = {
-        variant: each
-        for variant in grid.seeded
-        for each in grid.ways(variant)
-        if each.mode == "live"
-    }
+    every = [(variant, each) for variant in grid.seeded for each in grid.ways(variant)]
+    played = [(variant, each) for variant, each in every if each.mode == "live"]
     assert len(played) == 8
-    for variant, each in played.items():
+    for variant, each in played:
         free = dataclasses.replace(each, mode="streamed", first=None, repeats=3)
         assert free in grid.ways(variant)
         assert set(GRIDS["figures"].ways(variant)) < set(grid.ways(variant))

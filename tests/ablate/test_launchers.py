@@ -13,15 +13,7 @@ from pathlib import Path
 import pytest
 
 from simuljax.ablate import launchers
-from simuljax.ablate.launchers import (
-    FOLDER,
-    Jobs,
-    Process,
-    SubmititJob,
-    check,
-    run_command,
-    start,
-)
+from simuljax.ablate.launchers import FOLDER, Jobs, Process, SubmititJob, check, run_command, start
 from simuljax.cli.main import main
 from simuljax.errors import ChoiceError, MissingExtraError
 
@@ -38,12 +30,7 @@ signal.signal(signal.SIGTERM, save)
 print("begun", flush=True)
 time.sleep(60)
 """
-DEAF = """
-import signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print("begun", flush=True)
-time.sleep(60)
-"""
+DEAF = SAVES.replace("SIGTERM, save", "SIGTERM, signal.SIG_IGN")
 
 
 @pytest.fixture(autouse=True)
@@ -79,13 +66,10 @@ def run_and_interrupt(tmp_path: Path, code: str, *words: str) -> None:
     thread.join()
 
 
-@pytest.mark.parametrize("words", [("begun",), ("begun", "saving")], ids=["once", "twice"])
-def test_interrupted_command_saves_its_state(tmp_path, words):
-    run_and_interrupt(tmp_path, SAVES, *words)
+def test_interrupted_command_saves_its_state_or_is_killed(tmp_path, monkeypatch):
+    run_and_interrupt(tmp_path, SAVES, "begun", "saving")
     assert (tmp_path / "state").read_text() == "saved"
-
-
-def test_command_that_ignores_the_signal_is_killed(tmp_path, monkeypatch):
+    (tmp_path / "output.log").unlink()
     monkeypatch.setattr(launchers, "SAVING_S", 0.2)
     began = time.monotonic()
     run_and_interrupt(tmp_path, DEAF, "begun")
@@ -109,14 +93,15 @@ def test_packages_in_the_working_directory_are_not_imported(tmp_path):
 
 def started(tmp_path: Path, jobs: Jobs, *command: str) -> tuple[Process, Path]:
     output = tmp_path / "run" / "output.log"
-    output.parent.mkdir()
+    output.parent.mkdir(exist_ok=True)
     return start(jobs, [sys.executable, "-c", *command], output, "name", shared=False), output
 
 
-def check_status(tmp_path: Path, jobs: Jobs, code: str, status: int) -> None:
-    job, output = started(tmp_path, jobs, code)
-    assert job.wait() == job.poll() == job.returncode == status
-    assert output.read_text() == ("" if status else "said\n")
+def check_status(tmp_path: Path, jobs: Jobs) -> None:
+    for code, status in (("exit(3)", 3), ("print('said')", 0)):
+        job, output = started(tmp_path, jobs, code)
+        assert job.wait() == job.poll() == job.returncode == status
+    assert output.read_text() == "said\n"
 
 
 def check_cancelling(tmp_path: Path, jobs: Jobs) -> int:
@@ -130,10 +115,9 @@ def check_cancelling(tmp_path: Path, jobs: Jobs) -> int:
     return status
 
 
-@pytest.mark.parametrize(("code", "status"), [("print('said')", 0), ("exit(3)", 3)])
-def test_submitit_job_has_the_status_of_its_command(tmp_path, code, status):
+def test_submitit_job_has_the_status_of_its_command(tmp_path):
     pytest.importorskip("submitit", reason="needs `pip install 'simuljax[cluster]'`")
-    check_status(tmp_path, SUBMITIT, code, status)
+    check_status(tmp_path, SUBMITIT)
     assert list((tmp_path / FOLDER).iterdir())
 
 
@@ -174,22 +158,16 @@ def test_job_that_leaves_the_queue_without_a_result_has_failed(tmp_path, monkeyp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("code", "status"), [("print('said')", 0), ("exit(3)", 3)])
-def test_ray_task_has_the_status_of_its_command(ray, tmp_path, code, status):
-    check_status(tmp_path, RAY, code, status)
+def test_ray_task_has_the_status_of_its_command_and_a_time_limit(ray, tmp_path):
+    check_status(tmp_path, RAY)
+    short = Jobs(engine="ray", gpus=0, cpus=1, minutes=0)
+    job, output = started(tmp_path, short, "import time; time.sleep(60)")
+    assert job.wait() == 1 and "--minutes" in output.read_text()
 
 
 @pytest.mark.slow
 def test_cancelled_ray_task_saves_its_state(ray, tmp_path):
     assert check_cancelling(tmp_path, RAY) == 1
-
-
-@pytest.mark.slow
-def test_ray_task_ends_after_its_time_limit(ray, tmp_path):
-    short = Jobs(engine="ray", gpus=0, cpus=1, minutes=0)
-    job, output = started(tmp_path, short, "import time; time.sleep(60)")
-    assert job.wait() == 1
-    assert "--minutes" in output.read_text()
 
 
 @pytest.mark.slow

@@ -62,25 +62,23 @@ def test_digest_covers_what_changes_a_result_and_nothing_else(corpus, tmp_path):
     assert not set(digests(base).values()) & set(before.values())
 
 
-def test_grid_rejects_unknown_rows_and_a_missing_corpus(corpus, tmp_path):
-    with pytest.raises(ConfigError, match="no variant 'on'"):
-        grid(corpus, tmp_path, table=("on",))
-    with pytest.raises(ConfigError, match="no variant of the table"):
-        grid(corpus, tmp_path, baseline="donor")
+def test_impossible_grids_are_rejected(corpus, tmp_path):
+    averaged = Evaluation(run=Path(), checkpoint="averaged")
+    then = dataclasses.replace(averaged, then=tmp_path / "donor")
+    kept = with_training(grid(corpus, tmp_path), "one", average=2)
+    dataclasses.replace(kept, own={"one": (averaged,)})
+    for given, changes, problem in (
+        (grid(corpus, tmp_path), {"table": ("on",)}, "no variant 'on'"),
+        (kept, {"own": {"onee": ()}}, "no variant 'onee'"),
+        (kept, {"baseline": "donor"}, "no variant of the table"),
+        (grid(corpus, tmp_path), {"own": {"one": (averaged,)}}, r"averages .*one, whose training"),
+        (kept, {"own": {"one": (then,)}}, r"'one' asks for averages .*donor, whose training"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            dataclasses.replace(given, **changes)
     (corpus / SUMMARY).unlink()
     with pytest.raises(ConfigError, match="holds no prepared corpus"):
         plan(grid(corpus, tmp_path))
-
-
-def test_grid_rejects_averages_that_no_training_writes(corpus, tmp_path):
-    averaged = Evaluation(run=Path(), checkpoint="averaged")
-    with pytest.raises(ConfigError, match=r"'one' asks for averages .*one, whose training"):
-        grid(corpus, tmp_path, own={"one": (averaged,)})
-    kept = with_training(grid(corpus, tmp_path), "one", average=2)
-    dataclasses.replace(kept, own={"one": (averaged,)})
-    then = dataclasses.replace(averaged, then=tmp_path / "donor")
-    with pytest.raises(ConfigError, match=r"'one' asks for averages .*donor, whose training"):
-        dataclasses.replace(kept, own={"one": (then,)})
 
 
 @pytest.fixture
@@ -110,10 +108,7 @@ def test_second_run_of_a_cascade_is_planned_first(cascade):
     assert asked.folder.name.startswith("test-speech-streamed-then-mt-")
     assert len(evaluations_of(runs["mma", 0], cascade)) == 2
     assert evaluations_of(runs["mt", None], cascade) == []
-
-
-def test_second_run_of_a_cascade_does_not_change_the_first(cascade):
-    without = dataclasses.replace(cascade, own={})
+    without = dataclasses.replace(cascade, own={})  # it does not change the first
     assert {run.name for run in plan(without)} < {run.name for run in plan(cascade)}
 
 
@@ -157,8 +152,3 @@ def test_cascades_of_two_rows_with_one_run_name_are_two_settings(cascade, tmp_pa
         evaluation(run.experiment.run, way.folder.name, made_up(0))
     named = {"test-speech-streamed-then-mt", "test-speech-streamed-then-other_mt"}
     assert {name for _, name, _ in evaluated_of(both, plan(both), "asr")} == named
-
-
-def test_grid_rejects_evaluations_of_an_unknown_row(cascade):
-    with pytest.raises(ConfigError, match="there is no variant 'asrr'"):
-        dataclasses.replace(cascade, own={"asrr": ()})

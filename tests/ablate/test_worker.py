@@ -23,6 +23,8 @@ from simuljax.runs import evaluate as evaluating
 from simuljax.train.loop import ENDED
 from tests.helpers.grids import all_trained, grid, summarised_corpus, write_scores
 
+KILL, FAIL = "import os; os.kill(os.getpid(), 9)", "raise SystemExit(1)"
+
 
 @pytest.fixture
 def corpus(tmp_path) -> Path:
@@ -36,13 +38,12 @@ def ended(code: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def hold_for_a_moment(directory: Path) -> None:
-    with locked(directory):
-        time.sleep(0.5)
-
-
 def test_lock_waits_for_a_moment(tmp_path):
-    holder = threading.Thread(target=hold_for_a_moment, args=(tmp_path,))
+    def hold() -> None:
+        with locked(tmp_path):
+            time.sleep(0.5)
+
+    holder = threading.Thread(target=hold)
     holder.start()
     time.sleep(0.1)
     with pytest.raises(ConfigError, match="another process"), locked(tmp_path, 0.0):
@@ -91,10 +92,10 @@ def test_failed_evaluation_leaves_the_other_runs_alone(corpus, tmp_path, monkeyp
     assert not (other.experiment.run / FAILED).exists()
 
     task = Task(runs=[one, other], stage="evaluate")
-    collect([Worker(task=task, process=ended("raise SystemExit(1)"))])
+    collect([Worker(task=task, process=ended(FAIL))])
     assert not (other.experiment.run / FAILED).exists(), "it was said which one failed"
     (one.experiment.run / FAILED).unlink()
-    collect([Worker(task=task, process=ended("raise SystemExit(1)"))])
+    collect([Worker(task=task, process=ended(FAIL))])
     assert "no output" in (other.experiment.run / FAILED).read_text()
 
 
@@ -149,47 +150,27 @@ def test_interrupted_training_is_not_evaluated(corpus, tmp_path, monkeypatch):
     assert seen == [one.name]
 
 
-def test_killed_process_writes_its_signal(corpus, tmp_path):
-    _, (one, *_) = all_trained(corpus, tmp_path / "runs")
-    (one.experiment.run / "output.log").write_text("step 10/30 | loss 10.5\n")
-    process = ended("import os; os.kill(os.getpid(), 9)")
-    collect([Worker(task=Task(runs=[one], stage="train"), process=process)])
-    said = (one.experiment.run / FAILED).read_text().splitlines()
-    assert "signal 9" in said[-1] and "step 10/30" in said[1]
+@pytest.mark.parametrize(
+    ("code", "output", "facts"),
+    [
+        (KILL, "step 10/30 | loss 10.5", ["signal 9", "step 10/30"]),
+        (FAIL, "JaxRuntimeError: RESOURCE_EXHAUSTED: 24 GiB", ["--together", "--workers"]),
+    ],
+)
+def test_a_process_that_fails_without_an_error_of_its_own(corpus, tmp_path, code, output, facts):
+    _, (one, other, _) = all_trained(corpus, tmp_path / "runs")
+    (one.experiment.run / "output.log").write_text(f"{output}\n")
+    collect([Worker(task=Task(runs=[one], stage="train"), process=ended(code))])
+    assert all(fact in (one.experiment.run / FAILED).read_text() for fact in facts)
+    compiling = [Worker(task=Task(runs=[other], stage="compile"), process=ended(code))]
+    collect(compiling)  # training will meet the same error
+    assert not compiling and not (other.experiment.run / FAILED).exists()
 
 
-def test_run_out_of_memory_names_the_options(corpus, tmp_path):
-    _, (one, *_) = all_trained(corpus, tmp_path / "runs")
-    (one.experiment.run / "output.log").write_text("JaxRuntimeError: RESOURCE_EXHAUSTED: 24 GiB\n")
-    process = ended("raise SystemExit(1)")
-    collect([Worker(task=Task(runs=[one], stage="train"), process=process)])
-    said = (one.experiment.run / FAILED).read_text().splitlines()
-    assert "--together" in said[-1] and "--workers" in said[-1]
-
-
-def test_failed_compilation_is_no_failed_run(tmp_path):
-    ablation = grid(summarised_corpus(tmp_path / "corpus"), tmp_path / "runs")
-
-    task = Task(runs=plan(ablation)[:1], stage="compile")
-    worker = [Worker(task=task, process=ended("raise SystemExit(1)"))]
-    collect(worker)
-    assert not worker and not (task.runs[0].experiment.run / FAILED).exists()
-
-
-def test_changed_training_data_is_rejected(corpus, tmp_path):
+def test_changed_data_is_rejected(corpus, tmp_path):
     ablation, runs = all_trained(corpus, tmp_path / "runs")
     one = next(run for run in runs if run.variant in ablation.table)
-    (corpus / "train.tsv").write_text("as it was")
-    record_used_data(one.experiment.run, one.experiment.data.tables())
-    worker.check_all_data(runs, ablation)
-    (corpus / "train.tsv").write_text("of other texts")
-    with pytest.raises(CorpusError, match=rf"{one.name} .* another train than"):
-        worker.check_all_data(runs, ablation)
-
-
-def test_changed_test_data_is_rejected(corpus, tmp_path):
-    ablation, runs = all_trained(corpus, tmp_path / "runs")
-    way = evaluations_of(next(run for run in runs if run.variant in ablation.table), ablation)[0]
+    way = evaluations_of(one, ablation)[0]
     (corpus / "test.tsv").write_text("as it was")
     evaluating.open_folder(way, [4], corpus)
     worker.check_all_data(runs, ablation)
@@ -198,3 +179,10 @@ def test_changed_test_data_is_rejected(corpus, tmp_path):
         worker.check_all_data(runs, ablation)
     with pytest.raises(ConfigError, match="--name"):
         evaluating.open_folder(way, [4], corpus)
+    (corpus / "test.tsv").write_text("as it was")
+    (corpus / "train.tsv").write_text("as it was")
+    record_used_data(one.experiment.run, one.experiment.data.tables())
+    worker.check_all_data(runs, ablation)
+    (corpus / "train.tsv").write_text("of other texts")
+    with pytest.raises(CorpusError, match=rf"{one.name} .* another train than"):
+        worker.check_all_data(runs, ablation)

@@ -21,15 +21,11 @@ ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "experiments" / "launch"
 DAEMONS = ("slurmctld", "slurmd", "munged", "sbatch")
 PATIENCE_S = 600
-MISSING = [
-    name for name in DAEMONS if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
-]
+PLACES = f"{os.environ['PATH']}:/usr/sbin"
+ready = os.geteuid() == 0 and all(shutil.which(name, path=PLACES) for name in DAEMONS)
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        bool(MISSING), reason=f"{', '.join(MISSING)} not installed: see local_slurm.sh"
-    ),
-    pytest.mark.skipif(os.geteuid() != 0, reason="local_slurm.sh needs root"),
+    pytest.mark.skipif(not ready, reason=f"local_slurm.sh needs root and {', '.join(DAEMONS)}"),
 ]
 
 
@@ -76,7 +72,8 @@ class Slurm:
         path = self.folder / f"{run}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def wait_for_step(self, run: str, step: int) -> None:
+    def wait_for_steps(self, run: str, more: int = 20) -> None:
+        step = last_step(self.said(run)) + more
         self.wait(lambda: last_step(self.said(run)) >= step, run)
 
     def wait_for_state(self, job: str, run: str, *states: str) -> None:
@@ -120,21 +117,19 @@ def test_two_tasks_train_together(slurm: Slurm, whole: Path) -> None:
 def test_a_job_resumes_whatever_ends_it(slurm: Slurm, whole: Path) -> None:
     """Cancelled, requeued, preempted, and robbed of a node; then its bits are the same."""
     job = slurm.submit("often")
-    slurm.wait_for_step("often", 20)
+    slurm.wait_for_steps("often")
     slurm.run("scancel", job)
     slurm.wait_for_state(job, "often", "CANCELLED", "COMPLETED")
     assert "the same command resumes" in slurm.said("often")
 
     job = slurm.submit("often")
-    slurm.wait_for_step("often", last_step(slurm.said("often")) + 20)
-    slurm.run("scontrol", "requeue", job)
-    slurm.wait(lambda: slurm.said("often").count("resumed from update") == 2, "often")
+    preempting = ("srun", "--partition", "high", "--nodes", "2", "--exclusive", "true")
+    for times, command in ((2, ("scontrol", "requeue", job)), (3, preempting)):
+        slurm.wait_for_steps("often")
+        slurm.run(*command)
+        slurm.wait(lambda: slurm.said("often").count("resumed from update") == times, "often")  # noqa: B023
 
-    slurm.wait_for_step("often", last_step(slurm.said("often")) + 20)
-    slurm.run("srun", "--partition", "high", "--nodes", "2", "--exclusive", "true")
-    slurm.wait(lambda: slurm.said("often").count("resumed from update") == 3, "often")
-
-    slurm.wait_for_step("often", last_step(slurm.said("often")) + 20)
+    slurm.wait_for_steps("often")
     slurm.cluster("kill", "2")
     start = time.monotonic()
     slurm.wait(lambda: "node2" in slurm.run("sinfo", "-h", "-t", "down", "-o", "%N"), "often")

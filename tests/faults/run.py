@@ -19,6 +19,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import socket
 import sys
@@ -154,6 +155,12 @@ def apart(function: Callable[[], Any]) -> Any:
         log.unlink(missing_ok=True)
 
 
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return opened.getsockname()[1]
+
+
 def changes(folder: Path) -> int:
     """Return a number that differs when the file, or one below the folder, has changed."""
     found = 0
@@ -203,8 +210,8 @@ def evaluated(folder: Path) -> dict[str, Any]:
 class Kind(ABC):
     """A command that can be started in a directory, and its result there."""
 
-    def __init__(self, place: Path, corpus: Path) -> None:
-        self.place, self.corpus, self.chance = place, corpus, random.Random(str(type(self)))
+    def __init__(self, place: Path, corpus: Path, chance: random.Random) -> None:
+        self.place, self.corpus, self.chance = place, corpus, chance
 
     def lives(self, to: Path) -> list[Life]:
         """Start the processes."""
@@ -222,9 +229,8 @@ class Kind(ABC):
     def result(self, to: Path) -> Any:
         """Return what must be equal."""
 
-    def strike(self, lives: Sequence[Life], chance: random.Random) -> int:
+    def strike(self, lives: Sequence[Life]) -> int:
         """Kill one of the processes, or several; return how many were alive."""
-        del chance
         return int(lives[0].kill())
 
 
@@ -248,21 +254,19 @@ class TrainTogether(Train):
     """A training by two processes."""
 
     def lives(self, to: Path) -> list[Life]:
-        with socket.socket() as opened:
-            opened.bind(("127.0.0.1", 0))
-            port = opened.getsockname()[1]
-        shared = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "JAX_NUM_PROCESSES": "2"}
+        address = f"127.0.0.1:{free_port()}"
+        shared = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
         return [
             Life(self.function(to), to.with_suffix(f".{i}.log"), JAX_PROCESS_ID=str(i), **shared)
             for i in range(2)
         ]
 
-    def strike(self, lives: Sequence[Life], chance: random.Random) -> int:
+    def strike(self, lives: Sequence[Life]) -> int:
         """Kill one; the other ends by itself one time in eight, and is killed otherwise."""
-        victim, other = chance.sample(lives, 2)
+        victim, other = self.chance.sample(lives, 2)
         killed = int(victim.kill())
-        if killed and chance.random() > 1 / 8:
-            time.sleep(chance.uniform(0, 0.5))
+        if killed and self.chance.random() > 1 / 8:
+            time.sleep(self.chance.uniform(0, 0.5))
             killed += other.kill()
         return killed
 
@@ -284,53 +288,41 @@ class Ablate(Kind):
 
         return apart(read)
 
-    def strike(self, lives: Sequence[Life], chance: random.Random) -> int:
+    def strike(self, lives: Sequence[Life]) -> int:
         """Kill the worker, the driver, or both, one shortly after the other.
 
         A driver whose worker was killed says so and ends. The next driver finds the worker of one
         that was killed still at work.
         """
-        workers = children(lives[0].pid)
-        choice = chance.choice(("driver", "worker", "both")) if workers else "driver"
+        path = Path(f"/proc/{lives[0].pid}/task/{lives[0].pid}/children")
+        listed = [] if lives[0].ended() else path.read_text().split()
+        workers = [int(pid) for pid in listed if is_worker(int(pid))]
+        choice = self.chance.choice(("driver", "worker", "both")) if workers else "driver"
         if choice == "worker":
             killed = sum(map(kill_worker, workers))
             lives[0].wait()
             return killed
         killed = int(lives[0].kill())
         if choice == "both":
-            time.sleep(chance.uniform(0, 0.5))
+            time.sleep(self.chance.uniform(0, 0.5))
             killed += sum(map(kill_worker, workers))
         return killed
 
 
-def children(pid: int) -> list[int]:
-    """Return the worker processes of a driver."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid and "simuljax.cli.main" in cmdline(int(path.parent.name)):
-            found.append(int(path.parent.name))
-    return found
-
-
 def kill_worker(pid: int) -> bool:
     """Kill a worker; return True if it was alive."""
-    if not cmdline(pid):
-        return False
-    os.kill(pid, signal.SIGKILL)
-    return True
+    if alive := is_worker(pid):
+        os.kill(pid, signal.SIGKILL)
+    return alive
 
 
-def cmdline(pid: int) -> str:
-    """Return the command line of a process of ours; "" if it is gone."""
+def is_worker(pid: int) -> bool:
+    """Return True for a process of a grid that is alive."""
     try:
-        line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
-        return ""
-    return line if "ablate" in line else ""
+        return False
+    return {b"simuljax.cli.main", b"ablate"} <= {*words}
 
 
 class Prepare(Kind):
@@ -364,9 +356,7 @@ class Evaluate(Kind):
     def trained(self) -> Path:
         run = self.place / "trained"
         if not run.exists():
-            life = Train(self.place, self.corpus).lives(run)[0]
-            if life.wait():
-                raise FaultError(f"the run cannot be trained:\n{life.said()}")
+            finish(Train(self.place, self.corpus, self.chance).lives(run))
         return run
 
     def function(self, to: Path) -> Callable[[], object]:
@@ -383,11 +373,9 @@ class Evaluate(Kind):
 class Serve(Evaluate):
     """A server: after every death, it answers at the same port as before."""
 
-    def __init__(self, place: Path, corpus: Path) -> None:
-        super().__init__(place, corpus)
-        with socket.socket() as opened:
-            opened.bind(("127.0.0.1", 0))
-            self.port = opened.getsockname()[1]
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.port = free_port()
 
     def trained(self) -> Path:
         """Return a run that nobody trained."""
@@ -428,35 +416,35 @@ class Serve(Evaluate):
         except (OSError, http.client.HTTPException):
             return 0, ""
 
-    def strike(self, lives: Sequence[Life], chance: random.Random) -> int:
+    def strike(self, lives: Sequence[Life]) -> int:
         """Kill it while it starts, or while it answers."""
-        if chance.random() < 0.7:
-            until(lambda: lives[0].ended() or self.ask("/healthz")[0] == 200, PATIENCE_S)
-            client = Life(self.translation, self.place / "client.log")
-            time.sleep(chance.uniform(0, 0.3))
-            killed = int(lives[0].kill())
-            client.wait()
-            return killed
-        return int(lives[0].kill())
+        if self.chance.random() > 0.7:
+            return int(lives[0].kill())
+        until(lambda: lives[0].ended() or self.ask("/healthz")[0] == 200, PATIENCE_S)
+        client = Life(self.translation, self.place / "client.log")
+        time.sleep(self.chance.uniform(0, 0.3))
+        killed = int(lives[0].kill())
+        client.wait()
+        return killed
 
 
-KINDS: dict[str, type[Kind]] = {
-    "train": Train,
-    "train2": TrainTogether,
-    "ablate": Ablate,
-    "prepare": Prepare,
-    "speak": Speak,
-    "evaluate": Evaluate,
-    "serve": Serve,
-}
+KINDS = {"train": Train, "train2": TrainTogether, "ablate": Ablate, "prepare": Prepare}
+KINDS |= {"speak": Speak, "evaluate": Evaluate, "serve": Serve}
+
+
+def finish(lives: Sequence[Life]) -> None:
+    """Wait for processes that nobody kills."""
+    for life in lives:
+        if life.wait():
+            raise FaultError(f"it ended with {life.status}:\n{life.said()}")
 
 
 class Faults:
     """Kills of one kind, counted."""
 
     def __init__(self, name: str, place: Path, corpus: Path, seed: int) -> None:
-        self.name, self.kind = name, KINDS[name](place, corpus)
-        self.chance, self.place = random.Random(f"{name}/{seed}"), place
+        self.name, self.place, self.chance = name, place, random.Random(f"{name}/{seed}")
+        self.kind = KINDS[name](place, corpus, self.chance)
         self.kills = self.ends = 0
         self.usual_s = 0.0
 
@@ -464,14 +452,9 @@ class Faults:
         """Run the command once; its result is what the others are compared with."""
         to, started = self.place / f"{self.name}-whole", time.monotonic()
         if self.name != "serve":
-            self.finish(self.kind.lives(to))
+            finish(self.kind.lives(to))
         self.wanted = self.kind.result(to)
         self.usual_s = time.monotonic() - started
-
-    def finish(self, lives: Sequence[Life]) -> None:
-        for life in lives:
-            if life.wait():
-                raise FaultError(f"{self.name} ended with {life.status}:\n{life.said()}")
 
     def disturbed(self, deadline: float, most: int) -> None:
         """Kill the command in a new directory until it ends; compare what it leaves."""
@@ -480,14 +463,14 @@ class Faults:
             left -= 1
             lives = self.kind.lives(to)
             self.wait_for_a_moment(lives, to)
-            if killed := self.kind.strike(lives, self.chance):
+            if killed := self.kind.strike(lives):
                 self.kills += killed
                 for life in lives:
                     life.wait()
             elif self.name != "serve":
                 break
         if self.name != "serve":
-            self.finish(self.kind.lives(to))
+            finish(self.kind.lives(to))
         found = self.kind.result(to)
         if found != self.wanted:
             raise FaultError(f"{to} differs:\n{difference(self.wanted, found)}")
@@ -526,9 +509,7 @@ def small_corpus(place: Path) -> Path:
     """Prepare the corpus that is trained on."""
     hums, corpus = write_hums(place / "corpus_hums", SIZES), place / "corpus"
     wanted = command("prepare", "manifest", "--from", hums, "--to", corpus, "--workers", 1)
-    life = Life(wanted, place / "corpus.log")
-    if life.wait():
-        raise FaultError(f"no corpus:\n{life.said()}")
+    finish([Life(wanted, place / "corpus.log")])
     return corpus
 
 
@@ -540,11 +521,8 @@ def run_kind(name: str, place: Path, corpus: Path, chosen: argparse.Namespace) -
     while faults.kills < chosen.kills and time.monotonic() < deadline:
         faults.disturbed(deadline, chosen.kills)
         print(f"{name:9} {faults.kills:4} kills, {faults.ends:3} ends as undisturbed", flush=True)
-    spent = round(time.monotonic() - started)
-    return {
-        "command": name, "kills": faults.kills, "ends": faults.ends, "seed": chosen.seed,
-        "seconds": spent,
-    }  # fmt: skip
+    counts = {"kills": faults.kills, "ends": faults.ends, "seed": chosen.seed}
+    return {"command": name, **counts, "seconds": round(time.monotonic() - started)}
 
 
 def start() -> None:
@@ -569,8 +547,6 @@ def start() -> None:
                     out.write(json.dumps(counts) + "\n")
     except FaultError as error:
         sys.exit(f"{error}\n(kept in {place})")
-    import shutil
-
     shutil.rmtree(place)
 
 

@@ -1,6 +1,7 @@
 """Pictures: that they are drawn, say what they should, and refuse what they cannot show."""
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -139,7 +140,7 @@ def test_a_forest_has_a_row_for_every_claim(drawn):
 
 def test_alignments_under_the_words_that_are_said(drawn, tmp_path):
     alpha = np.random.default_rng(0).dirichlet(np.ones(3), (3, 2))
-    keys = {
+    keys: dict[str, Any] = {
         "alpha": alpha,
         "hard": np.array([[0, 2], [1, 1], [-1, 0]]),
         "edges": np.array([0.0, 0.2, 0.5, 1.0]),
@@ -159,9 +160,10 @@ def test_alignments_under_the_words_that_are_said(drawn, tmp_path):
     np.testing.assert_allclose(first.get_xlim(), (0, 1))
     assert first.get_title(loc="left") == "head 1" and not unused.get_visible()
     assert "probability" in bar.get_ylabel()
-    for name, wrong in (("edges", [0, 1, 2]), ("hard", np.zeros((2, 1), int)), ("pieces", ["x"])):
+    wrong: dict[str, Any] = {"edges": [0, 1], "hard": np.zeros((2, 1), int), "pieces": ["x"]}
+    for name, value in wrong.items():
         with pytest.raises(ValueError, match="do not fit together"):
-            pictures.draw_alignment(tmp_path / "x.png", **keys | {name: wrong})
+            pictures.draw_alignment(tmp_path / "x.png", **keys | {name: value})
 
 
 def test_the_missing_package_is_named(tmp_path, monkeypatch):
