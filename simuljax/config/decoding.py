@@ -50,11 +50,7 @@ class Repetition:
     """
 
     longest: int = setting(
-        4,
-        help="Tokens of a repeated phrase.",
-        label="phrase{}",
-        option="repeated_tokens",
-        low=1,
+        4, help="Tokens of a repeated phrase.", label="phrase{}", option="repeated_tokens", low=1
     )
     times: int = setting(
         3,
@@ -284,11 +280,7 @@ def properties(
 
 
 def without_effect(
-    decoding: Decoding,
-    model: ModelConfig,
-    *,
-    source: Source = "live",
-    branch: Branch = "speech",
+    decoding: Decoding, model: ModelConfig, *, source: Source = "live", branch: Branch = "speech"
 ) -> dict[str, str]:
     """Return the fields that are not the default and yet change nothing, with the reason."""
     has, idle, usual = properties(decoding, model, source, branch), {}, Decoding()

@@ -31,8 +31,7 @@ class Evaluation(Decoding):
     )
     branch: Branch = setting("speech", help="Branch of the model.")
     mode: Mode = setting(
-        "streamed",
-        help="live plays one utterance after the other to a stream and notes the clock.",
+        "streamed", help="live plays one utterance after the other to a stream and notes the clock."
     )
     checkpoint: Literal["best", "last", "averaged"] = setting(
         "best", help="Which checkpoint.", label="{}"

@@ -18,14 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 import tyro
 
 from simuljax.config.decoding import PolicyConfig
-from simuljax.config.fields import (
-    MISSING,
-    ConfigError,
-    Setting,
-    default_of,
-    setting_of,
-    type_hints,
-)
+from simuljax.config.fields import MISSING, ConfigError, Setting, default_of, setting_of, type_hints
 from simuljax.config.loading import is_reference, reference_to
 from simuljax.decode.policies import POLICIES, Policy, PolicyError, policy_class
 from simuljax.errors import unknown

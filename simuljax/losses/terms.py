@@ -160,9 +160,7 @@ def dar(
             raise ValueError(f"dar has teacher {teacher!r}: give the outputs of that text branch")
         text = outputs.teacher
     function = functools.partial(
-        decision_attentive,
-        text_gradient="flow" if teacher == "flow" else "stop",
-        columns=columns,
+        decision_attentive, text_gradient="flow" if teacher == "flow" else "stop", columns=columns
     )
     energies = [b.energies if bias else _unbiased(b) for b in (speech, text)]
     paired = outputs.paired_length()

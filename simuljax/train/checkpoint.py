@@ -497,8 +497,7 @@ class Checkpoints:
                 return step
             tried[step] = problem
             warnings.warn(
-                f"Checkpoint {path} is damaged ({problem}); trying the one before it.",
-                stacklevel=4,
+                f"Checkpoint {path} is damaged ({problem}); trying the one before it.", stacklevel=4
             )
         if tried:
             raise self._unusable(tried)

@@ -20,13 +20,7 @@ from simuljax.losses.cross_entropy import PerExample
 from simuljax.models.joint import Decoded, Encoded, JointModel, source_of
 from simuljax.nn.layers import STATISTICS, real
 from simuljax.nn.monotonic import Decisions, Source
-from simuljax.text import (
-    BOS,
-    EOS,
-    Words,
-    count_words,
-    ctc_word_counts,
-)
+from simuljax.text import BOS, EOS, Words, count_words, ctc_word_counts
 
 BATCH_KEYS = ("dropout", "noise", "augment", "policy")
 WAVE = 0x7FFFFFFF  # apart from the places in a batch, which SpecAugment folds into the same key

@@ -7,13 +7,7 @@ from typing import Literal
 
 import pytest
 
-from simuljax.config.fields import (
-    ConfigError,
-    check,
-    setting,
-    settings,
-    wrong_type,
-)
+from simuljax.config.fields import ConfigError, check, setting, settings, wrong_type
 
 
 @dataclass(frozen=True, kw_only=True)

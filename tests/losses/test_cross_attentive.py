@@ -35,8 +35,7 @@ def random_batch(rng, batch=2, speech=5, text=3, width=4, dtype: type = np.float
 
 
 @pytest.mark.parametrize(
-    ("direction", "costs"),
-    [("paper", reference.PAPER_COSTS), ("fairseq", reference.FAIRSEQ_COSTS)],
+    ("direction", "costs"), [("paper", reference.PAPER_COSTS), ("fairseq", reference.FAIRSEQ_COSTS)]
 )
 def test_reference_values(direction, costs):
     speech, text = reference.SPEECH_STATES, reference.TEXT_STATES

@@ -128,18 +128,10 @@ def test_a_joint_model_is_taken_whole_but_for_words(tmp_path, own):
     speech, decoder = "encoder.spch_encoder.encoder", "decoder.spch_decoder"
     upper, text = f"{speech}.transformer_layers", "encoder.text_encoder"
     for path, layer, name in [
-        (
-            "speech/below/layer/heads/query/kernel",
-            0,
-            f"{upper}.0.self_attn.q_proj",
-        ),
+        ("speech/below/layer/heads/query/kernel", 0, f"{upper}.0.self_attn.q_proj"),
         ("speech/above/layer/feed_forward/inner/kernel", 0, f"{upper}.1.fc1"),
         ("shared/layer/feed_forward/outer/kernel", 1, f"{upper}.3.fc2"),
-        (
-            "text/stack/layer/heads/out/kernel",
-            0,
-            f"{text}.layers.0.self_attn.out_proj",
-        ),
+        ("text/stack/layer/heads/out/kernel", 0, f"{text}.layers.0.self_attn.out_proj"),
         ("decoder/layer/heads/key/kernel", 1, f"{decoder}.layers.1.self_attn.k_proj"),
         ("decoder/layer/cross/heads/value/kernel", 1, f"{decoder}.layers.1.encoder_attn.v_proj"),
         ("decoder/layer/cross/decide_query/kernel", 0, f"{decoder}.layers.0.encoder_attn.q_proj"),
@@ -151,10 +143,7 @@ def test_a_joint_model_is_taken_whole_but_for_words(tmp_path, own):
         ("decoder/layer/self_norm/scale", f"{decoder}.layers.0.self_attn_layer_norm.weight"),
         ("decoder/layer/cross_norm/bias", f"{decoder}.layers.0.encoder_attn_layer_norm.bias"),
         ("decoder/layer/forward_norm/scale", f"{decoder}.layers.0.final_layer_norm.weight"),
-        (
-            "shared/layer/attention_norm/scale",
-            f"{upper}.2.self_attn_layer_norm.weight",
-        ),
+        ("shared/layer/attention_norm/scale", f"{upper}.2.self_attn_layer_norm.weight"),
     ]:
         np.testing.assert_array_equal(params[path][0], tensors[name], path)
     kernel = params["speech/subsampling/conv1/kernel"]

@@ -39,11 +39,7 @@ from tests.helpers.experiments import experiment
 from tests.helpers.models import random_parameters
 from tests.models.conftest import SIZES
 from tests.models.test_streaming import Model, differences, utterances
-from tests.models.test_whisper_encoder import (
-    WHISPER_MEL,
-    trained,
-    whisper_experiment,
-)
+from tests.models.test_whisper_encoder import WHISPER_MEL, trained, whisper_experiment
 from tests.oracles.checks import assert_close
 from tests.runs.test_caat import ALONE
 from tests.train import small
@@ -52,13 +48,7 @@ CHUNK, LEFT, RIGHT = 4, 6, 2
 BATCH, FRAMES = 25, 160  # twice round the 20 positions
 WIDTH = Width(model=16, hidden=24, heads=2, dropout=0.0)
 SPEECH = SpeechConfig(
-    kind="streaming_whisper",
-    layers=2,
-    shared=1,
-    ctc_after=1,
-    chunk=CHUNK,
-    left=LEFT,
-    right=RIGHT,
+    kind="streaming_whisper", layers=2, shared=1, ctc_after=1, chunk=CHUNK, left=LEFT, right=RIGHT
 )
 
 

@@ -66,8 +66,7 @@ def test_the_states_are_whispers_own():
     def both(params):
         lengths = jnp.array([3_000])
         inside = own.apply(
-            {"params": params},
-            method=lambda m: m.whisper(whisper_floor(mel, lengths), lengths),
+            {"params": params}, method=lambda m: m.whisper(whisper_floor(mel, lengths), lengths)
         )
         return inside, encoder.apply({"params": params["whisper"]}, mel)
 

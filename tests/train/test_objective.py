@@ -66,9 +66,7 @@ def test_ctc_without_a_head_is_refused():
 def test_ctc_and_quantity_reach_the_encoder_and_nothing_above_it():
     model = JointModel(
         small.translator(
-            speech=SPEECH,
-            predecision=PreDecision(kind="learnable"),
-            monotonic=Monotonic(noise=0.0),
+            speech=SPEECH, predecision=PreDecision(kind="learnable"), monotonic=Monotonic(noise=0.0)
         )
     )
     params, _ = initialise(model, jax.random.key(0, impl="rbg"))

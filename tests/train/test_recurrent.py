@@ -12,13 +12,7 @@ from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
 from simuljax.train.objective import Variables, forward
 from tests.train import tones
-from tests.train.overfitting import (
-    SPEECH_ALONE,
-    compiling_quickly,
-    driver_of,
-    look,
-    weights_of,
-)
+from tests.train.overfitting import SPEECH_ALONE, compiling_quickly, driver_of, look, weights_of
 
 pytestmark = pytest.mark.slow  # compiles much
 

@@ -134,10 +134,7 @@ def test_the_objective_counts_words_where_the_model_does():
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({}, "decides at words"),
-        ({"predecision": PreDecision(step_ms=80)}, "counts words"),
-    ],
+    [({}, "decides at words"), ({"predecision": PreDecision(step_ms=80)}, "counts words")],
 )
 def test_without_words_it_says_so(changes, message):
     with pytest.raises(ValueError, match=message):

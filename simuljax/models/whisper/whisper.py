@@ -30,12 +30,7 @@ from simuljax.models.whisper.tokenizer import (
     read_tokenizer_json,
 )
 from simuljax.models.whisper.transcribe import Request, Transcriber, Transcription, stack
-from simuljax.models.whisper.weights import (
-    Checkpoint,
-    dimensions_of,
-    parameters,
-    read_checkpoint,
-)
+from simuljax.models.whisper.weights import Checkpoint, dimensions_of, parameters, read_checkpoint
 from simuljax.parsing import ParseError, parse_json
 
 Audio = str | Path | np.ndarray
