@@ -29,7 +29,7 @@ from simuljax.serve.translator import is_whisper, load
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 
 # What --offline goes with; the other options are about streams.
-_BEAM = {"beam", "length_penalty", "until"}
+_BEAM = {"beam", "length_penalty"}
 _OFFLINE = {"audio", "to", "offline", "checkpoint", "spoken", "dtype", *_BEAM}
 _RUN_COMPILATION_S, _LAYER_COMPILATION_S = 20.0, 5.0  # on two cores; per layer of Whisper
 

@@ -12,7 +12,6 @@ from simuljax.decode.repetition import Stammer
 Gather = Literal["any", "majority", "mean"]
 Branch = Literal["speech", "text"]
 Source = Literal["live", "whole"]
-Until = Literal["full", "sure"]
 Sentences = Literal["one", "many", "pauses"]
 
 
@@ -104,15 +103,7 @@ class Blocks:
 
 @dataclass(frozen=True, kw_only=True)
 class Beam:
-    """Beam search of a whole source: its size, how scores count length, and when to stop.
-
-    The search is over at the limit of length, or once K hypotheses have ended and
-
-        full   that is all (as fairseq stops)
-        sure   no live one can come before the K-th of them: log p / limit ** length_penalty, with
-               the most tokens that the source allows, is no better than the K-th score. Since
-               log p <= 0 only falls, no score that it can still reach is; nothing is missed.
-    """
+    """Beam search of a whole source; it is over once K hypotheses have ended, as in fairseq."""
 
     size: int = setting(
         5, help="Hypotheses followed at once.", label="beam{}", option="beam", low=1
@@ -120,7 +111,6 @@ class Beam:
     length_penalty: float = setting(
         1.0, help="Scores are log p / length ** this.", label="lp{:g}", low=0
     )
-    until: Until = setting("full", help="When to stop.", label="{}")
 
     def __post_init__(self) -> None:
         check(self)

@@ -88,7 +88,7 @@ def beam_search(
         )
         ended = state.ended.join(further.only(ends & ~state.over[:, None]).first(size))
         ended = ended.take(jax.lax.top_k(_score(ended, weights), size)[1])
-        over = state.over | _is_over(live, ended, limit, weights, beam)
+        over = state.over | _is_over(live, ended, limit)
         prefix = _follow(state.prefix, tried, jnp.take_along_axis(parent, lives, 1), live)
         return _Turn(prefix=prefix, live=live, ended=ended, over=over)
 
@@ -167,15 +167,10 @@ def _likeliest(
     return tokens, jnp.where(best > -jnp.inf, log_p, -jnp.inf)
 
 
-def _is_over(
-    live: BeamHypotheses, ended: BeamHypotheses, limit: Array, weights: Array, beam: Beam
-) -> Array:
-    """Return bool [B]: the search is over (see `Beam`), also without a live hypothesis."""
-    last = _score(ended, weights)[:, -1]
-    over = live.log_prob[:, 0] / weights[limit] <= last
-    if beam.until == "full":
-        over |= last > -jnp.inf
-    return over | (live.lengths[:, 0] >= limit)
+def _is_over(live: BeamHypotheses, ended: BeamHypotheses, limit: Array) -> Array:
+    """Return bool [B]: K have ended, none lives, or the limit of length is reached."""
+    full = ended.log_prob[:, -1] > -jnp.inf
+    return full | (live.log_prob[:, 0] == -jnp.inf) | (live.lengths[:, 0] >= limit)
 
 
 def _follow(prefix: Prefix, tried: Attempt, parent: Array, live: BeamHypotheses) -> Prefix:

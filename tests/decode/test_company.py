@@ -1,14 +1,9 @@
 """Many streams in one engine, from one thread and from many: nobody gets another's words."""
 
-import pickle
 import random as chance
 import threading
 import time
-from pathlib import Path
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,10 +11,11 @@ from simuljax.serve.engine import Behind, Engine, EngineFull, EngineStream
 from simuljax.serve.run_translator import RunTranslator
 from tests.helpers import streams
 from tests.helpers.models import compilations
-from tests.helpers.streams import DECODING, SPEECH, sound
+from tests.helpers.streams import DECODING, SPEECH
 
 LIMITS = {"states": 60, "tokens": 30, "events": 4, "decoding": DECODING}
 Told = list[tuple[str, float]]
+COUNT, ROWS = 60, 24
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +25,7 @@ def speaker() -> RunTranslator:
 
 @pytest.fixture(scope="module")
 def material() -> streams.Material:
-    return streams.material(4, 150, 28_800)
+    return streams.material(4, COUNT, 28_800)
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +76,10 @@ class Speaker:
 
 
 @pytest.mark.slow
-def test_64_streams_get_what_each_gets_alone(speaker, material, alone):
-    """150 of them in 64 rows, which come, pause, hurry and leave by chance."""
-    engine, random = speaker.engine(streams=64, **LIMITS), chance.Random(5)
-    waiting, seated, everybody, most = list(range(150)), {}, {}, 0
+def test_many_streams_get_what_each_gets_alone(speaker, material, alone):
+    """More than there are rows, which come, pause, hurry and leave by chance."""
+    engine, random = speaker.engine(streams=ROWS, **LIMITS), chance.Random(5)
+    waiting, seated, everybody, most = list(range(COUNT)), {}, {}, 0
     while waiting or seated:
         while waiting and engine.free and random.random() < 0.97:
             who = waiting.pop()
@@ -98,13 +94,13 @@ def test_64_streams_get_what_each_gets_alone(speaker, material, alone):
     for who, speaks in everybody.items():
         expected = alone[who][: len(speaks.told)] if speaks.left else alone[who]
         assert speaks.told == expected
-    assert 10 < len(left) < 50 and most >= 64
+    assert 4 < len(left) < 20 and most >= ROWS
     early = sum(
         at < len(material.recordings[who]) / 16 for who in everybody for _, at in alone[who]
     )
-    assert sum(map(len, alone)) > 300 and early > 100
-    assert compilations(engine.backend.step) == 2, "of one stream, and of 64"
-    assert len(engine.free) == 64
+    assert sum(map(len, alone)) > 120 and early > 40
+    assert compilations(engine.backend.step) == 2, "of one stream, and of many"
+    assert len(engine.free) == ROWS
 
 
 def speak(engine: Engine, material, who: int, random: chance.Random) -> tuple[bool, Told]:
@@ -138,7 +134,7 @@ def test_16_threads_with_several_streams_each(engine, material, alone):
 
     def run(name: int) -> None:
         random = chance.Random(name)
-        for who in range(name, 150, 16):
+        for who in range(name, COUNT, 16):
             results[who] = speak(engine, material, who, random)
 
     with engine:
@@ -147,74 +143,8 @@ def test_16_threads_with_several_streams_each(engine, material, alone):
             thread.start()
         for thread in threads:
             thread.join(300)
-    assert len(results) == 150, "somebody waits for ever, or was refused"
+    assert len(results) == COUNT, "somebody waits for ever, or was refused"
     for who, (stayed, told) in results.items():
         assert told == (alone[who] if stayed else alone[who][: len(told)]), who
-    assert 20 < sum(not stayed for stayed, _ in results.values()) < 80
+    assert 8 < sum(not stayed for stayed, _ in results.values()) < 32
     assert len(engine.free) == len(engine.streams) and not engine.ready
-
-
-def new_speaker() -> RunTranslator:
-    """A new one each time; nothing compiled is shared."""
-    return streams.translator(speech=SPEECH)
-
-
-def store(stream: Any, path: Path) -> None:
-    """Arrays of the device as NumPy's, and the books."""
-    leaves = jax.device_get(jax.tree.leaves(stream.rows.state))
-    np.savez(path / "state.npz", *leaves)
-    (path / "books.pickle").write_bytes(pickle.dumps(stream.session))
-
-
-def restored(translator: RunTranslator, path: Path) -> Any:
-    stream: Any = translator.stream(**LIMITS)
-    tree = jax.tree.structure(stream.rows.state)
-    with np.load(path / "state.npz") as stored:
-        leaves = [jnp.asarray(stored[name]) for name in stored.files]
-    stream.rows.state = jax.device_put(tree.unflatten(leaves), jax.local_devices()[0])
-    stream.session = pickle.loads((path / "books.pickle").read_bytes())
-    return stream
-
-
-def timed(words) -> list[tuple[str, float]]:
-    return [(word.text, word.delay_ms) for word in words]
-
-
-@pytest.mark.slow
-def test_a_stream_goes_on_from_a_file(tmp_path):
-    """After every push, by turns in a stream of its own and in some row of an engine."""
-    random, first, second = np.random.default_rng(2), new_speaker(), new_speaker()
-    engine, halves = second.engine(streams=3, **LIMITS), np.zeros(2, int)
-    for row in range(3):
-        pieces = np.array_split(sound(random, 28_000), 9)
-        whole = first.stream(**LIMITS)
-        expected = [timed(whole.push(piece)) for piece in pieces] + [timed(whole.finish())]
-        early = first.stream(**LIMITS)
-        for turn, piece in enumerate(pieces[:-1]):
-            assert timed(early.push(piece)) == expected[turn]
-            store(early, tmp_path)
-            later = restored(second, tmp_path)
-            rest = [timed(later.push(piece)) for piece in pieces[turn + 1 :]]
-            assert [*rest, timed(later.finish())] == expected[turn + 1 :]
-            assert compilations(later.backend.step) == 2, "one for a row, one for three"
-            halves += sum(map(len, expected[: turn + 1])), sum(map(len, expected[turn + 1 :]))
-        in_a_row(engine, row, restored(second, tmp_path), pieces[-1:], expected[-2:])
-    assert (halves > 30).all(), "nothing on one side of the cut"
-
-
-def in_a_row(engine, row: int, stream: Any, pieces, expected) -> None:
-    """The rest of a stream, moved into a row of an engine."""
-    seats = [engine.open() for _ in range(3)]
-    seat = next(seat for seat in seats if seat.row == row)
-    seat.session = stream.session
-    rows = engine.rows
-    rows.state = rows.backend.put(rows.state, np.int32(row), stream.rows.state)
-    found = []
-    for piece in [*pieces, None]:
-        seat.finish() if piece is None else seat.push(piece)
-        while engine.step():
-            pass
-        found.append(timed(seat.words()))
-    assert found == expected
-    for seat in seats:
-        seat.leave()

@@ -49,7 +49,6 @@ class Case:
 BOTH = ("rereading", "incremental")
 FLAGS = {"force_finish": True, "avoid_eos_while_reading": True}
 CASES = {
-    "wait-3": Case(policy=WaitK(k=3, step_ms=STEP), encoders=BOTH, decoding={"force_finish": True}),
     "wait-1 stacl": Case(policy=WaitK(k=1, step_ms=STEP, convention="stacl"), encoders=BOTH),
     "wait-2 ctc": Case(policy=WaitK(k=2, units="ctc", step_ms=STEP), encoders=BOTH, decoding=FLAGS),
     "wait-1 ctc, whole words": Case(
@@ -57,17 +56,15 @@ CASES = {
     ),
     "align-att": Case(policy=AlignAtt(frames=4), encoders=BOTH),
     "align-att layer 2 head 1": Case(policy=AlignAtt(frames=3, layer=2, heads=1)),
-    "ed-att": Case(policy=EDAtt(frames=4, alpha=0.4), encoders=BOTH),
-    "ed-att layer 1": Case(policy=EDAtt(frames=2, alpha=0.2, layer=1), decoding=FLAGS),
-    "fixed steps": Case(policy=FixedSteps(first_ms=2 * STEP, step_ms=STEP, tokens=2)),
-    "fixed steps 1": Case(
-        policy=FixedSteps(first_ms=3 * STEP, step_ms=STEP, tokens=1),
+    "ed-att layer 1": Case(
+        policy=EDAtt(frames=2, alpha=0.2, layer=1), encoders=BOTH, decoding=FLAGS
+    ),
+    "fixed steps": Case(
+        policy=FixedSteps(first_ms=3 * STEP, step_ms=STEP, tokens=2),
         decoding={"limit": LengthLimit(ratio=0.25, constant=0)},
     ),
-    "local agreement": Case(policy=LocalAgreement()),
-    "local agreement of 3": Case(policy=LocalAgreement(agree=3), early=0.05),
+    "local agreement": Case(policy=LocalAgreement(agree=3), early=0.05),
 }
-QUICK = [("wait-2 ctc", "rereading")]
 
 
 @functools.cache
@@ -194,9 +191,8 @@ def simulated(
         assert done.delays[index, :count].tolist() == delays
 
 
-@pytest.mark.parametrize(("name", "encoder"), QUICK)
-def test_8_recordings(name, encoder):
-    shown = check(name, encoder, streams.material(1, 8, SHORT))
+def test_8_recordings():
+    shown = check("wait-2 ctc", "rereading", streams.material(1, 8, SHORT))
     assert shown["tokens"] > 40 and shown["early"] > 0.1 * shown["tokens"]
 
 
@@ -204,6 +200,6 @@ def test_8_recordings(name, encoder):
 @pytest.mark.parametrize(
     ("name", "encoder"), [(name, e) for name, case in CASES.items() for e in case.encoders]
 )
-def test_100_recordings(name, encoder):
-    shown = check(name, encoder, streams.material(1, 100, SHORT))
-    assert shown["tokens"] > 500 and shown["early"] > CASES[name].early * shown["tokens"]
+def test_30_recordings(name, encoder):
+    shown = check(name, encoder, streams.material(1, 30, SHORT))
+    assert shown["tokens"] > 150 and shown["early"] > CASES[name].early * shown["tokens"]

@@ -40,8 +40,8 @@ def limit_of(states, decoding):
     return int(decoding.limit.ratio * states) + decoding.limit.constant if states else 0
 
 
-def search(following, limit, size, penalty, *, guard=None, until="full"):
-    """With until="sure" it goes on to the limit: whatever stops before must not change a thing."""
+def search(following, limit, size, penalty, *, guard=None):
+    """The best `size` hypotheses, those that have ended first."""
     live, ended = [Hypothesis([], 0.0)], []
     for _ in range(limit):
         further = []
@@ -53,7 +53,7 @@ def search(following, limit, size, penalty, *, guard=None, until="full"):
         further.sort(key=lambda h: -h.log_prob)
         ended += [h for h in further[:size] if h.ended]
         live = [h for h in further if not h.ended][:size]
-        if until == "full" and len(ended) >= size:
+        if len(ended) >= size:
             break
     ended.sort(key=lambda h: -h.score(penalty))
     return [*ended, *live][:size]

@@ -1,69 +1,42 @@
 """A small translator trained on 32 utterances of the language of tones until it knows them."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import numpy as np
-from jax.sharding import Mesh
 
 from simuljax.batch import Batch
-from simuljax.config.model import (
-    Attention,
-    DecisionKind,
-    HeadPolicy,
-    ModelConfig,
-    Monotonic,
-    PreDecision,
-    SpeechConfig,
-    TextConfig,
-    Width,
-)
+from simuljax.config.model import ModelConfig, SpeechConfig, Width
 from simuljax.config.training import Objective, Optimiser
 from simuljax.losses import JointObjective
-from simuljax.models.joint import JointModel
-from simuljax.train.step import AXIS, CompiledUpdate, Replicas, TrainState, Update
+from simuljax.train.step import CompiledUpdate, TrainState
 from tests.train import small, tones
 
-SPEECH_ALONE = JointObjective(
-    smoothing=0.0, distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=0.0
-)
-JOINT = JointObjective(smoothing=0.0, latency=0.05)
-EVERY, MOST = 20, 400  # updates between looks, and in all
+SPEECH_ALONE = replace(small.ALONE, smoothing=0.0)
+ADAM = Optimiser(learning_rate=4e-3, warmup=40, betas=(0.9, 0.98), clip=1.0)
+EVERY = 20  # updates between looks
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """What a translator of the grid is."""
+def translator(**changes: Any) -> ModelConfig:
+    given: dict[str, Any] = {
+        "source_vocabulary": tones.VOCABULARY,
+        "target_vocabulary": tones.VOCABULARY,
+        "width": Width(model=32, hidden=64, heads=2, dropout=0.0),
+        "speech": SpeechConfig(layers=2, shared=0, channels=64),
+        "text": None,
+        "decoder_layers": 2,
+    }
+    return ModelConfig(**given | changes)
 
-    attention: Attention = "lookback"
-    kind: DecisionKind = "fixed"
-    policy: HeadPolicy = "learned"
-    k: int = 1
-    branches: tuple[str, ...] = ("st",)
 
-    def __str__(self) -> str:
-        k = f"-{self.k}" if self.policy == "wait_k" else ""
-        joint = "-joint" if len(self.branches) > 1 else ""
-        return f"{self.attention}-{self.kind}-{self.policy}{k}{joint}"
-
-    def translator(self) -> ModelConfig:
-        joint = len(self.branches) > 1
-        return ModelConfig(
-            source_vocabulary=tones.VOCABULARY,
-            target_vocabulary=tones.VOCABULARY,
-            width=Width(model=32, hidden=64, heads=2, dropout=0.0),
-            speech=SpeechConfig(layers=2, shared=int(joint), channels=64),
-            text=TextConfig(layers=1) if joint else None,
-            decoder_layers=2,
-            monotonic=Monotonic(
-                attention=self.attention, policy=self.policy, chunk=4, wait_k=(self.k, self.k)
-            ),
-            predecision=PreDecision(kind=self.kind, step_ms=120),
-        )
+def driver_of(
+    model: ModelConfig, objective: JointObjective, batch: Batch, **changes: Any
+) -> CompiledUpdate:
+    heard = tones.heard_in(batch).statistics
+    terms = Objective(terms=objective.terms())
+    return small.compiled(small.update(model, ADAM, objective=terms, statistics=heard, **changes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,74 +50,27 @@ class Known:
     def is_enough(self) -> bool:
         return max(self.nll.values()) < 0.05 and min(self.accuracy.values()) >= 0.99
 
-    def __str__(self) -> str:
-        return "  ".join(f"{b} {self.nll[b]:.4f} {self.accuracy[b]:6.1%}" for b in self.nll)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Overfit:
-    """What became of a training."""
-
-    known: Known
-    updates: int
-    compile_s: float
-    train_s: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.known}  {self.updates:4} updates  "
-            f"{self.compile_s:5.1f} s compiling  {self.train_s:5.1f} s training"
-        )
-
-
-def driver_of(translator: ModelConfig, objective: JointObjective, batch: Batch) -> CompiledUpdate:
-    """On one device: there is nothing to divide."""
-    update = Update(
-        model=JointModel(translator, axis=AXIS),
-        objective=Objective(terms=objective.terms()),
-        optimiser=Optimiser(learning_rate=4e-3, warmup=40, betas=(0.9, 0.98), clip=1.0).build(),
-        statistics=tones.heard_in(batch).statistics,
-    )
-    mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
-    return CompiledUpdate(update, Replicas(mesh=mesh, parallelism="shard_map"))
-
-
-def overfit(case: Case, batch: Batch, most: int = MOST) -> Overfit:
+def overfit(driver: CompiledUpdate, batch: Batch, most: int = 400) -> tuple[Known, TrainState]:
     """Trains until every branch knows the batch, or for about so many updates."""
-    objective = JOINT if len(case.branches) > 1 else SPEECH_ALONE
-    start, driver = time.perf_counter(), driver_of(case.translator(), objective, batch)
-    state, weights = driver.first(), weights_of(driver)
-    state, _ = driver.update(state, [batch], weights)
-    known = look(driver, state, batch, case.branches)
-    compiled, updates = time.perf_counter(), 1
+    state, weights, updates = driver.first(), small.weights_of(driver), 0
+    known = look(driver, state, batch)
     while updates < most and not known.is_enough:
         for _ in range(EVERY):
             state, _ = driver.update(state, [batch], weights)
         updates += EVERY
-        known = look(driver, state, batch, case.branches)
-    return Overfit(
-        known=known,
-        updates=updates,
-        compile_s=compiled - start,
-        train_s=time.perf_counter() - compiled,
-    )
+        known = look(driver, state, batch)
+    print(f"{known} after {updates} updates")
+    return known, state
 
 
-def weights_of(driver: CompiledUpdate) -> dict[str, Any]:
-    return driver.replicas.replicate(small.weights(driver.model.objective))
-
-
-def look(
-    driver: CompiledUpdate, state: TrainState, batch: Batch, branches: tuple[str, ...]
-) -> Known:
+def look(driver: CompiledUpdate, state: TrainState, batch: Batch) -> Known:
     """Validation, on what was trained on."""
     seen = jax.device_get(driver.validate(state, [batch]))
-    nll = {b: seen.sums[f"{b}_nll"] for b in branches}
-    right = {b: seen.logged[f"{b}_accuracy"] for b in branches}
-    return Known(
-        nll={b: float(s.numerator / s.denominator) for b, s in nll.items()},
-        accuracy={b: float(s.numerator / s.denominator) for b, s in right.items()},
-    )
+    branches = [name.removesuffix("_accuracy") for name in seen.logged if "_accuracy" in name]
+    found = {b: (seen.sums[f"{b}_nll"], seen.logged[f"{b}_accuracy"]) for b in branches}
+    of = [{b: float(s[i].numerator / s[i].denominator) for b, s in found.items()} for i in (0, 1)]
+    return Known(nll=of[0], accuracy=of[1])
 
 
 @contextmanager

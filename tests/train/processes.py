@@ -1,5 +1,10 @@
-"""Runs of `tests.train.running` in processes of their own: started, waited for, signalled."""
+"""Small runs in processes of their own: started, waited for, signalled.
 
+`python -m tests.train.processes RUN` is one of them.
+"""
+
+import argparse
+import itertools
 import os
 import re
 import signal
@@ -7,10 +12,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 240
+DEVICES = "--xla_force_host_platform_device_count"
 
 
 class Process:
@@ -21,7 +28,7 @@ class Process:
         self._said = run / f"said.{time.monotonic_ns()}"
         with self._said.open("w") as said:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "tests.train.running", str(run), *options],
+                [sys.executable, "-m", "tests.train.processes", str(run), *options],
                 cwd=ROOT,
                 env=os.environ | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"},
                 stdout=said,
@@ -37,10 +44,6 @@ class Process:
         self.popen.send_signal(signal.SIGKILL)
         assert self.popen.wait() == -signal.SIGKILL, self.said  # it was alive until now
 
-    def stop(self) -> None:
-        """Stops it, as a machine that swaps or a hypervisor that is moving it would."""
-        self.popen.send_signal(signal.SIGSTOP)
-
     def ended(self) -> int:
         """Waits, and gives the exit status."""
         try:
@@ -51,10 +54,15 @@ class Process:
 
     def wait_for_step(self, step: int) -> None:
         """Until it has said that it is there."""
+        self.wait_for(
+            lambda: max(map(int, re.findall(r"^step (\d+)/", self.said, re.M)), default=0) >= step
+        )
+
+    def wait_for(self, happens: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while max(map(int, re.findall(r"^step (\d+)/", self.said, re.M)), default=0) < step:
+        while not happens():
             assert self.popen.poll() is None and time.monotonic() < deadline, self.said
-            time.sleep(0.02)
+            time.sleep(0.0005)
 
 
 def two(run: Path, *options: str, second: tuple[str, ...] = ()) -> list[Process]:
@@ -67,3 +75,62 @@ def two(run: Path, *options: str, second: tuple[str, ...] = ()) -> list[Process]
     return [
         Process(run, *options, *meeting, "--index", str(index), *more[index]) for index in (0, 1)
     ]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--devices", type=int, default=4)
+    parser.add_argument("--ways", nargs="+", default=["shard_map"])  # a run below `run` for each
+    parser.add_argument("--method", default="adam")
+    parser.add_argument("--updates", type=int, default=12)
+    parser.add_argument("--average", type=int)
+    parser.add_argument("--pause", type=float, default=0.0)  # seconds before every batch
+    parser.add_argument("--slow", type=float, default=0.0)  # seconds before batch 6, on host 1
+    parser.add_argument("--slow-s", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--coordinator")
+    parser.add_argument("--index", type=int)
+    return parser.parse_args()
+
+
+def main(given: argparse.Namespace) -> None:
+    from simuljax.config.training import Cluster
+    from simuljax.train import peers
+    from simuljax.train.cluster import join
+    from simuljax.train.loop import TrainingRun, fit
+    from tests.train import runs
+
+    batches = itertools.count(1)
+
+    def pause() -> None:
+        if next(batches) == 6 and given.index == 1:
+            time.sleep(given.slow)
+        time.sleep(given.pause)
+
+    processes = 1 if given.coordinator is None else 2
+    meeting = {"coordinator": given.coordinator, "processes": processes, "index": given.index}
+    print(join(Cluster(silent_s=10, slow_s=given.slow_s, **meeting)), flush=True)
+    share = runs.Share(index=given.index or 0, count=processes)
+    chosen = {name: getattr(given, name) for name in ("updates", "method", "average", "seed")}
+    for way in given.ways:
+        batches = itertools.count(1)
+        training = runs.training(parallelism=way, **chosen)
+        with peers.ending_together():
+            member = TrainingRun(given.run / way, training)
+            state = fit([member], runs.MODEL, runs.data(share, pause))
+        print("ended", way, int(state.step), flush=True)
+
+
+if __name__ == "__main__":
+    chosen = arguments()
+    # Compiled as in the process that compares: other flags of XLA stay as they are.
+    others = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if DEVICES not in flag]
+    flags = " ".join([*others, f"{DEVICES}={chosen.devices}"])
+    os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    from simuljax.errors import SimuljaxError
+
+    try:
+        main(chosen)
+    except SimuljaxError as error:
+        sys.exit(f"simuljax: {error}")

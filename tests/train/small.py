@@ -3,27 +3,31 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from simuljax.audio import FeatureRecord, Features, Statistics
 from simuljax.batch import Batch
-from simuljax.config.model import (
-    ModelConfig,
-    Monotonic,
-    PreDecision,
-    SpeechConfig,
-    TextConfig,
-    Width,
-)
-from simuljax.config.training import Objective
+from simuljax.config import model as config
+from simuljax.config.model import ModelConfig, SpeechConfig
+from simuljax.config.training import Objective, Optimiser
 from simuljax.losses import JointObjective
+from simuljax.models.joint import JointModel
+from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Update
 
 SOURCE, TARGET = 20, 24  # vocabularies
 HEARD = FeatureRecord(
     features=Features(),
     statistics=Statistics(mean=np.full(80, 8.0), std=np.full(80, 4.0), frames=1),
 )
+# The speech branch without any help.
+ALONE = JointObjective(
+    distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=0.0
+)
+SPEECH = SpeechConfig(layers=1, shared=0, channels=16)  # the least, of a model without text
+SGD = Optimiser(learning_rate=0.5, warmup=0, clip=0.0, method="sgd")  # which hides nothing
 
 
 def translator(**changes: Any) -> ModelConfig:
@@ -31,12 +35,12 @@ def translator(**changes: Any) -> ModelConfig:
     given = {
         "source_vocabulary": SOURCE,
         "target_vocabulary": TARGET,
-        "width": Width(model=16, hidden=32, heads=2, dropout=0.0),
+        "width": config.Width(model=16, hidden=32, heads=2, dropout=0.0),
         "speech": SpeechConfig(layers=2, shared=1, channels=16),
-        "text": TextConfig(layers=1),
+        "text": config.TextConfig(layers=1),
         "decoder_layers": 1,
-        "monotonic": Monotonic(noise=0.0, bias=0.0),
-        "predecision": PreDecision(step_ms=80),
+        "monotonic": config.Monotonic(noise=0.0, bias=0.0),
+        "predecision": config.PreDecision(step_ms=80),
     }
     return ModelConfig(**given | changes)
 
@@ -45,6 +49,27 @@ def objective(**changes: Any) -> Objective:
     given: dict[str, Any] = {"latency": 0.05}
     starts = {n: changes.pop(n) for n in ("latency_after", "distil_after") if n in changes}
     return Objective(terms=JointObjective(**given | changes).terms(**starts))
+
+
+def update(model: ModelConfig, optimiser: Optimiser = SGD, **changes: Any) -> Update:
+    given: dict[str, Any] = {"objective": objective(), "statistics": HEARD.statistics}
+    return Update(
+        model=JointModel(model, axis=AXIS),
+        optimiser=optimiser.build(),
+        factor=optimiser.factor,
+        **given | changes,
+    )
+
+
+def compiled(
+    update: Update, devices: int = 1, way: Any = "shard_map", seeds: tuple[int, ...] = (0,)
+) -> CompiledUpdate:
+    mesh = Mesh(np.array(jax.devices()[:devices]), (AXIS,))
+    return CompiledUpdate(update, Replicas(mesh=mesh, parallelism=way), seeds=seeds)
+
+
+def weights_of(driver: CompiledUpdate) -> Any:
+    return driver.weights([driver.model.objective.weights()] * driver.members)
 
 
 def batch(rows: int = 4, seed: int = 0, seconds: float = 0.4) -> Batch:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import re
 import resource
 import shutil
@@ -15,7 +16,15 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from simuljax.train.checkpoint import CheckpointError, Checkpoints, MismatchError, Retention
+from simuljax.train.checkpoint import (
+    CHECKPOINTS,
+    CheckpointError,
+    Checkpoints,
+    MismatchError,
+    Retention,
+    around_best,
+)
+from simuljax.train.transfer import AVERAGED, average, average_around_best, load
 from tests.train.states import assert_same_bits, state_of
 
 
@@ -27,22 +36,29 @@ def checkpoints(tmp_path: Path) -> Iterator[Checkpoints]:
 
 
 @pytest.fixture(scope="module")
-def three_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("three")
-    saved = Checkpoints(directory)
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three steps, the last of which is the best."""
+    saved = Checkpoints(tmp_path_factory.mktemp("three") / CHECKPOINTS)
     for step in (1, 2, 3):
-        saved.save(step, state_of(step), {"step": step})
+        saved.save(step, state_of(step), {"step": step}, score=float(step))
     saved.close()
-    return directory
+    return saved.directory
+
+
+@pytest.fixture
+def copy(written: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(written, tmp_path / CHECKPOINTS)
 
 
 def over(devices: int, spec: PartitionSpec | None = None) -> NamedSharding:
-    return NamedSharding(
-        Mesh(np.array(jax.devices()[:devices]), ("replicas",)), spec or PartitionSpec()
-    )
+    mesh = Mesh(np.array(jax.devices()[:devices]), ("replicas",))
+    return NamedSharding(mesh, spec or PartitionSpec())
 
 
 def test_a_restored_state_has_the_same_bits(checkpoints: Checkpoints) -> None:
+    assert checkpoints.restore(state_of(0)) is None
+    assert checkpoints.steps() == [] and checkpoints.best() is None
+    assert not checkpoints.directory.exists()  # looking creates nothing
     extra = {"iterator": {"position": [1, 2]}, "best": 0.25, "patience": None, "name": "süß"}
     checkpoints.save(7, state_of(7), extra, score=1.5)
     restored = checkpoints.restore(state_of(0))
@@ -52,43 +68,24 @@ def test_a_restored_state_has_the_same_bits(checkpoints: Checkpoints) -> None:
         assert_same_bits(restored.state, state_of(8))
 
 
-def test_an_empty_directory_gives_none_and_is_not_created(checkpoints: Checkpoints) -> None:
-    assert checkpoints.restore(state_of(0)) is None
-    assert checkpoints.steps() == [] and checkpoints.best() is None
-    assert not checkpoints.directory.exists()
-
-
-def test_a_template_of_shapes_is_enough(three_steps: Path) -> None:
+def test_shapes_are_enough_and_a_part_is_restored_alone(written: Path) -> None:
     shapes = jax.eval_shape(functools.partial(state_of, 0, vocabulary=11))
-    restored = Checkpoints(three_steps).restore(shapes)
+    restored = Checkpoints(written).restore(shapes)
     assert restored is not None
     assert_same_bits(restored.state, state_of(3))
-
-
-def test_a_part_is_restored_alone(three_steps: Path) -> None:
-    restored = Checkpoints(three_steps).restore(state_of(0).params, 2, part="params")
+    restored = Checkpoints(written).restore(state_of(0).params, 2, part="params")
     assert restored is not None and restored.step == 2
     assert_same_bits(restored.state, state_of(2).params)
 
 
-@pytest.mark.parametrize("devices", [1, 2, 4])
-def test_restores_onto_other_devices(checkpoints: Checkpoints, devices: int) -> None:
-    checkpoints.save(5, jax.device_put(state_of(5), over(4)), {})
-    template = jax.device_put(state_of(0), over(devices))
-    restored = checkpoints.restore(template)
-    assert restored is not None
-    assert_same_bits(restored.state, state_of(5))
-    for leaf in jax.tree.leaves(restored.state):
-        assert leaf.sharding.device_set == set(jax.devices()[:devices])
-
-
-def test_the_template_decides_the_sharding(checkpoints: Checkpoints) -> None:
+def test_the_template_decides_devices_and_sharding(checkpoints: Checkpoints) -> None:
     split = jax.device_put({"w": jnp.arange(16.0)}, over(4, PartitionSpec("replicas")))
     checkpoints.save(1, split, {})
-    halves = over(2, PartitionSpec("replicas"))
-    restored = checkpoints.restore({"w": jax.ShapeDtypeStruct((16,), "float32", sharding=halves)})
-    assert restored is not None and restored.state["w"].sharding == halves
-    np.testing.assert_array_equal(restored.state["w"], np.arange(16.0))
+    for wanted in (over(1), over(2), over(4), over(2, PartitionSpec("replicas"))):
+        template = {"w": jax.ShapeDtypeStruct((16,), "float32", sharding=wanted)}
+        restored = checkpoints.restore(template)
+        assert restored is not None and restored.state["w"].sharding == wanted
+        np.testing.assert_array_equal(restored.state["w"], np.arange(16.0))
 
 
 def test_saving_does_not_wait_and_survives_donation(checkpoints: Checkpoints) -> None:
@@ -107,31 +104,28 @@ def test_saving_does_not_wait_and_survives_donation(checkpoints: Checkpoints) ->
     assert float(state["w"][0, 0]) > wanted[0, 0] + 2
 
 
-def damaged(file: Path, how: str) -> None:
-    content = file.read_bytes()
+def damage(file: Path, how: str) -> None:
+    content = bytearray(file.read_bytes())
     if how == "deleted":
         file.unlink()
     elif how == "cut":
         file.write_bytes(content[: len(content) // 2])
-    elif how == "emptied":
-        file.write_bytes(b"")
     elif how == "garbage":
         file.write_bytes(np.random.default_rng(0).bytes(len(content)))
-    else:
-        middle = len(content) // 2
-        file.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    else:  # one bit, which no size shows
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
 
 
-@pytest.mark.parametrize("how", ["deleted", "cut", "emptied", "garbage", "flipped"])
+@pytest.mark.parametrize("how", ["deleted", "cut", "garbage", "flipped"])
 def test_damage_to_any_file_falls_back_or_does_no_harm(
-    three_steps: Path, tmp_path: Path, how: str
+    written: Path, tmp_path: Path, how: str
 ) -> None:
-    names = [f.relative_to(three_steps) for f in (three_steps / "3").rglob("*") if f.is_file()]
+    names = [f.relative_to(written) for f in (written / "3").rglob("*") if f.is_file()]
     noticed = 0
     for number, name in enumerate(names):
-        copy = tmp_path / str(number)
-        shutil.copytree(three_steps, copy)
-        damaged(copy / name, how)
+        copy = shutil.copytree(written, tmp_path / str(number))
+        damage(copy / name, how)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             restored = Checkpoints(copy).restore(state_of(0))
@@ -143,39 +137,36 @@ def test_damage_to_any_file_falls_back_or_does_no_harm(
     assert noticed >= len(names) - 2  # all but Orbax's two notes that nothing is read from
 
 
-def test_falls_back_further_and_names_each(three_steps: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(three_steps, tmp_path / "copy")
+def test_falls_back_further_and_names_each_until_none_is_left(copy: Path) -> None:
     shutil.rmtree(copy / "3" / "extra")
     shutil.rmtree(copy / "2" / "state")
     with pytest.warns(UserWarning) as caught:
         restored = Checkpoints(copy).restore(state_of(0))
     assert restored is not None and restored.step == 1
-    assert [re.search(r"copy/(\d)", str(w.message))[1] for w in caught] == ["3", "2"]  # pyright: ignore
-
-
-def test_nothing_usable_lists_what_was_tried(three_steps: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(three_steps, tmp_path / "copy")
-    for step in "123":
-        (copy / step / "state" / "manifest.ocdbt").unlink()
-    with (
-        pytest.warns(UserWarning),
-        pytest.raises(CheckpointError, match=r"(?s)step 3: .*manifest.*step 2: .*step 1: "),
-    ):
+    found = [re.search(r"checkpoints/(\d)", str(w.message)) for w in caught]
+    assert [match[1] for match in found if match] == ["3", "2"]
+    damage(copy / "1" / "state" / "manifest.ocdbt", "deleted")
+    all_damaged = r"(?s)are damaged:.*step 3: .*step 2: .*step 1: .*manifest"
+    with pytest.warns(UserWarning), pytest.raises(CheckpointError, match=all_damaged):
         Checkpoints(copy).restore(state_of(0))
+    with pytest.raises(CheckpointError, match=all_damaged):
+        load(copy.parent)
+    shutil.rmtree(copy)
+    with pytest.raises(CheckpointError, match=r"holds no checkpoint\.$"):
+        load(copy.parent)
 
 
-def test_a_named_step_is_not_replaced_by_another(three_steps: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(three_steps, tmp_path / "copy")
-    (copy / "2" / "state" / "manifest.ocdbt").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"damaged .*manifest.*\[1, 3\]"):
-        Checkpoints(copy).restore(state_of(0), 2)
+def test_a_named_step_is_not_replaced_by_another(copy: Path) -> None:
+    damage(copy / "2" / "state" / "manifest.ocdbt", "cut")
+    for read in (lambda: Checkpoints(copy).restore(state_of(0), 2), lambda: load(copy.parent, 2)):
+        with pytest.raises(CheckpointError, match=r"damaged .*manifest.*\[1, 3\]"):
+            read()
     with pytest.raises(CheckpointError, match=r"no step 9; it has \[1, 2, 3\]"):
         Checkpoints(copy).restore(state_of(0), 9)
 
 
-def test_training_goes_on_after_damage(three_steps: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(three_steps, tmp_path / "copy")
-    damaged(next(f for f in (copy / "3" / "state" / "d").iterdir()), "flipped")
+def test_training_goes_on_after_damage(copy: Path) -> None:
+    damage(next((copy / "3" / "state" / "d").iterdir()), "flipped")
     resumed = Checkpoints(copy)
     with pytest.warns(UserWarning, match="is damaged"):
         assert resumed.restore(state_of(0)).step == 2  # pyright: ignore
@@ -187,8 +178,37 @@ def test_training_goes_on_after_damage(three_steps: Path, tmp_path: Path) -> Non
     assert_same_bits(restored.state, state_of(33))
 
 
-def without(tree: dict, name: str) -> dict:
-    return {key: value for key, value in tree.items() if key != name}
+@pytest.mark.parametrize("how", ["cut", "flipped"])
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_who_only_reads_a_run_passes_over_a_damaged_one_by_name(copy: Path, which, how) -> None:
+    run = copy.parent
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is said of whole ones
+        assert load(run, which).steps == (3,)
+    damage(next((copy / "3" / "state" / "d").iterdir()), how)
+    with pytest.warns(UserWarning, match=r"3 is damaged \(state/.*: passed over") as said:
+        loaded = load(run, which)
+    assert loaded.steps == (2,) and len(said) == 1
+    wanted = state_of(2).params["embedding"]
+    assert_same_bits(loaded.params["embedding"], wanted)
+
+
+def test_loading_hashes_every_file_once(copy: Path, monkeypatch) -> None:
+    hashed: list[str] = []
+    digest = hashlib.file_digest
+
+    def counted(file, kind):
+        hashed.append(file.name)
+        return digest(file, kind)
+
+    monkeypatch.setattr("hashlib.file_digest", counted)
+    load(copy.parent, "best")
+    load(copy.parent, "last")  # the same step
+    assert hashed and len(hashed) == len(set(hashed))
+    assert all(f"{CHECKPOINTS}/3/" in name for name in hashed)
+
+
+PARAMS = state_of(0).params
 
 
 @pytest.mark.parametrize(
@@ -201,12 +221,8 @@ def without(tree: dict, name: str) -> dict:
         ),
         (state_of(0, rows=401), r"kernel: bfloat16\[400,30\].*bfloat16\[401,30\].*width"),
         (
-            dataclasses.replace(state_of(0), params=without(state_of(0).params, "encoder")),
+            dataclasses.replace(state_of(0), params={"embedding": PARAMS["embedding"]}),
             r"kernel: bfloat16\[400,30\] in the checkpoint, nothing wanted.*architecture",
-        ),
-        (
-            dataclasses.replace(state_of(0), params=state_of(0).params | {"new": jnp.zeros(2)}),
-            r"params/new: nothing in the checkpoint, float32\[2\] wanted.*architecture",
         ),
         (
             dataclasses.replace(state_of(0), optimiser=()),
@@ -217,23 +233,20 @@ def without(tree: dict, name: str) -> dict:
             r"bfloat16\[400,30\].*float32\[400,30\] wanted.*precision",
         ),
     ],
-    ids=["vocabulary", "rows", "missing", "extra", "optimiser", "dtype"],
+    ids=["vocabulary", "rows", "missing", "optimiser", "dtype"],
 )
-def test_another_model_is_refused_by_name(three_steps: Path, template: object, words: str) -> None:
+def test_another_model_is_refused_by_name(written: Path, template: object, words: str) -> None:
     with pytest.raises(MismatchError, match=f"(?s){words}"):
-        Checkpoints(three_steps).restore(template)
+        Checkpoints(written).restore(template)
 
 
-def test_another_number_of_layers_is_recognised(checkpoints: Checkpoints) -> None:
-    checkpoints.save(1, {"decoder": {"layer": {"bias": jnp.zeros((6, 4))}}}, {})
-    with pytest.raises(MismatchError, match="another number of layers"):
-        checkpoints.restore({"decoder": {"layer": {"bias": jnp.zeros((8, 4))}}})
+def test_another_number_of_layers_and_many_differences(checkpoints: Checkpoints) -> None:
+    def layers(count: int) -> dict:
+        return {f"w{i}": {"layer": {"bias": jnp.zeros((count, 4))}} for i in range(9)}
 
-
-def test_few_differences_are_shown_of_many(checkpoints: Checkpoints) -> None:
-    checkpoints.save(1, {f"w{i}": jnp.zeros(2) for i in range(9)}, {})
-    with pytest.raises(MismatchError, match="and 4 more"):
-        checkpoints.restore({f"w{i}": jnp.zeros(3) for i in range(9)})
+    checkpoints.save(1, layers(6), {})
+    with pytest.raises(MismatchError, match=r"(?s)and 4 more.*another number of layers"):
+        checkpoints.restore(layers(8))
 
 
 def test_retention_keeps_last_best_and_every(tmp_path: Path) -> None:
@@ -248,11 +261,15 @@ def test_retention_keeps_last_best_and_every(tmp_path: Path) -> None:
 
 
 def test_retention_as_a_rule() -> None:
-    rule = Retention(keep_last=1, keep_best=1, every=None)
+    rule = Retention(keep_last=1, keep_best=1)
     assert rule.kept({}) == set()
     assert rule.kept({1: 3.0, 2: 1.0, 3: None}) == {1, 3}
     with pytest.raises(ValueError, match="keep_last is 0"):
-        Retention(keep_last=0, keep_best=1, every=None)
+        Retention(keep_last=0)
+    near = Retention(keep_last=1, keep_best=1, around=3)  # the neighbours of the best stay
+    scores: dict[int, float | None] = {step: -abs(step - 5) for step in range(1, 10)}
+    assert near.kept(scores) == {4, 5, 6, 7, 8, 9}
+    assert near.kept({1: None, 2: None}) == {1, 2}
 
 
 def test_a_new_phase_has_a_best_of_its_own(tmp_path: Path) -> None:
@@ -264,15 +281,8 @@ def test_a_new_phase_has_a_best_of_its_own(tmp_path: Path) -> None:
     assert kept.steps() == [1, 4, 5]  # the best of the phase before, the best, the last
 
 
-def test_the_neighbours_of_the_best_stay() -> None:
-    rule = Retention(keep_last=1, keep_best=1, every=None, around=3)
-    scores: dict[int, float | None] = {step: -abs(step - 5) for step in range(1, 10)}
-    assert rule.kept(scores) == {4, 5, 6, 7, 8, 9}
-    assert rule.kept({1: None, 2: None}) == {1, 2}
-
-
-def test_an_earlier_step_is_saved_only_after_discarding(three_steps: Path, tmp_path: Path) -> None:
-    opened = Checkpoints(shutil.copytree(three_steps, tmp_path / "copy"))
+def test_an_earlier_step_is_saved_only_after_discarding(copy: Path) -> None:
+    opened = Checkpoints(copy)
     for step in (2, 3):
         with pytest.raises(ValueError, match=rf"holds step 3.*discard_after\({step - 1}\)"):
             opened.save(step, state_of(step), {})
@@ -307,3 +317,62 @@ def test_a_full_disk_is_raised_by_the_next_call(checkpoints: Checkpoints) -> Non
     checkpoints.save(3, state, {})
     checkpoints.wait()
     assert checkpoints.steps() == [1, 3]
+
+
+def params_of(step: int) -> dict:
+    generator = np.random.default_rng(step)
+    return {
+        "w": jnp.asarray(generator.normal(size=(5, 3)), "float32"),
+        "half": jnp.asarray(generator.normal(size=(4,)), jnp.bfloat16),
+        "large": jnp.float32([1e8, 1.0, -1e8][step % 3]),
+        "count": jnp.int32(6),
+    }
+
+
+def test_an_average_is_the_mean_of_the_parameters(tmp_path: Path) -> None:
+    saved = Checkpoints(tmp_path, keep_last=9)
+    for step in range(1, 4):
+        saved.save(step, {"params": params_of(step), "step": jnp.int32(step)}, {})
+    saved.close()
+    there = jax.device_put(params_of(0), jax.devices()[1])
+    got, held = average(saved, [1, 2, 3], there), [params_of(step) for step in (1, 2, 3)]
+    assert {d for leaf in jax.tree.leaves(got) for d in leaf.devices()} == {jax.devices()[1]}
+    for name in ("w", "half"):
+        mean = np.mean([np.asarray(p[name], np.float64) for p in held], axis=0)
+        assert got[name].dtype == held[0][name].dtype
+        np.testing.assert_array_equal(got[name], jnp.asarray(mean, got[name].dtype))
+    assert int(got["count"]) == 6 and got["count"].dtype == jnp.int32
+    assert float(got["large"]) == pytest.approx(1 / 3)  # float32 sums would give 0
+    jax.tree.map(np.testing.assert_array_equal, average(saved, [2], params_of(0)), params_of(2))
+    for steps, template, part, words in [
+        ([], params_of(0), "params", "at least one step"),
+        ([1, 7], params_of(0), "params", "no step 7"),
+        ([1, 2], jnp.int32(0), "step", "'step' holds integers that differ"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            average(saved, steps, template, part=part)
+
+
+def test_an_average_is_of_the_others_and_its_lack_says_what_to_set(tmp_path: Path) -> None:
+    saved = Checkpoints(tmp_path / CHECKPOINTS)
+    for step in (1, 2, 3):
+        saved.save(step, {"params": {"w": jnp.full(8, float(step))}}, {}, score=float(step))
+    saved.close()
+    with pytest.raises(CheckpointError, match=r"holds no checkpoint: `--training\.average"):
+        load(tmp_path, "averaged")
+    damage(next((saved.directory / "2" / "state" / "d").iterdir()), "cut")
+    with pytest.warns(UserWarning, match="2 is damaged"):
+        assert average_around_best(tmp_path, 2) == (1, 3)
+    assert (tmp_path / AVERAGED).is_dir()
+    assert float(load(tmp_path, "averaged").params["w"][0]) == 2.0
+
+
+def test_around_best_takes_the_nearest_and_says_what_is_lacking() -> None:
+    steps = [10, 20, 30, 40, 60]
+    for best, n, chosen in [(30, 1, [30]), (30, 3, [20, 30, 40]), (30, 2, [20, 30]),
+                            (60, 3, [30, 40, 60]), (10, 5, steps)]:  # fmt: skip
+        assert around_best(steps[::-1], best, n) == chosen
+    with pytest.raises(ValueError, match=r"7 checkpoints around step 2: 2 are saved \(\[1, 2\]\)"):
+        around_best([1, 2], 2, 7)
+    with pytest.raises(ValueError, match="best step 3 is not among"):
+        around_best([1, 2], 3, 1)

@@ -18,18 +18,14 @@ from simuljax.config.model import (
     Width,
 )
 from simuljax.config.training import Objective
-from simuljax.losses import JointObjective, combine
+from simuljax.losses import combine
 from simuljax.models.joint import JointModel
 from simuljax.train.objective import Variables, forward
-from tests.helpers.models import random_parameters
+from tests.helpers.models import compiled, random_parameters
 from tests.train import small
 
 HEADS, LAYERS = 4, 2
-PLAIN = JointObjective(
-    distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=0.0
-)
 BATCH = small.batch(rows=3, seed=0)
-FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 
 
 def translator(attention: Attention, kind: DecisionKind) -> JointModel:
@@ -48,16 +44,15 @@ def translator(attention: Attention, kind: DecisionKind) -> JointModel:
 def gradient_of(model: JointModel) -> tuple[Callable[[Any], dict[str, Any]], Any]:
     """Of the NLL of a training pass, with respect to what decides; and parameters for it."""
     params = random_parameters(model, method=everything)["params"]
-    objective, key = Objective(terms=PLAIN.terms()), jax.random.key(0, impl="rbg")
+    objective, key = Objective(terms=small.ALONE.terms()), jax.random.key(0, impl="rbg")
 
     def loss(deciding: dict[str, Any], params: Any, batch: Batch) -> jax.Array:
         variables = Variables(params=merged(params, deciding), statistics={})
         passed = forward(model, variables, batch, small.HEARD.statistics, objective, key)
         return combine(passed.sums, objective.weights()).total
 
-    lowered = jax.jit(jax.grad(loss)).lower(deciding_in(params), params, BATCH)
-    compiled = lowered.compile(compiler_options=FAST)
-    return lambda params: compiled(deciding_in(params), params, BATCH), params
+    run = compiled(jax.grad(loss), deciding_in(params), params, BATCH)
+    return lambda params: run(deciding_in(params), params, BATCH), params
 
 
 def everything(model: JointModel) -> None:

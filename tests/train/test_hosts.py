@@ -110,7 +110,7 @@ def test_a_death_ends_both_and_both_resume(together, tmp_path, victim):
 def test_a_host_that_is_stopped_ends_the_other(tmp_path, victim):
     pair = two(tmp_path, *SGD, "--pause", "0.3")
     pair[0].wait_for_step(6)
-    pair[victim].stop()
+    pair[victim].popen.send_signal(signal.SIGSTOP)  # as one that swaps
     try:
         ended_after(pair[1 - victim], victim, 3 * SILENT_S)
         pair[victim].popen.send_signal(signal.SIGCONT)

@@ -1,83 +1,132 @@
-"""Heavier latency weights make a translator quicker; and it is the audio that it translates.
+"""A heavier latency weight makes a translator quicker; and it is the audio that it translates.
 
-The latency term is DAL in states, summed over sentences and divided by tokens: with 5 tokens to a
-sentence, a state (40 ms) less for every token is worth lambda / 5 of a nat per token, .01 for .05.
-That is little beside what it costs to guess one of 12 words, so a translator gets quicker as far
-as it still hears the word it writes, and no further: 3 states of lag, and 1 for windows of 2. Both
-weights come near that, .1 nearer, by less than one look at a training tells from chance (.1 states,
-4 ms): hence the mean of several.
+Its encoder streams: no state knows what is said later, so a translator that writes early has heard
+little, in training as in a stream. The latency term is DAL in states, summed over sentences and
+divided by tokens: with 5 tokens to a sentence, a state (40 ms) less for every token is worth
+lambda / 5 of a nat per token. That is little beside what it costs to guess one of 12 words, so a
+translator gets quicker as far as it still hears the word it writes, and no further. One look at a
+training may differ from the next by .1 states, 4 ms: hence the mean of several.
 """
 
-import itertools
 from dataclasses import dataclass
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.batch import Batch
+from simuljax.config.decoding import Decoding, LengthLimit
+from simuljax.config.model import PreDecision, SpeechConfig, Width
+from simuljax.decode.beam import translate_speech
+from simuljax.decode.simulate import Listening, simulate_speech
+from simuljax.train.objective import speech_features
 from simuljax.train.step import CompiledUpdate, TrainState
-from tests.train import listening
-from tests.train.listening import Delay, held_out
+from tests.train import small, tones
+from tests.train.overfitting import SPEECH_ALONE, driver_of, translator
 
 pytestmark = pytest.mark.slow
-LAMBDAS = (0.0, 0.05, 0.1)
-PLAIN = 500  # updates
-LOOKS, BETWEEN = 6, 100  # at the delays of the second phase, and updates between them
+TRANSLATOR = translator(
+    width=Width(model=48, hidden=96, heads=2, dropout=0.1),
+    speech=SpeechConfig(
+        kind="streaming", layers=2, shared=0, channels=64, chunk=2, left=24, right=0
+    ),
+    predecision=PreDecision(step_ms=80),
+)
+DECODING = Decoding(limit=LengthLimit(ratio=0.0, constant=tones.MOST_WORDS + 3))
+PLAIN, LOOKS, BETWEEN = 500, 3, 100  # updates before, looks at the delays, updates between them
+BATCHES = [tones.utterances(32, seed=1000 + number, order="straight") for number in range(32)]
+HELD_OUT = tones.utterances(256, seed=5, order="straight")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
-    driver: CompiledUpdate
-    state: TrainState
-    seed: int
+class Delay:
+    """Means over held-out utterances, and whether what streams write is right."""
+
+    expected: float  # DAL of the expected alignment, in states of 40 ms
+    decided: float  # ms heard before a token is written
+    accuracy: float  # of the stream's tokens
 
 
 @pytest.fixture(scope="module")
 def driver() -> CompiledUpdate:
-    return listening.driver()
+    """Compiled once, for all weights of latency."""
+    return driver_of(TRANSLATOR, SPEECH_ALONE, BATCHES[0])
 
 
-@pytest.fixture(scope="module", params=[0, 1], ids="seed {}".format)
-def trained(driver, request) -> Trained:
+@pytest.fixture(scope="module")
+def trained(driver) -> TrainState:
     """Without a latency term, as the first of two phases."""
-    seed = request.param
-    state = listening.train(driver, listening.first(driver, seed), PLAIN, seed=seed)
-    return Trained(driver=driver, state=state, seed=seed)
+    return train(driver, driver.first(), PLAIN)
 
 
-def test_delays_fall_as_lambda_grows(trained):
-    """The mean delay that training expects, and that of the decisions of streams."""
-    delays = [lagging(trained, weight) for weight in LAMBDAS]
-    for weight, delay in zip(LAMBDAS, delays, strict=True):
-        print(f"seed {trained.seed}  lambda {weight:.2f}  {delay}")
-    for slower, quicker in itertools.pairwise(delays):
-        assert quicker.expected < 0.97 * slower.expected
-        assert quicker.decided < 0.99 * slower.decided
-        assert quicker.accuracy > 0.9  # not by guessing
-    assert delays[1].expected < 0.9 * delays[0].expected
-    assert delays[1].decided < 0.95 * delays[0].decided
+def train(
+    driver: CompiledUpdate, state: TrainState, updates: int, *, latency: float = 0.0, seed: int = 0
+) -> TrainState:
+    """The state after so many updates more; the one given is left as it is."""
+    state, order = jax.tree.map(jnp.copy, state), np.random.default_rng(seed)
+    on_host = small.weights(driver.model.objective) | {"st_latency": jnp.float32(latency)}
+    weights: Any = driver.replicas.replicate(on_host)
+    for place in order.integers(len(BATCHES), size=updates):
+        state, _ = driver.update(state, [BATCHES[place]], weights)
+    return state
 
 
-def lagging(trained: Trained, weight: float) -> Delay:
+def features_of(driver: CompiledUpdate) -> Any:
+    return speech_features(HELD_OUT, driver.model.statistics, driver.model.objective, None)
+
+
+def delay(driver: CompiledUpdate, state: TrainState) -> Delay:
+    """As training expects it, and as a stream has it."""
+    latency = jax.device_get(driver.validate(state, [HELD_OUT])).sums["st_latency"]
+    given = (driver.model.model, {"params": state.params}, features_of(driver)[0])
+    how: Any = {"decoding": DECODING, "listening": Listening(read_ms=80)}
+    found = jax.device_get(simulate_speech(*given, HELD_OUT.audio_length, **how))
+    written = np.arange(found.tokens.shape[1]) < found.lengths[:, None]
+    return Delay(
+        expected=float(latency.numerator) / len(HELD_OUT.index),
+        decided=float(found.delays[written].mean()),
+        accuracy=accuracy(found.tokens, HELD_OUT),
+    )
+
+
+def accuracy(tokens: np.ndarray, batch: Batch) -> float:
+    """The share of target places that hold the right token; what is missing is wrong."""
+    size = batch.target.shape[1]
+    counted = np.arange(size) < batch.target_length[:, None]
+    return float((np.asarray(tokens)[:, :size] == batch.target)[counted].mean())
+
+
+def lagging(driver: CompiledUpdate, state: TrainState, weight: float) -> Delay:
     """The mean of several looks at a training that is the same but for the weight."""
-    state, looks = trained.state, []
+    looks = []
     for number in range(LOOKS):
-        seed = 100 * trained.seed + 10 + number
-        state = listening.train(trained.driver, state, BETWEEN, latency=weight, seed=seed)
-        looks.append(listening.delay(trained.driver, state))
-    return listening.mean(looks)
+        state = train(driver, state, BETWEEN, latency=weight, seed=10 + number)
+        looks.append(delay(driver, state))
+    names = ("expected", "decided", "accuracy")
+    return Delay(**{n: float(np.mean([getattr(look, n) for look in looks])) for n in names})
 
 
-def test_it_is_the_audio_that_is_translated(trained):
+def test_delays_fall_as_lambda_grows(driver, trained):
+    """The mean delay that training expects, and that of the decisions of streams."""
+    slower, quicker = (lagging(driver, trained, weight) for weight in (0.0, 0.1))
+    print(slower, quicker)
+    assert quicker.expected < 0.9 * slower.expected
+    assert quicker.decided < 0.95 * slower.decided
+    assert quicker.accuracy > 0.9  # not by guessing
+
+
+def test_it_is_the_audio_that_is_translated(driver, trained):
     """With that of another utterance, what is written is right no more often than by chance.
 
     Of 12 words 1 in 12 is right; end-of-sentence, a fifth of all tokens, comes after 3 to 5.
     """
-    own = np.arange(len(held_out().index))
-    scores = {
-        name: listening.accuracy(
-            listening.translated(trained.driver, trained.state, whose), held_out()
-        )
-        for name, whose in (("own", own), ("another's", np.roll(own, 1)))
-    }
-    print(f"seed {trained.seed}  " + "  ".join(f"{k} audio {v:.1%}" for k, v in scores.items()))
-    assert scores["own"] > 0.85 and scores["another's"] < 0.2
+    features, frames = map(np.asarray, features_of(driver))
+    scores = []
+    for whose in (0, 1):
+        heard = (np.roll(x, whose, 0) for x in (features, frames))
+        given = (driver.model.model, {"params": jax.device_get(trained.params)}, *heard)
+        scores.append(accuracy(np.asarray(translate_speech(*given, decoding=DECODING).tokens),
+                               HELD_OUT))  # fmt: skip
+    assert scores[0] > 0.85 and scores[1] < 0.2, scores

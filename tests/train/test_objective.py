@@ -1,98 +1,130 @@
 """Which terms a batch gives, and that each reaches the parameters it is about."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
+from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig
 from simuljax.config.training import Objective
 from simuljax.losses import JointObjective, combine
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
+from simuljax.serve.run import shapes
 from simuljax.train.objective import Variables, forward
-from tests.train import small
+from tests.helpers.models import fast
+from tests.train import small, tones
+from tests.train.small import ALONE
+from tests.train.test_caat import CAAT
+from tests.train.test_overfit import RECURRENT
 
-ALONE = JointObjective(
-    distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=0.0
-)
 SPEECH = SpeechConfig(layers=2, shared=1, channels=16, ctc_after=1)
+LEARNABLE = PreDecision(kind="learnable")
+BATCH = jax.tree.map(jnp.asarray, small.batch())
+
+
+def sums(model: ModelConfig, objective: JointObjective, params: Any, moments: Any, **given: Any):
+    """Of every term of a pass, by default as in validation."""
+    given = {"batch": BATCH, "statistics": small.HEARD.statistics, "key": None} | given
+    variables = Variables(params=params, statistics=moments)
+    terms = Objective(terms=objective.terms())
+    return forward(JointModel(model), variables, objective=terms, **given).sums
 
 
 def names(objective: JointObjective, **changes) -> set[str]:
     """The terms of a training pass; nothing is computed."""
-    model, batch = JointModel(small.translator(**changes)), jax.tree.map(jnp.asarray, small.batch())
-
-    def run(key):
-        params, statistics = initialise(model, key)
-        variables = Variables(params=params, statistics=statistics)
-        given = Objective(terms=objective.terms())
-        return forward(model, variables, batch, small.HEARD.statistics, given, key).sums
-
-    return set(jax.eval_shape(run, jax.random.key(0)))
+    model = small.translator(**changes)
+    return set(
+        jax.eval_shape(
+            lambda *given: sums(model, objective, *given, key=jax.random.key(0)), *shapes(model)
+        )
+    )
 
 
-BRANCH = {"nll", "latency", "variance"}
-ST, MT = ({f"{branch}_{term}" for term in BRANCH} for branch in ("st", "mt"))
+ST, MT = ({f"{b}_{term}" for term in ("nll", "latency", "variance")} for b in ("st", "mt"))
 
 
-def test_all_terms_of_the_joint_objective():
-    assert names(JointObjective()) == ST | MT | {"kd", "car", "dar"}
+@pytest.mark.parametrize(
+    ("objective", "changes", "terms"),
+    [
+        (JointObjective(), {}, ST | MT | {"kd", "car", "dar"}),
+        (dataclasses.replace(ALONE, ctc=0.3), {"speech": SPEECH}, ST | {"ctc"}),  # text is left out
+        (JointObjective(), {"speech": None}, MT),
+        (JointObjective(), {"text": None, "speech": small.SPEECH}, ST),
+        (ALONE, {"predecision": LEARNABLE}, ST | {"quantity"}),
+    ],
+)
+def test_terms_of_a_model_and_an_objective(objective, changes, terms):
+    assert names(objective, **changes) == terms
 
 
-def test_a_text_branch_that_nothing_asks_for_is_left_out():
-    assert names(ALONE) == ST
-    assert names(dataclasses.replace(ALONE, ctc=0.3), speech=SPEECH) == ST | {"ctc"}
-
-
-def test_one_branch_alone():
-    assert names(JointObjective(), speech=None) == MT
-    assert names(JointObjective(), text=None, speech=SpeechConfig(
-        layers=1, shared=0, channels=16)) == ST  # fmt: skip
-
-
-def test_learnt_decision_points_have_a_quantity():
-    learnable = PreDecision(kind="learnable")
-    assert "quantity" in names(ALONE, predecision=learnable)
-
-
-def test_ctc_without_a_head_is_refused():
-    with pytest.raises(ValueError, match="no CTC head"):
-        names(dataclasses.replace(ALONE, ctc=0.3))
+@pytest.mark.parametrize(
+    ("wrong", "message"), [({"ctc": 0.3}, "no CTC head"), ({"transducer": 1.0}, "decoder='caat'")]
+)
+def test_a_term_that_the_model_cannot_have_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        names(dataclasses.replace(ALONE, **wrong))
 
 
 def test_ctc_and_quantity_reach_the_encoder_and_nothing_above_it():
-    model = JointModel(
-        small.translator(
-            speech=SPEECH, predecision=PreDecision(kind="learnable"), monotonic=Monotonic(noise=0.0)
-        )
-    )
-    params, _ = initialise(model, jax.random.key(0, impl="rbg"))
-    batch = jax.tree.map(jnp.asarray, small.batch())
-    objective = Objective(terms=dataclasses.replace(ALONE, ctc=1.0).terms())
+    model = small.translator(speech=SPEECH, predecision=LEARNABLE, monotonic=Monotonic(noise=0.0))
+    params, _ = initialise(JointModel(model), jax.random.key(0, impl="rbg"))
 
     def losses(params):
-        variables = Variables(params=params, statistics={})
-        sums = forward(model, variables, batch, small.HEARD.statistics, objective, None).sums
+        found = sums(model, dataclasses.replace(ALONE, ctc=1.0), params, {})
         weights = {"ctc": 1.0, "quantity": 1.0, "st_nll": 0.0}
-        return [combine({name: sums[name]}, weights).total for name in ("ctc", "quantity")]
+        return [combine({name: found[name]}, weights).total for name in ("ctc", "quantity")]
 
-    @jax.jit
-    def gradients(params):
-        """One pass forward, and one back for each loss."""
-        pull = jax.vjp(losses, params)[1]
-        return [pull([jnp.float32(n == m) for m in range(2)])[0] for n in range(2)]
+    @fast
+    def gradient(params, slopes):
+        return jax.vjp(losses, params)[1](slopes)[0]
 
-    def reached(gradient) -> set[str]:
-        norms = {part: jax.tree.leaves(tree) for part, tree in gradient.items()}
-        norms |= {f"speech/{part}": jax.tree.leaves(t) for part, t in gradient["speech"].items()}
-        for leaves in norms.values():
-            assert all(np.isfinite(leaf).all() for leaf in leaves)
-        return {p for p, leaves in norms.items() if any(float(jnp.abs(x).max()) for x in leaves)}
+    def reached(*slopes: float) -> set[str]:
+        found = gradient(params, [jnp.float32(slope) for slope in slopes])
+        norms = {part: jax.tree.leaves(tree) for part, tree in found.items()}
+        norms |= {f"speech/{part}": jax.tree.leaves(t) for part, t in found["speech"].items()}
+        assert all(np.isfinite(leaf).all() for leaves in norms.values() for leaf in leaves)
+        return {p for p, leaves in norms.items() if any(np.any(leaf) for leaf in leaves)}
 
-    ctc, quantity = map(reached, gradients(params))
+    ctc, quantity = reached(1.0, 0.0), reached(0.0, 1.0)
     assert ctc == {"speech", "speech/subsampling", "speech/below", "speech/ctc"}
     assert {"trigger", "shared", "speech/subsampling"} <= quantity
     assert "decoder" not in quantity
+
+
+@pytest.mark.slow
+def test_gradients_reach_everything_of_a_recurrent_translator():
+    speech = dataclasses.replace(RECURRENT.speech, ctc_after=2)
+    model = dataclasses.replace(RECURRENT, speech=speech)
+    params, statistics = initialise(JointModel(model), jax.random.key(0, impl="rbg"))
+    batch = tones.utterances(4, seed=1)
+    objective = JointObjective(ctc=0.3)
+    given = {"statistics": tones.heard_in(batch).statistics, "key": jax.random.key(1)}
+
+    @fast
+    @jax.grad
+    def gradient(params, batch):
+        found = sums(model, objective, params, statistics, batch=batch, **given)
+        return combine(found, Objective(terms=objective.terms()).weights()).total
+
+    for path, leaf in jax.tree.leaves_with_path(gradient(params, jax.tree.map(jnp.asarray, batch))):
+        name = jax.tree_util.keystr(path)
+        assert np.isfinite(leaf).all(), name
+        assert float(jnp.abs(leaf).max()) > 0, f"nothing reaches {name}"
+
+
+@pytest.mark.slow
+def test_a_row_without_speech_counts_nothing_to_a_transducer():
+    """And the delay is divided by tokens, as the likelihood is."""
+    sizes = {"target_vocabulary": small.TARGET, "source_vocabulary": small.SOURCE}
+    model = dataclasses.replace(CAAT, **sizes)
+    objective = dataclasses.replace(ALONE, transducer=1.0, transducer_delay=1.0)
+    zeros = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes(model))
+    found = jax.jit(lambda *given: sums(model, objective, *given))(*zeros)
+    tokens = BATCH.target_length[BATCH.audio_length > 0].sum()
+    for name in ("transducer", "transducer_delay", "st_nll"):
+        assert float(found[name].denominator) == tokens
+        assert np.isfinite(found[name].numerator) and found[name].numerator > 0

@@ -10,23 +10,19 @@ import pytest
 
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.config.training import Objective
-from simuljax.losses import JointObjective
 from simuljax.models.encoders import Encoded
 from simuljax.models.joint import JointModel, source_of
 from simuljax.models.parameters import initialise
 from simuljax.text import EOS, WordBoundaries, Words
 from simuljax.train.objective import Forward, Variables, forward, shift, words_before
-from tests.helpers.models import random_parameters
+from tests.helpers.models import compiled, random_parameters
 from tests.oracles.checks import everything_finite
 from tests.train import small
 
 pytestmark = pytest.mark.slow  # compiles much
 
-FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 STATES = 14
-ALONE = JointObjective(
-    ctc=0.3, distillation=0.0, cross_attentive=0.0, translation=0.0, decision_attentive=0.0
-)
+ALONE = dataclasses.replace(small.ALONE, ctc=0.3)
 
 
 def boundaries(size: int) -> WordBoundaries:
@@ -97,8 +93,8 @@ def seen(request):
         touched = jnp.abs(influence).sum(-1) > 1e-9
         return jnp.max(jnp.where(touched, jnp.arange(1, STATES + 1), 0), -1)
 
-    compiled = jax.jit(last).lower(jnp.int32(1)).compile(compiler_options=FAST)
-    return request.param, lambda k: np.asarray(compiled(jnp.int32(k)))
+    run = compiled(last, jnp.int32(1))
+    return request.param, lambda k: np.asarray(run(jnp.int32(k)))
 
 
 @pytest.mark.parametrize("k", [1, 2, 9])
@@ -124,8 +120,7 @@ def passed(model: JointModel, words: Words | None) -> tuple[Forward, Any]:
 def test_the_objective_counts_words_where_the_model_does():
     encoder = SpeechConfig(kind="conformer", layers=2, shared=1, channels=16, ctc_after=1, kernel=3)
     model = waiting(2, speech=encoder)
-    compiled = jax.jit(lambda: passed(model, WORDS)).lower().compile(compiler_options=FAST)
-    after, before = compiled()
+    after, before = compiled(lambda: passed(model, WORDS))()
     assert {"st_nll", "ctc"} < set(after.sums)
     assert everything_finite((after.sums, after.statistics))
     moved = jax.tree.map(lambda old, new: np.abs(old - new).max() > 1e-4, before, after.statistics)
