@@ -85,13 +85,6 @@ def test_points_of_a_sweep_have_labels_and_folders_of_their_own(sweep):
     assert len({each.label for each in found}) == len({each.folder for each in found}) == len(found)
 
 
-def test_agreement_can_be_swept():
-    chosen = Evaluation.of(run=RUN, policy="local-agreement", agree=3)
-    found = {each.label for each in points(chosen, ("agree=2,4", "beam=1,2"))}
-    assert len(found) == 4
-    assert {"local-agreement", "local-agreement-agree4"} < found
-
-
 def test_options_go_to_the_fields_they_name():
     made = Evaluation.of(
         run=RUN, policy="wait-k", k=3, units="ctc", length_ratio=2.0, inside=2, gather="mean"
@@ -105,6 +98,8 @@ def test_options_go_to_the_fields_they_name():
     )
     assert Evaluation.of(run=RUN, k=3).k == 3
     assert Evaluation.of(run=RUN, beam=4).beam == Beam(size=4)
+    assert Evaluation(run=RUN, gather="mean").decoding() == Decoding(gather="mean")
+    assert made.but(k=5, gather="any").policy == WaitK(k=5, units="ctc")
 
 
 @pytest.mark.parametrize("policy", [None, *POLICIES])
@@ -112,16 +107,6 @@ def test_options_come_back(policy):
     given = {"policy": policy} | NEEDED.get(policy, {}) if policy else {"beam": 3, "k": 2}
     chosen = Evaluation.of(run=RUN, first=5, **given)
     assert from_options(Evaluation, to_options(chosen)) == chosen
-
-
-def test_changes_of_an_evaluation():
-    chosen = Evaluation.of(run=RUN, policy="wait-k", k=3, units="ctc", mode="live")
-    assert chosen.but(k=5) == Evaluation.of(run=RUN, policy="wait-k", k=5, units="ctc", mode="live")
-
-
-def test_decoding_is_without_the_rest():
-    chosen = Evaluation(run=RUN, gather="mean", threshold=0.3)
-    assert chosen.decoding() == Decoding(gather="mean", threshold=0.3)
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,3 @@ def test_lambda_may_be_traced_and_a_lone_branch_counts_in_full():
 
     assert float(total(0.0)) == pytest.approx(np.log(3), rel=1e-6)
     assert float(total(0.5)) == pytest.approx(np.log(3) + 0.5 * 1.0 / 2, rel=1e-6)
-
-
-def test_an_objective_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="latency_metric"):
-        losses.JointObjective(latency_metric="LAG")
-    with pytest.raises(ValueError, match="distillation"):
-        losses.JointObjective(distillation=2.0)

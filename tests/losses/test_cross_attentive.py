@@ -97,12 +97,3 @@ def test_identical_states_cost_nothing_and_have_finite_gradients(direction):
     np.testing.assert_allclose(cross_attentive(*batch, direction=direction)[0], 0, atol=1e-6)
     batch[0][0, 0] = 0
     assert everything_finite(gradients(batch, direction))
-
-
-@both_directions
-def test_the_length_of_a_state_does_not_count(direction):
-    batch = random_batch(np.random.default_rng(7))
-    value, _ = cross_attentive(*batch, direction=direction)
-    scaled = 5 * batch[0], 0.1 * batch[1], *batch[2:]
-    again, _ = cross_attentive(*scaled, direction=direction)
-    np.testing.assert_allclose(again, value, rtol=1e-5)

@@ -60,40 +60,36 @@ def rows(tree: Branch, which) -> Branch:
 
 @jax.jit
 def by_hand(speech, text, targets):
-    """Four of the terms and their weights, each by itself."""
+    """Some of the terms and their weights, each by itself; DAR by layers."""
     lengths = speech.state_length, text.state_length
+    points = speech.decision_length, text.decision_length, speech.target_length
+    layers = zip(speech.energies, text.energies, strict=True)
     return (
         losses.label_smoothed_cross_entropy(speech.logits, targets, speech.target_length),
         losses.online_distillation(speech.logits, text.logits, speech.target_length),
         losses.latency(speech.delays, speech.state_length, speech.target_length),
         losses.cross_attentive(speech.states, text.states, *lengths),
+        *(losses.decision_attentive(*layer, *points) for layer in layers),
     )
 
 
 def test_terms_and_total_are_those_of_the_equation():
     speech, text, targets = ragged_batch()
     loss = losses.combine(sums_of(speech, text, targets), WEIGHTS)
-    (nll, tokens), (kd, _), (lag, _), (car, _) = by_hand(speech, text, targets)
+    (nll, tokens), (kd, _), (lag, _), (car, _), *layers = by_hand(speech, text, targets)
     assert tokens.sum() == 11
     t = {name: float(value) for name, value in loss.terms.items()}
     assert t["st_nll"] == pytest.approx(float(nll.sum()) / 11, rel=1e-6)
     assert t["kd"] == pytest.approx(float(kd.sum()) / 11, rel=1e-6)
     assert t["st_latency"] == pytest.approx(float(lag.sum()) / 11, rel=1e-6)
     assert t["car"] == pytest.approx(float(car.sum()) / 4, rel=1e-6)
+    of_layers = [float(value.sum()) / 4 for value, _ in layers]
+    assert t["dar"] == pytest.approx(np.mean(of_layers), rel=1e-6)
     total = 0.8 * t["st_nll"] + 0.2 * t["kd"] + 0.02 * t["car"] + 0.5 * t["mt_nll"]
     total += 0.01 * t["dar"] + 0.05 * (t["st_latency"] + t["mt_latency"])
     total += 0.03 * (t["st_variance"] + t["mt_variance"])
     assert float(loss.total) == pytest.approx(total, rel=1e-6)
     assert float(sum(loss.weighted.values())) == pytest.approx(float(loss.total), rel=1e-6)
-
-
-def test_dar_is_the_mean_over_layers():
-    speech, text, targets = ragged_batch()
-    lengths = speech.decision_length, text.decision_length, speech.target_length
-    of_layer = jax.jit(losses.decision_attentive)
-    layers = [of_layer(speech.energies[m], text.energies[m], *lengths)[0] for m in range(2)]
-    term = losses.combine(sums_of(speech, text, targets), WEIGHTS).terms["dar"]
-    assert float(term) == pytest.approx(float((layers[0] + layers[1]).mean() / 2), rel=1e-6)
 
 
 @functools.partial(jax.jit, static_argnames=("teacher", "bias", "divisor"))
@@ -140,8 +136,10 @@ def test_dar_without_bias_and_divided_by_tokens():
 
 def test_decision_statistics():
     speech, text, _ = ragged_batch()
-    text = replace(text, target_length=text.target_length.at[1].set(0))
+    text = replace(text, target_length=text.target_length.at[1].set(0))  # it has no transcript
     found = jax.jit(losses.decision_statistics)(speech, text)
+    perplexity, weight = jax.jit(losses.matching_perplexity)(speech, text)
+    assert perplexity[0] > 1 and perplexity[1] == 0 and weight.tolist() == [1, 0, 1, 1]
     real = (
         np.asarray(speech.energies)[:, 0, :, :5, :9],
         np.asarray(speech.energies)[:, 2, :, :1, :2],
@@ -226,13 +224,9 @@ def test_terms_that_are_off_are_not_computed_and_text_may_be_missing():
     )
     assert {"kd", "car", "dar"}.isdisjoint(terms)
     assert set(alone) == {"st_nll", "st_latency", "st_variance"}
-
-
-def test_models_without_monotonic_heads_have_no_dar():
-    speech, text, targets = ragged_batch()
-    speech, text = (replace(each, energies=None) for each in (speech, text))
-    terms = jax.eval_shape(lambda: values_of(speech, text, targets, ALL_ON))
-    assert "dar" not in terms and "kd" in terms
+    heads = [replace(each, energies=None) for each in (speech, text)]  # none are monotonic
+    offline = jax.eval_shape(lambda: values_of(*heads, targets, ALL_ON))
+    assert "dar" not in offline and "kd" in offline
 
 
 def test_an_empty_batch_is_0_and_finite():
@@ -246,19 +240,3 @@ def test_an_empty_batch_is_0_and_finite():
 
     value, gradients = jax.jit(jax.value_and_grad(total, (0, 1)))(speech.logits, speech.energies)
     assert value == 0 and all(np.isfinite(g).all() for g in gradients)
-
-
-@pytest.mark.parametrize("options", [{}, {"temperature": 0.1, "across_heads": False}])
-def test_how_dar_matches_is_the_mean_over_layers(options):
-    speech, text, _ = ragged_batch()
-    text = replace(text, target_length=text.target_length.at[1].set(0))  # it has no transcript
-    matching = jax.jit(functools.partial(losses.matching_perplexity, **options))
-    perplexity = jax.jit(functools.partial(losses.decision_perplexity, **options))
-    value, weight = matching(speech, text)
-    lengths = speech.decision_length, text.decision_length, speech.target_length
-    layers = [
-        perplexity(*energies, *lengths)
-        for energies in zip(speech.energies, text.energies, strict=True)
-    ]
-    np.testing.assert_allclose(value, np.mean(layers, axis=0) * [1, 0, 1, 1], rtol=1e-5)
-    assert weight.tolist() == [1, 0, 1, 1]

@@ -54,16 +54,6 @@ def test_a_row_of_nothing_but_padding(name):
         assert not np.any(gradient[1])
 
 
-@pytest.mark.parametrize("name", [n for n, loss in LOSSES.items() if "t" in loss.lengths])
-def test_no_targets(name):
-    loss = LOSSES[name]
-    arrays, lengths = batch(loss)
-    lengths[loss.lengths.index("t")] = np.array([5, 0, 1, 4])
-    value, weight = loss.call(*arrays, *lengths)
-    assert value[1] == weight[1] == 0
-    assert everything_finite((value, loss.gradients(*arrays, *lengths)))
-
-
 @every_loss
 @pytest.mark.parametrize("scale", [0.0, 1e4])
 def test_finite_for_zeros_and_large_arrays(name, scale):

@@ -26,7 +26,10 @@ def test_a_term_that_cannot_be_is_refused(given: dict[str, Any], said: str):
         Term(**given)
 
 
-def test_names_differ():
+def test_names_differ_and_options_exist():
+    for wrong in ({"latency_metric": "LAG"}, {"distillation": 2.0}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            JointObjective(**wrong)
     with pytest.raises(ConfigError, match="'kd'"):
         Objective(terms=(Term(name="kd"), Term(name="kd")))
     with pytest.raises(ConfigError, match="latency"):

@@ -49,17 +49,6 @@ def test_padding_and_company_have_no_influence(features, run):
     assert not together.states[1, 3:].any() and not together.states[3].any()
 
 
-def test_every_state_hears_every_frame_of_its_row(features, variables):
-    def first(x):
-        encoded: Any = MODEL.apply(variables, x, jnp.array(LENGTHS), train=False)
-        return encoded.states[:, 0].sum()
-
-    gradient = np.asarray(models.fast(jax.grad(first))(jnp.asarray(features)))
-    heard = np.arange(FRAMES) < np.array(LENGTHS)[:, None]
-    assert ((np.abs(gradient).max(-1) > 0) == heard)[:2].all()
-    assert not gradient[~heard].any()
-
-
 def test_dropout_stands_between_lstms(features, variables):
     def states(layers):
         speech = dataclasses.replace(SPEECH, layers=layers, ctc_after=None)

@@ -53,7 +53,8 @@ def test_every_group_is_asked_with_its_own_states(model, variables, lattice_of, 
     """And with those before it; the last one of a row is what it hears in all."""
     encoded = models.states(LENGTHS, SIZE)
     lattice = lattice_of(variables, targets, encoded)
-    assert lattice.groups.tolist() == [3, 1, 2, 0]
+    assert lattice.groups.tolist() == [3, 1, 2, 0] and caat_module.BLANK == BOS
+    assert np.abs(np.diff(np.asarray(lattice.blank[0]), axis=0)).min(-1).max() > 1e-3  # they differ
     assert lattice.blank.shape == (4, 3, LABELS + 1) and lattice.label.shape == (4, 3, LABELS)
     for b, t, u in [(0, 0, 0), (0, 1, 3), (0, 2, 5), (1, 0, 4), (2, 1, 5)]:
         reach = min((t + 1) * models.CAAT_GROUP, LENGTHS[b])
@@ -62,11 +63,6 @@ def test_every_group_is_asked_with_its_own_states(model, variables, lattice_of, 
         assert float(lattice.blank[b, t, u]) == pytest.approx(expected[BOS], abs=1e-4)
         if u < LABELS:
             assert float(lattice.label[b, t, u]) == pytest.approx(expected[targets[b, u]], abs=1e-4)
-
-
-def test_groups_differ(variables, lattice_of, targets):
-    lattice = lattice_of(variables, targets, models.states(LENGTHS, SIZE))
-    assert np.abs(np.diff(np.asarray(lattice.blank[0]), axis=0)).min(-1).max() > 1e-3
 
 
 def test_padding_and_company_have_no_influence(variables, lattice_of, targets):
@@ -126,10 +122,6 @@ def test_the_loss_reaches_every_parameter_of_the_decoder(model, variables, targe
         assert np.isfinite(leaf).all()
         is_key_bias = [p.key for p in path][-2:] == ["key", "bias"]  # cancels in the softmax
         assert is_key_bias or np.any(leaf), path
-
-
-def test_the_blank_is_begin_of_sentence():
-    assert caat_module.BLANK == BOS
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,6 @@ from simuljax.config.fields import ConfigError
 from simuljax.config.json import from_json, to_json
 from simuljax.config.loading import load_module
 from simuljax.config.model import SpeechConfig
-from simuljax.config.training import Optimiser
-from simuljax.models.joint import JointModel
-from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Update
 from simuljax.train.transfer import by_path
 from tests.train import small
 from tests.written_runs import write_run
@@ -41,15 +38,9 @@ def test_it_is_stored_by_name(speech):
 
 
 def test_it_is_trained(speech):
-    update = Update(
-        model=JointModel(small.translator(speech=speech, text=None), axis=AXIS),
-        objective=small.objective(),
-        optimiser=Optimiser(learning_rate=0.1, warmup=1, method="sgd").build(),
-        statistics=small.HEARD.statistics,
-    )
-    compiled = CompiledUpdate(update, Replicas.on_all("pmap"))
-    state, batch = compiled.first(), small.batch(4)
-    weights = compiled.weights([update.objective.weights()])
+    update = small.update(small.translator(speech=speech, text=None))
+    compiled = small.compiled(update)
+    state, batch, weights = compiled.first(), small.batch(4), small.weights_of(compiled)
     before = jax.device_get(state.params["speech"])
     losses = []
     for _ in range(6):

@@ -92,19 +92,7 @@ def published(name: str, target: int = 8_000) -> int:
     return next(count for n, _, t, count in PUBLISHED if (n, t) == (name, target))
 
 
-def test_speech_only_leaves_no_text():
-    alone = presets.speech_only(presets.dar())
-    assert alone.text is None and alone.speech is not None and alone.speech.shared == 0
-
-
 def test_a_recogniser_has_its_head_above_its_own_layers():
     recogniser = presets.recogniser(presets.dar())
     assert recogniser.monotonic.policy == "offline"
     assert recogniser.speech is not None and recogniser.speech.ctc_after == 6
-
-
-@pytest.mark.parametrize("name", ["papi_transformer", "papi_conformer", "small_conformer"])
-def test_papis_models_have_a_ctc_head_and_wait_for_the_end(name):
-    model = sized(name)
-    assert model.speech is not None and model.speech.ctc_after is not None
-    assert model.monotonic.policy == "offline" and model.text is None

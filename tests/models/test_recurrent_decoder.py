@@ -135,34 +135,6 @@ def test_several_targets_at_once_are_as_one_by_one(model, variables, step, prefi
         assert rebuilt.shape == kept.shape
 
 
-def test_rows_go_on_from_places_of_their_own(step, model, prefix, whole):
-    """A row that waits for two steps is then where the others were."""
-    state = dataclasses.replace(init_prefix(model, len(prefix), 8, DECODING), token=prefix[:, 0])
-    for place in range(4):
-        writes = jnp.array([True, place >= 2, True])
-        at = state.position
-        tried, state = step(state, jnp.asarray(prefix)[jnp.arange(3), at + 1], writes)
-        expected = whole.logits[jnp.arange(3), at]
-        np.testing.assert_allclose(tried.logits[:, 0], expected, atol=1e-5)
-    assert state.position.tolist() == [4, 2, 4]
-
-
-def test_a_policy_that_asks_is_told_where_the_decoder_looks(model, variables, known, encoded):
-    asked = dataclasses.replace(CONTROL.selection, weights=True)
-    start = init_prefix(model, len(LENGTHS), 8, DECODING)
-    tried = models.fast(
-        lambda selection: attempt(context_of(model, variables, selection), start, known)
-    )
-    look = tried(asked).layers.look
-    assert look.weights is not None and look.weights.shape == (2, 3, 1, 1, STATES)
-    params = variables["params"]["decoder"]["attention"]
-    for row, length in enumerate(LENGTHS):
-        states = np.asarray(encoded.states[row, :length], np.float64)
-        expected = oracle.attend(np.zeros(12), states, params)[1]
-        np.testing.assert_allclose(look.weights[0, row, 0, 0, :length], expected, atol=1e-6)
-    assert jax.eval_shape(tried, CONTROL.selection).layers.look.weights is None
-
-
 @pytest.fixture(scope="module")
 def speech():
     frames = np.array([33, 18, 5], np.int32)

@@ -1,4 +1,4 @@
-"""The streaming encoder: pieces of any size give what the whole pass gives, and nothing grows."""
+"""Streaming encoders: pieces of any size give what the whole pass gives, and nothing grows."""
 
 import dataclasses
 from typing import Any
@@ -10,23 +10,39 @@ import pytest
 
 from simuljax.config.model import ModelConfig, SpeechConfig, TextConfig, Width
 from simuljax.models.joint import JointModel
+from simuljax.models.streaming import frames_before
+from simuljax.models.whisper.config import PUBLISHED, Published
 from tests.helpers.models import random_parameters
+from tests.models.conftest import SIZES
 from tests.oracles.checks import assert_close
 
 FEATURES = 6
+BATCH, FRAMES = 25, 160  # twice round the 20 positions of a small Whisper
+CHUNK, LEFT, RIGHT = 4, 6, 2
+KINDS = ("streaming", "streaming_whisper")
 
 
-def small(sizes=(4, 6, 2), dtype: Any = "float32"):
+@pytest.fixture(scope="module", autouse=True)
+def small_sizes():
+    """Sizes that compile in a moment, under the name of Whisper's smallest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PUBLISHED, "tiny", Published(SIZES, ()))
+        yield
+
+
+def small(
+    kind: Any = "streaming", sizes=(CHUNK, LEFT, RIGHT), dtype: Any = "float32", **speech: Any
+):
     """Two layers, of which the upper is the text encoder's; chunk, left and right as given."""
     chunk, left, right = sizes
-    given: dict[str, Any] = {"chunk": chunk, "left": left, "right": right, "ctc_after": 1}
-    speech = SpeechConfig(kind="streaming", layers=2, shared=1, channels=12, **given)
+    given: dict[str, Any] = {"layers": 2, "shared": 1, "channels": 12, "ctc_after": 1}
+    given |= {"chunk": chunk, "left": left, "right": right}
     return ModelConfig(
         source_vocabulary=9,
         target_vocabulary=9,
         features=FEATURES,
         width=Width(model=16, hidden=24, heads=2, dtype=dtype),
-        speech=speech,
+        speech=SpeechConfig(kind=kind, **given | speech),
         text=TextConfig(layers=1),
         decoder_layers=1,
     )
@@ -102,13 +118,9 @@ def cut(random, length, most):
     return [*pieces, 0] if not pieces or random.random() < 0.5 else pieces
 
 
-BATCH, FRAMES = 25, 160
-CHUNK, LEFT, RIGHT = 4, 6, 2
-
-
-@pytest.fixture(scope="module")
-def model():
-    return Model(small((CHUNK, LEFT, RIGHT)))
+@pytest.fixture(scope="module", params=KINDS)
+def model(request):
+    return Model(small(request.param))
 
 
 def differences(model, random, features, lengths, state, parameters=None):
@@ -122,7 +134,7 @@ def differences(model, random, features, lengths, state, parameters=None):
     return max(np.abs(row - full[: len(row)]).max(initial=0) for row, full in rows), state
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=pytest.mark.slow)])
 def test_random_chunkings_are_the_whole_pass(model, rounds):
     """Every round begins with the state that the round before has ended."""
     random, state = np.random.default_rng(0), model.start(BATCH)
@@ -152,7 +164,7 @@ def test_alone_padded_or_in_a_batch(model):
     alone = model.whole(model.parameters, features[3:4, :61], lengths[3:4])
     assert alone.states.shape == (1, 16, 16)
     assert_close(alone.states[0], batch.states[3, :16], 1e-5)
-    assert_close(alone.ctc[0], batch.ctc[3, :16], 1e-5)
+    assert_close(alone.ctc[0], batch.ctc[3, :16], 5e-5)
     assert not batch.states[3, 16:].any()
 
 
@@ -169,14 +181,16 @@ def influence(model):
     return jax.jit(jax.grad(number, argnums=(0, 1)))
 
 
-@pytest.mark.parametrize("chunk", [0, 1, 3, 7])
-def test_a_chunk_hears_no_further_than_its_right_context(model, influence, chunk):
+def test_a_chunk_hears_no_further_than_its_right_context(model, influence):
     features = np.random.default_rng(4).normal(size=(1, FRAMES, FEATURES)).astype(np.float32)
-    _, gradient = influence(model.parameters, features, np.array([FRAMES]), chunk)
-    reach = np.flatnonzero(np.abs(gradient[0]).max(-1))
-    last = 4 * ((chunk + 1) * CHUNK + RIGHT - 1)  # the first frame of the last state it sees
-    assert reach[-1] == last < (chunk + 1) * CHUNK * 4 + RIGHT * 4
-    assert np.abs(gradient[0, last]).max() > 1e-5
+    for chunk in (0, 3, 7):
+        _, gradient = influence(model.parameters, features, np.array([FRAMES]), chunk)
+        reach = np.flatnonzero(np.abs(gradient[0]).max(-1))
+        speech = model.translator.config.speech
+        last = frames_before(speech, (chunk + 1) * CHUNK + RIGHT) - 1
+        assert reach[-1] == last and np.abs(gradient[0, last]).max() > 1e-6
+        if speech.kind == "streaming":  # the first frame of the last state it sees
+            assert last == 4 * ((chunk + 1) * CHUNK + RIGHT - 1)
 
 
 def test_gradients_are_finite_whatever_the_length(model, influence):
@@ -206,29 +220,34 @@ def test_the_shared_layers_are_the_text_encoders(model):
 
 
 @pytest.mark.slow
-def test_ten_minutes_are_like_the_first_seconds(model):
-    """Nothing grows, and the last states are those of a stream that began a little before."""
-    random, state = np.random.default_rng(7), model.start(BATCH)
-    shapes, recent, states = jax.tree.map(jnp.shape, state), [], jnp.zeros(())
-    for turn in range(60_000 // model.frames):
-        features = random.normal(size=(1, model.frames, FEATURES)).astype(np.float32)
-        recent = [*recent[1 - FRAMES // model.frames :], features[0]]
-        given = np.broadcast_to(features, (BATCH, *features.shape[1:]))
-        length, ended = np.full(BATCH, model.frames, np.int32), np.zeros(BATCH, bool)
+def test_a_long_stream_costs_the_same_and_sees_the_same(model):
+    """Nothing grows; the last states are those of a stream that began a period of positions ago."""
+    random, state = np.random.default_rng(7), model.start(1)
+    period = 2 * SIZES.audio_positions  # frames
+    sound = random.normal(size=(1, 50 * period, FEATURES)).astype(np.float32)
+    sound[:, 0], sound[:, -4 * period] = 8, 8  # the floor of both streams
+    shapes, last, compilations = jax.tree.map(jnp.shape, state), [], model.compilations
+    for start in range(0, sound.shape[1], 8):
+        given = np.zeros((1, model.frames, FEATURES), np.float32)
+        given[:, :8] = sound[:, start : start + 8]
+        length, ended = np.full(1, 8, np.int32), np.array([start + 8 == sound.shape[1]])
         state, states, count = model.step(model.parameters, state, given, length, ended)
-        assert np.isfinite(states).all() and (turn < 2 or count[0] == 4)
-    assert jax.tree.map(jnp.shape, state) == shapes and model.compilations == 1
-    features = np.broadcast_to(np.concatenate(recent), (BATCH, FRAMES, FEATURES))
-    whole = model.whole(model.parameters, features, np.full(BATCH, FRAMES))
-    assert_close(states[0, :4], whole.states[0, 32:36], 1e-5)  # then 4 that wait for their right
+        last = [*last[-10:], states[0, : count[0]]]
+    assert jax.tree.map(jnp.shape, state) == shapes and model.compilations == compilations + 1
+    recent = sound[:, -4 * period :]
+    whole = model.whole(model.parameters, recent, np.array([4 * period])).states[0]
+    assert_close(np.concatenate(last)[-8:], whole[-8:], 1e-5)
 
 
-def test_bfloat16_is_near():
-    model, random = Model(small(dtype="bfloat16")), np.random.default_rng(8)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_is_near(kind):
+    model, random = Model(small(kind, dtype="bfloat16")), np.random.default_rng(8)
     features, lengths = utterances(random, 2, 40)
     difference, state = differences(model, random, features, lengths, model.start(2))
     assert difference < 0.1
     assert state.left.key.dtype == jnp.bfloat16
+    assert state.pretrained is None or state.pretrained.key.dtype == jnp.bfloat16
 
 
 def test_mistakes_are_named(model):
@@ -248,10 +267,10 @@ def test_mistakes_are_named(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", [(1, 0, 0), (3, 7, 5), (4, 0, 2), (5, 2, 0), (2, 30, 1)])
-@pytest.mark.parametrize("frames", [1, 50])
-def test_any_sizes(sizes, frames):
-    model, random = Model(small(sizes), frames), np.random.default_rng(9)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("sizes", "frames"), [((1, 0, 0), 50), ((3, 7, 5), 1), ((5, 2, 0), 50)])
+def test_any_sizes(kind, sizes, frames):
+    model, random = Model(small(kind, sizes), frames), np.random.default_rng(9)
     state = model.start(8)
     for _ in range(2):
         features, lengths = utterances(random, 8, 70)

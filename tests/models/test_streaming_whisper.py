@@ -20,36 +20,32 @@ from simuljax.config.model import (
     Monotonic,
     PreDecision,
     SpeechConfig,
-    TextConfig,
     Width,
 )
 from simuljax.config.training import Objective, Optimiser, RateFactor
 from simuljax.eval import read_records
 from simuljax.models.encoders import SpeechEncoder
-from simuljax.models.joint import JointModel
 from simuljax.models.streaming import frames_before, states_after
 from simuljax.models.streaming_whisper import StreamingWhisperEncoder, floor_so_far
 from simuljax.models.whisper.config import PUBLISHED, Published
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.train import open_donor
 from simuljax.serve.run import shapes
-from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Update
 from simuljax.train.transfer import by_path, load_whisper_encoder
 from tests.helpers.experiments import experiment
 from tests.helpers.models import random_parameters
 from tests.models.conftest import SIZES
-from tests.models.test_streaming import Model, differences, utterances
+from tests.models.test_streaming import CHUNK, RIGHT, Model, differences, utterances
+from tests.models.test_streaming import small as small_streaming
 from tests.models.test_whisper_encoder import WHISPER_MEL, trained, whisper_experiment
 from tests.oracles.checks import assert_close
 from tests.runs.test_caat import ALONE
 from tests.train import small
 
-CHUNK, LEFT, RIGHT = 4, 6, 2
-BATCH, FRAMES = 25, 160  # twice round the 20 positions
 WIDTH = Width(model=16, hidden=24, heads=2, dropout=0.0)
-SPEECH = SpeechConfig(
-    kind="streaming_whisper", layers=2, shared=1, ctc_after=1, chunk=CHUNK, left=LEFT, right=RIGHT
-)
+CONFIG = small_streaming("streaming_whisper")
+SPEECH = CONFIG.speech
+assert SPEECH is not None
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,74 +56,9 @@ def small_sizes():
         yield
 
 
-def config(speech=SPEECH, dtype: Any = "float32", features=6):
-    return ModelConfig(
-        source_vocabulary=9,
-        target_vocabulary=9,
-        features=features,
-        width=dataclasses.replace(WIDTH, dtype=dtype),
-        speech=speech,
-        text=TextConfig(layers=1),
-        decoder_layers=1,
-    )
-
-
 @pytest.fixture(scope="module")
 def model():
-    return Model(config())
-
-
-@pytest.mark.parametrize("rounds", [2, pytest.param(8, marks=pytest.mark.slow)])
-def test_random_chunkings_are_the_whole_pass(model, rounds):
-    """Every round begins with the state that the round before has ended."""
-    random, state = np.random.default_rng(0), model.start(BATCH)
-    for _ in range(rounds):
-        features, lengths = utterances(random, BATCH, FRAMES)
-        difference, state = differences(model, random, features, lengths, state)
-        assert difference < 1e-5
-    jax.tree.map(np.testing.assert_array_equal, state, model.start(BATCH))
-    assert model.compilations == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sizes", [(1, 0, 0), (3, 7, 5), (5, 2, 0)])
-@pytest.mark.parametrize("frames", [1, 50])
-def test_any_sizes(sizes, frames):
-    chunk, left, right = sizes
-    speech = dataclasses.replace(SPEECH, chunk=chunk, left=left, right=right)
-    model, random = Model(config(speech), frames), np.random.default_rng(9)
-    state = model.start(8)
-    for _ in range(2):
-        features, lengths = utterances(random, 8, 70)
-        difference, state = differences(model, random, features, lengths, state)
-        assert difference < 1e-5
-
-
-def test_padding_has_no_influence(model):
-    features, lengths = utterances(np.random.default_rng(2), BATCH, FRAMES)
-    lengths[3], features[3, :61], features[3, 61:] = 61, features[0, :61], 99
-    batch = model.whole(model.parameters, features, lengths)
-    alone = model.whole(model.parameters, features[3:4, :61], lengths[3:4])
-    assert alone.states.shape == (1, 16, 16)
-    assert_close(alone.states[0], batch.states[3, :16], 1e-5)
-    assert_close(alone.ctc[0], batch.ctc[3, :16], 5e-5)
-    assert not batch.states[3, 16:].any()
-
-
-def test_a_chunk_sees_no_further_than_its_right_context(model):
-    features = np.random.default_rng(4).normal(size=(1, FRAMES, 6)).astype(np.float32)
-    direction = np.random.default_rng(3).normal(size=16).astype(np.float32)
-
-    @jax.jit
-    @jax.grad
-    def influence(features, chunk):
-        states = model.encode(model.parameters, features, np.array([FRAMES])).states[0]
-        inside = jnp.arange(len(states)) // CHUNK == chunk
-        return jnp.where(inside[:, None], states * direction, 0).sum()
-
-    for chunk in (0, 3):
-        reach = np.flatnonzero(np.abs(influence(features, chunk)[0]).max(-1))
-        assert reach[-1] == frames_before(SPEECH, (chunk + 1) * CHUNK + RIGHT) - 1
+    return Model(CONFIG)
 
 
 def test_states_come_as_soon_as_their_frames_are_there(model):
@@ -158,26 +89,6 @@ def test_the_floor_is_below_the_loudest_so_far():
         assert loudest[row] == features[row, :n].max()
 
 
-def test_a_long_stream_costs_the_same_and_sees_the_same(model):
-    """Nothing grows; the last states are those of a stream that began a period of positions ago."""
-    random, state = np.random.default_rng(7), model.start(1)
-    period = 2 * SIZES.audio_positions  # frames
-    loud = np.full((1, 1, 6), 8, np.float32)  # the floor of both streams
-    sound = random.normal(size=(1, 50 * period, 6)).astype(np.float32)
-    sound[:, 0], sound[:, -4 * period] = loud[:, 0], loud[:, 0]
-    shapes_before, last = jax.tree.map(jnp.shape, state), []
-    for start in range(0, sound.shape[1], 8):
-        given = np.zeros((1, model.frames, 6), np.float32)
-        given[:, :8] = sound[:, start : start + 8]
-        length, ended = np.full(1, 8, np.int32), np.array([start + 8 == sound.shape[1]])
-        state, states, count = model.step(model.parameters, state, given, length, ended)
-        last = [*last[-10:], states[0, : count[0]]]
-    assert jax.tree.map(jnp.shape, state) == shapes_before
-    recent = sound[:, -4 * period :]
-    whole = model.whole(model.parameters, recent, np.array([4 * period])).states[0]
-    assert_close(np.concatenate(last)[-8:], whole[-8:], 1e-5)
-
-
 def test_one_chunk_is_whispers_own_encoder():
     """With the loudest frame first, both have the same floor; parameters have the same names."""
     whole = SpeechConfig(kind="whisper", layers=0, shared=0)
@@ -203,21 +114,12 @@ def test_one_chunk_is_whispers_own_encoder():
 
 
 @pytest.mark.slow
-def test_bfloat16_is_near():
-    model, random = Model(config(dtype="bfloat16")), np.random.default_rng(8)
-    features, lengths = utterances(random, 2, 40)
-    difference, state = differences(model, random, features, lengths, model.start(2))
-    assert difference < 0.1
-    assert state.pretrained.key.dtype == jnp.bfloat16
-
-
-@pytest.mark.slow
 def test_the_published_size_streams(monkeypatch):
     """Tiny, 4 layers of width 384, with the chunks of the defaults."""
     sizes = dataclasses.replace(SIZES, width=384, audio_layers=4, audio_positions=1500)
     monkeypatch.setitem(PUBLISHED, "tiny", Published(sizes, ()))
-    speech = SpeechConfig(kind="streaming_whisper", layers=1, shared=0)
-    model, random = Model(config(speech), 40), np.random.default_rng(10)
+    config = small_streaming("streaming_whisper", (8, 64, 4), layers=1, shared=0)
+    model, random = Model(config, 40), np.random.default_rng(10)
     features, lengths = utterances(random, 3, 110)
     difference, _ = differences(model, random, features, lengths, model.start(3))
     assert difference < 2e-5
@@ -253,22 +155,18 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_joint_model_is_updated_and_only_what_is_not_frozen(dtype):
-    optimiser = Optimiser(learning_rate=0.1, warmup=0, factors=(RateFactor(part="speech/whisper"),))
-    base = small.translator(speech=dataclasses.replace(SPEECH, ctc_after=None))
-    config = dataclasses.replace(base, width=dataclasses.replace(base.width, dtype=dtype))
-    update = Update(
-        model=JointModel(config, axis=AXIS),
-        objective=dataclasses.replace(small.objective(), features=WHISPER_MEL),
-        optimiser=optimiser.build(),
-        factor=optimiser.factor,
-        statistics=neutral(80),
-    )
-    compiled = CompiledUpdate(update, Replicas.on_all("pmap"))
-    state, weights = compiled.first(), compiled.weights([update.objective.weights()])
+@pytest.mark.parametrize("kind", ["whisper", "streaming_whisper"])
+def test_a_joint_model_is_updated_and_only_what_is_not_frozen(kind):
+    frozen = (RateFactor(part="speech/whisper"),)
+    optimiser = Optimiser(learning_rate=0.1, warmup=0, factors=frozen)
+    base = small.translator(speech=dataclasses.replace(SPEECH, kind=kind, ctc_after=None))
+    config = dataclasses.replace(base, width=dataclasses.replace(base.width, dtype="bfloat16"))
+    objective = dataclasses.replace(small.objective(), features=WHISPER_MEL)
+    update = small.update(config, optimiser, objective=objective, statistics=neutral(80))
+    compiled = small.compiled(update)
+    state = compiled.first()
     before = by_path(jax.device_get(state.params))
-    state, report = compiled.update(state, [small.batch(4)], weights)
+    state, report = compiled.update(state, [small.batch(4)], small.weights_of(compiled))
     assert report.finite
     after = by_path(jax.device_get(state.params))
     for path, old in before.items():

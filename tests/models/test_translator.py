@@ -8,10 +8,10 @@ import pytest
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.models.joint import JointModel, source_of
 from simuljax.models.parameters import initialise
+from tests.helpers.models import fast
 from tests.train import small
 
 FRAMES = 36
-FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 
 
 def built(**changes):
@@ -25,10 +25,6 @@ def speech_logits(model: JointModel, params, features, frames, prefix, labels):
     decisions = bound.speech_decisions(encoded, labels)
     decoded = bound.decode(prefix, encoded, decisions, jnp.int32(2), train=False)
     return decoded.logits, decoded.reading.delays
-
-
-def compiled(function, *args):
-    return jax.jit(function).lower(*args).compile(compiler_options=FAST)(*args)
 
 
 @pytest.fixture(scope="module")
@@ -61,34 +57,23 @@ KINDS = {
 @pytest.mark.parametrize(
     "kind", [*list(KINDS)[:1], *(pytest.param(k, marks=pytest.mark.slow) for k in list(KINDS)[1:])]
 )
-def test_padding_and_company_have_no_influence(kind, inputs):
+def test_padding_company_and_later_targets_have_no_influence(kind, inputs):
     features, prefix, labels = inputs
     model, params = built(**KINDS[kind])
     frames = jnp.array([FRAMES, 21])
 
-    def logits(features, frames, prefix, labels):
+    @fast
+    def run(features, frames, prefix, labels):
         return speech_logits(model, params, features, frames, prefix, labels)
 
-    run = jax.jit(logits).lower(features, frames, prefix, labels).compile(compiler_options=FAST)
     together = run(features, frames, prefix, labels)
     rubbish = features.at[1, 21:].set(1e3)
     for one, other in zip(run(rubbish, frames, prefix, labels), together, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
-    alone = compiled(logits, features[1:, :21], frames[1:], prefix[1:], labels[1:, :21])
-    np.testing.assert_allclose(alone[0][0], together[0][1], atol=1e-5)
-
-
-def test_a_target_sees_no_later_target(inputs):
-    features, prefix, labels = inputs
-    model, params = built()
-    frames = jnp.array([FRAMES, 21])
-
-    def logits(prefix):
-        return speech_logits(model, params, features, frames, prefix, labels)[0]
-
-    run = jax.jit(logits).lower(prefix).compile(compiler_options=FAST)
-    before, after = run(prefix), run(prefix.at[:, 3].set(4))
-    np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-6)
+    swapped = run(features[::-1], frames[::-1], prefix[::-1], labels[::-1])
+    np.testing.assert_allclose(swapped[0][0], together[0][1], atol=1e-5)
+    before, after = together[0], run(features, frames, prefix.at[:, 3].set(4), labels)[0]
+    np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-6)  # no later target is seen
     assert np.abs(before[:, 3:] - after[:, 3:]).max() > 1e-3
 
 
@@ -124,7 +109,7 @@ def test_two_sources_in_one_pass_are_as_each_alone(inputs):
         alone = [bound.decode_each(prefix, [one], train=False)[0] for one in (speech, text)]
         return together, alone
 
-    together, alone = compiled(both, params)
+    together, alone = fast(both)(params)
     for one, other in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, atol=1e-5)
     assert float(jnp.abs(together[0].logits - together[1].logits).max()) > 1e-3

@@ -53,14 +53,6 @@ def test_attention_is_that_of_the_real_image(attend, reference):
             np.testing.assert_allclose(actual[row, :length, :, head], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("attend", "reference"), WAYS)
-def test_without_lengths_the_padding_is_seen(attend, reference):
-    query, key, value = images(3, 3, 5, 4, 2)
-    seen = attend(query, key, value, jnp.full(3, 5))
-    expected = reference(*(x[1, :3, :, 0] for x in (query, key, value)))
-    assert np.abs(seen[1, :3, :, 0] - expected).max() > 1e-2
-
-
 @pytest.mark.parametrize("stride", [1, 2])
 def test_convolution_has_the_reach_it_says(stride):
     x, conv = images(1, 5, 4, 3), convolution(2, WIDTH, stride=stride)

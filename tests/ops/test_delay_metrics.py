@@ -46,14 +46,6 @@ def test_random_shapes(name, seed, shape):
 
 
 @metric_names
-def test_a_wait_k_schedule_of_equal_lengths_lags_by_k(name):
-    """g[i] = k + i over as many targets as sources: AL and DAL are k before the source runs out."""
-    delays = jnp.arange(3.0, 11.0)
-    value = METRICS[name](delays, jnp.array(8), jnp.array(8))
-    assert_close(value, 3.0 if name != "AP" else delays.sum() / 64, 1e-6)
-
-
-@metric_names
 def test_padded_targets_do_not_count(name):
     delays = float32(np.random.default_rng(0).uniform(0, 9, (2, 3, 6)))
     loud = delays.copy()

@@ -21,7 +21,7 @@ from tests.train import small
 
 pytestmark = pytest.mark.slow  # compiles much
 
-STATES = 14
+STATES, FIXED = 14, PreDecision(step_ms=80)
 ALONE = dataclasses.replace(small.ALONE, ctc=0.3)
 
 
@@ -127,22 +127,12 @@ def test_the_objective_counts_words_where_the_model_does():
     assert jax.tree.leaves(moved) == [True, True]  # mean and variance of the Conformer layer
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({}, "decides at words"), ({"predecision": PreDecision(step_ms=80)}, "counts words")],
-)
-def test_without_words_it_says_so(changes, message):
-    with pytest.raises(ValueError, match=message):
-        jax.eval_shape(lambda: passed(waiting(2, **changes), None))
-
-
-def test_ctc_word_counts_have_to_be_given():
-    model = waiting(2)
+def test_what_is_missing_is_named():
+    for changes, message in (({}, "decides at words"), ({"predecision": FIXED}, "counts words")):
+        with pytest.raises(ValueError, match=message):
+            jax.eval_shape(lambda: passed(waiting(2, **changes), None))  # noqa: B023
     blind = dataclasses.replace(encoded(), words=None)
     with pytest.raises(ValueError, match="ctc_word_counts"):
-        model.bind({"params": {}}).speech_decisions(blind)
-
-
-def test_words_cannot_be_heard_without_a_head():
+        waiting(2).bind({"params": {}}).speech_decisions(blind)
     with pytest.raises(ValueError, match="there is no CTC head"):
         small.translator(predecision=PreDecision(kind="ctc_words"))

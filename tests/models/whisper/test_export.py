@@ -72,23 +72,6 @@ def test_it_hears_what_the_whole_one_does(weights, tmp_path):
     assert 0 < np.abs(one - other).mean() < 0.05 * np.abs(one).mean()
 
 
-def test_english_alone_stays_english_alone(weights, tmp_path):
-    export(weights, tmp_path, dtype="int7")
-    beside = tmp_path / "generation_config.json"
-    beside.write_text(beside.read_text().replace("true", "false"))
-    english = load(tmp_path)
-    assert not english.tokenizer.multilingual
-    with pytest.raises(SimuljaxError, match="English alone"):
-        english.transcribe(SOUND, task="translate")
-
-
-def test_other_positions_are_kept(tmp_path):
-    tensors = random_tensors(SIZES)
-    (tmp_path / "a.bin").write_bytes(ggml_bytes(tensors))
-    held = read_checkpoint(export(tmp_path / "a.bin", tmp_path / "b", dtype="int8")).tensors
-    assert held[SINUSOIDS].shape == (SIZES.audio_positions, SIZES.width)
-
-
 def test_common_tokens_come_with_what_they_are_merged_of():
     kept = common_tokens(TOKENS, ["sing the thing", "あ"], 261)
     assert [TOKENS[i] for i in kept[256:]] == [b" t", b"he", b" the", b"in", b"ing"]

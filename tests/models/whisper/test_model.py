@@ -61,33 +61,15 @@ def test_token_by_token_is_all_at_once(whole):
 def test_a_prompt_to_the_right_is_the_same_prompt(whole):
     """Row 0 after three columns of padding, whatever stands in them; row 1 without."""
     memory = memory_of(MODEL, MEL)
-    for filling in (0, 7):
+    padding = jnp.asarray([3, 0], jnp.int32)
+    for filling, skipped in ((0, padding), (7, padding), (0, no_padding(2))):
         left = jnp.concatenate([jnp.full((1, 3), filling), TOKENS[:1, :9]], 1)
         tokens = jnp.concatenate([left, TOKENS[1:]])
-        written = nothing_written(MODEL.config, jnp.asarray([3, 0], jnp.int32), 30)
+        written = nothing_written(MODEL.config, skipped, 30)
         _, logits = written_on(MODEL, memory, written, tokens)
-        np.testing.assert_allclose(logits[0, 3:], whole[0][0, :9], atol=1e-4)
+        same = np.abs(logits[0, 3:] - whole[0][0, :9]).max() < 1e-4
+        assert same == (skipped is padding)  # that which is taken for text is noticed
         np.testing.assert_allclose(logits[1], whole[0][1], atol=1e-4)
-
-
-def test_padding_that_is_taken_for_text_is_noticed(whole):
-    written = nothing_written(MODEL.config, no_padding(2), 30)
-    tokens = jnp.pad(TOKENS[:, :9], [(0, 0), (3, 0)])
-    _, logits = written_on(MODEL, memory_of(MODEL, MEL), written, tokens)
-    assert np.abs(logits[0, 3:] - whole[0][0, :9]).max() > 0.1
-
-
-def test_rows_do_not_see_each_other(whole):
-    alone = all_at_once(MODEL, MEL[1:], TOKENS[1:])
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b[1:], atol=1e-4), alone, whole)
-
-
-def test_several_rows_share_a_memory(whole):
-    """Two rows to a window, as beams are: the first two of the first window."""
-    memory = memory_of(MODEL, MEL)
-    written = nothing_written(MODEL.config, no_padding(4), 30)
-    _, logits = written_on(MODEL, memory, written, jnp.repeat(TOKENS, 2, 0))
-    np.testing.assert_allclose(logits, np.repeat(whole[0], 2, 0), atol=1e-4)
 
 
 def test_energies_are_those_of_the_heads(whole):
@@ -100,13 +82,6 @@ def test_energies_are_those_of_the_heads(whole):
     written = nothing_written(MODEL.config, no_padding(2), 12)
     *_, one = jax.jit(lambda m, h: m.write(TOKENS, written, h, ((1, 0),)))(other, memory)
     np.testing.assert_allclose(one[:, 0], whole[1][:, 1], atol=1e-4)
-
-
-def test_the_future_has_no_influence(whole):
-    changed = TOKENS.at[:, 6:].set(3)
-    logits, _ = all_at_once(MODEL, MEL, changed)
-    np.testing.assert_allclose(logits[:, :6], whole[0][:, :6], atol=1e-5)
-    assert np.abs(logits[:, 6:] - whole[0][:, 6:]).max() > 0.1
 
 
 def test_bfloat16_is_close(whole):
@@ -198,22 +173,5 @@ def test_agrees_with_the_equations(mels):
     mel = compute(jnp.asarray(SOUND[None], jnp.float32), mels)
     assert mel.shape == (1, 100, mels)
     np.testing.assert_allclose(mel[0], slow_log_mel(SOUND, mels), atol=1e-4)
-
-
-def test_silence_after_it_changes_nothing_before():
-    padded = jnp.asarray(np.pad(SOUND, (0, 16_000))[None], jnp.float32)
-    alone = compute(jnp.asarray(SOUND[None], jnp.float32), 80)
-    both = compute(padded, 80)
-    np.testing.assert_allclose(both[:, :98], alone[:, :98], atol=1e-5)
-    assert np.ptp(both[0, 110:]) == 0
-
-
-def test_integers_and_floats_are_the_same_sound():
-    whole = np.round(SOUND * 32768).astype(np.int16)[None]
-    halves = compute(jnp.asarray(whole / 32768, jnp.float32), 80)
-    np.testing.assert_array_equal(compute(jnp.asarray(whole), 80), halves)
-
-
-def test_a_length_between_frames_is_refused():
     with pytest.raises(ValueError, match="multiple of 160"):
-        log_mel(jnp.zeros((1, 16_001)), 80)
+        log_mel(jnp.zeros((1, 16_001)), mels)

@@ -3,7 +3,6 @@
 import base64
 import json
 import pickle
-import pickletools
 import zipfile
 
 import jax
@@ -107,20 +106,12 @@ def refused(path, data, problem):
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-@pytest.mark.parametrize("share", [0.0, 1e-5, 0.001, 0.1, 0.6, 0.9999])
+@pytest.mark.parametrize("share", [0.0, 1e-5, 0.1, 0.9999])
 def test_a_truncated_file_is_refused(tmp_path, suffix, share):
     data = WRITERS[suffix](TENSORS)
     size = int(len(data) * share)
     byte = refused(tmp_path / f"cut.{suffix}", data[:size], "cut")
     assert byte <= size
-
-
-def test_where_a_ggml_file_ends_too_early(tmp_path):
-    data = ggml_bytes(TENSORS)
-    name = list(TENSORS)[-1]
-    cut = len(data) - 10
-    byte = refused(tmp_path / "cut.bin", data[:cut], rf"{name} has \d+ bytes, but the file ends")
-    assert byte == len(data) - TENSORS[name].nbytes
 
 
 def test_what_is_no_file_of_weights_is_refused(tmp_path):
@@ -179,15 +170,6 @@ def test_the_evil_pickle_would_run(tmp_path):
     path.write_bytes(torch_bytes({}, extra={"e": Call(Global("os", "system"), f"touch {trace}")}))
     pickle.loads(zipfile.ZipFile(path).read("archive/data.pkl"))
     assert trace.exists()
-
-
-def test_the_pickle_is_written_as_pytorch_writes_it(tmp_path):
-    path = save(tmp_path, "pt")
-    data = zipfile.ZipFile(path).read("archive/data.pkl")
-    names = {argument for op, argument, _ in pickletools.genops(data) if op.name == "GLOBAL"}
-    storages = {"torch HalfStorage", "torch FloatStorage"}
-    assert names == storages | {"torch._utils _rebuild_tensor_v2", "collections OrderedDict"}
-    assert not {op.name for op, *_ in pickletools.genops(data)} & {"STACK_GLOBAL", "FRAME"}
 
 
 def test_damaged_numbers_of_a_pt_are_refused(tmp_path):
