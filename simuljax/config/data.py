@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Literal
 
 from simuljax.audio.features import Features
-from simuljax.config.fields import ConfigError, check, setting
+from simuljax.config.fields import Checked, ConfigError, setting
 from simuljax.text.vocabulary import VocabularyConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class Budget(Checked):
     """The size of one global batch, padding included, over all hosts and devices.
 
     The number of rows is a multiple of `row_multiple`, so that it divides among devices. Leave it
@@ -22,12 +22,9 @@ class Budget:
     row_multiple: int = setting(8, help="Divisor of the number of rows.", low=1)
     shapes: int = setting(8, help="Static shapes; each one compiles once.", low=1)
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Joining:
+class Joining(Checked):
     """Training recordings of several utterances, with pauses and silence; by default one each.
 
     Utterances are grouped at random, by the seed of the order of batches; each is in one recording.
@@ -49,19 +46,18 @@ class Joining:
     )
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         for name, value in vars(self).items():
             if isinstance(value, tuple) and value != tuple(sorted(value)):
                 raise ConfigError(f"Joining.{name} is {value}; the lower number comes first")
 
     @property
     def active(self) -> bool:
-        """Return True if a recording can differ from an utterance."""
         return self.utterances > 1 or any((*self.lead_s, *self.trail_s))
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(Checked):
     """A prepared corpus, and how a run sees it."""
 
     directory: Path = setting(help="The prepared corpus.")
@@ -81,9 +77,6 @@ class DataConfig:
     held: Literal["disk", "device"] = setting(
         "disk", help="Where examples are kept; device works with one device only."
     )
-
-    def __post_init__(self) -> None:
-        check(self)
 
     def tables(self) -> dict[str, tuple[Path, str]]:
         """Return the corpora and splits that are trained on, by use."""

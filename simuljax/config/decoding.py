@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from simuljax.config.fields import ConfigError, check, setting, settings
+from simuljax.config.fields import Checked, ConfigError, check, setting, settings
 from simuljax.config.model import ModelConfig, PreDecision
 from simuljax.config.segmentation import Segmentation
 from simuljax.decode.policies import POLICIES, Policy, PolicyError
@@ -16,7 +16,7 @@ Sentences = Literal["one", "many", "pauses"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LengthLimit:
+class LengthLimit(Checked):
     """At most ratio * source + constant tokens, end-of-sentence included.
 
     The source counts in encoder states, as far as it has been read.
@@ -33,11 +33,7 @@ class LengthLimit:
         10, help="Tokens beside that.", label="plus{}", option="length_constant"
     )
 
-    def __post_init__(self) -> None:
-        check(self)
-
     def of(self, states: int) -> int:
-        """Return the limit for so many states."""
         return int(self.ratio * states) + self.constant
 
 
@@ -69,7 +65,7 @@ class Repetition:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blocks:
+class Blocks(Checked):
     """CAAT's beam: hypotheses inside a group, and those that live on after it (1: committed)."""
 
     inside: int = setting(
@@ -96,13 +92,13 @@ class Blocks:
     )
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         if self.across > self.inside:
             raise ConfigError(f"across is {self.across}; it must be at most inside, {self.inside}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beam:
+class Beam(Checked):
     """Beam search of a whole source; it is over once K hypotheses have ended, as in fairseq."""
 
     size: int = setting(
@@ -111,9 +107,6 @@ class Beam:
     length_penalty: float = setting(
         1.0, help="Scores are log p / length ** this.", label="lp{:g}", low=0
     )
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @dataclass(frozen=True, kw_only=True)

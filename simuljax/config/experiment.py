@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simuljax.config.data import DataConfig
-from simuljax.config.fields import ConfigError, check, setting
+from simuljax.config.fields import Checked, ConfigError, check, setting
 from simuljax.config.json import from_json, read_json, to_json
 from simuljax.config.loading import DATA, RUNS, load_module
 from simuljax.config.model import ModelConfig
@@ -40,7 +40,7 @@ NOT_SETTINGS = ("software",)  # stored beside the settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class InitFrom:
+class InitFrom(Checked):
     """Parameters taken from another run before training starts, or from a file of another project.
 
     "whisper:FILE" fills the encoders `speech.kind="whisper"` and "streaming_whisper" from a .pt,
@@ -58,7 +58,7 @@ class InitFrom:
     )
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         if self.whisper is not None and self.rules == ("",):
             object.__setattr__(self, "rules", (WHISPER_ENCODER,))
         if self.whisper is not None and self.fills != "params":
@@ -66,12 +66,10 @@ class InitFrom:
 
     @property
     def whisper(self) -> Path | None:
-        """Return the file of Whisper's weights; None for a run."""
         return self._file("whisper")
 
     @property
     def fairseq(self) -> Path | None:
-        """Return the checkpoint of fairseq; None for anything else."""
         return self._file("fairseq")
 
     def _file(self, project: str) -> Path | None:

@@ -1,11 +1,8 @@
 """Declare the fields of a configuration once: help, label, range, choices, where they apply.
 
     @dataclass(frozen=True, kw_only=True)
-    class Optimiser:
+    class Optimiser(Checked):
         learning_rate: float = setting(5e-4, help="Peak learning rate.", label="lr{:g}", above=0)
-
-        def __post_init__(self) -> None:
-            check(self)
 
 The command line, sweeps, labels of reports, checks and the reference tables of the docs read this
 declaration. Types and choices come from the annotation.
@@ -65,7 +62,6 @@ class Setting:
         return " and ".join(f"{word} {at:g}" for word, at in bounds.items() if at is not None)
 
     def allows(self, value: Any) -> bool:
-        """Return True if the value, of the right type, is in range."""
         if self.choices is not None:
             return value in self.choices
         return not (
@@ -79,31 +75,17 @@ class Setting:
 def setting(
     default: Any = MISSING,
     *,
-    help: str,
-    label: str | None = None,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
     choices: Iterable[Any] | None = None,
-    applies: str | Iterable[str] | None = None,
-    unit: str | None = None,
-    option: str | None = None,
+    applies: str | Iterable[str] = (),
+    **declared: Any,
 ) -> Any:
-    """Return a dataclass field with its declaration; a frozen dataclass may be the default."""
-    declared = Setting(
-        help=help,
-        label=label,
-        low=low,
-        high=high,
-        above=above,
-        below=below,
+    """Return a dataclass field with its `Setting`; a frozen dataclass may be the default."""
+    made = Setting(
         choices=None if choices is None else tuple(choices),
-        applies=(applies,) if isinstance(applies, str) else tuple(applies or ()),
-        unit=unit,
-        option=option,
+        applies=(applies,) if isinstance(applies, str) else tuple(applies),
+        **declared,
     )
-    return dataclasses.field(default=default, metadata={KEY: declared})
+    return dataclasses.field(default=default, metadata={KEY: made})
 
 
 def setting_of(field: dataclasses.Field) -> Setting | None:
@@ -125,10 +107,7 @@ def default_of(field: dataclasses.Field) -> Any:
 
 
 def check(config: Any, error: type[Exception] = ConfigError) -> None:
-    """Refuse a value of another type, out of range, or not a finite number.
-
-    Call it from `__post_init__`, before checks of several fields together.
-    """
+    """Refuse a value of another type, out of range, or not a finite number."""
     hints = type_hints(type(config))
     for field in dataclasses.fields(config):
         value, declared = getattr(config, field.name), setting_of(field)
@@ -139,6 +118,13 @@ def check(config: Any, error: type[Exception] = ConfigError) -> None:
             wanted = None if all(map(declared.allows, numbers)) else declared.range()
         if wanted is not None:
             raise error(f"{type(config).__name__}.{field.name} is {value!r}; it must be {wanted}")
+
+
+class Checked:
+    """A configuration whose fields are checked when it is made."""
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 def wrong_type(hint: Any, value: Any) -> str | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from simuljax.config.fields import ConfigError, check, setting
+from simuljax.config.fields import Checked, ConfigError, check, setting
 from simuljax.config.loading import is_reference, reference_to
 from simuljax.errors import unknown
 
@@ -27,7 +27,7 @@ HeadPolicy = Literal["learned", "wait_k", "offline"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Width:
+class Width(Checked):
     """The sizes of a Transformer layer, and its precision. Parameters are float32."""
 
     model: int = setting(512, help="Dimensions of a state.", low=1)
@@ -40,7 +40,7 @@ class Width:
     )
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         check_heads(self.model, self.heads)
 
 
@@ -53,7 +53,7 @@ def check_heads(width: int, heads: int, name: str = "heads") -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Monotonic:
+class Monotonic(Checked):
     """The decision of a decoder head (`policy`) and its soft attention (`attention`).
 
     wait-k writes the first token after k decision points; k is drawn per batch from
@@ -78,13 +78,13 @@ class Monotonic:
     )
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         if self.wait_k[0] > self.wait_k[1]:
             raise ConfigError(f"wait_k is {self.wait_k}; the first must not exceed the second")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreDecision:
+class PreDecision(Checked):
     """Where the speech branch decides (Ma et al. 2020); the text branch decides at every token."""
 
     kind: DecisionKind = setting("fixed", help="Where decisions are made.")
@@ -94,7 +94,7 @@ class PreDecision:
     )
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         if self.step_ms % STATE_MS:
             raise ConfigError(
                 f"step_ms is {self.step_ms}; it must be a multiple of {STATE_MS} ms, the length of "
@@ -160,7 +160,6 @@ class SpeechConfig:
 
     @property
     def is_whisper(self) -> bool:
-        """Return True if Whisper's encoder is the lower part."""
         return self.kind in ("whisper", "streaming_whisper")
 
     @property
@@ -170,7 +169,7 @@ class SpeechConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig:
+class TextConfig(Checked):
     """The encoder from tokens to states."""
 
     layers: int = setting(6, help="Layers.", low=1)
@@ -178,12 +177,9 @@ class TextConfig:
         "bidirectional", help="A unidirectional encoder sees only the tokens before."
     )
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderWidth:
+class DecoderWidth(Checked):
     """The sizes of decoder layers where they differ from `ModelConfig.width`."""
 
     hidden: int = setting(2048, help="Dimensions of the feed-forward layer.", low=1)
@@ -192,12 +188,9 @@ class DecoderWidth:
         None, help="Dropout probability; None: that of the encoders.", low=0, below=1
     )
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(Checked):
     """A joint speech and text translator; `speech` or `text` None leaves that branch out."""
 
     source_vocabulary: int = setting(0, help="Pieces; 0: filled in from the corpus.", low=0)
@@ -219,7 +212,7 @@ class ModelConfig:
     )
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         if self.speech is None and self.text is None:
             raise ConfigError("speech and text are None; a translator needs one of them")
         if self.decoder_width:
@@ -262,7 +255,6 @@ class ModelConfig:
 
     @property
     def width_of_decoder(self) -> Width:
-        """Return the sizes of a decoder layer."""
         own = self.decoder_width
         if own is None:
             return self.width

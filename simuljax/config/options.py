@@ -40,11 +40,9 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """Return the name as it is written on the command line."""
         return f"--{self.name.replace('_', '-')}"
 
     def parse(self, text: str) -> Any:
-        """Return the value that a text stands for."""
         for kind in leaf_types(self.type):
             if kind is types.NoneType:
                 continue

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from simuljax.config.fields import check, setting
+from simuljax.config.fields import Checked, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Segmentation:
+class Segmentation(Checked):
     """Cut a stream into segments of speech at its pauses."""
 
     pause_ms: int = setting(
@@ -58,6 +58,3 @@ class Segmentation:
         unit="s",
         applies="speech cut at pauses",
     )
-
-    def __post_init__(self) -> None:
-        check(self)

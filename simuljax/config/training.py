@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from simuljax.audio import Features, SpecAugment, WaveAugment
-from simuljax.config.fields import ConfigError, check, setting
+from simuljax.config.fields import Checked, ConfigError, setting
 from simuljax.errors import unknown
 from simuljax.losses import JointObjective, Term
 from simuljax.losses.terms import OWN_TEACHERS
@@ -35,11 +35,9 @@ class Objective:
                 raise ConfigError(f"terms has two called {name!r}; names must differ")
 
     def term(self, name: str) -> Term | None:
-        """Return a term by name; None if there is none."""
         return next((term for term in self.terms if term.name == name), None)
 
     def weight(self, name: str) -> float:
-        """Return the weight of a term; 0 if there is none."""
         return self.weights().get(name, 0.0)
 
     def weights(self) -> dict[str, float]:
@@ -51,7 +49,6 @@ class Objective:
         return {term.name: term.weight_at(step, converged) for term in self.terms}
 
     def with_weights(self, **weights: float) -> "Objective":
-        """Return the objective with other weights, by the names of terms."""
         for name in weights.keys() - self.weights():
             raise ConfigError(f"the objective: {unknown(name, self.weights())}")
         new = self.weights() | weights
@@ -80,22 +77,18 @@ class Objective:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RateFactor:
+class RateFactor(Checked):
     """A part of the model that learns faster or slower than the rest, or not at all."""
 
     part: str = setting(help="Beginning of the parameters' paths, such as speech/whisper.")
     factor: float = setting(0.0, help="Factor of the learning rate; 0: frozen.", low=0, high=1000)
 
-    def __post_init__(self) -> None:
-        check(self)
-
     def holds(self, path: str) -> bool:
-        """Return True if a parameter is in this part."""
         return f"{path}/".startswith(f"{self.part.strip('/')}/")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimiser:
+class Optimiser(Checked):
     """Adam with a warm-up; clipping is by the global norm of the gradient."""
 
     learning_rate: float = setting(2e-3, help="Rate at the end of the warm-up.", above=0, high=100)
@@ -116,11 +109,7 @@ class Optimiser:
         (), help="Parts of the model with another learning rate; the most specific counts."
     )
 
-    def __post_init__(self) -> None:
-        check(self)
-
     def rate(self) -> optax.Schedule:
-        """Return the learning rate by update, from 0."""
         peak, warmup = self.learning_rate, max(1, self.warmup)
 
         def inverse_sqrt(since_warmup: Any) -> Any:  # called during the warm-up, too, and not used
@@ -141,7 +130,6 @@ class Optimiser:
         return max(parts, key=lambda part: len(part.part.strip("/"))).factor if parts else 1.0
 
     def build(self) -> optax.GradientTransformation:
-        """Return the transformation of gradients into updates."""
         clip = optax.clip_by_global_norm(self.clip) if self.clip else optax.identity()
         if self.method == "sgd":
             step = optax.sgd(self.rate())
@@ -162,7 +150,7 @@ class Optimiser:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class Training(Checked):
     """Duration, optimiser, objective, and what is kept."""
 
     updates: int = setting(100_000, help="Updates at most; 0 only initialises.", low=0)
@@ -195,7 +183,7 @@ class Training:
     tensorboard: Literal["off", "on"] = setting("off", help="Write TensorBoard logs too.")
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         waiting = [t.name for t in self.objective.terms if t.start == "convergence"]
         if waiting and self.patience is None:
             raise ConfigError(
@@ -204,7 +192,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class Cluster(Checked):
     """Where the processes of a run meet; what is None is detected.
 
     A process that dies takes the others with it, once it has been silent for `silent_s`, and so
@@ -220,7 +208,7 @@ class Cluster:
     start_s: int = setting(300, help="Time for all processes to arrive.", low=1, unit="s")
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         if self.coordinator is not None and not re.fullmatch(r".+:\d+", self.coordinator):
             raise ValueError(
                 f"coordinator is {self.coordinator!r}; give host and port, as in 10.0.0.1:1234"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from simuljax.config.fields import check, setting
+from simuljax.config.fields import Checked, setting
 
 MARKS = string.punctuation + "“”„‘’¿¡…«»。、，！？"
 
@@ -22,7 +22,7 @@ def plain(word: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stammer:
+class Stammer(Checked):
     """The most that a text may repeat itself; what goes beyond is not written."""
 
     times: int = setting(
@@ -40,11 +40,7 @@ class Stammer:
         low=1,
     )
 
-    def __post_init__(self) -> None:
-        check(self)
-
     def begin(self) -> "RepetitionFilter":
-        """Return the filter of a text that has no words yet."""
         return RepetitionFilter(limits=self)
 
     def text(self, text: str) -> str:

@@ -61,7 +61,6 @@ class Context:
         return replace(self, decoding=replace(self.decoding, policy=None))
 
     def apply(self, *given: Any, method: Any, **options: Any) -> Any:
-        """Apply the model."""
         return self.model.apply(self.variables, *given, method=method, **options)
 
 
@@ -104,12 +103,10 @@ class Known:
 
     @property
     def batch(self) -> int:
-        """Return the number of sources."""
         return self.progress.lengths.shape[0]
 
     @property
     def size(self) -> int:
-        """Return the most states that a source can have."""
         return self.memory.value.shape[2]
 
 
@@ -127,7 +124,6 @@ class Prefix:
 
     @property
     def room(self) -> int:
-        """Return the most tokens that can be written."""
         return self.past.key.shape[2]
 
 

@@ -25,7 +25,7 @@ from jax.typing import ArrayLike
 
 from simuljax.audio import Features, FeatureState, Statistics, init_stream, normalise, stream_step
 from simuljax.config.decoding import Branch, Decoding, check_policy
-from simuljax.config.fields import check, setting
+from simuljax.config.fields import Checked, setting
 from simuljax.decode.greedy import Written, greedy_search, nothing_written
 from simuljax.decode.policies import PolicyError
 from simuljax.decode.state import (
@@ -45,7 +45,7 @@ from simuljax.text import Words
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamLimits:
+class StreamLimits(Checked):
     """The sizes of a stream's arrays.
 
     A source of so many states has ended, whether its sound goes on or not; a sentence of so many
@@ -55,9 +55,6 @@ class StreamLimits:
     states: int = setting(1500, help="Encoder states of 40 ms; tokens of a text.", low=1)
     tokens: int = setting(300, help="Tokens of a sentence.", low=1)
     events: int = setting(32, help="Tokens of a step.", low=1)
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @flax.struct.dataclass
@@ -99,7 +96,6 @@ class Events:
     more: Array  # bool [B]: more would have come; take another step, without samples if need be
 
     def row(self, index: int) -> tuple[list[int], int, bool]:
-        """Return a stream's tokens, how far they reach, and True if it is over; on the host."""
         count = int(self.written.count[index])
         tokens = self.written.tokens[index, :count].tolist()
         reach = max(self.written.reach[index, :count].tolist(), default=0)
@@ -129,7 +125,6 @@ class ModelDecoder:
         return StreamParams(variables=variables, statistics=statistics, control=control)
 
     def context(self, params: StreamParams) -> Context:
-        """Return the context of a step."""
         given = {"variables": params.variables, "control": params.control}
         return Context(model=self.model, decoding=self.decoding.fixed(), **given)
 
@@ -166,7 +161,6 @@ class StreamingDecoder(ModelDecoder):
         return jax.tree.map(jnp.copy, state)
 
     def init_targets(self, batch: int) -> Any:
-        """Return targets of streams that have written nothing."""
         return init_prefix(self.model, batch, self.limits.tokens, self.decoding)
 
     def step(

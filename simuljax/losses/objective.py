@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from flax.core import FrozenDict
 
-from simuljax.config.fields import ConfigError, check, setting
+from simuljax.config.fields import Checked, ConfigError, check, setting
 from simuljax.config.loading import is_reference, load_object, reference_to
 from simuljax.errors import unknown
 from simuljax.losses.attentive import COLUMNS, DIRECTIONS
@@ -74,7 +74,6 @@ class Term:
                 raise ConfigError(f"options of term {self.name!r}: {unknown(option, known)}")
 
     def __call__(self, outputs: Outputs) -> PerExample | None:
-        """Return value and weight of every sentence; None where the term does not apply."""
         if self.kind in BUILT_IN:
             return BUILT_IN[self.kind](outputs, **self.options)
         if self.kind not in _LOADED:
@@ -108,7 +107,6 @@ class Term:
         return float("inf") if converged is None else converged
 
     def weight_at(self, step: int, converged: int | None) -> int | float:
-        """Return the weight in an update that comes after `step` others."""
         since = step - self.start_at(converged)
         if since < 0:
             return 0.0
@@ -165,7 +163,7 @@ def combine(sums: Mapping[str, TermSum], weights: Mapping[str, float | jax.Array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JointObjective:
+class JointObjective(Checked):
     """A shorthand for the terms of the papers; the Greek letters are those of eq. 13.
 
     `JointObjective(latency=0.1).terms()` is a tuple of `Term`.
@@ -198,9 +196,6 @@ class JointObjective:
     decision_columns: str = setting("raw", help="Columns of DAR.", choices=COLUMNS)
     decision_bias: bool = setting(True, help="Leave the decoder's bias in DAR's energies.")
     decision_divisor: Literal["sentences", "tokens"] = setting("sentences", help="Divisor of DAR.")
-
-    def __post_init__(self) -> None:
-        check(self)
 
     def terms(self, *, distil_after: int = 0, latency_after: Start = 0) -> tuple[Term, ...]:
         """Return the terms; distillation and latency count from these updates on."""

@@ -67,9 +67,7 @@ class OwnEncoder(Protocol):
 
     def __call__(
         self, features: Array, lengths: Array, shared: "Stack | None", *, train: bool
-    ) -> Encoded:
-        """Encode normalised features [B, F, D]."""
-        ...
+    ) -> Encoded: ...
 
 
 @functools.cache

@@ -60,7 +60,6 @@ class _State:
         return {ours: value.T if ours.endswith("kernel") else value for ours, value in values}
 
     def layers(self, prefix: str, self_norm: str = "attention_norm") -> list[Arrays]:
-        """Return the parameters of each layer under a prefix."""
         found = (re.match(rf"{re.escape(prefix)}(\d+)\.", name) for name in self.tensors)
         numbers = sorted({int(match[1]) for match in found if match})
         names = _LAYER | {"self_attn_layer_norm": self_norm}

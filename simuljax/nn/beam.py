@@ -23,7 +23,6 @@ class BeamHypotheses:
 
     @property
     def last(self) -> Array:
-        """Return int32 [B, K]: the last tokens."""
         place = jnp.maximum(self.lengths - 1, 0)
         return jnp.take_along_axis(self.tokens, place[..., None], 2)[..., 0]
 
@@ -35,7 +34,6 @@ class BeamHypotheses:
         )
 
     def first(self, count: int) -> "BeamHypotheses":
-        """Return the first so many."""
         return jax.tree.map(lambda a: a[:, :count], self)
 
     def only(self, chosen: Array) -> "BeamHypotheses":
@@ -43,7 +41,6 @@ class BeamHypotheses:
         return replace(self, log_prob=jnp.where(chosen, self.log_prob, -jnp.inf))
 
     def join(self, other: "BeamHypotheses") -> "BeamHypotheses":
-        """Return these, and then the others, of the same sources."""
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), self, other)
 
     def existing(self, count: int) -> "BeamHypotheses":

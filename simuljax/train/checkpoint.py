@@ -24,13 +24,13 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jax.sharding import SingleDeviceSharding
 
-from simuljax.config.fields import check, setting
+from simuljax.config.fields import Checked, setting
 from simuljax.errors import SimuljaxError
 from simuljax.parsing import parse_json
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retention:
+class Retention(Checked):
     """The latest stay, those with the highest scores, the multiples of `every`, and as many as
     `around` nearest to the best, for their average."""
 
@@ -39,11 +39,7 @@ class Retention:
     every: int | None = setting(None, help="Updates between others that are kept.", low=1)
     around: int = setting(0, help="Checkpoints around the best to keep.", low=0)
 
-    def __post_init__(self) -> None:
-        check(self)
-
     def kept(self, scores: Mapping[int, float | None]) -> set[int]:
-        """Return the steps that stay, given all steps with their scores."""
         steps = sorted(scores)
         best = ranked(scores)
         last = max(self.keep_last, self.around)  # a new best finds its neighbours still there
@@ -246,7 +242,6 @@ class KeepSteps(ocp.checkpoint_managers.PreservationPolicy):
         self.steps: set[int] = set()
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """Return True for each checkpoint that stays."""
         return [info.step in self.steps for info in checkpoints]
 
 
@@ -388,7 +383,6 @@ class Checkpoints:
             self._writer.wait_until_finished()
 
     def close(self) -> None:
-        """Wait for the save in progress, and end the threads."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -452,7 +446,6 @@ class Checkpoints:
         return seals
 
     def _scores(self) -> dict[int, float | None]:
-        """Return the scores of the latest phase."""
         seals = self._seals()
         since = max((seal.since for seal in seals.values()), default=0)
         return in_phase({step: seal.score for step, seal in seals.items()}, since)

@@ -69,11 +69,9 @@ class RunLog:
 
     @property
     def wants_flops(self) -> bool:
-        """Return True if FLOPs are shown."""
         return self._console is not None and self._console.peak_flops is not None
 
     def update(self, step: int, report: Report, rate: float) -> None:
-        """Write the numbers of an update to the files."""
         if self._metrics is not None:
             loss = report.loss
             values = {
@@ -130,7 +128,6 @@ class RunLog:
             self._console.show(text, stays=True)
 
     def close(self) -> None:
-        """Close the files and end the console line."""
         if self._metrics is not None:
             self._metrics.close()
         if self._console is not None:
@@ -183,7 +180,6 @@ class MetricsWriter:
                 self._board.add_scalar(f"{split}/{name}", number, step, walltime=line["time"])
 
     def close(self) -> None:
-        """Close the files."""
         self._file.close()
         if self._board is not None:
             self._board.close()
@@ -270,7 +266,6 @@ class ConsoleLine:
         return found
 
     def show(self, line: str, *, stays: bool = False) -> None:
-        """Write a line, or one that stays above it."""
         if not self.stream.isatty():
             self.stream.write(f"{line}\n")
         elif stays:
@@ -280,7 +275,6 @@ class ConsoleLine:
         self.stream.flush()
 
     def finish(self) -> None:
-        """End the line."""
         if self.stream.isatty():
             self.stream.write("\n")
             self.stream.flush()

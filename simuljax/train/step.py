@@ -98,7 +98,6 @@ class Update:
     def whole(
         self, state: TrainState, batch: Batch, weights: Mapping[str, jax.Array], seed: jax.Array
     ) -> tuple[TrainState, Report]:
-        """Make one update from one batch."""
         return self.apply(state, self.gather(state, batch, weights, seed, 0, None), weights)
 
     def totals(self, state: TrainState, batch: Batch) -> dict[str, jax.Array]:
@@ -151,8 +150,6 @@ class Update:
         return dataclasses.replace(kept, step=state.step + 1), report
 
     def _without_frozen(self, params: Any) -> Any:
-        """Stop the gradient of frozen parameters."""
-
         def hold(keys: tuple, leaf: jax.Array) -> jax.Array:
             return leaf if self.factor(path_of(keys)) else jax.lax.stop_gradient(leaf)
 
@@ -191,12 +188,10 @@ class Update:
         return forward(self.model, variables, *given, watch=watch)
 
     def first_key(self, seed: jax.Array | int) -> jax.Array:
-        """Return the random key of a run."""
         impl = {"rbg": "rbg", "threefry": "threefry2x32"}[self.random]
         return jax.random.key(seed, impl=impl)
 
     def _key(self, seed: jax.Array, step: jax.Array) -> jax.Array:
-        """Return the random key of one replica in one update."""
         key = jax.random.fold_in(self.first_key(seed), step)
         return jax.random.fold_in(key, jax.lax.axis_index(AXIS))
 
@@ -258,7 +253,6 @@ class Replicas:
         return jax.tree.map(place, tree)
 
     def share(self, batch: Any) -> Any:
-        """Divide this host's rows among its devices."""
         here = len(self.mesh.local_devices)
         sharding = NamedSharding(self._seen, PartitionSpec(AXIS))
 
@@ -318,7 +312,6 @@ class Pmapped:
         return self._of(len(args))(*args)
 
     def lower(self, *args: Any) -> Any:
-        """Lower the function for these arguments."""
         return self._of(len(args)).lower(*args)
 
     def _of(self, count: int) -> Any:
@@ -367,11 +360,9 @@ class CompiledUpdate:
         return len(self.seeds)
 
     def of(self, tree: Any, member: int) -> Any:
-        """Return the part of one of the runs."""
         return tree if self.members == 1 else jax.tree.map(lambda a: a[member], tree)
 
     def weights(self, weights: Sequence[Mapping[str, float]]) -> Mapping[str, jax.Array]:
-        """Return the weights of the terms of each run, on the devices."""
         each = [{name: np.float32(weight) for name, weight in one.items()} for one in weights]
         return self.replicas.replicate(self._stack(each))
 
@@ -453,7 +444,6 @@ class CompiledUpdate:
         return result
 
     def validate(self, state: TrainState, batches: Iterable[Batch]) -> Validation:
-        """Return the sums over all batches."""
         total = None
         for batch in batches:
             seen = self._validate(state, self.replicas.share(batch))

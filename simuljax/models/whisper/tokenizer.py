@@ -214,7 +214,6 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """Return the number of ids."""
         return len(self.tokens) + self.languages + _OTHERS
 
     @cached_property
@@ -224,7 +223,6 @@ class Tokenizer:
 
     @cached_property
     def start(self) -> int:
-        """Return <|startoftranscript|>."""
         return self.end + 1
 
     @cached_property
@@ -234,7 +232,6 @@ class Tokenizer:
 
     @property
     def language_codes(self) -> tuple[str, ...]:
-        """Return the languages that the model knows."""
         return tuple(LANGUAGES)[: self.languages]
 
     # The special tokens that follow the languages; <|startofprev|> comes before earlier text.
@@ -247,14 +244,12 @@ class Tokenizer:
     timestamps = property(lambda self: range(self.translate + 6, self.size))
 
     def opening(self, task: Task, language: str, timestamps: Literal["predict", "none"]) -> list:
-        """Return the tokens before the text of a window."""
         ids = [self.start]
         if self.multilingual:
             ids += [self.language_id(language), getattr(self, task)]
         return ids if timestamps == "predict" else [*ids, self.no_timestamps]
 
     def language_id(self, language: str) -> int:
-        """Return the token of a language by code or name."""
         code = language_code(language)
         if code not in self.language_codes:
             raise TokenizerError(f"this model does not know {LANGUAGES[code]}; large-v3 does")
@@ -276,7 +271,6 @@ class Tokenizer:
         return codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=False)
 
     def seconds(self, timestamp: int) -> float:
-        """Return the time of a timestamp token."""
         return (timestamp - self.timestamps.start) * STATE_S
 
     @cached_property

@@ -46,7 +46,6 @@ class Whisper:
 
     @property
     def config(self) -> Config:
-        """Return sizes, type, and the heads that tell times."""
         return self.model.config
 
     def transcribe(
