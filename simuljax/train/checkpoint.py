@@ -349,16 +349,18 @@ class Checkpoints:
             problem = damage(self.directory / str(step), thorough=True)
             if problem is None:
                 for bad, why in problems.items():
-                    path = self.directory / str(bad)
-                    warnings.warn(
-                        f"Checkpoint {path} is damaged ({why}): passed over.", stacklevel=3
-                    )
+                    text = f"{self.directory / str(bad)} is damaged ({why}): passed over."
+                    warnings.warn(f"Checkpoint {text}", stacklevel=3)
                 return step
             problems[step] = problem
             self._damaged.add(step)
-        if problems:
-            raise self._unusable(problems)
-        return None
+        if not problems:
+            return None
+        tried = [f"  step {step}: {problems[step]}" for step in sorted(problems, reverse=True)]
+        raise CheckpointError(
+            "\n".join([f"All checkpoints in {self.directory} are damaged:", *tried])
+            + "\nRestore the files from a backup, or remove the directory to start anew."
+        )
 
     def best(self) -> int | None:
         """Return the step with the highest score of the latest phase."""
@@ -456,7 +458,7 @@ class Checkpoints:
         chosen, listed = -1, self._listed()
         if jax.process_index() == 0:
             try:
-                found = self._latest_whole() if step is None else self._named(step)
+                found = self.whole("last") if step is None else self._named(step)
                 chosen = -1 if found is None else found
             except CheckpointError as error:
                 failure, chosen = error, -2
@@ -480,28 +482,6 @@ class Checkpoints:
                 f"{[other for other in self.steps() if other != step] or 'none'}."
             )
         return step
-
-    def _latest_whole(self) -> int | None:
-        tried: dict[int, str] = {}
-        for step in reversed(self._listed()):
-            path = self.directory / str(step)
-            problem = damage(path, thorough=True)
-            if problem is None:
-                return step
-            tried[step] = problem
-            warnings.warn(
-                f"Checkpoint {path} is damaged ({problem}); trying the one before it.", stacklevel=4
-            )
-        if tried:
-            raise self._unusable(tried)
-        return None
-
-    def _unusable(self, problems: Mapping[int, str]) -> CheckpointError:
-        tried = [f"  step {step}: {problems[step]}" for step in sorted(problems, reverse=True)]
-        return CheckpointError(
-            "\n".join([f"All checkpoints in {self.directory} are damaged:", *tried])
-            + "\nRestore the files from a backup, or remove the directory to start anew."
-        )
 
 
 def in_phase(scores: Mapping[int, float | None], since: int) -> dict[int, float | None]:

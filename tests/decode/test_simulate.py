@@ -208,7 +208,8 @@ def read_amounts(units, length):
     return [*(int(unit) for unit in units if unit < length), int(length)]
 
 
-def expected_text(model, variables, tokens, lengths, units, decoding):
+def expected_text(reader, tokens, lengths, units, decoding):
+    model, variables = reader
     decoder = models.oracle(model, variables, threshold=decoding.threshold)
 
     @models.fast
@@ -230,7 +231,7 @@ def test_words_are_read_whole(reader, simulated):
     for seed in range(3):
         given = source(seed)
         found = list(rows(simulated(variables, *given)))
-        assert found == list(expected_text(*reader, *given, TEXT))
+        assert found == list(expected_text(reader, *given, TEXT))
         reads |= {delay for _, delays, _ in found for delay in delays}
     assert len(reads) > 4, "too few READs"
 

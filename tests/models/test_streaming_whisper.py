@@ -44,8 +44,7 @@ from tests.train import small
 
 WIDTH = Width(model=16, hidden=24, heads=2, dropout=0.0)
 CONFIG = small_streaming("streaming_whisper")
-SPEECH = CONFIG.speech
-assert SPEECH is not None
+SPEECH: Any = CONFIG.speech
 
 
 @pytest.fixture(scope="module", autouse=True)

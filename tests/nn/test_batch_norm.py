@@ -163,5 +163,5 @@ def test_statistics_that_are_missing_or_would_be_lost_are_an_error():
         BatchNorm().apply({"params": given["params"]}, x, LENGTHS, train=False)
     with pytest.raises(ValueError, match=r"mutable=\['statistics'\]"):
         BatchNorm().apply(given, x, LENGTHS, train=True)
-    made = BatchNorm(axis=AXIS).init(jax.random.key(0), x, LENGTHS, train=True)
+    made: Any = BatchNorm(axis=AXIS).init(jax.random.key(0), x, LENGTHS, train=True)
     assert not made["statistics"]["mean"].any()  # which does not count as training

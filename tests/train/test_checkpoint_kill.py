@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def save_for_ever(directory: str) -> None:
 def start(directory: Path) -> subprocess.Popen[str]:
     environment = os.environ | {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.train.test_checkpoint_kill", str(directory)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes)
 
 

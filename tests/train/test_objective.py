@@ -97,6 +97,7 @@ def test_ctc_and_quantity_reach_the_encoder_and_nothing_above_it():
 
 @pytest.mark.slow
 def test_gradients_reach_everything_of_a_recurrent_translator():
+    assert RECURRENT.speech
     speech = dataclasses.replace(RECURRENT.speech, ctc_after=2)
     model = dataclasses.replace(RECURRENT, speech=speech)
     params, statistics = initialise(JointModel(model), jax.random.key(0, impl="rbg"))

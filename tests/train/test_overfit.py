@@ -49,7 +49,7 @@ def case(attention: Attention, kind: DecisionKind, k: int | None) -> ModelConfig
 
 
 # Every attention and every kind of decision, in turn by its own heads and by wait-k.
-GRID = {}
+GRID: dict[str, tuple[ModelConfig, JointObjective]] = {}
 for n, kind in enumerate(WAIT):
     own, waiting = ATTENTIONS[n % 3], ATTENTIONS[(n + 1) % 3]
     GRID[f"{own}-{kind}"] = case(own, kind, None), SPEECH_ALONE
@@ -112,7 +112,7 @@ def words_in(driver: CompiledUpdate, state: TrainState, batch: Batch) -> np.ndar
         features, frames = speech_features(batch, update.statistics, update.objective, None)
         variables = {"params": params, STATISTICS: statistics}
         bound = JointModel(update.model.config).bind(variables)
-        encoded = bound.encode_speech(features, frames, train=False)
+        encoded: Any = bound.encode_speech(features, frames, train=False)
         return ctc_word_counts(encoded.ctc, encoded.lengths, boundaries())[:, -1]
 
     return np.asarray(jax.jit(count)(state.params, state.statistics))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import pytest
@@ -26,7 +27,7 @@ from simuljax.train.run_log import (
 ROOT = Path(__file__).parents[2]
 
 
-def written(run: Path, steps: range, **resume: int) -> list[int]:
+def written(run: Path, steps: range, **resume: Any) -> list[int]:
     """The steps that are there after writing these."""
     writer = MetricsWriter(run, **resume)
     for step in steps:

@@ -93,8 +93,8 @@ def seen(request):
         touched = jnp.abs(influence).sum(-1) > 1e-9
         return jnp.max(jnp.where(touched, jnp.arange(1, STATES + 1), 0), -1)
 
-    run = compiled(last, jnp.int32(1))
-    return request.param, lambda k: np.asarray(run(jnp.int32(k)))
+    asked = compiled(last, jnp.int32(1))
+    return request.param, lambda k: np.asarray(asked(jnp.int32(k)))
 
 
 @pytest.mark.parametrize("k", [1, 2, 9])
