@@ -152,7 +152,6 @@ class Plan:
 
     @functools.cached_property
     def steps_per_epoch(self) -> int:
-        """The number of batches of every epoch."""
         return len(self.epoch(0))
 
     def batch(self, step: int) -> PlannedBatch:
@@ -162,7 +161,6 @@ class Plan:
 
     @functools.lru_cache(maxsize=8)  # noqa: B019 (shared by the few plans of a run, as long as it)
     def epoch(self, number: int) -> list[PlannedBatch]:
-        """Return every batch of an epoch, in order."""
         random = np.random.Generator(np.random.PCG64([self.seed, number]))
         batches, left = [], np.zeros(0, np.int64)
         for bucket in self.buckets:
@@ -178,7 +176,6 @@ class Plan:
         return [batches[i] for i in order]
 
     def first_steps(self) -> list[int]:
-        """Return the first step of each shape in the first epoch."""
         steps: dict[Shape, int] = {}
         for step, planned in enumerate(self.epoch(0)):
             steps.setdefault(planned.shape, step)
@@ -287,7 +284,6 @@ class Host:
             )
 
     def rows(self, rows: np.ndarray) -> np.ndarray:
-        """Return the share of this host."""
         if len(rows) % self.count:
             raise ValueError(
                 f"{len(rows)} rows do not divide among {self.count} hosts: "
@@ -344,7 +340,6 @@ class Mixed:
         return self.text[texts] if after > texts else self.speech[index - texts]
 
     def texts_before(self, step: int) -> int:
-        """Return the number of text batches among the first `step`."""
         return int(step * self.text_per_speech / (1 + self.text_per_speech))
 
 

@@ -66,7 +66,6 @@ class Split:
         return len(self.table)
 
     def read(self, positions: Sequence[int]) -> list[Mapping[str, Any]]:
-        """Return the stored examples at these positions."""
         try:
             stored = self.source.__getitems__([*positions]) if positions else []
             counts = [len(example["audio"]) for example in stored]
@@ -241,7 +240,6 @@ class Record:
     audio: np.ndarray  # int16 [N]
 
     def row(self) -> tuple[str | int, ...]:
-        """Return its row of the table of contents."""
         said = self.utterance
         counts = (len(self.audio), len(said.words), len(said.phonemes))
         return (*counts, said.id, said.speaker, said.transcript, said.translation)

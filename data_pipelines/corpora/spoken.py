@@ -39,7 +39,6 @@ class Phrasebook(Reader):
     """espeak: dozens of robotic voices; hibari: a natural one; both: half each; none: text."""
 
     def read(self, root: Path | None = None) -> Listing:
-        """List the sentences; `root` is not needed."""
         del root
         return Listing(splits={part: self._split(part) for part in ("train", "valid", "test")})
 
@@ -62,7 +61,6 @@ class PreparedText:
     target: str = "de"
 
     def read(self, root: Path) -> Listing:
-        """List every split without its audio."""
         splits = {}
         for name, split in open_corpus(root).splits.items():
             table = split.table
@@ -85,7 +83,6 @@ class Spoken(Reader):
     seed: int = 0
 
     def read(self, root: Path) -> Listing:
-        """List the text corpus and give each sentence a voice."""
         listing = self.text.read(root)
         voices = Voices(language=self.text.source, seed=self.seed)
         splits = {

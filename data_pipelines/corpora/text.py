@@ -42,7 +42,6 @@ class ParallelText(Reader):
     """The same for the test; by default test or test_2016_flickr."""
 
     def read(self, root: Path) -> Listing:
-        """List every pair of files in the directory, as train, valid, test or by its own name."""
         pairs = self._pairs(root)
         self.require(pairs, f"pair of files *.{self.source} and *.{self.target}", root)
         chosen = {split: self._choose(split, pairs, root) for split in USUAL_NAMES}
@@ -122,7 +121,6 @@ class Tsv(Reader):
     """File to read in a zip archive; by default the only .txt or .tsv without a leading _."""
 
     def read(self, root: Path) -> Listing:
-        """List the pairs of the table."""
         if not 0 <= self.valid_fraction + self.test_fraction <= 1:
             raise CorpusError("valid_fraction and test_fraction must add up to at most 1.")
         if min(self.source_column, self.target_column) < 1:

@@ -33,23 +33,18 @@ class Scene:
     address: Literal["du", "Sie", "ihr"] = "du"
 
     def chance(self, probability: float) -> bool:
-        """Return True with this probability."""
         return self.random() < probability
 
     def below(self, bound: int) -> int:
-        """Draw from 0 ... bound - 1."""
         return int(self.random() * bound)
 
     def between(self, low: int, high: int) -> int:
-        """Draw from low ... high."""
         return low + self.below(high - low + 1)
 
     def pick(self, options: Sequence[T]) -> T:
-        """Draw one of the options, all equally likely."""
         return options[self.below(len(options))]
 
     def weighted(self, options: Sequence[T], weights: Sequence[float]) -> T:
-        """Draw one of the options with probability proportional to its weight."""
         point = self.random() * sum(weights)
         for option, weight in zip(options, weights, strict=True):
             point -= weight

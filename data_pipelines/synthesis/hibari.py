@@ -37,7 +37,6 @@ class Hibari:
         self._session = _session(Path(self._engine.model_path))
 
     def speak(self, text: str, voice: Voice) -> Speech:
-        """Say the text."""
         _check(text, voice)
         waves: list[np.ndarray] = []
         groups: list[tuple[Span, ...]] = []  # each a word, or one of several it is read as

@@ -26,7 +26,6 @@ class Speech:
 
     @property
     def duration_ms(self) -> float:
-        """The duration of the audio."""
         return len(self.samples) * 1000 / SAMPLE_RATE
 
 

@@ -69,7 +69,6 @@ class Pitch:
     mean_s: float = 1.5  # the stretch whose mean is subtracted
 
     def __post_init__(self) -> None:
-        """Check that decimation factors are whole and lags are distinct at the low rate."""
         if self.rate % _LOW_RATE:
             raise ValueError(f"rate is {self.rate}; pitch needs a multiple of {_LOW_RATE}.")
         if not _LOW_RATE / 200 <= self.low_hz < self.high_hz <= _LOW_RATE / 8:
@@ -83,18 +82,15 @@ class Pitch:
 
     @property
     def whole_lags(self) -> range:
-        """Return the whole lags that are computed, in samples at the low rate."""
         shortest, longest = _LOW_RATE / self.high_hz, _LOW_RATE / self.low_hz
         return range(int(shortest) - _MARGIN, int(np.ceil(longest)) + _MARGIN + 1)
 
     @property
     def window(self) -> int:
-        """Return the size of the correlation window, in samples at the low rate."""
         return int(_LOW_RATE * self.frame_ms / 1000)
 
     @property
     def framing(self) -> Framing:
-        """Return the filterbank's framing, with history for the longest lag and the filter."""
         length, shift = (int(self.rate * ms / 1000) for ms in (self.frame_ms, self.shift_ms))
         low, size = self.window + self.whole_lags[-1], int(np.gcd(length, shift))
         needed = (low - 1) * (self.rate // _LOW_RATE) + len(_low_pass(self.rate))

@@ -64,12 +64,10 @@ class Segmenter:
 
     @property
     def inside(self) -> bool:
-        """Return True in a segment."""
         return self.length > 0
 
     @property
     def held(self) -> int:
-        """Return the samples that are kept."""
         return len(self.rest) + self.kept.size
 
     @property
@@ -82,7 +80,6 @@ class Segmenter:
         return max(0, frames * FRAME - len(self.rest))
 
     def push(self, samples: Samples) -> list[Part]:
-        """Take more sound; return the parts of segments that are known now."""
         return self.push_pieces(samples, ())[0]
 
     def push_pieces(self, samples: Samples, ends: Sequence[int]) -> tuple[list[Part], list[int]]:
@@ -145,7 +142,6 @@ class Segmenter:
         return True
 
     def _begins(self, over: float) -> Cut | None:
-        """Return what begins a segment, after enough speech."""
         self.loud = self.loud + 1 if over >= self.settings.speech_db else 0
         return self._begin if self.loud == ONSET else None
 
@@ -162,7 +158,6 @@ class Segmenter:
         return self._force if self.length >= self.longest else None
 
     def _begin(self, frames: Frames) -> list[Part]:
-        """Begin a segment with the sound before it."""
         frames = frames[-self.lead - ONSET :]
         self.length = len(frames)
         return [_part(frames)]
@@ -221,7 +216,6 @@ def _part(frames: Frames, *, ends: bool = False) -> Part:
 
 
 def _joined(parts: list[Part]) -> list[Part]:
-    """Join the parts of each segment."""
     if len(parts) < 2:
         return parts
     found, open_parts = [], []

@@ -201,7 +201,6 @@ class Incoming:
         return max(0, -(-(received - self.reach) * self.up // self.down))
 
     def finish(self) -> Int16[np.ndarray, " N"]:
-        """Return the remaining samples."""
         return self._give(len(self.held))
 
     def _give(self, known: int) -> Int16[np.ndarray, " N"]:

@@ -74,12 +74,10 @@ class Vocabulary(ABC):
 
     @property
     def kind(self) -> Kind:
-        """Return the kind of vocabulary."""
         return self.config.kind
 
     @property
     def size(self) -> int:
-        """Return the number of ids, special ones included."""
         return len(self.pieces)
 
     def encode(self, text: str) -> list[int]:
@@ -95,14 +93,12 @@ class Vocabulary(ABC):
 
     @classmethod
     def restore(cls, content: Mapping[str, Any]) -> Self:
-        """Build the vocabulary that a file's content describes."""
         config, pieces = VocabularyConfig(**content["config"]), tuple(content["pieces"])
         if pieces[: len(SPECIALS)] != SPECIALS or not all(isinstance(p, str) for p in pieces):
             raise ValueError("the pieces do not begin with the four special ones")
         return cls(**dict(content) | {"config": config, "pieces": pieces})
 
     def content(self) -> dict[str, Any]:
-        """Return the content of the vocabulary's file."""
         return {"config": asdict(self.config), "pieces": list(self.pieces), "note": self.note}
 
     def save(self, path_prefix: str | Path) -> Path:
@@ -119,7 +115,6 @@ class Vocabulary(ABC):
                 yield UNKNOWN if i == UNK else self.pieces[i]
 
     def check(self, i: int) -> None:
-        """Check that an id belongs to this vocabulary."""
         if not 0 <= i < self.size:
             raise VocabularyError(f"id {i} is outside this vocabulary of {self.size} pieces.")
 
@@ -186,7 +181,6 @@ class CharacterVocabulary(Vocabulary):
 
     @classmethod
     def learn(cls, lines: Sequence[str], config: VocabularyConfig) -> Self:
-        """Learn from cleaned lines: the most frequent characters, all of them if there is room."""
         counts = Counter({SPACE: 0})
         for line in lines:
             counts.update(line)
@@ -194,7 +188,6 @@ class CharacterVocabulary(Vocabulary):
         return cls(config=config, pieces=SPECIALS + symbols, note=note)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Join the characters, single-spaced."""
         return " ".join("".join(self.spell(ids)).split())
 
     def _encode(self, text: str) -> list[int]:
@@ -226,7 +219,6 @@ class PhonemeVocabulary(Vocabulary):
 
     @classmethod
     def learn(cls, lines: Sequence[str], config: VocabularyConfig) -> Self:
-        """Learn from cleaned lines: the most frequent phonemes, all of them if there is room."""
         counts = Counter({WORD_END: 0})
         for line in lines:
             counts.update(phonemize(line, config.language).split())
@@ -234,7 +226,6 @@ class PhonemeVocabulary(Vocabulary):
         return cls(config=config, pieces=SPECIALS + symbols, note=note)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return phonemes separated by spaces, and `|` between words."""
         words = " ".join(self.spell(ids)).split(WORD_END)
         return self.word_separator.join(word.strip() for word in words if word.strip())
 
@@ -261,7 +252,6 @@ class SentencePieceVocabulary(Vocabulary):
 
     @classmethod
     def restore(cls, content: Mapping[str, Any]) -> Self:
-        """Build the vocabulary that a file's content describes."""
         model = base64.b64decode(content["model"], validate=True)
         vocabulary = super().restore({**content, "model": model})
         if _pieces(vocabulary._processor) != vocabulary.pieces:
@@ -269,11 +259,9 @@ class SentencePieceVocabulary(Vocabulary):
         return vocabulary
 
     def content(self) -> dict[str, Any]:
-        """Return the file's content: the tokens to read, the model for SentencePiece."""
         return super().content() | {"model": base64.b64encode(self.model).decode("ascii")}
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Join the tokens, with spaces for `▁`."""
         return " ".join("".join(self.spell(ids)).replace(WORD_START, " ").split())
 
     def _encode(self, text: str) -> list[int]:
@@ -366,14 +354,12 @@ class SubwordNmtVocabulary(Vocabulary):
 
     @classmethod
     def restore(cls, content: Mapping[str, Any]) -> Self:
-        """Build the vocabulary that a file's content describes."""
         merges = tuple(content["merges"])
         if not all(len(merge.split(" ")) == 2 for merge in merges):
             raise ValueError("a merge does not have two parts")
         return super().restore({**content, "merges": merges})
 
     def content(self) -> dict[str, Any]:
-        """Return the content of the vocabulary's file."""
         return super().content() | {"merges": list(self.merges)}
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -74,12 +74,10 @@ class WordCount:
 
     @classmethod
     def begin(cls, shape: tuple[int, ...] = ()) -> "WordCount":
-        """Return the count before anything is written."""
         no = jnp.zeros(shape, bool)
         return cls(completed=jnp.zeros(shape, jnp.int32), open=no, joined=no)
 
     def push(self, boundaries: WordBoundaries, ids: Int[Arrays, "..."]) -> "WordCount":
-        """Return the count after one more id in each place."""
         says = _look_up(boundaries, ids)
         completed = self.completed + _completed(says, self.open, self.joined)
         keep = ~_tells(says)
@@ -169,7 +167,6 @@ class WordStream:
 
     @classmethod
     def begin(cls, vocabulary: Vocabulary) -> Self:
-        """Return a stream that has seen nothing."""
         if vocabulary.kind != "subword_nmt":
             return cls(vocabulary=vocabulary, _word=_PieceWord.begin(vocabulary))
         return cls(vocabulary=vocabulary, _word=_MosesWord.begin(vocabulary))
@@ -183,7 +180,6 @@ class WordStream:
         return replace(self, _word=word), words
 
     def finish(self) -> list[str]:
-        """Return the words that remain at the end."""
         return self._word.rest(self.vocabulary)
 
 
@@ -429,6 +425,5 @@ class Words:
 
     @classmethod
     def of(cls, source: Vocabulary, target: Vocabulary) -> "Words":
-        """Build the word boundaries of two vocabularies."""
         tables = [jax.tree.map(jnp.asarray, word_boundaries(each)) for each in (source, target)]
         return cls(source=tables[0], target=tables[1])

@@ -59,11 +59,9 @@ class Timeline:
 
     @property
     def duration(self) -> float:
-        """Return the end of the last piece in seconds."""
         return self._samples / self.rate
 
     def speed(self, ready_s: float) -> float:
-        """Return the speed of a piece that is ready at this time."""
         late = (self.duration - ready_s - ON_TIME_S) / (LATEST_S - ON_TIME_S)
         return 1 + (FASTEST - 1) * min(max(late, 0.0), 1.0)
 
@@ -86,7 +84,6 @@ class Timeline:
         return Placed(start_s=start / self.rate, end_s=end / self.rate, speed=speed)
 
     def close(self) -> None:
-        """Close the file."""
         self._open.close()
 
     def __enter__(self) -> "Timeline":
@@ -96,7 +93,6 @@ class Timeline:
         self.close()
 
     def _append(self, frames: bytes) -> None:
-        """Append frames and update the header."""
         self._wave.writeframes(frames)
         self._file.flush()
 
@@ -124,7 +120,6 @@ class Player:
         self._thread.start()
 
     def play(self, samples: Int16[np.ndarray, " N"]) -> None:
-        """Queue a sound."""
         self._check()
         self._queue.put(samples.tobytes())
 
