@@ -26,7 +26,7 @@ last 25 ms, v, with those l earlier, v_l:
 on samples low-passed to 1 kHz and decimated to 4 kHz, at whole lags, then interpolated to lags
 1 % apart. The track follows the best path up to now, and never a later frame:
 
-    score[f](l) = n[f](l) (1 - l / 100 ms) + max_m score[f-1](m) - penalty (log l - log m)^2
+    score[f](l) = n[f](l) (1 - l / 100 ms) + max_m score[f-1](m) - (log l - log m)^2
     lag[f]      = argmax_l score[f](l), refined by a parabola through n[f]
 
 The ballast b, .01 of the mean energy so far, keeps quiet frames from moving the path; the factor
@@ -35,7 +35,6 @@ prefers the shorter of two lags that fit equally well, since every multiple of a
 
 import dataclasses
 from dataclasses import dataclass
-from functools import cached_property
 
 import jax
 import jax.numpy as jnp
@@ -56,34 +55,25 @@ _QUIET = 1.0  # energy of a sample, int16 scale: silence correlates with nothing
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
+_LOW_HZ, _HIGH_HZ = 50.0, 400.0  # the pitches that are looked for
+_MEAN_S = 1.5  # the stretch whose mean is subtracted
+_LOG_LAGS = -np.log(_HIGH_HZ) + _STEP * np.arange(int(np.log(_HIGH_HZ / _LOW_HZ) / _STEP) + 1)
+_WHOLE_LAGS = np.arange(  # in samples at the low rate
+    int(_LOW_RATE / _HIGH_HZ) - _MARGIN, int(np.ceil(_LOW_RATE / _LOW_HZ)) + _MARGIN + 1
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pitch:
-    """The range of pitches, in the filterbank's frames."""
+    """The frames, which are those of the filterbank."""
 
     rate: int = 16_000
     frame_ms: float = 25.0
     shift_ms: float = 10.0
-    low_hz: float = 50.0
-    high_hz: float = 400.0
-    penalty: float = 1.0  # of a change of pitch by a factor e from one frame to the next
-    mean_s: float = 1.5  # the stretch whose mean is subtracted
 
     def __post_init__(self) -> None:
         if self.rate % _LOW_RATE:
             raise ValueError(f"rate is {self.rate}; pitch needs a multiple of {_LOW_RATE}.")
-        if not _LOW_RATE / 200 <= self.low_hz < self.high_hz <= _LOW_RATE / 8:
-            raise ValueError(f"{self}: 20 <= low_hz < high_hz <= 500 must hold.")
-
-    @cached_property
-    def log_lags(self) -> Float[np.ndarray, " S"]:
-        """Return the fine lags, as logarithms of seconds."""
-        count = int(np.log(self.high_hz / self.low_hz) / _STEP) + 1
-        return -np.log(self.high_hz) + _STEP * np.arange(count)
-
-    @property
-    def whole_lags(self) -> range:
-        shortest, longest = _LOW_RATE / self.high_hz, _LOW_RATE / self.low_hz
-        return range(int(shortest) - _MARGIN, int(np.ceil(longest)) + _MARGIN + 1)
 
     @property
     def window(self) -> int:
@@ -92,7 +82,7 @@ class Pitch:
     @property
     def framing(self) -> Framing:
         length, shift = (int(self.rate * ms / 1000) for ms in (self.frame_ms, self.shift_ms))
-        low, size = self.window + self.whole_lags[-1], int(np.gcd(length, shift))
+        low, size = self.window + int(_WHOLE_LAGS[-1]), int(np.gcd(length, shift))
         needed = (low - 1) * (self.rate // _LOW_RATE) + len(_low_pass(self.rate))
         history = -(-max(0, needed - length) // size) * size
         return Framing(length=length + history, shift=shift, history=history)
@@ -118,7 +108,7 @@ class Track:
 def init_track(config: Pitch, batch_shape: tuple[int, ...] = ()) -> TrackState:
     """Return a state in which all lags are equal."""
     return TrackState(
-        scores=jnp.zeros((*batch_shape, len(config.log_lags))),
+        scores=jnp.zeros((*batch_shape, len(_LOG_LAGS))),
         energy=jnp.zeros(batch_shape),
         seen=jnp.zeros(batch_shape, jnp.int32),
     )
@@ -136,20 +126,20 @@ def track_step(
     energy = state.energy[..., None] + jnp.cumsum(jnp.where(real, own, 0), -1)
     mean = energy / (state.seen[..., None] + 1 + jnp.arange(frames.shape[-2]))
     squares = own[..., None] * energies
-    steady = _at_lags(products, squares, _BALLAST * mean + config.window * _QUIET, config)
-    free = _at_lags(products, squares, jnp.full_like(own, config.window * _QUIET), config)
-    scores, best = _follow(state.scores, steady, real, config)
+    steady = _at_lags(products, squares, _BALLAST * mean + config.window * _QUIET)
+    free = _at_lags(products, squares, jnp.full_like(own, config.window * _QUIET))
+    scores, best = _follow(state.scores, steady, real)
     last = jnp.concatenate([state.energy[..., None], energy], -1)[..., -1]
     state = TrackState(scores=scores, energy=last, seen=state.seen + count)
     correlation = jnp.take_along_axis(free, best[..., None], -1)[..., 0]
-    return state, Track(log_hz=_log_hz(steady, best, config), correlation=correlation)
+    return state, Track(log_hz=_log_hz(steady, best), correlation=correlation)
 
 
 def _correlations(frames: jax.Array, config: Pitch) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return v . v_l and |v_l|^2 for each whole lag [..., F, lags], and |v|^2 [..., F]."""
     low = jnp.matmul(frames, _decimation(config), precision=_HIGHEST)
     low = low - low.mean(-1, keepdims=True)
-    window, lags = low[..., -config.window :], np.array(config.whole_lags)
+    window, lags = low[..., -config.window :], _WHOLE_LAGS
     starts = low.shape[-1] - config.window - lags
     size = 1 << (low.shape[-1] - 1).bit_length()  # no lag is long enough to wrap around
     if not frames.size:  # no frame at all: an FFT of nothing is refused by some backends
@@ -163,21 +153,18 @@ def _correlations(frames: jax.Array, config: Pitch) -> tuple[jax.Array, jax.Arra
     return products, energies, jnp.square(window).sum(-1)
 
 
-def _at_lags(
-    products: jax.Array, squares: jax.Array, ballast: jax.Array, config: Pitch
-) -> jax.Array:
+def _at_lags(products: jax.Array, squares: jax.Array, ballast: jax.Array) -> jax.Array:
     """Interpolate the correlation at the fine lags [..., F, S]."""
     whole = products * jax.lax.rsqrt(squares + jnp.square(ballast)[..., None])
-    return jnp.matmul(whole, _interpolation(config), precision=_HIGHEST)
+    return jnp.matmul(whole, _interpolation(), precision=_HIGHEST)
 
 
 def _follow(
-    scores: jax.Array, correlation: jax.Array, real: jax.Array, config: Pitch
+    scores: jax.Array, correlation: jax.Array, real: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Run Viterbi's forward pass: final scores, and the best lag at every frame."""
-    lags = config.log_lags
-    cost = np.square(lags[:, None] - lags) * config.penalty
-    local = correlation * (1 - 10 * np.exp(lags))
+    cost = np.square(_LOG_LAGS[:, None] - _LOG_LAGS)
+    local = correlation * (1 - 10 * np.exp(_LOG_LAGS))
 
     def frame(before: jax.Array, inputs: tuple[jax.Array, jax.Array]):
         local, real = inputs
@@ -190,16 +177,16 @@ def _follow(
     return scores, jnp.moveaxis(best, 0, -1)
 
 
-def _log_hz(correlation: jax.Array, best: jax.Array, config: Pitch) -> jax.Array:
+def _log_hz(correlation: jax.Array, best: jax.Array) -> jax.Array:
     """Refine the lag by the maximum of the parabola through the best lag and its neighbours."""
-    inner = jnp.clip(best, 1, len(config.log_lags) - 2)
+    inner = jnp.clip(best, 1, len(_LOG_LAGS) - 2)
     near = [
         jnp.take_along_axis(correlation, (inner + k)[..., None], -1)[..., 0] for k in (-1, 0, 1)
     ]
     bend = 2 * near[1] - near[0] - near[2]
     offset = jnp.where(bend > 1e-6, (near[2] - near[0]) / (2 * jnp.maximum(bend, 1e-6)), 0)
     offset = jnp.where(inner == best, jnp.clip(offset, -1, 1), 0)
-    return -(config.log_lags[0] + _STEP * (best + offset))
+    return -(_LOG_LAGS[0] + _STEP * (best + offset))
 
 
 def _low_pass(rate: int) -> Float[np.ndarray, " taps"]:
@@ -213,7 +200,7 @@ def _low_pass(rate: int) -> Float[np.ndarray, " taps"]:
 def _decimation(config: Pitch) -> Float[np.ndarray, "L D"]:
     """Return low-pass and decimation as one matrix; the last output uses the last sample."""
     taps, factor = _low_pass(config.rate), config.rate // _LOW_RATE
-    length, outputs = config.framing.length, config.window + config.whole_lags[-1]
+    length, outputs = config.framing.length, config.window + _WHOLE_LAGS[-1]
     matrix = np.zeros((length, outputs), np.float32)
     for k in range(outputs):
         end = length - factor * (outputs - 1 - k)
@@ -221,9 +208,9 @@ def _decimation(config: Pitch) -> Float[np.ndarray, "L D"]:
     return matrix
 
 
-def _interpolation(config: Pitch) -> Float[np.ndarray, "lags S"]:
+def _interpolation() -> Float[np.ndarray, "lags S"]:
     """Return the interpolation from whole to fine lags, by a sinc in a Hann window."""
-    distance = _LOW_RATE * np.exp(config.log_lags) - np.array(config.whole_lags)[:, None]
+    distance = _LOW_RATE * np.exp(_LOG_LAGS) - _WHOLE_LAGS[:, None]
     window = np.where(np.abs(distance) < _MARGIN, 1 + np.cos(np.pi * distance / _MARGIN), 0) / 2
     return (np.sinc(distance) * window).astype(np.float32)
 
@@ -320,4 +307,4 @@ def _slope(log_hz: jax.Array, frames: int) -> jax.Array:
 
 
 def _mean_frames(config: Pitch) -> int:
-    return max(len(_SLOPE), round(1000 * config.mean_s / config.shift_ms))
+    return max(len(_SLOPE), round(1000 * _MEAN_S / config.shift_ms))

@@ -179,59 +179,53 @@ SPACE = " "
 class CharacterVocabulary(Vocabulary):
     """One token per character; decoding is exact for all characters of the vocabulary."""
 
+    separator: ClassVar[str] = SPACE  # of words; always in the vocabulary
+
     @classmethod
     def learn(cls, lines: Sequence[str], config: VocabularyConfig) -> Self:
-        counts = Counter({SPACE: 0})
+        """Learn the most frequent symbols of cleaned lines, all of them if there is room."""
+        counts = Counter({cls.separator: 0})
         for line in lines:
-            counts.update(line)
-        symbols, note = most_frequent(counts, config, "characters")
-        return cls(config=config, pieces=SPECIALS + symbols, note=note)
+            counts.update(cls.symbols(line, config))
+        room = config.size - len(SPECIALS)
+        ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
+        note, rare = "", len(ranked) - room
+        if rare < 0:
+            note = f"size {config.size} was asked for, but the text has {len(ranked)} {config.kind}"
+        elif rare > 0:
+            note = f"the {rare} rarest {config.kind} are unknown: size {config.size} is too few"
+        return cls(config=config, pieces=(*SPECIALS, *ranked[:room]), note=note)
+
+    @staticmethod
+    def symbols(text: str, config: VocabularyConfig) -> Sequence[str]:
+        """Return the tokens of a text."""
+        return text
 
     def decode(self, ids: Iterable[int]) -> str:
         return " ".join("".join(self.spell(ids)).split())
 
     def _encode(self, text: str) -> list[int]:
-        return [self.ids.get(character, UNK) for character in text]
-
-
-def most_frequent(
-    counts: Counter[str], config: VocabularyConfig, what: str
-) -> tuple[tuple[str, ...], str]:
-    """Return the most frequent symbols that fit, and a note on the rest."""
-    room = config.size - len(SPECIALS)
-    ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
-    note = ""
-    if len(ranked) < room:
-        note = f"size {config.size} was asked for, but the text has {len(ranked)} {what}"
-    elif len(ranked) > room:
-        note = f"the {len(ranked) - room} rarest {what} are unknown: size {config.size} is too few"
-    return tuple(ranked[:room]), note
+        return [self.ids.get(symbol, UNK) for symbol in self.symbols(text, self.config)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhonemeVocabulary(Vocabulary):
+class PhonemeVocabulary(CharacterVocabulary):
     """One token per phoneme, and `|` between words.
 
     `encode` runs eSpeak NG; `decode` gives the phoneme string, not the text it came from.
     """
 
+    separator: ClassVar[str] = WORD_END
     word_separator: ClassVar[str] = f" {WORD_END} "
 
-    @classmethod
-    def learn(cls, lines: Sequence[str], config: VocabularyConfig) -> Self:
-        counts = Counter({WORD_END: 0})
-        for line in lines:
-            counts.update(phonemize(line, config.language).split())
-        symbols, note = most_frequent(counts, config, "phonemes")
-        return cls(config=config, pieces=SPECIALS + symbols, note=note)
+    @staticmethod
+    def symbols(text: str, config: VocabularyConfig) -> Sequence[str]:
+        """Return the phonemes of a text."""
+        return phonemize(text, config.language).split()
 
     def decode(self, ids: Iterable[int]) -> str:
         words = " ".join(self.spell(ids)).split(WORD_END)
         return self.word_separator.join(word.strip() for word in words if word.strip())
-
-    def _encode(self, text: str) -> list[int]:
-        phonemes = phonemize(text, self.config.language)
-        return [self.ids.get(phoneme, UNK) for phoneme in phonemes.split()]
 
 
 WORD_START = "▁"
