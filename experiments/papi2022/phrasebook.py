@@ -35,7 +35,6 @@ RECIPE = replace(
     teaching=BASE.mt,
     training=TRAINING,
     conformer_training=TRAINING,
-    caat_training=TRAINING,
 )
 
 EXPERIMENTS = variants(RECIPE)
