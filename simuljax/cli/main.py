@@ -17,29 +17,11 @@ from pathlib import Path
 from simuljax import __version__
 from simuljax.errors import ChoiceError, SimuljaxError, unknown
 
-# The first lines of the commands' docstrings. Only the module of the command that was asked for is
-# imported.
-COMMANDS = {
-    "demo": "Build a small corpus, train a model on it, stream new sentences, score and draw.",
-    "prepare": "Build a corpus from your copy of it (phrasebook needs none); run again to "
-    "continue.",
-    "speak": "Turn a text corpus into a speech translation corpus, with the times of words and "
-    "phonemes.",
-    "train": "Train an experiment, or resume its training; multi-host when the cluster says so.",
-    "evaluate": "Translate a split with a trained run, streamed or offline; write its log and its "
-    "scores.",
-    "score": "Score a log in SimulEval's format, ours or another tool's.",
-    "ablate": "Train and evaluate every run of a grid; what is done is not done again.",
-    "report": "Write a page about evaluations: figures, tests, utterances; of a grid's results its "
-    "page.",
-    "export": "Copy a run without the state of its optimiser, to give away or to begin with "
-    "elsewhere.",
-    "translate": "Translate speech live: words appear as they are committed.",
-    "serve": "Serve live captions: a page at /, sockets at /stream and /v1/realtime.",
-    "interpret": "Translate speech live with a Whisper model: `simuljax translate` with Whisper's "
-    "defaults.",
-    "profile": "Measure a part on this device.",
-}
+# Only the module of the command that was asked for is imported.
+COMMANDS = (
+    *("demo", "prepare", "speak", "train", "evaluate", "score", "ablate", "report", "export"),
+    *("translate", "serve", "interpret", "profile"),
+)
 EXPECTED = (SimuljaxError, OSError, FloatingPointError)  # the last: a training diverged
 BUG = 70  # EX_SOFTWARE of sysexits.h
 
@@ -81,6 +63,15 @@ def function_of(name: str) -> Callable:
     return pkgutil.resolve_name(f"simuljax.cli.{name}:{name}_command")
 
 
+def summary(name: str) -> str:
+    """Return the first line of a command's docstring."""
+    import ast
+
+    tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return (ast.get_docstring(functions[f"{name}_command"]) or "").splitlines()[0]
+
+
 def _parse(name: str, function: Callable, args: list[str]) -> Callable[[], object]:
     """Read arguments by the function's signature; exit 2 if they do not fit it."""
     import tyro
@@ -96,7 +87,7 @@ def _parse(name: str, function: Callable, args: list[str]) -> Callable[[], objec
 
 
 def _help() -> str:
-    commands = "\n".join(f"  {name:10} {line}" for name, line in COMMANDS.items())
+    commands = "\n".join(f"  {name:10} {summary(name)}" for name in COMMANDS)
     return (
         "usage: simuljax COMMAND [options]\n\n"
         f"Simultaneous speech translation in JAX.\n\ncommands:\n{commands}\n\n"

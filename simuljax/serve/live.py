@@ -124,11 +124,7 @@ def _check_outputs(options: LiveOptions, model: Path) -> None:
     if options.audio is not None:
         sound = "/dev/stdin" if options.audio == "-" else options.audio
         taken.append(("the sound to translate", Path(sound)))
-    outputs = {
-        "--speak": options.speak,
-        "--srt": options.srt,
-        "--log": options.log,
-    }
+    outputs = {"--speak": options.speak, "--srt": options.srt, "--log": options.log}
     for option, out in outputs.items():
         if out is None:
             continue

@@ -64,11 +64,7 @@ class Translator:
         return Engine(self.backend(**overrides), streams=streams, waiting_ms=waiting_ms)
 
     def stream_all(
-        self,
-        recordings: Sequence[Audio],
-        *,
-        streams: int = 16,
-        **overrides: Any,
+        self, recordings: Sequence[Audio], *, streams: int = 16, **overrides: Any
     ) -> list[list[Word]]:
         """Return the words of recordings, each as a stream of its own would write them."""
         samples = [  # a stream may be empty

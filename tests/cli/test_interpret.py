@@ -13,11 +13,7 @@ from simuljax.cli import main as cli
 from simuljax.cli.interpret import WhisperPolicy, interpret_command
 from simuljax.cli.translate import WhisperOptions, whisper_settings
 from simuljax.config.options import from_options
-from simuljax.decode.policies import (
-    AlignAtt,
-    Confidence,
-    Consensus,
-)
+from simuljax.decode.policies import AlignAtt, Confidence, Consensus
 from simuljax.eval.logs import read_records
 from simuljax.serve.live import LiveOptions
 

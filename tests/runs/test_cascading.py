@@ -45,13 +45,7 @@ def chosen(tmp_path_factory) -> Evaluation:
     corpus = build(Manifest(), root, place / "prepared").directory
     asr = write_run(place / "asr", task="transcription", corpus=corpus, seed=6)
     mt = write_run(place / "mt", corpus=corpus, seed=2)
-    return Evaluation(
-        run=asr,
-        then=mt,
-        then_k=2,
-        limit=FEW,
-        frames=2_000,
-    )
+    return Evaluation(run=asr, then=mt, then_k=2, limit=FEW, frames=2_000)
 
 
 def by_hand(chosen: Evaluation) -> list[list[tuple[str, float]]]:

@@ -11,6 +11,7 @@ from simuljax.runs.heads import (
     Diagnosis,
     Seen,
     correlations,
+    hard_decisions,
     mass_lost,
     summarise,
 )
@@ -102,3 +103,25 @@ def test_the_closed_form_alone_loses_mass():
     assert np.max(mass_lost(speech, "auto")) < 1e-5
     lost = np.asarray(mass_lost(speech, "closed_form"))
     assert lost.shape == (2, 24) and lost[:, -1].min() > 0.1 and lost[:, 0].max() < 1e-3
+
+
+def oracle(energy):
+    heads, targets, width = energy.shape
+    written = np.zeros((heads, targets), int)
+    for head in range(heads):
+        stands = 0
+        for target in range(targets):
+            while stands < width - 1 and energy[head, target, stands] < 0:
+                stands += 1
+            written[head, target] = stands
+    return written
+
+
+@pytest.mark.parametrize("mean", [-2.0, 0.0, 2.0])
+def test_hard_decisions(mean):
+    energy = np.random.default_rng(3).normal(mean, 1.5, (5, 7, 9))
+    np.testing.assert_array_equal(hard_decisions(energy), oracle(energy))
+
+
+def test_an_energy_of_zero_is_accepted():
+    assert hard_decisions(np.array([[[-1.0, 0.0, 1.0]]])).tolist() == [[1]]

@@ -182,9 +182,7 @@ def test_embeddings_of_another_vocabulary_are_refused(corpus, trained, tmp_path)
     base = experiment(corpus, tmp_path / "third")
     other = dataclasses.replace(base.data.target, lowercase=True)
     begun = dataclasses.replace(
-        base,
-        data=dataclasses.replace(base.data, target=other),
-        init_from=(InitFrom(run=trained),),
+        base, data=dataclasses.replace(base.data, target=other), init_from=(InitFrom(run=trained),)
     )
     with pytest.raises(ConfigError, match=r"decoder/embedding.*vocabularies-of"):
         train(begun)

@@ -86,16 +86,6 @@ def test_company_comes_and_goes(engine):
     assert engine.backend.step._cache_size() == 1
 
 
-def test_one_that_stands_still_holds_nobody_up(engine):
-    recording = sound(3, 1.0)
-    expected = alone(engine, recording)
-    still = engine.open()
-    still.push(sound(4, 0.05))  # half a READ, and no more for now
-    assert alone(engine, recording) == expected
-    still.leave()
-    assert alone(engine, recording) == expected
-
-
 def test_a_full_engine_refuses_and_a_slow_one_holds_back(engine):
     seats = [engine.open() for _ in range(ROWS)]
     with pytest.raises(EngineFull, match=f"all {ROWS}"):

@@ -60,6 +60,7 @@ def test_a_key_in_the_subprotocol(translator):
         offered = ["realtime", "openai-insecure-api-key.key-1"]
         with live.socket("/v1/realtime", subprotocols=offered) as socket:
             assert json.loads(socket.recv(timeout=20))["type"] == "session.created"
+            assert socket.subprotocol == "realtime"
 
 
 def test_foreign_pages_may_not_connect(live):

@@ -1,6 +1,5 @@
 """`/v1/realtime` and the files of `/v1/audio`: events and formats of OpenAI, words of `Stream`."""
 
-import base64
 import http.client
 import io
 import json
@@ -131,11 +130,6 @@ def test_a_cleared_buffer_leaves_nothing(live):
     assert live.empty()
 
 
-def test_a_subprotocol_of_openai_is_accepted(live):
-    with live.socket("/v1/realtime", subprotocols=["realtime", "other"]) as socket:
-        assert socket.subprotocol == "realtime"
-
-
 def post(live: Running, path: str, file: bytes, **fields: str) -> tuple[int, str]:
     mark = "7d3f"
     parts = [
@@ -210,20 +204,3 @@ def test_a_file_that_is_too_large_is_refused_before_it_comes(live):
     client.endheaders()
     assert client.getresponse().status == 413
     client.close()
-
-
-def test_models_are_listed(live):
-    status, answer = live.get("/v1/models")
-    assert status == 200 and json.loads(answer)["data"][0]["id"] == live.translator.name
-
-
-def test_base64_may_hold_half_a_sample(live):
-    data = sound(62, 0.6, 24_000).tobytes()
-    with live.socket("/v1/realtime") as socket:
-        event(socket)
-        for part in (data[:1001], data[1001:]):
-            audio = base64.b64encode(part).decode()
-            socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
-        words, _ = transcribe(socket, [])
-        whole = live.alone([sound(62, 0.6, 24_000)], 24_000)
-    assert [text for text, _ in words] == [text for text, _ in whole]

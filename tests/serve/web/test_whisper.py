@@ -62,4 +62,8 @@ def test_a_language_or_task_that_does_not_exist_is_refused(live):
 
 def test_languages_are_listed(live, translator):
     (model,) = json.loads(live.get("/v1/models")[1])["data"]
-    assert model["languages"] == [*translator.languages] and "de" in model["languages"]
+    assert (
+        model["id"] == translator.name
+        and model["languages"] == [*translator.languages]
+        and "de" in model["languages"]
+    )

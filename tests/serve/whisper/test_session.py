@@ -122,24 +122,18 @@ def test_chunks_of_any_size_give_the_same(policy):
 
 
 @pytest.mark.parametrize("policy", EVERY)
-def test_the_prompt_is_what_was_said_before_the_buffer(policy):
-    one = WhisperSession(replace(PLAIN, policy=policy, prompt_tokens=6))
+@pytest.mark.parametrize("count", [6, 0])
+def test_the_prompt_is_what_was_said_before_the_buffer(policy, count):
+    one = WhisperSession(replace(PLAIN, policy=policy, prompt_tokens=count))
     _, windows = run(one, SOUND[: 60 * RATE], 4000)
     for first, window in windows:
         before = -(-first // SPOKEN)
-        assert window.prompt == tuple(range(max(0, before - 6), before))
+        assert window.prompt == tuple(range(max(0, before - count), before))
         assert window.forced == tuple(range(before, before + len(window.forced)))
         np.testing.assert_array_equal(window.samples, SOUND[first : first + len(window.samples)])
     assert any(window.forced for _, window in windows) == (
         isinstance(policy, AlignAtt | LocalAgreement)
     )
-
-
-def test_without_a_prompt():
-    _, windows = run(
-        WhisperSession(replace(PLAIN, policy=Greedy(), prompt_tokens=0)), SOUND[:50_000], 4000
-    )
-    assert not any(window.prompt for _, window in windows)
 
 
 @st.composite
@@ -254,14 +248,6 @@ def test_words_that_are_said_are_not_said_again_when_segments_are_judged_next():
     assert one.next()
     said += one.commit(hypothesis("a b d e"))
     assert said == ["a", "b", "d", "e"]
-
-
-@pytest.mark.parametrize("hypotheses", [2, 3, 4, 5])
-def test_so_many_hypotheses_have_to_agree(hypotheses):
-    one = WhisperSession(replace(PLAIN, policy=LocalAgreement(agree=hypotheses)))
-    one.push(SOUND[: 8 * RATE])
-    counts = [len(one.commit(hypothesis("a b c"))) for _ in range(8) if one.next()]
-    assert counts == [0] * (hypotheses - 1) + [3] + [0] * (8 - hypotheses)
 
 
 def test_silence_is_not_asked_about():

@@ -65,21 +65,19 @@ def split(*parts, seconds):
     return [(T.decode(ids), round(a, 2), round(b, 2)) for ids, _, a, b in found]
 
 
-def test_segments_are_between_timestamps():
-    said = split(0.0, " the", 1.2, 1.2, " a", 2.0, seconds=3.0)
-    assert said == [(" the", 0.0, 1.2), (" a", 1.2, 2.0)]
-
-
-def test_text_after_the_last_timestamp_goes_to_the_end():
-    assert split(0.0, " the", 1.2, 1.2, " a", seconds=3.0)[1] == (" a", 1.2, 3.0)
-    assert split(" the", seconds=3.0) == [(" the", 0.0, 3.0)]
-
-
-def test_no_segment_ends_after_the_sound():
-    assert split(0.0, " the", 5.0, 5.0, " a", 6.0, seconds=3.0) == [
-        (" the", 0.0, 3.0),
-        (" a", 3.0, 3.0),
-    ]
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ((0.0, " the", 1.2, 1.2, " a", 2.0), [(" the", 0.0, 1.2), (" a", 1.2, 2.0)]),
+        # Text after the last timestamp goes to the end.
+        ((0.0, " the", 1.2, 1.2, " a"), [(" the", 0.0, 1.2), (" a", 1.2, 3.0)]),
+        ((" the",), [(" the", 0.0, 3.0)]),
+        # No segment ends after the sound.
+        ((0.0, " the", 5.0, 5.0, " a", 6.0), [(" the", 0.0, 3.0), (" a", 3.0, 3.0)]),
+    ],
+)
+def test_segments_are_between_timestamps(parts, said):
+    assert split(*parts, seconds=3.0) == said
 
 
 def test_words_have_the_marks_after_them_and_not_their_attention():
@@ -203,20 +201,6 @@ def test_delays_are_of_what_was_pushed(small):
     elapsed = [w.elapsed_ms for w in words]
     assert elapsed == sorted(elapsed)
     assert all(w.elapsed_ms > w.delay_ms for w in words)
-
-
-def test_other_rates(small):
-    stream = WhisperTranslator(small, SMALL).stream(rate=32_000)
-    doubled = np.repeat(SOUND / 32768, 2).astype(np.float32)
-    words = stream.push(doubled)
-    assert words[0].delay_ms == 3300.0
-
-
-def test_a_finished_stream(small):
-    stream = WhisperTranslator(small, SMALL).stream()
-    assert stream.push([]) == [] and stream.finish() == [] and stream.finish() == []
-    with pytest.raises(ValueError, match="finished"):
-        stream.push(SOUND)
 
 
 def test_a_change_of_policy(small):
