@@ -14,7 +14,7 @@ import numpy as np
 
 from simuljax.audio import RATE, AudioError, features_of, frame_count
 from simuljax.config.decoding import Beam, Decoding
-from simuljax.config.fields import check, setting
+from simuljax.config.fields import Checked, setting
 from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import translate_speech, translate_text
 from simuljax.decode.caat import CaatDecoder
@@ -193,15 +193,12 @@ class ReencodingBackend(DecoderBackend):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Streaming:
+class Streaming(Checked):
     """Settings of a stream; `Translator.stream` takes these by name."""
 
     rate: int = setting(RATE, help="Rate of the samples that are pushed.", low=1, unit="Hz")
     decoding: Decoding = setting(Decoding(), help="When to write, and how to search.")
     limits: StreamLimits = setting(StreamLimits(), help="Sizes of its arrays.")
-
-    def __post_init__(self) -> None:
-        check(self)
 
     @classmethod
     def of(cls, overrides: dict[str, Any], decoding: Decoding | None = None) -> "Streaming":

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from simuljax.audio import RATE
-from simuljax.config.fields import check, setting
+from simuljax.config.fields import Checked, setting
 from simuljax.decode.policies import Hypotheses, Policy, Step
 from simuljax.decode.repetition import MARKS, plain, run_length
 from simuljax.models.whisper import Decoded, Tokenizer
@@ -231,7 +231,7 @@ def is_punctuation(text: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guards:
+class Guards(Checked):
     """Limits; one that is None does not hold.
 
     Without `log_probability` P(no speech) decides alone; without `silent_s` a buffer in which
@@ -246,9 +246,6 @@ class Guards:
     silent_s: float | None = 5.0  # length of a buffer without speech that is let go
     compression: float | None = 2.4  # by zlib, above which text repeats itself
     echo_words: int | None = setting(4, help="Words that repeat those before: an echo.", low=1)
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 def levels(samples: np.ndarray) -> np.ndarray:
