@@ -1,14 +1,14 @@
 """Whisper (Radford et al. 2022) in Flax: published weights, transcripts, English translations.
 
     whisper = load("ggml-tiny.bin")
-    said = whisper.transcribe("talk.flac", task="translate")
+    said = whisper.transcribe("talk.flac", task="translate", words="timed")
 
     samples -> log-mel        mel
     log-mel -> states         model: encoder
     states -> tokens          generate, beam: one compiled loop; rules: which tokens may come
     tokens -> text            tokenizer, bpe
     windows -> segments       decoding, transcribe
-    tokens -> states          timing: where the heads look that follow the speech
+    tokens -> times of words  timing
 
 Weights are read from `.pt`, safetensors and ggml files without running anything that is in them.
 """
@@ -16,8 +16,9 @@ Weights are read from `.pt`, safetensors and ggml files without running anything
 from simuljax.models.tensor_file import WeightsError
 from simuljax.models.whisper.config import PUBLISHED, Config, Dimensions
 from simuljax.models.whisper.decoding import Context, Decoded, Decoding
+from simuljax.models.whisper.timing import TimedWord
 from simuljax.models.whisper.tokenizer import LANGUAGES, Tokenizer
-from simuljax.models.whisper.transcribe import Segment, Transcription
+from simuljax.models.whisper.transcribe import Request, Segment, Transcription
 from simuljax.models.whisper.whisper import Whisper, load
 
 __all__ = [
@@ -28,7 +29,9 @@ __all__ = [
     "Decoded",
     "Decoding",
     "Dimensions",
+    "Request",
     "Segment",
+    "TimedWord",
     "Tokenizer",
     "Transcription",
     "WeightsError",

@@ -1,15 +1,15 @@
-"""Recordings of any length, a window after the other.
+"""Recordings of any length, a window after the other; many side by side, a window each at a time.
 
 A window begins where the last whole segment of the one before it ended. As in the original, the
 floor of the spectrogram is that of the whole recording, and a window's frames after its end are 0;
 a language is guessed from the first 30 s with silence after the end. Windows that are padded
-to the next 5 s only (`short`), as those of a stream may be, are spectrograms of their own.
+to the next 5 s only (`window="short"`) are spectrograms of their own, as those of a stream are.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -26,16 +26,17 @@ from simuljax.models.whisper.decoding import (
     Decoded,
     Decoding,
     decode,
+    encode_audio,
     encode_mel,
     is_silent,
     language_probs,
 )
 from simuljax.models.whisper.model import Memory, Model
+from simuljax.models.whisper.timing import TimedWord, time_words
 from simuljax.models.whisper.tokenizer import Task, Tokenizer
 
 _SHORT_STEP_S, _SILENCE_S = 5, 1.0  # windows of few lengths, with some silence at the end
 FRAMES = WINDOW_S * RATE // HOP  # of a window
-Padding = Literal["full", "short"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,12 +84,19 @@ def _decades(samples: jax.Array, mels: int) -> jax.Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """Some words between two timestamps, in seconds."""
+    """Some words between two timestamps, in seconds of the recording."""
 
     start: float
     end: float
     text: str
     tokens: tuple[int, ...]
+    log_probs: tuple[float, ...]  # of the tokens
+    words: tuple[TimedWord, ...] = ()  # where times of words were asked for
+    # What is known of the window that the segment is of:
+    temperature: float
+    no_speech_prob: float
+    avg_logprob: float
+    compression_ratio: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,44 +107,140 @@ class Transcription:
     segments: tuple[Segment, ...]
     language: str  # that was spoken
 
-
-def transcribe(
-    model: Model,
-    tokenizer: Tokenizer,
-    samples: np.ndarray,
-    task: Task,
-    language: str | None,
-    options: Decoding,
-) -> Transcription:
-    """Transcribe a recording, int16 at 16 kHz; without a language, in the likeliest."""
-    segments: list[Segment] = []
-    prompt: list[int] = []
-    seek, language = 0, language if tokenizer.multilingual else "en"
-    mel = spectrogram(samples, model.config.dimensions.mels) if len(samples) >= HOP else None
-    while mel is not None and len(samples) - seek >= HOP:
-        if language is None:
-            probs = languages(model, tokenizer, encode_mel(model, mel.beginning()[None]))
-            language = tokenizer.language_codes[int(probs[0].argmax())]
-        context = Context(task=task, language=language, prompt=tuple(prompt))
-        memory = encode_mel(model, mel.window(seek)[None])
-        (decoded,) = decode(model, tokenizer, memory, [context], options)
-        left = min(len(samples) - seek, WINDOW_S * RATE)
-        window = cut_window(tokenizer, decoded, left, options)
-        at = seek / RATE
-        segments += [replace(s, start=s.start + at, end=s.end + at) for s in window.segments]
-        prompt += [token for segment in window.segments for token in segment.tokens]
-        if decoded.temperature > 0.5:  # the next window had better start afresh
-            prompt = []
-        seek += window.used
-    text = "".join(segment.text for segment in segments).strip()
-    return Transcription(text=text, segments=tuple(segments), language=language or "en")
+    @property
+    def words(self) -> tuple[TimedWord, ...]:
+        return tuple(word for segment in self.segments for word in segment.words)
 
 
-def languages(model: Model, tokenizer: Tokenizer, memory: Memory) -> np.ndarray:
-    """Return P(language) [B, languages]."""
-    ids = tokenizer.language_ids
-    shared = {"start": tokenizer.start, "first": ids.start, "count": len(ids)}
-    return np.asarray(language_probs(model, memory, **shared))
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request for recordings, beyond how windows are decoded."""
+
+    task: Task = "transcribe"
+    language: str | None = None  # None: the likeliest in the first window
+    prompt: tuple[int, ...] = ()  # tokens of what was said before
+    prefix: tuple[int, ...] = ()  # tokens that the first window begins with
+    condition: Literal["previous", "nothing"] = "previous"  # what later windows follow on
+    words: Literal["none", "timed"] = "none"
+    window: Literal["full", "short"] = "full"  # short: only as much silence as 5 s steps need
+
+
+@dataclass(kw_only=True)
+class _Progress:
+    """Progress of transcribing a recording."""
+
+    samples: np.ndarray
+    language: str | None
+    prompt: list[int]
+    prefix: tuple[int, ...]
+    seek: int = 0  # samples
+    segments: list[Segment] = field(default_factory=list)
+    spectrogram: Spectrogram | None = None  # while it is being transcribed
+
+    @property
+    def left(self) -> np.ndarray:
+        return self.samples[self.seek : self.seek + WINDOW_S * RATE]
+
+
+@dataclass(frozen=True)
+class Transcriber:
+    """A model with its tokenizer, for whole recordings."""
+
+    model: Model
+    tokenizer: Tokenizer
+
+    def __call__(
+        self, recordings: Sequence[np.ndarray], request: Request, options: Decoding, batch: int
+    ) -> list[Transcription]:
+        """Transcribe recordings, int16 at 16 kHz, at most `batch` of them at a time."""
+        in_progress = [
+            _Progress(
+                samples=samples,
+                language=request.language if self.tokenizer.multilingual else "en",
+                prompt=list(request.prompt),
+                prefix=request.prefix,
+            )
+            for samples in recordings
+        ]
+        rows = min(batch, len(in_progress))
+        while waiting := [progress for progress in in_progress if len(progress.left) >= HOP]:
+            self._round(waiting[:rows], rows, request, options)
+        return [self._transcription(progress) for progress in in_progress]
+
+    def _round(
+        self, in_progress: list[_Progress], rows: int, request: Request, options: Decoding
+    ) -> None:
+        """Transcribe one window of each."""
+        memory = self._encoded(in_progress, rows, request)
+        contexts = [
+            Context(
+                task=request.task,
+                language=progress.language or "en",
+                prompt=tuple(progress.prompt),
+                prefix=progress.prefix,
+            )
+            for progress in in_progress
+        ]
+        decoded = decode(self.model, self.tokenizer, memory, contexts, options)
+        cut = [
+            cut_window(self.tokenizer, with_prefix(d, c.prefix), len(c.left), options)
+            for d, c in zip(decoded, in_progress, strict=True)
+        ]
+        if request.words == "timed":
+            cut = self._timed(cut, in_progress, contexts, memory)
+        for progress, result, window in zip(in_progress, decoded, cut, strict=True):
+            _move_on(progress, result, window, request)
+
+    def _encoded(self, in_progress: list[_Progress], rows: int, request: Request) -> Memory:
+        """Encode the windows; guess the languages that are not known."""
+        if request.window == "short":
+            memory = encode_audio(self.model, stack([c.left for c in in_progress], rows, request))
+            self._guess_languages(in_progress, memory)
+            return memory
+        mels = self.model.config.dimensions.mels
+        for progress in in_progress:
+            progress.spectrogram = progress.spectrogram or spectrogram(progress.samples, mels)
+        held = [(c, c.spectrogram) for c in in_progress if c.spectrogram is not None]
+        if not all(progress.language for progress in in_progress):
+            beginnings = stacked_mel([mel.beginning() for _, mel in held], rows)
+            self._guess_languages(in_progress, encode_mel(self.model, beginnings))
+        windows = stacked_mel([mel.window(progress.seek) for progress, mel in held], rows)
+        return encode_mel(self.model, windows)
+
+    def _guess_languages(self, in_progress: list[_Progress], memory: Memory) -> None:
+        if all(progress.language for progress in in_progress):
+            return
+        probs = self.languages(memory)
+        for progress, row in zip(in_progress, probs, strict=False):
+            if progress.language is None:
+                progress.language = self.tokenizer.language_codes[int(row.argmax())]
+
+    def languages(self, memory: Memory) -> np.ndarray:
+        """Return P(language) [B, languages]."""
+        ids = self.tokenizer.language_ids
+        shared = {"start": self.tokenizer.start, "first": ids.start, "count": len(ids)}
+        return np.asarray(language_probs(self.model, memory, **shared))
+
+    def _timed(
+        self,
+        cut: list["Window"],
+        in_progress: list[_Progress],
+        contexts: list[Context],
+        memory: Memory,
+    ) -> list["Window"]:
+        texts = [[i for segment in window.segments for i in segment.tokens] for window in cut]
+        frames = [len(progress.left) // HOP for progress in in_progress]
+        words = time_words(self.model, self.tokenizer, memory, texts, contexts, frames)
+        return [
+            replace(window, segments=_share_words(window.segments, found, self.tokenizer))
+            for window, found in zip(cut, words, strict=True)
+        ]
+
+    def _transcription(self, progress: _Progress) -> Transcription:
+        text = "".join(segment.text for segment in progress.segments).strip()
+        return Transcription(
+            text=text, segments=tuple(progress.segments), language=progress.language or "en"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,18 +251,25 @@ class Window:
     used: int
 
 
-def stack(windows: Sequence[np.ndarray], rows: int, padding: Padding = "full") -> np.ndarray:
+def stack(windows: Sequence[np.ndarray], rows: int, request: Request) -> np.ndarray:
     """Stack windows [rows, N] with silence after each."""
-    seconds = padded_s(max(map(len, windows)), padding)
+    seconds = padded_s(max(map(len, windows)), request.window)
     stacked = np.zeros((rows, seconds * RATE), np.int16)
     for row, window in enumerate(windows):
         stacked[row, : len(window)] = window
     return stacked
 
 
-def padded_s(samples: int, padding: Padding) -> int:
+def stacked_mel(windows: Sequence[np.ndarray], rows: int) -> np.ndarray:
+    """Stack spectrograms of windows [rows, 3000, mels]; rows beyond them are 0."""
+    stacked = np.zeros((rows, *windows[0].shape), np.float32)
+    stacked[: len(windows)] = windows
+    return stacked
+
+
+def padded_s(samples: int, window: Literal["full", "short"]) -> int:
     """Return the seconds of the window for so many samples."""
-    if padding == "full":
+    if window == "full":
         return WINDOW_S
     longest = samples / RATE + _SILENCE_S
     return min(WINDOW_S, _SHORT_STEP_S * math.ceil(longest / _SHORT_STEP_S))
@@ -174,7 +285,7 @@ def with_prefix(decoded: Decoded, prefix: Sequence[int]) -> Decoded:
 
 
 def cut_window(tokenizer: Tokenizer, decoded: Decoded, samples: int, options: Decoding) -> Window:
-    """Cut the text of a window of so many samples into segments that take time and have text.
+    """Cut the text of a window of so many samples into segments.
 
     Each pair of timestamps ends a segment. Text after the last pair is left to the next window,
     which begins at that time; without a pair, and with a single timestamp at the end, all of the
@@ -188,26 +299,72 @@ def cut_window(tokenizer: Tokenizer, decoded: Decoded, samples: int, options: De
     if not pairs:
         stamps = [token for token in tokens if token > first]
         end = tokenizer.seconds(stamps[-1]) if stamps else samples / RATE
-        return Window(segments=_segments(tokenizer, [(tokens, 0.0, end)]), used=samples)
+        whole = _segment(tokenizer, decoded, slice(None), 0.0, end)
+        return Window(segments=_with_text([whole]), used=samples)
     single = is_stamp[-2:] == [False, True]
     bounds = [0, *pairs, *([len(tokens)] if single else [])]
-    parts = []
+    segments = []
     for a, b in itertools.pairwise(bounds):
         start = tokenizer.seconds(tokens[a]) if is_stamp[a] else 0.0
-        parts.append((tokens[a:b], start, tokenizer.seconds(tokens[b - 1])))
+        segments.append(
+            _segment(tokenizer, decoded, slice(a, b), start, tokenizer.seconds(tokens[b - 1]))
+        )
     end = round(tokenizer.seconds(tokens[bounds[-1] - 1]) * RATE)
     done = single or not 0 < end < samples  # never stand still
-    return Window(segments=_segments(tokenizer, parts), used=samples if done else end)
+    return Window(segments=_with_text(segments), used=samples if done else end)
 
 
-def _segments(
-    tokenizer: Tokenizer, parts: Sequence[tuple[tuple[int, ...], float, float]]
-) -> tuple[Segment, ...]:
-    """Return those parts (tokens, start, end) that take time and have text."""
-    made = [
-        Segment(start=start, end=end, text=tokenizer.decode(tokens), tokens=tokens)
-        for tokens, start, end in parts
-    ]
-    return tuple(
-        segment for segment in made if segment.end > segment.start and segment.text.strip()
+def _segment(
+    tokenizer: Tokenizer, decoded: Decoded, part: slice, start: float, end: float
+) -> Segment:
+    tokens = decoded.tokens[part]
+    return Segment(
+        start=start,
+        end=end,
+        text=tokenizer.decode(tokens),
+        tokens=tokens,
+        log_probs=decoded.log_probs[part][: len(tokens)],
+        temperature=decoded.temperature,
+        no_speech_prob=decoded.no_speech_prob,
+        avg_logprob=decoded.avg_logprob,
+        compression_ratio=decoded.compression_ratio,
     )
+
+
+def _with_text(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Keep the segments that take time and have text."""
+    return tuple(s for s in segments if s.end > s.start and s.text.strip())
+
+
+def _share_words(
+    segments: Sequence[Segment], words: Sequence[TimedWord], tokenizer: Tokenizer
+) -> tuple[Segment, ...]:
+    """Give each word to the segment of its first token."""
+    shared, place, end = [], 0, 0
+    for segment in segments:
+        end += sum(token < tokenizer.end for token in segment.tokens)
+        own: list[TimedWord] = []
+        while words and place < end:
+            own.append(words[0])
+            place, words = place + len(words[0].tokens), words[1:]
+        shared.append(replace(segment, words=tuple(own)))
+    return tuple(shared)
+
+
+def _move_on(progress: _Progress, decoded: Decoded, window: Window, request: Request) -> None:
+    """Move a recording on after a window."""
+    segments = [_moved(segment, progress.seek / RATE) for segment in window.segments]
+    progress.segments += segments
+    progress.prompt += [token for segment in segments for token in segment.tokens]
+    # After a text drawn at a high temperature, the next window had better start afresh.
+    if request.condition == "nothing" or decoded.temperature > 0.5:
+        progress.prompt = []
+    progress.prefix = ()
+    progress.seek += window.used
+    if len(progress.left) < HOP:
+        progress.spectrogram = None  # done with
+
+
+def _moved(segment: Segment, offset: float) -> Segment:
+    words = tuple(replace(w, start=w.start + offset, end=w.end + offset) for w in segment.words)
+    return replace(segment, start=segment.start + offset, end=segment.end + offset, words=words)

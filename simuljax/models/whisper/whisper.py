@@ -12,13 +12,14 @@ from simuljax.errors import SimuljaxError
 from simuljax.models.tensor_file import WeightsError
 from simuljax.models.whisper.config import (
     PUBLISHED,
+    WINDOW_S,
     Config,
     Dimensions,
     Heads,
     later_half,
     published_name,
 )
-from simuljax.models.whisper.decoding import Decoding
+from simuljax.models.whisper.decoding import Decoding, encode_audio
 from simuljax.models.whisper.model import Model
 from simuljax.models.whisper.tokenizer import (
     Task,
@@ -28,7 +29,7 @@ from simuljax.models.whisper.tokenizer import (
     read_tiktoken,
     read_tokenizer_json,
 )
-from simuljax.models.whisper.transcribe import Transcription, transcribe
+from simuljax.models.whisper.transcribe import Request, Transcriber, Transcription, stack
 from simuljax.models.whisper.weights import Checkpoint, dimensions_of, parameters, read_checkpoint
 from simuljax.parsing import ParseError, parse_json
 
@@ -55,21 +56,83 @@ class Whisper:
         rate: int = RATE,
         task: Task = "transcribe",
         language: str | None = None,
+        prompt: str | Sequence[int] = "",
+        prefix: str | Sequence[int] = "",
+        words: Literal["none", "timed"] = "none",
+        condition: Literal["previous", "nothing"] = "previous",
+        window: Literal["full", "short"] = "full",
         decoding: Decoding | None = None,
     ) -> Transcription:
         """Transcribe a recording: a file, or mono samples (int16, or float in [-1, 1]) at `rate`.
 
-        `task="translate"` writes English whatever is spoken.
+        `task="translate"` writes English whatever is spoken. `prompt` was said before the
+        recording; `prefix` is how the text of its first window begins. Both are text or tokens;
+        among tokens of a prefix, timestamps are as the model would have written them. `condition`
+        says whether a later window follows on the text before it. With `window="short"` a recording
+        of less than 30 s is padded to the next 5 s only, which is faster and may change words.
         """
-        code = language_code(language) if language else None
-        if not self.tokenizer.multilingual and (task == "translate" or code not in (None, "en")):
+        decoding = decoding or Decoding()
+        request = Request(
+            task=task,
+            language=language_code(language) if language else None,
+            prompt=self._tokens(prompt),
+            prefix=self._prefix(prefix, decoding),
+            condition=condition,
+            words=words,
+            window=window,
+        )
+        return self.transcribe_all([audio], request=request, decoding=decoding, rate=rate)[0]
+
+    def transcribe_all(
+        self,
+        recordings: Sequence[Audio],
+        *,
+        request: Request | None = None,
+        decoding: Decoding | None = None,
+        rate: int = RATE,
+        batch: int = 16,
+    ) -> list[Transcription]:
+        """Transcribe many recordings, up to `batch` of them at a time, a window of each."""
+        request, decoding = request or Request(), decoding or Decoding()
+        self._check_task(request)
+        samples = [_samples(audio, rate) for audio in recordings]
+        return self._transcriber(samples, request, decoding, batch)
+
+    def detect_language(self, audio: Audio, *, rate: int = RATE) -> dict[str, float]:
+        """Return the probability of each language in the first 30 s, likeliest first."""
+        if not self.tokenizer.multilingual:
+            problem = "knows English alone; load a multilingual model"
+            raise SimuljaxError(f"{self.config.name} {problem}")
+        window = stack([_samples(audio, rate)[: WINDOW_S * RATE]], 1, Request())
+        probs = self._transcriber.languages(encode_audio(self.model, window))[0]
+        pairs = zip(self.tokenizer.language_codes, map(float, probs), strict=True)
+        return dict(sorted(pairs, key=lambda pair: -pair[1]))
+
+    @property
+    def _transcriber(self) -> Transcriber:
+        return Transcriber(self.model, self.tokenizer)
+
+    def _tokens(self, text: str | Sequence[int]) -> tuple[int, ...]:
+        """Encode text as it stands after other text: with a space before it."""
+        if isinstance(text, str):
+            return tuple(self.tokenizer.encode(f" {text.strip()}")) if text.strip() else ()
+        return tuple(text)
+
+    def _prefix(self, prefix: str | Sequence[int], decoding: Decoding) -> tuple[int, ...]:
+        """Encode a prefix; one of text begins at 0.00 s where timestamps are written."""
+        tokens = self._tokens(prefix)
+        if isinstance(prefix, str) and tokens and decoding.timestamps == "predict":
+            return (self.tokenizer.timestamps.start, *tokens)
+        return tokens
+
+    def _check_task(self, request: Request) -> None:
+        if self.tokenizer.multilingual:
+            return
+        if request.task == "translate" or request.language not in (None, "en"):
             raise SimuljaxError(
                 f"{self.config.name} transcribes English alone; load a multilingual model "
-                f"for {task!r} of {code or 'other languages'}"
+                f"for {request.task!r} of {request.language or 'other languages'}"
             )
-        samples = _samples(audio, rate)
-        given = (self.model, self.tokenizer, samples, task, code)
-        return transcribe(*given, decoding or Decoding())
 
 
 def _samples(audio: Audio, rate: int) -> np.ndarray:

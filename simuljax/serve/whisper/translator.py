@@ -31,8 +31,7 @@ from simuljax.models.whisper.decoding import decode, encode_audio
 from simuljax.models.whisper.model import Memory
 from simuljax.models.whisper.timing import align_text
 from simuljax.models.whisper.tokenizer import language_code
-from simuljax.models.whisper.transcribe import languages as language_probabilities
-from simuljax.models.whisper.transcribe import padded_s, stack, with_prefix
+from simuljax.models.whisper.transcribe import Request, Transcriber, padded_s, stack, with_prefix
 from simuljax.serve.translator import Audio, Translator, samples_of
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, split_segments, words_of
 from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
@@ -159,7 +158,7 @@ def check_settings(model: Whisper, settings: WhisperStreaming) -> None:
 def write(model: Whisper, windows: Sequence[Window], *, rows: int) -> list[Hypothesis]:
     """Write windows of one length and settings in one batch; rows beyond the windows are idle."""
     settings = windows[0].settings
-    sound = stack([w.samples for w in windows], rows, settings.padding)
+    sound = stack([w.samples for w in windows], rows, Request(window=settings.padding))
     memory = encode_audio(model.model, sound)
     contexts = _contexts(model, windows, memory)
     results = decode(model.model, model.tokenizer, memory, contexts, settings.decoding)
@@ -178,7 +177,7 @@ def _contexts(model: Whisper, windows: Sequence[Window], memory: Memory) -> list
     if not tokenizer.multilingual:
         languages = ["en" for _ in windows]
     if not all(languages):
-        probs = language_probabilities(model.model, tokenizer, memory)
+        probs = Transcriber(model.model, tokenizer).languages(memory)
         guesses = [tokenizer.language_codes[int(row.argmax())] for row in probs]
         languages = [known or guess for known, guess in zip(languages, guesses, strict=False)]
     return [
@@ -206,7 +205,7 @@ def _aligned_states(
         return [np.zeros(len(text), np.int64) for text in texts]
     frames = [len(w.samples) // HOP for w in windows]
     given = (model.model, model.tokenizer, memory, texts, contexts, frames)
-    return [matrix[:-1].argmax(-1) for matrix in align_text(*given)]
+    return [alignment.matrix[:-1].argmax(-1) for alignment in align_text(*given)]
 
 
 def _hypothesis(

@@ -49,7 +49,7 @@ def greedy(next_logits, rule, end, limit):
     return text, log_probs
 
 
-def beam(next_logits, rule, end, limit, beams):
+def beam(next_logits, rule, end, limit, beams, penalty=None):
     """The best of the finished texts, as the original searches for it."""
     live, finished = [((), 0.0)], {}
     for _ in range(limit):
@@ -76,7 +76,8 @@ def beam(next_logits, rule, end, limit, beams):
             finished[(*text, end)] = score
 
     def rank(text):
-        return finished[text] / (len(text) - 1)
+        length = len(text) - 1
+        return finished[text] / (length if penalty is None else ((5 + length) / 6) ** penalty)
 
     best = max(finished, key=rank)
     return list(best[:-1]), finished[best]

@@ -10,6 +10,7 @@ import pytest
 from simuljax.models.whisper.decoding import (
     Context,
     Decoding,
+    compression_ratio,
     decode,
     make_prompt,
 )
@@ -114,19 +115,17 @@ def test_greedy_is_the_plain_reading(memory, timestamps):
         assert list(result.tokens) == text
         np.testing.assert_allclose(result.log_probs, scores, atol=1e-3)
         assert result.avg_logprob == pytest.approx(sum(scores) / (len(text) + 1), abs=1e-3)
-        start = opening[: opening.index(T.start) + 1]  # where no speech is read
-        silent = reading.log_softmax(next_logits(memory, row, start)([]).astype(np.float64))
-        assert result.no_speech_prob == pytest.approx(float(np.exp(silent[T.no_speech])), rel=1e-3)
         lengths.append(len(text))
     if timestamps == "predict":
         assert min(lengths) < LIMIT  # one ended of itself
 
 
-def test_beam_is_the_plain_reading(memory, beams=3):
-    results = decode(MODEL, T, memory, CONTEXTS, options(beams=beams))
+@pytest.mark.parametrize(("beams", "penalty"), [(3, None), (3, 0.6)])
+def test_beam_is_the_plain_reading(memory, beams, penalty):
+    results = decode(MODEL, T, memory, CONTEXTS, options(beams=beams, length_penalty=penalty))
     for row, (result, context) in enumerate(zip(results, CONTEXTS, strict=True)):
         logits, rule = next_logits(memory, row, OPENINGS[row]), rule_of("predict", context.prefix)
-        text, score = reading.beam(logits, rule, T.end, LIMIT, beams)
+        text, score = reading.beam(logits, rule, T.end, LIMIT, beams, penalty)
         assert list(result.tokens) == text
         assert sum(result.log_probs) == pytest.approx(score, abs=1e-3)
 
@@ -139,6 +138,14 @@ def test_a_window_may_have_fewer_tokens_than_its_neighbours(memory):
     found = decode(MODEL, T, memory, contexts, options())
     assert found[longest].tokens == whole[longest].tokens[:1] != whole[longest].tokens
     assert all(found[row] == whole[row] for row in range(3) if row != longest)
+
+
+def test_no_speech_is_read_at_the_start(memory):
+    results = decode(MODEL, T, memory, CONTEXTS, options())
+    for row, (result, start) in enumerate(zip(results, (0, 6, 2), strict=True)):
+        logits = next_logits(memory, row, OPENINGS[row][: start + 1])([])
+        expected = np.exp(reading.log_softmax(logits.astype(np.float64)))[T.no_speech]
+        assert result.no_speech_prob == pytest.approx(float(expected), rel=1e-3)
 
 
 def test_samples_follow_the_distribution(memory):
@@ -215,9 +222,15 @@ def test_rules_are_the_plain_reading(timestamps):
         jax.tree.map(np.testing.assert_array_equal, seen, seen_of([text], marks))
 
 
+def test_compression_ratio():
+    assert compression_ratio("and again " * 30) > 10
+    assert compression_ratio("Fellow citizens of the world: ask not.") < 1.2
+    assert compression_ratio("") == 0
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [{"beams": 0}, {"temperatures": ()}, {"temperatures": (-1.0,)}],
+    [{"beams": 0}, {"temperatures": ()}, {"temperatures": (-1.0,)}, {"length_penalty": 2.0}],
 )
 def test_impossible_options_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -8,11 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from simuljax.models.whisper import Decoding, load
-from simuljax.models.whisper.decoding import Context, decode
+from simuljax.audio.log_mel import mel_filters
+from simuljax.models.whisper import Decoding, Request, load
+from simuljax.models.whisper.decoding import Context, decode, language_probs
 from simuljax.models.whisper.model import log_mel, no_padding, nothing_written
-from simuljax.models.whisper.timing import align_text, attend_text
+from simuljax.models.whisper.timing import attend_text, time_words
 from simuljax.models.whisper.tokenizer import read_tiktoken
+from simuljax.models.whisper.weights import read_checkpoint
+from tests.models.whisper.small import safetensors_bytes, torch_bytes
 
 TINY = Path(__file__).parents[3] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
 GGML = TINY / "ggml-tiny.bin"
@@ -68,7 +71,8 @@ def energies(whisper, memory, golden):
     """[6, 28, 1500]; the tokens filled up to the length at which words are timed."""
     tokens = np.full((1, 32), whisper.tokenizer.end, np.int32)
     tokens[0, :28] = golden["tokens"]
-    return np.asarray(attend_text(whisper.model, memory, tokens))[0, :, :28]
+    energies, _ = attend_text(whisper.model, memory, tokens, texts=whisper.tokenizer.end)
+    return np.asarray(energies)[0, :, :28]
 
 
 def assert_close(found, stored, tolerance):
@@ -76,6 +80,16 @@ def assert_close(found, stored, tolerance):
     step = np.spacing(np.abs(stored)).astype(np.float64) if stored.dtype == np.float16 else 0
     error = np.abs(np.asarray(found, np.float64) - stored.astype(np.float64)) - step / 2
     assert error.max() < tolerance
+
+
+@pytest.mark.parametrize("mels", [80, 128])
+def test_filters(mels):
+    expected = np.load(TINY / "mel_filters.npz")[f"mel_{mels}"]
+    np.testing.assert_allclose(mel_filters(mels), expected, atol=1e-8)
+
+
+def test_log_mel(mel, golden):
+    assert_close(mel[0].T, golden["mel"], 1e-4)
 
 
 def test_encoder_states(states, golden):
@@ -103,7 +117,7 @@ def test_logits_of_every_step(whisper, memory, golden):
 
 
 def test_attention_of_the_alignment_heads(whisper, energies, golden):
-    assert whisper.config.name == "tiny" and whisper.tokenizer.language_codes[0] == "en"
+    assert whisper.config.name == "tiny"
     assert [list(head) for head in whisper.config.alignment_heads] == golden["xattn_heads"].tolist()
     weights = jax.nn.softmax(energies)[:, :, :600]
     assert_close(weights, golden["xattn"], 1e-4)
@@ -119,18 +133,43 @@ def test_text(whisper, memory, stored):
     assert result.temperature == 0
 
 
-def test_where_words_are(whisper, memory, stored):
-    """A word's first token attends most to a state inside the word; other heads look before it."""
-    known = (whisper.tokenizer, memory, [stored["tokens"]], [Context(language="en")], [1100])
-    firsts = np.cumsum([0, *(len(whisper.tokenizer.encode(w)) for w, _, _ in stored["words"])])[:-1]
-    starts, ends = np.array([times for _, *times in stored["words"]]).T
-    wrong = replace(whisper.config, alignment_heads=tuple((0, head) for head in range(6)))
-    inside = []
-    for config in (whisper.config, wrong):
-        (matrix,) = align_text(replace(whisper.model, config=config), *known)
-        found = matrix[firsts].argmax(-1) * 0.02
-        inside.append(((starts <= found) & (found <= ends)).mean())
-    assert inside[0] > 0.9 and inside[1] < 0.2
+def assert_timed(whisper, memory, stored, tolerance):
+    known = (whisper.model, whisper.tokenizer, memory)
+    (words,) = time_words(*known, [stored["tokens"]], [Context(language="en")], [1100])
+    assert [word.text for word in words] == [text for text, _, _ in stored["words"]]
+    found = np.array([(word.start, word.end) for word in words])
+    np.testing.assert_allclose(found, [word[1:] for word in stored["words"]], atol=tolerance)
+    assert all(0 < word.probability <= 1 for word in words)
+
+
+def test_times_of_words(whisper, memory, stored):
+    assert_timed(whisper, memory, stored, 0.0401)
+
+
+@pytest.mark.slow
+def test_times_of_words_exactly(whisper, mel, stored):
+    """The original timed the words in a spectrogram padded with zeros, where ours has silence."""
+    padded = remember(whisper.model, encode(whisper.model, mel.at[:, 1100:].set(0)))
+    assert_timed(whisper, padded, stored, 1e-6)
+
+
+@pytest.mark.slow
+def test_other_heads_tell_other_times(whisper, memory, stored):
+    """The negative control: with heads that do not follow the speech, the times are wrong."""
+    wrong = replace(
+        whisper.config, alignment_heads=((0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 5))
+    )
+    other = replace(whisper, model=replace(whisper.model, config=wrong))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_timed(other, memory, stored, 0.0401)
+
+
+def test_language(whisper, memory):
+    ids = whisper.tokenizer.language_ids
+    shared = {"start": whisper.tokenizer.start, "first": ids.start, "count": len(ids)}
+    probs = np.asarray(language_probs(whisper.model, memory, **shared))
+    assert whisper.tokenizer.language_codes[int(probs[0].argmax())] == "en"
+    np.testing.assert_allclose(probs.sum(-1), 1, atol=1e-5)
 
 
 def test_the_vocabulary_in_the_file_is_the_published_one(whisper):
@@ -150,26 +189,53 @@ def test_special_tokens(whisper):
     assert published["begin_suppress_tokens"] == [*t.encode(" "), t.end]
 
 
+def test_text_is_spelt_as_the_model_spells_it(whisper, stored):
+    assert whisper.tokenizer.encode(f" {stored['text']}") == stored["tokens"]
+    assert whisper.tokenizer.decode(stored["tokens"]) == f" {stored['text']}"
+
+
+WRITERS = {"a.pt": torch_bytes, "a.safetensors": safetensors_bytes}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_other_formats_of_the_same_model_are_the_same(tmp_path, whisper, name):
+    path = tmp_path / name
+    path.write_bytes(WRITERS[name](read_checkpoint(GGML).tensors))
+    other = load(path, vocabulary=TINY / "multilingual.tiktoken")
+    assert other.config == whisper.config
+    jax.tree.map(np.testing.assert_array_equal, other.model.params, whisper.model.params)
+
+
 @pytest.mark.slow
 def test_a_recording_from_its_file(whisper, stored):
-    whole = whisper.transcribe(TINY / "jfk.flac")
-    assert whole.text.replace(",", "") == stored["text"] and whole.language == "en"
+    whole = whisper.transcribe(TINY / "jfk.flac", language="en", words="timed")
+    assert whole.text.replace(",", "") == stored["text"]
     assert whole.segments[0].start == 0 and 10 < whole.segments[-1].end <= 11
+    assert [w.text.strip(" ,") for w in whole.words] == [w[0].strip() for w in stored["words"]]
+    short = whisper.transcribe(TINY / "jfk.flac", window="short", words="timed")
+    assert short.text.replace(",", "") == stored["text"] and short.language == "en"
+    times = [[w.start for w in result.words] for result in (whole, short)]
+    np.testing.assert_allclose(times[0], times[1], atol=0.1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 5])
-def test_a_minute_in_windows(whisper, golden, beams):
+def test_a_minute_in_windows(whisper, golden, stored, beams):
     """Five times the same words, with a pause between them: nothing lost, nothing said twice.
 
     So much repetition looks like a loop: other temperatures would be tried, and these are drawn.
     """
     sound = np.concatenate([golden["audio16k"], np.zeros(24_000, np.int16)] * 5)
-    decoding = Decoding(beams=beams, temperatures=(0.0,))
-    result = whisper.transcribe(sound, language="en", decoding=decoding)
-    assert result.text.count("for your country") == 5
-    starts = [segment.start for segment in result.segments]
-    assert starts == sorted(starts) and 45 < result.segments[-1].end < 63
+    result = whisper.transcribe_all(
+        [sound, sound[:200_000]],
+        request=Request(language="en", condition="nothing"),
+        decoding=Decoding(beams=beams, temperatures=(0.0,)),
+    )
+    assert result[0].text.count("fellow Americans") == 5
+    assert result[0].text.count("for your country") == 5
+    assert result[1].text.count("for your country") == 1
+    starts = [segment.start for segment in result[0].segments]
+    assert starts == sorted(starts) and 45 < result[0].segments[-1].end < 63
 
 
 @pytest.mark.slow

@@ -1,15 +1,21 @@
-"""From tokens of windows to segments of recordings, and to the states that tokens attend to."""
+"""From tokens of windows to segments and words of recordings, and recordings side by side."""
 
 import numpy as np
 import pytest
 import scipy.ndimage
 
 from simuljax.audio import AudioError
-from simuljax.models.whisper import Decoding, Whisper
+from simuljax.models.whisper import Decoding, Request, Whisper
 from simuljax.models.whisper.decoding import Decoded
-from simuljax.models.whisper.timing import alignment_matrix, median_filter
+from simuljax.models.whisper.timing import (
+    TimedWord,
+    alignment_matrix,
+    cheapest_path,
+    median_filter,
+    with_punctuation,
+)
 from simuljax.models.whisper.tokenizer import Tokenizer
-from simuljax.models.whisper.transcribe import cut_window, stack
+from simuljax.models.whisper.transcribe import Segment, _share_words, cut_window, stack
 from tests.models.whisper.small import TOKENIZER as T
 from tests.models.whisper.small import TOKENS, small_model
 
@@ -30,42 +36,68 @@ def decoded(*parts, **known):
     )
 
 
-@pytest.mark.parametrize(
-    ("parts", "segments", "used"),
-    [
-        # Text after the last pair is left to the next window.
-        ((0.0, " a", 3.0, 3.0, " the", 5.5, 5.5, " in"), [(0, 3, " a"), (3, 5.5, " the")], 5.5),
-        # A single timestamp at the end is the end of speech.
-        ((0.5, " a", 3.0, 3.2, " the", 5.5), [(0.5, 3, " a"), (3.2, 5.5, " the")], 20),
-        # Without a pair the window is one segment.
-        ((0.0, " a", 4.0), [(0, 4, " a")], 20),
-        ((0.0, " a"), [(0, 20, " a")], 20),
-        ((" a",), [(0, 20, " a")], 20),
-        ((), [], 20),
-        # What takes no time or says nothing is left out; a window never stands still.
-        ((0.0, " ", 1.0, 1.0, " a", 2.0, 2.0), [(1, 2, " a")], 2),
-        ((0.0, 0.0, " a"), [], 20),
-    ],
-)
-def test_segments_of_a_window(parts, segments, used):
-    found = cut_window(T, decoded(*parts), 20 * SECOND, Decoding())
-    told = [(round(s.start, 2), round(s.end, 2), s.text) for s in found.segments]
-    assert (told, found.used / SECOND) == (segments, used)
+def cut(*parts, samples=20 * SECOND, **known):
+    window = cut_window(T, decoded(*parts, **known), samples, Decoding())
+    told = [(round(s.start, 2), round(s.end, 2), s.text) for s in window.segments]
+    return told, window.used / SECOND
+
+
+def test_text_after_the_last_pair_is_left_to_the_next_window():
+    assert cut(0.0, " a", 3.0, 3.0, " the", 5.5, 5.5, " in") == (
+        [(0.0, 3.0, " a"), (3.0, 5.5, " the")],
+        5.5,
+    )
+
+
+def test_a_single_timestamp_at_the_end_is_the_end_of_speech():
+    told, used = cut(0.5, " a", 3.0, 3.2, " the", 5.5)
+    assert told == [(0.5, 3.0, " a"), (3.2, 5.5, " the")]
+    assert used == 20
+
+
+def test_without_a_pair_the_window_is_one_segment():
+    assert cut(0.0, " a", 4.0) == ([(0.0, 4.0, " a")], 20)
+    assert cut(0.0, " a") == ([(0.0, 20.0, " a")], 20)
+    assert cut(" a") == ([(0.0, 20.0, " a")], 20)
+    assert cut() == ([], 20)
+
+
+def test_what_takes_no_time_or_says_nothing_is_left_out():
+    assert cut(0.0, " ", 1.0, 1.0, " a", 2.0, 2.0) == ([(1.0, 2.0, " a")], 2)
+    assert cut(0.0, 0.0, " a")[1] == 20  # never stand still
 
 
 def test_silence():
-    for avg_logprob, silent in ((-1.5, True), (-0.5, False)):
-        window = decoded(0.0, " a", 1.0, no_speech_prob=0.9, avg_logprob=avg_logprob)
-        assert (not cut_window(T, window, 20 * SECOND, Decoding()).segments) == silent
+    assert cut(0.0, " a", 1.0, no_speech_prob=0.9, avg_logprob=-1.5) == ([], 20)
+    assert cut(0.0, " a", 1.0, no_speech_prob=0.9, avg_logprob=-0.5) != ([], 20)
+
+
+def test_each_token_keeps_its_probability():
+    window = cut_window(T, decoded(0.0, " a", 3.0, 3.0, " the", 5.0), SECOND * 9, Decoding())
+    assert [s.log_probs for s in window.segments] == [(0.0, -0.01, -0.02), (-0.03, -0.04, -0.05)]
+
+
+def test_words_go_to_the_segment_they_begin_in():
+    plain = {"temperature": 0.0, "no_speech_prob": 0.0, "avg_logprob": 0.0, "log_probs": ()}
+    segments = [
+        Segment(start=0, end=1, text="", tokens=tokens, compression_ratio=1, **plain)
+        for tokens in ((stamp(0), 1, 2, 3, stamp(1)), (stamp(1), 4, 5))
+    ]
+    words = [
+        TimedWord(text=str(ids), tokens=ids, start=0, end=1, probability=1)
+        for ids in ((1, 2), (3, 4), (5,))
+    ]
+    shared = _share_words(segments, words, T)
+    assert [[w.tokens for w in s.words] for s in shared] == [[(1, 2), (3, 4)], [(5,)]]
 
 
 def test_windows_of_few_lengths():
     sounds = [np.ones(11 * SECOND, np.int16), np.ones(3 * SECOND, np.int16)]
-    assert stack(sounds, 3).shape == (3, 30 * SECOND)
-    short = stack(sounds, 3, "short")
+    assert stack(sounds, 3, Request()).shape == (3, 30 * SECOND)
+    short = stack(sounds, 3, Request(window="short"))
     assert short.shape == (3, 15 * SECOND)
     assert short.sum() == 14 * SECOND
-    assert stack([np.ones(30 * SECOND, np.int16)], 1, "short").shape[1] == 480_000
+    assert stack([np.ones(30 * SECOND, np.int16)], 1, Request(window="short")).shape[1] == 480_000
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +116,20 @@ FEW = Decoding(
 NOISE = np.random.default_rng(0).normal(size=4 * SECOND) * 3000
 
 
-def test_a_recording_is_written_window_by_window(whisper):
-    """The second window follows on the text of the first; a language is guessed once."""
-    sound = np.tile(NOISE, 9).astype(np.int16)  # 36 s
-    found = whisper.transcribe(sound, decoding=FEW)
-    first = whisper.transcribe(sound[: 30 * SECOND], decoding=FEW)
-    assert [segment.end for segment in found.segments] == [30.0, 36.0]
-    assert found.segments[:1] == first.segments and found.language == first.language
-    assert found.text.startswith(first.text) and first.text
+def test_recordings_side_by_side_are_as_alone(whisper):
+    """Three in batches of two, the last one beside a row of silence."""
+    sounds = [NOISE[: n * SECOND // 2].astype(np.int16) for n in (8, 3, 5)]
+    request = Request(window="short", words="timed")
+    together = whisper.transcribe_all(sounds, request=request, decoding=FEW, batch=2)
+    for sound, result in zip(sounds, together, strict=True):
+        other = np.zeros(SECOND, np.int16)
+        alone, _ = whisper.transcribe_all([sound, other], request=request, decoding=FEW, batch=2)
+        assert alone.text == result.text and alone.text
+        assert alone.language == result.language
+        assert [w.tokens for w in alone.words] == [w.tokens for w in result.words]
+        times = [t for w in result.words for t in (w.start, w.end)]
+        assert times == sorted(times) and times[-1] <= len(sound) / SECOND
+    assert len({result.text for result in together}) == 3
 
 
 def test_tasks_that_a_model_does_not_have(whisper):
@@ -100,16 +138,63 @@ def test_tasks_that_a_model_does_not_have(whisper):
         english.transcribe(NOISE[:SECOND].astype(np.int16), task="translate")
     with pytest.raises(ValueError, match="transcribes English alone"):
         english.transcribe(NOISE[:SECOND].astype(np.int16), language="de")
+    with pytest.raises(ValueError, match="English alone"):
+        english.detect_language(NOISE[:SECOND].astype(np.int16))
 
 
 def test_less_than_a_frame_says_nothing(whisper):
     result = whisper.transcribe(np.zeros(100, np.int16))
-    assert (result.text, result.segments) == ("", ())
+    assert (result.text, result.segments, result.words) == ("", (), ())
     with pytest.raises(AudioError, match="no samples"):
         whisper.transcribe(np.zeros(0, np.int16))
 
 
+def test_prompts_are_text_or_tokens(whisper):
+    assert whisper._tokens(" the ") == tuple(T.encode(" the"))
+    assert whisper._tokens("") == ()
+    assert whisper._tokens([5, 6]) == (5, 6)
+    assert whisper._prefix("the", Decoding()) == (T.timestamps.start, *T.encode(" the"))
+    assert whisper._prefix("the", FEW) == tuple(T.encode(" the"))
+
+
 RANDOM = np.random.default_rng(0)
+
+
+def slow_path(cost):
+    """Dynamic programming cell by cell."""
+    rows, columns = cost.shape
+    best = {(-1, -1): (0.0, [])}
+
+    def at(i, j):
+        return best.get((i, j), (np.inf, []))
+
+    for i in range(rows):
+        for j in range(columns):
+            both, down, right = at(i - 1, j - 1), at(i - 1, j), at(i, j - 1)
+            before = right
+            if both[0] < down[0] and both[0] < right[0]:
+                before = both
+            elif down[0] < both[0] and down[0] < right[0]:
+                before = down
+            best[i, j] = (before[0] + cost[i, j], [*before[1], (i, j)])
+    return best[rows - 1, columns - 1]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 6), (5, 1), (4, 9), (9, 4), (12, 12)])
+def test_the_cheapest_path(shape):
+    for draw in (RANDOM.normal(size=shape), RANDOM.integers(0, 3, shape).astype(float)):
+        total, path = slow_path(draw)
+        rows, columns = cheapest_path(draw)
+        assert list(zip(rows.tolist(), columns.tolist(), strict=True)) == path
+        assert draw[rows, columns].sum() == pytest.approx(total)
+
+
+def test_the_path_follows_a_diagonal_of_speech():
+    cost = np.ones((3, 30))
+    for row, (start, end) in enumerate([(0, 8), (8, 21), (21, 30)]):
+        cost[row, start:end] = -1
+    rows, columns = cheapest_path(cost)
+    assert [int(columns[rows == row][0]) for row in range(3)] == [0, 8, 21]
 
 
 def test_medians():
@@ -127,3 +212,22 @@ def test_what_every_token_looks_at_counts_for_nothing():
     matrix = alignment_matrix(energies)
     assert (matrix[:, 3:24].argmax(0) == (np.arange(3, 24) // 7)).mean() > 0.8
     assert np.ptp(matrix[:, 33:37]) < 1e-9
+
+
+def word(text, start, end):
+    return TimedWord(text=text, tokens=(len(text),), start=start, end=end, probability=0.5)
+
+
+def test_punctuation_joins_its_word():
+    texts = [" He", " said", ",", ' "', "yes", "!", '"', " -", "ok", " (", "so", ")", "."]
+    words = [word(text, k, k + 1.0) for k, text in enumerate(texts)]
+    joined = with_punctuation(words)
+    assert [w.text for w in joined] == [" He", " said,", ' "yes!"', " -ok", " (so)."]
+    assert [i for w in joined for i in w.tokens] == [len(text) for text in texts]
+    assert (joined[1].start, joined[1].end) == (1, 2.0)
+    assert (joined[2].start, joined[2].end) == (4, 5.0)
+
+
+def test_a_lone_mark_stays():
+    assert with_punctuation([word(".", 0, 1)]) == [word(".", 0, 1)]
+    assert with_punctuation([]) == []
