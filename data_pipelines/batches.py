@@ -152,6 +152,7 @@ class Plan:
 
     @functools.cached_property
     def steps_per_epoch(self) -> int:
+        """The number of batches of every epoch."""
         return len(self.epoch(0))
 
     def batch(self, step: int) -> PlannedBatch:
@@ -340,6 +341,7 @@ class Mixed:
         return self.text[texts] if after > texts else self.speech[index - texts]
 
     def texts_before(self, step: int) -> int:
+        """Return the number of text batches among the first `step`."""
         return int(step * self.text_per_speech / (1 + self.text_per_speech))
 
 

@@ -57,6 +57,7 @@ class CorpusBuilder(tfds.core.ShardBasedBuilder):
         return _Writer(file_format=tfds.core.FileFormat.ARRAY_RECORD)
 
     def set_splits(self, directory: Path, shards: Mapping[str, Sequence[Shard]]) -> None:
+        """Enter the finished shards into the builder's info."""
         template = tfds.core.ShardedFileTemplate(
             data_dir=tfds.core.Path(directory),
             dataset_name=self.name,

@@ -66,6 +66,7 @@ class Split:
         return len(self.table)
 
     def read(self, positions: Sequence[int]) -> list[Mapping[str, Any]]:
+        """Return the stored examples at these positions."""
         try:
             stored = self.source.__getitems__([*positions]) if positions else []
             counts = [len(example["audio"]) for example in stored]

@@ -39,6 +39,7 @@ class JoinedSplit(Split):
     recordings: Sequence[Recording]
 
     def read(self, positions: Sequence[int]) -> list[Mapping[str, Any]]:
+        """Read and join the utterances of these recordings."""
         chosen = [self.recordings[position] for position in positions]
         stored = iter(self.of.read([member for each in chosen for member in each.members]))
         return [joined([next(stored) for _ in each.members], each) for each in chosen]
@@ -57,6 +58,7 @@ def join(split: Split, config: Joining, seed: int) -> Split:
 def _recordings(
     samples: np.ndarray, config: Joining, random: np.random.Generator
 ) -> Iterator[Recording]:
+    """Cut the shuffled utterances into groups as long as allowed."""
     waiting, size, most = [], 0.0, 0
     for place in random.permutation(len(samples)).tolist():
         more = samples[place] / RATE + config.pause_s[1]

@@ -264,6 +264,7 @@ class _AudioSource:
                 return self.read(utterance, clip)
 
     def read(self, utterance: Utterance, clip: Clip) -> Record | Skip:
+        """Return the clip, or the reason why it cannot be used."""
         try:
             recording = self.open(clip)
         except AudioError as error:
@@ -279,6 +280,7 @@ class _AudioSource:
         return _record(utterance, speech)
 
     def open(self, clip: Clip) -> Recording:
+        """Read the samples of a clip from its file or its archive."""
         stretch = {"offset_s": clip.offset_s, "duration_s": clip.duration_s}
         if clip.member is None:
             return read_audio(clip.path, **stretch)
@@ -320,6 +322,7 @@ class Preparation:
     transform: Transform = field(default_factory=Transform)
 
     def described(self) -> dict[str, Any]:
+        """Return the options as the summary stores them."""
         parts = {"corpus": self.corpus, "limits": self.limits, "transform": self.transform}
         options = {
             f"{part}.{name}": str(value)

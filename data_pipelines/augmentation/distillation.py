@@ -38,6 +38,7 @@ class CommandTeacher:
         return self.command
 
     def translate(self, parts: Sequence[Sequence[str]]) -> Iterator[list[str]]:
+        """Yield the translations of each part, one for each sentence."""
         return map(self._translate_part, parts)
 
     def _translate_part(self, sentences: Sequence[str]) -> list[str]:
@@ -84,6 +85,7 @@ class RunTeacher:
         return cls(run=run, name=answer.stdout.strip())
 
     def translate(self, parts: Sequence[Sequence[str]]) -> Iterator[list[str]]:
+        """Yield the parts as the process writes them."""
         with tempfile.TemporaryFile() as lines, tempfile.TemporaryFile() as said:
             for sentence in (sentence for part in parts for sentence in part):
                 lines.write(f"{sentence}\n".encode())

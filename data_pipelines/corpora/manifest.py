@@ -47,6 +47,7 @@ class Manifest(Reader):
     """With `transcription` the translation of an example is its transcript."""
 
     def read(self, root: Path) -> Listing:
+        """List one file, or all files of a directory whose names end in .tsv or .jsonl."""
         files = [root]
         if not root.is_file():
             found = sorted(root.iterdir()) if root.is_dir() else []

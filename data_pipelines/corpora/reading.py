@@ -58,6 +58,7 @@ class Reader:
         return _metadata()[self.name]
 
     def require(self, found: object, wanted: str, place: Path) -> None:
+        """Raise CorpusError unless `found` is true."""
         if not found:
             self.refuse(wanted, place)
 
@@ -82,6 +83,7 @@ class Reader:
         return found
 
     def require_files(self, *paths: Path) -> None:
+        """Raise CorpusError unless all these files exist."""
         for path in paths:
             self.require(path.is_file(), f"file {path.name}", path.parent)
 

@@ -29,6 +29,7 @@ class MustC(Reader):
     """Language of the translation; it names the directory, en-TARGET."""
 
     def read(self, root: Path) -> Listing:
+        """List whichever of the four splits exist."""
         pair = f"en-{self.target}"
         data = root / pair / "data"
         if not data.is_dir():
@@ -107,6 +108,7 @@ class EuroparlST(Reader):
     """Language of the translation."""
 
     def read(self, root: Path) -> Listing:
+        """List whichever splits this language pair has."""
         texts, audios = root / self.source / self.target, root / self.source / "audios"
         present = self.present(texts, self.splits)
         self.require(audios.is_dir(), "directory of audio", audios)
@@ -155,6 +157,7 @@ class How2(Reader):
     """Directory of the audio files, one per video or one per utterance; by default ROOT/wav."""
 
     def read(self, root: Path) -> Listing:
+        """List whichever of the three splits exist."""
         data, folder = root / "data", self.audio or root / "wav"
         present = self.present(data, self.splits)
         audio = reading.index_audio(folder) if folder.is_dir() else None

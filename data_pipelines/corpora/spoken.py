@@ -61,6 +61,7 @@ class PreparedText:
     target: str = "de"
 
     def read(self, root: Path) -> Listing:
+        """List every split without its audio."""
         splits = {}
         for name, split in open_corpus(root).splits.items():
             table = split.table
@@ -83,6 +84,7 @@ class Spoken(Reader):
     seed: int = 0
 
     def read(self, root: Path) -> Listing:
+        """List the text corpus and give each sentence a voice."""
         listing = self.text.read(root)
         voices = Voices(language=self.text.source, seed=self.seed)
         splits = {

@@ -33,6 +33,7 @@ class CoVoST2(Reader):
     """Leave out shorter clips; durations are from clip_durations.tsv, else from the clips."""
 
     def read(self, root: Path) -> Listing:
+        """List the clips that have a translation, in the order of CoVoST's table."""
         home = root if (root / "clips").is_dir() else root / self.source
         self.require((home / "clips").is_dir(), "directory clips", root)
         splits = self._rows(home, self.translations or home)
@@ -128,6 +129,7 @@ class Mboshi(Reader):
     name: ClassVar[str] = "mboshi"
 
     def read(self, root: Path) -> Listing:
+        """List the recordings; those in a zip archive are read from there."""
         self.require_files(root / "manifest.tsv")
         places = [place for place in (root, root / "audio") if place.is_dir()]
         indexes = map(reading.index_audio, [*places, *sorted(root.glob("*.zip"))])
@@ -166,6 +168,7 @@ class IwsltNonNative(Reader):
     """Language of the translation."""
 
     def read(self, root: Path) -> Listing:
+        """List the sentences; those of a document without timestamps are skipped."""
         self.require_files(root / "manifest.tsv")
         columns = ("doc", "sent", "start_s", "end_s", "en_OSt", "en_OStt", "word_end_s")
         rows = reading.read_table(root / "manifest.tsv", (*columns, self.target))
@@ -219,6 +222,7 @@ class Multi30kSpeech(Reader):
     """Directory of Multi30k's text files, if they are not beside the speech."""
 
     def read(self, root: Path) -> Listing:
+        """List the captions of every table that has an archive of the same name."""
         archives = sorted(root.glob("*.opus.zip"))
         self.require(archives, "archive *.opus.zip", root)
         entries = (entry for archive in archives for entry in self._list(archive))

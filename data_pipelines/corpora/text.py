@@ -42,6 +42,7 @@ class ParallelText(Reader):
     """The same for the test; by default test or test_2016_flickr."""
 
     def read(self, root: Path) -> Listing:
+        """List every pair of files in the directory, as train, valid, test or by its own name."""
         pairs = self._pairs(root)
         self.require(pairs, f"pair of files *.{self.source} and *.{self.target}", root)
         chosen = {split: self._choose(split, pairs, root) for split in USUAL_NAMES}

@@ -97,6 +97,7 @@ def _home(text: str) -> Split:
 
 
 def _draw(scene: Scene, split: Split) -> Pair:
+    """Draw a sentence that the constructions of the split can make."""
     held_out = split == "test" and scene.chance(_HELD_OUT_SHARE)
     options, ladder = _TEST_ONLY if held_out else _SHARED
     chosen = options[bisect(ladder, scene.random() * ladder[-1], hi=len(options) - 1)]

@@ -42,9 +42,11 @@ class Scene:
         return low + self.below(high - low + 1)
 
     def pick(self, options: Sequence[T]) -> T:
+        """Draw one of the options, all equally likely."""
         return options[self.below(len(options))]
 
     def weighted(self, options: Sequence[T], weights: Sequence[float]) -> T:
+        """Draw one of the options with probability proportional to its weight."""
         point = self.random() * sum(weights)
         for option, weight in zip(options, weights, strict=True):
             point -= weight

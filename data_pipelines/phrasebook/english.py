@@ -119,6 +119,7 @@ def _object_words(clause: Clause) -> list[str]:
 
 
 def _tail(clause: Clause) -> list[str]:
+    """Return everything behind the verb."""
     receiver = clause.recipient.english_object if clause.recipient else ""
     if clause.form.voice == "passive":
         words = [clause.verb.particle]

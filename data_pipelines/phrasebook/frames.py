@@ -260,6 +260,7 @@ def _next_subject(scene: Scene, before: Nominal) -> Nominal | None:
 
 
 def _main_beside(scene: Scene, link: Bilingual, subject: Nominal | None, *, past: bool) -> Clause:
+    """Draw a main clause that goes with the subordinate one."""
     kind: Kind = scene.pick(KINDS)
     name, timeless = link.english, _is_timeless(link)
     if not timeless and name != "while" and scene.chance(0.2):

@@ -94,6 +94,7 @@ class Verb:
 
     @property
     def things(self) -> tuple[str, ...]:
+        """The classes of its object that are not persons."""
         return tuple(kind for kind in self.object_classes if kind != "person")
 
 

@@ -65,10 +65,12 @@ class Nominal:
 
     @property
     def english_object(self) -> str:
+        """Return the form of an object: me for I."""
         is_pronoun = self.weight == "pronoun"
         return PRONOUNS[self.owner].english_object if is_pronoun else self.english
 
     def with_tail(self, english: str, german: str) -> "Nominal":
+        """Append a relative clause or a name."""
         forms = {case: form + german for case, form in self.german.items()}
         return replace(self, english=self.english + english, german=forms)
 

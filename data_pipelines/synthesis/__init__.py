@@ -37,6 +37,7 @@ class Synthesiser:
         return Hibari()
 
     def speak(self, utterance: Utterance, voice: Voice) -> Speech | Skip:
+        """Say the transcript in this voice, or return the reason why it failed."""
         if voice.engine not in _PACKAGES:
             raise ValueError(f"the engine is {voice.engine!r}; it must be espeak or hibari")
         check_engine(voice.engine)

@@ -52,9 +52,11 @@ class Voices:
         )
 
     def draw(self, utterance_id: str, what: str, count: int) -> int:
+        """Return an integer below `count` for a property of this utterance's voice."""
         return _draw(f"{what}/{self.seed}/{utterance_id}", count)
 
     def assign(self, utterance: Utterance, part: Part) -> Utterance:
+        """Return the utterance with its voice as audio, and its speaker's name."""
         voice = self.choose(utterance.id, part)
         return replace(utterance, audio=voice, speaker=f"{voice.engine}:{voice.variant}")
 

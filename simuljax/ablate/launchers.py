@@ -185,6 +185,7 @@ class SubmititJob:
         return self.missing > 1
 
     def terminate(self) -> None:
+        """Cancel the job, queued or running."""
         self.job.cancel(check=False)
 
     def wait(self) -> int:
@@ -224,9 +225,11 @@ class RayTask:
         self.cancelled = False
 
     def poll(self) -> int | None:
+        """Return the exit status once it has ended."""
         return self._ended(timeout=0.0)
 
     def terminate(self) -> None:
+        """Cancel the task, queued or running."""
         self.cancelled = True
         self.ray.cancel(self.reference)
 

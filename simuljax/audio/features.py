@@ -43,6 +43,7 @@ class Features:
 
     @property
     def pitch_config(self) -> Pitch:
+        """Return the pitch settings that match the filterbank's frames."""
         bank = self.filterbank
         return Pitch(rate=bank.rate, frame_ms=bank.frame_ms, shift_ms=bank.shift_ms)
 
@@ -131,6 +132,7 @@ class Moments:
 
     @classmethod
     def empty(cls, dims: int) -> "Moments":
+        """Return the sums over no frames."""
         return cls(count=0, total=np.zeros(dims), squares=np.zeros(dims))
 
     def add(self, features: Float[ArrayLike, "*frames D"]) -> "Moments":

@@ -166,6 +166,7 @@ class Filterbank:
     preemphasis: float = setting(0.97, help="Pre-emphasis.")
 
     def __post_init__(self) -> None:
+        """Check that frames overlap and that filters lie below half the rate."""
         check(self)
         if self.shift_ms > self.frame_ms:
             raise ConfigError(f"shift_ms is {self.shift_ms}; it must not exceed frame_ms")
@@ -182,6 +183,7 @@ class Filterbank:
 
     @property
     def top_hz(self) -> float:
+        """Return the highest frequency of the highest filter."""
         return self.high_hz or self.rate / 2
 
     @property
@@ -191,6 +193,7 @@ class Filterbank:
 
     @property
     def fft_size(self) -> int:
+        """Return the power of two that holds a frame."""
         return 1 << (self.framing.length - 1).bit_length()
 
 

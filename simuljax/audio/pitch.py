@@ -72,15 +72,18 @@ class Pitch:
     shift_ms: float = 10.0
 
     def __post_init__(self) -> None:
+        """Check that decimation factors are whole and lags are distinct at the low rate."""
         if self.rate % _LOW_RATE:
             raise ValueError(f"rate is {self.rate}; pitch needs a multiple of {_LOW_RATE}.")
 
     @property
     def window(self) -> int:
+        """Return the size of the correlation window, in samples at the low rate."""
         return int(_LOW_RATE * self.frame_ms / 1000)
 
     @property
     def framing(self) -> Framing:
+        """Return the filterbank's framing, with history for the longest lag and the filter."""
         length, shift = (int(self.rate * ms / 1000) for ms in (self.frame_ms, self.shift_ms))
         low, size = self.window + int(_WHOLE_LAGS[-1]), int(np.gcd(length, shift))
         needed = (low - 1) * (self.rate // _LOW_RATE) + len(_low_pass(self.rate))

@@ -80,6 +80,7 @@ class Segmenter:
         return max(0, frames * FRAME - len(self.rest))
 
     def push(self, samples: Samples) -> list[Part]:
+        """Take more sound; return the parts of segments that are known now."""
         return self.push_pieces(samples, ())[0]
 
     def push_pieces(self, samples: Samples, ends: Sequence[int]) -> tuple[list[Part], list[int]]:
@@ -142,6 +143,7 @@ class Segmenter:
         return True
 
     def _begins(self, over: float) -> Cut | None:
+        """Return what begins a segment, after enough speech."""
         self.loud = self.loud + 1 if over >= self.settings.speech_db else 0
         return self._begin if self.loud == ONSET else None
 

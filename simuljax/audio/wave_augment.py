@@ -90,6 +90,7 @@ class WaveAugment:
 
     @property
     def active(self) -> tuple[str, ...]:
+        """Return the effects that can occur, in their order."""
         return tuple(name for name in EFFECTS if getattr(self, name) > 0)
 
 
@@ -242,6 +243,7 @@ def _noise(key: PRNGKeyArray, sound: Sound, config: WaveAugment) -> jax.Array:
 
 
 def _stationary(key: PRNGKeyArray, sound: Sound, config: WaveAugment) -> jax.Array:
+    """Draw noise as long as the batch."""
     (count, size), periods = sound.samples.shape, -(-sound.batch.shape[1] // NOISE_PERIOD)
     return jnp.tile(coloured_noise(key, count, config), (1, periods))[:, :size]
 
@@ -297,6 +299,7 @@ def _real(x: jax.Array, lengths: jax.Array) -> Bool[Array, "B N"]:
 
 
 def _power(x: jax.Array, lengths: jax.Array) -> Float[Array, "B 1"]:
+    """Return the mean square of the real samples."""
     total = jnp.where(_real(x, lengths), jnp.square(x), 0).sum(-1)
     return (total / jnp.maximum(lengths, 1))[:, None]
 

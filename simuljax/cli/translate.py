@@ -139,6 +139,7 @@ def _option(name: str) -> str:
 def _run_command(
     model: Path, live: LiveOptions, run: RunOptions, settings: dict[str, Any]
 ) -> Callable[[], None]:
+    """Check the options; return the translation with a trained run."""
     first = parts_of(model)[0]  # a cascade streams as its recogniser does
     opened = open_run(first)
     if not run.offline:
@@ -240,6 +241,7 @@ def whisper_settings(
 def _with_options(
     usual: WhisperStreaming, live: LiveOptions, whisper: WhisperOptions
 ) -> WhisperStreaming:
+    """Return the settings with what the options say."""
     spoken = whisper.spoken
     try:
         return replace(

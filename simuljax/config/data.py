@@ -53,6 +53,7 @@ class Joining(Checked):
 
     @property
     def active(self) -> bool:
+        """Return True if a recording can differ from an utterance."""
         return self.utterances > 1 or any((*self.lead_s, *self.trail_s))
 
 

@@ -86,10 +86,12 @@ class Evaluation(Decoding):
         return from_options(cls, options)
 
     def but(self, **options: Any) -> "Evaluation":
+        """Return the evaluation with some options changed."""
         return from_options(Evaluation, given_options(self) | options)
 
     @property
     def label(self) -> str:
+        """Return every setting that is not the default."""
         return label_of(self)
 
     @property
@@ -99,6 +101,7 @@ class Evaluation(Decoding):
 
     @property
     def folder(self) -> Path:
+        """Return where the results go."""
         parts = [self.split, self.branch, self.mode, self.label]
         return self.results / "eval" / (self.name or "-".join(filter(None, parts)))
 

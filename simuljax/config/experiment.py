@@ -66,10 +66,12 @@ class InitFrom(Checked):
 
     @property
     def whisper(self) -> Path | None:
+        """Return the file of Whisper's weights; None for a run."""
         return self._file("whisper")
 
     @property
     def fairseq(self) -> Path | None:
+        """Return the checkpoint of fairseq; None for anything else."""
         return self._file("fairseq")
 
     def _file(self, project: str) -> Path | None:

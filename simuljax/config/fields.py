@@ -62,6 +62,7 @@ class Setting:
         return " and ".join(f"{word} {at:g}" for word, at in bounds.items() if at is not None)
 
     def allows(self, value: Any) -> bool:
+        """Return True if the value, of the right type, is in range."""
         if self.choices is not None:
             return value in self.choices
         return not (

@@ -160,6 +160,7 @@ class SpeechConfig:
 
     @property
     def is_whisper(self) -> bool:
+        """Return True if Whisper's encoder is the lower part."""
         return self.kind in ("whisper", "streaming_whisper")
 
     @property

@@ -40,6 +40,7 @@ class Option:
 
     @property
     def flag(self) -> str:
+        """Return the name as it is written on the command line."""
         return f"--{self.name.replace('_', '-')}"
 
     def parse(self, text: str) -> Any:

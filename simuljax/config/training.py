@@ -38,6 +38,7 @@ class Objective:
         return next((term for term in self.terms if term.name == name), None)
 
     def weight(self, name: str) -> float:
+        """Return the weight of a term; 0 if there is none."""
         return self.weights().get(name, 0.0)
 
     def weights(self) -> dict[str, float]:
@@ -49,6 +50,7 @@ class Objective:
         return {term.name: term.weight_at(step, converged) for term in self.terms}
 
     def with_weights(self, **weights: float) -> "Objective":
+        """Return the objective with other weights, by the names of terms."""
         for name in weights.keys() - self.weights():
             raise ConfigError(f"the objective: {unknown(name, self.weights())}")
         new = self.weights() | weights

@@ -213,6 +213,7 @@ class CaatDecoder(StreamingDecoder):
             raise ValueError(f"the decoder is {self.model.config.decoder!r}: use StreamingDecoder")
 
     def init_targets(self, batch: int) -> Search:
+        """Return targets of streams that have written nothing."""
         return init_search(self.model, batch, self.limits.tokens, self.decoding)
 
     def write(

@@ -26,6 +26,7 @@ class Written:
     delays: Array  # int32 [B, N]: how much of the source was there, in the caller's unit
 
     def first(self, count: Array) -> "Written":
+        """Return the first `count` [B] tokens."""
         there = real(count, self.tokens.shape[1])
         columns = {name: getattr(self, name) * there for name in ("tokens", "reach", "delays")}
         return Written(count=count, **columns)

@@ -142,6 +142,7 @@ class _Reencoding(ModelDecoder):
     """The part that speech and text have in common: all but the encoder."""
 
     def init(self, batch: int) -> ReencodingState:
+        """Return streams that have read nothing."""
         targets = no_targets(self, batch, self.limits.tokens)
         return ReencodingState(targets=targets, reads=jnp.zeros(batch, jnp.int32))
 

@@ -41,6 +41,7 @@ class Stammer(Checked):
     )
 
     def begin(self) -> "RepetitionFilter":
+        """Return the filter of a text that has no words yet."""
         return RepetitionFilter(limits=self)
 
     def text(self, text: str) -> str:

@@ -107,6 +107,7 @@ class Known:
 
     @property
     def size(self) -> int:
+        """Return the most states that a source can have."""
         return self.memory.value.shape[2]
 
 
@@ -124,6 +125,7 @@ class Prefix:
 
     @property
     def room(self) -> int:
+        """Return the most tokens that can be written."""
         return self.past.key.shape[2]
 
 

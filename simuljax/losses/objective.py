@@ -74,6 +74,7 @@ class Term:
                 raise ConfigError(f"options of term {self.name!r}: {unknown(option, known)}")
 
     def __call__(self, outputs: Outputs) -> PerExample | None:
+        """Return value and weight of every sentence; None where the term does not apply."""
         if self.kind in BUILT_IN:
             return BUILT_IN[self.kind](outputs, **self.options)
         if self.kind not in _LOADED:
@@ -107,6 +108,7 @@ class Term:
         return float("inf") if converged is None else converged
 
     def weight_at(self, step: int, converged: int | None) -> int | float:
+        """Return the weight in an update that comes after `step` others."""
         since = step - self.start_at(converged)
         if since < 0:
             return 0.0

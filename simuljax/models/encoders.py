@@ -67,7 +67,9 @@ class OwnEncoder(Protocol):
 
     def __call__(
         self, features: Array, lengths: Array, shared: "Stack | None", *, train: bool
-    ) -> Encoded: ...
+    ) -> Encoded:
+        """Encode normalised features [B, F, D]."""
+        ...
 
 
 @functools.cache

@@ -89,6 +89,7 @@ class JointModel(nn.Module):
         return self.speech(features, lengths, shared, train=train)
 
     def init_speech_stream(self, batch: int) -> StreamingState:
+        """Return the streaming encoder's state before any frame."""
         c = self.config
         if c.speech is None or not c.speech.is_incremental:
             kind = c.speech.kind if c.speech else None
@@ -108,6 +109,7 @@ class JointModel(nn.Module):
         return self.speech.stream_step(state, features, length, shared, ended=ended)
 
     def encode_text(self, tokens: Array, lengths: Array, *, train: bool) -> Encoded:
+        """Encode transcript tokens [B, L] into states."""
         shared = self.shared if self.config.speech and self.config.speech.shared else None
         return self.text(tokens, lengths, shared, train=train)
 
@@ -156,6 +158,7 @@ class JointModel(nn.Module):
                 return every_state(states, lengths, gate=jax.nn.sigmoid(energy))
 
     def text_decisions(self, encoded: Encoded) -> Decisions:
+        """Return the decision points of text: every token."""
         return every_state(encoded.states, encoded.lengths)
 
     def decode(
@@ -175,9 +178,11 @@ class JointModel(nn.Module):
         return self.decoder.lattice(targets, source, train=train)
 
     def predict(self, *given: Any) -> tuple[Array, Past]:
+        """Run CAAT's predictor: see `TransducerDecoder`."""
         return self.decoder.predict(*given)
 
     def join(self, x: Array, memory: Memory, reach: Array) -> Array:
+        """Run CAAT's joiner: see `TransducerDecoder`."""
         return self.decoder.join(x, memory, reach)
 
     def remember(self, states: Array, keys: Array) -> Memory:
@@ -185,6 +190,7 @@ class JointModel(nn.Module):
         return self.decoder.remember(states, keys)
 
     def attempt(self, *given: Any) -> Attempt:
+        """Decode T more targets with hard decisions: see `Decoder.attempt`."""
         return self.decoder.attempt(*given)
 
 
@@ -233,6 +239,8 @@ class Decoder(nn.Module):
         return [Decoded(logits=own, reading=reading) for own, reading in pairs]
 
     def remember(self, states: Array, keys: Array) -> Memory:
+        """Project the source by every layer, layers first."""
+
         def body(layer: DecoderLayer, _: None, __: None) -> tuple[None, Memory]:
             return None, layer.cross.remember(states, keys)
 
@@ -258,4 +266,5 @@ class Decoder(nn.Module):
         return Attempt(logits=self.logits(self.norm(x)), layers=layers)
 
     def logits(self, x: Array) -> Array:
+        """Return scores of every token, from the last layer's states."""
         return self.output(x) if self.config.output == "own" else self.embedding.attend(x)

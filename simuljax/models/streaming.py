@@ -158,6 +158,7 @@ class StreamingSpeechEncoder(SpeechEncoder):
         return _choose(ended, new, state), zero_padding(self.norm(progress.states), count), count
 
     def _new(self, features: int, batch: int) -> StreamingState:
+        """Return streams before their first frame."""
         return init_stream(self.speech, self.width, features, batch)
 
     def _arrive(

@@ -25,6 +25,7 @@ class Heads(nn.Module):
         return self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
 
     def split(self, x: Array) -> Array:
+        """Reshape [..., S, D] to [..., S, H, d]."""
         return x.reshape(*x.shape[:-1], self.width.heads, -1)
 
     def merge(self, x: Array) -> Array:

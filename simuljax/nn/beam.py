@@ -23,6 +23,7 @@ class BeamHypotheses:
 
     @property
     def last(self) -> Array:
+        """Return int32 [B, K]: the last tokens."""
         place = jnp.maximum(self.lengths - 1, 0)
         return jnp.take_along_axis(self.tokens, place[..., None], 2)[..., 0]
 
@@ -41,6 +42,7 @@ class BeamHypotheses:
         return replace(self, log_prob=jnp.where(chosen, self.log_prob, -jnp.inf))
 
     def join(self, other: "BeamHypotheses") -> "BeamHypotheses":
+        """Return these, and then the others, of the same sources."""
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), self, other)
 
     def existing(self, count: int) -> "BeamHypotheses":

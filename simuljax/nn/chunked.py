@@ -86,10 +86,12 @@ class Chunking:
 
     @property
     def own(self) -> int:
+        """Return the size of a chunk with its right-context copies."""
         return self.chunk + self.right
 
     @property
     def seen(self) -> int:
+        """Return the number of states that a chunk attends to."""
         return self.left + self.own
 
     def count(self, states: Count) -> Count:
@@ -113,7 +115,9 @@ class ChunkView:
 class ChunkedLayer(Protocol):
     """A layer of self-attention whose attention can be computed elsewhere."""
 
-    def project(self, x: Array) -> tuple[Array, Array, Array]: ...
+    def project(self, x: Array) -> tuple[Array, Array, Array]:
+        """Return queries, keys and values [..., S, H, d]."""
+        ...
 
     def after_attention(self, x: Array, attended: Array, *, train: bool) -> Array:
         """Finish the layer, given the attention output [..., S, H, d]."""

@@ -35,6 +35,7 @@ class EncoderLayer(nn.Module):
         return self.after_attention(x, attend_view(*self.project(x), view), train=train)
 
     def project(self, x: Array) -> tuple[Array, Array, Array]:
+        """Return queries, keys and values [..., S, H, d]."""
         return self.heads.project(self.attention_norm(x))
 
     def after_attention(self, x: Array, attended: Array, *, train: bool) -> Array:
@@ -97,6 +98,7 @@ class DecoderLayer(nn.Module):
         *,
         target: Array,
     ) -> tuple[Array, LayerStep]:
+        """Decode T more targets with hard decisions; `target` [B, T] has their positions."""
         new = self.heads.project(self.self_norm(x))
         x = x + self.heads.merge(attend_past(new, state.past, target[:, 0]))
         read, look = self.cross.step(

@@ -210,6 +210,7 @@ class CascadeSplit(RunSplit):
 
     @property
     def steps(self) -> tuple[int, ...]:
+        """Return the updates of both checkpoints."""
         return (*self.translator.steps, *self.then.steps)
 
     @property
@@ -217,6 +218,7 @@ class CascadeSplit(RunSplit):
         return self.then
 
     def translate(self, rows: np.ndarray, batch: Batch) -> list[Timed]:
+        """Recognise every row of a batch, and translate the transcripts word by word."""
         recognised, how = self._recognise(batch), of_text(self.chosen, self.then.run.model)
         texts = [" ".join(each.words) for each in recognised]
         tokens, lengths, reads = decode_batch(self.then, batch, texts, how)

@@ -48,6 +48,7 @@ class EngineStream:
 
     @property
     def done(self) -> bool:
+        """Return True if nothing more will be written."""
         return self.session.finished
 
     @property
@@ -289,10 +290,12 @@ class Engine:
         return self.thread is not None and not self.closing and self.failure is None
 
     def check(self) -> None:
+        """Raise what has stopped the engine, if anything has."""
         if self.failure is not None:
             raise RuntimeError("the engine has stopped") from self.failure
 
     def _serve(self) -> None:
+        """Step while there is something to do."""
         try:
             while True:
                 with self.changed:

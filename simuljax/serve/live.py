@@ -71,6 +71,7 @@ class LiveOptions:
 
     @property
     def device_id(self) -> int | str | None:
+        """Return the input device as the sound library names it."""
         return int(self.device) if self.device and self.device.isdecimal() else self.device
 
     @property

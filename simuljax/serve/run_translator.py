@@ -154,6 +154,7 @@ class DecoderBackend:
 
     @functools.cache  # noqa: B019 (lives as long as the translator)
     def compile(self, streams: int) -> None:
+        """Step once without sound."""
         self.kind(self, streams).step({0: NO_SOUND})  # pyright: ignore[reportArgumentType]
 
     def rows(self, streams: int) -> Any:
@@ -256,6 +257,7 @@ class RunTranslator(Translator):
         return self.text_of(whole.tokens[0], whole.lengths[0])
 
     def translate_text(self, text: str, *, beam: int = 1) -> str:
+        """Return the translation of a written sentence, by the text branch."""
         if self.run.model.text is None:
             raise RunError(f"{self.run.directory} has no text branch: use translate")
         tokens = [*self.run.source.encode(text), EOS]
@@ -317,6 +319,7 @@ class RunTranslator(Translator):
 
     @functools.cached_property
     def words(self) -> Words:
+        """Return which ids begin and end words."""
         return Words.of(self.run.source, self.run.target)
 
     def text_of(self, tokens: jax.Array, length: jax.Array) -> str:

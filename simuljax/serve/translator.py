@@ -55,6 +55,7 @@ class Translator:
         raise NotImplementedError
 
     def stream(self, **overrides: Any) -> Stream:
+        """Return a live stream with these settings."""
         return Stream(self.backend(**overrides))
 
     def engine(

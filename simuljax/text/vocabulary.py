@@ -78,6 +78,7 @@ class Vocabulary(ABC):
 
     @property
     def size(self) -> int:
+        """Return the number of ids, special ones included."""
         return len(self.pieces)
 
     def encode(self, text: str) -> list[int]:
@@ -93,6 +94,7 @@ class Vocabulary(ABC):
 
     @classmethod
     def restore(cls, content: Mapping[str, Any]) -> Self:
+        """Build the vocabulary that a file's content describes."""
         config, pieces = VocabularyConfig(**content["config"]), tuple(content["pieces"])
         if pieces[: len(SPECIALS)] != SPECIALS or not all(isinstance(p, str) for p in pieces):
             raise ValueError("the pieces do not begin with the four special ones")
@@ -202,6 +204,7 @@ class CharacterVocabulary(Vocabulary):
         return text
 
     def decode(self, ids: Iterable[int]) -> str:
+        """Join the characters, single-spaced."""
         return " ".join("".join(self.spell(ids)).split())
 
     def _encode(self, text: str) -> list[int]:
@@ -224,6 +227,7 @@ class PhonemeVocabulary(CharacterVocabulary):
         return phonemize(text, config.language).split()
 
     def decode(self, ids: Iterable[int]) -> str:
+        """Return phonemes separated by spaces, and `|` between words."""
         words = " ".join(self.spell(ids)).split(WORD_END)
         return self.word_separator.join(word.strip() for word in words if word.strip())
 
@@ -246,6 +250,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     @classmethod
     def restore(cls, content: Mapping[str, Any]) -> Self:
+        """Build the vocabulary that a file's content describes."""
         model = base64.b64decode(content["model"], validate=True)
         vocabulary = super().restore({**content, "model": model})
         if _pieces(vocabulary._processor) != vocabulary.pieces:
@@ -253,9 +258,11 @@ class SentencePieceVocabulary(Vocabulary):
         return vocabulary
 
     def content(self) -> dict[str, Any]:
+        """Return the file's content: the tokens to read, the model for SentencePiece."""
         return super().content() | {"model": base64.b64encode(self.model).decode("ascii")}
 
     def decode(self, ids: Iterable[int]) -> str:
+        """Join the tokens, with spaces for `▁`."""
         return " ".join("".join(self.spell(ids)).replace(WORD_START, " ").split())
 
     def _encode(self, text: str) -> list[int]:
@@ -348,6 +355,7 @@ class SubwordNmtVocabulary(Vocabulary):
 
     @classmethod
     def restore(cls, content: Mapping[str, Any]) -> Self:
+        """Build the vocabulary that a file's content describes."""
         merges = tuple(content["merges"])
         if not all(len(merge.split(" ")) == 2 for merge in merges):
             raise ValueError("a merge does not have two parts")

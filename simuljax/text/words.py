@@ -74,10 +74,12 @@ class WordCount:
 
     @classmethod
     def begin(cls, shape: tuple[int, ...] = ()) -> "WordCount":
+        """Return the count before anything is written."""
         no = jnp.zeros(shape, bool)
         return cls(completed=jnp.zeros(shape, jnp.int32), open=no, joined=no)
 
     def push(self, boundaries: WordBoundaries, ids: Int[Arrays, "..."]) -> "WordCount":
+        """Return the count after one more id in each place."""
         says = _look_up(boundaries, ids)
         completed = self.completed + _completed(says, self.open, self.joined)
         keep = ~_tells(says)
@@ -425,5 +427,6 @@ class Words:
 
     @classmethod
     def of(cls, source: Vocabulary, target: Vocabulary) -> "Words":
+        """Build the word boundaries of two vocabularies."""
         tables = [jax.tree.map(jnp.asarray, word_boundaries(each)) for each in (source, target)]
         return cls(source=tables[0], target=tables[1])

@@ -40,6 +40,7 @@ class Retention(Checked):
     around: int = setting(0, help="Checkpoints around the best to keep.", low=0)
 
     def kept(self, scores: Mapping[int, float | None]) -> set[int]:
+        """Return the steps that stay, given all steps with their scores."""
         steps = sorted(scores)
         best = ranked(scores)
         last = max(self.keep_last, self.around)  # a new best finds its neighbours still there
@@ -385,6 +386,7 @@ class Checkpoints:
             self._writer.wait_until_finished()
 
     def close(self) -> None:
+        """Wait for the save in progress, and end the threads."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

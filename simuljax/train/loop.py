@@ -341,6 +341,7 @@ class TrainingRun:
         (run / ENDED).unlink(missing_ok=True)
 
     def restore(self, template: Any) -> Restored | None:
+        """Return the last saved state, if any."""
         found = self.checkpoints.restore(template)
         if found is None:
             self.advance(0)
@@ -362,6 +363,7 @@ class TrainingRun:
         )
 
     def weights(self, step: int) -> Mapping[str, float]:
+        """Return the weight of every term at an update that comes after `step` others."""
         return self.training.objective.weights_at(step, self.phase.converged)
 
     def is_converged(self, step: int) -> bool:
@@ -370,9 +372,11 @@ class TrainingRun:
         return started and self.phase.is_tired(self.training.patience)
 
     def advance(self, step: int) -> None:
+        """Start the next phase if a term starts."""
         self.phase.advance(step, self.training.objective, self.training.patience)
 
     def log_update(self, step: int, report: Report | None) -> None:
+        """Log the report of an update; None if only its success is known."""
         if report is not None and not report.finite:
             self._refuse(step, report)
             return
@@ -418,6 +422,7 @@ class TrainingRun:
         return loss
 
     def save(self, step: int, state: Any, iterator: Any, loss: float | None) -> None:
+        """Write a checkpoint in the background."""
         start = time.perf_counter()
         extra = {"iterator": iterator, "watch": dataclasses.asdict(self.phase)}
         score = None if loss is None else -loss
@@ -460,10 +465,12 @@ class Phase:
         return cls(**{names.get(name, name): value for name, value in saved.items()})
 
     def see(self, loss: float) -> None:
+        """Note a validation; NaN is never the best."""
         better = loss < (math.inf if self.best is None else self.best)
         self.best, self.since = (loss, 0) if better else (self.best, self.since + 1)
 
     def is_tired(self, patience: int | None) -> bool:
+        """Return True if `patience` validations brought no improvement."""
         return patience is not None and self.since >= patience
 
     def advance(self, step: int, objective: Objective, patience: int | None) -> None:
@@ -477,6 +484,7 @@ class Phase:
             self.best, self.since = None, 0
 
     def all_started(self, step: int, objective: Objective) -> bool:
+        """Return True if every term counts."""
         return all(start <= step for start in self._starts(objective))
 
     def _starts(self, objective: Objective) -> list[float]:

@@ -65,6 +65,7 @@ class Seen:
     moved_s: float = field(default_factory=time.monotonic)
 
     def update(self, told: Mapping[str, Any]) -> None:
+        """Take in what the process has published."""
         now = time.monotonic()
         if told["beat"] != self.beat:
             self.heard_s = now
@@ -170,6 +171,7 @@ class Peers:
         )
 
     def describe_gone(self, numbers: list[int]) -> str:
+        """Say which processes are gone and what to do."""
         named = " and ".join(map(str, numbers[:FEW])) + (" and others" if numbers[FEW:] else "")
         where = f" (coordinator {self.address})" if numbers == [0] else ""
         return (
@@ -179,6 +181,7 @@ class Peers:
         )
 
     def stop(self) -> None:
+        """Look at the others no more."""
         self._leaving = True
 
     def _meet(self, key: str, patience_s: float, what: str) -> None:

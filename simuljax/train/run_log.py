@@ -72,6 +72,7 @@ class RunLog:
         return self._console is not None and self._console.peak_flops is not None
 
     def update(self, step: int, report: Report, rate: float) -> None:
+        """Write the numbers of an update to the files."""
         if self._metrics is not None:
             loss = report.loss
             values = {
@@ -128,6 +129,7 @@ class RunLog:
             self._console.show(text, stays=True)
 
     def close(self) -> None:
+        """Close the files and end the console line."""
         if self._metrics is not None:
             self._metrics.close()
         if self._console is not None:
@@ -266,6 +268,7 @@ class ConsoleLine:
         return found
 
     def show(self, line: str, *, stays: bool = False) -> None:
+        """Write a line, or one that stays above it."""
         if not self.stream.isatty():
             self.stream.write(f"{line}\n")
         elif stays:

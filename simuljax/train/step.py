@@ -98,6 +98,7 @@ class Update:
     def whole(
         self, state: TrainState, batch: Batch, weights: Mapping[str, jax.Array], seed: jax.Array
     ) -> tuple[TrainState, Report]:
+        """Make one update from one batch."""
         return self.apply(state, self.gather(state, batch, weights, seed, 0, None), weights)
 
     def totals(self, state: TrainState, batch: Batch) -> dict[str, jax.Array]:
@@ -192,6 +193,7 @@ class Update:
         return jax.random.key(seed, impl=impl)
 
     def _key(self, seed: jax.Array, step: jax.Array) -> jax.Array:
+        """Return the random key of one replica in one update."""
         key = jax.random.fold_in(self.first_key(seed), step)
         return jax.random.fold_in(key, jax.lax.axis_index(AXIS))
 
@@ -253,6 +255,7 @@ class Replicas:
         return jax.tree.map(place, tree)
 
     def share(self, batch: Any) -> Any:
+        """Divide this host's rows among its devices."""
         here = len(self.mesh.local_devices)
         sharding = NamedSharding(self._seen, PartitionSpec(AXIS))
 
@@ -312,6 +315,7 @@ class Pmapped:
         return self._of(len(args))(*args)
 
     def lower(self, *args: Any) -> Any:
+        """Lower the function for these arguments."""
         return self._of(len(args)).lower(*args)
 
     def _of(self, count: int) -> Any:
@@ -360,9 +364,11 @@ class CompiledUpdate:
         return len(self.seeds)
 
     def of(self, tree: Any, member: int) -> Any:
+        """Return the part of one of the runs."""
         return tree if self.members == 1 else jax.tree.map(lambda a: a[member], tree)
 
     def weights(self, weights: Sequence[Mapping[str, float]]) -> Mapping[str, jax.Array]:
+        """Return the weights of the terms of each run, on the devices."""
         each = [{name: np.float32(weight) for name, weight in one.items()} for one in weights]
         return self.replicas.replicate(self._stack(each))
 
@@ -444,6 +450,7 @@ class CompiledUpdate:
         return result
 
     def validate(self, state: TrainState, batches: Iterable[Batch]) -> Validation:
+        """Return the sums over all batches."""
         total = None
         for batch in batches:
             seen = self._validate(state, self.replicas.share(batch))

@@ -66,6 +66,7 @@ class Synthesis:
 
     @property
     def samples(self) -> Int16[np.ndarray, " N"]:
+        """Return all of the sound, at 22,050 Hz."""
         return np.concatenate(self.blocks) if self.blocks else np.zeros(0, np.int16)
 
     def receive(self, wave, count: int, events) -> int:

@@ -59,6 +59,7 @@ class Timeline:
 
     @property
     def duration(self) -> float:
+        """Return the end of the last piece in seconds."""
         return self._samples / self.rate
 
     def speed(self, ready_s: float) -> float:

@@ -68,12 +68,15 @@ class Attention(nn.Module):
         self.key = _dense(self.config, width, bias=False)
 
     def look(self, x: Array) -> Array:
+        """Return queries [B, T, H, d]."""
         return self._split(self.query(x))
 
     def remember(self, x: Array) -> Past:
+        """Return keys and values [B, S, H, d]."""
         return Past(key=self._split(self.key(x)), value=self._split(self.value(x)))
 
     def merge(self, x: Array) -> Array:
+        """Map [B, T, H, d] to [B, T, D]."""
         return self.out(x.reshape(*x.shape[:-2], -1))
 
     def _split(self, x: Array) -> Array:
@@ -115,6 +118,7 @@ class EncoderLayer(nn.Module):
         return self.after_attention(x, attended)
 
     def project(self, x: Array) -> tuple[Array, Array, Array]:
+        """Return queries, keys and values [..., S, H, d]."""
         normal = self.self_norm(x)
         past = self.attention.remember(normal)
         return self.attention.look(normal), past.key, past.value
@@ -290,6 +294,7 @@ class Decoder(nn.Module):
         self.norm = _norm(self.config)
 
     def remember(self, states: Array) -> tuple[Past, ...]:
+        """Return keys and values of the encoder's states [B, S, D], for every layer."""
         return tuple(positions_last(layer.cross.remember(states)) for layer in self.layers)
 
     def __call__(
@@ -313,6 +318,7 @@ class Decoder(nn.Module):
         return self.norm(x), after, energies
 
     def logits(self, states: Array) -> Array:
+        """Map states [..., D] to logits, float32 [..., V]."""
         weights = self.embedding.embedding.astype(states.dtype)
         return jnp.matmul(states, weights.T, preferred_element_type=jnp.float32)
 
@@ -360,9 +366,11 @@ class Model:
     config: Config = flax.struct.field(pytree_node=False)
 
     def encode(self, mel: Array) -> Array:
+        """Encode [B, F, mels] to [B, F / 2, D]."""
         return self._apply(lambda network: network.encoder(mel))
 
     def remember(self, states: Array) -> Memory:
+        """Return keys and values that the decoder attends to."""
         return self._apply(lambda network: network.decoder.remember(states))
 
     def write(
@@ -372,6 +380,7 @@ class Model:
         return self._apply(lambda network: network.decoder(tokens, written, memory, heads))
 
     def logits(self, states: Array) -> Array:
+        """Map states [..., D] to logits, float32 [..., V]."""
         return self._apply(lambda network: network.decoder.logits(states))
 
     def _apply(self, method: Callable[[Network], Any]) -> Any:

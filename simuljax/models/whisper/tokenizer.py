@@ -244,6 +244,7 @@ class Tokenizer:
     timestamps = property(lambda self: range(self.translate + 6, self.size))
 
     def opening(self, task: Task, language: str, timestamps: Literal["predict", "none"]) -> list:
+        """Return the tokens before the text of a window."""
         ids = [self.start]
         if self.multilingual:
             ids += [self.language_id(language), getattr(self, task)]

@@ -47,6 +47,7 @@ class Whisper:
 
     @property
     def config(self) -> Config:
+        """Return sizes, type, and the heads that tell times."""
         return self.model.config
 
     def transcribe(

@@ -55,6 +55,7 @@ class Speaker:
         self.read_ms = 0.0
 
     async def run(self) -> dict[str, Any]:
+        """Speak until the time is over."""
         await asyncio.sleep(max(0.0, self.start - time.monotonic()))
         share = (self.number + 1) / self.job.total  # the first utterances end one after the other
         seconds = self.job.utterance_s * share

@@ -33,10 +33,12 @@ class Hub:
 
     @property
     def sessions(self) -> Iterator[LiveSession]:
+        """Yield the open sessions of all models."""
         for model in self.models.values():
             yield from list(model.sessions.values())
 
     async def start(self) -> None:
+        """Begin to step the device."""
         self.loop = asyncio.get_running_loop()
         for model in self.models.values():
             model.engine.take_news()
@@ -45,6 +47,7 @@ class Hub:
         self.ticker = asyncio.create_task(self._tick())
 
     async def stop(self) -> None:
+        """End all sessions and the thread."""
         self.closing = True
         self.work.set()
         if self.ticker is not None:

@@ -19,6 +19,7 @@ class Recent:
         self.values: deque[tuple[float, float]] = deque(maxlen=2000)
 
     def add(self, seconds: float) -> None:
+        """Note a duration that ends now."""
         self.values.append((time.monotonic(), seconds))
 
     def percentile(self, q: float, least: int = 5) -> float:
@@ -39,6 +40,7 @@ class Histogram:
         self.sum_s += seconds
 
     def lines(self, name: str, labels: str) -> Iterator[str]:
+        """Yield the series of one histogram."""
         total = 0
         for bound, count in zip((*BUCKETS_S, "+Inf"), self.counts, strict=True):
             total += count
@@ -58,6 +60,7 @@ class ModelMetrics:
         self.word_latency = Histogram()
 
     def lines(self, model: str, gauges: Mapping[str, float]) -> Iterator[tuple[str, str, str]]:
+        """Yield (name, type, line) of every series."""
         label = f'model="{_escaped(model)}"'
         for name, value in gauges.items():
             yield name, "gauge", f"{name}{{{label}}} {value:g}"

@@ -37,6 +37,7 @@ class RealtimeSocket(Socket):
     """One connection: its settings, and the item that is spoken now."""
 
     async def run(self, access: Access) -> None:
+        """Serve the connection from its first event to its last."""
         offered = self.websocket.scope.get("subprotocols", ())
         await self.websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -66,6 +67,7 @@ class RealtimeSocket(Socket):
         await self.broken
 
     async def _read(self) -> None:
+        """Answer events, one after the other."""
         while True:
             event: Any = None
             try:

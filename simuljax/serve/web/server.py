@@ -171,6 +171,7 @@ class DrainingServer(uvicorn.Server):
         self.draining: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, then say so."""
         await super().startup(sockets)
         if self.greeting:
             print(self.greeting, flush=True)

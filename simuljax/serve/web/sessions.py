@@ -124,6 +124,7 @@ class Model:
         return float(min(max(then / now, 1.0), (count + 1) / count))
 
     def gauges(self, step_s: float) -> dict[str, float]:
+        """Return what is measured now."""
         waiting = sum(one.waiting_ms for one in self.sessions.values()) / 1000
         done = self.metrics
         return {
@@ -156,6 +157,7 @@ class LiveSession:
 
     @property
     def waiting_ms(self) -> float:
+        """Return the sound that was pushed and not read."""
         return self.stream.waiting_ms
 
     def idle_s(self, now: float) -> float:
@@ -214,6 +216,7 @@ class LiveSession:
         self.model.metrics.audio_s += len(data) / 2 / self.rate
 
     def finish(self) -> None:
+        """Note that nothing more will come; the last words follow."""
         if not self.finishing and self.failure is None:
             self.finishing = True
             self.stream.offer(None)
@@ -281,5 +284,6 @@ class LiveSession:
         self.room.set()
 
     def check(self) -> None:
+        """Raise the failure, if there is one."""
         if self.failure is not None:
             raise self.failure

@@ -81,6 +81,7 @@ class StreamSocket(Socket):
     """One connection of `/stream`."""
 
     async def run(self, access: Access) -> None:
+        """Serve the connection from its first frame to its last."""
         await self.websocket.accept()
         try:
             access.check(self.websocket)

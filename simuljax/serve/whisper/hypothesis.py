@@ -277,6 +277,7 @@ class Loudness:
         return found
 
     def trim(self, count: int) -> None:
+        """Forget so many samples at the beginning of the buffer."""
         first = count // FRAME if count % FRAME == 0 else len(self.sound)  # or all begin elsewhere
         self.sound, self.differences = self.sound[first:], self.differences[first:]
 

@@ -136,6 +136,7 @@ class WhisperSession(Session):
 
     @property
     def settled_s(self) -> float:
+        """Return the seconds of sound for which no more words will come."""
         return sum(self.settled.values()) / RATE
 
     @property
@@ -196,6 +197,7 @@ class WhisperSession(Session):
 
     @property
     def _is_last(self) -> bool:
+        """Return True if all sound is in the buffer and none will come."""
         return self.ended and not len(self.waiting)
 
     @property
@@ -323,6 +325,7 @@ class WhisperSession(Session):
         return accepted
 
     def _remember(self, words: Sequence[SpelledWord]) -> None:
+        """Append words to the prompt of what follows."""
         ids = tuple(i for word in words for i in word.ids)
         limit = self.settings.prompt_tokens
         self.prompt = (*self.prompt, *ids)[-limit:] if limit else ()
