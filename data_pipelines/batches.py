@@ -27,8 +27,9 @@ import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import flax.struct
 import numpy as np
 
 from data_pipelines.dataset import Split
@@ -213,13 +214,13 @@ def describe_plan(plan: Plan) -> str:
 ENDLESS = 2**40  # steps: training decides when a run ends
 
 
-@dataclass(frozen=True, kw_only=True)
+@flax.struct.dataclass
 class Ragged:
-    """Sequence i is `flat[start[i] : start[i] + length[i]]`."""
+    """Sequences one after the other: sequence i is `flat[start[i] : start[i] + length[i]]`."""
 
-    flat: np.ndarray  # int32
-    start: np.ndarray  # int64 [n]
-    length: np.ndarray  # int64 [n]
+    flat: Any  # array [total, ...]
+    start: Any  # int [n]
+    length: Any  # int [n]
 
     def __getitem__(self, i: int) -> np.ndarray:
         return self.flat[self.start[i] : self.start[i] + self.length[i]]
@@ -328,10 +329,6 @@ class Mixed:
     speech: BatchSource
     text: BatchSource
     text_per_speech: float
-
-    def __post_init__(self) -> None:
-        if not self.text_per_speech >= 0:
-            raise ValueError(f"text_per_speech is {self.text_per_speech}; it must be 0 or more")
 
     def __len__(self) -> int:
         return ENDLESS

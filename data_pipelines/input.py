@@ -74,21 +74,12 @@ READ = 512  # examples at a time
 
 
 @flax.struct.dataclass
-class Runs:
-    """Sequences one after the other: sequence i is `length[i]` long and starts at `start[i]`."""
-
-    flat: jax.Array  # [total, ...]
-    start: jax.Array  # int32 [n]
-    length: jax.Array  # int32 [n]
-
-
-@flax.struct.dataclass
 class Resident:
     """A whole split on a device."""
 
-    audio: Runs  # int16 [blocks, ROUND]; start in blocks, length in samples
-    source: Runs  # int32 [tokens]
-    target: Runs  # int32 [tokens]
+    audio: Ragged  # int16 [blocks, ROUND]; start in blocks, length in samples
+    source: Ragged  # int32 [tokens]
+    target: Ragged  # int32 [tokens]
     words: jax.Array | None  # int16 [blocks, FRAMES_PER_BLOCK]
     phonemes: jax.Array | None
 
@@ -114,9 +105,9 @@ def load_resident(examples: Examples, *, most_gb: float = 32.0) -> Resident:
         for field, mark in marks.items():
             mark[here] = labels(example[field], frames).reshape(-1, FRAMES_PER_BLOCK)
     return Resident(
-        audio=_runs(Ragged(flat=audio, start=start, length=table.samples)),
-        source=_runs(examples.source),
-        target=_runs(examples.target),
+        audio=_on_device(Ragged(flat=audio, start=start, length=table.samples)),
+        source=_on_device(examples.source),
+        target=_on_device(examples.target),
         words=jnp.asarray(marks["word_ms"]) if "word_ms" in marks else None,
         phonemes=jnp.asarray(marks["phoneme_ms"]) if "phoneme_ms" in marks else None,
     )
@@ -132,9 +123,9 @@ def _read(examples: Examples, count: int) -> Iterator[tuple[int, Mapping[str, An
     progress.close()
 
 
-def _runs(ragged: Ragged) -> Runs:
+def _on_device(ragged: Ragged) -> Ragged:
     start, length = (jnp.asarray(each, jnp.int32) for each in (ragged.start, ragged.length))
-    return Runs(flat=jnp.asarray(ragged.flat), start=start, length=length)
+    return Ragged(flat=jnp.asarray(ragged.flat), start=start, length=length)
 
 
 @functools.partial(jax.jit, static_argnames="shape")
@@ -151,7 +142,7 @@ def gather(resident: Resident, rows: jax.Array, shape: Shape) -> Batch:
             return None
         # Labels end with their audio: the next utterance in memory must not show.
         length = -(-resident.audio.length // ROUND) * FRAMES_PER_BLOCK
-        run = Runs(flat=flat, start=resident.audio.start, length=length)
+        run = Ragged(flat=flat, start=resident.audio.start, length=length)
         return _take(run, rows, blocks, blocks * FRAMES_PER_BLOCK)[0][:, :frames]
 
     return Batch(
@@ -167,7 +158,7 @@ def gather(resident: Resident, rows: jax.Array, shape: Shape) -> Batch:
     )
 
 
-def _take(runs: Runs, rows: jax.Array, count: int, size: int) -> tuple[jax.Array, jax.Array]:
+def _take(runs: Ragged, rows: jax.Array, count: int, size: int) -> tuple[jax.Array, jax.Array]:
     """Return `count` items (blocks, tokens) of each run as `size` values, 0 beyond the length."""
     length = jnp.where(rows >= 0, runs.length[rows], 0)
     items = runs.start[rows][:, None] + jnp.arange(count)

@@ -154,7 +154,3 @@ def _check(text: str, voice: Voice) -> None:
             f"hibari has one voice, language en and variant heart, not {voice.language!r} and"
             f" {voice.variant!r}: use espeak for others"
         )
-    if voice.pitch != 50:
-        raise VoiceError(f"pitch is {voice.pitch}; hibari has one, 50")
-    if not PLAIN_RATE / 2 <= voice.words_per_minute <= PLAIN_RATE * 2:
-        raise VoiceError(f"words_per_minute is {voice.words_per_minute}; hibari says 88 to 350")

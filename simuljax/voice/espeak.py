@@ -18,7 +18,6 @@ from simuljax.text.phonemes import RATE, data_path, fresh_library
 from simuljax.voice.base import VoiceError, check_speed, no_sound, shown
 
 PLAIN_RATE, PLAIN_PITCH = 175, 50  # the defaults: words per minute, and pitch
-_SLOWEST, _FASTEST = 80, 450  # words per minute
 
 # Names as in the engine's speak_lib.h.
 WORD, PHONEME = 1, 7
@@ -93,12 +92,6 @@ def utter(
 ) -> Synthesis:
     """Synthesise one utterance."""
     _check_variant(variant)
-    if not _SLOWEST <= words_per_minute <= _FASTEST:
-        raise VoiceError(
-            f"words_per_minute is {words_per_minute}; eSpeak has {_SLOWEST} to {_FASTEST}"
-        )
-    if not 0 <= pitch <= 99:
-        raise VoiceError(f"pitch is {pitch}; eSpeak has 0 to 99")
     with fresh_library() as library:
         _set_voice(library, language, variant)
         library.espeak_SetParameter(_RATE, words_per_minute, 0)

@@ -10,7 +10,6 @@ piece moves, so a source that is faster than 1.25 times the voice for long is fo
 """
 
 import contextlib
-import math
 import queue
 import tempfile
 import threading
@@ -70,10 +69,6 @@ class Timeline:
         self, samples: Int16[np.ndarray, " N"], ready_s: float, *, speed: float = 1.0
     ) -> Placed:
         """Add sound that is ready at `ready_s`; `speed` is recorded."""
-        if samples.dtype != np.int16 or samples.ndim != 1:
-            raise VoiceError(f"samples are {samples.dtype}{list(samples.shape)}; give int16 [N]")
-        if not (math.isfinite(ready_s) and ready_s >= 0):
-            raise VoiceError(f"ready_s is {ready_s}; give seconds from the start of the recording")
         start = max(round(ready_s * self.rate), self._samples)
         if len(samples):
             silence = start - self._samples

@@ -55,8 +55,7 @@ def test_every_pause_is_found(floor_db):
     for seconds in lengths:
         parts += [voice(random, seconds), noise(random, random.uniform(0.5, 3.0), floor_db)]
     rest = noise(random, sum(map(len, parts)) / RATE, floor_db)
-    sound = pcm(*parts[:1], *(part + noise(random, len(part) / RATE + 1e-9, None)[: len(part)]
-                              for part in parts[1:]))  # fmt: skip
+    sound = pcm(*parts)
     if floor_db is not None:
         sound = (sound + pcm(rest)[: len(sound)] // 4).astype(np.int16)
     found = segments(sound)

@@ -9,7 +9,6 @@ import pytest
 import tensorflow_datasets as tfds
 
 from data_pipelines import prepare as preparing
-from data_pipelines.builder import CorpusBuilder
 from data_pipelines.corpora import CoVoST2, Manifest, Phrasebook
 from data_pipelines.dataset import open_corpus
 from data_pipelines.prepare import Limits, Preparation, prepare
@@ -126,16 +125,6 @@ def test_an_error_in_a_worker_is_raised_at_once(tmp_path):
     assert len(list((tmp_path / "to" / ".work").glob("*.json"))) < 100
 
 
-def test_tfds_builds_the_same_shards(spoken, spoken_corpus, tmp_path):
-    with shards_of(10):
-        CorpusBuilder(corpus=spoken_corpus, data_dir=tmp_path).download_and_prepare()
-    ours = {name: data for name, data in tree(spoken.directory).items() if "array_record-" in name}
-    theirs = tree(tmp_path / "phrasebook" / "1.0.0")
-    assert len(ours) == 4
-    for name, data in ours.items():
-        assert theirs[name] == data, name
-
-
 def test_tfds_reads_what_was_prepared(hums):
     read = tfds.builder_from_directory(hums.directory)
     assert read.info.splits["train"].num_examples == 37
@@ -152,25 +141,22 @@ from data_pipelines.batches import iterate
 from data_pipelines.builder import CorpusBuilder
 from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import open_corpus
-from tests.helpers.corpora import batches_of, build, shards_of
+from tests.helpers.corpora import batches_of, shards_of
 
-root, to, standard = map(Path, sys.argv[1:])
-build(Manifest(), root, to)
-batches = batches_of(open_corpus(to))
+root, prepared, to = map(Path, sys.argv[1:])
+batches = batches_of(open_corpus(prepared))
 some = iterate(batches)
 assert sum((next(some).index >= 0).sum() for _ in range(batches.plan.steps_per_epoch)) == 37
 with shards_of(10):
-    CorpusBuilder(corpus=Manifest(), root=root, data_dir=standard).download_and_prepare()
+    CorpusBuilder(corpus=Manifest(), root=root, data_dir=to).download_and_prepare()
 print([name for name in sys.modules if name.split(".")[0] in ("tensorflow", "torch")])
 """
 
 
-def test_nothing_imports_tensorflow(hums, hums_root, tmp_path):
-    places = (hums_root, tmp_path / "ours", tmp_path / "standard")
-    assert finished(python(WITHOUT_TENSORFLOW, *places)).splitlines()[-1] == "[]"
-    assert tree(tmp_path / "ours") == tree(hums.directory)
-    standard = tree(tmp_path / "standard" / "manifest" / "1.0.0")
-    ours = tree(tmp_path / "ours")
+def test_tfds_builds_the_same_shards_and_nothing_imports_tensorflow(hums, hums_root, tmp_path):
+    process = python(WITHOUT_TENSORFLOW, hums_root, hums.directory, tmp_path)
+    assert finished(process).splitlines()[-1] == "[]"
+    standard, ours = tree(tmp_path / "manifest" / "1.0.0"), tree(hums.directory)
     shards = [name for name in ours if "array_record-" in name]
     assert len(shards) == 6 and all(standard[name] == ours[name] for name in shards)
 

@@ -20,12 +20,13 @@ from tests.fuzz.readers import READERS, ROW, TENSORS
 from tests.fuzz.run import inputs, read
 from tests.models.whisper.small import ggml_bytes, torch_bytes
 
-COUNT = 60  # damaged files a reader; `make fuzz` reads for minutes
+COUNT = 60  # damaged files a reader, fewer where each is slow; `make fuzz` reads for minutes
+SLOW = ("dataset_info.json", "features of a corpus", "records")
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_no_damage_ends_in_a_traceback(name, tmp_path):
-    good, *damaged = inputs(name, seed=1, count=COUNT)
+    good, *damaged = inputs(name, seed=1, count=COUNT // 4 if name in SLOW else COUNT)
     assert read(name, tmp_path, good) == "read"
     outcomes = {read(name, tmp_path, data) for data in damaged}
     assert "refused" in outcomes

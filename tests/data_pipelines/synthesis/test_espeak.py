@@ -200,8 +200,6 @@ def strongest_period(samples: np.ndarray) -> int:
         ("ok", voice("nobody"), "no variant 'nobody'.*f2"),
         ("ok", voice("", language="xx"), "no language 'xx'"),
         ("ok", voice("", language="*"), r"no language '\*'"),
-        ("ok", voice("", words_per_minute=20), "words_per_minute is 20"),
-        ("ok", voice("", pitch=100), "pitch is 100"),
     ],
 )
 def test_errors_say_what_is_wrong(text, said_by, message):

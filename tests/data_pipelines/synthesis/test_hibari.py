@@ -81,8 +81,6 @@ def test_the_rate(engine):
         ("...", VOICE, "nothing to say"),
         ("ok", Voice(engine="hibari", language="de"), "one voice.*'de'"),
         ("ok", Voice(engine="hibari", variant="f2"), "one voice.*'f2'"),
-        ("ok", Voice(engine="hibari", pitch=40), "pitch is 40"),
-        ("ok", Voice(engine="hibari", words_per_minute=30), "words_per_minute is 30"),
         # The engine reads "upper-class Chinese" with a stray "zero" between the two.
         ("An upper-class Chinese restaurant.", VOICE, "as 5 words and its parts as 4"),
     ],
