@@ -206,7 +206,7 @@ def stream_settings(chosen: Evaluation) -> dict[str, Any]:
 
 def open_recordings(corpus: Path, split: str) -> list[Recording]:
     """Return the utterances of a prepared corpus, or of a folder with a manifest."""
-    if (corpus / SUMMARY).exists():
+    if (corpus / SUMMARY).exists() or not corpus.exists():
         held = open_corpus(corpus)[split]
         texts = zip(held.table.id, held.table.transcript, held.table.translation, strict=True)
         return [

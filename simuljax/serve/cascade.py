@@ -2,10 +2,6 @@
 
     both = simuljax.load("runs/asr+runs/mt")  # or "ggml-base.bin+runs/mt"
     stream = both.stream(sentences="pauses", translating={"k": 3})
-    for samples in microphone:
-        for word in stream.push(samples):
-            print(word.text, word.delay_ms)
-    print(stream.finish())
 
 Words that the recogniser commits are READs of the text model, as they come. A text ends where a run
 ends its sentence; Whisper's ends with a word before . ? or !, and with the stream. A word of the

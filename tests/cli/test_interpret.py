@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,19 +15,7 @@ from simuljax.config.options import from_options
 from simuljax.decode.policies import AlignAtt, Confidence, Consensus
 from simuljax.eval.logs import read_records
 from simuljax.serve.live import LiveOptions
-
-TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
-GGML = TINY / "ggml-tiny.bin"
-
-
-def refused(capsys, *args: str) -> str:
-    """Return what the command line prints; it exits 2 and prints nothing on standard output."""
-    with pytest.raises(SystemExit) as exit:
-        cli.main(["interpret", *args])
-    assert exit.value.code == 2
-    printed = capsys.readouterr()
-    assert not printed.out
-    return printed.err
+from tests.models.whisper.small import GGML, TINY, needs_tiny
 
 
 def settings(audio="a.wav", mic=False, **given):
@@ -48,49 +35,36 @@ def files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "policy"),
+    ("given", "wanted"),
     [
-        ({}, Consensus()),
-        ({"threshold": 0.75}, Consensus(threshold=0.75)),
-        ({"policy": "confidence", "by": "log_probability"}, Confidence(by="log_probability")),
-        ({"policy": "align-att", "last_frames": 10}, AlignAtt(frames=10)),
+        ({}, {"policy": Consensus(), "task": "translate", "language": None, "behind": "every"}),
+        ({"threshold": 0.75}, {"policy": Consensus(threshold=0.75)}),
+        (
+            {"policy": "confidence", "by": "log_probability"},
+            {"policy": Confidence(by="log_probability")},
+        ),
+        ({"policy": "align-att", "last_frames": 10}, {"policy": AlignAtt(frames=10)}),
+        ({"spoken": "es"}, {"task": "translate", "language": "es"}),
+        ({"spoken": "Spanish", "to": "English"}, {"task": "translate", "language": "es"}),
+        ({"spoken": "de", "to": "de"}, {"task": "transcribe", "language": "de"}),
+        ({"spoken": "en"}, {"task": "transcribe", "language": "en"}),
+        # A live source may skip windows, and a file does not.
+        ({"pace": "real"}, {"behind": "latest"}),
+        ({"audio": "-"}, {"behind": "latest"}),
+        ({"audio": "-", "pace": "fast"}, {"behind": "every"}),
+        ({"mic": True}, {"behind": "latest"}),
     ],
 )
-def test_policies(given, policy):
-    assert settings(**given).policy == policy
-
-
-@pytest.mark.parametrize(
-    ("given", "task", "language"),
-    [
-        ({}, "translate", None),
-        ({"spoken": "es"}, "translate", "es"),
-        ({"spoken": "Spanish", "to": "English"}, "translate", "es"),
-        ({"spoken": "de", "to": "de"}, "transcribe", "de"),
-        ({"spoken": "en"}, "transcribe", "en"),
-    ],
-)
-def test_languages(given, task, language):
-    assert (settings(**given).task, settings(**given).language) == (task, language)
-
-
-@pytest.mark.parametrize(
-    ("given", "behind"),
-    [
-        ({}, "every"),
-        ({"pace": "real"}, "latest"),
-        ({"audio": "-"}, "latest"),
-        ({"audio": "-", "pace": "fast"}, "every"),
-        ({"mic": True}, "latest"),
-    ],
-)
-def test_a_live_source_may_skip_windows_and_a_file_does_not(given, behind):
-    assert settings(**given).behind == behind
+def test_settings_of_options(given, wanted):
+    made = settings(**given)
+    assert {name: getattr(made, name) for name in wanted} == wanted
 
 
 def test_the_keyboard_is_no_sound(capsys, monkeypatch):
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    assert "keyboard" in refused(capsys, "-", "--model", "a.bin")
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["interpret", "-", "--model", "a.bin"])
+    assert "keyboard" in capsys.readouterr().err
 
 
 def test_standard_input_may_be_a_file_too(files, tmp_path):
@@ -111,9 +85,7 @@ def test_devices_need_a_sound_card(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not GGML.exists(), reason="Whisper tiny is not among the shared data (weights/whisper-tiny)"
-)
+@needs_tiny
 def test_a_speech_is_interpreted_and_spoken(tmp_path, capsys):
     """Real weights, a real voice, and the speech is transcribed again."""
     pytest.importorskip("hibari", reason="the voice is not installed: simuljax[speech]")

@@ -24,14 +24,10 @@ from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError
 from tests.helpers import models, streams
 from tests.helpers.streams import DECODING, SPEECH
+from tests.models.whisper.small import GGML, TINY, needs_tiny
 from tests.written_runs import write_run
 
 TALKATIVE = models.changed(DECODING, avoid_eos_while_reading=True)
-TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
-GGML = TINY / "ggml-tiny.bin"
-needs_whisper = pytest.mark.skipif(
-    not GGML.exists(), reason="Whisper tiny is not among the shared data (weights/whisper-tiny)"
-)
 
 
 def translate(model, **given):
@@ -83,7 +79,7 @@ def test_a_file_is_translated_live(monkeypatch, run, sound, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@needs_whisper
+@needs_tiny
 def test_a_whisper_file_is_a_model(capsys, tmp_path):
     text = "ask not what your country can do for you"
     given = ["translate", str(GGML), str(TINY / "jfk.flac"), "--from", "en"]
@@ -94,7 +90,7 @@ def test_a_whisper_file_is_a_model(capsys, tmp_path):
 
 
 @pytest.mark.slow
-@needs_whisper
+@needs_tiny
 def test_what_whisper_recognises_is_translated(monkeypatch, tmp_path, capsys):
     """As a stream of the same settings has it; offline, too."""
     monkeypatch.setattr(command, "enable_compilation_cache", lambda: None)

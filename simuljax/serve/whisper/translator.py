@@ -1,11 +1,6 @@
 """Whisper as a translator: whole recordings, one stream, or many (Dugan et al. 2023).
 
-translator = simuljax.load("ggml-tiny.bin")
-stream = translator.stream(policy=Consensus(threshold=0.7), window_s=2)
-for samples in microphone:
-    for word in stream.push(samples):
-        print(word.text, word.delay_ms)
-print(stream.finish())
+    stream = simuljax.load("ggml-tiny.bin").stream(policy=Consensus(threshold=0.7), window_s=2)
 
 With every window the sound since the last committed point is encoded anew, and written from the
 committed words on; the policy says how much of the text is committed.

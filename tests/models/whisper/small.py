@@ -5,10 +5,12 @@ import json
 import pickle
 import struct
 import zipfile
+from pathlib import Path
 from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from simuljax.models.whisper.config import Config, Dimensions
 from simuljax.models.whisper.model import Model, Network
@@ -20,6 +22,11 @@ Dtype = Literal["float32", "bfloat16"]
 MERGES = (b" t", b"he", b" the", b" a", b"in", b"er", b"\xe3\x81", b"\xe3\x81\x82", b"ing", b" s")
 TOKENS = [bytes([byte]) for byte in range(256)] + list(MERGES)
 TOKENIZER = Tokenizer(tokens=TOKENS)
+TINY = Path(__file__).parents[3] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
+GGML = TINY / "ggml-tiny.bin"
+needs_tiny = pytest.mark.skipif(
+    not GGML.exists(), reason="Whisper tiny is not among the shared data (weights/whisper-tiny)"
+)
 
 
 def small_config(positions=20, dtype: Dtype = "float32", layers=2):

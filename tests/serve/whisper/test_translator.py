@@ -2,7 +2,6 @@
 
 import zlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,16 +28,11 @@ from simuljax.serve.whisper.hypothesis import (
     words_of,
 )
 from simuljax.serve.whisper.translator import WhisperBackend
+from tests.models.whisper.small import GGML, TINY, TOKENS, needs_tiny, small_model
 from tests.models.whisper.small import TOKENIZER as T
-from tests.models.whisper.small import TOKENS, small_model
 from tests.models.whisper.test_transcribe import decoded
 from tests.serve.whisper.test_guards import noise
 
-TINY = Path(__file__).parents[3] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
-needs_tiny = pytest.mark.skipif(
-    not (TINY / "ggml-tiny.bin").exists(),
-    reason="Whisper tiny is not among the shared data (weights/whisper-tiny)",
-)
 OPEN = Guards(
     quiet_db=None,
     steady_db=None,
@@ -227,7 +221,7 @@ def test_what_a_model_cannot_do_is_refused(small):
 
 @pytest.fixture(scope="module")
 def tiny():
-    return load(TINY / "ggml-tiny.bin")
+    return load(GGML)
 
 
 @pytest.fixture(scope="module")
