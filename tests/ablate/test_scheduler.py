@@ -125,13 +125,10 @@ def test_groups_hold_runs_that_differ_in_seeds_and_weights(corpus, tmp_path):
 
 
 def test_runs_that_wait_for_the_same_trainings_are_compiled_once(tmp_path):
-    ablation = grid(
-        summarised_corpus(tmp_path / "corpus"), tmp_path / "runs", seeds=(0, 1), order=0
-    )
+    corpus = summarised_corpus(tmp_path / "corpus")
+    ablation = grid(corpus, tmp_path / "runs", seeds=(0, 1), order=0)
     runs = plan(ablation)
-    variants = {
-        variant: [run for run in runs if run.variant == variant] for variant in ablation.variants
-    }
+    variants = {name: [run for run in runs if run.variant == name] for name in ablation.variants}
     states = {run.name: state_of(run, ablation) for run in runs}
     training, known = [Task(runs=variants["donor"], stage="train")], set()
 
@@ -144,9 +141,7 @@ def test_runs_that_wait_for_the_same_trainings_are_compiled_once(tmp_path):
     for run in variants["donor"] + variants["other"]:
         run.experiment.run.mkdir(parents=True)
         (run.experiment.run / METRICS).touch()
-    assert compiled() == [["one0", "one1"], ["other0", "other1"]], (
-        "what comes after them is far away"
-    )
+    assert compiled() == [["one0", "one1"], ["other0", "other1"]], "`later` is far away"
     assert compiled([]) == [], "nobody trains it"
     known |= {run.name for run in variants["one"]}
     assert compiled() == [["other0", "other1"]]
