@@ -270,10 +270,8 @@ def _at_equal_latency(
     for each in variants:
         found = at_equal_latency(each, baseline, latency)
         if found:
-            pairs = [(old, new) for old, new in found.no_later if new is not None]
-            gains = [(old.latency_ms, new.quality - old.quality) for old, new in pairs]
-            area = number(found.area, 3)
-            rows.append((each.name, _differences(gains), _differences(found.between), area))
+            both = (_differences(found.no_later), _differences(found.between))
+            rows.append((each.name, *both, number(found.area, 3)))
     return rows
 
 

@@ -26,7 +26,6 @@ from simuljax.report.timeline import commits_of, draw_timeline, end_of
 from simuljax.report.variants import (
     compare_systems,
     comparison_table,
-    has_several,
     name_of,
     representative,
     verdict_of,
@@ -218,7 +217,7 @@ def section_of(
         caption += " Dotted: the same system with the whole source."
     if any(AWARE in each.scores for each in comparable.evaluated):
         caption += " Dashed: with the time spent computing."
-    tested = compare_systems(comparable, latency) if has_several(comparable) else []
+    tested = compare_systems(comparable, latency)
     clock = any(any(r.elapsed) for each in comparable.evaluated for r in each.records)
     return {
         "name": comparable.name,

@@ -14,7 +14,7 @@ A report of runs and logs without a grid tests its systems against each other on
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,11 @@ def compare_systems(comparable: Comparable, latency: Latency) -> list[Tested]:
     """Test all pairs of systems: offline, and by their best evaluations in every regime.
 
     p-values are corrected by Holm for all these pairs, for quality and for latency apart. Of more
-    than three systems, only the best against every other one is returned.
+    than three systems, only the best against every other one is returned. Without BLEU there are
+    no tests.
     """
+    if any(math.isnan(each.scores["BLEU"]) for each in comparable.evaluated):
+        return []
     names = list(dict.fromkeys([*comparable.streamed(), *comparable.offline()]))
     best = {name: _best(comparable, name, latency) for name in names}
     found: list[Tested] = []
@@ -110,12 +113,6 @@ def representative(evaluated: Sequence[Evaluated]) -> Evaluated:
     """Return the evaluation of best quality; of equal ones the first."""
     bleu = [each.scores["BLEU"] for each in evaluated]
     return evaluated[max(range(len(bleu)), key=lambda i: (not math.isnan(bleu[i]), bleu[i]))]
-
-
-def has_several(comparable: Comparable) -> bool:
-    """Return True if several systems have a BLEU."""
-    known = not any(math.isnan(each.scores["BLEU"]) for each in comparable.evaluated)
-    return known and len({*comparable.streamed(), *comparable.offline()}) > 1
 
 
 def verdict_of(comparable: Comparable, tested: Sequence[Tested], latency: Latency) -> list[str]:
@@ -425,10 +422,10 @@ def share_of_text(variant: Variant, variants: Iterable[Variant]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class AtEqualLatency:
-    """A variant's curve against the baseline's."""
+    """A variant's curve against the baseline's: latencies, with differences in quality there."""
 
-    no_later: tuple[tuple[Point, Point | None], ...]  # a point of the baseline, the variant's best
-    between: tuple[tuple[float, float], ...]  # latency, difference in quality on straight lines
+    no_later: tuple[tuple[float, float], ...]  # of the variant's best point with no higher latency
+    between: tuple[tuple[float, float], ...]  # on straight lines
     area: float  # that the variant's curve dominates, over the baseline's
 
 
@@ -458,16 +455,17 @@ def at_equal_latency(
     end = max(point.latency_ms for point in [*new, *old]) + 1.0
     areas = [hypervolume(points, latency_ms=end) for points in (new, old)]
     return AtEqualLatency(
-        no_later=tuple((point, _no_later(new, point)) for point in old),
+        no_later=tuple(_no_later(new, old)),
         between=tuple(_between(frontier(new), frontier(old))),
         area=areas[0] / areas[1] if areas[1] else math.nan,
     )
 
 
-def _no_later(points: Sequence[Point], than: Point) -> Point | None:
-    """Return the best point whose latency is not higher."""
-    early = [point for point in points if point.latency_ms <= than.latency_ms]
-    return max(early, key=lambda point: point.quality, default=None)
+def _no_later(new: Sequence[Point], old: Sequence[Point]) -> Iterator[tuple[float, float]]:
+    for than in old:
+        early = [point.quality for point in new if point.latency_ms <= than.latency_ms]
+        if early:
+            yield than.latency_ms, max(early) - than.quality
 
 
 def _between(new: Sequence[Point], old: Sequence[Point]) -> list[tuple[float, float]]:
