@@ -11,7 +11,6 @@ same either way. Padding is on the right; features of real samples never depend 
 """
 
 from simuljax.audio.features import (
-    FeatureError,
     FeatureRecord,
     Features,
     FeatureState,
@@ -27,7 +26,6 @@ from simuljax.audio.features import (
     stream_step,
 )
 from simuljax.audio.filterbank import Filterbank, frame_count
-from simuljax.audio.pitch import Pitch
 from simuljax.audio.spec_augment import SpecAugment
 from simuljax.audio.wave_augment import WaveAugment
 from simuljax.audio.waveform import RATE, AudioError, Incoming, Recording, as_int16, read_audio
@@ -35,14 +33,12 @@ from simuljax.audio.waveform import RATE, AudioError, Incoming, Recording, as_in
 __all__ = [
     "RATE",
     "AudioError",
-    "FeatureError",
     "FeatureRecord",
     "FeatureState",
     "Features",
     "Filterbank",
     "Incoming",
     "Moments",
-    "Pitch",
     "Recording",
     "SpecAugment",
     "Statistics",

@@ -6,14 +6,12 @@ the output of a CTC head.
 """
 
 from simuljax.text.normalise import VocabularyError, clean
-from simuljax.text.phonemes import phonemize
 from simuljax.text.vocabulary import (
     BOS,
     EOS,
     PAD,
     SPECIALS,
     UNK,
-    Kind,
     Vocabulary,
     VocabularyConfig,
     learn,
@@ -25,9 +23,7 @@ from simuljax.text.words import (
     Words,
     WordStream,
     count_words,
-    ctc_labels,
     ctc_word_counts,
-    word_boundaries,
 )
 
 __all__ = [
@@ -36,7 +32,6 @@ __all__ = [
     "PAD",
     "SPECIALS",
     "UNK",
-    "Kind",
     "Vocabulary",
     "VocabularyConfig",
     "VocabularyError",
@@ -46,10 +41,7 @@ __all__ = [
     "Words",
     "clean",
     "count_words",
-    "ctc_labels",
     "ctc_word_counts",
     "learn",
     "load",
-    "phonemize",
-    "word_boundaries",
 ]

@@ -14,16 +14,7 @@ from simuljax.voice.espeak import Espeak
 from simuljax.voice.hibari import Hibari
 from simuljax.voice.timeline import Placed, Player, Timeline
 
-__all__ = [
-    "Espeak",
-    "Hibari",
-    "Placed",
-    "Player",
-    "Timeline",
-    "Voice",
-    "VoiceError",
-    "voice_for",
-]
+__all__ = ["Espeak", "Hibari", "Placed", "Player", "Timeline", "Voice", "VoiceError", "voice_for"]
 
 _ESPEAK_NAMES = {"zh": "cmn", "no": "nb", "nn": "nb"}  # where Whisper's code is another
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from simuljax.audio import (
-    FeatureError,
     FeatureRecord,
     Features,
     Filterbank,
@@ -22,6 +21,7 @@ from simuljax.audio import (
     save_features,
     stream_step,
 )
+from simuljax.audio.features import FeatureError
 from simuljax.config.json import to_json
 from tests.audio.signals import babble, cut
 from tests.audio.streams import Stream

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.audio import Pitch, frame_count, read_audio
+from simuljax.audio import frame_count, read_audio
 from simuljax.audio import pitch as module
 from simuljax.audio.filterbank import Filterbank, split, to_int16_scale
-from simuljax.audio.pitch import init_track, track_step, voicing_probability
+from simuljax.audio.pitch import Pitch, init_track, track_step, voicing_probability
 from tests.audio.signals import babble, cut, hiss, real_talk, tone
 from tests.audio.streams import Stream
 from tests.oracles import pitch as oracle

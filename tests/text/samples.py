@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from simuljax.text import SPECIALS, Kind, Vocabulary, VocabularyConfig, learn
-from simuljax.text.vocabulary import PhonemeVocabulary
+from simuljax.text import SPECIALS, Vocabulary, VocabularyConfig, learn
+from simuljax.text.vocabulary import Kind, PhonemeVocabulary
 
 ENGLISH = (
     'Hello, world! "How are you?" she asked.',

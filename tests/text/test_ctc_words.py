@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.text import PAD, WordStream, ctc_labels, ctc_word_counts, word_boundaries
+from simuljax.text import PAD, WordStream, ctc_word_counts
+from simuljax.text.words import ctc_labels, word_boundaries
 from tests.text.samples import vocabulary
 from tests.text.test_words import moses_vocabulary
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simuljax.text import VocabularyConfig, VocabularyError, learn, load, phonemize
-from simuljax.text.phonemes import fresh_library
+from simuljax.text import VocabularyConfig, VocabularyError, learn, load
+from simuljax.text.phonemes import fresh_library, phonemize
 from simuljax.text.vocabulary import PhonemeVocabulary
 from tests.text.samples import ENGLISH
 

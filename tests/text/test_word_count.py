@@ -7,16 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from simuljax.text import (
-    WordBoundaries,
-    WordCount,
-    WordStream,
-    clean,
-    count_words,
-    learn,
-    word_boundaries,
-)
+from simuljax.text import WordBoundaries, WordCount, WordStream, clean, count_words, learn
 from simuljax.text.vocabulary import VocabularyConfig
+from simuljax.text.words import word_boundaries
 from tests.text.samples import ENGLISH, GERMAN, real_lines, vocabulary
 from tests.text.test_words import ids_of, moses_vocabulary
 
