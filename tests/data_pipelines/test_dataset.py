@@ -9,35 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data_pipelines import dataset
 from data_pipelines.batches import iterate, make_plan
 from data_pipelines.corpora import Manifest
-from data_pipelines.dataset import (
-    USED_DATA,
-    Split,
-    Table,
-    check_used_data,
-    describe,
-    digest,
-    open_corpus,
-    record_used_data,
-)
+from data_pipelines.dataset import Split, Table, describe, open_corpus
 from data_pipelines.input import feature_record
 from data_pipelines.prepare import Limits
 from data_pipelines.utterance import CorpusError
 from simuljax.audio import Features, extract, load_features
 from simuljax.config.data import Budget
-from tests.helpers.corpora import (
-    RATE,
-    SIZES,
-    batches_of,
-    build,
-    build_rows,
-    examples_of,
-    hum,
-    stored,
-    tree,
-    write_hums,
-)
+from tests.helpers import corpora
+from tests.helpers.corpora import RATE, SIZES, batches_of, build, build_rows, hum, stored, tree
 
 FILES = {"dataset_info.json", "features.json", "skipped.tsv", "statistics.json", "summary.json"}
 
@@ -112,7 +94,7 @@ def test_statistics_of_an_utterance_longer_than_any_batch():
 
 
 def test_without_speech_to_train_on_there_are_no_statistics(tmp_path, text):
-    root = write_hums(tmp_path / "tree", {"valid": 3})  # which has no word times
+    root = corpora.write_hums(tmp_path / "tree", {"valid": 3})  # which has no word times
     corpus = build(Manifest(), root, tmp_path / "to")
     assert list(corpus.splits) == ["valid"] and len(corpus["valid"]) == 3
     assert "no utterance has word times" in describe(corpus.summary)
@@ -125,18 +107,18 @@ def test_without_speech_to_train_on_there_are_no_statistics(tmp_path, text):
 
 
 def test_a_split_of_which_nothing_is_left(tmp_path):
-    root = write_hums(tmp_path, {"train": 3, "valid": 2, "train_b": 1})
+    root = corpora.write_hums(tmp_path, {"train": 3, "valid": 2, "train_b": 1})
     corpus = build(Manifest(), root, tmp_path / "to", limits=Limits(max_seconds=0.2))
     assert [len(corpus[name]) for name in ("train", "train_b", "valid")] == [0, 0, 2]
     assert corpus.summary["skipped"] == {"too long": 4}
     assert not (corpus.directory / "statistics.json").exists()
     with pytest.raises(ValueError, match="the split is empty"):
-        make_plan(examples_of(corpus).lengths, Budget())
+        make_plan(corpora.examples_of(corpus).lengths, Budget())
     assert len(next(iterate(batches_of(corpus, "valid"))).index) == 4
 
 
 def test_tabs_and_line_breaks_in_names(tmp_path):
-    write_hums(tmp_path, {"some": 2})
+    corpora.write_hums(tmp_path, {"some": 2})
     rows = [
         {"audio": "some0.wav", "translation": "Ja.\u2028Nein.", "id": "a\tb", "speaker": "c\nd"},
         {"audio": "some1.wav", "translation": '"', "id": "e\rf", "speaker": ""},
@@ -206,21 +188,21 @@ def rewrite(table, text):
 
 
 def test_a_corpus_of_other_texts_under_the_same_name_is_refused(tables, tmp_path):
-    record_used_data(tmp_path, tables)
-    check_used_data(tmp_path, tables)
+    dataset.record_used_data(tmp_path, tables)
+    dataset.check_used_data(tmp_path, tables)
     rewrite(tables["valid"][0] / "valid.tsv", "of other texts")
     with pytest.raises(CorpusError, match=r"trained on another valid than .*corpus holds now"):
-        check_used_data(tmp_path, tables)
+        dataset.check_used_data(tmp_path, tables)
 
 
 def test_what_is_not_known_is_not_refused(tables, tmp_path):
-    check_used_data(tmp_path, tables)  # a run from before there were such notes
-    record_used_data(tmp_path, tables | {"text": (tmp_path, "train")})
-    assert json.loads((tmp_path / USED_DATA).read_text())["text"] is None
+    dataset.check_used_data(tmp_path, tables)  # a run from before there were such notes
+    dataset.record_used_data(tmp_path, tables | {"text": (tmp_path, "train")})
+    assert json.loads((tmp_path / dataset.USED_DATA).read_text())["text"] is None
     for corpus, split in tables.values():
         (corpus / f"{split}.tsv").unlink()
-    check_used_data(tmp_path, tables)  # the corpus was removed: nothing is compared
-    assert digest(tmp_path, "train") is None
+    dataset.check_used_data(tmp_path, tables)  # the corpus was removed: nothing is compared
+    assert dataset.digest(tmp_path, "train") is None
 
 
 @pytest.mark.parametrize("key", ["pythonClassName", "type"])

@@ -61,59 +61,52 @@ def test_the_other_direction_and_chosen_names(tmp_path):
         ParallelText(test="old").read(tmp_path)
 
 
-def test_names_that_clash(tmp_path):
-    plant(tmp_path, "a.b", "One.\n", "Eins.\n")
-    plant(tmp_path, "a-b", "One.\n", "Eins.\n")
-    with pytest.raises(CorpusError, match=r"both a-b and a.b would be a_b"):
-        ParallelText().read(tmp_path)
+def test_sgm_and_xml(tmp_path):
+    write(tmp_path / "newstest2019-ende-src.en.sgm", SGM)
+    write(tmp_path / "newstest2019-ende-ref.de.sgm", SGM.replace("Tom", "Töm"))
+    write(tmp_path / "newstest2021.en-de.xml", XML)
+    splits = ParallelText(test="newstest2019-ende").read(tmp_path).splits
+    assert pairs(splits["test"]) == [
+        ('Tom & Jerry "met".', 'Töm & Jerry "met".'),
+        ("R & D, again.", "R & D, again."),
+    ]
+    wanted = [("A & B.", "A und B."), ("Late.", "Spät."), ("End.", "Ende.")]
+    assert pairs(splits["newstest2021"]) == wanted
 
 
-def test_empty_lines_and_unequal_counts(tmp_path):
+def test_empty_lines_are_skipped(tmp_path):
     plant(tmp_path, "train", "One.\n\nThree.\n", "Eins.\nZwei.\n\n")
     listing = ParallelText().read(tmp_path)
     assert sizes(listing) == {"train": 1}
     assert skips(listing) == [("train_00001", "empty text"), ("train_00002", "empty text")]
-    plant(tmp_path, "train", "One.\n", "Eins.\nZwei.\n")
-    with pytest.raises(CorpusError, match=r"Line counts differ: .*train.en has 1, .*de.gz has 2"):
-        ParallelText().read(tmp_path)
 
 
-def test_sgm(tmp_path):
-    write(tmp_path / "newstest2019-ende-src.en.sgm", SGM)
-    write(tmp_path / "newstest2019-ende-ref.de.sgm", SGM.replace("Tom", "Töm"))
-    listing = ParallelText(test="newstest2019-ende").read(tmp_path)
-    assert pairs(listing.splits["test"]) == [
-        ('Tom & Jerry "met".', 'Töm & Jerry "met".'),
-        ("R & D, again.", "R & D, again."),
-    ]
-    write(tmp_path / "newstest2019-ende-ref.de.sgm", '<seg id="1">Eins.</seg>')
-    with pytest.raises(CorpusError, match=r"Line counts differ"):
-        ParallelText().read(tmp_path)
-    write(tmp_path / "newstest2019-ende-ref.de.sgm", "Eins.\n")
-    with pytest.raises(CorpusError, match=r"no <seg>"):
-        ParallelText().read(tmp_path)
+GZIPPED = gzip.compress(b"Hi.\tHallo.\n" * 300)
+SIDES = "a-src.en.sgm", "a-ref.de.sgm"
+BAD = [
+    (
+        {"a.b.en": "1", "a.b.de": "1", "a-b.en": "1", "a-b.de": "1"},
+        r"both a-b and a.b would be a_b",
+    ),
+    ({"train.en": "One.\n"}, r"no pair of files \*.en and \*.de in .*found train.en"),
+    ({"a.en": "1\n", "a.de": "1\n2\n"}, r"Line counts differ: .*a.en has 1, .*a.de has 2"),
+    ({SIDES[0]: SGM, SIDES[1]: '<seg id="1">Eins.</seg>'}, r"Line counts differ"),
+    ({SIDES[0]: SGM, SIDES[1]: "Eins.\n"}, r"no <seg>"),
+    ({"a.en-de.xml": XML.replace('lang="de"', 'lang="fr"')}, r"no <ref lang='de'>"),
+    ({"a.en-de.xml": XML[:200]}, r"not XML"),
+    ({"deu.txt.gz": GZIPPED[: len(GZIPPED) // 2]}, r"deu.txt.gz: broken gzip file"),
+    ({"deu.txt.gz": b"no gzip"}, r"deu.txt.gz: broken gzip file"),
+    ({"deu.zip": b"no zip"}, r"deu.zip: not a whole zip archive"),
+]
 
 
-def test_xml(tmp_path):
-    path = write(tmp_path / "newstest2021.en-de.xml", XML)
-    listing = ParallelText(test="newstest2021").read(tmp_path)
-    assert pairs(listing.splits["test"]) == [
-        ("A & B.", "A und B."),
-        ("Late.", "Spät."),
-        ("End.", "Ende."),
-    ]
-    write(path, XML.replace('lang="de"', 'lang="fr"'))
-    with pytest.raises(CorpusError, match=r"no <ref lang='de'>"):
-        ParallelText().read(tmp_path)
-    write(path, XML[:200])
-    with pytest.raises(CorpusError, match=r"not XML"):
-        ParallelText().read(tmp_path)
-
-
-def test_no_pair(tmp_path):
-    write(tmp_path / "train.en", "One.\n")
-    with pytest.raises(CorpusError, match=r"no pair of files \*.en and \*.de in .*found train.en"):
-        ParallelText().read(tmp_path)
+@pytest.mark.parametrize(("files", "message"), BAD)
+def test_files_that_are_wrong_are_named(files, message, tmp_path):
+    for name, held in files.items():
+        (tmp_path / name).write_bytes(held if isinstance(held, bytes) else held.encode())
+    reader = Tsv() if min(files).startswith("deu") else ParallelText()
+    with pytest.raises(CorpusError, match=message):
+        reader.read(tmp_path)
 
 
 def table(count: int) -> str:
@@ -218,16 +211,3 @@ def test_real_tatoeba():
     assert len(held_out) > 10000
     kept = {u.transcript for found in listing.splits.values() for u in found}
     assert not kept & held_out
-
-
-def test_broken_files(tmp_path):
-    whole = gzip.compress(table(300).encode())
-    (tmp_path / "deu.txt.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(CorpusError, match=r"deu.txt.gz: broken gzip file"):
-        Tsv().read(tmp_path)
-    (tmp_path / "deu.txt.gz").write_bytes(b"no gzip")
-    with pytest.raises(CorpusError, match=r"deu.txt.gz: broken gzip file"):
-        Tsv().read(tmp_path)
-    (tmp_path / "deu.zip").write_bytes(b"no zip")
-    with pytest.raises(CorpusError, match=r"deu.zip: not a whole zip archive"):
-        Tsv().read(tmp_path / "deu.zip")
