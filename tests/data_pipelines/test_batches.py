@@ -33,9 +33,7 @@ from tests.helpers.corpora import (
     assert_same_batch,
     batches_of,
     epoch,
-    finished,
     letters,
-    python,
     real,
     stored,
 )
@@ -92,42 +90,6 @@ def test_any_step_can_be_resumed(hums, count):
             seen += [row for batch in [*before, *after] for row in real(batch)]
         epochs = -(-start // steps)
         assert sorted(seen) == sorted([*range(37)] * epochs)
-
-
-NEXT = """
-import json, sys
-from pathlib import Path
-import numpy as np
-from data_pipelines.batches import Host, iterate
-from data_pipelines.dataset import open_corpus
-from tests.helpers.corpora import batches_of
-
-directory, state, index, to = sys.argv[1:]
-host = Host(index=int(index), count=2)
-stream = iterate(batches_of(open_corpus(directory), seed=5, host=host))
-stream.set_state(json.loads(state))
-arrays = {name: value for name, value in vars(next(stream)).items() if value is not None}
-np.savez(to, **arrays)
-print(json.dumps(stream.get_state()), "tensorflow" in sys.modules)
-"""
-
-
-@pytest.mark.slow
-def test_two_hosts_resume_in_new_processes(hums, tmp_path):
-    steps = batches_of(hums).plan.steps_per_epoch
-    for start in (0, 3, steps + 1):
-        running, expected = [], []
-        for index in range(2):
-            stream = iterate(batches_of(hums, seed=5, host=Host(index=index, count=2)))
-            for _ in range(start):
-                next(stream)
-            arguments = (hums.directory, json.dumps(stream.get_state()), index)
-            running.append(python(NEXT, *arguments, tmp_path / f"{index}.npz"))
-            expected.append((next(stream), stream.get_state()))
-        for index, (batch, state) in enumerate(expected):
-            assert finished(running[index]).strip() == f"{json.dumps(state)} False"
-            found = dict(np.load(tmp_path / f"{index}.npz"))
-            assert_same_batch(Batch(**found), batch)
 
 
 def test_hosts_that_do_not_divide_the_rows_are_refused(hums):
