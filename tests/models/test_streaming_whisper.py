@@ -32,7 +32,6 @@ from simuljax.runs.evaluate import evaluate
 from simuljax.runs.train import open_donor
 from simuljax.serve.run import shapes
 from simuljax.train.transfer import by_path, load_whisper_encoder
-from tests.helpers.experiments import experiment
 from tests.helpers.models import random_parameters
 from tests.models.conftest import SIZES
 from tests.models.test_streaming import CHUNK, RIGHT, Model, differences, utterances
@@ -139,18 +138,13 @@ def whole_utterances(speech):
     return dataclasses.replace(speech, kind="whisper")
 
 
-def test_settings_that_do_not_go_together_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"filterbank\.kind 'kaldi'.*'whisper'"):
-        base = experiment(tmp_path, tmp_path)
-        dataclasses.replace(base, model=dataclasses.replace(base.model, speech=SPEECH))
+def test_a_caat_needs_an_encoder_over_chunks():
     offline = Monotonic(policy="offline")
     given: dict[str, Any] = {"text": None, "decoder": "caat", "monotonic": offline}
     speech = dataclasses.replace(SPEECH, shared=0)
     assert ModelConfig(speech=speech, **given).decoder == "caat"
     with pytest.raises(ConfigError, match="streaming_whisper"):
         ModelConfig(speech=whole_utterances(speech), **given)
-    with pytest.raises(ConfigError, match="layers is 0"):
-        SpeechConfig(kind="streaming", layers=0, shared=0)
 
 
 @pytest.mark.slow
@@ -175,13 +169,14 @@ def test_a_joint_model_is_updated_and_only_what_is_not_frozen(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decoder", ["monotonic", "caat"])
-def test_an_experiment_trains_evaluates_and_streams(corpus, file, tmp_path, decoder):
+@pytest.mark.parametrize("translator", ["whisper", "streaming_whisper", "caat"])
+def test_an_experiment_trains_evaluates_and_streams(corpus, file, tmp_path, translator):
     """The words and delays of streams, alone or several at once, are those of the evaluation."""
-    run, shared = tmp_path / "run", int(decoder == "monotonic")
-    speech = dataclasses.replace(SPEECH, shared=shared, ctc_after=None)
+    run, kind = tmp_path / "run", "whisper" if translator == "whisper" else "streaming_whisper"
+    shared = int(translator != "caat")
+    speech = dataclasses.replace(SPEECH, kind=kind, shared=shared, ctc_after=None)
     given = whisper_experiment(corpus, run, speech=speech, init_from=f"whisper:{file}")
-    if decoder == "caat":
+    if translator == "caat":
         model = dataclasses.replace(
             given.model,
             text=None,

@@ -9,15 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import simuljax
-from data_pipelines.dataset import open_corpus
 from simuljax.audio import Features, Filterbank, extract, frame_count
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import InitFrom, read_experiment
+from simuljax.config.experiment import InitFrom
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic, SpeechConfig, Width
 from simuljax.config.training import Optimiser, RateFactor
-from simuljax.eval import read_records
 from simuljax.models.encoders import SpeechEncoder, whisper_floor
 from simuljax.models.joint import JointModel
 from simuljax.models.tensor_file import WeightsError
@@ -36,6 +33,7 @@ from tests.train import small
 TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
 WIDTH = Width(model=16, hidden=32, heads=2, dropout=0.0)
 SPEECH = SpeechConfig(kind="whisper", layers=1, shared=0)
+POSITIONS = SIZES.audio_positions
 WHISPER_MEL = Features(filterbank=Filterbank(kind="whisper"))
 
 
@@ -53,25 +51,25 @@ def spoken(seconds: float, seed: int = 0) -> np.ndarray:
     return sound.astype(np.int16)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("small_sizes")
 def test_the_states_are_whispers_own():
-    """30 s, all real, with the sizes of the published tiny model."""
-    encoder = Encoder(Config(dimensions=PUBLISHED["tiny"].dimensions, alignment_heads=()))
-    mel = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (1, 3_000, 80)), jnp.float32)
-    variables = random_parameters(encoder, mel[:, :4])
+    """As many frames as Whisper has positions for, all real."""
+    encoder, frames = Encoder(Config(dimensions=SIZES, alignment_heads=())), 2 * POSITIONS
+    mel = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (1, frames, 80)), jnp.float32)
+    variables = random_parameters(encoder, mel)
     own = SpeechEncoder(SPEECH, WIDTH, 5)
     params = {"whisper": variables["params"]}
 
     @jax.jit
     def both(params):
-        lengths = jnp.array([3_000])
+        lengths = jnp.array([frames])
         inside = own.apply(
             {"params": params}, method=lambda m: m.whisper(whisper_floor(mel, lengths), lengths)
         )
         return inside, encoder.apply({"params": params["whisper"]}, mel)
 
     inside, wanted = both(params)
-    assert inside.shape == (1, 1_500, 384) and np.std(wanted) > 0.1
+    assert inside.shape == (1, POSITIONS, SIZES.width) and np.std(wanted) > 0.1
     np.testing.assert_allclose(inside, wanted, atol=1e-5)
 
 
@@ -115,15 +113,17 @@ def test_the_features_are_whispers_log_mel():
         np.testing.assert_allclose(early, features[:, : early.shape[1]], atol=1e-5)
 
 
-def test_settings_that_do_not_go_together_are_refused(tmp_path):
+@pytest.mark.parametrize("kind", ["whisper", "streaming_whisper"])
+def test_settings_that_do_not_go_together_are_refused(tmp_path, kind):
     with pytest.raises(ConfigError, match=r"preemphasis is 0\.5"):
         Filterbank(kind="whisper", preemphasis=0.5)
     with pytest.raises(ConfigError, match="pitch"):
         Features(filterbank=Filterbank(kind="whisper"), pitch=True)
     with pytest.raises(ConfigError, match="layers is 0"):
         SpeechConfig(layers=0, shared=0)
+    base, speech = experiment(tmp_path, tmp_path), dataclasses.replace(SPEECH, kind=kind)
     with pytest.raises(ConfigError, match=r"filterbank\.kind 'kaldi'.*'whisper'"):
-        with_speech(experiment(tmp_path, tmp_path), SPEECH)
+        dataclasses.replace(base, model=dataclasses.replace(base.model, speech=speech))
 
 
 def test_incremental_streams_are_refused():
@@ -182,10 +182,6 @@ def test_a_factor_scales_the_update():
         np.testing.assert_array_equal(scaled["text"], full["text"])
 
 
-def with_speech(base, speech):
-    return dataclasses.replace(base, model=dataclasses.replace(base.model, speech=speech))
-
-
 def whisper_experiment(corpus, run, *, speech=SPEECH, **changes):
     """The joint translator of the other tests on another encoder."""
     base = experiment(corpus, run)
@@ -209,30 +205,6 @@ def trained(given, **optimiser):
     changed = dataclasses.replace(given.training.optimiser, **optimiser)
     training = dataclasses.replace(given.training, optimiser=changed, updates=2)
     return jax.device_get(train(dataclasses.replace(given, training=training)).params)
-
-
-@pytest.mark.usefixtures("small_sizes")
-@pytest.mark.slow
-def test_an_experiment_trains_evaluates_and_streams(corpus, file, tmp_path, capsys):
-    run, speech = tmp_path / "run", dataclasses.replace(SPEECH, layers=2, shared=1)
-    given = whisper_experiment(corpus, run, speech=speech, init_from=f"whisper:{file}")
-    params = trained(given, factors=(RateFactor(part="speech/whisper"),))
-    said = capsys.readouterr().out
-    assert "transferred           22" in said and "unused of donor        0" in said
-    wanted = by_path(load_whisper_encoder(file)["encoder"])
-    for path, value in by_path(params["speech"]["whisper"]).items():
-        np.testing.assert_array_equal(value, wanted[path])
-    assert read_experiment(run).init_from == given.init_from
-    chosen = Evaluation(run=run, split="test", frames=8_000)
-    assert evaluate(chosen)["n"] == 4
-    loaded, records = simuljax.load(run), read_records(chosen.folder)
-    for at, size in ((0, 1_600), (3, 7_000)):
-        sound = open_corpus(corpus)["test"].source[at]["audio"]
-        stream = loaded.stream()
-        words = [w for i in range(0, len(sound), size) for w in stream.push(sound[i : i + size])]
-        words += stream.finish()
-        assert " ".join(word.text for word in words) == records[at].prediction != ""
-        assert [word.delay_ms for word in words] == pytest.approx(records[at].delays)
 
 
 @pytest.mark.slow
