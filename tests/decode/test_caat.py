@@ -17,7 +17,7 @@ from simuljax.decode.state import context_of
 from simuljax.decode.stream import StreamLimits
 from simuljax.text import EOS
 from tests.helpers import models
-from tests.helpers.streams import HEARD, STATISTICS, Streams, cut, recordings
+from tests.helpers.streams import HEARD, STATISTICS, Streams, cut, moved, recordings
 from tests.oracles import caat as oracle
 from tests.train.overfitting import compiling_quickly
 
@@ -117,6 +117,13 @@ def check(streams, seed):
 def test_a_stream_writes_what_the_rule_says(streams):
     """In pieces of any size, a beam of 5 inside a group."""
     assert check(streams, 1) > 5
+
+
+def test_a_stream_can_move_to_another_row(streams):
+    sounds, pieces = utterances(streams, 1)
+    found, _ = streams.run(sounds, pieces)
+    rows, *_ = moved(streams, sounds, pieces)
+    assert [a + b for a, b in zip(rows[0], rows[5], strict=True)] == found[0] and rows[5][0]
 
 
 @pytest.mark.slow

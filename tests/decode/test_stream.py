@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from simuljax.audio import Features
-from simuljax.decode.stream import StreamingDecoder, StreamLimits, batch_axes, put_rows, take_rows
-from tests.decode.test_caat import BEAM, MOST, CaatStreams, utterances
-from tests.helpers.streams import Streams, cut
+from simuljax.decode.stream import StreamingDecoder, StreamLimits
+from tests.decode.test_caat import MOST, utterances
+from tests.helpers.streams import Streams, cut, moved
 
 
 @pytest.fixture(scope="module")
@@ -24,26 +24,16 @@ def example(streams):
     return sounds, pieces, *streams.run(sounds, pieces)
 
 
-@pytest.fixture(scope="module", params=["monotonic", "caat"])
-def either(request, streams):
-    """The streams of a model whose heads decide, or of a CAAT; and their example."""
-    if request.param == "monotonic":
-        return streams, *request.getfixturevalue("example")
-    caat = CaatStreams(BEAM)
-    sounds, pieces = utterances(caat, 1)
-    return caat, sounds, pieces, *caat.run(sounds, pieces)
-
-
-def test_how_the_sound_is_cut_changes_only_when_a_token_is_written(either):
-    streams, sounds, _, found, _ = either
+def test_how_the_sound_is_cut_changes_only_when_a_token_is_written(streams, example):
+    sounds, _, found, _ = example
     random = np.random.default_rng(8)
     other, _ = streams.run(sounds, [cut(random, len(s), streams.size) for s in sounds])
     assert [row[::2] for row in found] == [row[::2] for row in other]
     assert [row[1] for row in found] != [row[1] for row in other]
 
 
-def test_later_sound_changes_nothing_before_it(either):
-    streams, sounds, pieces, found, _ = either
+def test_later_sound_changes_nothing_before_it(streams, example):
+    sounds, pieces, found, _ = example
     noise = np.random.default_rng(2).normal(scale=0.3, size=MOST).astype(np.float32)
     changed = [np.where(np.arange(len(s)) < 5_500, s, noise[: len(s)]) for s in sounds]
     other, _ = streams.run(changed, pieces)
@@ -54,29 +44,13 @@ def test_later_sound_changes_nothing_before_it(either):
     assert found != other
 
 
-def test_a_stream_can_move_to_another_row(either):
-    """It is taken out, put into another batch, and its old row is begun anew."""
-    streams, sounds, pieces, found, _ = either
-    axes, half = batch_axes(lambda n: streams.decoder.init(streams.params, n)), len(pieces[0]) // 2
-    new = take_rows(streams.start(), np.array([0]), axes)
-    states, rows, start = [streams.start()], [([], [], []) for _ in sounds], 0
-    for turn, length in enumerate(pieces[0]):
-        if turn == half:
-            moved = put_rows(states[-1], 5, take_rows(states[-1], np.array([0]), axes), axes)
-            states.append(put_rows(moved, 0, new, axes))
-        row = 0 if turn < half else 5
-        lengths, starts, ended = np.zeros((3, streams.batch), int)
-        lengths[row], starts[row], ended[row] = length, start, turn == len(pieces[0]) - 1
-        given = (sounds[:1] * streams.batch, starts, lengths, ended > 0)
-        streams.turn(states, rows, streams.chunk(*given))
-        start += length
+def test_a_stream_can_move_to_another_row(streams, example):
+    sounds, pieces, found, _ = example
+    rows, old, new = moved(streams, sounds, pieces)
     assert [a + b for a, b in zip(rows[0], rows[5], strict=True)] == found[0]
-    assert rows[5][0]
-    if not isinstance(streams, CaatStreams):  # whose caches beyond the tokens may hold anything
-        assert rows[0][0]
-        old = take_rows(states[-1], np.array([0]), axes)
-        for one, other in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True):
-            np.testing.assert_array_equal(one, other)
+    assert rows[0][0] and rows[5][0]
+    for one, other in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def check(streams, seed, history, reads=10):

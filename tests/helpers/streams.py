@@ -27,7 +27,14 @@ from simuljax.audio import (
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import SpeechConfig
 from simuljax.decode.repetition import Stammer
-from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits
+from simuljax.decode.stream import (
+    Chunk,
+    StreamingDecoder,
+    StreamLimits,
+    batch_axes,
+    put_rows,
+    take_rows,
+)
 from simuljax.models.streaming import chunking_of
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import Run
@@ -382,3 +389,21 @@ def words_of(tokens: list[int], times: list[int], end: int) -> list[tuple[str, f
     texts = [(VOCABULARY.decode(group), at / 16) for group, at in timed]
     kept = Stammer().begin().push(text for text, _ in texts)[1]
     return [(text, at) for text, (_, at) in zip(kept, texts, strict=True) if text]
+
+
+def moved(streams: Streams, sounds, pieces) -> tuple[Any, Any, Any]:
+    """What rows write when the first stream goes on in row 5; its old row, anew; a new row."""
+    axes, half = batch_axes(lambda n: streams.decoder.init(streams.params, n)), len(pieces[0]) // 2
+    new = take_rows(streams.start(), np.array([0]), axes)
+    states, rows, start = [streams.start()], [([], [], []) for _ in sounds], 0
+    for turn, length in enumerate(pieces[0]):
+        if turn == half:
+            taken = put_rows(states[-1], 5, take_rows(states[-1], np.array([0]), axes), axes)
+            states.append(put_rows(taken, 0, new, axes))
+        row = 0 if turn < half else 5
+        lengths, starts, ended = np.zeros((3, streams.batch), int)
+        lengths[row], starts[row], ended[row] = length, start, turn == len(pieces[0]) - 1
+        given = (sounds[:1] * streams.batch, starts, lengths, ended > 0)
+        streams.turn(states, rows, streams.chunk(*given))
+        start += length
+    return rows, take_rows(states[-1], np.array([0]), axes), new
