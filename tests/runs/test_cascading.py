@@ -9,7 +9,7 @@ import pytest
 from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import open_corpus
 from simuljax.config.decoding import Beam, LengthLimit
-from simuljax.config.evaluation import Evaluation, points
+from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import Greedy, WaitK
@@ -76,14 +76,6 @@ def test_in_batches_it_is_what_a_live_cascade_says(chosen, streamed):
     assert sum(early) > 5 and not all(early), "this shows little"
     assert (records[3].reference or "").startswith('Satz "3"')
     assert streamed["steps"] == [7, 7] and streamed["n"] == 5
-
-
-def test_the_folder_says_what_follows_what(chosen):
-    name = chosen.folder.name
-    assert name.startswith("test-speech-streamed-ratio0.3-plus2-then-mt-")
-    assert name.endswith("-then-k2")
-    names = {each.folder.name for each in points(chosen, ("then_k=1,3",))}
-    assert len(names) == 2
 
 
 def test_live_it_has_a_clock(chosen, streamed):

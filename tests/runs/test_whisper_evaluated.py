@@ -104,12 +104,6 @@ GRID = Grid(
     assert early[0] > early[1] == 0
 
 
-def test_offline_every_word_comes_at_the_end(weights, corpus):
-    chosen = Evaluation.of(run=weights, corpus=corpus, mode="offline", task="transcribe", first=2)
-    records = read_records((evaluate(chosen), chosen.folder)[1])
-    assert len(records) == 2 and all(set(r.delays) <= {r.source_length} for r in records)
-
-
 @pytest.mark.parametrize(
     ("given", "fact"),
     [
