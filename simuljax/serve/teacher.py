@@ -21,6 +21,7 @@ from simuljax.cache import enable_compilation_cache
 from simuljax.config.decoding import Beam
 from simuljax.config.fields import ConfigError
 from simuljax.decode.beam import translate_text
+from simuljax.serve.cascade import check_translator
 from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import RunTranslator, load_run
 from simuljax.text import EOS, VocabularyError
@@ -51,7 +52,7 @@ def main(chosen: Teaching) -> None:
     """Translate all lines, or say what is wrong with the run."""
     enable_compilation_cache()
     translator = load_run(chosen.run, chosen.checkpoint)
-    check_teacher(translator)
+    check_translator(translator.run)
     if chosen.who:
         print(who(translator, chosen))
         return
@@ -61,18 +62,6 @@ def main(chosen: Teaching) -> None:
         for line in translate_lines(translator, some, beam=chosen.beam, tokens=chosen.tokens):
             print(line)
         sys.stdout.flush()
-
-
-def check_teacher(translator: RunTranslator) -> None:
-    """Refuse a run that does not translate text."""
-    run = translator.run
-    if run.model.text is None:
-        raise RunError(
-            f"{run.directory} translates speech, and a teacher translates transcripts: give a run "
-            "with a text branch"
-        )
-    if run.config.data.task == "transcription":
-        raise RunError(f"{run.directory} was trained to transcribe: it translates nothing")
 
 
 def who(translator: RunTranslator, chosen: Teaching) -> str:

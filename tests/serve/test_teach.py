@@ -9,8 +9,7 @@ from data_pipelines.dataset import decode
 from data_pipelines.prepare import Preparation, prepare
 from simuljax.serve import teacher as teach
 from simuljax.serve import translator as live
-from simuljax.serve.run import RunError
-from simuljax.serve.teacher import Teaching, batches, check_teacher, translate_lines, who
+from simuljax.serve.teacher import Teaching, batches, translate_lines, who
 from tests.helpers.corpora import stored
 from tests.written_runs import WORDS, write_run
 
@@ -52,12 +51,6 @@ def test_every_line_is_in_one_batch_that_holds_it():
 def test_it_says_who_it_is(translator):
     said = who(translator, Teaching(run=translator.run.directory, beam=3))
     assert said == f"{translator.run.directory} (updates 7, beam 3)"
-
-
-def test_who_does_not_translate_does_not_teach(tmp_path):
-    recogniser = live.load(write_run(tmp_path / "asr", task="transcription"))
-    with pytest.raises(RunError, match="trained to transcribe"):
-        check_teacher(recogniser)
 
 
 @pytest.mark.slow
