@@ -169,7 +169,7 @@ TREES = {
 }
 
 
-def plant(root: Path, name: str, changes: dict[str, str | float | None] | None = None) -> None:
+def plant(root: Path, name: str, changes: Any = None) -> None:
     """Write the tree, with other or without some files; a number is a sound of that length."""
     files = TREES[name].files | TREES[name].sounds | (changes or {})
     for path, held in files.items():
