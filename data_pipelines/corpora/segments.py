@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from data_pipelines.corpora import reading
-from data_pipelines.corpora.reading import AudioIndex, Reader, parse_segment, seconds
+from data_pipelines.corpora.reading import AudioIndex, Reader, SkipError, parse_segment, seconds
 from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Utterance
 from simuljax.parsing import ParseError, parse_yaml
 
@@ -160,11 +160,12 @@ class How2(Reader):
         """List whichever of the three splits exist."""
         data, folder = root / "data", self.audio or root / "wav"
         present = self.present(data, self.splits)
-        self.require(folder.is_dir(), "directory of audio", folder)
-        audio = reading.index_audio(folder)
-        return self.collect({self.splits[s]: self._split(data / s, audio) for s in present})
+        audio = reading.index_audio(folder) if folder.is_dir() else None
+        return self.collect({self.splits[s]: self._split(data / s, folder, audio) for s in present})
 
-    def _split(self, folder: Path, audio: AudioIndex) -> Iterator[Utterance | Skip]:
+    def _split(
+        self, folder: Path, place: Path, audio: AudioIndex | None
+    ) -> Iterator[Utterance | Skip]:
         names = ("segments", "text.id.en", "text.id.pt")
         segments, said, meant = (self._keyed(folder / name) for name in names)
         for name, table in zip(names[1:], (said, meant), strict=True):
@@ -175,6 +176,9 @@ class How2(Reader):
                     "them only. Create the text again."
                 )
         speakers = self._keyed(folder / "utt2spk") if (folder / "utt2spk").is_file() else {}
+        recordings = self._recordings(folder / "wav.scp")
+        found = recordings or audio is not None
+        self.require(found, f"audio file (and no wav.scp in {folder})", place)
         for key, segment in segments.items():
 
             def make(key=key, segment=segment):
@@ -182,7 +186,7 @@ class How2(Reader):
                     id=key,
                     transcript=said[key],
                     translation=meant[key],
-                    audio=_clip(key, segment, audio),
+                    audio=_clip(key, segment, recordings, audio),
                     speaker=speakers.get(key, ""),
                 )
 
@@ -197,9 +201,23 @@ class How2(Reader):
             raise CorpusError(f"{path}: {len(pairs) - len(table)} ids occur twice.")
         return table
 
+    def _recordings(self, scp: Path) -> dict[str, Path]:
+        """Return paths by video from a wav.scp; relative ones are relative to it."""
+        table = self._keyed(scp) if scp.is_file() else {}
+        piped = [path for path in table.values() if path.endswith("|")]
+        if piped:
+            raise CorpusError(
+                f"{scp}: `{piped[0]}` is a command. Run the commands once and list their files."
+            )
+        return {video: scp.parent / path for video, path in table.items()}
 
-def _clip(key: str, segment: str, audio: AudioIndex) -> Clip:
-    """Return the utterance's own file, or a stretch of its video."""
-    video, *stretch = parse_segment(segment)
-    reading.check_stretch(*stretch)
-    return audio.clip(key) if key in audio.names else audio.clip(video, *stretch)
+
+def _clip(key: str, segment: str, recordings: Mapping[str, Path], audio: AudioIndex | None) -> Clip:
+    """Return a stretch of a listed recording, the utterance's own file, or a stretch of a video."""
+    video, offset, duration = parse_segment(segment)
+    reading.check_stretch(offset, duration)
+    if video in recordings and recordings[video].is_file():
+        return Clip(path=recordings[video], offset_s=offset, duration_s=duration)
+    if audio is None or not {key, video} & audio.names.keys():
+        raise SkipError(reading.MISSING_AUDIO, f"neither {video} nor {key}")
+    return audio.clip(key) if key in audio.names else audio.clip(video, offset, duration)

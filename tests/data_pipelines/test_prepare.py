@@ -9,7 +9,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from data_pipelines import prepare as preparing
-from data_pipelines.corpora import Manifest, Phrasebook
+from data_pipelines.corpora import CoVoST2, Manifest, Phrasebook
 from data_pipelines.dataset import open_corpus
 from data_pipelines.prepare import Limits, Preparation, prepare
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
@@ -49,6 +49,11 @@ def test_other_options_are_refused_and_named(hums, hums_root):
         prepare(other, hums_root, hums.directory)
     with pytest.raises(CorpusError, match="corpus manifest, not phrasebook"):
         prepare(Preparation(corpus=Phrasebook()), None, hums.directory)
+
+
+def test_options_of_the_same_name_are_distinguished():
+    short, shorter = (Preparation(corpus=CoVoST2(min_seconds=s)) for s in (1.0, 0.5))
+    assert short.described() != shorter.described()
 
 
 def test_directories_with_other_things_are_refused(hums_root, tmp_path):

@@ -250,8 +250,9 @@ def keyed(*values: str) -> str:
 
 MALFORMED, EMPTY, MISSING = "malformed row", "empty text", "missing audio file"
 NO_DURATION = "duration is not positive"
-SKIPPED: dict[str, tuple[Any, dict[str, int], list[tuple[str, str]]]] = {
+SKIPPED: dict[str, tuple[str, Any, dict[str, Any], dict[str, int], list[tuple[str, str]]]] = {
     "must_c": (
+        "must_c",
         {
             TED.format("train") + "yaml": segments((0.0, 0, 1), (0.25, 0.5, 9))
             + "- {offset: 1.0, wav: ted_7.wav}\n",
@@ -260,6 +261,7 @@ SKIPPED: dict[str, tuple[Any, dict[str, int], list[tuple[str, str]]]] = {
             TED.format("dev") + "de": "\nSchön.\n",
             "en-de/data/dev/wav/ted_1.wav": 1.0,
         },
+        {},
         {"valid": 1},
         [
             *(("train_ted_1_0", NO_DURATION), ("train_ted_9_0", MISSING)),
@@ -267,12 +269,14 @@ SKIPPED: dict[str, tuple[Any, dict[str, int], list[tuple[str, str]]]] = {
         ],
     ),
     "europarl_st": (
+        "europarl_st",
         {
             f"en/audios/{SECOND}.flac": None,
             "en/de/dev/segments.lst": f"{FIRST} 0.35 0.35\n{FIRST} 0.35\n{FIRST} 1 2\n",
             "en/de/dev/segments.en": "Mr President,\nI agree.\n\n",
             "en/de/dev/segments.de": "A\nB\nC\n",
         },
+        {},
         {"train": 2},
         [
             *((f"train_{SECOND}_0", MISSING), (f"dev_{FIRST}_0", NO_DURATION)),
@@ -280,6 +284,7 @@ SKIPPED: dict[str, tuple[Any, dict[str, int], list[tuple[str, str]]]] = {
         ],
     ),
     "how2": (
+        "how2",
         {
             "data/train/segments": keyed(
                 f"{VIDEO} 0.33 0.68", f"{VIDEO} 1", f"{VIDEO} 2 1", f"{VIDEO} 0 1", "gone 0 1"
@@ -287,27 +292,42 @@ SKIPPED: dict[str, tuple[Any, dict[str, int], list[tuple[str, str]]]] = {
             "data/train/text.id.en": keyed("Hi!", "A", "B", "", "D"),
             "data/train/text.id.pt": keyed("Oi!", "A", "B", "C", "D"),
         },
+        {},
         {"train": 1},
         [("a", MALFORMED), ("b", NO_DURATION), ("c", EMPTY), ("d", MISSING)],
     ),
     "covost2": (
+        "covost2",
         {
+            "en/clips/common_voice_en_2.mp3": "not a sound",
             "en/covost_v2.en_de.tsv": table(*COVOST).replace("Danke für Öl.", "")
             + table(
                 "common_voice_en_4.mp3|Unbenutzt.|train",
                 "common_voice_en_5.mp3|Unbekannt.|train",
                 "common_voice_en_3.mp3|train",
                 "common_voice_en_1.mp3|Ein zweites Mal.|test",
-            )
+            ),
         },
-        {"train": 2},
+        {"min_seconds": 0.1},
+        {"train": 1},
         [
-            *((CLIP.format(4), MISSING), (CLIP.format(5), "not in validated.tsv")),
-            *(("covost_v2.en_de.tsv:7", MALFORMED), (CLIP.format(3), EMPTY)),
-            (CLIP.format(1), "duplicate id"),
+            *((CLIP.format(2), "unreadable audio file"), (CLIP.format(4), MISSING)),
+            *((CLIP.format(5), "not in validated.tsv"), ("covost_v2.en_de.tsv:7", MALFORMED)),
+            *((CLIP.format(3), EMPTY), (CLIP.format(1), "duplicate id")),
         ],
     ),
+    "covost2, short by the headers of the clips": (
+        *("covost2", {}, {"min_seconds": 6.0}, {"train": 1, "valid": 1}),
+        [(CLIP.format(1), "shorter than min_seconds")],
+    ),
+    "covost2, short by a table that says otherwise": (
+        "covost2",
+        {"en/clip_durations.tsv": "clip\tduration[ms]\ncommon_voice_en_1.mp3\t9000\n"},
+        *({"min_seconds": 6.0}, {"train": 1}),
+        [(CLIP.format(n), "unreadable audio file") for n in (2, 3)],
+    ),
     "mboshi": (
+        "mboshi",
         {
             "manifest.tsv": table(
                 *(*MBOSHI, "x|train|a|1|M|F|word@1", "x|train|a|1|M|F|w@2-1", "x|train"),
@@ -316,6 +336,7 @@ SKIPPED: dict[str, tuple[Any, dict[str, int], list[tuple[str, str]]]] = {
             "mboshi_fr.opus.zip!kouarata_2.opus": None,
             "mboshi_fr.opus.zip!x.opus": 0.5,
         },
+        {},
         {"train": 1},
         [
             *(("x", MALFORMED), ("x", MALFORMED), ("manifest.tsv:6", MALFORMED)),
@@ -323,6 +344,7 @@ SKIPPED: dict[str, tuple[Any, dict[str, int], list[tuple[str, str]]]] = {
         ],
     ),
     "iwslt_nonnative": (
+        "iwslt_nonnative",
         {
             "manifest.tsv": table(
                 *(IWSLT, HOW, "dev_a|1|||Hi.|||Hallo.|Ahoj.|", "dev_a|2|2|2|Hi.|Hi.|2|Hallo.|A|"),
@@ -331,6 +353,7 @@ SKIPPED: dict[str, tuple[Any, dict[str, int], list[tuple[str, str]]]] = {
                 *("dev_b|7|2|3|Hi.|Hi.|3||Ahoj.|", "dev_a|8|2|3|Hi.|Hi.|3||Ahoj.|", "dev_a|9|2"),
             )
         },
+        {},
         {"valid": 1},
         [
             *(("dev_a_1", "no times"), ("dev_a_2", NO_DURATION), ("dev_a_3", NO_DURATION)),
@@ -339,12 +362,14 @@ SKIPPED: dict[str, tuple[Any, dict[str, int], list[tuple[str, str]]]] = {
         ],
     ),
     "multi30k_speech": (
+        "multi30k_speech",
         {
             f"{FLICKR}.tsv": table(
                 *(CAPTIONS, BAR.removesuffix(" 16"), BAR.replace("00001", "00000")),
                 *(BAR.replace("_00001", "_one"), "test_2016_flickr_00001", BAR),
             )
         },
+        {},
         {"test": 1},
         [
             *(("test_2016_flickr_00001", MALFORMED), ("test_2016_flickr_00000", MISSING)),
@@ -354,10 +379,10 @@ SKIPPED: dict[str, tuple[Any, dict[str, int], list[tuple[str, str]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SKIPPED)
-def test_what_is_skipped(name, tmp_path):
-    changes, kept, skipped = SKIPPED[name]
-    listing = read(tmp_path, name, changes)
+@pytest.mark.parametrize("case", SKIPPED)
+def test_what_is_skipped(case, tmp_path):
+    name, changes, options, kept, skipped = SKIPPED[case]
+    listing = read(tmp_path, name, changes, **options)
     assert (sizes(listing), skips(listing)) == (kept, skipped)
 
 
@@ -381,7 +406,8 @@ WRONG: list[tuple[str, dict[str, Any], Any, str]] = [
     ("how2", {"data/train/text.id.pt": None}, {}, f"no file text.id.pt in .*{LAYOUT}"),
     ("how2", {"data/train/text.id.pt": f"{VIDEO}_0 Oi!\n"}, {}, r"differ: .*text.id.pt has 1"),
     ("how2", {"data/train/text.id.pt": f"{VIDEO}_0 Oi!\n" * 2}, {}, r"1 ids occur twice"),
-    ("how2", {}, {"audio": Path("nowhere")}, r"no directory of audio in nowhere"),
+    ("how2", {"data/train/wav.scp": f"{VIDEO} ffmpeg -i a.mp4 - |\n"}, {}, r"is a command"),
+    ("how2", {}, {"audio": Path("nowhere")}, r"no audio file .*and no wav.scp in .*train"),
     ("covost2", {}, {"source": "fr"}, r"no directory clips in .*found en"),
     ("covost2", {"en/covost_v2.en_de.tsv": None}, {}, r"no file covost_v2.en_de.tsv in .*clips"),
     ("covost2", {"en/validated.tsv": None}, {}, r"no file validated.tsv"),
@@ -445,6 +471,11 @@ def test_audio_of_how2_is_cut_or_whole_or_elsewhere(tmp_path):
     assert rows(read(tmp_path / "both", "how2", both).splits["train"])[1][4] == f"{CUT}.wav"
     listing = read(tmp_path / "x", "how2", audio=tmp_path / "both" / "wav")
     assert texts(listing) == TREES["how2"].listed
+    scp = {"data/train/wav.scp": f"{VIDEO} ../../sound.wav\nFZCEymcpq7I /gone.wav\n"}
+    gone = dict.fromkeys(TREES["how2"].sounds) | {"sound.wav": 1.0}
+    listing = read(tmp_path / "listed", "how2", scp | gone)
+    assert [row[4] for row in rows(listing.splits["train"])] == ["sound.wav"]
+    assert skips(listing) == [(CUT, MISSING)]
 
 
 def test_covost_has_a_joined_table_or_a_file_per_split_perhaps_elsewhere(tmp_path):
