@@ -213,7 +213,7 @@ def whisper_command(
         show_status(f"loading {' and '.join(part.name for part in parts)} ...")
         return load_model().stream(**{"translating": translating} if then else {})
 
-    return lambda: _translate_live(live, load_stream, "recording" if then else "commit")
+    return lambda: _translate_live(live, load_stream, None if then else settings)
 
 
 def _compile_whisper(translator: WhisperTranslator) -> None:
@@ -268,9 +268,7 @@ def _translate_file(live: LiveOptions, load: Callable[[], Any], beam: int | Beam
 
 
 def _translate_live(
-    live: LiveOptions,
-    load: Callable[[], Stream],
-    line_per: Literal["commit", "recording"] = "recording",
+    live: LiveOptions, load: Callable[[], Stream], settings: WhisperStreaming | None = None
 ) -> None:
     enable_compilation_cache()
-    run_live(live, load, line_per)
+    run_live(live, load, settings)

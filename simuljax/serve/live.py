@@ -1,14 +1,16 @@
-"""Run a live translation: check its options, follow the pipeline, obey signals.
+"""Run a live translation: check its options, follow the pipeline, obey keys and signals.
 
-`simuljax translate` and `simuljax interpret` share all of this.
+`simuljax translate` and `simuljax interpret` share all of this. Keys change Whisper's policy and
+window while it translates.
 """
 
 import contextlib
+import functools
 import os
 import signal
 import sys
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Literal
@@ -17,11 +19,21 @@ import numpy as np
 import tyro
 
 from simuljax.audio import RATE, read_audio
+from simuljax.decode.policies import (
+    AlignAtt,
+    Confidence,
+    Consensus,
+    Greedy,
+    LocalAgreement,
+    Offline,
+    Policy,
+)
 from simuljax.eval.logs import write_records
 from simuljax.serve import audio_io
 from simuljax.serve.audio_io import Pace, check_microphone
 from simuljax.serve.outputs import (
     Display,
+    Keys,
     Screen,
     Speaker,
     clock,
@@ -31,12 +43,19 @@ from simuljax.serve.outputs import (
 )
 from simuljax.serve.pipeline import LiveError, Pipeline, Progress
 from simuljax.serve.stream import Stream
-from simuljax.voice import Espeak, Hibari, Player, Voice, voice_for
+from simuljax.serve.whisper import WhisperStreaming
+from simuljax.voice import Espeak, Hibari, Http, Player, Voice, voice_for
 
 TICK_S = 0.1
 _PROBE_S = 0.1  # of a file, read to see that it is sound
-_HELP, _FINISHING = "Ctrl-C finishes", "finishing; Ctrl-C leaves at once"
+_FINISHING = "finishing; Ctrl-C leaves at once"
 _WARN_AFTER_S, _SECONDS_PER_WORD = 120.0, 20.0
+# In the order of the key p, from low to high latency.
+_POLICIES = (Greedy, Confidence, Consensus, AlignAtt, LocalAgreement, Offline)
+_THRESHOLDS = Confidence, Consensus
+# The number that + and - change: its step and its range.
+_NUMBERS = {"threshold": (0.05, 0.0, 1.0), "frames": (5, 0, 1500), "agree": (1, 2, 30)}
+_WINDOWS_S = 1.0, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +78,20 @@ class LiveOptions:
     srt: Path | None = None
     """Write subtitles to this file."""
     log: Path | None = None
-    """Write a SimulEval record without a reference to this file."""
+    """Write a SimulEval record without a reference to this file; with speech, its times go to a
+    .speech.jsonl beside it."""
     to: str | None = None
     """The language of the translation; Whisper writes English, or the language that is spoken."""
     speak: Path | None = None
     """Write the translation as speech to this WAV file."""
     play: bool = False
     """Play the translation as speech."""
-    voice: Literal["hibari", "espeak"] | None = None
+    voice: Literal["hibari", "espeak", "http"] | None = None
     """The voice; by default hibari for English and espeak for other languages."""
+    voice_name: str | None = None
+    """The name of the voice on the server, with --voice http."""
+    voice_url: str = "https://api.elevenlabs.io"
+    """The server, with --voice http; its key is $ELEVENLABS_API_KEY."""
 
     @property
     def device_id(self) -> int | str | None:
@@ -86,6 +110,12 @@ class LiveOptions:
     @property
     def source_pace(self) -> Pace:
         return self.pace or ("real" if self.is_live else "fast")
+
+    @property
+    def speech_notes(self) -> Path | None:
+        if self.log is None or not self.speaks:
+            return None
+        return self.log.parent / f"{self.log.stem}.speech.jsonl"
 
 
 def check_options(options: LiveOptions, model: Path) -> None:
@@ -125,7 +155,12 @@ def _check_outputs(options: LiveOptions, model: Path) -> None:
     if options.audio is not None:
         sound = "/dev/stdin" if options.audio == "-" else options.audio
         taken.append(("the sound to translate", Path(sound)))
-    outputs = {"--speak": options.speak, "--srt": options.srt, "--log": options.log}
+    outputs = {
+        "--speak": options.speak,
+        "--srt": options.srt,
+        "--log": options.log,
+        "beside --log,": options.speech_notes,
+    }
     for option, out in outputs.items():
         if out is None:
             continue
@@ -149,40 +184,51 @@ def _same_file(one: Path, other: Path) -> bool:
 def _check_voice(options: LiveOptions) -> None:
     if options.voice is not None and not options.speaks:
         raise LiveError("--voice is for speech output: add --speak FILE.wav or --play")
+    if (options.voice == "http") != (options.voice_name is not None):
+        raise LiveError("--voice http and --voice-name NAME, a voice of the server, go together")
     if not options.speaks:
         return
     if options.voice == "hibari" and options.to not in (None, "en"):
         raise LiveError(f"--voice hibari speaks English, not {options.to!r}: use --voice espeak")
-    if options.voice != "hibari" and options.to is None:
+    if options.voice in (None, "espeak") and options.to is None:
         raise LiveError("speech output needs the language of the translation: add --to de")
+    if options.voice == "http":
+        make_voice(options)  # checks the key; no request is sent
 
 
 def make_voice(options: LiveOptions) -> Voice:
     """Return the voice that was asked for, or the default of the language."""
     if options.voice == "hibari":
         return Hibari()
+    if options.voice == "http":
+        assert options.voice_name is not None
+        return Http(voice=options.voice_name, url=options.voice_url)
     assert options.to is not None
     return Espeak(options.to) if options.voice == "espeak" else voice_for(options.to)
 
 
 def run(
-    options: LiveOptions,
-    load: Callable[[], Stream],
-    line_per: Literal["commit", "recording"] = "recording",
+    options: LiveOptions, load: Callable[[], Stream], settings: WhisperStreaming | None = None
 ) -> None:
-    """Translate the source to its end; write the outputs even if an error or Ctrl-C comes first."""
+    """Translate the source to its end; write the outputs even if an error or Ctrl-C comes first.
+
+    Keys change the settings of Whisper, and plain text has a line per commit of its segments.
+    """
     source, voice = _source(options), _loaded_voice(options)
     player = Player(voice.rate) if voice and options.play else None
     stream, speaker = load(), None  # last: it takes longest
+    controls = Controls(stream, settings) if settings else None
     if voice is not None:
-        speaker = Speaker(voice, track=options.speak, player=player)
+        speaker = Speaker(voice, track=options.speak, player=player, notes=options.speech_notes)
     pipeline = Pipeline(stream, source, speaker=speaker, pace=options.source_pace)
     with contextlib.suppress(AttributeError):  # not a file: something else was put in its place
         sys.stdout.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
     try:
         try:
             pipeline.start()
-            _follow(pipeline, display_for(sys.stdout, timeline=options.timeline, line_per=line_per))
+            line_per = "commit" if controls else "recording"
+            display = display_for(sys.stdout, timeline=options.timeline, line_per=line_per)
+            _follow(pipeline, controls, display)
         finally:
             _write_outputs(options, pipeline)
     except KeyboardInterrupt:
@@ -208,26 +254,33 @@ def _loaded_voice(options: LiveOptions) -> Voice | None:
     if not options.speaks:
         return None
     voice = make_voice(options)
-    voice.speak("one")  # loads the engine
+    if not isinstance(voice, Http):
+        voice.speak("one")  # loads the engine
     return voice
 
 
-def _follow(pipeline: Pipeline, display: Display) -> None:
-    """Show the progress and obey signals until the end."""
+def _follow(pipeline: Pipeline, controls: "Controls | None", display: Display) -> None:
+    """Show the progress and obey keys and signals until the end."""
     shown, done, leaving, warned, warning = 0, False, False, False, None
     with contextlib.ExitStack() as stack:
         interrupt = stack.enter_context(Interrupt())
+        keys = stack.enter_context(Keys()) if isinstance(display, Screen) else None
         stack.callback(display.close)
         while not done:
             done = pipeline.wait(TICK_S)
-            if not leaving and interrupt.requested:
+            pressed = keys.pressed() if keys else ""
+            if controls is not None:
+                controls.press(pressed)
+            if not leaving and (interrupt.requested or "q" in pressed):
                 leaving = True
                 pipeline.finish()
             words, progress = pipeline.words[shown:], pipeline.progress()
             shown += len(words)
             warning = few_words(progress, shown)
-            display.show(words, progress, _FINISHING if leaving else warning or _HELP)
-            if warning and not warned and not isinstance(display, Screen):
+            status = controls.status if controls else ""
+            help = _FINISHING if leaving else warning or _help(controls, keys)
+            display.show(words, progress, status, help)
+            if warning and not warned and keys is None:
                 warned = True
                 print(f"simuljax: {warning}", file=sys.stderr)
     if warning and not warned:  # the screen has shown it; its last line is gone
@@ -243,6 +296,12 @@ def few_words(progress: Progress, words: int) -> str | None:
         f"{words} words in {clock(seconds)} of sound (loudest {progress.loudest_db:.0f} dB): check "
         "the sound, its language and the model"
     )
+
+
+def _help(controls: "Controls | None", keys: Keys | None) -> str:
+    if keys is None or not keys.available:
+        return "Ctrl-C finishes"
+    return f"{controls.help}  q finish" if controls else "q finish"
 
 
 class Interrupt:
@@ -274,3 +333,66 @@ def _write_outputs(options: LiveOptions, pipeline: Pipeline) -> None:
     if options.log is not None:
         name = "microphone" if options.mic else str(options.audio)
         write_records(options.log, [log_record(words, name, pipeline.recorded_s)])
+
+
+class Controls:
+    """The keys of a Whisper stream, and its settings for the status line."""
+
+    help = "p policy  +/- threshold  w window"
+
+    def __init__(self, stream: Stream, settings: WhisperStreaming):
+        self.stream, self.settings = stream, settings
+
+    @property
+    def status(self) -> str:
+        return f"{describe(self.settings.policy)}  window {self.settings.window_s:g} s"
+
+    def press(self, keys: str) -> None:
+        """Change the settings from the next window on; ignore other keys."""
+        changed = functools.reduce(after_key, keys, self.settings)
+        if changed != self.settings:
+            self.settings = changed
+            self.stream.session.change(changed)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def after_key(settings: WhisperStreaming, key: str) -> WhisperStreaming:
+    """Return the settings after a key."""
+    match key:
+        case "p":
+            return replace(settings, policy=next_policy(settings.policy))
+        case "+" | "=":  # one key, with and without shift
+            return replace(settings, policy=step_policy(settings.policy, 1))
+        case "-" | "_":
+            return replace(settings, policy=step_policy(settings.policy, -1))
+        case "w":
+            short, long = _WINDOWS_S
+            return replace(settings, window_s=long if settings.window_s == short else short)
+    return settings
+
+
+def next_policy(policy: Policy) -> Policy:
+    """Return the policy after this one; a threshold is kept where both have one."""
+    place = _POLICIES.index(type(policy)) if type(policy) in _POLICIES else -1
+    following = _POLICIES[(place + 1) % len(_POLICIES)]
+    if isinstance(policy, _THRESHOLDS) and issubclass(following, _THRESHOLDS):
+        return following(threshold=policy.threshold)
+    return following()
+
+
+def step_policy(policy: Policy, sign: int) -> Policy:
+    """Return the policy with its number one step up or down, within its range."""
+    for name, (step, low, high) in _NUMBERS.items():
+        if hasattr(policy, name):
+            value = round(getattr(policy, name) + sign * step, 2)
+            return replace(policy, **{name: min(max(value, low), high)})
+    return policy
+
+
+def describe(policy: Policy) -> str:
+    """Return the name of a policy, its number and what is not the default."""
+    parts = [
+        f"{value:.2f}" if isinstance(value, float) else str(value)
+        for field in fields(policy)
+        if (value := getattr(policy, field.name)) != field.default or field.name in _NUMBERS
+    ]
+    return " ".join([policy.name, *parts])

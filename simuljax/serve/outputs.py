@@ -2,14 +2,19 @@
 
 And so my fellow Americans ask not what your        <- full lines stay and scroll away
 country can do for you ask what you can             <- committed words, then (dim) pending text
-[######....] -24 dB  0:08  lag 2.1 s
-Ctrl-C finishes
+[######....] -24 dB  0:08  lag 2.1 s  consensus 0.50  window 1 s
+p policy  +/- threshold  w window  q finish
 """
 
+import json
 import os
+import select
+import termios
 import textwrap
 import time
+import tty
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, Protocol, TextIO
 
@@ -33,12 +38,21 @@ class Speaker:
     """Speak committed words into a file (`track`), through a loudspeaker (`player`), or both.
 
     Speech starts after the words are committed and the voice has synthesised them; `Timeline` sets
-    the place and the speed.
+    the place and the speed. `notes` gets a line of JSON for every piece: its text, its times in
+    seconds from the start of the source, and its speed.
     """
 
-    def __init__(self, voice: Voice, *, track: Path | None = None, player: Player | None = None):
+    def __init__(
+        self,
+        voice: Voice,
+        *,
+        track: Path | None = None,
+        player: Player | None = None,
+        notes: Path | None = None,
+    ):
         self.voice, self.player = voice, player
         self.timeline = Timeline(voice.rate, track)
+        self.notes = notes.open("w", encoding="utf-8") if notes else None
         self._free_s = 0.0  # when the voice has synthesised all before
 
     @property
@@ -54,6 +68,10 @@ class Speaker:
         placed = self.timeline.place(samples, self._free_s, speed=speed)
         if self.player is not None:
             self.player.play(samples)
+        if self.notes is not None:
+            times = {"ready_s": ready_s, **asdict(placed)}
+            note = {"text": text} | {name: round(value, 3) for name, value in times.items()}
+            print(json.dumps(note, ensure_ascii=False), file=self.notes, flush=True)
         return placed
 
     def finish(self) -> None:
@@ -62,6 +80,8 @@ class Speaker:
 
     def close(self) -> None:
         self.timeline.close()
+        if self.notes is not None:
+            self.notes.close()
 
 
 def subtitle_file(words: Sequence[Word], shape: str = "srt") -> str:
@@ -125,7 +145,7 @@ def log_record(words: Sequence[Word], source: str, recorded_s: float) -> Record:
 class Display(Protocol):
     """Where committed words and the state of the pipeline are shown."""
 
-    def show(self, words: Sequence[Word], progress: Progress, help: str) -> None: ...
+    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -147,7 +167,7 @@ class PlainText:
         self.out, self.line_per = out, line_per
         self._separator = ""
 
-    def show(self, words: Sequence[Word], progress: Progress, help: str) -> None:
+    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
         commits: dict[float, list[str]] = {}
         for word in words:
             commits.setdefault(word.delay_ms, []).append(word.text)
@@ -172,7 +192,7 @@ class Timetable:
         self.out = out
         print(self.HEADER, file=out, flush=True)
 
-    def show(self, words: Sequence[Word], progress: Progress, help: str) -> None:
+    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
         for word in words:
             line = f"{word.delay_ms:12.0f} {word.elapsed_ms:12.0f}  {word.text}"
             print(line, file=self.out, flush=True)
@@ -197,11 +217,11 @@ class Screen:
         self._line = ""  # committed words of the last line
         self._shown: tuple[str, ...] = ()
 
-    def show(self, words: Sequence[Word], progress: Progress, help: str) -> None:
+    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
         text = Text(" ".join([self._line, *(printable(word.text) for word in words)]).strip())
         *full, last = text.wrap(self.console, self.console.width) or [Text()]
         self._line = last.plain.rstrip()
-        shown = (self._line, printable(progress.pending).strip(), status(progress), help)
+        shown = (self._line, printable(progress.pending).strip(), status(progress, settings), help)
         if not full and shown == self._shown:
             return
         self._shown = shown
@@ -219,8 +239,8 @@ class Screen:
         self._line = ""
 
 
-def status(progress: Progress) -> str:
-    """Return the level, the time, the lag and the length of the speech as one line."""
+def status(progress: Progress, settings: str) -> str:
+    """Return the level, the time, the lag, the length of the speech and the settings."""
     parts = [
         f"{meter(progress.level_db)} {max(progress.level_db, -99):3.0f} dB",
         clock(progress.recorded_s),
@@ -228,7 +248,7 @@ def status(progress: Progress) -> str:
     ]
     if progress.spoken_s is not None:
         parts.append(f"voice {clock(progress.spoken_s)}")
-    return "  ".join(parts)
+    return "  ".join(filter(None, [*parts, settings]))
 
 
 def meter(level_db: float) -> str:
@@ -247,3 +267,41 @@ def clock(seconds: float) -> str:
 def printable(text: str) -> str:
     """Replace control characters, which a terminal would execute, by spaces."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+class Keys:
+    """Read keys without Enter; the `with` statement restores the terminal.
+
+    Keys come from the terminal itself, so that standard input may be sound. No key comes without a
+    terminal, or while another process has it. Ctrl-C stays a signal.
+    """
+
+    def __enter__(self) -> "Keys":
+        self._terminal: int | None = None
+        try:
+            terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+        except OSError:
+            return self
+        if os.tcgetpgrp(terminal) != os.getpgrp():
+            os.close(terminal)
+            return self
+        self._before = termios.tcgetattr(terminal)
+        self._terminal = terminal
+        tty.setcbreak(terminal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal is not None:
+            termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
+            os.close(self._terminal)
+            self._terminal = None
+
+    @property
+    def available(self) -> bool:
+        return self._terminal is not None
+
+    def pressed(self) -> str:
+        """Return the keys since the last call, in order."""
+        if self._terminal is None or not select.select([self._terminal], [], [], 0)[0]:
+            return ""
+        return os.read(self._terminal, 64).decode(errors="ignore")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,6 +77,20 @@ def test_standard_input_may_be_a_file_too(files, tmp_path):
             [sys.executable, "-c", code, *given], stdin=sound, capture_output=True, text=True
         )
     assert done.returncode == 2 and "is also the sound to translate" in done.stderr
+
+
+def test_a_log_without_speech_has_no_file_beside_it_and_a_server_needs_its_key(
+    files, tmp_path, monkeypatch
+):
+    """So a file of that name may be translated; a log that is there already is written anew."""
+    monkeypatch.setenv("ELEVENLABS_API_KEY", "a key")
+    (tmp_path / "a.log").write_text("old")
+    (tmp_path / "a.speech.jsonl").symlink_to(files[0])
+    for live in (
+        LiveOptions(audio=files[0], log=tmp_path / "a.log"),
+        LiveOptions(audio=files[0], play=True, voice="http", voice_name="Ana"),
+    ):
+        assert callable(interpret_command(live, WhisperOptions(), WhisperPolicy(), Path(files[2])))
 
 
 def test_devices_need_a_sound_card(monkeypatch):

@@ -41,6 +41,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("ELEVENLABS_API_KEY", raising=False)
     files = {
         "good.py": EXPERIMENT,
         "bad.py": "x = 1\ny = = 2\n",
@@ -62,6 +63,7 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "latin.py").write_bytes(b"x = '\xe4'\n")
     soundfile.write(tmp_path / "talk.wav", np.zeros(1600, np.int16), 16_000)
     (tmp_path / "hard.wav").hardlink_to(tmp_path / "talk.wav")
+    (tmp_path / "talk.speech.jsonl").hardlink_to(tmp_path / "talk.wav")
     (tmp_path / "soft.wav").symlink_to("talk.wav")
     (tmp_path / "link.log").symlink_to("a.log")
     write_records(tmp_path / "a.log", as_records(made_up(0)))

@@ -1,8 +1,10 @@
-"""A live translation with a stand-in for the model: signals, errors, outputs, warnings."""
+"""A live translation with a stand-in for the model: signals, keys, errors, outputs, warnings."""
 
+import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import numpy as np
@@ -13,19 +15,19 @@ from simuljax.audio import RATE, AudioError
 from simuljax.eval.logs import read_records
 from simuljax.serve.live import LiveOptions, few_words, run
 from simuljax.serve.pipeline import Progress
-from tests.serve.live_fakes import ROOT, Model
+from tests.serve.live_fakes import ROOT, Model, on_terminal, read_until
 
 SECOND = np.zeros(RATE, np.int16).tobytes()
 RUN = """
 import sys
 from pathlib import Path
-from simuljax.serve.live import run
-from simuljax.serve.live import LiveOptions
+from simuljax.serve.live import LiveOptions, run
+from simuljax.serve.whisper import WhisperStreaming
 from tests.serve.live_fakes import Model
 
 model = Model(last_s={last_s})
-run(LiveOptions(audio="-", log=Path({log!r})), lambda: model, "commit")
-print("model got", len(model.samples), file=sys.stderr)
+run(LiveOptions(audio="-", log=Path({log!r})), lambda: model, WhisperStreaming())
+print("model got", len(model.samples), model.window_s, file=sys.stderr)
 """
 
 
@@ -77,7 +79,7 @@ def test_a_signal_finishes_what_was_heard_and_all_is_written(started, tmp_path, 
     assert first_line(process)
     process.send_signal(number)
     assert process.wait(30) == 0
-    assert b"model got 16000\n" in process.stderr.read()
+    assert b"model got 16000 1.0\n" in process.stderr.read()
     assert process.stdout.read().endswith(b"end\n")
     (record,) = read_records(tmp_path / "a.log")
     assert record.prediction.endswith("end")
@@ -103,7 +105,7 @@ def test_an_error_is_raised_and_what_was_said_is_written(tmp_path, capsys):
     files = {"log": tmp_path / "a.log", "srt": tmp_path / "a.srt"}
     model = Model(fails_at=3)
     with pytest.raises(ZeroDivisionError, match="the model broke"):
-        run(LiveOptions(audio=str(tmp_path / "a.wav"), **files), lambda: model)
+        run(LiveOptions(audio=str(tmp_path / "a.wav"), **files), lambda: model)  # pyright: ignore[reportArgumentType]
     assert capsys.readouterr().out == "1600 1600 1600\n"
     (record,) = read_records(tmp_path / "a.log")
     assert record.delays == (100, 200, 300)
@@ -116,6 +118,27 @@ def test_a_damaged_file_is_found_before_the_model_is_loaded(tmp_path):
     (tmp_path / "a.wav").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(AudioError, match=r"a\.wav"):
         run(LiveOptions(audio=str(tmp_path / "a.wav")), lambda: pytest.fail("the model was loaded"))
+
+
+def test_on_a_terminal_keys_change_settings_and_finish(tmp_path):
+    """Sound comes from a pipe, keys from the terminal."""
+    process, terminal = on_terminal(
+        "-c", script(tmp_path / "a.log"), stdin=subprocess.PIPE, env={**os.environ, "TERM": "xterm"}
+    )
+    modes = termios.tcgetattr(terminal)[3]
+    speak(process)
+    assert "consensus 0.50  window 1 s" in read_until(terminal, "q finish")
+    os.write(terminal, b"+w")
+    read_until(terminal, "consensus 0.55  window 2 s")
+    speak(process)
+    os.write(terminal, b"q")
+    last = read_until(terminal, "model got")
+    assert "finishing" in last
+    assert "model got 32000 2.0" in last + read_until(terminal, "no more")
+    assert process.wait(30) == 0
+    assert termios.tcgetattr(terminal)[3] == modes, "the terminal is not as before"
+    assert "end" in (tmp_path / "a.log").read_text()
+    os.close(terminal)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +160,6 @@ def test_the_warning_is_printed_once(tmp_path, capsys):
             return []
 
     soundfile.write(tmp_path / "a.wav", np.zeros(130 * RATE, np.int16), RATE)
-    run(LiveOptions(audio=str(tmp_path / "a.wav")), Silent)
+    run(LiveOptions(audio=str(tmp_path / "a.wav")), Silent)  # pyright: ignore[reportArgumentType]
     printed = capsys.readouterr()
     assert printed.out == "end\n" and printed.err.count("words in 2:") == 1

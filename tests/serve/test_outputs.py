@@ -22,7 +22,7 @@ class Hum:
 
 
 def test_pieces_come_when_they_are_ready_and_after_each_other(tmp_path):
-    speaker = Speaker(Hum(), track=tmp_path / "a.wav")
+    speaker = Speaker(Hum(), track=tmp_path / "a.wav", notes=tmp_path / "a.jsonl")
     first, second, third = (
         speaker.say(*piece) for piece in (("one two", 1.0), ("three", 1.05), ("four", 5.0))
     )
@@ -36,6 +36,12 @@ def test_pieces_come_when_they_are_ready_and_after_each_other(tmp_path):
     loud = np.flatnonzero(sound) / Hum.rate
     assert loud[0] == pytest.approx(first.start_s, abs=0.002)
     assert len(loud) == 4 * 800
+    noted = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [note["text"] for note in noted] == ["one two", "three", "four"]
+    assert [note["ready_s"] for note in noted] == [1.0, 1.05, 5.0]
+    for note, placed in zip(noted, (first, second, third), strict=True):
+        times = pytest.approx((placed.start_s, placed.end_s, placed.speed), abs=0.001)
+        assert (note["start_s"], note["end_s"], note["speed"]) == times
 
 
 def test_time_that_the_voice_takes_counts(tmp_path):

@@ -1,7 +1,9 @@
 """What a terminal, a pipe and a timeline show."""
 
 import io
+import os
 import re
+import termios
 
 import pytest
 from rich.cells import cell_len
@@ -17,9 +19,10 @@ from simuljax.serve.outputs import (
 )
 from simuljax.serve.pipeline import Progress
 from simuljax.serve.stream import Word
+from tests.serve.live_fakes import on_terminal, read_until
 
 TEXT = "and so my fellow americans ask not what your country can do for you"
-HELP = "Ctrl-C finishes what was heard so far"
+SETTINGS, HELP = "consensus 0.50  window 1 s", "p policy  +/- threshold  w window  q finish"
 
 
 def word(text, delay=0.0) -> Word:
@@ -38,7 +41,7 @@ def progress(pending="", spoken_s=None, level_db=-24.4) -> Progress:
 
 
 def show(display, words=(), pending="") -> None:
-    display.show(words, progress(pending, level_db=-20), HELP)
+    display.show(words, progress(pending, level_db=-20), SETTINGS, HELP)
 
 
 class Terminal(io.StringIO):
@@ -150,10 +153,9 @@ def test_a_dumb_terminal_gets_plain_text(monkeypatch):
 def test_a_whole_picture():
     terminal = Terminal()
     screen = Screen(terminal)
-    screen.show(
-        [word(text) for text in ["ask", "not", "what"]], progress("your country", 599), HELP
-    )
-    status = "[######....] -24 dB  0:08  lag 2.1 s  voice 9:59"
+    words, state = [word(text) for text in ["ask", "not", "what"]], progress("your country", 599)
+    screen.show(words, state, "offline  window 1 s", HELP)
+    status = "[######....] -24 dB  0:08  lag 2.1 s  voice 9:59  offline  window 1 s"
     assert terminal.shown == ["ask not what your country", status, HELP]
     assert "\x1b[2myour country\x1b[0m" in terminal.getvalue()  # dim
 
@@ -173,3 +175,39 @@ def test_small_things():
     bars = [meter(db) for db in (0, -30, -60, -100)]
     assert bars == ["[##########]", "[#####.....]", "[..........]", "[..........]"]
     assert [clock(s) for s in (0, 9.9, 61, 3723)] == ["0:00", "0:09", "1:01", "1:02:03"]
+
+
+CHILD = """
+import sys, time
+from simuljax.serve.outputs import Keys
+try:
+    with Keys() as keys:
+        assert keys.available
+        print("listening", flush=True)
+        pressed = ""
+        while "!" not in pressed:
+            pressed += keys.pressed()
+            time.sleep(.01)
+        print("got", pressed, flush=True)
+        raise RuntimeError
+except RuntimeError:
+    print("left", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.slow
+def test_keys_come_without_enter_and_the_terminal_is_restored():
+    process, terminal = on_terminal("-c", CHILD)
+    modes = termios.tcgetattr(terminal)[3]
+    assert modes & termios.ICANON and modes & termios.ECHO
+    read_until(terminal, "listening")
+    changed = termios.tcgetattr(terminal)[3]
+    assert not changed & termios.ICANON and not changed & termios.ECHO
+    assert changed & termios.ISIG, "Ctrl-C has to stay a signal"
+    os.write(terminal, b"p+w!")
+    assert "got p+w!" in read_until(terminal, "left")
+    assert termios.tcgetattr(terminal)[3] == modes
+    os.write(terminal, b"\n")
+    assert process.wait(60) == 0
+    os.close(terminal)

@@ -1,0 +1,140 @@
+"""A voice on a server: what is asked, what is retried, and that the key stays secret."""
+
+import socket
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from simuljax.voice import Http, VoiceError, remote
+from tests.voice.server import (
+    KEY,
+    VOICE,
+    Server,
+    answering,
+    refusing,
+    serving,
+    sleeping,
+    tone,
+)
+
+TEXT = "Good morning, everybody."
+
+
+@pytest.fixture
+def server(monkeypatch) -> Iterator[Server]:
+    for name, value in {"_FIRST_WAIT_S": 0.01, "_TIMEOUT_S": 5, "_RETRIES": 1}.items():
+        monkeypatch.setattr(remote, name, value)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving() as server:
+        yield server
+
+
+def voice(server: Server, key: str = KEY) -> Http:
+    return Http(voice=VOICE, url=server.url, key=key)
+
+
+def test_what_is_asked_and_said(server):
+    said = voice(server)
+    samples = said.speak(TEXT)
+    assert samples.dtype == np.int16 and said.rate == 24_000
+    np.testing.assert_array_equal(samples, tone(TEXT, 24_000))
+    said.speak(TEXT, speed=1.25)
+    first, fast = server.asked
+    assert first.path == "/v1/text-to-speech/a%20voice%2F1?output_format=pcm_24000"
+    assert first.headers["xi-api-key"] == KEY
+    assert first.headers["content-type"] == "application/json"
+    assert first.question == {"text": TEXT, "model_id": "eleven_flash_v2_5"}
+    assert fast.question == first.question | {"voice_settings": {"speed": 1.2}}
+
+
+def test_long_text_goes_in_sentences(server, monkeypatch):
+    monkeypatch.setattr(remote, "_CHARACTERS", 30)
+    samples = voice(server).speak("One sentence is here. Another one follows it! And a third.")
+    parts = [asked.question["text"] for asked in server.asked]
+    assert parts == ["One sentence is here.", "Another one follows it!", "And a third."]
+    np.testing.assert_array_equal(samples, np.concatenate([tone(p, 24_000) for p in parts]))
+
+
+@pytest.mark.parametrize("text", ["", "  ", "...", "— !"])
+def test_nothing_to_say_asks_nobody(server, text):
+    assert voice(server).speak(text).shape == (0,)
+    assert not server.asked
+
+
+HANG_UP = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)  # noqa: E731
+BREAK_OFF = answering(b"\0" * 10, Content_Length="20")
+PASSING = [refusing(500), refusing(429, Retry_After="0"), BREAK_OFF, sleeping(0.5), HANG_UP]
+
+
+@pytest.mark.parametrize("trouble", PASSING, ids=["500", "429", "broken off", "timeout", "hung up"])
+def test_passing_trouble_passes(server, trouble, monkeypatch):
+    monkeypatch.setattr(remote, "_TIMEOUT_S", 0.3)
+    server.trouble.append(trouble)
+    np.testing.assert_array_equal(voice(server).speak(TEXT), tone(TEXT, 24_000))
+    assert len(server.asked) == 2
+
+
+def test_the_server_says_how_long_to_wait(server, monkeypatch):
+    waits = []
+    monkeypatch.setattr(remote.time, "sleep", waits.append)
+    monkeypatch.setattr(remote, "_RETRIES", 3)
+    server.trouble += [refusing(429, Retry_After="7"), refusing(500), refusing(500)]
+    voice(server).speak(TEXT)
+    assert waits == [7.0, 0.02, 0.04]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "message"),
+    [
+        (refusing(500, "on fire"), "status 500.*on fire.*attempt 2"),
+        (refusing(429, Retry_After="3600"), "wait 3600 s.*attempt 1"),
+        (BREAK_OFF, "no whole answer.*10 bytes.*attempt 2"),
+        (sleeping(0.5), "no whole answer: timed out"),
+        (refusing(422, "no such model"), "status 422.*no such model.*check the address"),
+        (refusing(401, "invalid_api_key"), "status 401.*invalid_api_key.*check the key"),
+        (refusing(404, "voice_not_found"), "status 404.*voice_not_found.*name of the voice"),
+        (answering(b"{}", Content_Type="application/json"), "2 bytes of application/json"),
+        (answering(b""), "0 bytes"),
+        (answering(b"\1\2\3"), "3 bytes .* no 16-bit samples"),
+        (answering(b"RIFFnonsense"), "no 16-bit samples"),
+    ],
+)
+def test_lasting_trouble_is_an_error(server, trouble, message, monkeypatch):
+    monkeypatch.setattr(remote, "_TIMEOUT_S", 0.3)
+    server.trouble += [trouble] * 2
+    with pytest.raises(VoiceError, match=message):
+        voice(server).speak(TEXT)
+
+
+def test_the_key_is_shown_nowhere(server, capfd):
+    said = voice(server)
+    server.trouble += [refusing(401, f"{KEY} is unknown"), refusing(500, KEY), refusing(500, KEY)]
+    for _ in range(2):
+        with pytest.raises(VoiceError, match=r"\*\*\*") as raised:
+            said.speak(TEXT)
+        assert KEY not in str(raised.value) and KEY not in repr(raised.value)
+        assert raised.value.__suppress_context__
+    assert KEY not in repr(said) and KEY not in said.name
+    assert KEY not in "".join(capfd.readouterr())
+
+
+def test_no_redirect_carries_the_key_away(server):
+    with serving() as other:
+        server.trouble.append(refusing(302, Location=f"{other.url}/elsewhere"))
+        with pytest.raises(VoiceError, match=r"status 302.*check the address"):
+            voice(server).speak(TEXT)
+        assert not other.asked
+
+
+def test_keys_and_addresses(server, monkeypatch):
+    monkeypatch.setenv("ELEVENLABS_API_KEY", KEY + "\n")  # as from a file
+    assert len(Http(voice=VOICE, url=server.url).speak(TEXT))
+    monkeypatch.delenv("ELEVENLABS_API_KEY")
+    with pytest.raises(VoiceError, match="ELEVENLABS_API_KEY"):
+        Http(voice=VOICE)
+    with pytest.raises(VoiceError, match="check how it was copied") as raised:
+        Http(voice=VOICE, key="abc\ndef")
+    assert "abc" not in str(raised.value)
+    with pytest.raises(VoiceError, match=r"url is 'api\.elevenlabs\.io'"):
+        Http(voice=VOICE, key=KEY, url="api.elevenlabs.io")
