@@ -14,7 +14,7 @@ from tests.text.samples import ENGLISH
 WITHOUT = """
 import sys
 sys.modules["espeakng_loader"] = None
-from simuljax.text import phonemize
+from simuljax.text.phonemes import phonemize
 try:
     phonemize("hello", "en")
 except ImportError as error:
