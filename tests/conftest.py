@@ -44,8 +44,10 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-# From here on every call into these packages has its shapes and dtypes checked.
-install_import_hook(["simuljax.ops", "simuljax.losses", "simuljax.audio"], "beartype.beartype")
+# From here on every call into these packages has its shapes and dtypes checked. It takes a fifth of
+# the time, so the quick tests leave it to `make test-all` and to pytest called by hand.
+if LITTLE_EFFORT not in FLAGS:
+    install_import_hook(["simuljax.ops", "simuljax.losses", "simuljax.audio"], "beartype.beartype")
 
 
 def pytest_collection_finish() -> None:
