@@ -30,7 +30,7 @@ import numpy as np
 from tqdm import tqdm
 
 from data_pipelines.augmentation import Transform
-from data_pipelines.augmentation.effects import Augmented, augment_speech
+from data_pipelines.augmentation.effects import Augmented, augment_speech, timed
 from data_pipelines.corpora import Corpus
 from data_pipelines.dataset import (
     SKIPPED,
@@ -51,12 +51,13 @@ from data_pipelines.dataset import (
     write_atomically,
     write_table,
 )
-from data_pipelines.synthesis import Speech, Synthesiser
-from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Span, Utterance, Voice
+from data_pipelines.synthesis import Speech, synthesise
+from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Utterance, Voice
 from simuljax import __version__
 from simuljax.audio import RATE, AudioError, Recording, read_audio
 from simuljax.parsing import open_member
 from simuljax.text import clean
+from simuljax.voice.base import VoiceError
 
 UTTERANCES_PER_SHARD = 250
 TEXT_IS_SMALLER = 40  # times as many utterances without audio go into a shard
@@ -216,7 +217,7 @@ def write_shard(shard: Shard) -> None:
 def read_records(shard: Shard, notes: Counter[str]) -> Iterator[Record | Skip]:
     """Yield every utterance of the shard with its audio, or the reason why it is left out."""
     with contextlib.ExitStack() as stack:
-        audio = _AudioSource(notes=notes, stack=stack, archives={}, synthesiser=Synthesiser())
+        audio = _AudioSource(notes=notes, stack=stack)
         for listed in shard.utterances:
             texts = ("id", "speaker", "transcript", "translation")
             utterance = replace(listed, **{name: clean(getattr(listed, name)) for name in texts})
@@ -225,16 +226,22 @@ def read_records(shard: Shard, notes: Counter[str]) -> Iterator[Record | Skip]:
             elif shard.transcribed and not utterance.transcript:
                 yield Skip(id=utterance.id, reason="empty transcript")
             else:
-                yield _within_limits(audio.fetch(utterance), shard.limits)
+                yield _record(utterance, audio, shard.limits)
 
 
-def _within_limits(result: Record | Skip, limits: Limits) -> Record | Skip:
-    if isinstance(result, Skip) or result.utterance.audio is None:
-        return result
-    seconds = len(result.audio) / RATE
-    reason = "too short" if seconds < limits.min_seconds else "too long"
-    skip = Skip(id=result.utterance.id, reason=reason, detail=f"{seconds:.2f} s")
-    return result if limits.min_seconds <= seconds <= limits.max_seconds else skip
+def _record(utterance: Utterance, audio: "_AudioSource", limits: Limits) -> Record | Skip:
+    try:
+        speech = audio.fetch(utterance, utterance.audio)
+    except AudioError as error:
+        return Skip(id=utterance.id, reason=error.reason, detail=error.detail)
+    except VoiceError as error:
+        return Skip(id=utterance.id, reason="synthesis failed", detail=str(error))
+    seconds = len(speech.samples) / RATE
+    if utterance.audio and not limits.min_seconds <= seconds <= limits.max_seconds:
+        reason = "too short" if seconds < limits.min_seconds else "too long"
+        return Skip(id=utterance.id, reason=reason, detail=f"{seconds:.2f} s")
+    utterance = replace(utterance, words=speech.words, phonemes=speech.phonemes)
+    return Record(utterance=utterance, audio=speech.samples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,41 +250,33 @@ class _AudioSource:
 
     notes: Counter[str]
     stack: contextlib.ExitStack  # closes the archives
-    archives: dict[Path, zipfile.ZipFile]
-    synthesiser: Synthesiser
+    archives: dict[Path, zipfile.ZipFile] = field(default_factory=dict)
 
-    def fetch(self, utterance: Utterance) -> Record | Skip:
-        match utterance.audio:
+    def fetch(self, utterance: Utterance, source: Clip | Voice | Augmented | None) -> Speech:
+        """Return the audio from this source; raise AudioError or VoiceError if it has none."""
+        match source:
             case None:
-                return Record(utterance=utterance, audio=np.zeros(0, np.int16))
-            case Voice() as voice:
-                speech = self.synthesiser.speak(utterance, voice)
-                return speech if isinstance(speech, Skip) else _record(utterance, speech)
-            case Augmented(source=source, effects=effects):
-                plain = self.fetch(replace(utterance, audio=source))
-                if isinstance(plain, Skip):
-                    return plain
-                said = plain.utterance
-                speech = augment_speech(plain.audio, said.words, said.phonemes, effects)
-                return _record(said, speech)
-            case Clip() as clip:
-                return self.read(utterance, clip)
+                return Speech(samples=np.zeros(0, np.int16), words=(), phonemes=())
+            case Voice():
+                return synthesise(utterance.transcript, source)
+            case Augmented(source=plain, effects=effects):
+                return augment_speech(self.fetch(utterance, plain), effects)
+            case Clip():
+                samples = self.read(source)
+                return timed(samples, utterance.words, utterance.phonemes)
 
-    def read(self, utterance: Utterance, clip: Clip) -> Record | Skip:
-        """Return the clip, or the reason why it cannot be used."""
+    def read(self, clip: Clip) -> np.ndarray:
+        """Return the samples of a clip, and note what was done to them."""
         try:
             recording = self.open(clip)
         except AudioError as error:
             where = f"{clip.path}{f' ({clip.member})' if clip.member else ''}"
-            return Skip(id=utterance.id, reason=error.reason, detail=f"{where}: {error.detail}")
+            raise AudioError(error.reason, f"{where}: {error.detail}") from error
         if recording.source_rate != RATE:
             self.notes[f"resampled from {recording.source_rate} Hz"] += 1
         if recording.channels != 1:
             self.notes[f"mixed down from {recording.channels} channels"] += 1
-        end_ms = len(recording.samples) * 1000 / RATE
-        words, phonemes = (_clipped(s, end_ms) for s in (utterance.words, utterance.phonemes))
-        speech = Speech(samples=recording.samples, words=words, phonemes=phonemes)
-        return _record(utterance, speech)
+        return recording.samples
 
     def open(self, clip: Clip) -> Recording:
         """Read the samples of a clip from its file or its archive."""
@@ -295,19 +294,6 @@ class _AudioSource:
             raise AudioError("corrupt audio", f"the archive cannot be read: {error}") from error
         with member:
             return read_audio(member, **stretch)
-
-
-def _record(utterance: Utterance, speech: Speech) -> Record:
-    timed = replace(utterance, words=speech.words, phonemes=speech.phonemes)
-    return Record(utterance=timed, audio=speech.samples)
-
-
-def _clipped(spans: Sequence[Span], end_ms: float) -> tuple[Span, ...]:
-    """Move times beyond the end of the audio to its end."""
-    return tuple(
-        replace(span, start_ms=min(span.start_ms, end_ms), end_ms=min(span.end_ms, end_ms))
-        for span in spans
-    )
 
 
 WORK = ".work"

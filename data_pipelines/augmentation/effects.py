@@ -13,8 +13,9 @@ from fractions import Fraction
 import numpy as np
 from scipy.signal import resample_poly
 
-from data_pipelines.synthesis.speech import SAMPLE_RATE, Speech
+from data_pipelines.synthesis.speech import Speech
 from data_pipelines.utterance import Clip, Span, Voice
+from simuljax.audio import RATE
 
 HOP = 320  # 20 ms: the windows of `tempo` are twice as long and hold two periods of a deep voice
 SEARCH = 160  # 10 ms: more than half a period down to 50 Hz
@@ -55,7 +56,7 @@ def tempo(samples: np.ndarray, factor: float) -> np.ndarray:
 
 def echo(samples: np.ndarray, delay_ms: float, decay: float) -> np.ndarray:
     """Return x[n] + decay x[n - delay], cut off at the end of x."""
-    delay = round(delay_ms * SAMPLE_RATE / 1000)
+    delay = round(delay_ms * RATE / 1000)
     late = np.pad(samples.astype(np.float64), (delay, 0))[: len(samples)]
     return _like(samples, samples + decay * late)
 
@@ -107,27 +108,24 @@ def at_speed(factor: float) -> Effects:
     return Effects(tempo=factor, pitch_cents=1200 * math.log2(factor))
 
 
-def augment_speech(
-    samples: np.ndarray, words: Iterable[Span], phonemes: Iterable[Span], effects: Effects
-) -> Speech:
+def augment_speech(speech: Speech, effects: Effects) -> Speech:
     """Apply effects to the audio and to the times of words and phonemes."""
-    changed = effects.apply(samples)
-    end_ms = len(changed) * 1000 / SAMPLE_RATE
+    changed = effects.apply(speech.samples)
+    return timed(changed, speech.words, speech.phonemes, tempo=effects.tempo)
+
+
+def timed(
+    samples: np.ndarray, words: Iterable[Span], phonemes: Iterable[Span], *, tempo: float = 1.0
+) -> Speech:
+    """Return audio with times divided by the tempo; those beyond its end are moved to it."""
+    end_ms = len(samples) * 1000 / RATE
+
+    def moved(span: Span) -> Span:
+        start, end = (min(at / tempo, end_ms) for at in (span.start_ms, span.end_ms))
+        return replace(span, start_ms=start, end_ms=end)
+
     return Speech(
-        samples=changed,
-        words=_moved(words, effects, end_ms),
-        phonemes=_moved(phonemes, effects, end_ms),
-    )
-
-
-def _moved(spans: Iterable[Span], effects: Effects, end_ms: float) -> tuple[Span, ...]:
-    return tuple(
-        replace(
-            span,
-            start_ms=min(span.start_ms / effects.tempo, end_ms),
-            end_ms=min(span.end_ms / effects.tempo, end_ms),
-        )
-        for span in spans
+        samples=samples, words=tuple(map(moved, words)), phonemes=tuple(map(moved, phonemes))
     )
 
 

@@ -11,7 +11,7 @@ from data_pipelines.augmentation.effects import Augmented, at_speed
 from data_pipelines.corpora.reading import Reader
 from data_pipelines.corpora.text import ParallelText, Tsv
 from data_pipelines.dataset import SUMMARY, open_corpus
-from data_pipelines.synthesis import Part, Voices, check_engine
+from data_pipelines.synthesis import Part, Voices, check_engines
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
 
 Engine = Literal["espeak", "hibari", "both"]
@@ -119,12 +119,6 @@ def assign_voices(
         return replace(utterance, audio=audio, speaker="hibari", audio_origin=str(effects))
 
     return [assign(utterance) for utterance in utterances]
-
-
-def check_engines(engine: Engine | Literal["none"]) -> None:
-    """Raise CorpusError if the package of a synthesiser is not installed."""
-    for each in {"both": ("espeak", "hibari"), "none": ()}.get(engine, (engine,)):
-        check_engine(each)
 
 
 def part_of(split: str) -> Part:

@@ -7,47 +7,42 @@ import numpy as np
 
 from data_pipelines.synthesis import espeak
 from data_pipelines.synthesis.hibari import Hibari
-from data_pipelines.synthesis.speech import SAMPLE_RATE, Speech
+from data_pipelines.synthesis.speech import Speech
 from data_pipelines.synthesis.voices import Part, Voices
-from data_pipelines.utterance import CorpusError, Skip, Utterance, Voice
+from data_pipelines.utterance import CorpusError, Voice
 from simuljax.voice.base import VoiceError
 
-__all__ = ["SAMPLE_RATE", "Hibari", "Part", "Speech", "Synthesiser", "Voices", "check_engine"]
+__all__ = ["Hibari", "Part", "Speech", "Voices", "check_engines", "synthesise"]
 _PACKAGES = {"espeak": "espeakng_loader", "hibari": "hibari"}
 
 
-def check_engine(engine: str) -> None:
-    """Raise CorpusError if the package of a synthesiser is not installed."""
-    if importlib.util.find_spec(_PACKAGES[engine]) is None:
-        raise CorpusError(
-            f"the voices of {engine} need a package that is not installed:"
-            " pip install 'simuljax[speech]'"
-        )
+def check_engines(engine: str) -> None:
+    """Raise CorpusError if the package of an engine, or of `both`, is not installed."""
+    for each in {"both": (*_PACKAGES,), "none": ()}.get(engine, (engine,)):
+        if importlib.util.find_spec(_PACKAGES[each]) is None:
+            raise CorpusError(
+                f"the voices of {each} need a package that is not installed:"
+                " pip install 'simuljax[speech]'"
+            )
 
 
-class Synthesiser:
-    """Both engines; hibari is loaded when first needed.
+def synthesise(text: str, voice: Voice) -> Speech:
+    """Say a text; raise VoiceError where the engine fails.
 
-    The result depends on the transcript and the voice alone: not on earlier utterances, nor
-    on the process, so a list may be cut into shards anywhere.
+    The result depends on the text and the voice alone: not on earlier texts, nor on the process,
+    so a list may be cut into shards anywhere.
     """
+    if voice.engine not in _PACKAGES:
+        raise ValueError(f"the engine is {voice.engine!r}; it must be espeak or hibari")
+    check_engines(voice.engine)
+    speech = (espeak.speak if voice.engine == "espeak" else _hibari().speak)(text, voice)
+    _check(speech, text)
+    return speech
 
-    @functools.cached_property
-    def _hibari(self) -> Hibari:
-        return Hibari()
 
-    def speak(self, utterance: Utterance, voice: Voice) -> Speech | Skip:
-        """Say the transcript in this voice, or return the reason why it failed."""
-        if voice.engine not in _PACKAGES:
-            raise ValueError(f"the engine is {voice.engine!r}; it must be espeak or hibari")
-        check_engine(voice.engine)
-        speak = espeak.speak if voice.engine == "espeak" else self._hibari.speak
-        try:
-            speech = speak(utterance.transcript, voice)
-            _check(speech, utterance.transcript)
-        except VoiceError as error:
-            return Skip(id=utterance.id, reason="synthesis failed", detail=str(error))
-        return speech
+@functools.cache
+def _hibari() -> Hibari:
+    return Hibari()
 
 
 def _check(speech: Speech, transcript: str) -> None:

@@ -1,4 +1,4 @@
-"""The result of every synthesiser, and the sample rate of everything after it."""
+"""Audio with times, as every synthesiser makes it."""
 
 import functools
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ from jaxtyping import Float, Int16
 from scipy.signal import resample_poly
 
 from data_pipelines.utterance import Span
-
-SAMPLE_RATE = 16_000
+from simuljax.audio import RATE
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,7 +25,7 @@ class Speech:
 
     @property
     def duration_ms(self) -> float:
-        return len(self.samples) * 1000 / SAMPLE_RATE
+        return len(self.samples) * 1000 / RATE
 
 
 def to_16_khz(

@@ -8,8 +8,9 @@ import tyro
 
 from data_pipelines.augmentation import Transform
 from data_pipelines.corpora import Spoken
-from data_pipelines.corpora.spoken import Engine, check_engines, text_corpus
+from data_pipelines.corpora.spoken import Engine, text_corpus
 from data_pipelines.prepare import Preparation, prepare, worker_count
+from data_pipelines.synthesis import check_engines
 from simuljax.cli.prepare import Preview, show
 
 

@@ -11,7 +11,7 @@ from data_pipelines.augmentation.effects import (
     speed,
     tempo,
 )
-from data_pipelines.synthesis import espeak
+from data_pipelines.synthesis import Speech, espeak
 from data_pipelines.utterance import Span, Voice
 
 RATE = 16_000
@@ -127,7 +127,7 @@ def test_word_times_still_fit_the_audio(factor):
     text = "Apples, oranges, ice, eggs, animals, and avenues, all of it."
     said = espeak.speak(text, Voice(engine="espeak", variant="m3"))
     chain = Effects(tempo=factor, pitch_cents=150, echo_ms=20, echo_decay=0.05)
-    changed = augment_speech(said.samples, said.words, said.phonemes, chain)
+    changed = augment_speech(said, chain)
     assert [w.text for w in changed.words] == text.split()
     times = [t for w in changed.words for t in (w.start_ms, w.end_ms)]
     assert times == sorted(times) and times[-1] <= changed.duration_ms
@@ -148,5 +148,6 @@ def test_word_times_still_fit_the_audio(factor):
 
 def test_word_times_stay_inside_when_the_length_is_rounded():
     word = Span(text="all", start_ms=0.0, end_ms=1001 * 1000 / RATE)
-    changed = augment_speech(np.ones(1001, np.int16), [word], [], Effects(tempo=1.3))
+    said = Speech(samples=np.ones(1001, np.int16), words=(word,), phonemes=())
+    changed = augment_speech(said, Effects(tempo=1.3))
     assert changed.words[0].end_ms == changed.duration_ms == 770 * 1000 / RATE

@@ -6,10 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_pipelines.synthesis import Synthesiser, Voices, espeak
+from data_pipelines.dataset import Record
+from data_pipelines.prepare import Limits, Shard, read_records
+from data_pipelines.synthesis import Voices, espeak, synthesise
 from data_pipelines.synthesis.speech import Speech
 from data_pipelines.synthesis.voices import UNINTELLIGIBLE, speakers
 from data_pipelines.utterance import Skip, Utterance, Voice
+from simuljax.voice.base import VoiceError
 from simuljax.voice.espeak import variants
 
 ROOT = Path(__file__).parents[3]
@@ -53,38 +56,32 @@ def test_choices_are_the_same_in_another_process():
     assert done.stdout.strip() == repr(Voices(seed=5).choose("ü1", "test")), done.stderr
 
 
-def synthesise(utterances: list[Utterance]) -> list[Speech | Skip]:
-    synthesiser, voices = Synthesiser(), [u.audio for u in utterances]
-    pairs = zip(utterances, voices, strict=True)
-    return [synthesiser.speak(u, voice) for u, voice in pairs if isinstance(voice, Voice)]
-
-
-def test_a_list_with_failures():
-    good, dots, variant, natural = synthesise(
-        [
-            utterance("good", audio=Voice(engine="espeak", variant="f2")),
-            utterance("dots", "...", Voice(engine="espeak")),
-            utterance("variant", audio=Voice(engine="espeak", variant="nobody")),
-            utterance("natural", audio=Voice(engine="hibari")),
-        ]
-    )
-    assert isinstance(good, Speech) and isinstance(natural, Speech)
-    assert [word.text for word in good.words] == ["A", "man."]
+def test_a_list_with_failures(tmp_path):
+    utterances = [
+        utterance("good", audio=Voice(engine="espeak", variant="f2")),
+        utterance("dots", "...", Voice(engine="espeak")),
+        utterance("variant", audio=Voice(engine="espeak", variant="nobody")),
+        utterance("natural", audio=Voice(engine="hibari")),
+    ]
+    nowhere = {"path": tmp_path, "report": tmp_path, "limits": Limits(), "transcribed": True}
+    good, dots, variant, natural = read_records(Shard(utterances=utterances, **nowhere), Counter())
+    assert isinstance(good, Record) and isinstance(natural, Record)
+    assert [word.text for word in good.utterance.words] == ["A", "man."]
     assert isinstance(dots, Skip) and isinstance(variant, Skip)
     assert dots.id == "dots" and "nothing to say" in dots.detail
     assert {dots.reason, variant.reason} == {"synthesis failed"}
     with pytest.raises(ValueError, match="engine is 'festival'"):
-        Synthesiser().speak(utterance("a"), Voice(engine="festival"))
+        synthesise("A man.", Voice(engine="festival"))
 
 
 def test_bad_speech_is_noticed(monkeypatch):
     """A synthesiser that loses a word, or says nothing, or tells times out of order."""
     good = espeak.speak("A man.", Voice(engine="espeak"))
 
-    def results(**changes) -> Speech | Skip:
+    def results(**changes) -> Speech:
         fields = {"samples": good.samples, "words": good.words, "phonemes": good.phonemes}
         monkeypatch.setattr(espeak, "speak", lambda *_: Speech(**fields | changes))
-        return Synthesiser().speak(utterance("a"), Voice(engine="espeak"))
+        return synthesise("A man.", Voice(engine="espeak"))
 
     assert isinstance(results(), Speech)
     for changes, detail in (
@@ -93,5 +90,5 @@ def test_bad_speech_is_noticed(monkeypatch):
         ({"words": good.words[:1]}, "came out with words"),
         ({"samples": good.samples[:3000]}, "out of order"),
     ):
-        skip = results(**changes)
-        assert isinstance(skip, Skip) and detail in skip.detail
+        with pytest.raises(VoiceError, match=detail):
+            results(**changes)
