@@ -260,6 +260,38 @@ class Examples:
             target=self.target.length,
         )
 
+    def load(self, rows: np.ndarray, shape: Shape) -> Batch:
+        """Read the examples at `rows` (-1: an empty row) into arrays of the shape's lengths."""
+        real = [] if self.text_only else [int(row) for row in rows if row >= 0]
+        stored = dict(zip(real, self.split.read(real), strict=True))
+        nothing = np.zeros(0, np.int16)
+
+        def fields(name: str) -> list[np.ndarray]:
+            return [stored[row][name] if row in stored else nothing for row in rows.tolist()]
+
+        def tokens(sequences: Ragged) -> list[np.ndarray]:
+            return [sequences[row] if row >= 0 else nothing for row in rows]
+
+        def stacked_labels(name: str) -> np.ndarray:
+            return np.stack([labels(times, frames) for times in fields(name)])
+
+        audio, audio_length = stack(fields("audio"), shape.audio, np.int16)
+        source, source_length = stack(tokens(self.source), shape.source)
+        target, target_length = stack(tokens(self.target), shape.target)
+        table, frames = self.split.table, frame_count(shape.audio, Filterbank())
+
+        return Batch(
+            audio=audio,
+            audio_length=audio_length,
+            source=source,
+            source_length=source_length,
+            target=target,
+            target_length=target_length,
+            index=rows.astype(np.int32),
+            words=stacked_labels("word_ms") if table.words.any() and shape.audio else None,
+            phonemes=stacked_labels("phoneme_ms") if table.phonemes.any() and shape.audio else None,
+        )
+
 
 def tokenise_split(split: Split, vocabularies: Vocabularies, task: str = "translation") -> Examples:
     """Encode the texts of a split; in transcription the transcript is the target."""
@@ -294,19 +326,17 @@ class Host:
         return np.split(rows, self.count)[self.index]
 
 
-class BatchSource(Protocol):
-    """Batches by step."""
+class Loadable(Protocol):
+    """Examples on disk (`Examples`) or on a device (`data_pipelines.input.Resident`)."""
 
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> Batch: ...
+    def load(self, rows: np.ndarray, shape: Shape) -> Batch: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batches:
-    """The part of this host of the batch of every step, read from disk."""
+    """The part of this host of the batch of every step."""
 
-    examples: Examples
+    examples: Loadable
     plan: Plan
     host: Host = Host()
 
@@ -315,7 +345,7 @@ class Batches:
 
     def __getitem__(self, index: int) -> Batch:
         planned = self.plan.batch(index)
-        return load(self.examples, self.host.rows(planned.rows), planned.shape)
+        return self.examples.load(self.host.rows(planned.rows), planned.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,8 +356,8 @@ class Mixed:
     seconds of audio. Accumulate gradients over a few batches and every update sees both.
     """
 
-    speech: BatchSource
-    text: BatchSource
+    speech: Batches
+    text: Batches
     text_per_speech: float
 
     def __len__(self) -> int:
@@ -343,7 +373,7 @@ class Mixed:
 
 
 def iterate(
-    batches: BatchSource, *, start: int = 0, threads: int = 8, ahead: int = 8
+    batches: Batches | Mixed, *, start: int = 0, threads: int = 8, ahead: int = 8
 ) -> "grain.DatasetIterator[Batch]":
     """Iterate from step `start` on; threads read ahead, `set_state` resumes."""
     import grain
@@ -353,39 +383,6 @@ def iterate(
     if start:
         iterator.set_state({"next_index": start})
     return iterator
-
-
-def load(examples: Examples, rows: np.ndarray, shape: Shape) -> Batch:
-    """Read the examples at `rows` (-1: an empty row) into arrays of the shape's lengths."""
-    real = [] if examples.text_only else [int(row) for row in rows if row >= 0]
-    stored = dict(zip(real, examples.split.read(real), strict=True))
-    nothing = np.zeros(0, np.int16)
-
-    def fields(name: str) -> list[np.ndarray]:
-        return [stored[row][name] if row in stored else nothing for row in rows.tolist()]
-
-    def tokens(sequences: Ragged) -> list[np.ndarray]:
-        return [sequences[row] if row >= 0 else nothing for row in rows]
-
-    def stacked_labels(name: str) -> np.ndarray:
-        return np.stack([labels(times, frames) for times in fields(name)])
-
-    audio, audio_length = _stack(fields("audio"), shape.audio, np.int16)
-    source, source_length = _stack(tokens(examples.source), shape.source)
-    target, target_length = _stack(tokens(examples.target), shape.target)
-    table, frames = examples.split.table, frame_count(shape.audio, Filterbank())
-
-    return Batch(
-        audio=audio,
-        audio_length=audio_length,
-        source=source,
-        source_length=source_length,
-        target=target,
-        target_length=target_length,
-        index=rows.astype(np.int32),
-        words=stacked_labels("word_ms") if table.words.any() and shape.audio else None,
-        phonemes=stacked_labels("phoneme_ms") if table.phonemes.any() and shape.audio else None,
-    )
 
 
 def labels(spans_ms: np.ndarray, frames: int) -> np.ndarray:
@@ -398,9 +395,10 @@ def labels(spans_ms: np.ndarray, frames: int) -> np.ndarray:
     return result
 
 
-def _stack(
+def stack(
     arrays: Sequence[np.ndarray], size: int, dtype: type = np.int32
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Return sequences as rows padded with zeros to `size`, and their lengths."""
     padded = np.zeros((len(arrays), size), dtype)
     for row, array in zip(padded, arrays, strict=True):
         row[: len(array)] = array

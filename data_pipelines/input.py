@@ -22,11 +22,9 @@ import numpy as np
 from tqdm import tqdm
 
 from data_pipelines.batches import (
-    ENDLESS,
     FRAME,
     ROUND,
     Batches,
-    BatchSource,
     Examples,
     Host,
     Lengths,
@@ -39,6 +37,7 @@ from data_pipelines.batches import (
     iterate,
     labels,
     make_plan,
+    stack,
     tokenise_split,
 )
 from data_pipelines.dataset import (
@@ -82,6 +81,10 @@ class Resident:
     target: Ragged  # int32 [tokens]
     words: jax.Array | None  # int16 [blocks, FRAMES_PER_BLOCK]
     phonemes: jax.Array | None
+
+    def load(self, rows: np.ndarray, shape: Shape) -> Batch:
+        """Return the batch of these rows, as `Examples.load` would read it."""
+        return gather(self, jnp.asarray(rows, jnp.int32), shape)
 
 
 def load_resident(examples: Examples, *, most_gb: float = 32.0) -> Resident:
@@ -166,23 +169,6 @@ def _take(runs: Ragged, rows: jax.Array, count: int, size: int) -> tuple[jax.Arr
     return jnp.where(jnp.arange(size) < length[:, None], taken, 0), length
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResidentBatches:
-    """The batch of every step, out of device memory."""
-
-    resident: Resident
-    plan: Plan
-    host: Host = Host()  # noqa: RUF009
-
-    def __len__(self) -> int:
-        return ENDLESS
-
-    def __getitem__(self, index: int) -> Batch:
-        planned = self.plan.batch(index)
-        rows = self.host.rows(planned.rows).astype(np.int32)
-        return gather(self.resident, jnp.asarray(rows), planned.shape)
-
-
 HOURS = 20.0  # enough for five digits of the statistics; a larger corpus is sampled evenly
 
 
@@ -218,28 +204,33 @@ def open_input(
             f"batches have a multiple of {corpus.budget.row_multiple} rows, which does not divide "
             f"among {devices} devices: set --data.budget.row-multiple to a multiple of {devices}"
         )
+    resident = corpus.held == "device" and not text_only
+    if resident and devices > 1:
+        raise CorpusError(
+            f"--data.held device needs one device, not {devices}: set --data.held disk"
+        )
     plan = _plan(train, corpus, seed=seed)
-    source, lines = _source(corpus, train, plan, host, devices), [describe_plan(plan)]
-    parts: list[tuple[BatchSource, Plan]] = [(source, plan)]
-    steps = plan.steps_per_epoch
+    examples = load_resident(train) if resident else train
+    source = speech = Batches(examples=examples, plan=plan, host=host)
+    parts, lines, steps = [speech], [describe_plan(plan)], plan.steps_per_epoch
     if corpus.text is not None:
         text = tokenise_split(open_corpus(corpus.text)[corpus.train], vocabularies, corpus.task)
         text_plan = _plan(text, corpus, seed=seed)
         texts = Batches(examples=text, plan=text_plan, host=host)
-        parts.append((texts, text_plan))
-        source = Mixed(speech=source, text=texts, text_per_speech=corpus.text_per_speech)
+        parts.append(texts)
+        source = Mixed(speech=speech, text=texts, text_per_speech=corpus.text_per_speech)
         lines += [f"with {corpus.text_per_speech:g} text batches for each batch of speech:"]
         lines += [describe_plan(text_plan)]
         steps = round(steps * (1 + corpus.text_per_speech))
     valid_plan = _plan(valid, corpus, shuffle=False)
     valid_source = Batches(examples=valid, plan=valid_plan, host=host)
-    threads = 8 if isinstance(source, Batches) or corpus.held == "disk" else 0
+    threads = 0 if resident else 8
     return TrainingInput(
         vocabularies=vocabularies,
         features=features,
         train=iterate(source, threads=threads, ahead=threads),
         valid=lambda: (valid_source[step] for step in range(valid_plan.steps_per_epoch)),
-        shapes=lambda: (each[step] for each, plan in parts for step in plan.first_steps()),
+        shapes=lambda: (each[step] for each in parts for step in each.plan.first_steps()),
         steps_per_epoch=steps,
         description="\n".join(lines),
     )
@@ -273,18 +264,6 @@ def _plan(examples: Examples, corpus: DataConfig, *, seed: int = 0, shuffle: boo
     except ValueError as error:
         where = f"{corpus.directory}, split {examples.split.name}"
         raise CorpusError(f"{where}: {error} (--data.budget)") from error
-
-
-def _source(
-    corpus: DataConfig, train: Examples, plan: Plan, host: Host, devices: int
-) -> BatchSource:
-    if corpus.held == "disk" or train.text_only:
-        return Batches(examples=train, plan=plan, host=host)
-    if devices > 1:
-        raise CorpusError(
-            f"--data.held device needs one device, not {devices}: set --data.held disk"
-        )
-    return ResidentBatches(resident=load_resident(train), plan=plan, host=host)
 
 
 def _vocabularies(corpus: DataConfig, table: Table) -> Vocabularies:
@@ -331,12 +310,10 @@ def feature_record(split: Split, features: Features | None = None) -> FeatureRec
     compute = jax.jit(functools.partial(extract, config=features))
     moments = Moments.empty(features.dims)
     for planned in tqdm(plan.epoch(0), desc="statistics", unit="batch"):
-        audio = np.zeros((planned.shape.rows, planned.shape.audio), np.int16)
         real = planned.rows[planned.rows >= 0]
-        stored = split.read(rows[real].tolist())
-        for padded, example in zip(audio, stored, strict=False):
-            padded[: len(example["audio"])] = example["audio"]
-        values = np.asarray(compute(audio))
+        sounds = [example["audio"] for example in split.read(rows[real].tolist())]
+        sounds += [np.zeros(0, np.int16)] * (planned.shape.rows - len(sounds))
+        values = np.asarray(compute(stack(sounds, planned.shape.audio, np.int16)[0]))
         for value, length in zip(values, samples[real], strict=False):
             moments = moments.add(value[: frame_count(int(length), features.filterbank)])
     return FeatureRecord(features=features, statistics=moments.statistics())

@@ -14,7 +14,7 @@ import numpy as np
 from data_pipelines.batches import Batches, Vocabularies, iterate, make_plan, tokenise_split
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.dataset import open_corpus
-from data_pipelines.input import ResidentBatches, load_resident
+from data_pipelines.input import load_resident
 from data_pipelines.prepare import Preparation, prepare
 from simuljax.audio import RATE, Features, extract
 from simuljax.config.data import Budget
@@ -64,7 +64,7 @@ def run(config: DataProfile) -> dict[str, Any]:
         first = iter(batches[step] for step in range(config.batches + 1))
         one = _seconds(first, config.batches, time.process_time)  # however many threads read
         many = _seconds(iterate(batches, threads=config.threads), config.batches)
-        resident = ResidentBatches(resident=load_resident(examples), plan=plan)
+        resident = Batches(examples=load_resident(examples), plan=plan)
         held = _seconds((resident[step] for step in range(10**9)), config.batches)
         bank = _filterbank_seconds(batches, config.batches)
     rows = np.concatenate([plan.batch(step).rows for step in range(config.batches)])

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data_pipelines.batches import Examples, Vocabularies, load, make_plan, tokenise_split
+from data_pipelines.batches import Examples, Vocabularies, make_plan, tokenise_split
 from data_pipelines.dataset import open_corpus
 from simuljax.audio import RATE, frame_count
 from simuljax.batch import Batch
@@ -97,7 +97,7 @@ class RunSplit:
             rows = planned.rows
             if not any(row >= 0 and row not in done for row in rows):
                 continue
-            batch = load(self.examples, rows, planned.shape)
+            batch = self.examples.load(rows, planned.shape)
             if self.chosen.audio == "other":
                 order = np.arange(len(rows))
                 order[rows >= 0] = np.roll(order[rows >= 0], 1)

@@ -115,7 +115,8 @@ class Numbers:
 
 @pytest.mark.parametrize("ratio", [0.1, 1 / 3, 1.0, 2.0, 2.5, 7.0])
 def test_mixing_keeps_the_ratio_in_every_window(ratio):
-    mixed = Mixed(speech=Numbers("speech"), text=Numbers("text"), text_per_speech=ratio)
+    numbers: Any = {kind: Numbers(kind) for kind in ("speech", "text")}
+    mixed = Mixed(**numbers, text_per_speech=ratio)
     got: list[Any] = [mixed[step] for step in range(3000)]
     for kind in ("speech", "text"):  # neither leaves out or repeats a batch
         steps = [step for what, step in got if what == kind]

@@ -9,9 +9,9 @@ import pytest
 
 from data_pipelines.batches import Batches, Host, iterate
 from data_pipelines.dataset import PreparedCorpus
-from data_pipelines.input import ResidentBatches, gather, load_resident
+from data_pipelines.input import gather, load_resident
 from simuljax.batch import Batch
-from tests.helpers.corpora import BUDGET, assert_same_batch, batches_of, build_rows
+from tests.helpers.corpora import BUDGET, assert_same_batch, batches_of, build_rows, examples_of
 
 
 def assert_same(held: Batch, read: Batch) -> None:
@@ -21,8 +21,7 @@ def assert_same(held: Batch, read: Batch) -> None:
 
 def both(corpus: PreparedCorpus, split: str = "train", **options: Any) -> tuple[Any, Batches]:
     read = batches_of(corpus, split, **options)
-    held = load_resident(read.examples)
-    return ResidentBatches(resident=held, plan=read.plan, host=read.host), read
+    return replace(read, examples=load_resident(examples_of(corpus, split))), read
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
@@ -73,7 +72,7 @@ def test_one_compilation_for_each_shape(hums):
 
 
 def test_a_split_that_is_too_large_is_refused(hums):
-    examples = batches_of(hums).examples
+    examples = examples_of(hums)
     gigabytes = hums["train"].table.samples.sum() * 2 / 1e9
     with pytest.raises(ValueError, match=r"split train takes .* raise most_gb"):
         load_resident(examples, most_gb=gigabytes * 0.9)
