@@ -82,7 +82,7 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     optimiser = update.optimiser.init(params)
     first = TrainState(step=jnp.int32(0), params=params, statistics=statistics, optimiser=optimiser)
     state = replicas.replicate(first)
-    step: Any = replicas.wrap(update.whole, donate=0)
+    step: Any = replicas.wrap(update.whole, 4, donate=0)
     seed = replicas.replicate(np.int32(0))
     lowered = step.lower(state, batch, weights, seed)
     say("compiling the update")
@@ -196,7 +196,7 @@ class Repeated:
 def augmented_ms(update: Update, replicas: Replicas, plain: Repeated, calls: int) -> dict[str, Any]:
     """Return the times of an update with and without augmented audio, in alternate rounds."""
     objective = dataclasses.replace(update.objective, wave_augment=WaveAugment.typical())
-    step = replicas.wrap(dataclasses.replace(update, objective=objective).whole, donate=0)
+    step = replicas.wrap(dataclasses.replace(update, objective=objective).whole, 4, donate=0)
     say("compiling it with augmented audio")
     state = jax.tree.map(jnp.copy, plain.state)
     other = Repeated(step.lower(state, *plain.rest).compile(), state, *plain.rest)

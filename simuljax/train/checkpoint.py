@@ -14,17 +14,19 @@ import math
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from flax import traverse_util
 from jax.experimental import multihost_utils
 from jax.sharding import SingleDeviceSharding
 
 from simuljax.config.fields import Checked, setting
+from simuljax.config.json import from_json, to_json
 from simuljax.errors import SimuljaxError
 from simuljax.parsing import parse_json
 
@@ -86,8 +88,8 @@ class Manifest:
 
     step: int
     score: float | None
-    files: dict[str, tuple[int, str]]  # path -> size, SHA-256
-    arrays: dict[str, Kind]
+    files: Mapping[str, tuple[int, str]]  # path -> size, SHA-256
+    arrays: Mapping[str, Kind]
     since: int = 0  # scores of steps up to this one are of another phase
 
 
@@ -111,8 +113,7 @@ def _sha256(file: Path, size: int, modified_ns: int) -> str:
 
 def write_manifest(path: Path, seal: Manifest) -> None:
     """Write the manifest with a digest of itself."""
-    held = {field.name: getattr(seal, field.name) for field in fields(seal)}
-    body = json.dumps(held, sort_keys=True)
+    body = json.dumps(to_json(seal), sort_keys=True)
     digest = hashlib.sha256(body.encode()).hexdigest()
     (path / SEAL).write_text(f"{digest}\n{body}\n")
 
@@ -122,17 +123,7 @@ def read_manifest(path: Path) -> Manifest:
     digest, _, body = (path / SEAL).read_text().rstrip("\n").partition("\n")
     if hashlib.sha256(body.encode()).hexdigest() != digest:
         raise ValueError(f"{SEAL} is not as it was written")
-    held = parse_json(body)
-    try:
-        return Manifest(
-            step=held["step"],
-            score=held["score"],
-            files={name: (size, sha) for name, (size, sha) in held["files"].items()},
-            arrays={name: (tuple(shape), dtype) for name, (shape, dtype) in held["arrays"].items()},
-            since=held.get("since", 0),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{SEAL} is not a manifest: {error!r}") from error
+    return from_json(Manifest, parse_json(body), SEAL)
 
 
 def damage(path: Path, *, thorough: bool) -> str | None:
@@ -168,15 +159,8 @@ def kinds(tree: Any) -> dict[str, Kind]:
 
 def template_of(seal: Manifest, part: str) -> Any:
     """Return the shapes of one part of a checkpoint, as nested dictionaries."""
-    tree: dict[str, Any] = {}
-    for path, (shape, dtype) in seal.arrays.items():
-        *parents, name = path.split("/")
-        if parents and parents[0] == part:
-            inner = tree
-            for parent in parents[1:]:
-                inner = inner.setdefault(parent, {})
-            inner[name] = jax.ShapeDtypeStruct(shape, dtype)
-    return tree
+    arrays = {path: jax.ShapeDtypeStruct(*kind) for path, kind in seal.arrays.items()}
+    return traverse_util.unflatten_dict(arrays, sep="/").get(part, {})
 
 
 def check_template(seal: Manifest, wanted: Mapping[str, Kind], part: str | None) -> None:

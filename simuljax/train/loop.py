@@ -38,6 +38,7 @@ from simuljax.text import Words
 from simuljax.train import peers
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints, Restored
 from simuljax.train.cluster import is_primary
+from simuljax.train.objective import Forward
 from simuljax.train.run_log import RunLog, duration
 from simuljax.train.step import (
     AXIS,
@@ -46,7 +47,6 @@ from simuljax.train.step import (
     Report,
     TrainState,
     Update,
-    Validation,
     shape_of,
 )
 from simuljax.train.transfer import average_around_best
@@ -403,7 +403,7 @@ class TrainingRun:
         if is_primary():
             print(message, file=sys.stderr)
 
-    def log_validation(self, step: int, sums: Validation) -> float:
+    def log_validation(self, step: int, sums: Forward) -> float:
         """Log a validation; return the number that is least for the best checkpoint."""
         values = self.log.validation(step, sums)
         branch = "st" if "st_nll" in values else "mt"

@@ -24,7 +24,8 @@ from simuljax.losses import TermSum, combine
 from simuljax.parsing import parse_json
 from simuljax.train.cluster import is_primary
 from simuljax.train.flops import peak_flops
-from simuljax.train.step import Report, Validation
+from simuljax.train.objective import Forward
+from simuljax.train.step import Report
 
 FILE = "metrics.jsonl"
 FRAME = 160  # samples in 10 ms
@@ -114,7 +115,7 @@ class RunLog:
         )
         self._console.show(text)
 
-    def validation(self, step: int, sums: Validation) -> dict[str, float]:
+    def validation(self, step: int, sums: Forward) -> dict[str, float]:
         """Write the terms of a validation to the files; return them on every process."""
         terms = combine(sums.sums, dict.fromkeys(sums.sums, 1.0)).terms
         values = {name: float(value) for name, value in terms.items()} | means(sums.logged)

@@ -16,8 +16,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from dataclasses import dataclass
+from typing import Any
 
 import flax.struct
 import jax
@@ -70,14 +70,6 @@ class Report:
     logged: dict[str, TermSum]
     gradient_norm: jax.Array
     finite: jax.Array  # bool []: whether the update was made
-
-
-@flax.struct.dataclass
-class Validation:
-    """The sums of a validation batch, over all replicas."""
-
-    sums: dict[str, TermSum]
-    logged: dict[str, TermSum]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -156,10 +148,10 @@ class Update:
 
         return jax.tree_util.tree_map_with_path(hold, params)
 
-    def validate(self, state: TrainState, batch: Batch, *, watch: bool = True) -> Validation:
+    def validate(self, state: TrainState, batch: Batch, *, watch: bool = True) -> Forward:
         """Return the terms without dropout, noise or augmentation, and what else is watched."""
         passed = self._forward(state, state.params, batch, None, watch=watch)
-        return jax.lax.psum(Validation(sums=passed.sums, logged=passed.logged), AXIS)
+        return jax.lax.psum(dataclasses.replace(passed, statistics={}), AXIS)
 
     def first_teacher(self, params: Any) -> Any:
         """Return a copy of the parameters of the text branch, or {} where DAR needs no teacher."""
@@ -198,14 +190,6 @@ class Update:
         return jax.random.fold_in(key, jax.lax.axis_index(AXIS))
 
 
-class Wrapped(Protocol):
-    """A function that runs on every replica."""
-
-    def __call__(self, *args: Any) -> Any: ...
-
-    def lower(self, *args: Any) -> Any: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Replicas:
     """The devices of a run, one replica of the model on each, and the way they are driven."""
@@ -223,24 +207,29 @@ class Replicas:
     def count(self) -> int:
         return self.mesh.size
 
-    def wrap(self, function: Callable[..., Any], *, donate: int | None = None) -> Wrapped:
+    def wrap(
+        self, function: Callable[..., Any], arguments: int = 2, *, donate: int | None = None
+    ) -> jax.stages.Wrapped:
         """Wrap `function(state, batch, *rest)` for every replica; only the batch is split.
 
         The first argument's buffers are given away with `donate=0`.
         """
-        given = () if donate is None else (donate,)
+        given, rest = () if donate is None else (donate,), arguments - 2
         if self.parallelism == "pmap":
-            return Pmapped(replicas=self, function=function, given=given)
-        batch = PartitionSpec(AXIS)
-
-        def spread(state: Any, batch_: Any, *rest: Any) -> Any:
-            specs = (PartitionSpec(), batch, *(PartitionSpec() for _ in rest))
-            mapped = jax.shard_map(
-                function, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False
+            return jax.pmap(
+                function,
+                axis_name=AXIS,
+                in_axes=(None, 0, *[None] * rest),
+                out_axes=None,
+                devices=self.mesh.devices.reshape(-1).tolist(),
+                donate_argnums=given,
             )
-            return mapped(state, batch_, *rest)
-
-        return cast(Wrapped, jax.jit(spread, donate_argnums=given))
+        whole = PartitionSpec()
+        specs = (whole, PartitionSpec(AXIS), *[whole] * rest)
+        mapped = jax.shard_map(
+            function, mesh=self.mesh, in_specs=specs, out_specs=whole, check_vma=False
+        )
+        return jax.jit(mapped, donate_argnums=given)
 
     def replicate(self, tree: Any) -> Any:
         """Put a tree, the same on every host, on every device that a wrapped call sees."""
@@ -302,35 +291,6 @@ class Replicas:
         return jax.tree.map(view, tree)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Pmapped:
-    """A function under `pmap`, which needs to know how many arguments there are."""
-
-    replicas: Replicas
-    function: Callable[..., Any]
-    given: tuple[int, ...]
-    made: dict[int, Any] = field(default_factory=dict)  # by how many
-
-    def __call__(self, *args: Any) -> Any:
-        return self._of(len(args))(*args)
-
-    def lower(self, *args: Any) -> Any:
-        """Lower the function for these arguments."""
-        return self._of(len(args)).lower(*args)
-
-    def _of(self, count: int) -> Any:
-        if count not in self.made:
-            self.made[count] = jax.pmap(
-                self.function,
-                axis_name=AXIS,
-                in_axes=(None, 0, *(None,) * (count - 2)),
-                out_axes=None,
-                devices=self.replicas.mesh.devices.reshape(-1).tolist(),
-                donate_argnums=self.given,
-            )
-        return self.made[count]
-
-
 Change = Callable[[Any], Any]  # of parameters
 Shape = tuple[tuple[int, ...] | None, ...]
 
@@ -351,9 +311,9 @@ class CompiledUpdate:
         self._seen: set[tuple[Shape, bool]] = set()
         self._compiled: dict[Shape, Any] = {}  # updates that were compiled ahead
         self._initialise = jax.jit(lambda key: initialise(update.model, key))
-        self._whole = replicas.wrap(self._each(update.whole, (0, None, 0, 0)), donate=0)
+        self._whole = replicas.wrap(self._each(update.whole, (0, None, 0, 0)), 4, donate=0)
         self._totals = replicas.wrap(self._each(update.totals, (0, None)))
-        self._gather = replicas.wrap(self._each(update.gather, (0, None, 0, 0, None, 0)))
+        self._gather = replicas.wrap(self._each(update.gather, (0, None, 0, 0, None, 0)), 6)
         self._validate = replicas.wrap(self._each(update.validate, (0, None)))
         self._apply = jax.jit(self._each(update.apply, (0, 0, 0)), donate_argnums=0)
         self._add = jax.jit(_add, donate_argnums=0)
@@ -449,7 +409,7 @@ class CompiledUpdate:
         self._seen |= kinds
         return result
 
-    def validate(self, state: TrainState, batches: Iterable[Batch]) -> Validation:
+    def validate(self, state: TrainState, batches: Iterable[Batch]) -> Forward:
         """Return the sums over all batches."""
         total = None
         for batch in batches:
