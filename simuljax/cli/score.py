@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from simuljax.config.json import without_nan
 from simuljax.errors import ChoiceError
 from simuljax.eval.latency import DEFAULT, Profile
 from simuljax.eval.logs import (
@@ -22,7 +23,6 @@ from simuljax.eval.logs import (
 )
 from simuljax.eval.long_form import read_segments, score_longform
 from simuljax.eval.scores import LATENCIES, build_report
-from simuljax.report.results import without_nan
 
 RATIOS = ("BLEU", "AP", "RTF")  # the others are times
 NO_REFERENCES = "no references: no BLEU, and latencies count the words of the output in their place"

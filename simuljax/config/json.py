@@ -56,18 +56,18 @@ def from_json(kind: type[T], value: Any, place: str = "") -> T:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a file whole or not at all; NaN and infinity become null."""
-    beside, plain = path.with_name(path.name + ".partial"), _without_nan(to_json(value))
+    beside, plain = path.with_name(path.name + ".partial"), without_nan(to_json(value))
     text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
     beside.write_text(text + "\n", "utf-8")
     os.replace(beside, path)
 
 
-def _without_nan(value: Any) -> Any:
-    """Replace numbers that JSON does not have."""
+def without_nan(value: Any) -> Any:
+    """Return the value with null for NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
-        return {key: _without_nan(held) for key, held in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(held) for held in value]
+        return {key: without_nan(held) for key, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(held) for held in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -12,12 +12,12 @@ of the logs.
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from simuljax.config.json import without_nan
 from simuljax.eval.logs import ARCHIVE, NAME, RecordError, write_archive
 from simuljax.eval.significance import Rule
 from simuljax.parsing import ParseError, parse_json
@@ -195,15 +195,6 @@ def _write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
         json.dumps(without_nan(line), ensure_ascii=False, separators=(",", ":")) for line in lines
     )
     path.write_text("".join(f"{line}\n" for line in encoded), "utf-8")
-
-
-def without_nan(value: object) -> object:
-    """Return the value with null for NaN, which JSON has not."""
-    if isinstance(value, Mapping):
-        return {name: without_nan(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_nan(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy import ndimage
 
 from simuljax.models.whisper.config import STATE_S
 from simuljax.models.whisper.decoding import Context
@@ -119,12 +120,9 @@ def alignment_matrix(energies: np.ndarray) -> np.ndarray:
 
 def median_filter(x: np.ndarray) -> np.ndarray:
     """Return medians of 7 neighbours on the last axis, which is mirrored at its ends."""
-    reach = _WIDTH // 2
-    if x.shape[-1] <= reach:
+    if x.shape[-1] <= _WIDTH // 2:
         return x
-    mirrored = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(reach, reach)], mode="reflect")
-    windows = np.lib.stride_tricks.sliding_window_view(mirrored, _WIDTH, axis=-1)
-    return np.median(windows, axis=-1)
+    return ndimage.median_filter(x, size=(*[1] * (x.ndim - 1), _WIDTH), mode="mirror")
 
 
 def cheapest_path(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

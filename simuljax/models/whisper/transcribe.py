@@ -142,14 +142,14 @@ class _Progress:
         return self.samples[self.seek : self.seek + WINDOW_S * RATE]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Transcriber:
     """A model with its tokenizer, for whole recordings."""
 
     model: Model
     tokenizer: Tokenizer
 
-    def __call__(
+    def transcribe_samples(
         self, recordings: Sequence[np.ndarray], request: Request, options: Decoding, batch: int
     ) -> list[Transcription]:
         """Transcribe recordings, int16 at 16 kHz, at most `batch` of them at a time."""
@@ -210,12 +210,15 @@ class Transcriber:
     def _guess_languages(self, in_progress: list[_Progress], memory: Memory) -> None:
         if all(progress.language for progress in in_progress):
             return
-        probs = self.languages(memory)
-        for progress, row in zip(in_progress, probs, strict=False):
-            if progress.language is None:
-                progress.language = self.tokenizer.language_codes[int(row.argmax())]
+        for progress, guess in zip(in_progress, self.likely_languages(memory), strict=False):
+            progress.language = progress.language or guess
 
-    def languages(self, memory: Memory) -> np.ndarray:
+    def likely_languages(self, memory: Memory) -> list[str]:
+        """Return the likeliest language of each window."""
+        codes = self.tokenizer.language_codes
+        return [codes[int(row.argmax())] for row in self.language_probs(memory)]
+
+    def language_probs(self, memory: Memory) -> np.ndarray:
         """Return P(language) [B, languages]."""
         ids = self.tokenizer.language_ids
         shared = {"start": self.tokenizer.start, "first": ids.start, "count": len(ids)}

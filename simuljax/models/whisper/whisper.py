@@ -23,7 +23,6 @@ from simuljax.models.whisper.decoding import Decoding, encode_audio
 from simuljax.models.whisper.model import Model
 from simuljax.models.whisper.tokenizer import (
     Task,
-    Tokenizer,
     language_code,
     make_tokenizer,
     read_tiktoken,
@@ -39,11 +38,8 @@ _VOCABULARIES = ("*.tiktoken", "tokenizer.json", "vocab.json")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Whisper:
+class Whisper(Transcriber):
     """A model with its weights and its tokenizer."""
-
-    model: Model
-    tokenizer: Tokenizer
 
     @property
     def config(self) -> Config:
@@ -97,7 +93,7 @@ class Whisper:
         request, decoding = request or Request(), decoding or Decoding()
         self._check_task(request)
         samples = [_samples(audio, rate) for audio in recordings]
-        return self._transcriber(samples, request, decoding, batch)
+        return self.transcribe_samples(samples, request, decoding, batch)
 
     def detect_language(self, audio: Audio, *, rate: int = RATE) -> dict[str, float]:
         """Return the probability of each language in the first 30 s, likeliest first."""
@@ -105,13 +101,9 @@ class Whisper:
             problem = "knows English alone; load a multilingual model"
             raise SimuljaxError(f"{self.config.name} {problem}")
         window = stack([_samples(audio, rate)[: WINDOW_S * RATE]], 1, Request())
-        probs = self._transcriber.languages(encode_audio(self.model, window))[0]
+        probs = self.language_probs(encode_audio(self.model, window))[0]
         pairs = zip(self.tokenizer.language_codes, map(float, probs), strict=True)
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
-
-    @property
-    def _transcriber(self) -> Transcriber:
-        return Transcriber(self.model, self.tokenizer)
 
     def _tokens(self, text: str | Sequence[int]) -> tuple[int, ...]:
         """Encode text as it stands after other text: with a space before it."""

@@ -26,7 +26,7 @@ from simuljax.models.whisper.decoding import decode, encode_audio
 from simuljax.models.whisper.model import Memory
 from simuljax.models.whisper.timing import align_text
 from simuljax.models.whisper.tokenizer import language_code
-from simuljax.models.whisper.transcribe import Request, Transcriber, padded_s, stack, with_prefix
+from simuljax.models.whisper.transcribe import Request, padded_s, stack, with_prefix
 from simuljax.serve.translator import Audio, Translator, samples_of
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, split_segments, words_of
 from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
@@ -172,9 +172,8 @@ def _contexts(model: Whisper, windows: Sequence[Window], memory: Memory) -> list
     if not tokenizer.multilingual:
         languages = ["en" for _ in windows]
     if not all(languages):
-        probs = Transcriber(model.model, tokenizer).languages(memory)
-        guesses = [tokenizer.language_codes[int(row.argmax())] for row in probs]
-        languages = [known or guess for known, guess in zip(languages, guesses, strict=False)]
+        guesses = zip(languages, model.likely_languages(memory), strict=False)
+        languages = [known or guess for known, guess in guesses]
     return [
         Context(
             task=window.settings.task,
