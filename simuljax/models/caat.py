@@ -79,8 +79,13 @@ class TransducerDecoder(nn.Module):
 
     def __call__(self, prefix: Array, sources: Sequence[Source], *, train: bool) -> list[Decoded]:
         """Decode with the whole source visible, as an offline model: for cross-entropy."""
-        x = self._predict_all(prefix, train=train)
-        return [self._with_everything(x, source, train=train) for source in sources]
+        x, decoded = self._predict_all(prefix, train=train), []
+        for source in sources:
+            memory = self.remember(source.states, source.decisions.keys)
+            logits = self.join(x, memory, source.lengths, train=train)
+            reading = whole_source((1, x.shape[0], 1, x.shape[1]), source)
+            decoded.append(Decoded(logits=logits, reading=reading))
+        return decoded
 
     def lattice(self, targets: Array, source: Source, *, train: bool) -> Lattice:
         """Return scores of the targets [B, U] and of the blank, group by group."""
@@ -150,15 +155,6 @@ class TransducerDecoder(nn.Module):
     def _predict_all(self, prefix: Array, *, train: bool) -> Array:
         x = self.dropout(embed_positions(self.embedding(prefix)), deterministic=not train)
         return self.predictor(x, View(causal=True), train=train)
-
-    def _with_everything(self, x: Array, source: Source, *, train: bool) -> Decoded:
-        def body(layer: JoinerLayer, x: Array, _: None) -> tuple[Array, None]:
-            return layer(x, layer.remember(source.states), source.lengths, train=train), None
-
-        count, unroll = self.config.joiner_layers, self.config.width.unroll
-        joined, _ = scan_layers(self.joiner, count, body, x, unroll=unroll)
-        reading = whole_source((1, x.shape[0], 1, x.shape[1]), source)
-        return Decoded(logits=self._logits(joined), reading=reading)
 
     def _logits(self, x: Array) -> Array:
         x = self.norm(x)

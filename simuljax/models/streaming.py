@@ -82,25 +82,27 @@ def _delay(speech: SpeechConfig) -> int:
     return STRIDE if speech.is_whisper else 0
 
 
-def init_stream(speech: SpeechConfig, width: Width, features: int, batch: int) -> StreamingState:
-    """Return the state of `batch` streams before their first frame."""
-    chunking = chunking_of(speech)
-    return StreamingState(
-        subsampling=init_subsampling(batch, features, speech.channels, width),
-        waiting=init_buffer(batch, chunking.own - 1, width.model, width.dtype),
-        left=init_left(batch, speech.layers, chunking, width),
-        before=jnp.zeros(batch, jnp.int32),
-    )
-
-
 class StreamingSpeechEncoder(SpeechEncoder):
     """Causal convolutions, then chunk-causal layers; whole utterances, or as they arrive.
 
     A subclass may have another front end: convolutions that make `rate` vectors a state, and layers
-    below the first (`_arrive`, `_lower`, `_chunks`).
+    below the first (`init_stream`, `_arrive`, `_lower`, `_chunks`).
     """
 
     rate: ClassVar[int] = 1
+
+    @staticmethod
+    def init_stream(
+        speech: SpeechConfig, width: Width, features: int, batch: int
+    ) -> StreamingState:
+        """Return the state of `batch` streams before their first frame."""
+        chunking = chunking_of(speech)
+        return StreamingState(
+            subsampling=init_subsampling(batch, features, speech.channels, width),
+            waiting=init_buffer(batch, chunking.own - 1, width.model, width.dtype),
+            left=init_left(batch, speech.layers, chunking, width),
+            before=jnp.zeros(batch, jnp.int32),
+        )
 
     def __call__(
         self, features: Array, lengths: Array, shared: Stack | None, *, train: bool
@@ -154,12 +156,9 @@ class StreamingSpeechEncoder(SpeechEncoder):
             before=progress.before,
             pretrained=progress.lefts[0],
         )
-        new, count = self._new(features.shape[-1], len(length)), -(-used // self.rate)
+        new = self.init_stream(self.speech, self.width, features.shape[-1], len(length))
+        count = -(-used // self.rate)
         return _choose(ended, new, state), zero_padding(self.norm(progress.states), count), count
-
-    def _new(self, features: int, batch: int) -> StreamingState:
-        """Return streams before their first frame."""
-        return init_stream(self.speech, self.width, features, batch)
 
     def _arrive(
         self, state: Any, features: Array, length: Array, ended: Array

@@ -51,27 +51,6 @@ class FrontEndState:
     place: Array  # int32 [B]: position of the next state
 
 
-def init_whisper_stream(
-    speech: SpeechConfig, width: Width, features: int, batch: int
-) -> StreamingState:
-    """Return the state of `batch` streams before their first frame."""
-    chunking, own = chunking_of(speech), whisper_width(speech, width)
-    past, none = KERNEL - 1, jnp.zeros(batch, jnp.int32)
-    front_end = FrontEndState(
-        frames=init_buffer(batch, past, features, width.dtype, zeros=1),
-        hidden=init_buffer(batch, past, own.model, width.dtype, zeros=1),
-        loudest=jnp.full(batch, -jnp.inf, jnp.float32),
-        place=none,
-    )
-    return StreamingState(
-        subsampling=front_end,
-        waiting=init_buffer(batch, chunking.times(RATE).own - 1, own.model, width.dtype),
-        left=init_left(batch, speech.layers, chunking, width),
-        before=none,
-        pretrained=no_left(speech, width, batch),
-    )
-
-
 def whisper_width(speech: SpeechConfig, width: Width) -> Width:
     """Return the sizes of Whisper's layers, in the precision of the model."""
     sizes = whisper_config(speech, width).dimensions
@@ -97,6 +76,27 @@ class StreamingWhisperEncoder(StreamingSpeechEncoder):
 
     rate: ClassVar[int] = RATE
 
+    @staticmethod
+    def init_stream(
+        speech: SpeechConfig, width: Width, features: int, batch: int
+    ) -> StreamingState:
+        """Return the state of `batch` streams before their first frame."""
+        chunking, own = chunking_of(speech), whisper_width(speech, width)
+        past, none = KERNEL - 1, jnp.zeros(batch, jnp.int32)
+        front_end = FrontEndState(
+            frames=init_buffer(batch, past, features, width.dtype, zeros=1),
+            hidden=init_buffer(batch, past, own.model, width.dtype, zeros=1),
+            loudest=jnp.full(batch, -jnp.inf, jnp.float32),
+            place=none,
+        )
+        return StreamingState(
+            subsampling=front_end,
+            waiting=init_buffer(batch, chunking.times(RATE).own - 1, own.model, width.dtype),
+            left=init_left(batch, speech.layers, chunking, width),
+            before=none,
+            pretrained=no_left(speech, width, batch),
+        )
+
     def _chunks(self, features: Array, lengths: Array, *, train: bool) -> Array:
         loudest = jnp.full(len(lengths), -jnp.inf, jnp.float32)
         floored, _ = floor_so_far(features, lengths, loudest)
@@ -109,9 +109,6 @@ class StreamingWhisperEncoder(StreamingSpeechEncoder):
         chunking, states = chunking_of(self.speech), (lengths + 1) // 2
         x, _ = _reduced(chunked, self.reduction, chunking, x, left, states, before)
         return self.dropout(x, deterministic=not train)
-
-    def _new(self, features: int, batch: int) -> StreamingState:
-        return init_whisper_stream(self.speech, self.width, features, batch)
 
     def _arrive(
         self, state: FrontEndState, features: Array, length: Array, ended: Array

@@ -36,7 +36,7 @@ from simuljax.models.tensor_file import TYPES, packed, quantise, read_tensors, w
 from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.tokenizer import _byte_characters, read_tiktoken, read_tokenizer_json
 from simuljax.models.whisper.weights import dimensions_of, read_checkpoint
-from simuljax.models.whisper.whisper import _generation, _heads
+from simuljax.models.whisper.whisper import _generation
 from simuljax.report.results import curves_of, read_object
 from simuljax.serve.run import read_decoding
 from simuljax.text import load
@@ -338,7 +338,7 @@ READERS = {
     "generation_config": Reader(
         "generation_config.json",
         lambda: _json(HEADS),
-        lambda path: _heads(_generation(path), SIZES),
+        lambda path: _generation(path, SIZES),
     ),
     "config.json": Reader(
         "config.json",

@@ -155,34 +155,26 @@ def load(
         raise SimuljaxError(
             f"{known!r} is not a published Whisper; name one of {', '.join(PUBLISHED)}"
         )
-    beside = _generation(checkpoint.path)
-    heads = PUBLISHED[known].alignment_heads if known else _heads(beside, sizes)
+    if known:
+        heads, multilingual = PUBLISHED[known].alignment_heads, None
+    else:
+        heads, multilingual = _generation(checkpoint.path, sizes)
     config = Config(
         dimensions=sizes, alignment_heads=heads, dtype=dtype, name=known or _name(checkpoint.path)
     )
     return Whisper(
         model=Model(params=parameters(checkpoint, config), config=config),
         tokenizer=make_tokenizer(
-            _vocabulary(checkpoint, vocabulary),
-            sizes.vocabulary,
-            multilingual=None if known else beside.multilingual,
+            _vocabulary(checkpoint, vocabulary), sizes.vocabulary, multilingual=multilingual
         ),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Generation:
-    """Hold what a `generation_config.json` says of a model that is none of the published ones."""
-
-    path: Path
-    alignment_heads: Heads = ()
-    multilingual: bool | None = None
-
-
-def _generation(weights: Path) -> Generation:
+def _generation(weights: Path, sizes: Dimensions) -> tuple[Heads, bool | None]:
+    """Return the alignment heads, and True for a multilingual model, as the file beside it says."""
     file = weights.with_name("generation_config.json")
     if not file.is_file():
-        return Generation(path=file)
+        return later_half(sizes), None
     try:
         found = parse_json(file.read_bytes())
         heads, many = found.get("alignment_heads"), found.get("is_multilingual")
@@ -191,15 +183,10 @@ def _generation(weights: Path) -> Generation:
         chosen = tuple((int(layer), int(head)) for layer, head in heads or ())
     except (ParseError, AttributeError, TypeError, ValueError, OverflowError) as error:
         raise SimuljaxError(f"{file} is damaged: {error}; remove or mend it") from None
-    return Generation(path=file, alignment_heads=chosen, multilingual=many)
-
-
-def _heads(beside: Generation, sizes: Dimensions) -> Heads:
     layers, heads_each = range(sizes.text_layers), range(sizes.head_count)
-    chosen = beside.alignment_heads
     if any(layer not in layers or head not in heads_each for layer, head in chosen):
-        raise SimuljaxError(f"{beside.path} names a head of alignment_heads that the model lacks")
-    return chosen or later_half(sizes)
+        raise SimuljaxError(f"{file} names a head of alignment_heads that the model lacks")
+    return chosen or later_half(sizes), many
 
 
 def _name(path: Path) -> str:
