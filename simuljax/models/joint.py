@@ -194,12 +194,9 @@ class JointModel(nn.Module):
         return self.decoder.attempt(*given)
 
 
-def source_of(
-    encoded: Encoded, decisions: Decisions, k: Array, written: Array | None = None
-) -> Source:
-    """Return the decoder's source; `k` is wait-k's, `written` the count it uses (`Source`)."""
-    states, lengths = encoded.states, encoded.lengths
-    return Source(states=states, lengths=lengths, decisions=decisions, k=k, written=written)
+def source_of(encoded: Encoded, decisions: Decisions, k: Array) -> Source:
+    """Return the decoder's source; `k` is wait-k's."""
+    return Source(states=encoded.states, lengths=encoded.lengths, decisions=decisions, k=k)
 
 
 def init_past(c: ModelConfig, batch: int, room: int) -> Past:

@@ -25,6 +25,7 @@ STRETCH = 15  # seconds or words per row
 ROWS = 8  # drawn at most
 PIECES = 5  # lanes for the words of one moment; the rest is counted
 COLUMNS = 400  # of a waveform
+RATE = 16000  # samples a second
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,6 @@ def draw_timeline(
     unit: Unit = "word",
     *,
     samples: np.ndarray | None = None,
-    rate: int = 16000,
     until: float = 0.0,
 ) -> Markup:
     """Return one `<svg>` per row, or a sentence where there is nothing to draw.
@@ -77,8 +77,7 @@ def draw_timeline(
     Args:
         record: The utterance.
         unit: The unit of its delays.
-        samples: Its speech, mono.
-        rate: Sampling rate of the speech.
+        samples: Its speech, mono at 16 kHz.
         until: The end of the axis if it is later than the record, for two side by side.
     """
     words = tokens_of(record, unit)
@@ -86,7 +85,7 @@ def draw_timeline(
         counted = f"{len(words)} words and {len(record.delays)} delays"
         return Markup(f"<p>The log has {counted} here: words and delays cannot be matched.</p>")
     rows = rows_of(record, until)
-    drawn = "".join(_draw_row(row, record, words, samples, rate) for row in rows[:ROWS])
+    drawn = "".join(_draw_row(row, record, words, samples) for row in rows[:ROWS])
     if len(rows) > ROWS:
         kept, whole = (f"{row.end / row.unit:.0f}" for row in (rows[ROWS - 1], rows[-1]))
         kind = "words" if record.has_text_source else "seconds"
@@ -178,13 +177,11 @@ def _in_lanes(bursts: Sequence[Burst]) -> list[Burst]:
     return placed[::-1]
 
 
-def _draw_row(
-    row: Row, record: Record, words: Sequence[str], samples: np.ndarray | None, rate: int
-) -> str:
+def _draw_row(row: Row, record: Record, words: Sequence[str], samples: np.ndarray | None) -> str:
     bursts = bursts_of(row, record, words)
     lanes = 1 + max((burst.lane for burst in bursts), default=0)
     axis = lanes * LANE + 8 + (CLOCK if any(_clock(record)) else 0)
-    wave = _waveform(row, np.asarray(samples), rate, axis + SCALE) if samples is not None else ""
+    wave = _waveform(row, np.asarray(samples), axis + SCALE) if samples is not None else ""
     spoken = _source_words(row, record, axis) if record.has_text_source and not wave else []
     return render(
         "timeline.svg",
@@ -241,13 +238,13 @@ def _source_words(row: Row, record: Record, axis: int) -> list[tuple[float, int,
     return [(row.x(i + 0.5), axis + 22 + 17 * (i % 2), words[i]) for i in here]
 
 
-def _waveform(row: Row, samples: np.ndarray, rate: int, top: int) -> str:
+def _waveform(row: Row, samples: np.ndarray, top: int) -> str:
     """Return the outline of the extremes of every short stretch."""
     if samples.ndim != 1:
         raise ValueError(f"samples must be mono, not of shape {samples.shape}")
     loudest = float(np.abs(samples.astype(np.float64)).max(initial=0)) or 1.0
     edges = np.linspace(row.start, row.end, COLUMNS + 1)
-    places = np.clip((edges * rate / 1000).astype(int), 0, len(samples))
+    places = np.clip((edges * RATE / 1000).astype(int), 0, len(samples))
     middle, scale = top + WAVE / 2, (WAVE / 2 - 2) / loudest
     upper, lower = [], []
     for time, begin, end in zip(edges.tolist(), places, places[1:], strict=False):

@@ -430,11 +430,7 @@ class AtEqualLatency:
 
 
 def compare(
-    variant: Variant,
-    baseline: Variant,
-    evaluation: str,
-    measure: Measure | None = None,
-    cache: Cache | None = None,
+    variant: Variant, baseline: Variant, evaluation: str, *, cache: Cache | None = None
 ) -> Comparison | None:
     """Compare one evaluation over the seeds that both have; None if there are none."""
     own, base = variant.evaluations.get(evaluation), baseline.evaluations.get(evaluation)
@@ -442,7 +438,7 @@ def compare(
         return None
     seeds = sorted(set(own.by_seed) & set(base.by_seed))
     first, second = ([each.by_seed[seed].records for seed in seeds] for each in (base, own))
-    return compare_seeds(first, second, measure, cache=cache) if seeds else None
+    return compare_seeds(first, second, cache=cache) if seeds else None
 
 
 def at_equal_latency(

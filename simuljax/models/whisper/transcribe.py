@@ -119,7 +119,6 @@ class Request:
     task: Task = "transcribe"
     language: str | None = None  # None: the likeliest in the first window
     prompt: tuple[int, ...] = ()  # tokens of what was said before
-    prefix: tuple[int, ...] = ()  # tokens that the first window begins with
     condition: Literal["previous", "nothing"] = "previous"  # what later windows follow on
     words: Literal["none", "timed"] = "none"
     window: Literal["full", "short"] = "full"  # short: only as much silence as 5 s steps need
@@ -132,7 +131,6 @@ class _Progress:
     samples: np.ndarray
     language: str | None
     prompt: list[int]
-    prefix: tuple[int, ...]
     seek: int = 0  # samples
     segments: list[Segment] = field(default_factory=list)
     spectrogram: Spectrogram | None = None  # while it is being transcribed
@@ -158,7 +156,6 @@ class Transcriber:
                 samples=samples,
                 language=request.language if self.tokenizer.multilingual else "en",
                 prompt=list(request.prompt),
-                prefix=request.prefix,
             )
             for samples in recordings
         ]
@@ -177,13 +174,12 @@ class Transcriber:
                 task=request.task,
                 language=progress.language or "en",
                 prompt=tuple(progress.prompt),
-                prefix=progress.prefix,
             )
             for progress in in_progress
         ]
         decoded = decode(self.model, self.tokenizer, memory, contexts, options)
         cut = [
-            cut_window(self.tokenizer, with_prefix(d, c.prefix), len(c.left), options)
+            cut_window(self.tokenizer, d, len(c.left), options)
             for d, c in zip(decoded, in_progress, strict=True)
         ]
         if request.words == "timed":
@@ -362,7 +358,6 @@ def _move_on(progress: _Progress, decoded: Decoded, window: Window, request: Req
     # After a text drawn at a high temperature, the next window had better start afresh.
     if request.condition == "nothing" or decoded.temperature > 0.5:
         progress.prompt = []
-    progress.prefix = ()
     progress.seek += window.used
     if len(progress.left) < HOP:
         progress.spectrogram = None  # done with

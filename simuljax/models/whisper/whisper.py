@@ -54,7 +54,6 @@ class Whisper(Transcriber):
         task: Task = "transcribe",
         language: str | None = None,
         prompt: str | Sequence[int] = "",
-        prefix: str | Sequence[int] = "",
         words: Literal["none", "timed"] = "none",
         condition: Literal["previous", "nothing"] = "previous",
         window: Literal["full", "short"] = "full",
@@ -62,18 +61,15 @@ class Whisper(Transcriber):
     ) -> Transcription:
         """Transcribe a recording: a file, or mono samples (int16, or float in [-1, 1]) at `rate`.
 
-        `task="translate"` writes English whatever is spoken. `prompt` was said before the
-        recording; `prefix` is how the text of its first window begins. Both are text or tokens;
-        among tokens of a prefix, timestamps are as the model would have written them. `condition`
-        says whether a later window follows on the text before it. With `window="short"` a recording
-        of less than 30 s is padded to the next 5 s only, which is faster and may change words.
+        `task="translate"` writes English whatever is spoken. `prompt`, text or tokens, was said
+        before the recording. `condition` says whether a later window follows on the text before it.
+        With `window="short"` a recording of less than 30 s is padded to the next 5 s only, which is
+        faster and may change words.
         """
-        decoding = decoding or Decoding()
         request = Request(
             task=task,
             language=language_code(language) if language else None,
             prompt=self._tokens(prompt),
-            prefix=self._prefix(prefix, decoding),
             condition=condition,
             words=words,
             window=window,
@@ -110,13 +106,6 @@ class Whisper(Transcriber):
         if isinstance(text, str):
             return tuple(self.tokenizer.encode(f" {text.strip()}")) if text.strip() else ()
         return tuple(text)
-
-    def _prefix(self, prefix: str | Sequence[int], decoding: Decoding) -> tuple[int, ...]:
-        """Encode a prefix; one of text begins at 0.00 s where timestamps are written."""
-        tokens = self._tokens(prefix)
-        if isinstance(prefix, str) and tokens and decoding.timestamps == "predict":
-            return (self.tokenizer.timestamps.start, *tokens)
-        return tokens
 
     def _check_task(self, request: Request) -> None:
         if self.tokenizer.multilingual:

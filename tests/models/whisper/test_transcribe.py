@@ -152,8 +152,6 @@ def test_prompts_are_text_or_tokens(whisper):
     assert whisper._tokens(" the ") == tuple(T.encode(" the"))
     assert whisper._tokens("") == ()
     assert whisper._tokens([5, 6]) == (5, 6)
-    assert whisper._prefix("the", Decoding()) == (T.timestamps.start, *T.encode(" the"))
-    assert whisper._prefix("the", FEW) == tuple(T.encode(" the"))
 
 
 RANDOM = np.random.default_rng(0)
