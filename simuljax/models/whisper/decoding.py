@@ -43,8 +43,7 @@ class Decoding:
     timestamps: Literal["predict", "none"] = "predict"
     max_tokens: int = 224
     max_initial_timestamp_s: float = 1.0
-    length_penalty: float | None = None  # None: a sum is divided by the length
-    suppress: Literal["unspoken", "nothing"] | tuple[int, ...] = "unspoken"
+    suppress: tuple[int, ...] | None = None  # tokens; None: signs that nobody says
     compression_ratio_limit: float | None = 2.4  # above it the text repeats itself
     avg_logprob_limit: float | None = -1.0  # below it the text is a guess
     no_speech_limit: float | None = 0.6  # above it, with a guess for a text, nobody speaks
@@ -56,8 +55,6 @@ class Decoding:
             raise SimuljaxError(f"{self}: {problem}")
         if min(self.temperatures) < 0:
             raise SimuljaxError(f"temperatures are {self.temperatures}; they are from 0")
-        if self.length_penalty is not None and not 0 <= self.length_penalty <= 1:
-            raise SimuljaxError(f"length_penalty is {self.length_penalty}; it lies in [0, 1]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +116,6 @@ def decode(
     prompt = make_prompt(tokenizer, contexts, options, marks, rows=rows, longest=longest)
     known = (model, memory, prompt, _forbidden(tokenizer, options.suppress))
     limits = {"limit": options.max_tokens, "marks": marks}
-    penalty = np.float32(-1 if options.length_penalty is None else options.length_penalty)
     results: list[Decoded | None] = [None] * len(contexts)
     for number, temperature in enumerate(options.temperatures):
         wanted = [k for k, r in enumerate(results) if r is None or _is_bad(r, options)]
@@ -127,7 +123,7 @@ def decode(
             break
         active = np.isin(np.arange(rows), wanted)
         if temperature == 0 and options.beams > 1:
-            found = beam_search(*known, active, penalty, **limits, beams=options.beams)
+            found = beam_search(*known, active, **limits, beams=options.beams)
         else:
             warmth = np.full(rows, temperature, np.float32)
             found = generate(*known, warmth, active, _key(options.seed, number), **limits)
@@ -144,12 +140,8 @@ def _key(seed: int, attempt: int) -> Array:
 
 
 @lru_cache(maxsize=16)
-def _forbidden(
-    tokenizer: Tokenizer, suppress: Literal["unspoken", "nothing"] | tuple[int, ...]
-) -> Forbidden:
-    by_name = {"unspoken": tokenizer.unspoken, "nothing": ()}
-    ids = by_name[suppress] if isinstance(suppress, str) else suppress
-    return make_forbidden(tokenizer, ids)
+def _forbidden(tokenizer: Tokenizer, suppress: tuple[int, ...] | None) -> Forbidden:
+    return make_forbidden(tokenizer, tokenizer.unspoken if suppress is None else suppress)
 
 
 def make_prompt(

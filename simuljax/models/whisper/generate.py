@@ -15,7 +15,7 @@ With timestamps on, a window is written as `<|0.00|> text <|1.20|><|1.20|> text 
 In beam search, each of the K beams of a window proposes its K + 1 best tokens. In the order of
 their sums of log-probabilities, proposals that end the text are finished until K others have been
 taken, which are the next beams. A window is done when K texts are finished; the best of them is
-the one with the highest sum for its length (or for ((5 + length) / 6)^penalty).
+the one with the highest sum for its length.
 """
 
 from collections.abc import Sequence
@@ -291,13 +291,12 @@ def beam_search(
     prompt: Prompt,
     forbidden: Forbidden,
     active: Array,
-    length_penalty: Array,
     *,
     limit: int,
     marks: Marks,
     beams: int,
 ) -> Generated:
-    """Return the best text of each window that is `active` [B]; a penalty below 0 is none."""
+    """Return the best text of each window that is `active` [B]."""
     written, logits, no_speech = begin(model, memory, prompt, limit, marks)
     state = _first_beam(written, prompt.seen, limit, marks, beams)
     state = _advance(state, jnp.repeat(logits, beams, 0), forbidden, marks)
@@ -316,9 +315,7 @@ def beam_search(
     # Texts that did not finish fill up those that did; the end is not counted.
     ended = replace(last.finished, lengths=last.finished.lengths - 1)
     texts = ended.join(last.live).existing(beams)
-    count = texts.lengths.astype(jnp.float32)
-    google = ((5 + count) / 6) ** length_penalty
-    score = texts.log_prob / jnp.where(length_penalty < 0, jnp.maximum(count, 1), google)
+    score = texts.log_prob / jnp.maximum(texts.lengths.astype(jnp.float32), 1)
     best = jax.tree.map(lambda a: a[:, 0], texts.take(jnp.argmax(score, -1)[:, None]))
     return Generated(
         tokens=best.tokens, log_probs=best.notes, count=best.lengths, no_speech=no_speech

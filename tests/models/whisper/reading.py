@@ -49,7 +49,7 @@ def greedy(next_logits, rule, end, limit):
     return text, log_probs
 
 
-def beam(next_logits, rule, end, limit, beams, penalty=None):
+def beam(next_logits, rule, end, limit, beams):
     """The best of the finished texts, as the original searches for it."""
     live, finished = [((), 0.0)], {}
     for _ in range(limit):
@@ -77,7 +77,7 @@ def beam(next_logits, rule, end, limit, beams, penalty=None):
 
     def rank(text):
         length = len(text) - 1
-        return finished[text] / (length if penalty is None else ((5 + length) / 6) ** penalty)
+        return finished[text] / length
 
     best = max(finished, key=rank)
     return list(best[:-1]), finished[best]
