@@ -56,7 +56,12 @@ class Tested:
     first: Evaluated
     second: Evaluated
     where: str  # "low latency", "offline"
+    best: Evaluated  # of all systems there
     comparison: Comparison
+
+    @property
+    def has_best(self) -> bool:
+        return self.best in (self.first, self.second)
 
 
 def compare_systems(comparable: Comparable, latency: Latency) -> list[Tested]:
@@ -79,21 +84,16 @@ def compare_systems(comparable: Comparable, latency: Latency) -> list[Tested]:
                 tests += _pairs(systems, where, metric)
         adjusted = corrected([each.comparison for each in tests])
         found += [replace(t, comparison=c) for t, c in zip(tests, adjusted, strict=True)]
-    if len(names) <= PAIRS:
-        return found
-    winners = {
-        where: representative([own[where] for own in best.values() if where in own])
-        for where in {each.where for each in found}
-    }
-    return [each for each in found if winners[each.where] in (each.first, each.second)]
+    return found if len(names) <= PAIRS else [each for each in found if each.has_best]
 
 
 def _pairs(systems: dict[str, Evaluated], where: str, metric: str) -> list[Tested]:
     profile = next(iter(systems.values())).scores["profile"]
     measure = Measure(metric=metric, profile=profile)  # pyright: ignore[reportArgumentType]
     logs = {name: each.records for name, each in systems.items()}
+    shared = {"where": where, "best": representative([*systems.values()])}
     return [
-        Tested(first=systems[one], second=systems[other], where=where, comparison=comparison)
+        Tested(first=systems[one], second=systems[other], comparison=comparison, **shared)
         for (one, other), comparison in compare_all(logs, measure).items()
     ]
 
@@ -119,24 +119,15 @@ def verdict_of(comparable: Comparable, tested: Sequence[Tested], latency: Latenc
     """Say in one sentence per regime, or of the only system, what came out."""
     if tested:
         quality = [each for each in tested if each.comparison.metric == "BLEU"]
-        here = {each.where: [t for t in quality if t.where == each.where] for each in quality}
-        best = {
-            where: representative([e for t in own for e in (t.first, t.second)])
-            for where, own in here.items()
-        }
-        return [
-            _sentence(each, best[where])
-            for where, own in here.items()
-            for each in own
-            if best[where] in (each.first, each.second)
-        ]
+        return [_sentence(each) for each in quality if each.has_best]
     found = [(name, representative(each)) for name, each in comparable.streamed().items()]
     return [_alone(comparable, name, each, latency) for name, each in found]
 
 
-def _sentence(tested: Tested, best: Evaluated) -> str:
+def _sentence(tested: Tested) -> str:
+    c, best = tested.comparison, tested.best
     other = tested.first if best is tested.second else tested.second
-    c, turned = tested.comparison, -1 if best is tested.first else 1
+    turned = -1 if best is tested.first else 1
     value = turned * c.difference.value + 0.0  # no -0
     ends = sorted(turned * end + 0.0 for end in (c.difference.low, c.difference.high))
     found = "has higher BLEU than" if c.adjusted < 0.05 else "is not shown to differ from"
