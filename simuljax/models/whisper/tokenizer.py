@@ -302,24 +302,14 @@ class Tokenizer:
 
     def _characters(self, ids: Sequence[int]) -> list[Word]:
         """Return the shortest runs of tokens that spell whole characters."""
-        units, run = [], []
-        for k, i in enumerate(ids):
-            run.append(i)
-            text = self._whole(run)
-            if text is None and self.decode(run, tail="hold") == self.decode(run):
-                text = self.decode(run)
-            if text is not None or k == len(ids) - 1:
-                text = self.decode(run) if text is None else text
-                units.append(Word(text=text, tokens=tuple(run)))
-                run = []
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        units, text, start = [], "", 0
+        for end, i in enumerate(ids, start=1):
+            text += decoder.decode(self.tokens[i] if i < self.end else b"", final=end == len(ids))
+            if not decoder.getstate()[0]:  # no part of a character is left
+                units.append(Word(text=text, tokens=tuple(ids[start:end])))
+                text, start = "", end
         return units
-
-    def _whole(self, ids: Sequence[int]) -> str | None:
-        """Return the text of ids that spell whole characters, as most tokens do; else None."""
-        try:
-            return b"".join([self.tokens[i] for i in ids if i < self.end]).decode()
-        except UnicodeDecodeError:
-            return None
 
 
 def make_tokenizer(

@@ -190,7 +190,7 @@ class Transcriber:
     def _encoded(self, in_progress: list[_Progress], rows: int, request: Request) -> Memory:
         """Encode the windows; guess the languages that are not known."""
         if request.window == "short":
-            memory = encode_audio(self.model, stack([c.left for c in in_progress], rows, request))
+            memory = encode_audio(self.model, stack([c.left for c in in_progress], rows, "short"))
             self._guess_languages(in_progress, memory)
             return memory
         mels = self.model.config.dimensions.mels
@@ -250,9 +250,11 @@ class Window:
     used: int
 
 
-def stack(windows: Sequence[np.ndarray], rows: int, request: Request) -> np.ndarray:
+def stack(
+    windows: Sequence[np.ndarray], rows: int, length: Literal["full", "short"] = "full"
+) -> np.ndarray:
     """Stack windows [rows, N] with silence after each."""
-    seconds = padded_s(max(map(len, windows)), request.window)
+    seconds = padded_s(max(map(len, windows)), length)
     stacked = np.zeros((rows, seconds * RATE), np.int16)
     for row, window in enumerate(windows):
         stacked[row, : len(window)] = window

@@ -96,7 +96,7 @@ class Whisper(Transcriber):
         if not self.tokenizer.multilingual:
             problem = "knows English alone; load a multilingual model"
             raise SimuljaxError(f"{self.config.name} {problem}")
-        window = stack([_samples(audio, rate)[: WINDOW_S * RATE]], 1, Request())
+        window = stack([_samples(audio, rate)[: WINDOW_S * RATE]], 1)
         probs = self.language_probs(encode_audio(self.model, window))[0]
         pairs = zip(self.tokenizer.language_codes, map(float, probs), strict=True)
         return dict(sorted(pairs, key=lambda pair: -pair[1]))

@@ -26,7 +26,7 @@ from simuljax.models.whisper.decoding import decode, encode_audio
 from simuljax.models.whisper.model import Memory
 from simuljax.models.whisper.timing import align_text
 from simuljax.models.whisper.tokenizer import language_code
-from simuljax.models.whisper.transcribe import Request, padded_s, stack, with_prefix
+from simuljax.models.whisper.transcribe import padded_s, stack, with_prefix
 from simuljax.serve.translator import Audio, Translator, samples_of
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, split_segments, words_of
 from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
@@ -153,7 +153,7 @@ def check_settings(model: Whisper, settings: WhisperStreaming) -> None:
 def write(model: Whisper, windows: Sequence[Window], *, rows: int) -> list[Hypothesis]:
     """Write windows of one length and settings in one batch; rows beyond the windows are idle."""
     settings = windows[0].settings
-    sound = stack([w.samples for w in windows], rows, Request(window=settings.padding))
+    sound = stack([w.samples for w in windows], rows, settings.padding)
     memory = encode_audio(model.model, sound)
     contexts = _contexts(model, windows, memory)
     results = decode(model.model, model.tokenizer, memory, contexts, settings.decoding)

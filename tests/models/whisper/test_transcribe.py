@@ -92,11 +92,11 @@ def test_words_go_to_the_segment_they_begin_in():
 
 def test_windows_of_few_lengths():
     sounds = [np.ones(11 * SECOND, np.int16), np.ones(3 * SECOND, np.int16)]
-    assert stack(sounds, 3, Request()).shape == (3, 30 * SECOND)
-    short = stack(sounds, 3, Request(window="short"))
+    assert stack(sounds, 3).shape == (3, 30 * SECOND)
+    short = stack(sounds, 3, "short")
     assert short.shape == (3, 15 * SECOND)
     assert short.sum() == 14 * SECOND
-    assert stack([np.ones(30 * SECOND, np.int16)], 1, Request(window="short")).shape[1] == 480_000
+    assert stack([np.ones(30 * SECOND, np.int16)], 1, "short").shape[1] == 480_000
 
 
 @pytest.fixture(scope="module")
