@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -39,8 +40,7 @@ class CoVoST2(Reader):
         splits = self._rows(home, self.translations or home)
         audio = reading.index_audio(home / "clips")
         make = partial(self._utterance, audio, self._durations(home, audio, splits))
-        entries = {s: reading.list_rows(rows, _clip_id, make) for s, rows in splits.items()}
-        return self.collect(entries)
+        return self.collect({s: reading.list_rows(r, _clip_id, make) for s, r in splits.items()})
 
     def _rows(self, home: Path, folder: Path) -> dict[str, list[Row]]:
         """Return rows with path, sentence, translation and client_id per split."""
@@ -137,9 +137,9 @@ class Mboshi(Reader):
         self.require(filled, "zip archive of audio, nor any audio file,", root)
         columns = ("id", "split", "speaker", "mboshi", "french")
         rows = reading.read_table(root / "manifest.tsv", columns)
-        splits = reading.group_rows(rows, lambda cells: cells["split"], "train", "valid")
-        make = partial(self._utterance, filled[0])
-        return self.collect({s: reading.list_rows(r, _id, make) for s, r in splits.items()})
+        splits = reading.group_rows(rows, itemgetter("split"), "train", "valid")
+        key, make = itemgetter("id"), partial(self._utterance, filled[0])
+        return self.collect({s: reading.list_rows(r, key, make) for s, r in splits.items()})
 
     def _utterance(self, audio: AudioIndex, key: str, cells: Cells) -> Utterance:
         aligned = [text for column, text in cells.items() if column.startswith("word_alignment")]
@@ -152,10 +152,6 @@ class Mboshi(Reader):
             speaker=cells["speaker"],
             words=tuple(word for word in words if word.text != SILENCE),
         )
-
-
-def _id(cells: Cells) -> str:
-    return cells["id"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +170,8 @@ class IwsltNonNative(Reader):
         rows = reading.read_table(root / "manifest.tsv", (*columns, self.target))
         splits = reading.group_rows(rows, lambda c: c["doc"].partition("_")[0], "valid", "test")
         make = partial(self._utterance, reading.index_audio(root))
-        entries = {s: reading.list_rows(rows, _sentence_id, make) for s, rows in splits.items()}
-        return self.collect(entries)
+        key = "{doc}_{sent}".format_map
+        return self.collect({s: reading.list_rows(r, key, make) for s, r in splits.items()})
 
     def _utterance(self, audio: AudioIndex, key: str, cells: Cells) -> Utterance:
         if not cells["start_s"] or not cells["end_s"]:
@@ -190,10 +186,6 @@ class IwsltNonNative(Reader):
             speaker=cells["doc"],
             words=words,
         )
-
-
-def _sentence_id(cells: Cells) -> str:
-    return f"{cells['doc']}_{cells['sent']}"
 
 
 def timed_words(
@@ -233,12 +225,12 @@ class Multi30kSpeech(Reader):
         self.require_files(table)
         columns = ("id", "voice", "en", "phonemes", "phone_end_frames_25ms")
         rows = (  # an id ends in the number of the caption
-            row if row.cells and _caption(_id(row.cells))[1] else replace(row, cells=None)
+            row if row.cells and _caption(row.cells["id"])[1] else replace(row, cells=None)
             for row in reading.read_table(table, columns)
         )
         audio = reading.index_audio(archive)
         make = partial(self._utterance, self.translations or table.parent, {}, audio)
-        return reading.list_rows(rows, _id, make)
+        return reading.list_rows(rows, itemgetter("id"), make)
 
     def _utterance(
         self, folder: Path, texts: dict[str, list[str]], audio: AudioIndex, key: str, cells: Cells

@@ -52,11 +52,6 @@ class Checkpoint:
     vocabulary: Sequence[bytes] | None = None  # in the order of the ids, where the file has it
 
 
-def read_torch(path: Path) -> Checkpoint:
-    """Return the tensors of a checkpoint of OpenAI's, or of a bare state-dict."""
-    return Checkpoint(path=path, tensors=torch_tensors(path, "model_state_dict", "refuse"))
-
-
 MAGIC = 0x67676D6C
 _GGML_TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2")}
 _LONGEST_NAME, _MOST_TOKENS = 256, 1 << 20  # beyond, the file is something else
@@ -194,7 +189,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     if start[:4] == MAGIC.to_bytes(4, "little"):
         return read_ggml(path)
     if start[:4] == b"PK\x03\x04":
-        return read_torch(path)
+        return Checkpoint(path=path, tensors=torch_tensors(path, "model_state_dict", "refuse"))
     if start[8:] == b"{" or start.startswith(GZIP) or path.name.endswith(".index.json"):
         return read_safetensors(path)
     raise WeightsError(path, 0, f"begins with {start!r}: neither a .pt, safetensors nor ggml file")
