@@ -102,18 +102,8 @@ class RunLog:
                 flops=done.flops,
                 aside=done.aside_s,
             )
-        text = format_line(
-            step,
-            loss=float(report.loss.total),
-            total=self._last,
-            epoch=step / self._updates_per_epoch,
-            terms={name: float(value) for name, value in report.loss.terms.items()},
-            norm=float(report.gradient_norm),
-            rate=rate,
-            note=note,
-            **rates,
-        )
-        self._console.show(text)
+        progress = f"step {step}/{self._last} | epoch {step / self._updates_per_epoch:.2f}"
+        self._console.show(" | ".join([progress, *describe_update(report, rate, rates, note)]))
 
     def validation(self, step: int, sums: Forward) -> dict[str, float]:
         """Write the terms of a validation to the files; return them on every process."""
@@ -284,37 +274,23 @@ class ConsoleLine:
             self.stream.flush()
 
 
-def format_line(
-    step: int,
-    *,
-    loss: float,
-    total: int | None = None,
-    epoch: float | None = None,
-    terms: Mapping[str, float] | None = None,
-    norm: float | None = None,
-    rate: float | None = None,
-    frames: float | None = None,
-    tokens: float | None = None,
-    utilisation: float | None = None,
-    remaining: float | None = None,
-    note: str | None = None,
-) -> str:
-    """Return `step 1200/5000 | epoch 2.3 | loss 3.21 st 2.9 dar 0.3 | norm 1.2 | ...`."""
-    of = "" if total is None else f"/{total}"
-    each = "".join(f" {name} {value:.4g}" for name, value in (terms or {}).items())
-    optional = [
-        ("epoch {:.2f}", epoch),
-        (f"loss {{:.4g}}{each}", loss),
-        ("norm {:.3g}", norm),
-        ("lr {:.2e}", rate),
-        ("{} frames/s", None if frames is None else thousands(frames)),
-        ("{} tokens/s", None if tokens is None else thousands(tokens)),
-        ("use {:.0%}", utilisation),
-        ("ETA {}", None if remaining is None else duration(remaining)),
-        ("{}", note),
-    ]
-    shown = [form.format(value) for form, value in optional if value is not None]
-    return " | ".join([f"step {step}{of}", *shown])
+def describe_update(
+    report: Report, rate: float, rates: Mapping[str, float], note: str | None = None
+) -> Iterator[str]:
+    """Yield `loss 3.21 st 2.9 dar 0.3`, `norm 1.2`, `lr 2.00e-03`, ... as far as they are known."""
+    terms = "".join(f" {name} {value:.4g}" for name, value in report.loss.terms.items())
+    yield f"loss {report.loss.total:.4g}{terms}"
+    yield f"norm {report.gradient_norm:.3g}"
+    yield f"lr {rate:.2e}"
+    if rates:
+        yield f"{thousands(rates['frames'])} frames/s"
+        yield f"{thousands(rates['tokens'])} tokens/s"
+    if "utilisation" in rates:
+        yield f"use {rates['utilisation']:.0%}"
+    if "remaining" in rates:
+        yield f"ETA {duration(rates['remaining'])}"
+    if note:
+        yield note
 
 
 def thousands(number: float) -> str:

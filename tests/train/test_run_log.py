@@ -8,21 +8,24 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import pytest
 
+from simuljax.losses import Loss
 from simuljax.train.run_log import (
     FILE,
     ConsoleLine,
     MetricsWriter,
+    describe_update,
     duration,
-    format_line,
     read_metrics,
     thousands,
 )
+from simuljax.train.step import Report
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,14 +121,17 @@ class Terminal(io.StringIO):
 
 
 def test_line_has_everything_that_is_known() -> None:
-    known = {"epoch": 2.25, "terms": {"st": 2.9, "dar": 0.31456}, "norm": 1.25, "rate": 2e-3}
+    terms = {"st": jnp.float32(2.9), "dar": jnp.float32(0.31456)}
+    loss = Loss(total=jnp.float32(3.21456), terms=terms, weighted={})
+    shared = {"logged": {}, "gradient_norm": jnp.float32(1.25), "finite": jnp.array(True)}
     rates = {"frames": 12345.0, "tokens": 678.0, "utilisation": 0.256, "remaining": 3900}
-    assert format_line(1200, loss=3.21456, total=5000, **known, **rates) == (
-        "step 1200/5000 | epoch 2.25 | loss 3.215 st 2.9 dar 0.3146 | norm 1.25 | lr 2.00e-03 | "
+    assert " | ".join(describe_update(Report(loss=loss, **shared), 2e-3, rates)) == (
+        "loss 3.215 st 2.9 dar 0.3146 | norm 1.25 | lr 2.00e-03 | "
         "12.3k frames/s | 678 tokens/s | use 26% | ETA 1h05m"
     )
-    line = format_line(1, loss=float("nan"), tokens=0.0, note="compiled in 3s")
-    assert line == "step 1 | loss nan | 0 tokens/s | compiled in 3s"
+    report = Report(loss=replace(loss, total=jnp.float32(jnp.nan), terms={}), **shared)
+    line = " | ".join(describe_update(report, 0.5, {"frames": 0.0, "tokens": 0.0}, "compiled"))
+    assert line == "loss nan | norm 1.25 | lr 5.00e-01 | 0 frames/s | 0 tokens/s | compiled"
 
 
 def test_rates_are_those_of_the_interval_without_time_spent_aside() -> None:
@@ -152,7 +158,7 @@ def test_a_log_gets_lines_and_a_terminal_one(monkeypatch, stream, text) -> None:
     monkeypatch.setenv("COLUMNS", "12")
     console = ConsoleLine(stream=stream)
     for step in (1, 2):
-        console.show(format_line(step, loss=1.0))
+        console.show(f"step {step} | loss 1")
     console.show("a note", stays=True)
     console.finish()
     assert stream.getvalue() == text
