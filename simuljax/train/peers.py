@@ -88,7 +88,7 @@ class Peers:
         self.uses: dict[str, int] = {}
         self.warned: tuple[int, int] | None = None
         self.period_s = PERIOD_S * max(1.0, count / PER_LOOK)
-        self._leaving = False
+        self._leaving = threading.Event()
         self.thread = threading.Thread(target=self._watch, name="peers", daemon=True)
         self.thread.start()
 
@@ -182,7 +182,12 @@ class Peers:
 
     def stop(self) -> None:
         """Look at the others no more."""
-        self._leaving = True
+        self._leaving.set()
+
+    def close(self) -> None:
+        """Stop, and wait for the thread: if it asks the service while Python ends, it crashes."""
+        self.stop()
+        self.thread.join(LEAVE_S)
 
     def _meet(self, key: str, patience_s: float, what: str) -> None:
         try:
@@ -211,7 +216,7 @@ class Peers:
         self.client.key_value_set(key, json.dumps(told), allow_overwrite=True)
 
     def _watch(self) -> None:
-        while not self._leaving:
+        while not self._leaving.is_set():
             with contextlib.suppress(jax.errors.JaxRuntimeError):  # JAX notices by itself
                 self._publish()
                 for number, told in self._directory("simuljax/state").items():
@@ -219,12 +224,12 @@ class Peers:
                         self.seen[number].update(json.loads(told))
                 self.looked_s = time.monotonic()
                 self._judge()
-            time.sleep(self.period_s)
+            self._leaving.wait(self.period_s)
 
     def _judge(self) -> None:
         """End this process if another has failed or lags too far behind."""
         for number, held in self.seen.items():
-            if held.failed and not self._leaving:
+            if held.failed and not self._leaving.is_set():
                 leave(f"{self.name}: process {number} ended: {held.failed}")
         behind = [n for n, held in self.seen.items() if held.count < self.own.count]
         if not behind or self.own.failed:
@@ -252,6 +257,7 @@ def begin_watch(cluster: Cluster) -> None:
     global _current
     known = distributed.global_state
     _current = Peers(cluster, known.client, known.process_id, known.num_processes)
+    atexit.register(_current.close)  # before JAX parts from the service
 
 
 def at(place: str) -> None:

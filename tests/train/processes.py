@@ -88,6 +88,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pause", type=float, default=0.0)  # seconds before every batch
     parser.add_argument("--slow", type=float, default=0.0)  # seconds before batch 6, on host 1
     parser.add_argument("--slow-s", type=int, default=600)
+    parser.add_argument("--period", type=float)  # seconds between looks at the other
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--coordinator")
     parser.add_argument("--index", type=int)
@@ -108,6 +109,8 @@ def main(given: argparse.Namespace) -> None:
             time.sleep(given.slow)
         time.sleep(given.pause)
 
+    if given.period is not None:
+        peers.PERIOD_S = given.period
     processes = 1 if given.coordinator is None else 2
     meeting = {"coordinator": given.coordinator, "processes": processes, "index": given.index}
     print(join(Cluster(silent_s=10, slow_s=given.slow_s, **meeting)), flush=True)

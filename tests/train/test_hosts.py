@@ -29,9 +29,9 @@ def by_sgd() -> CompiledUpdate:
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory) -> Path:
-    """Uninterrupted, on two hosts, by both ways."""
+    """Uninterrupted, on two hosts, by both ways; at the end each is just asking for the other."""
     run = tmp_path_factory.mktemp("together")
-    ended(two(run, *SGD, "--ways", "pmap", WAY, "--average", "2"))
+    ended(two(run, *SGD, "--ways", "pmap", WAY, "--average", "2", "--period", "0"))
     return run
 
 

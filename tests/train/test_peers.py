@@ -53,8 +53,7 @@ def left(monkeypatch) -> Iterator[list[str]]:
     monkeypatch.setattr(peers, "PERIOD_S", 0.2)
     yield words
     for each in JOINED:
-        each.stop()
-        each.thread.join()
+        each.close()
     JOINED.clear()
 
 
