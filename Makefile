@@ -40,8 +40,10 @@ demo: $(ENV)  ## translate a clip of real speech with the bundled model, about a
 demo-train: $(ENV)  ## build, train, stream, score and draw, on a small language, into demo_out/
 	$(BIN)/simuljax demo $(ARGS)
 
-# Most of the time goes into compiling what runs once: the quick tests compile with less effort.
+# Most of the time goes into compiling what runs once: the quick tests compile with less effort, and
+# the compiler's memory comes in large pages, which saves a tenth (glibc 2.35 and newer).
 test: $(ENV)  ## the tests that take seconds; ARGS="-k name" narrows them
+	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 \
 	XLA_FLAGS="$(XLA_FLAGS) --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true" $(BIN)/python -m pytest $(WORKERS) -m "not slow" $(ARGS)
 
 test-all: $(ENV)  ## every test, compiled as users compile

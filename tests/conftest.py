@@ -64,10 +64,14 @@ def x64() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepare a few spoken sentences, once for all tests of a worker."""
+    """Prepare a few spoken sentences, once for all workers: tests read them and write nothing."""
+    from simuljax.train.lock import locked
     from tests.helpers.grids import spoken_corpus
 
-    return spoken_corpus(tmp_path_factory.mktemp("corpus") / "phrasebook")
+    directory = tmp_path_factory.getbasetemp()
+    directory = directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory
+    with locked(directory, patience_s=300.0, name="corpus.lock"):
+        return spoken_corpus(directory / "phrasebook")
 
 
 @pytest.fixture(autouse=True, scope="module")

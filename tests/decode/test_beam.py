@@ -210,9 +210,10 @@ GREEDY_CASES = {
 
 def rows(found):
     """Tokens and delays of each row, without padding, which is 0."""
+    found = jax.device_get(found)
     real = np.arange(found.tokens.shape[1]) < found.lengths[:, None]
     assert not np.any(found.tokens * ~real) and not np.any(found.delays * ~real)
-    for n, *row in zip(found.lengths, *map(np.asarray, (found.tokens, found.delays)), strict=True):
+    for n, *row in zip(found.lengths, found.tokens, found.delays, strict=True):
         yield [values[:n].tolist() for values in row]
 
 

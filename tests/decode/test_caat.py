@@ -52,9 +52,9 @@ class CaatStreams(Streams):
 
     def by_rule(self, sounds):
         """What each recording's groups commit: tokens, groups from 0."""
-        blocks, encoded = self.decoder.decoding.blocks, self.encoded(sounds)
+        blocks, encoded = self.decoder.decoding.blocks, jax.device_get(self.encoded(sounds))
         return [
-            by_rule(self.model, self.variables, np.asarray(states)[: int(length)], blocks)
+            by_rule(self.model, self.variables, states[:length], blocks)
             for states, length in zip(encoded.states, encoded.lengths, strict=True)
         ]
 
@@ -152,6 +152,7 @@ def test_a_batch_of_whole_sources_is_what_streams_write(streams):
         decoding=decoding(BEAM),
         listening=Listening(read_ms=read_ms, filterbank=HEARD.filterbank),
     )
+    done = jax.device_get(done)
     for b, (tokens, heard, reach) in enumerate(found):
         count = int(done.lengths[b])
         assert done.tokens[b, :count].tolist() == tokens
@@ -167,13 +168,13 @@ def test_offline_it_writes_as_the_last_group_does(streams):
     """Greedily, with everything in sight from the start."""
     sounds, _ = utterances(streams, 5)
     sounds = [s for s in sounds if len(s) > 8_000]
-    encoded = streams.encoded(sounds[:2] * 4)
+    encoded = jax.device_get(streams.encoded(sounds[:2] * 4))
     padded = np.stack([np.pad(s, (0, MOST - len(s))) for s in sounds[:2]])
     frames = 1 + (np.array([len(s) for s in sounds[:2]]) - 400) // 160
     given = (streams.model, streams.variables, features_of(padded), frames)
-    whole = translate_speech(*given, decoding=decoding(GREEDY))
+    whole = jax.device_get(translate_speech(*given, decoding=decoding(GREEDY)))
     for b in range(2):
-        states, tokens = np.asarray(encoded.states[b])[: int(encoded.lengths[b])], []
+        states, tokens = encoded.states[b, : encoded.lengths[b]], []
         room = np.zeros((ROOM, 16), np.float32)
         room[: len(states)] = states
         while len(tokens) < LIMIT.of(len(states)) and EOS not in tokens:
@@ -221,7 +222,7 @@ def test_equal_texts_are_merged(one_group):
         how = dataclasses.asdict(WIDE) | {"guard": GUARD, "limit": 9, "last": last}
         texts = oracle.search_group(ask, texts, reach, **how)
         apart = oracle.search_group(ask, apart, reach, **how, merge=False)
-        found = candidates.texts
+        found = jax.device_get(candidates.texts)
         pairs = zip(found.tokens[0, :3], found.lengths[0, :3], strict=True)
         assert [tuple(row[: int(n)].tolist()) for row, n in pairs] == [t[0] for t in texts]
         np.testing.assert_allclose(found.log_prob[0, :3], [t[1] for t in texts], atol=1e-3)

@@ -9,6 +9,7 @@ training-time pass is shown in `test_step.py`.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -138,8 +139,8 @@ def test_recordings_at_words():
         decoding=case.options,
         listening=Listening(read_ms=models.STEP * 40, filterbank=HEARD.filterbank),
     )
-    early = 0
-    for index, count in enumerate(np.asarray(found.lengths)):
+    early, found = 0, jax.device_get(found)
+    for index, count in enumerate(found.lengths):
         expected, total = scratch.say(index, "recomputed"), len(heard.recordings[index])
         amounts = streams.reads(total)
         assert found.tokens[index, :count].tolist() == expected.tokens

@@ -11,6 +11,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -181,6 +182,7 @@ def simulated(
         listening=usual_listening(decoding, STEP, filterbank=HEARD.filterbank),
         words=speaker.words,
     )
+    done = jax.device_get(done)
     first = (decoding.policy.first_read_ms if decoding.policy else None) or STEP
     for index, one in enumerate(said):
         total, count = len(heard.recordings[index]) / 16, int(done.lengths[index])

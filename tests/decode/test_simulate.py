@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -42,9 +43,8 @@ def frames_of(samples):
 
 def rows(found):
     """Tokens, delays and reach of each row."""
-    for n, *row in zip(
-        found.lengths, *map(np.asarray, (found.tokens, found.delays, found.reach)), strict=True
-    ):
+    found = jax.device_get(found)
+    for n, *row in zip(found.lengths, found.tokens, found.delays, found.reach, strict=True):
         assert not any(values[n:].any() for values in row)
         yield [values[:n].tolist() for values in row]
 
@@ -60,9 +60,9 @@ def expected_rows(model, variables, features, decoding, history):
     written = [simultaneous.Written() for _ in SAMPLES]
     for read in range(1, 1 + -(-max(SAMPLES) // (16 * UNIT))):
         heard = np.minimum(16 * UNIT * read, SAMPLES)
-        encoded = encode(features, frames_of(heard))
+        encoded = jax.device_get(encode(features, frames_of(heard)))
         for row, so_far in enumerate(written):
-            states = np.asarray(encoded.states[row, : encoded.lengths[row]])
+            states = encoded.states[row, : encoded.lengths[row]]
             known = simultaneous.fixed_windows(states, models.STEP, heard[row] == SAMPLES[row])
             simultaneous.write_on(
                 decoder, so_far, known, heard[row] / 16, decoding, history=history
@@ -117,7 +117,7 @@ def test_whole_and_in_parts(model, features):
     def simulated(features, read_ms):
         listening = Listening(read_ms=read_ms)
         given = (model, variables, features, SAMPLES)
-        return simulate_speech(*given, decoding=DECODING, listening=listening)
+        return jax.device_get(simulate_speech(*given, decoding=DECODING, listening=listening))
 
     frames = frames_of(SAMPLES)
     offline = translate_speech(model, variables, features, frames, decoding=DECODING)
@@ -163,13 +163,13 @@ def test_only_a_real_end_triggers_without_a_new_word():
         return encode_speech(context, features, 4 * lengths, ended, labels).progress
 
     for live in (True, False):
-        progress = progress_of(variables, jnp.full(STATES, not live))
+        progress = jax.device_get(progress_of(variables, np.full(STATES, not live)))
         for row, length in enumerate(lengths.tolist()):
             triggers = decisions.label_triggers(of_states[row], length)
             if live:  # the last state counts if it would with another one after it
                 longer = decisions.label_triggers(np.append(of_states[row], 99), length + 1)
                 triggers = longer[:STATES] & triggers
-            ends = np.asarray(progress.ends[row, : progress.count[row]])
+            ends = progress.ends[row, : progress.count[row]]
             np.testing.assert_array_equal(ends, np.flatnonzero(triggers))
 
 
@@ -219,8 +219,8 @@ def expected_text(reader, tokens, lengths, units, decoding):
     for row, length in enumerate(lengths):
         written = simultaneous.Written()
         for read, amount in enumerate(read_amounts(units[row], length), 1):
-            states = encode(tokens[row : row + 1], jnp.array([amount])).states[0, :amount]
-            known = simultaneous.every_state(states, amount == length)
+            states = encode(tokens[row : row + 1], np.array([amount])).states
+            known = simultaneous.every_state(np.asarray(states)[0, :amount], amount == length)
             simultaneous.write_on(decoder, written, known, read, decoding, history="recomputed")
         assert written.finished
         yield [written.tokens, written.delays, written.reach]

@@ -394,16 +394,18 @@ def words_of(tokens: list[int], times: list[int], end: int) -> list[tuple[str, f
 def moved(streams: Streams, sounds, pieces) -> tuple[Any, Any, Any]:
     """What rows write when the first stream goes on in row 5; its old row, anew; a new row."""
     axes, half = batch_axes(lambda n: streams.decoder.init(streams.params, n)), len(pieces[0]) // 2
-    new = take_rows(streams.start(), np.array([0]), axes)
+    put = jax.jit(functools.partial(put_rows, axes=axes))
+    take = jax.jit(functools.partial(take_rows, axes=axes))
+    new = take(streams.start(), np.array([0]))
     states, rows, start = [streams.start()], [([], [], []) for _ in sounds], 0
     for turn, length in enumerate(pieces[0]):
         if turn == half:
-            taken = put_rows(states[-1], 5, take_rows(states[-1], np.array([0]), axes), axes)
-            states.append(put_rows(taken, 0, new, axes))
+            taken = put(states[-1], np.array([5]), take(states[-1], np.array([0])))
+            states.append(put(taken, np.array([0]), new))
         row = 0 if turn < half else 5
         lengths, starts, ended = np.zeros((3, streams.batch), int)
         lengths[row], starts[row], ended[row] = length, start, turn == len(pieces[0]) - 1
         given = (sounds[:1] * streams.batch, starts, lengths, ended > 0)
         streams.turn(states, rows, streams.chunk(*given))
         start += length
-    return rows, take_rows(states[-1], np.array([0]), axes), new
+    return rows, take(states[-1], np.array([0])), new

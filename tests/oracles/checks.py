@@ -38,6 +38,7 @@ def probabilities(rng, shape, mean=0.0, deviation=2.0):
 
 def one_by_one(oracle, lengths, *arrays, inner=2):
     """oracle(example..., length) for every leading index; `lengths` may cover fewer axes."""
+    lengths, *arrays = (a if a is None else np.asarray(a) for a in (lengths, *arrays))
     leading = arrays[0].shape[: arrays[0].ndim - inner]
     results = []
     for index in np.ndindex(*leading):

@@ -14,7 +14,7 @@ import pytest
 from simuljax.ablate.grid import load_grid
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import InitFrom, load_experiments
+from simuljax.config.experiment import Experiment, InitFrom, load_experiments
 from simuljax.config.fields import ConfigError
 from simuljax.eval import read_records
 from simuljax.models import presets
@@ -29,10 +29,17 @@ from tests.helpers.experiments import FILE, experiment
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
 
 
+def small(corpus: Path, run: Path) -> Experiment:
+    """With the attention that compiles in the least time."""
+    built = experiment(corpus, run)
+    heads = dataclasses.replace(built.model.monotonic, attention="hard")
+    return dataclasses.replace(built, model=dataclasses.replace(built.model, monotonic=heads))
+
+
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "joint"
-    train(experiment(corpus, run))
+    train(small(corpus, run))
     return run
 
 
@@ -151,20 +158,20 @@ def test_a_sweep_has_a_curve(trained, capsys):
 
 @pytest.mark.slow
 def test_a_run_that_goes_on_does_not_begin_anew(corpus, trained):
-    longer = experiment(corpus, trained)
+    longer = small(corpus, trained)
     longer = dataclasses.replace(longer, training=dataclasses.replace(longer.training, updates=6))
     assert int(train(longer).step) == 6
 
 
 def test_another_experiment_is_refused_in_the_same_directory(corpus, trained):
-    other = experiment(corpus, trained)
+    other = small(corpus, trained)
     wider = dataclasses.replace(other.model, decoder_layers=2)
     with pytest.raises(ConfigError, match="decoder_layers was 1 and is 2"):
         train(dataclasses.replace(other, model=wider))
 
 
 def test_parameters_come_from_another_run(corpus, trained, tmp_path, capsys):
-    base = experiment(corpus, tmp_path / "second")
+    base = small(corpus, tmp_path / "second")
     begun = dataclasses.replace(
         base,
         data=dataclasses.replace(base.data, vocabularies_of=trained),
@@ -179,7 +186,7 @@ def test_parameters_come_from_another_run(corpus, trained, tmp_path, capsys):
 
 
 def test_embeddings_of_another_vocabulary_are_refused(corpus, trained, tmp_path):
-    base = experiment(corpus, tmp_path / "third")
+    base = small(corpus, tmp_path / "third")
     other = dataclasses.replace(base.data.target, lowercase=True)
     begun = dataclasses.replace(
         base, data=dataclasses.replace(base.data, target=other), init_from=(InitFrom(run=trained),)

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from data_pipelines.corpora import Phrasebook
-from data_pipelines.prepare import Preparation, prepare
 from simuljax.ablate.grid import evaluations_of, load_grid, plan
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
@@ -21,15 +19,8 @@ from tests.models.whisper.small import TOKENIZER, small_model
 from tests.serve.whisper.test_translator import SMALL
 
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
-ENGLISH = {"task": "transcribe", "language": "en", "read_ms": 500}
+ENGLISH = {"task": "transcribe", "language": "en", "read_ms": 500, "first": 3}
 PATIENT = str(Path(__file__).parents[1] / "decode" / "own_policy.py") + ":Patient"
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("corpus") / "phrasebook"
-    prepare(Preparation(corpus=Phrasebook(train=8, valid=4, test=3)), None, directory, 1)
-    return directory
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,7 @@ def example(tmp_path_factory) -> Path:
 def training(path: Path, weight: float, **changes) -> Training:
     term = Term(name="entropy", function=f"{path}:entropy", weight=weight, start=2)
     given = runs.training(method="sgd", updates=4, log_every=1, random="threefry")
+    given = dataclasses.replace(given, validate_every=99)
     objective = dataclasses.replace(given.objective, terms=(*given.objective.terms, term))
     return dataclasses.replace(given, objective=objective, order=0, **changes)
 
