@@ -10,7 +10,7 @@ number.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,9 @@ from simuljax.audio import (
     save_features,
 )
 from simuljax.audio.features import FILE_NAME as FEATURES_FILE
-from simuljax.batch import Batch
+from simuljax.batch import Batch, Data
 from simuljax.config.data import Budget, DataConfig
-from simuljax.text import learn, load
+from simuljax.text import Words, learn, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 
 FRAMES_PER_BLOCK = ROUND // FRAME
@@ -173,15 +173,10 @@ HOURS = 20.0  # enough for five digits of the statistics; a larger corpus is sam
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingInput:
+class TrainingInput(Data):
     """Everything a training run needs of its corpus."""
 
     vocabularies: Vocabularies
-    features: FeatureRecord
-    train: Any  # iterator of batches; get_state, set_state
-    valid: Callable[[], Iterable[Batch]]
-    shapes: Callable[[], Iterable[Batch]]  # a batch of each shape that `train` yields
-    steps_per_epoch: int
     description: str
 
 
@@ -227,6 +222,7 @@ def open_input(
     threads = 0 if resident else 8
     return TrainingInput(
         vocabularies=vocabularies,
+        words=Words.of(vocabularies.source, vocabularies.target),
         features=features,
         train=iterate(source, threads=threads, ahead=threads),
         valid=lambda: (valid_source[step] for step in range(valid_plan.steps_per_epoch)),

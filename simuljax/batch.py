@@ -1,8 +1,13 @@
-"""The batch of a training step: the contract between data and training."""
+"""The contract between data and training: a batch, and all that a run is given."""
 
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
 import flax.struct
+
+from simuljax.audio import FeatureRecord
+from simuljax.text import Words
 
 Array: TypeAlias = Any  # NumPy's on the host, JAX's on a device
 
@@ -33,3 +38,24 @@ class Batch:
     index: Array  # int32 [B]: the utterance's place in its split; -1 in an empty row
     words: Array | None = None  # int16 [B, F]
     phonemes: Array | None = None  # int16 [B, F]
+
+
+class BatchIterator(Protocol):
+    """Batches without end, whose place can be saved and restored (Grain's iterators)."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+    def __next__(self) -> Batch: ...
+    def get_state(self) -> Any: ...
+    def set_state(self, state: Any) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The input of a run: this host's part of every batch."""
+
+    train: BatchIterator
+    valid: Callable[[], Iterable[Batch]]
+    steps_per_epoch: int
+    features: FeatureRecord
+    words: Words | None = None  # for models that count words
+    shapes: Callable[[], Iterable[Batch]] = tuple  # a batch of each shape that `train` gives

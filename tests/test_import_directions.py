@@ -21,7 +21,7 @@ STANDS_ON = {
     "simuljax.config.segmentation": ("simuljax.config.fields",),
     "simuljax.audio": ("simuljax.config.json", "simuljax.config.segmentation"),
     "simuljax.text": ("simuljax.config.fields",),
-    "simuljax.batch": (),
+    "simuljax.batch": ("simuljax.audio", "simuljax.text"),
     "simuljax.cache": (),
     "simuljax.losses": ("simuljax.ops", "simuljax.config.loading"),
     "simuljax.decode.policies": ("simuljax.config.loading",),

@@ -25,11 +25,10 @@ from simuljax.config.json import differences, to_json, write_json
 from simuljax.models.fairseq import EMBEDDINGS as FAIRSEQ_EMBEDDINGS
 from simuljax.models.fairseq import load_fairseq
 from simuljax.serve.run import CONFIG_FILE, Run, load_checkpoint, open_run, parameter_count, shapes
-from simuljax.text import Words
 from simuljax.train import cluster, peers
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import TRAINING, locked
-from simuljax.train.loop import ENDED, Data, TrainingRun, alike, compile_ahead, fit
+from simuljax.train.loop import ENDED, TrainingRun, alike, compile_ahead, fit
 from simuljax.train.step import TrainState
 from simuljax.train.transfer import (
     Rule,
@@ -65,7 +64,7 @@ def train(*experiments: Experiment) -> TrainState:
             locks.enter_context(locked(experiment.run, name=TRAINING))
         ready = [begin_run(experiment, data) for experiment in experiments]
         members = [TrainingRun(e.run, e.training, begin, teach) for e, begin, teach in ready]
-        state = fit(members, ready[0][0].model, data_of(data))
+        state = fit(members, ready[0][0].model, data)
     if cluster.is_primary():
         for experiment in experiments:
             print(describe_end(experiment.run), flush=True)
@@ -76,7 +75,7 @@ def compile_together(experiments: Sequence[Experiment]) -> None:
     """Fill the compilation cache for their training; runs they start from may be unfinished."""
     data = open_data(experiments)
     ready = [with_sizes(experiment, data) for experiment in experiments]
-    compile_ahead(ready[0].model, [each.training for each in ready], data_of(data))
+    compile_ahead(ready[0].model, [each.training for each in ready], data)
 
 
 def can_be_together(one: Experiment, other: Experiment) -> bool:
@@ -187,18 +186,6 @@ def begin_run(
         print(describe(experiment, data), flush=True)
     peers.wait_for_all("recorded")
     return experiment, begin, teach
-
-
-def data_of(data: TrainingInput) -> Data:
-    """Return what the training loop needs of the corpus."""
-    return Data(
-        train=data.train,
-        valid=data.valid,
-        steps_per_epoch=data.steps_per_epoch,
-        front_end=data.features,
-        words=Words.of(data.vocabularies.source, data.vocabularies.target),
-        shapes=data.shapes,
-    )
 
 
 def with_sizes(experiment: Experiment, data: TrainingInput) -> Experiment:

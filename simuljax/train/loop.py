@@ -17,11 +17,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from simuljax.audio import FeatureRecord
-from simuljax.batch import Batch
+from simuljax.batch import Batch, Data
 from simuljax.cache import announce_compilation
 from simuljax.config.model import ModelConfig
 from simuljax.config.training import Objective, Training
@@ -57,27 +57,6 @@ COMPILE_S = 30.0  # about, for one batch shape on a few cores; shapes are compil
 Change = Callable[[Any], Any]  # of parameters
 
 
-class BatchIterator(Protocol):
-    """Batches without end, whose place can be saved and restored (Grain's iterators)."""
-
-    def __iter__(self) -> Iterator[Batch]: ...
-    def __next__(self) -> Batch: ...
-    def get_state(self) -> Any: ...
-    def set_state(self, state: Any) -> None: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """The input of a run: this host's part of every batch."""
-
-    train: BatchIterator
-    valid: Callable[[], Iterable[Batch]]
-    steps_per_epoch: int
-    front_end: FeatureRecord
-    words: Words | None = None  # for models that count words
-    shapes: Callable[[], Iterable[Batch]] = tuple  # a batch of each shape that `train` gives
-
-
 def fit(
     members: Sequence["TrainingRun"],
     model: ModelConfig,
@@ -92,13 +71,13 @@ def fit(
     not, and is to be started again.
     """
     trainings = [member.training for member in members]
-    compiled = compiled or compile_update(model, trainings, data.front_end, data.words)
+    compiled = compiled or compile_update(model, trainings, data.features, data.words)
     return _Loop(members, compiled, data).run_to_end()
 
 
 def compile_ahead(model: ModelConfig, trainings: Sequence[Training], data: Data) -> None:
     """Compile what `fit` will need into the cache; nothing is trained."""
-    compiled = compile_update(model, trainings, data.front_end, data.words)
+    compiled = compile_update(model, trainings, data.features, data.words)
     weights = compiled.weights([each.objective.weights() for each in trainings])
     state, several = compiled.first(), trainings[0].accumulate
     if several == 1:
@@ -112,7 +91,7 @@ def compile_ahead(model: ModelConfig, trainings: Sequence[Training], data: Data)
 def compile_update(
     model: ModelConfig,
     trainings: Sequence[Training],
-    front_end: FeatureRecord,
+    features: FeatureRecord,
     words: Words | None = None,
 ) -> CompiledUpdate:
     """Return the compiled functions of runs, on all devices of all processes."""
@@ -128,7 +107,7 @@ def compile_update(
         objective=first.objective.computing(other.objective for other in others),
         optimiser=first.optimiser.build(),
         factor=first.optimiser.factor,
-        statistics=front_end.statistics,
+        statistics=features.statistics,
         words=words,
         random=first.random,
     )

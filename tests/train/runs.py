@@ -7,9 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from simuljax.batch import Batch
+from simuljax.batch import Batch, Data
 from simuljax.config.training import Optimiser, Training
-from simuljax.train.loop import Data
 from tests.train import small
 
 MODEL = small.translator(speech=None)  # compiles in a third of the time of the joint one
@@ -60,5 +59,5 @@ def data(share: Share | None = None, pause: Callable[[], None] = lambda: None) -
         valid=lambda: batches[:1],
         shapes=lambda: batches[:1],
         steps_per_epoch=3,
-        front_end=small.HEARD,
+        features=small.HEARD,
     )
