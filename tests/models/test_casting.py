@@ -25,7 +25,7 @@ SPEECH = {
     [("streaming", "fixed"), pytest.param("transformer", "learnable", marks=pytest.mark.slow)],
 )
 def test_nothing_changes(kind, decides):
-    model = models.translator(kind=decides, width=HALF, speech=SPEECH[kind])
+    model = models.translator(kind=decides, width=HALF, speech=SPEECH[kind], decoder_layers=1)
     params = models.parameters(model)["params"]
     cast = cast_weights(params, "bfloat16")
 

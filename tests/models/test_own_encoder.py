@@ -12,7 +12,8 @@ import simuljax
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import from_json, to_json
 from simuljax.config.loading import load_module
-from simuljax.config.model import SpeechConfig
+from simuljax.config.model import Monotonic, SpeechConfig
+from simuljax.config.training import Objective
 from simuljax.train.transfer import by_path
 from tests.train import small
 from tests.written_runs import write_run
@@ -38,7 +39,9 @@ def test_it_is_stored_by_name(speech):
 
 
 def test_it_is_trained(speech):
-    update = small.update(small.translator(speech=speech, text=None))
+    model = small.translator(speech=speech, text=None, monotonic=Monotonic(policy="offline"))
+    alone = dataclasses.replace(small.ALONE, latency=0.0, variance=0.0)
+    update = small.update(model, objective=Objective(terms=alone.terms()))
     compiled = small.compiled(update)
     state, batch, weights = compiled.first(), small.batch(4), small.weights_of(compiled)
     before = jax.device_get(state.params["speech"])

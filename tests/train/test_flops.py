@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from simuljax.config.model import Monotonic
 from simuljax.train.flops import forward_flops, peak_flops
 from simuljax.train.loop import compile_update
 from simuljax.train.step import CompiledUpdate, Replicas
@@ -43,7 +44,8 @@ def test_an_update_counts_all_devices_and_all_batches(driver: CompiledUpdate) ->
 
 def test_what_is_only_watched_does_not_count() -> None:
     """DAR's perplexity has products of its own, which no update makes."""
-    driver = compile_update(small.translator(), [runs.training()], small.HEARD)
+    model = small.translator(monotonic=Monotonic(attention="hard"))
+    driver = compile_update(model, [runs.training()], small.HEARD)
     spread, few = Replicas(mesh=driver.replicas.mesh, parallelism="shard_map"), small.batch()
     terms, watched = (
         forward_flops(spread.wrap(each), driver.template(), few)
