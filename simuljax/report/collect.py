@@ -54,7 +54,7 @@ SWEPT = {
     "alpha": "alpha={}",
     "threshold": "p={}",
 }
-USUAL = {"threshold": 0.5, "then_threshold": 0.5, "gather": "any"}
+USUAL = {"threshold": 0.5, "then_threshold": 0.5}
 # Settings that tell systems apart: their usual values and labels.
 VARIANTS = {
     "branch": ("speech", "{}"),

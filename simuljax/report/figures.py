@@ -18,13 +18,13 @@ import numpy as np
 
 from simuljax.errors import import_extra
 from simuljax.eval.curves import Point
+from simuljax.report.results import Curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Through = Callable[[Sequence[Point]], Sequence[Point]]
-Curves = Mapping[str, Mapping[str, Sequence[float | None]]]  # split -> metric -> values
 
 # Distinct for the colour-blind too, and by their markers in print (Okabe & Ito; the last, Tol).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
