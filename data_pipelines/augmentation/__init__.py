@@ -12,7 +12,7 @@ from typing import Literal
 
 from data_pipelines.augmentation.distillation import distilled, teacher_of
 from data_pipelines.augmentation.effects import Augmented, Effects, at_speed, random_effects
-from data_pipelines.utterance import Clip, CorpusError, Listing, Utterance, Voice
+from data_pipelines.utterance import CorpusError, Listing, Utterance
 
 SPEEDS = (0.9, 1.1)
 
@@ -73,7 +73,7 @@ def _at_speed(utterance: Utterance, factor: float) -> Utterance:
 
 
 def _with_effects(utterance: Utterance, effects: Effects, suffix: str) -> Utterance:
-    assert isinstance(utterance.audio, Clip | Voice)
+    assert utterance.audio is not None
     return replace(
         utterance,
         id=f"{utterance.id}-{suffix}",

@@ -87,7 +87,7 @@ class Effects:
 class Augmented:
     """A source of audio: another source with effects."""
 
-    source: Clip | Voice
+    source: "Clip | Voice | Augmented"
     effects: Effects
 
 

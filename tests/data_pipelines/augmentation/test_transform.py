@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from data_pipelines.augmentation import Transform, distillation
 from data_pipelines.augmentation.effects import Augmented
 from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import PreparedCorpus, Record, decode
+from data_pipelines.prepare import Limits, Shard, read_records
 from data_pipelines.utterance import CorpusError, Listing
 from tests.helpers.corpora import build, stored, write_hums
 
@@ -196,3 +198,15 @@ def test_what_was_said_is_not_asked_again(root, tmp_path, teacher, monkeypatch):
     (tmp_path / "whole" / "teacher" / "000000003.unfinished").write_text("Lehrer: ha")
     assert transformed(root, tmp_path / "whole", distil=teacher) == whole
     assert calls(tmp_path) == [3, 3, 1, 3]
+
+
+def test_speech_that_was_changed_already_is_changed_again(root, tmp_path):
+    """Half of the sentences in `--voice both` have a speed before `--augment speed`."""
+    listing, slower = Manifest().read(root), Transform(augment="speed")
+    first, *_ = listing.splits["train"]
+    twice = {u.id: u for u in slower(slower(listing, tmp_path), tmp_path).splits["train"]}
+    both = [first, twice[f"{first.id}-speed0.9-speed0.9"]]
+    nowhere = {"path": tmp_path, "report": tmp_path, "limits": Limits(), "transcribed": True}
+    plain, changed = read_records(Shard(utterances=both, **nowhere), Counter())
+    assert isinstance(plain, Record) and isinstance(changed, Record)
+    assert len(changed.audio) == pytest.approx(len(plain.audio) / 0.9**2, abs=2)
