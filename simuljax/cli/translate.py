@@ -220,7 +220,7 @@ def _compile_whisper(translator: WhisperTranslator) -> None:
     config = translator.whisper.config
     name = f"{translator.name} {config.dtype} {translator.settings.padding}"
     with announce_compilation(name, about_s=_LAYER_COMPILATION_S * config.dimensions.text_layers):
-        translator.backend().compile()
+        translator.backend().compile_first()
 
 
 def whisper_settings(

@@ -208,6 +208,14 @@ def padded_size(length: int, shortest: int = SHORTEST) -> int:
     return size
 
 
+def sizes_to(longest: int, shortest: int = SHORTEST) -> list[int]:
+    """Return one length for every size that is compiled for up to so many samples or tokens."""
+    sizes = [shortest]
+    while sizes[-1] < longest:
+        sizes.append(2 * sizes[-1])
+    return [min(size, longest) for size in sizes]
+
+
 def padded(source: np.ndarray, shortest: int = SHORTEST) -> np.ndarray:
     """Return samples or tokens [N], and zeros up to the next size, [1, S]."""
     return np.pad(source, (0, padded_size(len(source), shortest) - len(source)))[None]

@@ -22,7 +22,13 @@ from simuljax.audio import read_audio
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.decoding import Decoding
 from simuljax.profile.decode import DecodeProfile, build, decoder_backend, random_params
-from simuljax.profile.measure import check_positive, environment, percentiles, say
+from simuljax.profile.measure import (
+    check_positive,
+    counted_programs,
+    environment,
+    percentiles,
+    say,
+)
 from simuljax.serve.engine import Engine
 from simuljax.serve.web.client import Job
 from simuljax.serve.web.hub import Hub
@@ -82,7 +88,8 @@ def run(config: ServeProfile) -> dict[str, Any]:
     say(f"{config.streams} speakers for {config.seconds + config.warm_up:.0f} s")
     before = _counts(model, thread, hub)
     try:
-        clients = _load(config, f"ws://127.0.0.1:{bound.getsockname()[1]}/stream")
+        with counted_programs() as programs:
+            clients = _load(config, f"ws://127.0.0.1:{bound.getsockname()[1]}/stream")
         spent = _counts(model, thread, hub) - before
         lag_ms = hub.lags.percentile(90) * 1e3
     finally:
@@ -94,6 +101,7 @@ def run(config: ServeProfile) -> dict[str, Any]:
         "step_ms": step_s / max(steps, 1) * 1e3,
         "stepping": step_s / wall_s,  # of the time
         "loop_late_p90_ms": lag_ms,
+        "compiled": len(programs),  # meanwhile, for which all wait
         # Processor time of the two threads that share Python's lock.
         "loop_us_per_frame": loop_s * 1e6 / max(audio_s * 1000 / config.chunk_ms, 1),
         "device_thread_us_per_frame": device_s * 1e6 / max(audio_s * 1000 / config.chunk_ms, 1),
@@ -193,7 +201,8 @@ def table(report: dict[str, Any]) -> str:
             f"clients late, ms    {times('client_late_ms')}",
             f"device thread: stepping {report['stepping']:.0%} of the time, "
             f"{report['steps_per_s']:.1f} steps/s of {report['step_ms']:.1f} ms; "
-            f"event loop late by {report['loop_late_p90_ms']:.1f} ms (p90)",
+            f"event loop late by {report['loop_late_p90_ms']:.1f} ms (p90), "
+            f"{report['compiled']} programs compiled",
             f"processor time a frame: event loop {report['loop_us_per_frame']:.0f} us, device "
             f"thread {report['device_thread_us_per_frame']:.0f} us",
             f"ready after {report['ready_s']:.1f} s, first word "

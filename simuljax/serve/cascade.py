@@ -29,7 +29,13 @@ from simuljax.audio import RATE
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import ModelConfig
 from simuljax.decode.policies import AlignAtt, PolicyError, WaitK
-from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingState, ReencodingTextDecoder, padded
+from simuljax.decode.reencoding import (
+    SHORTEST_TEXT,
+    ReencodingState,
+    ReencodingTextDecoder,
+    padded,
+    sizes_to,
+)
 from simuljax.decode.stream import Events
 from simuljax.models import whisper
 from simuljax.serve.bundled import bundle_of
@@ -83,6 +89,11 @@ class TextReader:
             raise RunError(f"{run.directory}: {error}") from None
         self.compiled = jax.jit(self.decoder.read)
         self.read(self.begin(), [], ended=False)  # compiles the first shape
+
+    def compile(self) -> None:
+        """Read texts of all lengths but the rarest, so that nobody waits for the compiler."""
+        for length in sizes_to(min(self.most, 4 * SHORTEST_TEXT), SHORTEST_TEXT):
+            self.read(self.begin(), [UNK] * length, ended=False)
 
     def stream(self) -> "TextStream":
         return TextStream(self)
@@ -278,6 +289,10 @@ class CascadeBackend:
 
     def rows(self, streams: int) -> Any:
         return CascadeRows(self.recogniser.rows(streams))
+
+    def compile(self, streams: int) -> None:
+        self.recogniser.compile(streams)
+        self.reader.compile()
 
 
 class CascadeRows:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import translate_speech, translate_text
 from simuljax.decode.caat import CaatDecoder
 from simuljax.decode.policies import PolicyError
-from simuljax.decode.reencoding import ReencodingDecoder, padded, padded_size
+from simuljax.decode.reencoding import ReencodingDecoder, padded, padded_size, sizes_to
 from simuljax.decode.repetition import Stammer
 from simuljax.decode.stream import (
     Chunk,
@@ -36,6 +36,7 @@ from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
 from simuljax.serve.session import MS, STATE, Read, ReadSession, Session, Tokens
+from simuljax.serve.stream import batch_sizes, batches
 from simuljax.serve.translator import Translator, samples_of
 from simuljax.text import EOS, Words, WordStream
 from simuljax.train.transfer import Loaded, Which
@@ -87,9 +88,10 @@ class ReencodingRows:
         self.backend, self.streams = backend, streams
         self.state = jax.tree.map(jnp.copy, backend.init(streams))
         self.sound = [np.zeros(0, np.int16)] * streams
+        self.sizes = batch_sizes(streams)
 
     def step(self, reads: Mapping[int, Read]) -> dict[int, Tokens]:
-        """Compute the READs in one batch."""
+        """Compute the READs, as many in a batch as programs are compiled for."""
         most = self.backend.decoder.limits.states * STATE
         self.state = self.backend.begin(self.state, reads, self.streams)
         for row, read in reads.items():
@@ -101,11 +103,13 @@ class ReencodingRows:
                     f"a stream of more than {most / RATE:.0f} s, all of which this encoder would "
                     "read anew each time: raise limits.states, or train the streaming encoder",
                 )
-        events = self._read(list(reads), [read.ended for read in reads.values()])
-        return {row: _joined([events.row(place)]) for place, row in enumerate(reads)}
+        written = {}
+        for due, size in batches([*reads], self.sizes):
+            events = self._read(due, [reads[row].ended for row in due], size)
+            written |= {row: _joined([events.row(place)]) for place, row in enumerate(due)}
+        return written
 
-    def _read(self, due: list[int], over: list[bool]) -> Events:
-        count = min(self.streams, 1 << (len(due) - 1).bit_length())  # few programs are compiled
+    def _read(self, due: list[int], over: list[bool], count: int) -> Events:
         lengths = [len(self.sound[row]) for row in due]
         sound = np.zeros((count, padded_size(max(lengths))), np.int16)
         rows, length = np.full(count, self.streams, np.int32), np.zeros(count, np.int32)
@@ -130,6 +134,7 @@ class DecoderBackend:
     """A decoder with its parameters, compiled once for all of its streams."""
 
     kind: ClassVar[type[IncrementalRows] | type[ReencodingRows]]
+    lengths: Sequence[int] = (0,)  # samples of a row that programs are compiled for
 
     def __init__(
         self, decoder: Any, params: StreamParams, open_session: Callable[[], Session], init: Any
@@ -152,14 +157,20 @@ class DecoderBackend:
         rows[: len(anew)] = anew
         return self.put(state, rows, self.init(1))
 
-    @functools.cache  # noqa: B019 (lives as long as the translator)
     def compile(self, streams: int) -> None:
-        """Step once without sound."""
-        self.kind(self, streams).step({0: NO_SOUND})  # pyright: ignore[reportArgumentType]
+        """Read silence of all lengths in all numbers of rows that programs are compiled for."""
+        rows = self.rows(streams)
+        for count, samples in itertools.product(batch_sizes(streams), self.lengths):
+            read = dataclasses.replace(NO_SOUND, samples=np.zeros(samples, np.int16))
+            rows.step(dict.fromkeys(range(count), read))
 
     def rows(self, streams: int) -> Any:
-        self.compile(streams)
+        self._compile_first(streams)
         return self.kind(self, streams)  # pyright: ignore[reportArgumentType]
+
+    @functools.cache  # noqa: B019 (lives as long as the translator)
+    def _compile_first(self, streams: int) -> None:
+        self.kind(self, streams).step({0: NO_SOUND})  # pyright: ignore[reportArgumentType]
 
 
 class IncrementalBackend(DecoderBackend):
@@ -184,6 +195,7 @@ class ReencodingBackend(DecoderBackend):
         self, decoder: ReencodingDecoder, params: StreamParams, open_session: Callable[[], Session]
     ):
         super().__init__(decoder, params, open_session, decoder.init)
+        self.lengths = sizes_to(decoder.limits.states * STATE)
 
         def read(params: Any, state: Any, rows: Any, *given: Any) -> Any:
             """Read rows [n] of the state; those beyond its end are idle."""

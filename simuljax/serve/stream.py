@@ -7,10 +7,11 @@ compute the READs of many of them at once. `Stream` is one session with a row to
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import jax
 import numpy as np
 
 from simuljax.serve.session import Session
@@ -43,6 +44,27 @@ class Backend(Protocol):
     def rows(self, streams: int) -> Rows:
         """Return room for so many streams."""
         ...
+
+    def compile(self, streams: int) -> None:
+        """Compile all that so many streams may need."""
+        ...
+
+
+def batch_sizes(streams: int) -> tuple[int, ...]:
+    """Return the numbers of rows that an encoder of whole sounds is compiled for: 1, 4, ..., all.
+
+    On a CPU one: there, two rows take as long as two times one.
+    """
+    if jax.default_backend() == "cpu":
+        return (1,)
+    return (*(4**power for power in range(streams) if 4**power < streams), streams)
+
+
+def batches(rows: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[list[int], int]]:
+    """Yield parts of the rows, each with the size that it is padded to; sizes rise."""
+    for k in range(0, len(rows), sizes[-1]):
+        part = [*rows[k : k + sizes[-1]]]
+        yield part, next(size for size in sizes if size >= len(part))
 
 
 class Stream:

@@ -144,6 +144,14 @@ def _forbidden(tokenizer: Tokenizer, suppress: tuple[int, ...] | None) -> Forbid
     return make_forbidden(tokenizer, tokenizer.unspoken if suppress is None else suppress)
 
 
+WIDTHS = (64, 128, 256, 512)  # tokens that programs are compiled for
+
+
+def width_for(tokens: int) -> int:
+    """Return the width that so many tokens are padded to."""
+    return next(width for width in WIDTHS if width >= tokens)
+
+
 def make_prompt(
     tokenizer: Tokenizer,
     contexts: Sequence[Context],
@@ -153,12 +161,11 @@ def make_prompt(
     rows: int,
     longest: int,
 ) -> Prompt:
-    """Return the tokens before the text, in one of few widths, so that few programs compile."""
+    """Return the tokens before the text."""
     openings, starts = zip(
         *(_opening(tokenizer, context, options, longest) for context in contexts), strict=True
     )
-    longest_opening = max(map(len, openings))
-    width = next(width for width in (8, 64, 256, 512) if width >= longest_opening)
+    width = width_for(max(map(len, openings)))
     tokens = np.full((rows, width), tokenizer.start, np.int32)
     padding, start = np.full(rows, width - 1, np.int32), np.full(rows, width - 1, np.int32)
     for row, (opening, place) in enumerate(zip(openings, starts, strict=True)):

@@ -21,7 +21,7 @@ from jax import Array
 from scipy import ndimage
 
 from simuljax.models.whisper.config import STATE_S
-from simuljax.models.whisper.decoding import Context
+from simuljax.models.whisper.decoding import Context, width_for
 from simuljax.models.whisper.model import Memory, Model, no_padding, nothing_written, rows_of
 from simuljax.models.whisper.tokenizer import Tokenizer, Word
 
@@ -73,7 +73,8 @@ def align_text(
     """Attend each window's text ids in one pass; `frames` of 10 ms of a window are real."""
     openings = [tokenizer.opening(c.task, c.language, "none") for c in contexts]
     rows = [[*o, *text, tokenizer.end] for o, text in zip(openings, texts, strict=True)]
-    tokens = np.full((rows_of(memory), _length(rows)), tokenizer.end, np.int32)
+    width = width_for(max(map(len, rows)))
+    tokens = np.full((rows_of(memory), width), tokenizer.end, np.int32)
     for k, row in enumerate(rows):
         tokens[k, : len(row)] = row
     energies, log_probs = jax.device_get(attend_text(model, memory, tokens, texts=tokenizer.end))
@@ -102,11 +103,6 @@ def time_words(
         _timed(tokenizer.words(text, context.language), alignment)
         for text, context, alignment in zip(texts, contexts, aligned, strict=True)
     ]
-
-
-def _length(rows: Sequence[Sequence[int]]) -> int:
-    """Return a power of two, so that few programs are compiled."""
-    return max(16, 1 << (max(map(len, rows)) - 1).bit_length())
 
 
 def alignment_matrix(energies: np.ndarray) -> np.ndarray:

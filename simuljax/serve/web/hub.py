@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -42,6 +43,8 @@ class Hub:
         self.loop = asyncio.get_running_loop()
         for model in self.models.values():
             model.engine.take_news()
+        gc.collect()
+        gc.freeze()  # collecting what stays would hold everybody up, half a second at a time
         self.thread = threading.Thread(target=self._run, daemon=True, name="simuljax device")
         self.thread.start()
         self.ticker = asyncio.create_task(self._tick())

@@ -85,14 +85,11 @@ class Model:
         return hasattr(self.engine.backend.open(), "settings")
 
     def warm_up(self) -> None:
-        """Compile and time a step of 1, 2, 4, ... streams, until one is late.
-
-        Some models have a program for each number.
-        """
+        """Compile all that streams may need; time a step of 1, 2, 4, ... until one is late."""
         rows = len(self.engine.streams)
+        self.engine.backend.compile(rows)
         counts = [1 << power for power in range(rows.bit_length()) if 1 << power < rows]
         for count in (*counts, rows):
-            self._step_s(count)  # compiles
             self.step_s[count] = self._step_s(count)
             if self.step_s[count] * 1000 > self.read_ms:
                 break

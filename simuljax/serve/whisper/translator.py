@@ -8,8 +8,10 @@ committed words on; the policy says how much of the text is committed.
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,17 +23,19 @@ from simuljax.decode.policies import EDAtt, PolicyError
 from simuljax.errors import unknown
 from simuljax.models import whisper
 from simuljax.models.whisper import Context, Decoded, Decoding, Tokenizer, Whisper
-from simuljax.models.whisper.config import HOP
-from simuljax.models.whisper.decoding import decode, encode_audio
+from simuljax.models.whisper.config import HOP, WINDOW_S
+from simuljax.models.whisper.decoding import WIDTHS, decode, encode_audio, width_for
 from simuljax.models.whisper.model import Memory
 from simuljax.models.whisper.timing import align_text
 from simuljax.models.whisper.tokenizer import language_code
 from simuljax.models.whisper.transcribe import padded_s, stack, with_prefix
+from simuljax.serve.stream import batch_sizes, batches
 from simuljax.serve.translator import Audio, Translator, samples_of
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, split_segments, words_of
-from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
+from simuljax.serve.whisper.session import FORCED, WhisperSession, WhisperStreaming, Window
 
 _STATE = 2 * HOP  # samples
+OPENING = 6  # tokens of a window at most, besides its prompt and its text
 _FEW, _PER_SECOND = 16, 10.0  # tokens of a window: more are a loop, for which all streams wait
 
 
@@ -94,14 +98,38 @@ class WhisperBackend:
         return WhisperSession(self.settings, functools.partial(check_settings, self.whisper))
 
     def rows(self, streams: int) -> Any:
-        return WhisperRows(self.whisper, streams)
+        return WhisperRows(self.whisper, batch_sizes(streams))
 
-    def compile(self) -> None:
-        """Write a window without and one with a prompt, so that the first words are not late."""
-        tokens = self.whisper.tokenizer.encode(" one two three four five six seven eight")
-        for prompt in ((), tuple(tokens)[: self.settings.prompt_tokens]):
-            window = Window(samples=np.zeros(RATE, np.int16), prompt=prompt, settings=self.settings)
-            write(self.whisper, [window], rows=1)
+    def compile(self, streams: int) -> None:
+        """Write windows of all shapes that occur, so that nobody waits for one to be compiled."""
+        padding = self.settings.padding
+        seconds = {padded_s(s * RATE, padding): s for s in range(1, WINDOW_S)}.values()
+        shapes = [*itertools.product(batch_sizes(streams), seconds)]
+        with ThreadPoolExecutor(len(shapes)) as pool:
+            list(pool.map(lambda shape: self._compile(*shape), shapes))
+
+    def compile_first(self) -> None:
+        """Write a window, so that the first words are not late."""
+        write(self.whisper, [self._silence(seconds=1, forced=0)], rows=1)
+
+    def _compile(self, rows: int, seconds: int) -> None:
+        room = self.whisper.config.dimensions.text_positions // 2
+        forced = min(FORCED, room) if self.settings.policy.unit == "word" else 0
+        widest = width_for(self.settings.prompt_tokens + forced + OPENING)
+        for width in WIDTHS[: WIDTHS.index(widest) + 1]:
+            window = self._silence(seconds=seconds, forced=min(forced, width - WIDTHS[0]))
+            write(self.whisper, [window], rows=rows)
+
+    def _silence(self, *, seconds: int, forced: int) -> Window:
+        """Return a window with the longest prompt, and so many tokens of its own text."""
+        token, *_ = self.whisper.tokenizer.encode(" a")
+        return Window(
+            samples=np.zeros(seconds * RATE, np.int16),
+            prompt=(token,) * self.settings.prompt_tokens,
+            forced=(token,) * forced,
+            language=self.settings.language,
+            settings=self.settings,
+        )
 
 
 class WhisperRows:
@@ -109,8 +137,8 @@ class WhisperRows:
 
     meanwhile: Callable[[], object] = bool  # not called: the host has work during a step
 
-    def __init__(self, model: Whisper, streams: int):
-        self.whisper, self.streams = model, streams
+    def __init__(self, model: Whisper, sizes: Sequence[int]):
+        self.whisper, self.sizes = model, sizes  # windows that are written together, rising
 
     def step(self, reads: Mapping[int, Window]) -> dict[int, Hypothesis]:
         """Write the windows of each length together: other padding makes other words."""
@@ -119,10 +147,10 @@ class WhisperRows:
             padding = padded_s(len(window.samples), window.settings.padding)
             groups.setdefault((padding, window.settings), []).append(row)
         written = {}
-        for rows in groups.values():
-            count = min(self.streams, 1 << (len(rows) - 1).bit_length())  # few programs
-            found = write(self.whisper, [reads[row] for row in rows], rows=count)
-            written |= dict(zip(rows, found, strict=True))
+        for group in groups.values():
+            for rows, size in batches(group, self.sizes):
+                found = write(self.whisper, [reads[row] for row in rows], rows=size)
+                written |= dict(zip(rows, found, strict=True))
         return {row: written[row] for row in reads}
 
 

@@ -29,7 +29,7 @@ needs_tiny = pytest.mark.skipif(
 )
 
 
-def small_config(positions=20, dtype: Dtype = "float32", layers=2):
+def small_config(positions=20, dtype: Dtype = "float32", layers=2, tokens=40):
     return Config(
         dimensions=Dimensions(
             width=16,
@@ -39,15 +39,15 @@ def small_config(positions=20, dtype: Dtype = "float32", layers=2):
             vocabulary=TOKENIZER.size,
             mels=80,
             audio_positions=positions,
-            text_positions=40,
+            text_positions=tokens,
         ),
         alignment_heads=((layers - 1, 0), (layers - 1, 1)),
         dtype=dtype,
     )
 
 
-def small_model(positions=20, seed=0, dtype: Dtype = "float32", layers=2):
-    config = small_config(positions, dtype, layers)
+def small_model(positions=20, seed=0, dtype: Dtype = "float32", layers=2, tokens=40):
+    config = small_config(positions, dtype, layers, tokens)
     mel, tokens = jnp.zeros((1, 4, 80)), jnp.zeros((1, 1), jnp.int32)
     params = random_parameters(Network(config), mel, tokens, seed=seed)["params"]
     return Model(params=params, config=config)

@@ -18,8 +18,10 @@ from simuljax.decode.policies import (
 )
 from simuljax.decode.repetition import Stammer
 from simuljax.models.whisper import Decoding, Tokenizer, Whisper, load
+from simuljax.profile.measure import counted_programs
 from simuljax.serve.engine import EngineFull
-from simuljax.serve.whisper import Guards, WhisperStreaming, WhisperTranslator
+from simuljax.serve.stream import batch_sizes, batches
+from simuljax.serve.whisper import Guards, WhisperStreaming, WhisperTranslator, Window
 from simuljax.serve.whisper.hypothesis import (
     Hypothesis,
     Segment,
@@ -178,13 +180,36 @@ def test_sixteen_live_streams_write_what_each_writes_alone(small):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", [Greedy(), AlignAtt(frames=3)])
-def test_a_model_writes_for_many_as_for_one(small, policy):
+def test_a_model_writes_for_many_as_for_one(small, policy, monkeypatch):
+    monkeypatch.setattr("simuljax.serve.whisper.translator.batch_sizes", lambda streams: (1, 2))
     interpreter = WhisperTranslator(small, replace(SMALL, policy=policy))
     sounds = [SOUND[: int(s * RATE)] for s in (3.3, 1.0, 2.2)]
     together = interpreter.stream_all(sounds, streams=2)
     assert all(together)
     assert [texts(w) for w in together] == [texts(push_all(interpreter, s, RATE)) for s in sounds]
     assert interpreter.stream_all([]) == []
+
+
+def test_rows_go_in_batches_of_few_sizes(monkeypatch):
+    assert batch_sizes(64) == (1,)
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    assert [batch_sizes(n) for n in (1, 4, 5, 64)] == [(1,), (1, 4), (1, 4, 5), (1, 4, 16, 64)]
+    assert [*batches(range(6), (1, 4))] == [([0, 1, 2, 3], 4), ([4, 5], 4)]
+    assert [*batches([7], (1, 4))] == [([7], 1)]
+
+
+def test_nothing_is_compiled_while_people_speak():
+    model = small_model(positions=1500, seed=5, layers=1, tokens=448)
+    settings = replace(SMALL, policy=AlignAtt(frames=3), padding="full", prompt_tokens=56)
+    backend = WhisperTranslator(Whisper(model=model, tokenizer=T), settings).backend()
+    backend.compile(2)
+    rows, token = backend.rows(2), T.encode(" a")[0]
+    with counted_programs() as programs:
+        for prompt, forced in ((0, 0), (56, 0), (0, 60), (56, 100), (56, 180)):
+            known = {"prompt": (token,) * prompt, "forced": (token,) * forced, "language": "en"}
+            window = Window(samples=SOUND, settings=settings, **known)
+            assert len(rows.step({0: window, 1: window})) == 2
+    assert programs == []
 
 
 def test_delays_are_of_what_was_pushed(small):
