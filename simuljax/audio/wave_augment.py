@@ -84,9 +84,9 @@ class WaveAugment:
 
     @classmethod
     def typical(cls) -> "WaveAugment":
-        """Return all effects with moderate probabilities, and a noise floor for every example."""
+        """Return all effects with moderate probabilities; half of the examples have no noise floor."""
         room = cls(reverb=0.3, babble=0.15, noise=0.3)
-        return replace(room, clipping=0.05, telephone=0.1, level=0.2, floor=1.0)
+        return replace(room, clipping=0.05, telephone=0.1, level=0.2, floor=0.5)
 
     @property
     def active(self) -> tuple[str, ...]:
