@@ -84,7 +84,7 @@ class WaveAugment:
 
     @classmethod
     def typical(cls) -> "WaveAugment":
-        """Return all effects with moderate probabilities; half of the examples have no noise floor."""
+        """Return all effects with moderate probabilities; half of the silences stay digital."""
         room = cls(reverb=0.3, babble=0.15, noise=0.3)
         return replace(room, clipping=0.05, telephone=0.1, level=0.2, floor=0.5)
 
