@@ -38,7 +38,7 @@ def probabilities(rng, shape, mean=0.0, deviation=2.0):
 
 def one_by_one(oracle, lengths, *arrays, inner=2):
     """oracle(example..., length) for every leading index; `lengths` may cover fewer axes."""
-    lengths, *arrays = (a if a is None else np.asarray(a) for a in (lengths, *arrays))
+    arrays, lengths = [*map(np.asarray, arrays)], None if lengths is None else np.asarray(lengths)
     leading = arrays[0].shape[: arrays[0].ndim - inner]
     results = []
     for index in np.ndindex(*leading):
