@@ -56,8 +56,9 @@ class WhisperOptions:
     """Whisper: the language that is spoken; by default the model detects it."""
     window: float | None = None
     """Whisper: seconds of sound from one hypothesis to the next; by default 1, in a cascade 0.5."""
-    padding: Literal["full", "short"] = "full"
-    """Whisper: pad the sound to 30 s, as in training, or to the next 5 s: faster, less accurate."""
+    padding: Literal["full", "short"] | None = None
+    """Whisper: pad the sound to 30 s, as in training, or to the next 5 s, which is faster; by
+    default full, in a cascade short."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Whisper: the type to compute in."""
 
@@ -248,7 +249,7 @@ def _with_options(
             usual,
             window_s=usual.window_s if whisper.window is None else whisper.window,
             language=None if spoken is None else _language("--from", spoken),
-            padding=whisper.padding,
+            padding=whisper.padding or usual.padding,
             behind="every" if live.source_pace == "fast" else "latest",
         )
     except ConfigError as error:

@@ -56,7 +56,7 @@ KEPT = 1000  # words of a transcript
 SHOWN = 20  # characters in a warning
 LONGEST = 100  # words of a text of Whisper without . ? or !
 RECOGNISING = WhisperStreaming(  # settings of Whisper in a cascade
-    task="transcribe", policy=AlignAtt(frames=50), window_s=0.5, marks="confirmed"
+    task="transcribe", policy=AlignAtt(frames=50), window_s=0.5, marks="confirmed", padding="short"
 )
 SOUND = ("sentences", "rate", "read_ms", "predecision_ms")  # settings that a text has not
 
@@ -92,7 +92,7 @@ class TextReader:
 
     def compile(self) -> None:
         """Read texts of all lengths but the rarest, so that nobody waits for the compiler."""
-        for length in sizes_to(min(self.most, 4 * SHORTEST_TEXT), SHORTEST_TEXT):
+        for length in sizes_to(min(self.most, 2 * SHORTEST_TEXT), SHORTEST_TEXT):
             self.read(self.begin(), [UNK] * length, ended=False)
 
     def stream(self) -> "TextStream":

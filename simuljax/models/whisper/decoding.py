@@ -144,12 +144,9 @@ def _forbidden(tokenizer: Tokenizer, suppress: tuple[int, ...] | None) -> Forbid
     return make_forbidden(tokenizer, tokenizer.unspoken if suppress is None else suppress)
 
 
-WIDTHS = (64, 128, 256, 512)  # tokens that programs are compiled for
-
-
-def width_for(tokens: int) -> int:
-    """Return the width that so many tokens are padded to."""
-    return next(width for width in WIDTHS if width >= tokens)
+def width_for(tokens: int, least: int = 64) -> int:
+    """Return the power of two that so many tokens are padded to, so that few programs compile."""
+    return max(least, 1 << (tokens - 1).bit_length())
 
 
 def make_prompt(
@@ -165,7 +162,7 @@ def make_prompt(
     openings, starts = zip(
         *(_opening(tokenizer, context, options, longest) for context in contexts), strict=True
     )
-    width = width_for(max(map(len, openings)))
+    width = width_for(max(map(len, openings)), least=128)  # one program for most prompts
     tokens = np.full((rows, width), tokenizer.start, np.int32)
     padding, start = np.full(rows, width - 1, np.int32), np.full(rows, width - 1, np.int32)
     for row, (opening, place) in enumerate(zip(openings, starts, strict=True)):

@@ -42,7 +42,7 @@ _MARGIN = RATE // 2  # silence that is kept before what may be the beginning of 
 _LEAST = RATE // 10  # sound of which anything can be written
 _REST = RATE  # sound after the last text in which more may have been said
 _LANGUAGE = 5 * RATE  # sound after which the guess of a language stays
-FORCED = 190  # tokens that a window may begin with: Whisper writes 448 in all
+_FORCED = 200  # tokens that a window may begin with: Whisper writes 448 in all
 _MARK_AFTER = RATE  # sound without another word that confirms the end of a sentence
 _REMEMBERED = 256  # words that echoes are looked for in
 
@@ -205,7 +205,7 @@ class WhisperSession(Session):
         """Return the sound that has to leave the buffer before the next window."""
         if self._is_last:
             return math.inf
-        if sum(len(word.ids) for word in self.committed) > FORCED:
+        if sum(len(word.ids) for word in self.committed) > _FORCED:
             return 1 / RATE
         return max(0, len(self.buffer) + self.size - self._most) / RATE
 

@@ -23,8 +23,8 @@ from simuljax.decode.policies import EDAtt, PolicyError
 from simuljax.errors import unknown
 from simuljax.models import whisper
 from simuljax.models.whisper import Context, Decoded, Decoding, Tokenizer, Whisper
-from simuljax.models.whisper.config import HOP, WINDOW_S
-from simuljax.models.whisper.decoding import WIDTHS, decode, encode_audio, width_for
+from simuljax.models.whisper.config import HOP
+from simuljax.models.whisper.decoding import decode, encode_audio
 from simuljax.models.whisper.model import Memory
 from simuljax.models.whisper.timing import align_text
 from simuljax.models.whisper.tokenizer import language_code
@@ -32,10 +32,10 @@ from simuljax.models.whisper.transcribe import padded_s, stack, with_prefix
 from simuljax.serve.stream import batch_sizes, batches
 from simuljax.serve.translator import Audio, Translator, samples_of
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, split_segments, words_of
-from simuljax.serve.whisper.session import FORCED, WhisperSession, WhisperStreaming, Window
+from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
 
 _STATE = 2 * HOP  # samples
-OPENING = 6  # tokens of a window at most, besides its prompt and its text
+COMMON_S, COMMON_TOKENS = 15, 60  # sound of most windows, and text in it that is committed
 _FEW, _PER_SECOND = 16, 10.0  # tokens of a window: more are a loop, for which all streams wait
 
 
@@ -101,9 +101,9 @@ class WhisperBackend:
         return WhisperRows(self.whisper, batch_sizes(streams))
 
     def compile(self, streams: int) -> None:
-        """Write windows of all shapes that occur, so that nobody waits for one to be compiled."""
+        """Write windows of all common shapes, so that nobody waits for one to be compiled."""
         padding = self.settings.padding
-        seconds = {padded_s(s * RATE, padding): s for s in range(1, WINDOW_S)}.values()
+        seconds = {padded_s(s * RATE, padding): s for s in range(1, COMMON_S)}.values()
         shapes = [*itertools.product(batch_sizes(streams), seconds)]
         with ThreadPoolExecutor(len(shapes)) as pool:
             list(pool.map(lambda shape: self._compile(*shape), shapes))
@@ -114,11 +114,9 @@ class WhisperBackend:
 
     def _compile(self, rows: int, seconds: int) -> None:
         room = self.whisper.config.dimensions.text_positions // 2
-        forced = min(FORCED, room) if self.settings.policy.unit == "word" else 0
-        widest = width_for(self.settings.prompt_tokens + forced + OPENING)
-        for width in WIDTHS[: WIDTHS.index(widest) + 1]:
-            window = self._silence(seconds=seconds, forced=min(forced, width - WIDTHS[0]))
-            write(self.whisper, [window], rows=rows)
+        forced = min(COMMON_TOKENS, room) if self.settings.policy.unit == "word" else 0
+        for text in {0, forced}:
+            write(self.whisper, [self._silence(seconds=seconds, forced=text)], rows=rows)
 
     def _silence(self, *, seconds: int, forced: int) -> Window:
         """Return a window with the longest prompt, and so many tokens of its own text."""
