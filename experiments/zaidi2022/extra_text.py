@@ -29,7 +29,7 @@ SCHEDULES = replace(
     runs=RUNS / "zaidi2022-text",
     asr=replace(RECIPE.asr, epochs=14),
     mt=replace(RECIPE.mt, epochs=30),
-    first=replace(RECIPE.first, epochs=16, patience=4, random="threefry"),
+    first=replace(RECIPE.first, epochs=10, patience=4, random="threefry"),
 )
 PLAIN = variants(SCHEDULES)
 
