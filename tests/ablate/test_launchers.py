@@ -115,6 +115,7 @@ def check_cancelling(tmp_path: Path, jobs: Jobs) -> int:
     return status
 
 
+@pytest.mark.slow
 def test_submitit_job_has_the_status_of_its_command(tmp_path):
     pytest.importorskip("submitit", reason="needs `pip install 'simuljax[cluster]'`")
     check_status(tmp_path, SUBMITIT)

@@ -133,6 +133,7 @@ def run_in_shell(command: str, **environment: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.slow
 def test_an_output_that_is_closed_full_or_ascii_is_no_bug():
     closed = run_in_shell("$0 --version >&-")
     assert (closed.returncode, closed.stderr) == (0, b"")

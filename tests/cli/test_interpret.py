@@ -68,6 +68,7 @@ def test_the_keyboard_is_no_sound(capsys, monkeypatch):
     assert "keyboard" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_standard_input_may_be_a_file_too(files, tmp_path):
     """Of which only the system knows the name; in a process of its own."""
     code = "from simuljax.cli.main import main; main()"

@@ -192,6 +192,7 @@ def test_word_labels_are_those_of_the_records(hums, batches):
     assert epoch(batches)[0].phonemes is None
 
 
+@pytest.mark.slow
 def test_labels_of_synthesised_speech(spoken):
     batches = batches_of(spoken, budget=Budget(row_multiple=1))
     examples, batch = stored(spoken["train"]), batches[0]

@@ -237,6 +237,7 @@ def test_greedy_is_the_argmax_of_from_scratch_passes(name):
         assert tokens == expected.tokens and delays == expected.reach
 
 
+@pytest.mark.slow
 def test_speech_is_encoded_and_another_threshold_compiles_nothing(model):
     variables = models.parameters(model)
     random, frames = np.random.default_rng(3), np.array([64, 37, 3, 0], np.int32)

@@ -119,6 +119,7 @@ def test_a_stream_writes_what_the_rule_says(streams):
     assert check(streams, 1) > 5
 
 
+@pytest.mark.slow
 def test_a_stream_can_move_to_another_row(streams):
     sounds, pieces = utterances(streams, 1)
     found, _ = streams.run(sounds, pieces)
@@ -134,6 +135,7 @@ def test_more_streams(blocks):
         assert sum(check(streams, n) for n in range(2)) > 3
 
 
+@pytest.mark.slow
 def test_a_batch_of_whole_sources_is_what_streams_write(streams):
     """With READs of one size, delays and all."""
     sounds, _ = utterances(streams, 4)
@@ -206,6 +208,7 @@ def one_group():
     return model, variables, np.asarray(states[0]), jax.jit(run, compiler_options=models.FAST)
 
 
+@pytest.mark.slow
 def test_equal_texts_are_merged(one_group):
     """Three across two groups: the ways to one text count together, and without that it shows."""
     model, variables, states, run = one_group

@@ -131,7 +131,13 @@ def test_numbers_of_a_policy_are_arrays_and_the_rest_is_compiled():
     assert LocalAgreement(agree=3, beam=2).numbers() == {}  # shapes depend on them
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe", "subword_nmt", "characters"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "unigram",
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("bpe", "subword_nmt", "characters")),
+    ],
+)
 def test_a_token_that_continues_a_word_is_free(kind):
     """As many tokens of a text begin a word as it has words, whatever the pieces are."""
     vocabulary = sampled(kind)

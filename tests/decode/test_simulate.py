@@ -98,6 +98,7 @@ def test_every_decision_is_that_of_a_pass_from_scratch(model, features, gather, 
     assert len({delay for _, delays, _ in found for delay in delays}) > 4, "too few READs"
 
 
+@pytest.mark.slow
 def test_so_it_is_of_sentences_that_are_long(model, features, monkeypatch):
     """Beyond so many tokens the whole room is judged anew."""
     monkeypatch.setattr("simuljax.decode.state.SHORT", 3)
@@ -110,6 +111,7 @@ def test_so_it_is_of_sentences_that_are_long(model, features, monkeypatch):
     assert max(len(tokens) for tokens, _, _ in found) > 5
 
 
+@pytest.mark.slow
 def test_whole_and_in_parts(model, features):
     """One READ of everything is offline decoding; and later sound changes nothing before it."""
     model, variables = model
@@ -226,6 +228,7 @@ def expected_text(reader, tokens, lengths, units, decoding):
         yield [written.tokens, written.delays, written.reach]
 
 
+@pytest.mark.slow
 def test_words_are_read_whole(reader, simulated):
     variables, reads = reader[1], set()
     for seed in range(3):

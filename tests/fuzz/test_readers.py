@@ -20,7 +20,7 @@ from tests.fuzz.readers import READERS, ROW, TENSORS
 from tests.fuzz.run import inputs, read
 from tests.models.whisper.small import ggml_bytes, torch_bytes
 
-COUNT = 60  # damaged files a reader, fewer where each is slow; `make fuzz` reads for minutes
+COUNT = 30  # damaged files a reader, fewer where each is slow; `make fuzz` reads for minutes
 SLOW = ("dataset_info.json", "features of a corpus", "records")
 
 

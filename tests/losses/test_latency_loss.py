@@ -152,6 +152,7 @@ def gradients_of_the_chain(method="exact", gather="metric_then_heads", detach=Fa
     return jax.jacrev(totals)(energy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["exact", "fused"])
 def test_latency_moves_the_energies(method):
     for gradient in gradients_of_the_chain(method):

@@ -45,12 +45,14 @@ def assert_same(actual, expected):
     jax.tree.map(lambda x, y: compare(np.asarray(x), np.asarray(y)), actual, expected)
 
 
+@pytest.mark.slow
 def test_vmap(loss, expected):
     rows = tuple(x[:, None] for x in arguments(loss))
     result = jax.jit(jax.vmap(differentiated(loss.call)))(*rows)
     assert_same(jax.tree.map(lambda x: x[:, 0], result), expected)
 
 
+@pytest.mark.slow
 def test_pmap(loss, expected):
     rows = (x[:, None] for x in arguments(loss))
     result = jax.block_until_ready(jax.pmap(differentiated(loss.call))(*rows))

@@ -47,7 +47,9 @@ def sized(name: str, source: int = 10_000, target: int = 10_000) -> ModelConfig:
     return dataclasses.replace(model, source_vocabulary=source, target_vocabulary=target)
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize(
+    "name", [n if n == "dar" else pytest.param(n, marks=pytest.mark.slow) for n in SIZES]
+)
 def test_has_its_size_and_the_docs_say_so(name):
     assert parameter_count(sized(name)) == SIZES[name]
     assert f"| `{name}` |" in DOCS.read_text()

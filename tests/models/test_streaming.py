@@ -181,6 +181,7 @@ def influence(model):
     return jax.jit(jax.grad(number, argnums=(0, 1)))
 
 
+@pytest.mark.slow
 def test_a_chunk_hears_no_further_than_its_right_context(model, influence):
     features = np.random.default_rng(4).normal(size=(1, FRAMES, FEATURES)).astype(np.float32)
     for chunk in (0, 3, 7):

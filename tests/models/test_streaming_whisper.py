@@ -123,6 +123,7 @@ def test_the_published_size_streams(monkeypatch):
     assert difference < 2e-5
 
 
+@pytest.mark.slow
 def test_weights_of_a_file_and_of_a_run_fill_it(file):
     speech = dataclasses.replace(SPEECH, ctc_after=None)
     own = by_path(shapes(small.translator(speech=speech))[0])

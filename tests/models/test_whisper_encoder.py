@@ -73,6 +73,7 @@ def test_the_states_are_whispers_own():
     np.testing.assert_allclose(inside, wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sizes")
 def test_padding_has_no_influence():
     """The longer row has more states than Whisper has positions."""
@@ -223,6 +224,7 @@ def test_an_offline_experiment_is_fine_tuned_and_evaluated(corpus, file, tmp_pat
         assert evaluate(chosen)["n"] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (TINY / "ggml-tiny.bin").exists(), reason="Whisper tiny is not among the shared data"
 )

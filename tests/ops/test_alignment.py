@@ -187,6 +187,7 @@ def test_gradients_are_finite_and_none_is_of_padding(method):
         assert everything_finite(total_delay(signs * float32(scale), method))
 
 
+@pytest.mark.slow
 def test_gradients_at_speech_length():
     energy = float32(np.random.default_rng(8).normal(-4, 8, (50, 2000)))
     assert everything_finite(total_delay(energy, "exact"))

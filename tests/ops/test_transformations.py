@@ -51,12 +51,14 @@ def assert_same(actual, expected):
     np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=0, atol=2e-6)
 
 
+@pytest.mark.slow
 @both_ops
 def test_vmap_over_two_axes(op):
     heads = jax.vmap(differentiated(op), in_axes=(0, None))
     assert_same(jax.jit(jax.vmap(heads))(*batch())[1], plain(op)[1])
 
 
+@pytest.mark.slow
 @both_ops
 def test_shard_map(op):
     """The gradient of a sum over devices is that of one device, not a multiple of it."""

@@ -75,6 +75,7 @@ def test_evaluation_writes_a_log_that_can_be_scored(trained):
     assert math.isfinite(scores["BLEU"])
 
 
+@pytest.mark.slow
 def test_a_report_shows_where_the_heads_write(trained, tmp_path):
     evaluate(Evaluation(run=trained, split="test", frames=8_000))
     picture = trained / "eval" / "test-speech-streamed" / "alignment.png"
@@ -89,6 +90,7 @@ def test_text_and_speech_are_told_apart(trained):
     assert text["n"] == 6
 
 
+@pytest.mark.slow
 def test_an_evaluation_goes_on_where_it_was_interrupted(trained, monkeypatch):
     """Two utterances and half a line are there; they stay, and the rest is the same as before."""
     chosen = Evaluation(run=trained, split="test", frames=8_000)

@@ -169,6 +169,7 @@ def test_a_model_that_is_too_large_is_refused(models, beside, monkeypatch):
         assert size_mb(beside / "en-de") == size
 
 
+@pytest.mark.slow
 def test_translate_needs_no_model(beside, capsys):
     sound = str(beside / "en-de" / CLIP)
     texts = []
@@ -191,6 +192,7 @@ def test_serve_needs_no_model(beside, monkeypatch):
     assert serve.serve_command()() == (beside / "en-de",)
 
 
+@pytest.mark.slow
 def test_the_server_has_its_clip(beside):
     models = load_models([beside / "en-de"], ServeOptions(streams=1))
     assert models["en-de"].clip == beside / "en-de" / CLIP

@@ -105,6 +105,7 @@ def test_other_large_parameters_are_float16(rows, dtype):
     assert kept.dtype == dtype
 
 
+@pytest.mark.slow
 def test_the_speech_branch_alone_streams_the_same_words(tmp_path):
     both = write_run(tmp_path / "joint", speech=SHARING)
     alone = export(Export(run=both, to=tmp_path / "speech", branches="speech"))

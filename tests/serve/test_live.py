@@ -74,6 +74,7 @@ def listened(translator: simuljax.Translator, sound: np.ndarray, cuts: list[int]
     return words + stream.finish()
 
 
+@pytest.mark.slow
 def test_a_file_and_its_samples_say_the_same(whole, tmp_path):
     sound = noise(0.9, 1)
     soundfile.write(tmp_path / "sound.wav", sound, 16_000, subtype="FLOAT")
@@ -82,6 +83,7 @@ def test_a_file_and_its_samples_say_the_same(whole, tmp_path):
         whole.translate(tmp_path / "nothing.wav")
 
 
+@pytest.mark.slow
 def test_words_do_not_depend_on_how_sound_is_cut(either):
     random, early = np.random.default_rng(0), 0
     for seed in range(6):
@@ -115,6 +117,7 @@ def test_a_live_stream_is_what_the_simulation_of_it_is(whole, run):
     assert len(set(read)) > 2
 
 
+@pytest.mark.slow
 def test_speech_may_go_on_for_many_sentences(either):
     stream = either.stream(sentences="many", states=30, tokens=12)  # at most 1.2 s
     sound, words, held = noise(12.0, 9), [], []

@@ -87,6 +87,7 @@ def test_a_signal_finishes_what_was_heard_and_all_is_written(started, tmp_path, 
     assert (record.source, record.source_length) == ("-", 1000)
 
 
+@pytest.mark.slow
 def test_a_second_one_leaves_at_once_and_what_was_said_is_written(started, tmp_path):
     process = started(script(tmp_path / "a.log", last_s=100))
     speak(process)
@@ -120,6 +121,7 @@ def test_a_damaged_file_is_found_before_the_model_is_loaded(tmp_path):
         run(LiveOptions(audio=str(tmp_path / "a.wav")), lambda: pytest.fail("the model was loaded"))
 
 
+@pytest.mark.slow
 def test_on_a_terminal_keys_change_settings_and_finish(tmp_path):
     """Sound comes from a pipe, keys from the terminal."""
     process, terminal = on_terminal(

@@ -71,6 +71,7 @@ def timed(made: RunTranslator, tokens: np.ndarray, delays: np.ndarray) -> list[T
     return words
 
 
+@pytest.mark.slow
 def test_a_live_text_is_what_the_simulation_of_it_is(made, reader):
     wanted = simulated(made, TEXTS, Decoding())
     assert [streamed(reader, text) for text in TEXTS] == wanted
@@ -102,6 +103,7 @@ def test_settings_mean_the_same_live(made, overrides):
         assert min(words[0].delay for words in wanted if words) == 1 < wanted[3][0].delay
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "lag"), [("subword_nmt", 3), ("bpe", 4)])
 def test_wait_3_lags_three_words_behind(kind, lag):
     """Where a word is a piece. One that ends only where the next begins comes a word later."""

@@ -26,6 +26,7 @@ def translator(tmp_path_factory) -> live.Translator:
     return live.load(write_run(tmp_path_factory.mktemp("runs") / "mt"))
 
 
+@pytest.mark.slow
 def test_company_does_not_matter(translator):
     together = translate_lines(translator, LINES, tokens=32)
     alone = [translator.translate_text(line, beam=5) if line.strip() else "" for line in LINES]

@@ -117,7 +117,10 @@ def damage(file: Path, how: str) -> None:
         file.write_bytes(content)
 
 
-@pytest.mark.parametrize("how", ["deleted", "cut", "garbage", "flipped"])
+@pytest.mark.parametrize(
+    "how",
+    ["cut", *(pytest.param(h, marks=pytest.mark.slow) for h in ("deleted", "garbage", "flipped"))],
+)
 def test_damage_to_any_file_falls_back_or_does_no_harm(
     written: Path, tmp_path: Path, how: str
 ) -> None:

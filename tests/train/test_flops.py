@@ -42,6 +42,7 @@ def test_an_update_counts_all_devices_and_all_batches(driver: CompiledUpdate) ->
     assert driver.flops([few]) > 6 * layer * tokens
 
 
+@pytest.mark.slow
 def test_what_is_only_watched_does_not_count() -> None:
     """DAR's perplexity has products of its own, which no update makes."""
     model = small.translator(monotonic=Monotonic(attention="hard"))

@@ -150,6 +150,7 @@ def test_the_best_is_that_of_the_phase_and_epochs_end_a_run(go, tmp_path):
     assert set(checkpoints.steps()) & {2, 4}  # the best of the phase before stays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["accuracy", "loss_and_latency"])
 def test_the_best_is_by_the_tokens_that_are_right_or_latency_too(go, tmp_path, by):
     go(tmp_path, updates=4, validate_every=2, keep_last=1, keep_every=3, best_by=by)
@@ -169,6 +170,7 @@ def test_the_best_is_by_the_tokens_that_are_right_or_latency_too(go, tmp_path, b
     assert checkpoints.best() == max(scores, key=lambda step: (scores[step], -step))
 
 
+@pytest.mark.slow
 def test_the_checkpoints_around_the_best_are_averaged(go, tmp_path):
     go(tmp_path, updates=8, average=3, keep_last=1, keep_best=1, validate_every=2)
     averaged = load(tmp_path, "averaged")

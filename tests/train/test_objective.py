@@ -70,6 +70,7 @@ def test_a_term_that_the_model_cannot_have_is_refused(wrong, message):
         names(dataclasses.replace(ALONE, **wrong))
 
 
+@pytest.mark.slow
 def test_ctc_and_quantity_reach_the_encoder_and_nothing_above_it():
     model = small.translator(speech=SPEECH, predecision=LEARNABLE, monotonic=HARD)
     random = np.random.default_rng(0)

@@ -52,6 +52,7 @@ def test_the_example_declares_its_term(example):
     assert from_json(type(objective), to_json(objective)) == objective
 
 
+@pytest.mark.slow
 def test_runs_with_two_weights_share_an_update(example, tmp_path):
     weights = {"none": 0.0, "some": -0.5}
     trainings = {name: training(example, weight) for name, weight in weights.items()}

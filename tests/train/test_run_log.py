@@ -86,6 +86,7 @@ def test_damage_in_the_middle_is_named(tmp_path: Path) -> None:
         read_metrics(tmp_path)
 
 
+@pytest.mark.slow
 def test_survives_a_kill(tmp_path: Path) -> None:
     code = (
         "import itertools, pathlib, sys; from simuljax.train.run_log import MetricsWriter\n"

@@ -88,6 +88,7 @@ def test_what_a_run_has_said_is_kept_when_it_stops(root, run, tmp_path, teach):
         ask(later, train, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_teach_says_why(root, run, tmp_path):
     shutil.copytree(run, tmp_path / "mt")
     shutil.rmtree(tmp_path / "mt" / CHECKPOINTS)

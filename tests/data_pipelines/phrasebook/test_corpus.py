@@ -57,7 +57,9 @@ def little() -> list[Pair]:
     ]
 
 
-@pytest.mark.parametrize("name", PINNED)
+@pytest.mark.parametrize(
+    "name", [n if n == "test" else pytest.param(n, marks=pytest.mark.slow) for n in PINNED]
+)
 def test_the_sentences_are_pinned(name, request):
     """If this fails on purpose, raise PHRASEBOOK_VERSION and pin anew."""
     assert PHRASEBOOK_VERSION == 1
@@ -81,6 +83,7 @@ def test_bad_requests_are_refused():
         sentences("train", -1)
 
 
+@pytest.mark.slow
 def test_either_text_alone_tells_its_split(train, valid, test):
     """Why splits share no text at any size or seed: each text's own hash names the split."""
     below: dict[Split, tuple[list[Pair], int, int]] = {

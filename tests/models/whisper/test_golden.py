@@ -97,6 +97,7 @@ def test_encoder_states(states, golden):
     assert_close(states[0, -4:], golden["enc_last"], 1e-3)
 
 
+@pytest.mark.slow
 def test_logits_of_every_step(whisper, memory, golden):
     """The first 24 tokens at once, then one by one, into the cache."""
 
@@ -197,6 +198,7 @@ def test_text_is_spelt_as_the_model_spells_it(whisper, stored):
 WRITERS = {"a.pt": torch_bytes, "a.safetensors": safetensors_bytes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
 def test_other_formats_of_the_same_model_are_the_same(tmp_path, whisper, name):
     path = tmp_path / name

@@ -108,6 +108,7 @@ def test_clients_that_are_killed_in_the_middle_of_a_word_leave_nothing(live, cou
     assert live.empty() and threading.active_count() <= before + 2
 
 
+@pytest.mark.slow
 def test_a_flood_is_held_back_and_changes_nothing_for_others(translator):
     """Twelve times more sound than may wait: the socket is not read on, and all of it is heard."""
     limits = dataclasses.replace(LIMITS, waiting_ms=1000.0)
@@ -201,6 +202,7 @@ def test_ten_minutes_of_silence_give_no_words_and_take_no_memory(translator):
         assert used[-1] < used[1] + 20
 
 
+@pytest.mark.slow
 def test_a_client_that_sends_silence_is_not_idle(translator):
     limits = dataclasses.replace(LIMITS, idle_s=1.5)
     with running(translator, limits=limits) as live, live.socket() as socket:
