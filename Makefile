@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 UV ?= uv
 ARGS ?=
 # Tests of one file share what is dear to make, so a file stays with one worker.
-WORKERS ?= -n auto --maxprocesses 4 --dist loadfile
+WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 BIN := .venv/bin
 ENV := .venv/.installed

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import submitit  # noqa: F401 (closes the handlers of logging: not while their output is captured)
 
 from simuljax.ablate import launchers
 from simuljax.ablate.launchers import FOLDER, Jobs, Process, SubmititJob, check, run_command, start
