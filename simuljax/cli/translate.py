@@ -57,7 +57,7 @@ class WhisperOptions:
     window: float | None = None
     """Whisper: seconds of sound from one hypothesis to the next; by default 1, in a cascade 0.5."""
     padding: Literal["full", "short"] | None = None
-    """Whisper: pad the sound to 30 s, as in training, or to the next 5 s, which is faster; by
+    """Whisper: pad the sound to 30 s, as in training, or to 10, 15, ... s, which is faster; by
     default full, in a cascade short."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Whisper: the type to compute in."""

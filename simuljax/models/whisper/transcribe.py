@@ -3,7 +3,7 @@
 A window begins where the last whole segment of the one before it ended. As in the original, the
 floor of the spectrogram is that of the whole recording, and a window's frames after its end are 0;
 a language is guessed from the first 30 s with silence after the end. Windows that are padded
-to the next 5 s only (`window="short"`) are spectrograms of their own, as those of a stream are.
+to 10, 15, ... s only (`window="short"`) are spectrograms of their own, as those of a stream are.
 """
 
 import itertools
@@ -36,6 +36,7 @@ from simuljax.models.whisper.timing import TimedWord, time_words
 from simuljax.models.whisper.tokenizer import Task, Tokenizer
 
 _SHORT_STEP_S, _SILENCE_S = 5, 1.0  # windows of few lengths, with some silence at the end
+_SHORTEST_S = 10  # in less, Whisper writes what it hears twice
 FRAMES = WINDOW_S * RATE // HOP  # of a window
 
 
@@ -121,7 +122,7 @@ class Request:
     prompt: tuple[int, ...] = ()  # tokens of what was said before
     condition: Literal["previous", "nothing"] = "previous"  # what later windows follow on
     words: Literal["none", "timed"] = "none"
-    window: Literal["full", "short"] = "full"  # short: only as much silence as 5 s steps need
+    window: Literal["full", "short"] = "full"  # short: to 10, 15, ... s
 
 
 @dataclass(kw_only=True)
@@ -272,7 +273,7 @@ def padded_s(samples: int, window: Literal["full", "short"]) -> int:
     """Return the seconds of the window for so many samples."""
     if window == "full":
         return WINDOW_S
-    longest = samples / RATE + _SILENCE_S
+    longest = max(_SHORTEST_S, samples / RATE + _SILENCE_S)
     return min(WINDOW_S, _SHORT_STEP_S * math.ceil(longest / _SHORT_STEP_S))
 
 

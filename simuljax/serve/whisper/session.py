@@ -64,7 +64,7 @@ class WhisperStreaming:
     language: str | None = None  # that is spoken; None: the likeliest at first
     decoding: Decoding = field(default_factory=lambda: Decoding(temperatures=(0.0,)))
     prompt_tokens: int = setting(56, help="Committed tokens that the next text follows on.", low=0)
-    padding: Literal["full", "short"] = "full"  # to 30 s, or to steps of 5 s: faster and less sure
+    padding: Literal["full", "short"] = "full"  # to 30 s, or to 10, 15, ... s: faster and less sure
     behind: Literal["every", "latest"] = "every"  # write every window, or leave out late ones
     # Commit . ? or ! at the end of the sound with its word; or after it, as a word, once another
     # follows or a second has passed.
