@@ -210,10 +210,8 @@ def padded_size(length: int, shortest: int = SHORTEST) -> int:
 
 def sizes_to(longest: int, shortest: int = SHORTEST) -> list[int]:
     """Return one length for every size that is compiled for up to so many samples or tokens."""
-    sizes = [shortest]
-    while sizes[-1] < longest:
-        sizes.append(2 * sizes[-1])
-    return [min(size, longest) for size in sizes]
+    count = (padded_size(longest, shortest) // shortest).bit_length()
+    return [min(shortest << power, longest) for power in range(count)]
 
 
 def padded(source: np.ndarray, shortest: int = SHORTEST) -> np.ndarray:

@@ -158,8 +158,10 @@ class DecoderBackend:
         return self.put(state, rows, self.init(1))
 
     def compile(self, streams: int) -> None:
-        """Read silence of all lengths in all numbers of rows that programs are compiled for."""
+        """Read nothing in 1, 2, 4, ... new rows, and silence of all lengths that are compiled."""
         rows = self.rows(streams)
+        for power in range((streams - 1).bit_length() + 1):
+            rows.step(dict.fromkeys(range(min(streams, 1 << power)), NO_SOUND))
         for count, samples in itertools.product(batch_sizes(streams), self.lengths):
             read = dataclasses.replace(NO_SOUND, samples=np.zeros(samples, np.int16))
             rows.step(dict.fromkeys(range(count), read))

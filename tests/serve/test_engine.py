@@ -8,6 +8,7 @@ import pytest
 
 from simuljax.audio import AudioError
 from simuljax.config.decoding import Decoding, Sentences
+from simuljax.profile.measure import counted_programs
 from simuljax.serve.engine import Behind, Engine, EngineFull
 from simuljax.serve.run_translator import IncrementalBackend
 from simuljax.serve.session import ReadSession
@@ -57,6 +58,22 @@ def alone(engine: Engine, recording: np.ndarray) -> list[tuple[str, float]]:
     words += seat.words()
     assert seat.done
     return [(word.text, word.delay_ms) for word in words]
+
+
+def test_newcomers_wait_for_no_compiler(streams):
+    """However many begin at once, also in the steps by which a server measures itself."""
+    made = backend(streams)
+    made.compile(ROWS)
+    with counted_programs() as programs:
+        fresh = Engine(made, streams=ROWS, waiting_ms=1000)
+        for count in range(1, ROWS + 1):
+            seats = [fresh.open() for _ in range(count)]
+            for seat in seats:
+                seat.push(np.zeros(READ, np.float32))
+            assert fresh.step() == count
+            for seat in seats:
+                seat.leave()
+    assert programs == []
 
 
 def test_company_comes_and_goes(engine):

@@ -44,7 +44,7 @@ class Hub:
         for model in self.models.values():
             model.engine.take_news()
         gc.collect()
-        gc.freeze()  # collecting what stays would hold everybody up, half a second at a time
+        gc.freeze()  # to look through what stays would hold everybody up
         self.thread = threading.Thread(target=self._run, daemon=True, name="simuljax device")
         self.thread.start()
         self.ticker = asyncio.create_task(self._tick())
