@@ -1,6 +1,7 @@
 """The command `simuljax translate`: live translation with any model."""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,7 +32,7 @@ from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 # What --offline goes with; the other options are about streams.
 _BEAM = {"beam", "length_penalty"}
 _OFFLINE = {"audio", "to", "offline", "checkpoint", "spoken", "dtype", *_BEAM}
-_RUN_COMPILATION_S, _LAYER_COMPILATION_S = 20.0, 5.0  # on two cores; per layer of Whisper
+_RUN_COMPILATION_S, _LAYER_COMPILATION_S = 20.0, 8.0  # on two cores; per layer of Whisper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +155,10 @@ def _run_command(
         show_status(f"loading {model.name} ...")
         translator = load(model, run.checkpoint)
         with announce_compilation(str(model.resolve()), about_s=_RUN_COMPILATION_S):
-            return translator.stream(decoding=run.decoding(), **settings)
+            stream = translator.stream(decoding=run.decoding(), **settings)
+            if live.source_pace == "real":  # a file can wait, and may need less
+                stream.backend.compile(1)
+            return stream
 
     return lambda: _translate_live(live, load_stream)
 
@@ -203,8 +207,6 @@ def whisper_command(
 
     def load_model() -> WhisperTranslator | Cascade:
         loaded = WhisperTranslator(whisper_models.load(first, dtype=whisper.dtype), settings)
-        if not run.offline:
-            _compile_whisper(loaded)
         return Cascade(loaded, load_run(then[0], run.checkpoint)) if then else loaded
 
     if run.offline:
@@ -212,16 +214,21 @@ def whisper_command(
 
     def load_stream() -> Stream:
         show_status(f"loading {' and '.join(part.name for part in parts)} ...")
-        return load_model().stream(**{"translating": translating} if then else {})
+        translator = load_model()
+        recogniser = translator.recogniser if isinstance(translator, Cascade) else translator
+        with _announced(recogniser, translator.name):
+            stream = translator.stream(**{"translating": translating} if then else {})
+            stream.backend.compile(1)
+        return stream
 
     return lambda: _translate_live(live, load_stream, None if then else settings)
 
 
-def _compile_whisper(translator: WhisperTranslator) -> None:
-    config = translator.whisper.config
-    name = f"{translator.name} {config.dtype} {translator.settings.padding}"
-    with announce_compilation(name, about_s=_LAYER_COMPILATION_S * config.dimensions.text_layers):
-        translator.backend().compile_first()
+def _announced(recogniser: Any, name: str) -> AbstractContextManager[None]:
+    """Announce the compilation of Whisper, alone or in a cascade of this name."""
+    config, padding = recogniser.whisper.config, recogniser.settings.padding
+    about_s = _LAYER_COMPILATION_S * config.dimensions.text_layers
+    return announce_compilation(f"{name} {config.dtype} {padding}", about_s=about_s)
 
 
 def whisper_settings(

@@ -19,9 +19,11 @@ from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
 from simuljax.config.options import from_options
 from simuljax.decode.policies import AlignAtt, LocalAgreement, WaitK
+from simuljax.profile.measure import counted_programs
 from simuljax.serve.live import LiveOptions
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError
+from simuljax.serve.stream import Stream
 from tests.helpers import models, streams
 from tests.helpers.streams import DECODING, SPEECH
 from tests.models.whisper.small import GGML, TINY, needs_tiny
@@ -76,6 +78,26 @@ def test_a_file_is_translated_live(monkeypatch, run, sound, tmp_path, capsys):
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split() == ["delay_ms", "elapsed_ms", "word"]
     assert [line.split(maxsplit=2)[-1] for line in lines] == words
+
+
+@pytest.mark.slow
+def test_all_lengths_are_compiled_before_a_speaker_begins(monkeypatch, run, tmp_path):
+    """Of an encoder that reads all sound anew, which needs two programs for five seconds."""
+    made = streams.translator(seed=6, monotonic=Monotonic(policy="offline"))
+    monkeypatch.setattr(command, "load", lambda *_: made)
+    monkeypatch.setattr(command, "open_run", lambda _: made.run)
+    monkeypatch.setattr(command, "enable_compilation_cache", lambda: None)
+    short = functools.partial(made.stream, states=150, tokens=30)
+    monkeypatch.setattr(type(made), "stream", lambda _, **how: short(**how))
+    sound = np.random.default_rng(3).integers(-3000, 3000, 5 * RATE).astype("<i2")
+    (tmp_path / "pcm").write_bytes(sound.tobytes())
+    push, before = Stream.push, []
+    with (tmp_path / "pcm").open() as pipe, counted_programs() as programs:
+        monkeypatch.setattr("sys.stdin", pipe)
+        noted = lambda *given: before.append(len(programs)) or push(*given)  # noqa: E731
+        monkeypatch.setattr(Stream, "push", noted)
+        translate(run, audio="-", policy="align-att", sentences="one")()
+    assert 1 < before[0] == len(programs)
 
 
 @pytest.mark.slow

@@ -24,10 +24,12 @@ from simuljax.decode.policies import LocalAgreement
 from simuljax.errors import SimuljaxError
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import as_records, read_records, write_records
+from simuljax.profile.measure import counted_programs
 from simuljax.serve import bundled, cascade
 from simuljax.serve.bundled import CLIP, BundledError, parts_of, resolve, size_mb, target_language
 from simuljax.serve.cascade import Cascade
 from simuljax.serve.run import RunError, open_run
+from simuljax.serve.stream import Stream, Word
 from simuljax.serve.web.server import ServeError, ServeOptions, load_models
 from tests.eval.logs import made_up
 from tests.models.whisper.small import TOKENS, ggml_bytes, random_tensors, small_config
@@ -219,6 +221,25 @@ def test_the_live_demo(beside, tmp_path, monkeypatch, capsys):
     spoken, _ = soundfile.read(tmp_path / "out" / "german.wav")
     assert np.abs(spoken).max() > 0.01
     assert "-->" in (tmp_path / "out" / "german.srt").read_text()
+
+
+def test_nothing_is_compiled_after_the_first_sound(beside, tmp_path, monkeypatch):
+    """As for a microphone; twelve seconds need longer windows and texts than the first words."""
+    push, before = Stream.push, []
+    sound = np.random.default_rng(1).normal(0, 3000, 12 * RATE).astype("<i2")
+    (tmp_path / "pcm").write_bytes(sound.tobytes())
+    with (tmp_path / "pcm").open() as pipe, counted_programs() as programs:
+
+        def noted(stream: Stream, samples: Any) -> list[Word]:
+            before.append(len(programs))
+            return push(stream, samples)
+
+        monkeypatch.setattr(Stream, "push", noted)
+        monkeypatch.setattr("sys.stdin", pipe)
+        main(["translate", "-", "--log", str(tmp_path / "log")])
+    (record,) = read_records(tmp_path / "log")
+    assert record.prediction and record.source_length == 12_000
+    assert 0 < before[0] == len(programs)
 
 
 @here

@@ -108,15 +108,12 @@ class WhisperBackend:
         with ThreadPoolExecutor(len(shapes)) as pool:
             list(pool.map(lambda shape: self._compile(*shape), shapes))
 
-    def compile_first(self) -> None:
-        """Write a window, so that the first words are not late."""
-        write(self.whisper, [self._silence(seconds=1, forced=0)], rows=1)
-
     def _compile(self, rows: int, seconds: int) -> None:
         room = self.whisper.config.dimensions.text_positions // 2
         forced = min(COMMON_TOKENS, room) if self.settings.policy.unit == "word" else 0
         for text in {0, forced}:
-            write(self.whisper, [self._silence(seconds=seconds, forced=text)], rows=rows)
+            silence = self._silence(seconds=seconds, forced=text)
+            write(self.whisper, [silence], rows=rows, tokens=1)
 
     def _silence(self, *, seconds: int, forced: int) -> Window:
         """Return a window with the longest prompt, and so many tokens of its own text."""
@@ -176,12 +173,17 @@ def check_settings(model: Whisper, settings: WhisperStreaming) -> None:
         )
 
 
-def write(model: Whisper, windows: Sequence[Window], *, rows: int) -> list[Hypothesis]:
-    """Write windows of one length and settings in one batch; rows beyond the windows are idle."""
+def write(
+    model: Whisper, windows: Sequence[Window], *, rows: int, tokens: int | None = None
+) -> list[Hypothesis]:
+    """Write windows of one length and settings in one batch; rows beyond the windows are idle.
+
+    A text has at most `tokens`, by default as many as its sound may have.
+    """
     settings = windows[0].settings
     sound = stack([w.samples for w in windows], rows, settings.padding)
     memory = encode_audio(model.model, sound)
-    contexts = _contexts(model, windows, memory)
+    contexts = _contexts(model, windows, memory, tokens)
     results = decode(model.model, model.tokenizer, memory, contexts, settings.decoding)
     pairs = zip(results, contexts, strict=True)
     decoded = [with_prefix(result, context.prefix) for result, context in pairs]
@@ -192,7 +194,9 @@ def write(model: Whisper, windows: Sequence[Window], *, rows: int) -> list[Hypot
     ]
 
 
-def _contexts(model: Whisper, windows: Sequence[Window], memory: Memory) -> list[Context]:
+def _contexts(
+    model: Whisper, windows: Sequence[Window], memory: Memory, tokens: int | None
+) -> list[Context]:
     tokenizer = model.tokenizer
     languages = [language_code(w.language) if w.language else None for w in windows]
     if not tokenizer.multilingual:
@@ -206,7 +210,7 @@ def _contexts(model: Whisper, windows: Sequence[Window], memory: Memory) -> list
             language=language or "en",
             prompt=window.prompt,
             prefix=(tokenizer.timestamps.start, *window.forced) if window.forced else (),
-            max_tokens=_FEW + math.ceil(_PER_SECOND * len(window.samples) / RATE),
+            max_tokens=tokens or _FEW + math.ceil(_PER_SECOND * len(window.samples) / RATE),
         )
         for window, language in zip(windows, languages, strict=True)
     ]
