@@ -16,7 +16,9 @@ Brackets are queues. No thread blocks another:
 ends all of them; `words` keeps what was committed.
 
 Times are seconds from the start of the source. Words are ready at max(ready time of the words
-before, end of the pushed sound) + time spent on them. This is the wall clock of a live source.
+before, end of the pushed sound) + time spent on them. This is the wall clock of a live source, and
+the `elapsed_ms` of its words; at the "fast" pace that has all computation so far in it, as a log of
+SimulEval's.
 """
 
 import contextlib
@@ -24,7 +26,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -187,6 +189,8 @@ class Pipeline:
         words = tuple(step())
         spent = time.perf_counter() - start
         self._ready_s = max(self._ready_s, self._pushed / RATE) + spent
+        if self.pace == "real":  # a stream cannot know that pauses were waited for
+            words = tuple(replace(word, elapsed_ms=1000 * self._ready_s) for word in words)
         if words:
             self.words.extend(words)
             if self.speaker is not None:

@@ -217,7 +217,10 @@ def test_the_live_demo(beside, tmp_path, monkeypatch, capsys):
     page = (tmp_path / "out" / "index.html").read_text()
     for fact in ("ask not what your country", "Fragt nicht", record.prediction.split()[0], "<svg"):
         assert fact in page
-    assert page.count("data:audio/flac") == 2
+    assert page.count("data:audio/flac") == 2 and page.count("<svg") == 1
+    ready = (tmp_path / "out" / "instances.speech.jsonl").read_text().splitlines()
+    times = {round(1000 * json.loads(line)["ready_s"]) for line in ready}
+    assert times <= {round(time) for time in record.elapsed}, "the clock's"
     spoken, _ = soundfile.read(tmp_path / "out" / "german.wav")
     assert np.abs(spoken).max() > 0.01
     assert "-->" in (tmp_path / "out" / "german.srt").read_text()

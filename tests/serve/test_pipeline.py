@@ -132,6 +132,25 @@ def test_a_piece_is_ready_when_its_sound_was_heard_and_the_model_is_done():
     assert 3 * CHUNK / RATE + 0.02 <= ready[-1] < 10.0
 
 
+def test_words_of_a_live_source_have_the_time_on_the_clock():
+    """Not the sum of all computation, which went on while the speaker spoke."""
+
+    def speaker():
+        for samples in speech(SOUND[: 6 * CHUNK]):
+            time.sleep(CHUNK / RATE)
+            yield samples
+
+    began, voice = time.perf_counter(), Voice()
+    pipeline = run(Pipeline(Model(slow_s=0.03), speaker(), speaker=voice))
+    took_ms = (time.perf_counter() - began) * 1000
+    elapsed = [word.elapsed_ms for word in pipeline.words]
+    assert elapsed == sorted(elapsed) and elapsed[-1] < took_ms
+    assert all(word.elapsed_ms >= word.delay_ms + 30 for word in pipeline.words[:-1])
+    assert {at * 1000 for _, at in voice.spoken} <= {*elapsed}
+    fast = run(Pipeline(Model(slow_s=0.03), speech(SOUND[: 2 * CHUNK]), pace="fast"))
+    assert [w.elapsed_ms - w.delay_ms for w in fast.words] == [1, 1, 1], "as the stream has it"
+
+
 def test_finish_drains_what_was_heard_and_closes_the_source():
     model, closed = Model(slow_s=0.05), threading.Event()
     pipeline = Pipeline(model, endless(closed))
