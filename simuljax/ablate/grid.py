@@ -8,7 +8,7 @@ changed is another run.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -154,12 +154,28 @@ def load_grid(path: Path, name: str | None = None) -> Grid:
     return grid
 
 
-def plan(grid: Grid) -> list[Planned]:
-    """Return every run of the grid, each after those it starts from."""
+class MissingError(ConfigError):
+    """A corpus or a model of the grid that does not exist."""
+
+
+def plan(grid: Grid, wanted: Collection[str] | None = None) -> list[Planned]:
+    """Return every run of the grid, each after those it starts from.
+
+    Runs whose corpus or model is missing are left out, unless a wanted variant needs it; by default
+    all variants are wanted.
+    """
     planned: dict[str, Planned] = {}
+    missing: MissingError | None = None
     for variant in grid.seeded:
-        for seed in grid.seeds:
-            _plan(grid, variant, seed, planned)
+        try:
+            for seed in grid.seeds:
+                _plan(grid, variant, seed, planned)
+        except MissingError as error:
+            if wanted is None or variant in wanted:
+                raise
+            missing = error
+    if missing is not None and not {*(wanted or ())} <= {run.variant for run in planned.values()}:
+        raise missing
     return list(planned.values())
 
 
@@ -168,7 +184,7 @@ def _plan(grid: Grid, variant: str, seed: int, planned: dict[str, Planned]) -> P
     experiment, own = grid.variants[variant], seed if variant in grid.seeded else None
     if isinstance(experiment, Pretrained):
         if not experiment.model.exists():
-            raise ConfigError(f"variant {variant!r}: {experiment.model} does not exist")
+            raise MissingError(f"variant {variant!r}: {experiment.model} does not exist")
         once = Planned(variant=variant, seed=own, digest="", experiment=experiment, needs=())
         return planned.setdefault(once.name, once)
     if own is not None:
@@ -243,7 +259,7 @@ def contents(corpus: Path) -> str:
     """Hash the summary of a prepared corpus, which says how it was made and how large it is."""
     path = corpus / SUMMARY
     if not path.exists():
-        raise ConfigError(
+        raise MissingError(
             f"{corpus} holds no prepared corpus: build it first (simuljax prepare or speak, with "
             "--distil for one of a teacher's translations; the head of the file has the commands)"
         )

@@ -106,7 +106,7 @@ class AblateOptions:
 
 def ablate(options: AblateOptions, grid: Grid) -> None:
     """Work on the grid or a part of it, or list it; the summary covers every result there is."""
-    runs = plan(grid)
+    runs = plan(grid, wanted_of(options, grid))
     part = part_of(runs, options.variants, options.seeds)
     if options.list:
         print("\n".join(f"{state_of(run, grid):8} {run.name}" for run in part))
@@ -129,6 +129,16 @@ def ablate(options: AblateOptions, grid: Grid) -> None:
         raise ConfigError(
             f"{len(failed)} of {len(part)} runs failed; see {FAILED} in their directories"
         )
+
+
+def wanted_of(options: AblateOptions, grid: Grid) -> set[str] | None:
+    """Return the variants that the options name; None stands for all, as for what is published."""
+    if options.publish:
+        return None
+    if options.only:
+        return {v for v in grid.variants if any(run.startswith(f"{v}-") for run in options.only)}
+    found = {v for each in options.variants for v in fnmatch.filter(grid.variants, each)}
+    return found if options.variants else None
 
 
 def part_of(
@@ -410,7 +420,8 @@ def _evaluations(run: Planned, grid: Grid) -> Mapping[str, Evaluated]:
 
 def missing_table(grid: Grid, runs: Sequence[Planned]) -> list[Table]:
     """Return what the grid asks for and has not been run, or not to its end."""
-    missing: dict[tuple[str, str], list[str]] = {}
+    planned, seeds = {run.variant for run in runs}, [str(seed) for seed in grid.seeds]
+    missing = {(name, "all"): seeds for name in grid.seeded if name not in planned}
     for run in [run for run in runs if run.seed is not None and state_of(run, grid) != "done"]:
         left = lacking(run, grid)
         partly = is_trained(run) and len(left) < len(evaluations_of(run, grid))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from simuljax.ablate import launchers
 from simuljax.ablate.grid import load_grid, plan
-from simuljax.ablate.run import AblateOptions, ablate, part_of, the_one
+from simuljax.ablate.run import AblateOptions, ablate, part_of, the_one, wanted_of
 from simuljax.errors import ChoiceError
 
 
@@ -17,7 +17,7 @@ def ablate_command(options: AblateOptions) -> Callable[[], None]:
     if options.only and (options.variants or options.seeds):
         raise ChoiceError("--only names runs: leave --variants and --seeds")
     if options.only or options.variants or options.seeds:
-        runs = plan(grid)
+        runs = plan(grid, wanted_of(options, grid))
         part_of(runs, options.variants, options.seeds)
         for name in options.only:
             the_one(runs, name)

@@ -7,8 +7,8 @@ from tqdm import tqdm
 
 from experiments.papi2022 import multi30k
 from experiments.papi2022 import recipe as papi
-from simuljax.ablate.grid import plan
-from simuljax.ablate.run import show
+from simuljax.ablate.grid import load_grid, plan
+from simuljax.ablate.run import missing_table, show
 from simuljax.cli import main as cli
 from simuljax.config.fields import ConfigError
 from tests.helpers.grids import grid
@@ -85,6 +85,31 @@ def test_list_names_the_runs_of_the_plan(files, tmp_path, capsys):
 def test_part_includes_the_runs_it_starts_from(files, capsys, args, variants):
     cli.main(["ablate", str(files["one"]), "--list", *args])
     assert sorted(name.rsplit("-", 1)[0] for name in listed(capsys)) == sorted(variants)
+
+
+def test_corpora_of_variants_that_are_not_chosen_may_be_missing(files, tmp_path, capsys):
+    missing = """
+from dataclasses import replace
+base = GRID.variants["one"]
+lost = replace(base, data=replace(base.data, directory=Path("lost/corpus")))
+GRID = replace(GRID, variants={**GRID.variants, GRID.baseline: lost})
+"""
+    file = tmp_path / "missing.py"
+    file.write_text(files["one"].read_text() + missing)
+    names = ["donor", "other-seed0", "other-seed1"]
+    cli.main(["ablate", str(file), "--variants", "other", "--list"])
+    found = listed(capsys)
+    assert sorted(name.rsplit("-", 1)[0] for name in found) == names
+    cli.main(["ablate", str(file), "--only", found[-1], "--list"])
+    cli.main(["ablate", str(file), "--variants", "donor", "--list"])
+    capsys.readouterr()
+    for args in ([], ["--variants", "o*"], ["--seeds", "0"], ["--variants", "other", "--publish"]):
+        with pytest.raises(SystemExit):
+            cli.main(["ablate", str(file), *args])
+        assert "lost/corpus" in capsys.readouterr().err
+    ablation = load_grid(file)
+    (table,) = missing_table(ablation, plan(ablation, {"other"}))
+    assert table.rows[0][:2] == ("one", "0, 1")
 
 
 def test_train_suggests_a_row_and_lists_them(files, capsys):
