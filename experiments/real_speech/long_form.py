@@ -29,6 +29,7 @@ from simuljax.decode.repetition import Stammer
 from simuljax.demo.corpus import LittlePhrasebook
 from simuljax.eval import read_records
 from simuljax.eval.long_form import Segment, score_longform
+from simuljax.text.sentences import ends_sentence
 
 NOTE_S = 5.0
 
@@ -55,7 +56,7 @@ def main(run: tyro.conf.Positional[Path], to: Path, minutes: float = 60.0, pause
         "minutes": len(samples) / RATE / 60,
         "sentences": len(segments),
         "segments_found": sum(part.ends for part in parts),
-        "sentences_ended": sum(word[-1] in ".?!" for word in record.prediction.split()),
+        "sentences_ended": sum(map(ends_sentence, record.prediction.split())),
         "sentences_without_words": scores["skipped"],
         "words": len(record.delays),
         "stammers": Stammer().text(record.prediction) != record.prediction,

@@ -45,8 +45,9 @@ from simuljax.serve.session import Session
 from simuljax.serve.stream import Backend, Rows, Stream
 from simuljax.serve.translator import Translator, is_whisper
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
-from simuljax.serve.whisper.hypothesis import ends_sentence, is_punctuation
+from simuljax.serve.whisper.hypothesis import is_punctuation
 from simuljax.text import EOS, UNK, WordStream
+from simuljax.text.sentences import ends_sentence
 from simuljax.text.vocabulary import SPECIALS
 from simuljax.text.words import pieces_of_word
 from simuljax.train.transfer import Which
@@ -362,7 +363,7 @@ class CascadeSession:
             else:
                 self.text = self.text or self.reader.stream()
                 words += self.text.push(word)
-            if self.has_marks and ends_text(word, self.text.pushed):
+            if self.has_marks and ends_text(self.text.last[0], self.text.pushed):
                 words += self._end_text()
         if self.recogniser.sentence_over:
             words += self._end_text()

@@ -25,6 +25,7 @@ from rich.text import Text
 from simuljax.eval.logs import Record
 from simuljax.serve.pipeline import Progress
 from simuljax.serve.stream import Word
+from simuljax.text.sentences import ends_sentence
 from simuljax.voice import Placed, Player, Timeline, Voice
 
 _QUIET_DB, _METER_CELLS = -60.0, 10
@@ -116,7 +117,7 @@ def _groups(words: Sequence[Word]) -> Iterator[list[Word]]:
         if group and (
             len(textwrap.wrap(text, _LINE, break_on_hyphens=False)) > _LINES
             or word.delay_ms - group[0].delay_ms > _SPAN_S * 1000
-            or group[-1].text.rstrip("\"'”’»)").endswith((".", "!", "?", "。", "！", "？"))
+            or ends_sentence(group[-1].text)
         ):
             yield group
             group = []

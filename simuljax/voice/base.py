@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Int16
 
 from simuljax.errors import SimuljaxError
+from simuljax.text.sentences import is_abbreviation
 
 SHOWN = 60  # characters of a text in a message
 # Best first: the end of a sentence, of a clause, of a word. Chinese and Japanese have no spaces.
@@ -73,7 +74,13 @@ def split(text: str, limit: int) -> list[str]:
 def _cut(text: str, limit: int) -> int:
     """Return the end of the last mark of the best kind, or the limit."""
     for kind in _CUTS:
-        ends = [match.end() for match in kind.finditer(text)]
+        found = [match for match in kind.finditer(text) if not _is_short(text, match)]
+        ends = [match.end() for match in found]
         if ends:
             return min(ends[-1], limit)
     return limit
+
+
+def _is_short(text: str, mark: re.Match[str]) -> bool:
+    """Return True for the full stop of an abbreviation."""
+    return mark[0].startswith(".") and is_abbreviation(text[: mark.start()].split(" ")[-1])

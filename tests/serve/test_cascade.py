@@ -4,6 +4,7 @@ import dataclasses
 import time
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import jax.numpy as jnp
@@ -298,6 +299,17 @@ def test_a_mark_that_comes_late_belongs_to_the_word_before_it(saying):
     assert late.pieces == at_once.pieces and late.pushed == at_once.pushed
 
 
+def test_a_full_stop_that_comes_late_ends_no_sentence_after_an_abbreviation(saying):
+    session = saying.backend(translating=HOW["translating"]).open()
+    state = {"commit": list, "delay_ms": 0.0, "sentence_over": False}
+    session.recogniser = SimpleNamespace(**state)
+    for words in (["Mr"], ["."], [SAYS[0]]):
+        session.commit(words)
+    assert session.text is not None and session.text.pushed == 2
+    session.commit(["."])
+    assert session.text is None
+
+
 def test_a_text_ends_after_silence_of_which_nothing_is_written(saying):
     """The last words were recognised before the silence, and only its end shows that."""
     guards = dataclasses.replace(OPEN, quiet_db=-60.0)
@@ -356,7 +368,8 @@ def test_a_whole_recording_is_translated_sentence_by_sentence(saying, monkeypatc
 def test_where_a_sentence_ends():
     assert all(ends_text(word, 1) for word in ("so.", "so?", 'so!"', "so.”", "so.)"))
     assert not any(ends_text(word, 1) for word in ("so", "so,", "3.5", ".com", "so:"))
-    assert texts_of(" ") == [] and texts_of("a b. c") == ["a b.", "c"]
+    assert texts_of(" ") == [] and texts_of("ab bc. c") == ["ab bc.", "c"]
+    assert texts_of("Mr. J. F. Dulles left. Why?") == ["Mr. J. F. Dulles left.", "Why?"]
     assert [len(text.split()) for text in texts_of("a " * (LONGEST + 2))] == [LONGEST, 2]
 
 

@@ -81,6 +81,8 @@ def test_subtitles_break_at_sentences_full_lines_and_gaps():
         "Who (now?)",
         "says",
     ]
+    german = subtitles(words("Das ist z. B. Dr. Kohl. Ja.", 1.0))
+    assert [text for _, _, text in german] == ["Das ist z. B. Dr. Kohl.", "Ja."]
     shown = [text for _, _, text in subtitles(words("word " * 40, 1.0))]
     assert shown[0] == "\n".join(["word word word word word word word word"] * 2)
     assert " ".join(shown).split() == ["word"] * 40
@@ -89,7 +91,7 @@ def test_subtitles_break_at_sentences_full_lines_and_gaps():
 
 
 def test_a_subtitle_shows_no_word_before_it_was_committed_and_none_overlap():
-    times = [times for *times, _ in subtitles(words("a b c. d e.", 1.0, 1.5, 2.0, 2.1, 9.0))]
+    times = [times for *times, _ in subtitles(words("a b ac. d ed.", 1.0, 1.5, 2.0, 2.1, 9.0))]
     assert times == [[2.0, 3.0], [3.0, 4.0], [9.0, 10.0]]
     ((*long, _),) = subtitles(words("x" * 34, 5.0))
     assert long == [5.0, 7.0]

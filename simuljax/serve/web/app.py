@@ -1,6 +1,7 @@
 """The routes of the server. Protocols have their own modules: `sockets`, `realtime`, `files`."""
 
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from importlib import resources
 
@@ -22,6 +23,7 @@ from simuljax.serve.web.hub import Hub
 from simuljax.serve.web.realtime import RealtimeSocket
 from simuljax.serve.web.sessions import LOG, Refused
 from simuljax.serve.web.sockets import StreamSocket
+from simuljax.text.sentences import ABBREVIATIONS
 
 PAGE_HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'unsafe-inline' blob:; "
@@ -48,6 +50,7 @@ def create_app(hub: Hub, access: Access | None = None) -> Starlette:
     """Return the server's application."""
     gate = access or Access()
     page = (resources.files("simuljax.serve.web") / "page.html").read_text(encoding="utf-8")
+    page = page.replace("/*abbreviations*/[]", json.dumps(ABBREVIATIONS))
 
     async def index(request: Request) -> Response:
         gate.check_host(request)

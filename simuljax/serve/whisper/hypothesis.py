@@ -10,7 +10,6 @@ prompt of what follows.
 """
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -47,14 +46,6 @@ class SpelledWord:
             ids=self.ids[: len(self.ids) - self.mark_ids],
             state=self.state,
         )
-
-
-_SENTENCE_END = re.compile(r"""(?<!\.)[.?!]["'”’»)\]]*$""")
-
-
-def ends_sentence(word: str) -> bool:
-    """Return True for a word with a mark that ends a sentence; "..." does not."""
-    return _SENTENCE_END.search(word) is not None
 
 
 @dataclass(frozen=True, kw_only=True)

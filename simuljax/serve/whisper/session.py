@@ -30,13 +30,13 @@ from simuljax.serve.whisper.hypothesis import (
     Hypothesis,
     Loudness,
     SpelledWord,
-    ends_sentence,
     hypotheses_for,
     is_echo,
     nobody_speaks,
     repeats_itself,
     silent_samples,
 )
+from simuljax.text.sentences import ends_sentence
 
 _MARGIN = RATE // 2  # silence that is kept before what may be the beginning of speech
 _LEAST = RATE // 10  # sound of which anything can be written

@@ -15,8 +15,10 @@ from simuljax.serve.bundled import CLIP, DEFAULT
 from simuljax.serve.outputs import subtitle_file
 from simuljax.serve.stream import Word
 from simuljax.serve.web.app import PAGE_HEADERS
+from simuljax.text.sentences import ends_sentence
 from tests.serve.web.browser import browsing, needs_browser
 from tests.serve.web.servers import cut_all, running, sound
+from tests.text.test_sentences import ENDS, NO_ENDS
 
 pytestmark = [pytest.mark.slow, needs_browser]
 WORDS = "[...document.querySelectorAll('.word')].map(word => word.textContent.trim())"
@@ -69,6 +71,8 @@ def test_a_file_gives_the_words_of_a_stream_and_its_files(live, page, tmp_path):
     ]
     assert min(record.delays) < 2000 and all(np.diff(record.delays) >= 0)
     assert page.run("asSrt()") == subtitle_file(words)
+    for word in ENDS + NO_ENDS:
+        assert page.run(f"endsSentence({json.dumps(word)})") == ends_sentence(word), word
     assert page.run("asVtt()").startswith("WEBVTT\n\n00:00:0")
     assert "ms" in page.text("latency") and " s" in page.text("lag")
     assert live.empty()
