@@ -1,7 +1,8 @@
-"""Sounds to test with: made up ones, and a real recording where there is one."""
+"""Sounds to test with, and a driver of any `stream_step` that counts compilations."""
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -48,3 +49,32 @@ def cut(samples, seed=0, largest=2000):
         pieces.append(samples[:size])
         samples = samples[size:]
     return pieces
+
+
+class Stream:
+    """One compiled step for chunks of a fixed size, fed pieces of any size up to that."""
+
+    def __init__(self, module, config, chunk):
+        self.compilations = 0
+        self.chunk = chunk
+        self.start = self.state = module.init_stream(config)
+
+        def step(state, samples, length):
+            self.compilations += 1  # Python runs this only while JAX traces
+            return module.stream_step(state, samples, length, config=config)
+
+        self.step = jax.jit(step)
+
+    def feed(self, piece):
+        """The real features that one piece completes; what is not real must be zero."""
+        padded = np.full(self.chunk, 9999, np.int16)  # what lies beyond the length is no sample
+        padded[: len(piece)] = piece
+        self.state, features, count = self.step(self.state, padded, np.int32(len(piece)))
+        features, count = np.asarray(features), int(count)
+        assert not np.any(features[count:])
+        return features[:count]
+
+    def run(self, pieces):
+        """The features of a recording from its start."""
+        self.state = self.start
+        return np.concatenate([self.feed(piece) for piece in pieces])

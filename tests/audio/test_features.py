@@ -23,8 +23,7 @@ from simuljax.audio import (
 )
 from simuljax.audio.features import FeatureError
 from simuljax.config.json import to_json
-from tests.audio.signals import babble, cut
-from tests.audio.streams import Stream
+from tests.audio.signals import Stream, babble, cut
 
 PLAIN, FULL = Features(), Features(pitch=True)
 SAMPLES = babble(8_000)

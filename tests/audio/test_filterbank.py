@@ -11,8 +11,7 @@ import pytest
 from simuljax.audio import filterbank as module
 from simuljax.audio import read_audio
 from simuljax.audio.filterbank import Filterbank, frame_count, init_stream, stream_step
-from tests.audio.signals import babble, cut, hiss, real_talk, tone
-from tests.audio.streams import Stream
+from tests.audio.signals import Stream, babble, cut, hiss, real_talk, tone
 from tests.oracles import filterbank as oracle
 from tests.oracles.checks import assert_close
 

@@ -9,8 +9,7 @@ from simuljax.audio import frame_count, read_audio
 from simuljax.audio import pitch as module
 from simuljax.audio.filterbank import Filterbank, split, to_int16_scale
 from simuljax.audio.pitch import Pitch, init_track, track_step, voicing_probability
-from tests.audio.signals import babble, cut, hiss, real_talk, tone
-from tests.audio.streams import Stream
+from tests.audio.signals import Stream, babble, cut, hiss, real_talk, tone
 from tests.oracles import pitch as oracle
 
 DEFAULT = Pitch()

@@ -1,14 +1,17 @@
-"""Options are the fields of a tree by flat names; two settings never share a label."""
+"""Fields are declared once: checks, labels, ranges, flat options, help, the page of the docs."""
 
+import dataclasses
 import typing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from simuljax.cli import main as cli
 from simuljax.config.decoding import Beam, Blocks, Decoding, LengthLimit
 from simuljax.config.evaluation import Evaluation, points
-from simuljax.config.fields import ConfigError
+from simuljax.config.fields import ConfigError, check, setting, settings, wrong_type
 from simuljax.config.options import (
     Option,
     describe,
@@ -17,6 +20,7 @@ from simuljax.config.options import (
     options_of,
     to_options,
 )
+from simuljax.config.reference import reference
 from simuljax.decode.policies import POLICIES, AlignAtt, WaitK
 from simuljax.losses import Term
 
@@ -168,3 +172,118 @@ def test_a_class_of_a_file_is_a_policy(tmp_path):
 def test_a_function_can_be_named_on_the_command_line():
     describe(Term)
     assert typing.get_type_hints(Term)["function"] is str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    size: int = setting(4, help="A size.", low=1)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    rate: float = setting(0.5, help="A rate.", label="r{:g}", above=0, high=1)
+    share: float = setting(0.0, help="A share.", low=0, below=1)
+    count: int | None = setting(None, help="A count.", label="n{}", low=0, applies="counting")
+    kind: Literal["a", "b"] = setting("a", help="A kind.", label="{}")
+    steps: tuple[int, int] = setting((1, 2), help="From, to.", low=1)
+    heads: int | Literal["mean"] = setting("mean", help="Heads.", label="head{}", low=1)
+    flag: bool = setting(False, help="A flag.", label="flag")
+    inner: Inner = setting(Inner(), help="A part.")
+    plain: int = 3
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"rate": rate} for rate in (float("nan"), float("inf"), 0, 1.5, "0.5", True)),
+        *({"share": share} for share in (-0.1, 1.0)),
+        *({"count": count} for count in (-1, 2.0)),
+        *({"steps": steps} for steps in ((0, 2), (1,), [1, 2])),
+        *({"heads": heads} for heads in (0, "all")),
+        *({"kind": "c"}, {"flag": 1}, {"plain": "3"}),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_name(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(ConfigError) as refused:
+        Outer(**wrong)
+    assert f"Outer.{name} is {value!r}; it must be " in str(refused.value)
+
+
+def test_right_values_pass():
+    Outer(rate=1, share=0, count=0, kind="b", steps=(1, 5), heads=2, flag=True)
+
+
+def test_an_inner_configuration_checks_itself():
+    with pytest.raises(ConfigError, match=r"Inner\.size is 0; it must be at least 1"):
+        dataclasses.replace(Outer(), inner=Inner(size=0))
+
+
+def test_declarations_say_range_and_model():
+    declared = settings(Outer)
+    assert "plain" not in declared
+    assert declared["rate"].range() == "above 0 and at most 1"
+    assert declared["share"].range() == "at least 0 and below 1"
+    assert declared["count"].applies == ("counting",)
+
+
+def test_types_of_parts_are_checked_and_others_left_alone():
+    assert wrong_type(Inner, None) == "a Inner"
+    assert wrong_type(Inner | None, Inner()) is None
+    assert wrong_type(Path, "x") == "a pathlib.Path"
+    assert wrong_type(dict, None) is None
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+FILE = """
+from pathlib import Path
+from tests.helpers.experiments import experiment
+EXPERIMENT = experiment(Path("corpus"), Path("run"))
+"""
+
+
+def test_the_page_is_up_to_date():
+    """Run `python -m simuljax.config.reference > docs/reference.md` after a change."""
+    assert (DOCS / "reference.md").read_text() == reference()
+
+
+def test_the_help_of_train_says_what_fields_are(tmp_path, capsys):
+    (tmp_path / "one.py").write_text(FILE)
+    with pytest.raises(SystemExit):
+        cli.main(["train", str(tmp_path / "one.py"), "--help"])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "Rate at the end of the warm-up. (above 0 and at most 100)" in shown
+    assert "Updates between log lines. (at least 1)" in shown
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--training.optimiser.learning-rate", "nan"),
+        ("--training.updates", "-5"),
+        ("--training.objective.wave-augment.reverb", "1.5"),
+        ("--training.log-every", "0"),
+        ("--model.decoder-layers", "0"),
+        ("--model.width.dropout", "1"),
+    ],
+)
+def test_train_refuses_a_value_out_of_range(tmp_path, capsys, option, value):
+    (tmp_path / "one.py").write_text(FILE)
+    with pytest.raises(SystemExit) as refused:
+        cli.main(["train", str(tmp_path / "one.py"), option, value])
+    assert refused.value.code == 2
+    field = option.rpartition(".")[2].replace("-", "_")
+    assert f".{field} is " in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_the_help_of_evaluate_has_the_options_of_the_policy(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["evaluate", "--policy", "edatt", "--help"])
+    shown = capsys.readouterr().out
+    assert "--alpha" in shown and "--last-frames" in shown and "--first-ms" not in shown

@@ -1,19 +1,44 @@
-"""The same options give the same bytes, however the preparation went; errors say what to do."""
+"""The same options give the same bytes, however the preparation went; joined recordings."""
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
 from data_pipelines import prepare as preparing
+from data_pipelines.batches import Host, labels
 from data_pipelines.corpora import CoVoST2, Manifest, Phrasebook
 from data_pipelines.dataset import open_corpus
+from data_pipelines.input import init_run, open_input
+from data_pipelines.joining import JoinedSplit, join
 from data_pipelines.prepare import Limits, Preparation, prepare
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
-from tests.helpers.corpora import build, finished, python, shards_of, times, tree, write_hums
+from simuljax.config.data import DataConfig, Joining
+from simuljax.config.fields import ConfigError
+from simuljax.text import VocabularyConfig
+from tests.helpers.corpora import (
+    BUDGET,
+    REPOSITORY,
+    assert_same_batch,
+    build,
+    finished,
+    python,
+    shards_of,
+    times,
+    tree,
+    write_hums,
+    write_rows,
+)
 
 HUMS = Preparation(corpus=Manifest())
 
@@ -171,3 +196,183 @@ def test_a_split_called_all_is_refused(tmp_path):
     with pytest.raises(CorpusError, match="`all` means every split"):
         build(Manifest(), write_hums(tmp_path / "tree", {"all": 1}), tmp_path / "to")
     assert not (tmp_path / "to").exists()
+
+
+PREPARE = """
+import sys
+from pathlib import Path
+from data_pipelines.corpora import Manifest
+from data_pipelines.prepare import Preparation, prepare
+from tests.helpers.corpora import shards_of
+
+with shards_of(2):
+    prepare(Preparation(corpus=Manifest()), Path(sys.argv[1]), Path(sys.argv[2]), workers=2)
+"""
+
+
+def many_hums(root: Path) -> Path:
+    """Work for half a second."""
+    write_hums(root, {"train": 37})
+    said = {"transcript": "hum", "translation": "Summen"}
+    rows = [{"id": f"{n}", "audio": f"train{n % 37}.wav", **said} for n in range(300)]
+    write_rows(root / "train.jsonl", rows)
+    return root
+
+
+def state(pid: int) -> list[str]:
+    """State, parent and more of a process; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def descendants(pid: int) -> set[int]:
+    everyone = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()}
+    parents = {one: int(found[1]) for one in everyone if (found := state(one))}
+    known = {pid}
+    while more := {one for one, parent in parents.items() if parent in known} - known:
+        known |= more
+    return known - {pid}
+
+
+def alive(pid: int) -> bool:
+    return bool(found := state(pid)) and found[0] not in "ZX"
+
+
+def until(condition: Callable[[], object], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not condition():
+        time.sleep(0.002)
+    return bool(condition())
+
+
+@pytest.mark.slow
+def test_a_killed_preparation_ends_its_workers_and_goes_on(tmp_path):
+    root, to = many_hums(tmp_path / "hums"), tmp_path / "killed"
+    finished(python(PREPARE, root, tmp_path / "whole"))
+    process = python(PREPARE, root, to)
+    assert until(lambda: len([*to.glob(".work/train*.json")]) > 20, 120)
+    workers = descendants(process.pid)
+    process.kill()
+    process.communicate()
+    assert len(workers) >= 3 and not (to / "summary.json").exists()
+    assert until(lambda: not any(map(alive, workers)), 10), "a worker outlived its parent"
+    finished(python(PREPARE, root, to))
+    assert tree(to) == tree(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait_s", [0.0, 0.5, 3.0])  # imports in the children, then work
+def test_an_interrupt_is_one_line_and_ends_the_workers(tmp_path, wait_s):
+    to = tmp_path / "to"
+    options = ["--from", many_hums(tmp_path / "hums"), "--to", to, "--workers", 2]
+    command = [sys.executable, "-m", "simuljax.cli.main", "prepare", "manifest", *map(str, options)]
+    process = subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env=os.environ | {"TQDM_DISABLE": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert until(lambda: (to / ".work" / "fingerprint").exists(), 120)
+    time.sleep(wait_s)
+    workers = descendants(process.pid)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (128 + signal.SIGINT, "simuljax: interrupted\n")
+    assert until(lambda: not any(map(alive, workers)), 10)
+
+
+RATE = 16_000
+SEVERAL = Joining(utterances=4, seconds=5.0, pause_s=(0.1, 0.3), lead_s=(0.0, 0.2))
+CUT = Joining(lead_s=(-0.2, -0.05), trail_s=(-0.1, -0.1))
+
+
+def joined(hums, config: Joining, seed: int = 0) -> JoinedSplit:
+    made = join(hums["train"], config, seed)
+    assert isinstance(made, JoinedSplit)
+    return made
+
+
+def test_every_utterance_is_heard_once_where_its_words_are(hums):
+    split, given = joined(hums, SEVERAL), hums["train"]
+    members = [member for each in split.recordings for member in each.members]
+    assert sorted(members) == list(range(len(given)))
+    assert {len(each.members) for each in split.recordings} == {1, 2, 3, 4}
+    examples = split.read(range(len(split)))
+    for row, (example, recording) in enumerate(zip(examples, split.recordings, strict=True)):
+        audio, at, words = example["audio"], 0, []
+        assert len(audio) == split.table.samples[row]
+        for member, silence in zip(recording.members, recording.silence, strict=False):
+            start = at + silence * 16
+            assert not audio[at:start].any()
+            (stored,) = given.read([member])
+            at = start + len(stored["audio"])
+            np.testing.assert_array_equal(audio[start:at], stored["audio"])
+            words.append(stored["word_ms"] + start / 16)
+        assert at == len(audio)  # no trail
+        np.testing.assert_allclose(example["word_ms"], np.concatenate(words), atol=1e-3)
+        lead, *pauses, _ = recording.silence
+        assert 0 <= lead <= 200 and all(100 <= pause <= 300 for pause in pauses)
+        texts = [given.table.translation[member] for member in recording.members]
+        assert split.table.translation[row] == " ".join(texts)
+        assert split.table.words[row] == len(example["word_ms"])
+
+
+def test_joined_recordings_are_no_longer_than_asked(hums):
+    split = joined(hums, replace(SEVERAL, utterances=40, seconds=3.0, lead_s=(0.0, 0.0)))
+    several = np.array([len(each.members) > 1 for each in split.recordings])
+    assert several.any() and (split.table.samples[several] <= 3 * RATE).all()
+
+
+def test_beginnings_and_ends_are_cut_a_quarter_at_most(hums):
+    split, given = joined(hums, CUT), hums["train"]
+    for example, recording in zip(split.read(range(len(split))), split.recordings, strict=True):
+        (stored,) = given.read(recording.members)
+        whole, (lead, trail) = stored["audio"], recording.silence
+        assert -min(200, len(whole) // 64) <= lead <= -min(50, len(whole) // 64)
+        assert trail == -min(100, len(whole) // 64)
+        audio = example["audio"]
+        np.testing.assert_array_equal(audio, whole[-lead * 16 : len(whole) + trail * 16])
+        times = example["word_ms"]
+        assert (times >= 0).all() and times.max() <= len(audio) / 16
+        inside = (stored["word_ms"] >= -lead) & (stored["word_ms"] <= len(whole) / 16 + trail)
+        np.testing.assert_allclose(times[inside], stored["word_ms"][inside] + lead, atol=1e-3)
+        frames = labels(times, len(audio) // 160)
+        assert frames.max() <= len(times)
+
+
+def test_recordings_follow_from_the_seed(hums):
+    one, same, other = (joined(hums, SEVERAL, seed) for seed in (0, 0, 1))
+    assert one.recordings == same.recordings != other.recordings
+
+
+def test_nothing_is_done_to_text_or_without_the_option(hums, text):
+    assert join(hums["train"], Joining(), 0) is hums["train"]
+    assert join(text["train"], SEVERAL, 0) is text["train"]
+
+
+def test_a_range_that_is_upside_down_is_refused():
+    with pytest.raises(ConfigError, match="pause_s"):
+        Joining(pause_s=(1.0, 0.5))
+
+
+def test_a_run_reads_joined_batches_from_disk_and_device(hums, tmp_path):
+    small, budget = VocabularyConfig(kind="characters"), replace(BUDGET, frames=3000)
+    config = DataConfig(
+        directory=hums.directory, source=small, target=small, budget=budget, joining=SEVERAL
+    )
+    init_run(config, tmp_path)
+    inputs = [
+        open_input(replace(config, held=held), tmp_path, seed=3, host=Host(), devices=1)
+        for held in ("disk", "device")
+    ]
+    for _ in range(inputs[0].steps_per_epoch):
+        read, held = (next(each.train) for each in inputs)
+        assert_same_batch(held, read)
+    alone = open_input(replace(config, joining=Joining()), tmp_path, seed=3, host=Host(), devices=1)
+    one, several = ([*each.valid()] for each in (alone, inputs[0]))
+    for plain, same in zip(one, several, strict=True):  # validation is on utterances
+        assert_same_batch(same, plain)

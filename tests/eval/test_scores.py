@@ -1,13 +1,18 @@
-"""A whole log: what SimulEval makes of it."""
+"""Latency of an utterance, scores of a log, curves of latency against quality."""
 
 import math
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from simuljax.eval import Record, RecordError, average_runs, read_records, score
+from simuljax import eval as metrics
+from simuljax.eval import Record, RecordError, average_runs, curves, read_records, score
+from simuljax.eval.curves import Point
 from simuljax.eval.scores import (
     LATENCIES,
     edits,
@@ -20,7 +25,6 @@ from tests.eval.logs import ACL, made_up, needs_published_log, published
 from tests.oracles import evaluation_metrics as oracle
 
 KEYS = ["BLEU", "AL", "LAAL", "AP", "DAL", "ATD", "YAAL", "RTF"]
-
 # SimulEval 1.1.4 on `made_up(11, 40)`: by the source, with the clock.
 SIMULEVAL = {
     "BLEU": (48.681810062010605, 48.681810062010605),
@@ -132,7 +136,7 @@ def test_characters():
 
 def test_logs_that_cannot_be_scored():
     records = made_up(7, 4)
-    for given, aware, problem in (
+    for wrong, aware, problem in (
         ([], False, "no records"),
         ([r | {"elapsed": []} for r in records], True, "no record has elapsed"),
         ([*records[:2], records[2] | {"source_length": 0}], False, "record 2: source_length must"),
@@ -140,7 +144,7 @@ def test_logs_that_cannot_be_scored():
         ([records[0] | {"elapsed": [1.0]}], True, r"record 0: there are \d+ delays but 1 elapsed"),
     ):
         with pytest.raises(RecordError, match=problem):
-            score(given, computation_aware=aware)
+            score(wrong, computation_aware=aware)
     with pytest.raises(ValueError, match=r"profile is '1\.1'"):
         score(records, profile="1.1")  # pyright: ignore[reportArgumentType]
 
@@ -213,3 +217,197 @@ def test_word_errors_are_the_fewest_edits_of_all_words_together():
     assert word_error_rate([(["a"] * 9, ["a"] * 9), (["b"], ["c"])]) == pytest.approx(10)
     assert word_error_rate([(["a"], ["a", "b", "c"])]) == pytest.approx(200)
     assert math.isnan(word_error_rate([]))
+
+
+METRICS = {
+    "AL": metrics.average_lagging,
+    "LAAL": metrics.length_adaptive_average_lagging,
+    "AP": metrics.average_proportion,
+    "DAL": metrics.differentiable_average_lagging,
+    "ATD": metrics.average_token_delay,
+    "YAAL": metrics.yaal,
+}
+PROFILES = ("simuleval-1.1", "simuleval-1.0")
+both_profiles = pytest.mark.parametrize("profile", PROFILES)
+all_metrics = pytest.mark.parametrize("name", list(METRICS))
+FIRST = ([1000, 1280, 1560, 2000, 3000, 3000], 6)
+SECOND = ([800, 800, 1200, 1600, 1600, 2000, 2400, 2400, 2800, 3000], 5)
+PUBLISHED = [
+    (FIRST, "simuleval-1.1", {"AL": 768, "LAAL": 768, "AP": 11840 / 18000, "DAL": 1000}),
+    (FIRST, "simuleval-1.1", {"ATD": 3100 / 3, "YAAL": 710}),
+    (FIRST, "simuleval-1.0", {"AL": 6376 / 7, "LAAL": 6376 / 7, "AP": 14840 / 21000}),
+    (FIRST, "simuleval-1.0", {"DAL": 55000 / 49}),
+    (SECOND, "simuleval-1.1", {"AL": -840, "LAAL": 510, "AP": 1.24, "DAL": 800, "ATD": 530}),
+    (SECOND, "simuleval-1.0", {"AL": 110, "LAAL": 6960 / 11, "AP": 7.2 / 11, "DAL": 800}),
+]
+
+
+@pytest.mark.parametrize(("case", "profile", "expected"), PUBLISHED)
+def test_worked_cases(case, profile, expected):
+    delays, reference = case
+    for name, value in expected.items():
+        actual = METRICS[name](delays, 3000, reference, profile=profile)
+        assert actual == pytest.approx(value, rel=1e-9), name
+
+
+@st.composite
+def utterances(draw):
+    """Delays that rise in steps and may pass the end; a source; a reference's length."""
+    source = draw(st.one_of(st.integers(100, 9000), st.floats(50, 9000)))
+    steps = draw(st.lists(st.sampled_from([0, 0, 40, 280, 300, 320.5, 1000]), min_size=1))
+    start = draw(st.sampled_from([0, 280, 600.25, source]))
+    delays = [start + sum(steps[: i + 1]) for i in range(len(steps))]
+    return delays, source, draw(st.integers(1, 20))
+
+
+@all_metrics
+@both_profiles
+@given(utterances())
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+def test_random_utterances(name, profile, utterance):
+    delays, source, reference = utterance
+    actual = METRICS[name](delays, source, reference, profile=profile)
+    expected = oracle.METRICS[name](delays, source, reference, profile)
+    assert actual == pytest.approx(expected, rel=1e-9, abs=1e-6, nan_ok=True)
+
+
+@given(utterances(), st.lists(st.floats(0, 500), min_size=1, max_size=60))
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+def test_token_delay_with_a_clock(utterance, costs):
+    delays, source, reference = utterance
+    spent = [sum(costs[: i % len(costs) + 1]) for i in range(len(delays))]
+    elapsed = [d + s for d, s in zip(delays, spent, strict=True)]
+    actual = metrics.average_token_delay(delays, source, reference, elapsed=elapsed)
+    if not any(elapsed):
+        elapsed = None
+    expected = oracle.average_token_delay(delays, source, reference, "simuleval-1.1", elapsed)
+    assert actual == pytest.approx(expected, rel=1e-9, abs=1e-6)
+
+
+def test_token_delay_of_a_clock_nobody_read():
+    delays, reference = FIRST
+    zeros = [0] * len(delays)
+    actual = metrics.average_token_delay(delays, 3000, reference, elapsed=zeros)
+    assert actual == metrics.average_token_delay(delays, 3000, reference)
+    late = [d + 100 for d in delays]
+    assert metrics.average_token_delay(delays, 3000, reference, elapsed=late) > actual
+
+
+def test_an_end_of_sentence_with_a_delay_of_its_own():
+    profile = "simuleval-1.0"
+    early = metrics.average_proportion([500], 1000, 1, profile=profile, end_delay=700)
+    assert early == 1200 / 2000
+    assert metrics.average_proportion([500], 1000, 1, profile=profile) == 1500 / 2000
+
+
+def test_yaal_leaves_out_what_comes_after_the_end():
+    assert metrics.yaal([500, 2900, 3000, 4000], 3000, 4) == (500 + 2900 - 750) / 2
+    assert math.isnan(metrics.yaal([3000, 3000], 3000, 4))
+    assert metrics.yaal([500, 2900, 3000, 4000], 3000, 4, source_end=3500) == pytest.approx(
+        (500 + 2900 - 750 + 3000 - 1500) / 3
+    )
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_wait_k_on_text_of_equal_lengths_lags_by_k(k):
+    delays = [min(k + i, 10) for i in range(10)]
+    assert metrics.average_lagging(delays, 10, 10) == pytest.approx(k)
+
+
+@all_metrics
+def test_what_cannot_be_measured(name):
+    for profile in PROFILES:
+        assert math.isnan(METRICS[name]([], 3000, 5, profile=profile)), "there is no word"
+    empty, one = (METRICS[name]([500, 700], 3000, words) for words in (0, 1))
+    assert empty == one, "an empty reference counts as one word"
+    with pytest.raises(ValueError, match="profile is 'simuleval-2'"):
+        METRICS[name]([1.0], 3000, 2, profile="simuleval-2")
+    if name != "ATD":
+        with pytest.raises(ValueError, match="source_length must be positive"):
+            METRICS[name]([1.0], 0, 2)
+
+
+def test_token_delay_of_a_time_that_cannot_be_takes_no_memory():
+    """Ten billion milliseconds are 33 million pseudo-tokens; two words need the ends of two."""
+    assert metrics.average_token_delay([280, 1e10], 1e10, 2) == (1e10 - 580) / 2
+    started = time.perf_counter()
+    metrics.average_token_delay([1e10 * k for k in range(1, 2_000)], 1e10, 2_000)
+    assert time.perf_counter() - started < 5
+
+
+ZAIDI = [(7.9, 765), (11.4, 1089), (16.13, 1504), (17.24, 1781), (19.39, 2113), (20.97, 2614)]
+
+
+def points(pairs):
+    return [Point(latency_ms=latency, quality=quality) for quality, latency in pairs]
+
+
+some_points = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 60).map(lambda x: x * 50)), min_size=1
+).map(points)
+cheap = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+
+
+def test_regimes_and_the_best_of_each():
+    names = [curves.regime(latency) for latency in (-200, 999.9, 1000, 1999, 2000, 9000)]
+    assert names == ["low", "low", "medium", "medium", "high", "high"]
+    with pytest.raises(ValueError, match="no regime"):
+        curves.regime(math.nan)
+    best = curves.best_per_regime(points([*ZAIDI, (17.24, 1900)]))
+    found = {name: (point.quality, point.latency_ms) for name, point in best.items()}
+    assert found == {"low": (7.9, 765), "medium": (17.24, 1781), "high": (20.97, 2614)}
+
+
+def test_the_best_of_every_bucket():
+    best = curves.best_per_bucket(
+        points([*ZAIDI, (16.5, 1999), (3.0, 499), (9.0, 500), (9.0, 700)])
+    )
+    assert [(p.quality, p.latency_ms) for p in best] == [
+        (3.0, 499),
+        (9.0, 500),
+        (11.4, 1089),
+        (17.24, 1781),
+        (19.39, 2113),
+        (20.97, 2614),
+    ]
+
+
+@given(some_points, st.floats(0, 3000))
+@cheap
+def test_interpolation_is_numpys(line, latency):
+    """Of several points at one latency the best counts; outside of the curve there is nothing."""
+    best = {}
+    for point in line:
+        best[point.latency_ms] = max(point.quality, best.get(point.latency_ms, 0))
+    x = sorted(best)
+    for at in (latency, x[0], x[-1] + 1):
+        expected = np.interp(at, x, [best[i] for i in x], left=np.nan, right=np.nan)
+        assert curves.quality_at(line, at) == pytest.approx(expected, nan_ok=True)
+
+
+@given(some_points)
+@cheap
+def test_the_frontier_is_what_nothing_beats(line):
+    front = curves.frontier(line)
+    held = {(p.latency_ms, p.quality) for p in front}
+    for point in line:
+        beaten = any(
+            p.latency_ms <= point.latency_ms and p.quality >= point.quality and p != point
+            for p in line
+        )
+        assert beaten or (point.latency_ms, point.quality) in held
+    assert front == sorted(front)
+
+
+@given(some_points)
+@cheap
+def test_the_hypervolume_counts_dominated_squares(line):
+    """Latencies are multiples of 50 ms and qualities whole, so squares of that size are exact."""
+    dominated = sum(
+        any(p.latency_ms <= 50 * column and p.quality > row for p in line)
+        for column in range(40)
+        for row in range(3, 41)
+    )
+    area = curves.hypervolume(line, latency_ms=2000, quality=3)
+    assert area == pytest.approx(50 * dominated)
+    assert curves.hypervolume([], latency_ms=3000) == 0

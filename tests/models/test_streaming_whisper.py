@@ -38,7 +38,7 @@ from tests.models.test_streaming import CHUNK, RIGHT, Model, differences, uttera
 from tests.models.test_streaming import small as small_streaming
 from tests.models.test_whisper_encoder import WHISPER_MEL, trained, whisper_experiment
 from tests.oracles.checks import assert_close
-from tests.runs.test_caat import ALONE
+from tests.runs.test_policies_evaluated import ALONE
 from tests.train import small
 
 WIDTH = Width(model=16, hidden=24, heads=2, dropout=0.0)

@@ -1,12 +1,32 @@
-"""Measurements, their tables and their JSON."""
+"""Measurements, their tables and their JSON: decoding, one long stream, real sockets."""
 
 import json
+import subprocess
+import sys
+import time
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
+import soundfile
 
+from simuljax.audio import RATE
 from simuljax.cli.main import main
-from simuljax.profile.measure import Traced, by_part, count_kernels, dearest, measure, origins
+from simuljax.profile import long_stream
+from simuljax.profile.decode import DecodeProfile, Speakers, build, character_vocabulary, line
+from simuljax.profile.long_stream import cut, measure_minutes, repeated
+from simuljax.profile.measure import (
+    Traced,
+    by_part,
+    count_kernels,
+    dearest,
+    environment,
+    measure,
+    origins,
+)
+from simuljax.profile.serve import ServeProfile, run, summary, table
+from simuljax.serve.stream import Word
+from tests.serve.web.servers import small_run
 
 MODULE = """HloModule jit_f
 
@@ -88,3 +108,153 @@ def test_profile_train_divides_the_update_into_parts(tmp_path):
         assert spent[name] > 0, spent
     assert spent["other"] < 0.3 * sum(spent.values()), spent
     assert sum(spent.values()) == pytest.approx(report["device_ms"])
+
+
+def test_an_utterance_and_a_vocabulary_fit():
+    decoder = build(DecodeProfile(preset="tiny", seconds=3.0))
+    speech = decoder.model.config.speech
+    assert decoder.limits.states >= 3000 / 40
+    assert speech is not None and speech.kind == "streaming"
+    assert character_vocabulary(500).size == 500
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path):
+    """In a process of its own: JAX passes through states things that checked annotations refuse."""
+    path = tmp_path / "decode.json"
+    small = ["--preset", "tiny", "--vocabulary", "200", "--dtype", "float32", "--seconds", "1.5"]
+    live = ["--no-unroll", "--batches", "1", "4", "--live", "3", "--live-s", "2"]
+    command = [sys.executable, "-m", "simuljax.cli.main", "profile", "decode", *small, *live]
+    command += ["--json", str(path)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    report = json.loads(path.read_text())
+    one, four = report["batches"]
+    assert (one["streams"], four["streams"]) == (1, 4)
+    assert one["step_ms"]["p50"] <= one["step_ms"]["p99"]
+    assert 0 < report["write_ms"]["p50"] < one["step_ms"]["p99"]
+    assert report["kernels"] > 10 and report["write_floor_ms"] > 0
+    (spoken,) = report["live"]
+    assert 12 < spoken["reads"] <= 3 * (2 / 0.28 + 1)
+    assert line(spoken) in said
+
+
+class SlowEngine:
+    """An engine whose pushes take some time."""
+
+    def __init__(self, slow_s: float):
+        self.slow_s = slow_s
+
+    def open(self) -> "SlowEngine":
+        return self
+
+    def push(self, samples) -> None:
+        time.sleep(self.slow_s)
+
+    def leave(self) -> None:
+        pass
+
+
+def speakers(slow_s: float, streams: int = 4) -> Speakers:
+    return Speakers(SlowEngine(slow_s), streams, 40, 20.0)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_host_that_cannot_push_in_time_is_late_and_grows_later():
+    some = speakers(0.03)
+    late = some.speak(0.2)  # 4 pushes of 30 ms to 40 ms of sound
+    assert 20 <= len(late) <= 21  # what was due is pushed all the same
+    assert late[-1] > 20 * 30 - 200 - 1
+    assert late[-1] > late[len(late) // 2] > late[0]
+    assert some.speak(0.04)[0] < late[-1] / 2  # what was late before does not count
+
+
+def test_pushes_that_take_no_time_come_when_they_are_due():
+    start = time.perf_counter()
+    late = speakers(0.0, streams=2).speak(0.4)
+    assert time.perf_counter() - start > 0.3  # not before they are due
+    assert min(late) >= 0
+
+
+class EverySecond:
+    """A stream that writes a word for every second of sound, two seconds late."""
+
+    def __init__(self) -> None:
+        self.pushed, self.said = 0, 0
+
+    @property
+    def settled_s(self) -> float:
+        return max(0.0, self.pushed / RATE - 2)
+
+    def push(self, samples: np.ndarray) -> list[Word]:
+        self.pushed += len(samples)
+        return self._words(int(self.settled_s))
+
+    def finish(self) -> list[Word]:
+        return self._words(self.pushed // RATE)
+
+    def _words(self, until: int) -> list[Word]:
+        new, self.said = range(self.said, until), until
+        return [Word(text=str(i), delay_ms=0.0, elapsed_ms=0.0) for i in new]
+
+
+def test_every_minute_is_measured():
+    sound = [np.ones(seconds * RATE, np.int16) for seconds in (100, 3, 47)]
+    minutes = list(measure_minutes(EverySecond(), sound, 10 * RATE))  # pyright: ignore[reportArgumentType]
+    assert [minute["sound_s"] for minute in minutes] == [60.0, 63.0, 27.0]
+    assert [word for minute in minutes for word in minute["words"]] == [*map(str, range(150))]
+    assert all(0 < minute["resident_mb"] < 1e5 for minute in minutes)
+    assert max(minute["open_s"] for minute in minutes) == 12.0, "two seconds and the chunk"
+    assert all(minute["quiet_s"] <= 10 for minute in minutes)
+
+
+def test_recordings_are_cut_at_the_limit(tmp_path):
+    soundfile.write(tmp_path / "one.wav", np.ones(3 * RATE, np.int16), RATE)
+    parts = cut([tmp_path / "one.wav"] * 9, 7.0)
+    assert [len(part) / RATE for part in parts] == [3.0, 3.0, 1.0]
+
+
+def test_loops_are_found():
+    words = [*"abababcc"]
+    assert repeated(words, 1) == ("c", 2)
+    assert repeated(words, 2) == ("a b", 3)
+    assert repeated([], 1) == ("", 0)
+
+
+def test_table_has_a_line_per_minute():
+    minutes = list(measure_minutes(EverySecond(), [np.ones(90 * RATE, np.int16)], RATE))  # pyright: ignore[reportArgumentType]
+    report = {"minutes": minutes, "repeated": {1: ("so", 3), 2: ("", 1)}}
+    lines = long_stream.table(report).splitlines()
+    assert len(lines) == 4 and "3 times in a row: 'so'" in lines[-1]
+
+
+@pytest.mark.slow
+def test_speakers_of_a_run_are_timed(tmp_path):
+    model = small_run(tmp_path / "small")
+    report = run(
+        ServeProfile(model=model, streams=3, seconds=3.0, warm_up=0.5, utterance=2.0, chunk_ms=60)
+    )
+    assert report["clients"] == 3 and report["refused"] == 0 and report["words"] > 5
+    assert 0 < report["push_to_word_ms"]["p50"] <= report["push_to_word_ms"]["p99"]
+    assert 0 < report["stepping"] <= 1 and report["steps_per_s"] > 0
+    assert report["first_word_s"] > report["ready_s"] and report["loop_us_per_frame"] > 0
+    assert f"of {report['clients']} speakers keep up" in table(report)
+
+
+def client(reads: list[float], refused: int = 0) -> dict:
+    return {"words": [], "reads": reads, "late": [1.0], "refused": refused, "read_ms": 280.0}
+
+
+def test_one_keeps_up_if_its_reads_end_in_time():
+    found = summary([client([50.0] * 9 + [400.0]), client([300.0] * 9 + [50.0]), client([], 2)])
+    assert (found["keep_up"], found["clients"], found["refused"]) == (1, 3, 2)
+    assert found["push_to_word_ms"] is None and found["push_to_read_ms"]["p50"] == 175
+
+
+def test_settings_without_anything_to_measure():
+    with pytest.raises(ValueError, match="streams is 0"):
+        ServeProfile(streams=0)
+
+
+def test_a_report_of_a_model_file_is_json(tmp_path):
+    """The settings of a report hold the path of the model."""
+    stored = json.dumps(environment(ServeProfile(model=tmp_path)))
+    assert json.loads(stored)["config"]["model"] == str(tmp_path)

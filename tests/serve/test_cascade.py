@@ -43,7 +43,7 @@ from tests.models.whisper.small import (
 )
 from tests.serve.web.servers import running, speak, words_of
 from tests.serve.whisper.made import hypothesis
-from tests.serve.whisper.test_guards import noise
+from tests.serve.whisper.test_policies import noise
 from tests.serve.whisper.test_translator import OPEN, SMALL
 from tests.written_runs import PIECES, WORDS, write_run
 

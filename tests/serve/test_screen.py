@@ -1,24 +1,45 @@
-"""What a terminal, a pipe and a timeline show."""
+"""A live translation: its terminal, keys, pipe, speech, subtitles and log records."""
 
+import functools
 import io
+import json
 import os
 import re
 import termios
+import time
+import wave
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from simuljax.decode.policies import (
+    AlignAtt,
+    Confidence,
+    Consensus,
+    Greedy,
+    LocalAgreement,
+    Offline,
+)
+from simuljax.eval.logs import record_line
+from simuljax.serve.live import Controls, after_key, describe
 from simuljax.serve.outputs import (
     PlainText,
     Screen,
+    Speaker,
     Timetable,
     clock,
     display_for,
+    log_record,
     meter,
     printable,
+    subtitle_file,
+    subtitles,
 )
 from simuljax.serve.pipeline import Progress
 from simuljax.serve.stream import Word
+from simuljax.serve.whisper import WhisperStreaming
 from tests.serve.live_fakes import on_terminal, read_until
 
 TEXT = "and so my fellow americans ask not what your country can do for you"
@@ -211,3 +232,182 @@ def test_keys_come_without_enter_and_the_terminal_is_restored():
     os.write(terminal, b"\n")
     assert process.wait(60) == 0
     os.close(terminal)
+
+
+class Hum:
+    """A voice that hums a tenth of a second for every word, faster if asked."""
+
+    rate, name = 8_000, "hum"
+
+    def speak(self, text: str, *, speed: float = 1.0) -> np.ndarray:
+        return np.full(round(800 * len(text.split()) / speed), 1000, np.int16)
+
+
+def test_pieces_come_when_they_are_ready_and_after_each_other(tmp_path):
+    speaker = Speaker(Hum(), track=tmp_path / "a.wav", notes=tmp_path / "a.jsonl")
+    first, second, third = (
+        speaker.say(*piece) for piece in (("one two", 1.0), ("three", 1.05), ("four", 5.0))
+    )
+    speaker.finish()
+    speaker.close()
+    assert first.start_s == pytest.approx(1.0, abs=0.05) and first.start_s >= 1.0
+    assert second.start_s == pytest.approx(first.end_s, abs=0.002) and second.speed == 1.0
+    assert third.start_s == pytest.approx(5.0, abs=0.05)
+    with wave.open(str(tmp_path / "a.wav")) as track:
+        sound = np.frombuffer(track.readframes(track.getnframes()), np.int16)
+    loud = np.flatnonzero(sound) / Hum.rate
+    assert loud[0] == pytest.approx(first.start_s, abs=0.002)
+    assert len(loud) == 4 * 800
+    noted = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [note["text"] for note in noted] == ["one two", "three", "four"]
+    assert [note["ready_s"] for note in noted] == [1.0, 1.05, 5.0]
+    for note, placed in zip(noted, (first, second, third), strict=True):
+        times = pytest.approx((placed.start_s, placed.end_s, placed.speed), abs=0.001)
+        assert (note["start_s"], note["end_s"], note["speed"]) == times
+
+
+def test_time_that_the_voice_takes_counts(tmp_path):
+    class Slow(Hum):
+        def speak(self, text: str, *, speed: float = 1.0) -> np.ndarray:
+            time.sleep(0.2)
+            return super().speak(text, speed=speed)
+
+    speaker = Speaker(Slow())
+    assert speaker.say("one", 1.0).start_s >= 1.2
+    assert speaker.say("two", 1.0).start_s >= 1.4, "it was still busy with the first"
+    speaker.close()
+
+
+def test_what_is_late_is_spoken_faster():
+    speaker = Speaker(Hum())
+    speaker.say("word " * 60, 0.0)  # 6 s of sound
+    hurried = speaker.say("word " * 10, 1.0)
+    speaker.close()
+    assert hurried.speed == 1.25
+    assert hurried.end_s - hurried.start_s == pytest.approx(0.8, abs=0.01)
+    assert speaker.end_s == pytest.approx(hurried.end_s, abs=0.001)
+
+
+def words(text: str, *delays_s: float) -> list[Word]:
+    """Words with these delays; the last holds for the rest."""
+    texts = text.split()
+    delays = [*delays_s, *[delays_s[-1]] * len(texts)][: len(texts)]
+    return [
+        Word(text=t, delay_ms=1000 * d, elapsed_ms=0) for t, d in zip(texts, delays, strict=True)
+    ]
+
+
+def test_subtitles_break_at_sentences_full_lines_and_gaps():
+    assert [text for _, _, text in subtitles(words("It is. Who (now?) says", 1.0))] == [
+        "It is.",
+        "Who (now?)",
+        "says",
+    ]
+    german = subtitles(words("Das ist z. B. Dr. Kohl. Ja.", 1.0))
+    assert [text for _, _, text in german] == ["Das ist z. B. Dr. Kohl.", "Ja."]
+    shown = [text for _, _, text in subtitles(words("word " * 40, 1.0))]
+    assert shown[0] == "\n".join(["word word word word word word word word"] * 2)
+    assert " ".join(shown).split() == ["word"] * 40
+    apart = subtitles(words("a b c d", 1.0, 2.9, 3.1, 9.0))
+    assert [text for _, _, text in apart] == ["a b", "c", "d"]
+
+
+def test_a_subtitle_shows_no_word_before_it_was_committed_and_none_overlap():
+    times = [times for *times, _ in subtitles(words("a b ac. d ed.", 1.0, 1.5, 2.0, 2.1, 9.0))]
+    assert times == [[2.0, 3.0], [3.0, 4.0], [9.0, 10.0]]
+    ((*long, _),) = subtitles(words("x" * 34, 5.0))
+    assert long == [5.0, 7.0]
+
+
+def test_the_file_is_subrip():
+    assert subtitle_file(words("Grüße. End", 3661.25, 3700.0)) == (
+        "1\n01:01:01,250 --> 01:01:02,250\nGrüße.\n\n2\n01:01:40,000 --> 01:01:41,000\nEnd\n"
+    )
+
+
+def test_the_log_record_is_simulevals():
+    said = [Word(text=t, delay_ms=d, elapsed_ms=d + 5) for t, d in (("so", 1000.0), ("it", 2000.0))]
+    assert json.loads(record_line(log_record(said, "talk.wav", 2.5))) == {
+        "index": 0,
+        "prediction": "so it",
+        "delays": [1000.0, 2000.0],
+        "elapsed": [1005.0, 2005.0],
+        "prediction_length": 2,
+        "reference": None,
+        "source": "talk.wav",
+        "source_length": 2500.0,
+    }
+
+
+def after(keys: str, settings: WhisperStreaming) -> WhisperStreaming:
+    return functools.reduce(after_key, keys, settings)
+
+
+def test_p_cycles_through_the_policies_and_keeps_a_threshold():
+    start = WhisperStreaming(policy=Confidence(threshold=0.7))
+    assert [after("p" * times, start).policy for times in range(7)] == [
+        Confidence(threshold=0.7),
+        Consensus(threshold=0.7),
+        AlignAtt(),
+        LocalAgreement(),
+        Offline(),
+        Greedy(),
+        Confidence(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "before", "policy"),
+    [
+        ("+", Consensus(), Consensus(threshold=0.55)),
+        ("=", Consensus(), Consensus(threshold=0.55)),
+        ("---", Confidence(), Confidence(threshold=0.35)),
+        ("+" * 30, Consensus(), Consensus(threshold=1.0)),
+        ("-" * 30, Consensus(), Consensus(threshold=0.0)),
+        ("+" * 30 + "-" * 10, Consensus(), Consensus(threshold=0.5)),
+        ("-", AlignAtt(), AlignAtt(frames=20)),
+        ("-" * 9, AlignAtt(), AlignAtt(frames=0)),
+        ("+", LocalAgreement(), LocalAgreement(agree=3)),
+        ("-", LocalAgreement(), LocalAgreement()),
+        ("+-", Greedy(), Greedy()),
+        ("xq\n?", Offline(), Offline()),
+    ],
+)
+def test_plus_and_minus(keys, before, policy):
+    assert after(keys, WhisperStreaming(policy=before)).policy == policy
+
+
+def test_w_is_one_second_or_two():
+    assert [after("w" * times, WhisperStreaming()).window_s for times in range(3)] == [
+        1.0,
+        2.0,
+        1.0,
+    ]
+    assert after("w", WhisperStreaming(window_s=0.5)).window_s == 1.0
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (Greedy(), "greedy"),
+        (Offline(), "offline"),
+        (Confidence(threshold=0.9), "confidence 0.90"),
+        (Confidence(by="log_probability"), "confidence 0.50 log_probability"),
+        (Consensus(), "consensus 0.50"),
+        (AlignAtt(), "alignatt 25"),
+        (LocalAgreement(), "local-agreement 2"),
+    ],
+)
+def test_the_status_line_names_the_policy(policy, text):
+    assert describe(policy) == text
+
+
+def test_keys_reach_the_stream():
+    changes = []
+    session = SimpleNamespace(change=changes.append)
+    controls = Controls(SimpleNamespace(session=session), WhisperStreaming())  # pyright: ignore[reportArgumentType]
+    for keys in ("", "x", "+w"):
+        controls.press(keys)
+    wanted = WhisperStreaming(policy=Consensus(threshold=0.55), window_s=2.0)
+    assert changes == [wanted]
+    assert controls.status == "consensus 0.55  window 2 s"

@@ -1,7 +1,9 @@
 """A run: what it records and keeps, its phases, and that an interruption leaves no trace in it."""
 
 import dataclasses
+import functools
 import json
+import math
 import os
 import shutil
 import signal
@@ -14,12 +16,23 @@ import numpy as np
 import pytest
 
 from simuljax.config.fields import ConfigError
-from simuljax.config.model import SpeechConfig
-from simuljax.config.training import Training
+from simuljax.config.model import Monotonic, SpeechConfig
+from simuljax.config.training import Objective, Training
+from simuljax.losses import JointObjective, Term
 from simuljax.profile.measure import counted_programs
 from simuljax.train.checkpoint import Checkpoints
-from simuljax.train.loop import ENDED, Interruption, TrainingRun, fit
+from simuljax.train.flops import forward_flops, peak_flops
+from simuljax.train.loop import (
+    ENDED,
+    Interruption,
+    Phase,
+    TrainingRun,
+    compile_update,
+    fit,
+    last_update,
+)
 from simuljax.train.run_log import read_metrics
+from simuljax.train.step import CompiledUpdate, Replicas
 from simuljax.train.transfer import load
 from tests.train import runs, small
 from tests.train.states import assert_same_bits
@@ -199,3 +212,204 @@ def test_all_terms_of_the_joint_objective_are_recorded_and_statistics_come_back(
     learnt = jax.device_get(state.statistics)
     assert any(np.abs(leaf).max() not in (0, 1) for leaf in jax.tree.leaves(learnt))
     jax.tree.map(np.testing.assert_array_equal, learnt, load(tmp_path, "last").statistics)
+
+
+JOINT = JointObjective(latency=0.1, variance=0.2, distillation=0.3)
+LATE = {"st_latency", "mt_latency", "st_variance", "mt_variance"}
+
+
+def test_weights_follow_the_schedule() -> None:
+    objective = Objective(terms=JOINT.terms(distil_after=10, latency_after="convergence"))
+    full = objective.weights()
+    off = dict.fromkeys(LATE, 0.0)
+    assert objective.weights_at(0, None) == full | off | {"kd": 0.0}
+    assert objective.weights_at(9, 9) == full | {"kd": 0.0}
+    assert objective.weights_at(10, 9) == full
+
+
+def test_a_weight_may_grow() -> None:
+    term = Term(name="kd", weight=0.4, start=2, ramp=4)
+    weights = [term.weight_at(step, None) for step in range(8)]
+    assert weights == [0, 0, 0.1, 0.2, 0.4 * 0.75, 0.4, 0.4, 0.4]
+
+
+def test_the_best_and_the_patience() -> None:
+    watch = Phase()
+    for loss, since in ((math.nan, 1), (3.0, 0), (3.0, 1), (math.nan, 2), (2.0, 0)):
+        watch.see(loss)
+        assert watch.since == since
+    assert watch.best == 2.0 and not watch.is_tired(1) and not watch.is_tired(None)
+
+
+def test_a_phase_starts_once() -> None:
+    watch, objective = Phase(), Objective(terms=JOINT.terms(latency_after=5))
+    watch.advance(4, objective, None)
+    assert watch.phase_start == 0 and not watch.all_started(4, objective)
+    watch.advance(5, objective, None)
+    watch.see(1.0)
+    watch.advance(6, objective, None)
+    assert (watch.phase_start, watch.best) == (5, 1.0) and watch.all_started(5, objective)
+
+
+def test_a_term_of_weight_0_starts_no_phase() -> None:
+    watch, objective = Phase(), Objective(terms=JointObjective().terms(latency_after=5))
+    watch.advance(5, objective, None)
+    assert watch.phase_start == 0 and watch.all_started(0, objective)
+
+
+def test_convergence_starts_a_phase_and_forgets_the_best() -> None:
+    watch, objective = Phase(), Objective(terms=JOINT.terms(latency_after="convergence"))
+    for step, loss in enumerate((3.0, 2.0, 2.5, 2.6), start=1):
+        watch.see(loss)
+        watch.advance(step, objective, 2)
+    assert watch == Phase(best=None, since=0, phase_start=4, converged=4)
+    watch.see(2.9)
+    assert watch.best == 2.9
+
+
+def test_checkpoints_of_earlier_versions_are_read() -> None:
+    saved = {"best": 2.0, "since": 1, "phase_start": 4, "latency": 4}
+    assert Phase.from_saved(saved) == Phase(best=2.0, since=1, phase_start=4, converged=4)
+
+
+def test_the_end() -> None:
+    assert last_update(Training(updates=100), 7) == 100
+    assert last_update(Training(updates=100, epochs=3, accumulate=2), 7) == 11  # it is complete
+    assert last_update(Training(updates=10, epochs=3, accumulate=2), 7) == 10
+
+
+def test_products_and_convolutions() -> None:
+    left, right = jnp.ones((5, 3, 4)), jnp.ones((5, 4, 7))
+    assert forward_flops(jax.lax.batch_matmul, left, right) == 2 * 5 * 3 * 4 * 7
+    image, kernel = jnp.ones((2, 6, 10)), jnp.ones((8, 6, 3))
+    convolve = lambda x, k: jax.lax.conv(x, k, (2,), "SAME")  # noqa: E731
+    assert forward_flops(convolve, image, kernel) == 2 * (2 * 8 * 5) * (6 * 3)
+
+
+def test_loops_count_as_often_as_they_run() -> None:
+    def layers(x):
+        body = jax.checkpoint(lambda x, w: (jnp.tanh(x @ w), None))
+        return jax.lax.scan(body, x, jnp.ones((6, 4, 4)))[0]
+
+    one = 2 * 3 * 4 * 4
+    assert forward_flops(layers, jnp.ones((3, 4))) == 6 * one
+    assert forward_flops(jax.jit(jax.vmap(layers)), jnp.ones((2, 3, 4))) == 2 * 6 * one
+    choice = lambda x: jax.lax.cond(x.sum() > 0, layers, lambda x: x, x)  # noqa: E731
+    assert forward_flops(choice, jnp.ones((3, 4))) == 6 * one
+
+
+def test_an_update_counts_all_devices_and_all_batches(driver: CompiledUpdate) -> None:
+    few, many = (small.batch(rows=rows, seconds=0.1) for rows in (4, 8))
+    assert driver.flops([many]) == pytest.approx(2 * driver.flops([few]), rel=0.01)
+    assert driver.flops([few, many]) == driver.flops([few]) + driver.flops([many])
+    width, tokens = runs.MODEL.width, 4 * 7
+    layer = 4 * width.model**2 + 2 * width.model * width.hidden  # at the least, of the decoder
+    assert driver.flops([few]) > 6 * layer * tokens
+
+
+@pytest.mark.slow
+def test_what_is_only_watched_does_not_count() -> None:
+    """DAR's perplexity has products of its own, which no update makes."""
+    model = small.translator(monotonic=Monotonic(attention="hard"))
+    driver = compile_update(model, [runs.training()], small.HEARD)
+    spread, few = Replicas(mesh=driver.replicas.mesh, parallelism="shard_map"), small.batch()
+    terms, watched = (
+        forward_flops(spread.wrap(each), driver.template(), few)
+        for each in (functools.partial(driver.model.validate, watch=False), driver.model.validate)
+    )
+    assert watched > terms
+    assert driver.flops([few]) == 3 * terms * driver.replicas.count
+
+
+def test_peaks() -> None:
+    peaks = {
+        "NVIDIA H100 80GB HBM3": 989e12,
+        "NVIDIA A100-SXM4-40GB": 312e12,
+        "Tesla V100-SXM2-16GB": 125e12,
+        "TPU v5 lite": 197e12,
+        "TPU v5p": 459e12,
+        "TPU v5": 459e12,
+        "cpu": None,
+    }
+    assert {kind: peak_flops(kind) for kind in peaks} == peaks
+
+
+MODEL = dataclasses.replace(runs.MODEL, width=dataclasses.replace(runs.MODEL.width, dropout=0.3))
+LAMBDAS = {0: 0.0, 1: 0.2}  # by seed
+
+
+def training(seed: int, latency: float, **changes) -> Training:
+    """With lambda 0 nothing else counts either, so that all of it is computed for nothing."""
+    weights = {"latency": latency}
+    if not latency:
+        weights |= dict.fromkeys(["decision_attentive", "distillation", "cross_attentive"], 0.0)
+    given = {"objective": small.objective(**weights), "random": "threefry"}
+    given |= {"updates": 6, "order": 0, "seed": seed, "method": "sgd"}  # Adam makes much of noise
+    return runs.training(**given | changes)
+
+
+def together(where: Path, **changes) -> None:
+    members = [
+        TrainingRun(where / str(seed), training(seed, latency, parallelism="pmap", **changes))
+        for seed, latency in LAMBDAS.items()
+    ]
+    fit(members, MODEL, runs.data())
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory) -> Path:
+    where = tmp_path_factory.mktemp("pair")
+    together(where)
+    return where
+
+
+def losses(run: Path) -> list[float]:
+    return [line["values"]["loss"] for line in read_metrics(run) if line["split"] == "train"]
+
+
+def params(run: Path):
+    return jax.device_get(load(run, "last").params)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", LAMBDAS)
+def test_each_is_as_if_it_were_alone(pair, seed, tmp_path):
+    fit([TrainingRun(tmp_path, training(seed, LAMBDAS[seed]))], MODEL, runs.data())
+    np.testing.assert_allclose(losses(pair / str(seed)), losses(tmp_path), rtol=1e-4)
+    jax.tree.map(
+        lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5),
+        params(pair / str(seed)),
+        params(tmp_path),
+    )
+    assert (pair / str(seed) / ENDED).read_text() == (tmp_path / ENDED).read_text()
+
+
+@pytest.mark.slow
+def test_an_interruption_leaves_no_trace_and_seeds_and_weights_differ(pair, tmp_path):
+    together(tmp_path, updates=4)
+    together(tmp_path)
+    for seed in LAMBDAS:
+        kept, whole = params(tmp_path / str(seed)), params(pair / str(seed))
+        jax.tree.map(np.testing.assert_array_equal, kept, whole)
+        assert losses(tmp_path / str(seed)) == losses(pair / str(seed))
+    first, second = (losses(pair / str(seed)) for seed in LAMBDAS)
+    assert len(first) == len(second) == 3 and abs(first[0] - second[0]) > 1e-3
+    shutil.rmtree(tmp_path / "1")
+    with pytest.raises(ValueError, match="must stand at the same update"):
+        together(tmp_path)
+
+
+def test_other_differences_are_refused(tmp_path):
+    unlike = [training(0, 0.0), training(1, 0.0, order=1)]
+    members = [TrainingRun(tmp_path / str(each.seed), each) for each in unlike]
+    with pytest.raises(ValueError, match="may differ in their seeds"):
+        fit(members, MODEL, runs.data())
+
+
+def test_what_counts_for_one_is_computed_for_all():
+    counts = small.objective()
+    not_at_all = counts.without_weights()
+    hotter = small.objective(decision_temperature=2.0)
+    assert counts.without_weights() == not_at_all.without_weights() != hotter.without_weights()
+    assert not_at_all.computing([counts]) == counts == counts.computing([not_at_all])
+    assert not_at_all.computing(each for each in [counts]) == counts

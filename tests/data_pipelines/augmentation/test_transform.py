@@ -1,9 +1,11 @@
 """More speech and other translations: what is stored, and what a teacher may and may not do."""
 
 import shlex
+import shutil
 import sys
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,27 @@ import numpy as np
 import pytest
 
 from data_pipelines.augmentation import Transform, distillation
-from data_pipelines.augmentation.effects import Augmented
+from data_pipelines.augmentation.distillation import CommandTeacher, RunTeacher, teacher_of
+from data_pipelines.augmentation.distillation import translate_transcripts as ask
+from data_pipelines.augmentation.effects import (
+    Augmented,
+    Effects,
+    augment_speech,
+    echo,
+    random_effects,
+    speed,
+    tempo,
+)
 from data_pipelines.corpora import Manifest
-from data_pipelines.dataset import PreparedCorpus, Record, decode
+from data_pipelines.dataset import PreparedCorpus, Record, decode, open_corpus
 from data_pipelines.prepare import Limits, Shard, read_records
-from data_pipelines.utterance import CorpusError, Listing
+from data_pipelines.synthesis import Speech, espeak
+from data_pipelines.utterance import CorpusError, Listing, Span, Voice
+from simuljax.cli import main as cli
+from simuljax.serve import translator as live
+from simuljax.train.checkpoint import CHECKPOINTS
 from tests.helpers.corpora import build, stored, write_hums
+from tests.written_runs import UPDATES, write_run
 
 TEACHER = """
 import sys
@@ -83,11 +100,6 @@ def test_speed_makes_three_copies(root, tmp_path):
 
 def spans(record: Record) -> np.ndarray:
     return np.array([(word.start_ms, word.end_ms) for word in record.utterance.words])
-
-
-def pitch_of(samples: np.ndarray) -> float:
-    """In Hertz, of a sine."""
-    return float(np.argmax(np.abs(np.fft.rfft(samples, 1 << 16))) * 16_000 / (1 << 16))
 
 
 def test_effects_and_a_teacher_give_as_much_of_either(root, tmp_path, teacher):
@@ -210,3 +222,235 @@ def test_speech_that_was_changed_already_is_changed_again(root, tmp_path):
     plain, changed = read_records(Shard(utterances=both, **nowhere), Counter())
     assert isinstance(plain, Record) and isinstance(changed, Record)
     assert len(changed.audio) == pytest.approx(len(plain.audio) / 0.9**2, abs=2)
+
+
+RATE = 16_000
+SECONDS = 2.0
+
+
+def sine(hertz: float, amplitude: float = 8000.0) -> np.ndarray:
+    at = np.arange(int(SECONDS * RATE)) / RATE
+    return (amplitude * np.sin(2 * np.pi * hertz * at)).astype(np.int16)
+
+
+def pitch_of(samples: np.ndarray) -> float:
+    inner = samples[1600:-1600].astype(float)
+    spectrum = np.abs(np.fft.rfft(inner * np.hanning(len(inner)), 1 << 18))
+    return float(spectrum.argmax() * RATE / (1 << 18))
+
+
+@pytest.mark.parametrize("factor", [0.85, 0.9, 1.1, 1.3])
+@pytest.mark.parametrize("hertz", [110.0, 313.0])
+def test_tempo_changes_the_duration_and_not_the_pitch(factor, hertz):
+    samples = sine(hertz)
+    changed = tempo(samples, factor)
+    assert len(changed) == round(len(samples) / factor)
+    assert pitch_of(changed) == pytest.approx(hertz, rel=0.01)
+    # Windows that did not fit would beat: the loudness of a sine must stay as it is.
+    peaks = np.abs(changed[800:-800]).astype(int)[: len(changed) // 800 * 800 - 1600]
+    assert peaks.reshape(-1, 400).max(1).min() > 0.9 * 8000
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_speed_changes_both(factor):
+    changed = speed(sine(200.0), factor)
+    assert len(changed) == pytest.approx(SECONDS * RATE / factor, abs=1)
+    assert pitch_of(changed) == pytest.approx(200.0 * factor, rel=0.001)
+
+
+@pytest.mark.parametrize("cents", [-300, 120, 300])
+def test_pitch_shift_keeps_the_duration(cents):
+    changed = Effects(pitch_cents=cents).apply(sine(200.0))
+    assert len(changed) == SECONDS * RATE
+    assert pitch_of(changed) == pytest.approx(200.0 * 2 ** (cents / 1200), rel=0.01)
+
+
+def test_the_echo_of_a_click():
+    click = np.zeros(1600)
+    click[100] = 1.0
+    late = echo(click, 45, 0.1)
+    assert {int(i): float(late[i]) for i in np.nonzero(late)[0]} == {100: 1.0, 100 + 720: 0.1}
+    assert np.count_nonzero(echo(click, 200, 0.1)) == 1  # after the end: cut off
+
+
+def test_loud_audio_saturates():
+    loud = sine(100.0, amplitude=32700.0)
+    late = echo(loud, 10.0, 0.9)  # one period later: in phase, so 1.9 times as loud
+    inside = slice(200, None)
+    assert late.max() == 32767 and late.min() == -32768
+    assert np.all(np.sign(late[inside]) * np.sign(loud[inside]) >= 0)  # wrapping flips the sign
+    square = np.where(np.arange(8000) // 80 % 2, 32767, -32768).astype(np.int16)
+    overshoot = speed(square.astype(np.float64), 1.1)
+    assert overshoot.max() > 32767  # the control: there is something to saturate
+    saturated = speed(square, 1.1).astype(float)
+    assert np.array_equal(saturated, np.clip(np.rint(overshoot), -32768, 32767))
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.float32])
+def test_neutral_effects_are_the_identity(dtype):
+    samples = np.random.default_rng(0).normal(0, 3000, 5000).astype(dtype)
+    for same in (
+        tempo(samples, 1),
+        speed(samples, 1),
+        echo(samples, 50, 0),
+        Effects().apply(samples),
+    ):
+        assert same.dtype == dtype
+        assert same is not samples
+        assert np.array_equal(same, samples)
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 700])
+def test_short_audio(count):
+    chain = Effects(tempo=1.2, pitch_cents=200, echo_ms=30, echo_decay=0.2)
+    changed = chain.apply(np.full(count, 1000, np.int16))
+    assert len(changed) == round(count / 1.2)
+
+
+def test_random_effects_are_reproducible_and_in_range():
+    drawn = [random_effects(f"u{number}") for number in range(200)]
+    assert drawn == [random_effects(f"u{number}") for number in range(200)]
+    assert str(drawn[0]) == "tempo 0.889 pitch -111 echo 186/0.113"
+    assert len(set(drawn)) == 200
+    for field, low, high in (
+        ("tempo", 0.85, 1.3),
+        ("pitch_cents", -300, 300),
+        ("echo_ms", 20, 200),
+        ("echo_decay", 0.05, 0.2),
+    ):
+        values = [getattr(chain, field) for chain in drawn]
+        assert low <= min(values) < low + 0.1 * (high - low)
+        assert high >= max(values) > high - 0.1 * (high - low)
+    samples = np.random.default_rng(1).normal(0, 3000, 8000).astype(np.int16)
+    assert np.array_equal(drawn[0].apply(samples), drawn[0].apply(samples))
+
+
+def onset_after(samples: np.ndarray, at_ms: float) -> float:
+    """When it is first loud again."""
+    loud = np.abs(samples.astype(float)) > 0.05 * np.abs(samples.astype(float)).max()
+    at = int(at_ms * RATE / 1000)
+    return (at + int(np.argmax(loud[at:]))) * 1000 / RATE
+
+
+@pytest.mark.parametrize("factor", [0.85, 1.0, 1.3])
+def test_word_times_still_fit_the_audio(factor):
+    text = "Apples, oranges, ice, eggs, animals, and avenues, all of it."
+    said = espeak.speak(text, Voice(engine="espeak", variant="m3"))
+    chain = Effects(tempo=factor, pitch_cents=150, echo_ms=20, echo_decay=0.05)
+    changed = augment_speech(said, chain)
+    assert [w.text for w in changed.words] == text.split()
+    times = [t for w in changed.words for t in (w.start_ms, w.end_ms)]
+    assert times == sorted(times) and times[-1] <= changed.duration_ms
+    assert len(changed.phonemes) == len(said.phonemes)
+    assert max(p.end_ms for p in changed.phonemes) <= changed.duration_ms
+
+    moved, unmoved = [], []  # from a word's start behind a pause to where its sound starts
+    for number, (before, word) in enumerate(pairwise(changed.words), start=1):
+        if word.start_ms - before.end_ms > 50:
+            onset = onset_after(changed.samples, (before.end_ms + word.start_ms) / 2)
+            moved.append(onset - word.start_ms)
+            unmoved.append(onset - said.words[number].start_ms)
+    assert len(moved) == 6
+    assert np.abs(moved).max() < 25
+    if factor != 1:
+        assert np.abs(unmoved).max() > 200  # the control: times that did not follow the audio
+
+
+def test_word_times_stay_inside_when_the_length_is_rounded():
+    word = Span(text="all", start_ms=0.0, end_ms=1001 * 1000 / RATE)
+    said = Speech(samples=np.ones(1001, np.int16), words=(word,), phonemes=())
+    changed = augment_speech(said, Effects(tempo=1.3))
+    assert changed.words[0].end_ms == changed.duration_ms == 770 * 1000 / RATE
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "mt", seed=1)
+
+
+@pytest.fixture(scope="module")
+def wanted(root: Path, run: Path) -> list[str]:
+    """By hand, one after the other."""
+    translator = live.load(run)
+    train = Manifest().read(root).splits["train"]
+    return [translator.translate_text(u.transcript, beam=5) for u in train]
+
+
+def distilled(root: Path, work: Path, run: Path | str, **options: Any) -> Listing:
+    return Transform(distil=str(run), **options)(Manifest().read(root), work)
+
+
+@pytest.mark.slow
+def test_a_run_translates_the_transcripts(root, run, wanted, tmp_path, monkeypatch):
+    monkeypatch.setattr(distillation, "LINES_AT_A_TIME", 3)
+    train = distilled(root, tmp_path, run, distil_mode="join").splits["train"]
+    assert [u.translation for u in train[7:]] == wanted
+    assert len(set(wanted)) > 2
+    assert {u.translation_origin for u in train[:7]} == {""}
+    name = f"{run} (updates {UPDATES}, beam 5)"
+    assert {u.translation_origin for u in train[7:]} == {f"distilled by {name}"}
+    assert len(list((tmp_path / "teacher").glob("*.txt"))) == 3
+
+
+ECHO = "import sys\nfor line in sys.stdin: print('Lehrer:', line, end='')"
+STOPS = "import sys; print('eins', flush=True); sys.exit('out of memory')"
+
+
+@pytest.fixture
+def teach(monkeypatch):
+    """Has another program speak for the run, a sentence at a time."""
+    monkeypatch.setattr(distillation, "LINES_AT_A_TIME", 1)
+
+    def by(program: str) -> None:
+        monkeypatch.setattr(distillation, "_teach", lambda run: [sys.executable, "-c", program])
+
+    return by
+
+
+def test_what_a_run_has_said_is_kept_when_it_stops(root, run, tmp_path, teach):
+    train = Manifest().read(root).splits["train"]
+    teacher = RunTeacher(run=run, name="mt (updates 7)")
+    teach(STOPS)
+    with pytest.raises(CorpusError, match=r"the teacher .*mt stopped: out of memory"):
+        ask(teacher, train, tmp_path)
+    teach(ECHO)
+    said = ask(teacher, train, tmp_path)
+    assert [*said.values()] == ["eins", *(f"Lehrer: {u.transcript}" for u in train[1:])]
+    teach(STOPS)
+    assert ask(teacher, train, tmp_path) == said, "nothing is asked again"
+    later = RunTeacher(run=run, name="mt (updates 9)")
+    with pytest.raises(CorpusError, match=r"by mt \(updates 7\).* now mt \(updates 9\): remove"):
+        ask(later, train, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_run_that_cannot_teach_says_why(root, run, tmp_path):
+    shutil.copytree(run, tmp_path / "mt")
+    shutil.rmtree(tmp_path / "mt" / CHECKPOINTS)
+    with pytest.raises(CorpusError, match=r"mt cannot teach: simuljax: .*holds no checkpoint"):
+        distilled(root, tmp_path, tmp_path / "mt")
+    assert not (tmp_path / "teacher").exists()
+
+
+def test_what_a_teacher_is(run, tmp_path):
+    assert isinstance(teacher_of("cat -"), CommandTeacher)
+    assert isinstance(teacher_of("no such thing"), CommandTeacher)
+    with pytest.raises(CorpusError, match=r"is no run \(there is no config.json\)"):
+        teacher_of(str(tmp_path))
+
+
+@pytest.mark.slow
+def test_synthesis_takes_a_teacher_too(tmp_path):
+    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
+    (tmp_path / "text").mkdir()
+    for language, lines in {
+        "en": "A dog runs.\nTwo men wait.\n",
+        "de": "Ein Hund.\nZwei.\n",
+    }.items():
+        (tmp_path / "text" / f"train.{language}").write_text(lines)
+    loud = shlex.join([sys.executable, "-c", "import sys; print(sys.stdin.read().upper(), end='')"])
+    to = str(tmp_path / "speech")
+    command = ["speak", str(tmp_path / "text"), "--to", to, "--distil-mode", "join"]
+    cli.main([*command, "--distil", loud])
+    table = open_corpus(to)["train"].table
+    assert [*table.translation] == ["Ein Hund.", "Zwei.", "A DOG RUNS.", "TWO MEN WAIT."]

@@ -1,17 +1,32 @@
-"""Three formats, one model; a file that is not whole, or not what it says, is refused by byte."""
+"""Three formats, one model; damaged files are refused by byte; exports; original files."""
 
 import base64
+import gzip
 import json
 import pickle
 import zipfile
+from dataclasses import replace
+from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simuljax.errors import SimuljaxError
 from simuljax.models.whisper import WeightsError, load
 from simuljax.models.whisper.config import Dimensions
-from simuljax.models.whisper.weights import dimensions_of, read_checkpoint
+from simuljax.models.whisper.export import export
+from simuljax.models.whisper.model import log_mel, no_padding, nothing_written
+from simuljax.models.whisper.tokenizer import (
+    common_tokens,
+    make_tokenizer,
+    read_tiktoken,
+    read_tokenizer_json,
+)
+from simuljax.models.whisper.transcribe import spectrogram
+from simuljax.models.whisper.weights import SINUSOIDS, dimensions_of, read_checkpoint
+from simuljax.nn.layers import sinusoids
 from tests.models.whisper.small import (
     TOKENIZER,
     TOKENS,
@@ -22,6 +37,7 @@ from tests.models.whisper.small import (
     safetensors_bytes,
     torch_bytes,
 )
+from tests.oracles.checks import assert_close
 
 SIZES = Dimensions(
     width=64,
@@ -204,3 +220,155 @@ def _base64(token):
 def test_the_name_of_a_model_is_checked(tmp_path):
     with pytest.raises(ValueError, match="'huge' is not a published Whisper"):
         load(save(tmp_path, "bin"), name="huge")
+
+
+FEWER, FILE = 260, "model.safetensors.gz"
+USUAL = np.asarray(sinusoids(jnp.arange(1500), SIZES.width), np.float16)
+SOUND = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    return random_tensors(replace(SIZES, audio_positions=1500)) | {SINUSOIDS: USUAL}
+
+
+@pytest.fixture(scope="module")
+def weights(tensors, tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "ggml.bin"
+    path.write_bytes(ggml_bytes(tensors))
+    return path
+
+
+@pytest.mark.parametrize(("dtype", "levels"), [("int8", 127), ("int7", 63)])
+def test_weights_are_within_half_a_level_of_every_channel(
+    weights, tensors, tmp_path, dtype, levels
+):
+    held = read_checkpoint(export(weights, tmp_path, dtype=dtype)).tensors
+    assert held.keys() == tensors.keys() - {SINUSOIDS}
+    for name, now in held.items():
+        was = np.asarray(tensors[name], np.float32)
+        if was.ndim == 1:
+            np.testing.assert_array_equal(now, was)
+        else:
+            level = np.abs(was).max(1, keepdims=True) / levels
+            assert np.abs(now - was).max() > 0 and (np.abs(now - was) <= 0.5001 * level).all()
+
+
+def test_the_same_model_with_fewer_tokens(weights, tmp_path):
+    whole, cut = load(weights), load(export(weights, tmp_path / "cut", tokens=FEWER, dtype="int8"))
+    tokenizer, fewer = cut.tokenizer, len(TOKENS) - FEWER
+    assert tokenizer.tokens == TOKENS[:FEWER] and tokenizer.multilingual
+    assert tokenizer.timestamps.stop == TOKENIZER.size - fewer == cut.config.dimensions.vocabulary
+    assert cut.config.alignment_heads == whole.config.alignment_heads and cut.config.name == "cut"
+    ours, theirs = (m.model.params["decoder"]["embedding"]["embedding"] for m in (cut, whole))
+    np.testing.assert_allclose(ours[:FEWER], theirs[:FEWER], atol=0.05)
+    np.testing.assert_allclose(ours[FEWER:], theirs[len(TOKENS) :], atol=0.05)
+    np.testing.assert_allclose(cut.model.params["encoder"]["positions"], USUAL, atol=1e-3)
+    for text in (" the inner thing", "い", " a <|endoftext|>"):
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text and max(ids) < FEWER
+
+
+def test_it_hears_what_the_whole_one_does(weights, tmp_path):
+    exact, rounded = load(weights), load(export(weights, tmp_path, dtype="int8"))
+    mel = jnp.asarray(np.random.default_rng(0).normal(size=(1, 40, 80)), jnp.float32)
+    encode = jax.jit(lambda model, mel: model.encode(mel))
+    one, other = (np.asarray(encode(w.model, mel)) for w in (exact, rounded))
+    assert 0 < np.abs(one - other).mean() < 0.05 * np.abs(one).mean()
+
+
+def test_common_tokens_come_with_what_they_are_merged_of():
+    kept = common_tokens(TOKENS, ["sing the thing", "あ"], 261)
+    assert [TOKENS[i] for i in kept[256:]] == [b" t", b"he", b" the", b"in", b"ing"]
+    assert common_tokens(TOKENS, [], 260) == list(range(260))
+
+
+@pytest.mark.parametrize("tokens", [255, len(TOKENS) + 1])
+def test_a_vocabulary_that_is_none(weights, tmp_path, tokens):
+    with pytest.raises(SimuljaxError, match=f"tokens is {tokens}"):
+        export(weights, tmp_path / "new", tokens=tokens, dtype="int8")
+    assert not (tmp_path / "new").exists()
+
+
+def test_damage_is_noticed(weights, tmp_path):
+    file = export(weights, tmp_path, dtype="int7") / FILE
+    good = file.read_bytes()
+    for bad in (good[:-9], good[:200] + b"x" + good[201:], gzip.compress(b"short")):
+        file.write_bytes(bad)
+        with pytest.raises(WeightsError, match=FILE):
+            read_checkpoint(tmp_path)
+
+
+GOLDEN = dict(np.load(Path(__file__).with_name("golden.npz")))
+TEXT = json.loads(str(GOLDEN["text"]))
+FILES = {"openai.pt": "", "ggml-model.bin": "", "hf/model.safetensors": "hf_"}
+VOCABULARIES = {"small.tiktoken": read_tiktoken, "tokenizer.json": read_tokenizer_json}
+
+
+def stored(name: str, folder: Path) -> Path:
+    path = folder / Path(name).name
+    path.write_bytes(GOLDEN[name].tobytes())
+    return path
+
+
+@pytest.fixture(scope="module")
+def mel():
+    return jax.jit(log_mel, static_argnums=1)(GOLDEN["sound"][None], 80)
+
+
+def test_the_spectrogram(mel):
+    assert_close(mel[0], GOLDEN["mel"], 1e-4)
+
+
+def test_the_floor_of_a_spectrogram_is_that_of_the_whole_recording():
+    """30 s of quiet noise, then 3 s of loud: the windows are as the original cuts them."""
+    time = np.arange(33 * 16_000, dtype=np.int64)
+    noise = (time * time * 7919 + time * 104_729) % 2001 - 1000
+    sound = np.where(time < 30 * 16_000, noise // 999, noise * 30).astype(np.int16)
+    found, frames = spectrogram(sound, 80), (0, 1, 1500, 2999, 3000, 3100, 3299)
+    assert found.frames == 3300
+    assert_close(found.mel[[*frames]], GOLDEN["whole"], 1e-4)
+    first, last = found.window(0), found.window(30 * 16_000)
+    assert_close(first[[*frames[:4]]], GOLDEN["whole"][:4], 1e-4)
+    assert_close(last[[0, 100, 299]], GOLDEN["whole"][4:], 1e-4)
+    assert not last[300:].any()
+    beginning = spectrogram(sound[:16_000], 80).beginning()
+    alone = np.asarray(log_mel(jnp.pad(sound[:16_000], (0, 464_000))[None], 80))[0]
+    assert_close(beginning, alone, 1e-4)  # the same for what is not longer than a window
+    assert np.abs(beginning[:100] - found.mel[:100]).max() > 0.1
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_states_and_logits_of_every_file(name, mel, tmp_path):
+    stored("small.tiktoken", tmp_path)
+    whisper = load(stored(name, tmp_path))
+    prompt, model = GOLDEN["prompt"].astype(np.int32)[None], whisper.model
+
+    @jax.jit
+    def run(model, mel):
+        states = model.encode(mel)
+        written = nothing_written(model.config, no_padding(1), prompt.shape[1])
+        decoded, *_ = model.write(prompt, written, model.remember(states))
+        return states, model.logits(decoded)
+
+    states, logits = run(model, mel)
+    wanted = GOLDEN[f"{FILES[name]}logits"]
+    assert np.std(GOLDEN["states"]) > 0.1 and np.std(wanted) > 0.1
+    assert_close(states[0], GOLDEN[f"{FILES[name]}states"], 1e-4)
+    assert_close(logits[0, :, : wanted.shape[1]], wanted, 1e-4)
+    assert whisper.tokenizer.encode(TEXT["texts"][0]) == TEXT["tiktoken"][0]
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_ids_of_texts(name, tmp_path):
+    tokens = VOCABULARIES[name](stored(name, tmp_path))
+    tokenizer = make_tokenizer(tokens, len(tokens) + 99 + 1509)
+    form = name.removeprefix("small.")
+    for text, ids in zip(TEXT["texts"], TEXT[form], strict=True):
+        assert tokenizer.encode(text) == ids
+        assert tokenizer.decode(ids) == text
+    assert tokenizer.opening("translate", "French", "predict") == TEXT["opening"]
+    assert tokenizer.timestamps.start == TEXT["timestamps"]
+    assert list(tokenizer.unspoken) == TEXT["unspoken"]
+    words = tokenizer.words(tokenizer.encode(TEXT["texts"][1]), "en")
+    assert [word.text for word in words] == TEXT["words"]

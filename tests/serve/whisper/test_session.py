@@ -20,7 +20,7 @@ from simuljax.decode.policies import (
 from simuljax.serve.whisper import Guards, WhisperSession, WhisperStreaming
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
 from tests.serve.whisper.made import MARK_ID, hypothesis, segment
-from tests.serve.whisper.test_guards import noise, syllables
+from tests.serve.whisper.test_policies import noise, syllables
 
 EVERY = (
     Greedy(),

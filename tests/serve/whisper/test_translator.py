@@ -33,7 +33,7 @@ from simuljax.serve.whisper.translator import WhisperBackend
 from tests.models.whisper.small import GGML, TINY, TOKENS, needs_tiny, small_model
 from tests.models.whisper.small import TOKENIZER as T
 from tests.models.whisper.test_transcribe import decoded
-from tests.serve.whisper.test_guards import noise
+from tests.serve.whisper.test_policies import noise
 
 OPEN = Guards(
     quiet_db=None,
