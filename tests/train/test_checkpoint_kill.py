@@ -1,4 +1,7 @@
-"""A run that is killed at any moment resumes from a whole step, and ends as one that was not."""
+"""A run that is killed at any moment can be resumed from a step that is what it was.
+
+`python -m tests.train.test_checkpoint_kill DIR` does nothing but save, for being killed.
+"""
 
 import itertools
 import os
@@ -13,10 +16,6 @@ from typing import Any
 import pytest
 
 from simuljax.train.checkpoint import Checkpoints
-from simuljax.train.loop import TrainingRun, fit
-from simuljax.train.transfer import load
-from tests.train import runs
-from tests.train.processes import Process
 from tests.train.states import assert_same_bits, state_of
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +35,7 @@ def save_for_ever(directory: str) -> None:
 
 def start(directory: Path) -> subprocess.Popen[str]:
     environment = os.environ | {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.train.test_kills", str(directory)]
+    command = [sys.executable, "-m", "tests.train.test_checkpoint_kill", str(directory)]
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes)
 
@@ -89,37 +88,3 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     save_for_ever(sys.argv[1])
-WAY, UPDATES, LIVES = "shard_map", 200, 8
-
-
-def writing(run: Path) -> list[Path]:
-    """Checkpoints that are being written."""
-    return list((run / WAY / "checkpoints").glob("*.orbax-checkpoint-tmp*"))
-
-
-def latest(run: Path) -> int:
-    """The last step that has its name."""
-    paths = run.glob(f"{WAY}/checkpoints/*")
-    return max((int(p.name) for p in paths if p.name.isdecimal()), default=0)
-
-
-@pytest.mark.slow
-def test_killed_at_many_moments(driver, tmp_path):
-    """At an update, while a checkpoint is written, while it imports, restores or compiles."""
-    chance, run, reached, interrupted = random.Random(4), tmp_path / "killed", 0, 0
-    whole = TrainingRun(tmp_path / "whole", runs.training(updates=UPDATES))
-    assert int(fit([whole], runs.MODEL, runs.data(), compiled=driver).step) == UPDATES
-    for number in range(LIVES):
-        life = Process(run, "--updates", str(UPDATES), "--pause", "0.02")
-        if number % 4 == 3:
-            time.sleep(chance.uniform(0, 8))
-        else:
-            life.wait_for_step(reached + 6)
-            if number % 2:
-                life.wait_for(lambda: writing(run))
-        life.kill()
-        interrupted += bool(writing(run))
-        reached = latest(run)
-    assert interrupted >= 1 and 16 <= reached < UPDATES
-    assert Process(run, "--updates", str(UPDATES)).ended() == 0
-    assert_same_bits(load(run / WAY, "last").params, load(tmp_path / "whole", "last").params)
