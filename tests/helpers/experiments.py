@@ -1,5 +1,8 @@
-"""An experiment on a corpus of a few sentences that a test can train in seconds."""
+"""An experiment that a test can train in seconds, and the examples of docs/extending.md."""
 
+import functools
+import re
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +13,8 @@ from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.losses import JointObjective
 from simuljax.text import VocabularyConfig
 
+DOCS = Path(__file__).parents[2] / "docs"
+EXAMPLES = tempfile.TemporaryDirectory()
 # Whatever else there is takes long to compile, and is tested elsewhere.
 FEW_TERMS = JointObjective(distillation=0.0, cross_attentive=0.0, decision_attentive=0.0)
 
@@ -57,3 +62,17 @@ from pathlib import Path
 from tests.helpers.experiments import experiment
 EXPERIMENT = experiment(Path({corpus!r}), Path({run!r}))
 """
+
+
+@functools.cache
+def documented(name: str) -> Path:
+    """Write the file of this name in docs/extending.md, of at most 20 lines."""
+    text = (DOCS / "extending.md").read_text()
+    (code,) = re.findall(rf'```python title="{name}"\n(.*?)```', text, re.S)
+    assert len(code.splitlines()) <= 20
+    path = Path(EXAMPLES.name) / name
+    path.write_text(code)
+    return path
+
+
+PATIENT = f"{documented('own_policy.py')}:Patient"

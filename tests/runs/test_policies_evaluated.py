@@ -25,7 +25,7 @@ from simuljax.serve.run import open_run
 from simuljax.text import VocabularyConfig
 from simuljax.train.checkpoint import Checkpoints
 from tests.helpers import models
-from tests.helpers.experiments import experiment
+from tests.helpers.experiments import PATIENT, experiment
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ POLICIES = {
     "local-agreement beam": {"beam": 2, "read_ms": 400},
     "align-att": {"last_frames": 4, "read_ms": 200},
     "ed-att": {"last_frames": 4, "alpha": 0.2, "read_ms": 200},
-    "tests/decode/own_policy.py:Patient": {"share": 0.3, "read_ms": 200},
+    "patient": {"policy": PATIENT, "share": 0.3, "read_ms": 200},
 }
 
 

@@ -15,12 +15,12 @@ from simuljax.models.whisper import Whisper
 from simuljax.runs import evaluate as evaluation
 from simuljax.runs.evaluate import evaluate, open_source, plan_evaluations
 from simuljax.serve.whisper import WhisperTranslator
+from tests.helpers.experiments import PATIENT
 from tests.models.whisper.small import TOKENIZER, small_model
 from tests.serve.whisper.test_translator import SMALL
 
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
 ENGLISH = {"task": "transcribe", "language": "en", "read_ms": 500, "first": 3}
-PATIENT = str(Path(__file__).parents[1] / "decode" / "own_policy.py") + ":Patient"
 
 
 @pytest.fixture(scope="module")
