@@ -50,7 +50,7 @@ class Running:
 
     def alone(self, pieces: list[np.ndarray], rate: int = 16_000) -> Words:
         """Return what `Stream` writes for the same pieces."""
-        return alone(self.translator, pieces, rate)
+        return alone(self.translator, pieces, sentences="pauses", rate=rate)
 
     def wait_for(self, sessions: int = 1) -> None:
         """Wait until so many sessions are open."""
@@ -101,9 +101,9 @@ def running(
         assert hub.thread is not None and not hub.thread.is_alive()
 
 
-def alone(translator: Any, pieces: list[np.ndarray], rate: int = 16_000) -> Words:
+def alone(translator: Any, pieces: list[np.ndarray], **settings: Any) -> Words:
     """Return what `Stream` writes for these pieces."""
-    stream, words = translator.stream(sentences="pauses", rate=rate), []
+    stream, words = translator.stream(**settings), []
     for piece in pieces:
         words += stream.push(piece)
     return [(word.text, word.delay_ms) for word in words + stream.finish()]

@@ -370,7 +370,8 @@ def test_a_restart_under_load_changes_no_words(tmp_path):
     run = small_run(tmp_path / "small")
     translator, port, over = simuljax.load(run), free_port(), threading.Event()
     recordings = {seed: np.array_split(sound(seed, 1.0), 10) for seed in range(4)}
-    expected = {seed: alone(translator, pieces) for seed, pieces in recordings.items()}
+    given = recordings.items()
+    expected = {seed: alone(translator, each, sentences="pauses") for seed, each in given}
     done = dict.fromkeys(recordings, 0)
 
     def speaker(seed: int) -> None:

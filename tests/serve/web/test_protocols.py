@@ -3,8 +3,8 @@
 import http.client
 import io
 import json
-import threading
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -58,18 +58,13 @@ def test_words_and_delays_are_those_of_a_stream(live, seeds, rate):
 def test_company_changes_nothing(live):
     recordings = [pieces_of(sound(seed, 1.2), seed) for seed in range(20, 24)]
     expected = [live.alone([p for p in pieces if len(p)]) for pieces in recordings]
-    found: dict[int, list] = {}
 
-    def client(number: int) -> None:
+    def client(pieces: list[np.ndarray]) -> list[tuple[str, float]]:
         with live.socket() as socket:
-            found[number] = words_of(speak(socket, recordings[number]))
+            return words_of(speak(socket, pieces))
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [found[number] for number in range(4)] == expected
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(client, recordings)) == expected
     assert live.empty()
 
 

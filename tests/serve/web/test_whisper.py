@@ -1,7 +1,7 @@
 """Whisper over sockets: many streams in one engine, each with its language and task."""
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from simuljax.models.whisper import Whisper
 from simuljax.serve.whisper import WhisperTranslator
 from tests.models.whisper.small import TOKENIZER, small_model
-from tests.serve.web.servers import frames, running, sound, speak, words_of
+from tests.serve.web.servers import alone, frames, running, sound, speak, words_of
 from tests.serve.whisper.test_translator import SMALL
 
 
@@ -25,30 +25,18 @@ def live(translator):
         yield server
 
 
-def alone(translator, pieces, **settings):
-    stream, words = translator.stream(**settings), []
-    for piece in pieces:
-        words += stream.push(piece)
-    return [(word.text, word.delay_ms) for word in words + stream.finish()]
-
-
 def test_speakers_of_two_languages_share_the_engine(live, translator):
     pieces = np.array_split(sound(1, 2.5), 7)
     settings = [{"language": "de", "task": "translate"}, {"language": "en", "task": "transcribe"}]
-    found: dict[int, list] = {}
 
-    def client(number: int) -> None:
-        query = "&".join(f"{key}={value}" for key, value in settings[number].items())
+    def client(given: dict[str, str]) -> list[tuple[str, float]]:
+        query = "&".join(f"{key}={value}" for key, value in given.items())
         with live.socket(f"/stream?{query}") as socket:
-            found[number] = words_of(speak(socket, pieces))
+            return words_of(speak(socket, pieces))
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
     expected = [alone(translator, pieces, **each) for each in settings]
-    assert [found[0], found[1]] == expected and all(expected)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(client, settings)) == expected and all(expected)
     assert live.empty()
 
 
