@@ -17,7 +17,8 @@ from tests.helpers.grids import REPOSITORY, environment
 def test_killed_commands_end_as_undisturbed_ones(kind):
     if kind == "speak":
         pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
-    command = [sys.executable, "-m", "tests.faults.run", "--kills", "2", "--seed", "1", kind]
+    kills = "6" if kind == "train" else "2"
+    command = [sys.executable, "-m", "tests.faults.run", "--kills", kills, "--seed", "1", kind]
     held = {"cwd": REPOSITORY, "env": environment(), "capture_output": True, "text": True}
     done = subprocess.run(command, **held, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
