@@ -1,9 +1,9 @@
-"""Live streams say what passes from scratch on the sound heard so far say, whatever the policy.
+"""Live streams and simulations say what passes from scratch on the sound heard so far say.
 
 Each recording is pushed in pieces of 1 sample to 10 s into a stream, and compared with an oracle
 that decides one utterance at a time (float64, hard decisions) and encodes the sound up to each READ
 from scratch. When a word came is counted here, in samples pushed. That a step of the decoder is the
-training-time pass is shown in `test_step.py`.
+training-time pass is shown in `test_stream.py`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,6 @@ from tests.helpers.streams import DECODING, HEARD
 from tests.oracles import decisions
 from tests.oracles.hard_decoder import Heard
 
-pytestmark = pytest.mark.slow
 COUNT, SHORT, LONG = 60, 28_800, 11 * 16_000  # recordings; samples
 
 
@@ -71,7 +70,7 @@ def check(case: Case, encoder: str, heard: streams.Material) -> tuple[int, int, 
     decoding, translator = case.options, case.translator(encoder)
     kept = decoding.gather != "any" and encoder == "incremental"  # who is overruled, is for good
     scratch = streams.Scratch(translator, decoding, heard)
-    tokens = early = 0
+    early, said = 0, []
     for index, recording in enumerate(heard.recordings):
         stream = translator.stream(decoding=decoding, states=300, tokens=100, events=4)
         found = streams.listened(stream, recording, heard.cuts[index])
@@ -79,11 +78,28 @@ def check(case: Case, encoder: str, heard: streams.Material) -> tuple[int, int, 
         assert (found.tokens, found.pushed) == (expected.tokens, expected.pushed)
         assert (found.words, found.reach) == (expected.words, expected.reach)
         last = len(streams.reads(len(recording))) - 1
-        tokens += len(found.tokens)
         early += sum(turn < last for turn in expected.turns)
+        said.append(expected)
+    how = {"read_ms": models.STEP * 40, "filterbank": HEARD.filterbank}
+    listening = Listening(history="kept" if kept else "recomputed", **how)
+    streams.assert_simulated(translator, decoding, listening, heard, said)
+    tokens = sum(len(one.tokens) for one in said)
     return tokens, early, scratch.apart / (scratch.apart + scratch.together)
 
 
+def test_8_recordings():
+    tokens, early, _ = check(CASES["any"], "rereading", streams.material(1, 8, SHORT))
+    assert tokens > 30 and early > 8
+
+
+@pytest.mark.slow
+def test_sentences_that_are_long(monkeypatch):
+    """Beyond so many tokens the whole room is judged anew."""
+    monkeypatch.setattr("simuljax.decode.state.SHORT", 3)
+    check(Case(decoding={"force_finish": True}), "rereading", streams.material(1, 8, SHORT))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "encoder"), [(name, e) for name, case in CASES.items() for e in case.encoders]
 )
@@ -93,6 +109,7 @@ def test_many_recordings(name, encoder):
     assert apart > 0.3 or "wait" in name, "heads do not differ"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", streams.ENCODERS)
 def test_recordings_longer_than_the_longest_piece(encoder):
     """Of up to 11 s, so that a push may bring 80 READs at once."""
@@ -120,6 +137,7 @@ class AtWords(streams.Scratch):
         return replace(heard, keys=np.array(keys), ends=ends)
 
 
+@pytest.mark.slow
 def test_recordings_at_words():
     """No live stream can: simulated."""
     random, heard, case = (

@@ -168,37 +168,11 @@ def check(name: str, encoder: str, heard: streams.Material) -> dict[str, Any]:
         assert (found.tokens, found.pushed) == (expected.tokens, expected.pushed)
         assert found.words == expected.words
         said.append(expected)
-    simulated(speaker, decoding, heard, said)
+    listening = usual_listening(decoding, STEP, filterbank=HEARD.filterbank)
+    streams.assert_simulated(speaker, decoding, listening, heard, said)
     last = [len(scratch.places(i)) - 1 for i in range(len(said))]
     early = sum(turn < end for one, end in zip(said, last, strict=True) for turn in one.turns)
     return {"said": said, "tokens": sum(len(one.tokens) for one in said), "early": early}
-
-
-def simulated(
-    speaker, decoding: Decoding, heard: streams.Material, said: list[streams.Said]
-) -> None:
-    """The batch writes the same, when as much has been heard.
-
-    A stream does not know that whole READs are all there is, and reads once more.
-    """
-    done = simulate_speech(
-        speaker.network,
-        speaker.variables,
-        heard.features[heard.ended],
-        heard.amounts[heard.ended],
-        decoding=decoding,
-        listening=usual_listening(decoding, STEP, filterbank=HEARD.filterbank),
-        words=speaker.words,
-    )
-    done = jax.device_get(done)
-    first = (decoding.policy.first_read_ms if decoding.policy else None) or STEP
-    for index, one in enumerate(said):
-        total, count = len(heard.recordings[index]) / 16, int(done.lengths[index])
-        if (total - first) % STEP == 0:
-            continue
-        assert done.tokens[index, :count].tolist() == one.tokens
-        delays = [min(first + STEP * turn, total) for turn in one.turns]
-        assert done.delays[index, :count].tolist() == delays
 
 
 def test_8_recordings():

@@ -1,4 +1,4 @@
-"""A simulated stream decides as a from-scratch pass does on exactly what has been heard or read."""
+"""Simulated texts against passes from scratch on what has been read; speech whole and in parts."""
 
 import functools
 
@@ -18,7 +18,7 @@ from simuljax.decode.stream import StreamLimits
 from tests.helpers import models
 from tests.oracles import decisions, simultaneous
 
-FRAMES, UNIT = 96, 240  # ms of a READ
+FRAMES = 96
 SAMPLES = np.array([240 + 160 * FRAMES, 5_000, 0, 10_000, 15_000, 9_999], np.int32)
 DECODING = Decoding(
     limit=LengthLimit(ratio=0.25, constant=4), repetition=Repetition(longest=2, times=1)
@@ -47,68 +47,6 @@ def rows(found):
     for n, *row in zip(found.lengths, found.tokens, found.delays, found.reach, strict=True):
         assert not any(values[n:].any() for values in row)
         yield [values[:n].tolist() for values in row]
-
-
-def expected_rows(model, variables, features, decoding, history):
-    """By the oracle; the encoder hears each prefix from scratch."""
-    decoder = models.oracle(model, variables, threshold=decoding.threshold)
-
-    @models.fast
-    def encode(features, frames):
-        return model.apply(variables, features, frames, train=False, method="encode_speech")
-
-    written = [simultaneous.Written() for _ in SAMPLES]
-    for read in range(1, 1 + -(-max(SAMPLES) // (16 * UNIT))):
-        heard = np.minimum(16 * UNIT * read, SAMPLES)
-        encoded = jax.device_get(encode(features, frames_of(heard)))
-        for row, so_far in enumerate(written):
-            states = encoded.states[row, : encoded.lengths[row]]
-            known = simultaneous.fixed_windows(states, models.STEP, heard[row] == SAMPLES[row])
-            simultaneous.write_on(
-                decoder, so_far, known, heard[row] / 16, decoding, history=history
-            )
-    assert all(so_far.finished for so_far in written)
-    return [[w.tokens, w.delays, w.reach] for w in written]
-
-
-QUICK = [("any", "recomputed", {})]
-SLOW = [
-    ("majority", "kept", {"avoid_eos_while_reading": True}),
-    ("any", "kept", {"force_finish": True}),
-    ("mean", "recomputed", {"threshold": 0.7}),
-]
-
-
-@pytest.mark.parametrize(
-    ("gather", "history", "changes"),
-    QUICK + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW],
-)
-def test_every_decision_is_that_of_a_pass_from_scratch(model, features, gather, history, changes):
-    model, variables = model
-    decoding = models.changed(DECODING, gather=gather, **changes)
-    listening = Listening(read_ms=UNIT, history=history)
-
-    @models.fast
-    def simulated(variables):
-        given = (model, variables, features, SAMPLES)
-        return simulate_speech(*given, decoding=decoding, listening=listening)
-
-    found = list(rows(simulated(variables)))
-    assert found == expected_rows(model, variables, features, decoding, history)
-    assert len({delay for _, delays, _ in found for delay in delays}) > 4, "too few READs"
-
-
-@pytest.mark.slow
-def test_so_it_is_of_sentences_that_are_long(model, features, monkeypatch):
-    """Beyond so many tokens the whole room is judged anew."""
-    monkeypatch.setattr("simuljax.decode.state.SHORT", 3)
-    model, variables = model
-    decoding = models.changed(DECODING, force_finish=True)  # not yet traced
-    given = (model, variables, features, SAMPLES)
-    listening = Listening(read_ms=UNIT, history="recomputed")
-    found = list(rows(simulate_speech(*given, decoding=decoding, listening=listening)))
-    assert found == expected_rows(model, variables, features, decoding, "recomputed")
-    assert max(len(tokens) for tokens, _, _ in found) > 5
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from simuljax.audio import (
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import SpeechConfig
 from simuljax.decode.repetition import Stammer
+from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.decode.stream import (
     Chunk,
     StreamingDecoder,
@@ -374,6 +375,29 @@ class Scratch:
             words=words_of(written.tokens, pushed, end),
             turns=[place - places[0] for place in written.delays],
         )
+
+
+def assert_simulated(
+    speaker: RunTranslator,
+    decoding: Decoding,
+    listening: Listening,
+    heard: Material,
+    said: list[Said],
+) -> None:
+    """In a batch the same is written, when as much has been heard.
+
+    A stream does not know that whole READs are all there is, and reads once more.
+    """
+    sound = (heard.features[heard.ended], heard.amounts[heard.ended])
+    how = {"decoding": decoding, "listening": listening, "words": speaker.words}
+    done = jax.device_get(simulate_speech(speaker.network, speaker.variables, *sound, **how))
+    first, step = listening.first_ms or listening.read_ms, listening.read_ms
+    for index, one in enumerate(said):
+        total, count = len(heard.recordings[index]) / 16, int(done.lengths[index])
+        if (total - first) % step:
+            assert done.tokens[index, :count].tolist() == one.tokens
+            delays = [min(first + step * turn, total) for turn in one.turns]
+            assert done.delays[index, :count].tolist() == delays
 
 
 def words_of(tokens: list[int], times: list[int], end: int) -> list[tuple[str, float]]:

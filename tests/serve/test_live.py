@@ -7,20 +7,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import soundfile
 
 import simuljax
-from simuljax.audio import AudioError, as_int16, extract, normalise
-from simuljax.config.decoding import Decoding
+from simuljax.audio import AudioError, as_int16
 from simuljax.config.model import Monotonic, SpeechConfig
-from simuljax.decode.repetition import Stammer
-from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.serve.run import RunError, open_run
 from simuljax.serve.run_translator import IncrementalBackend, Streaming
-from simuljax.text import EOS, VocabularyConfig, learn
+from simuljax.text import VocabularyConfig, learn
 from simuljax.text.vocabulary import TARGET_FILE
 from tests.helpers import models, streams
 from tests.helpers.streams import DECODING, TEXT, VOCABULARY
@@ -99,25 +95,6 @@ def test_words_do_not_depend_on_how_sound_is_cut(either):
             assert word.delay_ms % 120 == 0 or word.delay_ms == len(sound) / 16
             assert word.elapsed_ms > word.delay_ms
     assert early > 3, "nothing was written before the end: this shows little"
-
-
-def test_a_live_stream_is_what_the_simulation_of_it_is(whole, run):
-    front_end, read = open_run(run).front_end, []
-    for seed in range(2):
-        sound = (noise(1.1, 20 + seed) * 32767).astype(np.int16)
-        features = normalise(extract(sound[None], front_end.features), front_end.statistics)
-        listening = Listening(read_ms=120, filterbank=front_end.features.filterbank)
-        done = simulate_speech(
-            whole.network, whole.variables, features, jnp.array([len(sound)]),
-            decoding=Decoding(), listening=listening,
-        )  # fmt: skip
-        tokens = np.asarray(done.tokens)[0, : int(done.lengths[0])].tolist()
-        words = listened(whole, sound, list(range(READ, len(sound), READ)))
-        said = " ".join(word.text for word in words)
-        whole_text = whole.run.target.decode([t for t in tokens if t != EOS])
-        assert said == Stammer().text(whole_text)
-        read += [word.delay_ms for word in words]
-    assert len(set(read)) > 2
 
 
 @pytest.mark.slow
