@@ -189,13 +189,14 @@ class Rule:
 
     A claim says that one variant is better than another by more than 0. It is *supported* if the
     corrected p-value is below `alpha` and the difference is positive. It is *contradicted* if a
-    difference of `margin` or more is rejected at the same level. It is *inconclusive* otherwise,
-    and *not testable here* with fewer than `seeds` seeds or if the experiment lacks its conditions.
+    difference of `margin` or more is rejected at the same level; None stands for the published
+    difference of each claim, 0 where there is none. It is *inconclusive* otherwise, and *not
+    testable here* with fewer than `seeds` seeds or if the experiment lacks its conditions.
     """
 
     alpha: float = 0.05
     power: float = 0.8
-    margin: float = 0.0
+    margin: float | None = None
     seeds: int = 2
 
     def __post_init__(self) -> None:
@@ -324,22 +325,33 @@ def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     return [replace(c, adjusted=p) for c, p in zip(comparisons, p_values, strict=True)]
 
 
-def judge(comparisons: Sequence[Comparison | None], rule: Rule) -> list[Judgement]:
+def judge(
+    comparisons: Sequence[Comparison | None], rule: Rule, published: Sequence[float | None] = ()
+) -> list[Judgement]:
     """Judge claims by a rule; None stands for a claim whose variants were not evaluated."""
     from scipy import stats
 
-    tested = [c for c in comparisons if c is not None and len(c.by_seed) >= rule.seeds]
-    shares = [_share(c.difference.value - rule.margin, c.error) for c in tested]
+    if rule.margin is None:
+        margins = [each or 0.0 for each in published] or [0.0] * len(comparisons)
+    else:
+        margins = [rule.margin] * len(comparisons)
+    pairs = [
+        (c, margin)
+        for c, margin in zip(comparisons, margins, strict=True)
+        if c is not None and len(c.by_seed) >= rule.seeds
+    ]
+    tested = [c for c, _ in pairs]
+    shares = [_share(c.difference.value - margin, c.error) for c, margin in pairs]
     against = holm(
         [2 * float(stats.t.sf(abs(t), c.freedom)) for t, c in zip(shares, tested, strict=True)]
     )
     found = {}
-    for given, c, p_margin in zip(tested, corrected(tested), against, strict=True):
+    for (given, margin), c, p_margin in zip(pairs, corrected(tested), against, strict=True):
         value = c.difference.value
         verdict: Verdict = "inconclusive"
         if c.adjusted < rule.alpha and value > 0:
             verdict = "supported"
-        elif p_margin < rule.alpha and value < rule.margin:
+        elif p_margin < rule.alpha and value < margin:
             verdict = "contradicted"
         found[id(given)] = Judgement(verdict=verdict, comparison=c)
     for c in comparisons:

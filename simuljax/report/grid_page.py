@@ -131,7 +131,7 @@ def judge_claims(
         own, over = known.get(claim.variant), known.get(claim.over)
         found = compare(own, over, claim.evaluation, cache=cache) if own and over else None
         comparisons.append(found)
-    judged = judge(comparisons, grid.rule)
+    judged = judge(comparisons, grid.rule, [claim.published for claim in grid.claims])
     if share_of_text(baseline, variants) < ENOUGH:  # False where text was not evaluated
         weak = {"verdict": "not testable here", "reason": "the baseline is too weak"}
         judged = [replace(each, **weak) if each.comparison else each for each in judged]
@@ -164,7 +164,9 @@ def claims_table(grid: GridInfo, judged: Sequence[Judgement]) -> Table:
             here = (str(len(c.by_seed)), value, interval, *rest)
         published = "–" if claim.published is None else f"{claim.published:+.2f}"
         rows.append((claim.says, published, *here, each.verdict + reason))
-    return make_table("claims", rows, rule=grid.rule)
+    margin = grid.rule.margin
+    least = "the published difference (0 without one)" if margin is None else f"a difference of {margin:g}"
+    return make_table("claims", rows, rule=grid.rule, margin=least)
 
 
 def _difference(c: Comparison, rule: Rule) -> tuple[str, ...]:

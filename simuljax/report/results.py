@@ -171,8 +171,9 @@ def read_results(folder: Path) -> Results:
         line.pop("config_hash", None)
         if kind == "grid":
             claims = tuple(_read_claim(claim) for claim in line.pop("claims"))
-            given = {"variants": tuple(line.pop("variants")), "rule": Rule(**line.pop("rule", {}))}
-            grid = GridInfo(**line, **given, claims=claims)
+            rule = Rule(**line.pop("rule", {"margin": 0.0}))
+            variants = tuple(line.pop("variants"))
+            grid = GridInfo(**line, variants=variants, rule=rule, claims=claims)
         else:
             runs.append(PublishedRun(**line))
     lines = [{k: v for k, v in line.items() if k != "log"} for line in _lines(folder / SCORES)]

@@ -225,6 +225,8 @@ def test_verdicts():
     small = compared(0.1, error=0.2)  # a margin contradicts what is too small
     assert judge([small], Rule())[0].verdict == "inconclusive"
     assert judge([small], Rule(margin=1.0))[0].verdict == "contradicted"
+    assert judge([small], Rule(), [1.0])[0].verdict == "contradicted"  # by what was published
+    assert judge([small], Rule(margin=0.0), [1.0])[0].verdict == "inconclusive"
     assert judge([compared(0.1)], Rule(margin=1.0))[0].verdict == "inconclusive"
 
 
