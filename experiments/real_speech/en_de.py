@@ -112,7 +112,7 @@ TRANSLATOR = replace(
     run=RUN / "translator",
     data=replace(PAIRS, source=pieces(size=5_000, lowercase=True), target=pieces(size=5_000)),
     model=replace(
-        presets.text_only(MODEL),
+        presets.text_only(replace(MODEL, width=replace(MODEL.width, dropout=0.2))),
         text=TextConfig(layers=4, direction="unidirectional"),
         decoder_layers=2,
         monotonic=Monotonic(policy="wait_k", wait_k=(1, 9)),
