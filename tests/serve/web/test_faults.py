@@ -269,7 +269,8 @@ async def fuzz(live, path: str, seed: int, events: int) -> None:
     source, left = random.Random(seed), events
     while left:
         with contextlib.suppress(websockets.ConnectionClosed):
-            async with websockets.connect(live.url(path), compression=None) as socket:
+            given = {"compression": None, "close_timeout": 1}
+            async with websockets.connect(live.url(path), **given) as socket:
                 for _ in range(source.randrange(1, 120)):
                     if not left:
                         return
@@ -291,7 +292,8 @@ def fuzz_all(live, events: int) -> None:
 @pytest.mark.parametrize("events", [75, pytest.param(5000, marks=pytest.mark.slow)])
 def test_random_events(live, events):
     """Of each protocol, twice: the second time takes no more memory and leaves no thread."""
-    fuzz_all(live, min(events, 500))
+    with bystander(live):
+        fuzz_all(live, min(events, 500))
     before, threads = memory_mib(), threading.active_count()
     with bystander(live):
         fuzz_all(live, events)
