@@ -23,6 +23,7 @@ from simuljax.config.options import (
 from simuljax.config.reference import reference
 from simuljax.decode.policies import POLICIES, AlignAtt, WaitK
 from simuljax.losses import Term
+from tests.helpers.experiments import PATIENT
 
 RUN = Path("run")
 # Values of the options that a policy cannot do without.
@@ -153,18 +154,9 @@ def test_a_wrong_sweep_is_refused(sweep, words):
     assert [word for word in words if word not in str(refused.value)] == []
 
 
-def test_a_class_of_a_file_is_a_policy(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "from dataclasses import dataclass\nfrom typing import ClassVar\n"
-        "from simuljax.config.fields import setting\n"
-        "from simuljax.decode.policies import Policy\n"
-        "@dataclass(frozen=True, kw_only=True)\nclass Patient(Policy):\n"
-        "    name: ClassVar[str] = 'patient'\n"
-        "    share: float = setting(0.2, help='Share.', label='share{:g}', above=0)\n"
-    )
-    chosen = Evaluation.of(run=RUN, policy=f"{file}:Patient", share=0.3)
-    assert chosen.label.startswith("mine_Patient-") and chosen.label.endswith("-share0.3")
+def test_a_class_of_a_file_is_a_policy():
+    chosen = Evaluation.of(run=RUN, policy=PATIENT, share=0.3)
+    assert chosen.label.startswith("own_policy_Patient-") and chosen.label.endswith("-share0.3")
     assert [p.policy.share for p in points(chosen, ("share=0.1,0.4",))] == [0.1, 0.4]  # pyright: ignore
     assert type(from_options(Evaluation, to_options(chosen)).policy) is type(chosen.policy)
 
@@ -260,26 +252,6 @@ def test_the_help_of_train_says_what_fields_are(tmp_path, capsys):
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "Rate at the end of the warm-up. (above 0 and at most 100)" in shown
     assert "Updates between log lines. (at least 1)" in shown
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("--training.optimiser.learning-rate", "nan"),
-        ("--training.updates", "-5"),
-        ("--training.objective.wave-augment.reverb", "1.5"),
-        ("--training.log-every", "0"),
-        ("--model.decoder-layers", "0"),
-        ("--model.width.dropout", "1"),
-    ],
-)
-def test_train_refuses_a_value_out_of_range(tmp_path, capsys, option, value):
-    (tmp_path / "one.py").write_text(FILE)
-    with pytest.raises(SystemExit) as refused:
-        cli.main(["train", str(tmp_path / "one.py"), option, value])
-    assert refused.value.code == 2
-    field = option.rpartition(".")[2].replace("-", "_")
-    assert f".{field} is " in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
 def test_the_help_of_evaluate_has_the_options_of_the_policy(capsys):

@@ -3,14 +3,9 @@
 import numpy as np
 import pytest
 
-from data_pipelines.augmentation import Transform
-from data_pipelines.corpora import Phrasebook
-from data_pipelines.dataset import decode
-from data_pipelines.prepare import Preparation, prepare
 from simuljax.serve import teacher as teach
 from simuljax.serve import translator as live
 from simuljax.serve.teacher import Teaching, batches, translate_lines, who
-from tests.helpers.corpora import stored
 from tests.written_runs import WORDS, write_run
 
 LINES = [
@@ -52,19 +47,3 @@ def test_every_line_is_in_one_batch_that_holds_it():
 def test_it_says_who_it_is(translator):
     said = who(translator, Teaching(run=translator.run.directory, beam=3))
     assert said == f"{translator.run.directory} (updates 7, beam 3)"
-
-
-@pytest.mark.slow
-def test_a_run_teaches_a_corpus(translator, tmp_path):
-    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
-    run = translator.run.directory
-    wanted = Preparation(
-        corpus=Phrasebook(train=8, valid=4, test=3),
-        transform=Transform(distil=str(run), distil_mode="join"),
-    )
-    made = prepare(wanted, None, tmp_path / "taught", 1)
-    said = [decode(record).utterance for record in stored(made["train"])]
-    assert len(said) == 16
-    for utterance in said[8:]:
-        assert utterance.translation_origin == f"distilled by {run} (updates 7, beam 5)"
-        assert utterance.translation == translator.translate_text(utterance.transcript, beam=5)
