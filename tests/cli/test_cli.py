@@ -308,7 +308,8 @@ def test_bad_use_is_refused_before_anything_is_made(here, capsys, row):
     text = " ".join(re.sub(r"[│─╭╮╰╯]", " ", said.err).split())  # without its frame
     assert all(" ".join(fact.split()) in text for fact in facts), text
     assert "Traceback" not in text and ("Errno" not in text or "opens.py" in line)
-    assert text.startswith(("simuljax: ", "Parsing error", "Unrecognized options", "Value error"))
+    kinds = ("Parsing error", "Unrecognized options", "Value error", "Invalid choice")
+    assert text.startswith(("simuljax: ", *kinds))
     assert held(here) == before
 
 

@@ -39,22 +39,6 @@ def test_speech_without_its_packages_names_the_extra(command, tmp_path, capsys, 
     assert not (tmp_path / "to").exists()
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "fact"),
-    [
-        ("prepare must-c", 2, "must_c needs --from"),
-        ("prepare must-c --from .", 1, "Expected"),
-        ("speak nothing", 2, "give a text corpus"),
-    ],
-)
-def test_what_cannot_be_prepared_is_a_sentence(command, code, fact, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        main([*command.split(), "--to", "x"])
-    said = capsys.readouterr().err
-    assert end.value.code == code and said.startswith("simuljax") and fact in said
-
-
 @pytest.mark.parametrize("form", ["pair of files", "table", "prepared"])
 def test_speak_reads_text_of_any_form(form, tmp_path, phrasebook):
     english, german = ["A dog runs.", "Two men wait."], ["Ein Hund läuft.", "Zwei Männer warten."]

@@ -67,21 +67,6 @@ def test_time_goes_to_the_first_part_whose_pattern_fits():
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        ([], "profile"),
-        (["profile", "alignment", "--size", "8x8"], "--sizes"),
-        (["profile", "alignment", "--sizes", "8by8"], "64x512"),
-        (["profile", "alignment", "--methods", "quick"], "exact"),
-    ],
-)
-def test_bad_use_exits_2_and_says_what_to_do(words, hint, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(words)
-    assert stopped.value.code == 2 and hint in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_profile_alignment_writes_what_it_shows(tmp_path, capsys):
     path, small = tmp_path / "deep" / "alignment.json", ["--sizes", "8x12", "--problems", "2"]

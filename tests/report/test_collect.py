@@ -113,8 +113,6 @@ def test_splits(tmp_path):
 def test_nothing_to_report(tmp_path):
     (tmp_path / "eval" / "unfinished").mkdir(parents=True)
     for given, problem in (
-        ([], "needs a run"),
-        ([tmp_path / "nowhere"], "does not exist"),
         ([tmp_path], rf"`simuljax evaluate {tmp_path}` makes one"),
         (["theirs="], "NAME=LOG"),
     ):

@@ -292,14 +292,6 @@ def test_named_logs_are_a_line_and_tested(tmp_path):
     assert "Report: ours, theirs" in text and "k3.log" in text and "p (Holm)" in text
 
 
-def test_refusals(tmp_path, capsys):
-    evaluation(tmp_path / "run", "e")
-    for words, said in (([], "needs a run"), ([str(tmp_path / "run"), "--latency", "AP"], "AP")):
-        with pytest.raises(SystemExit) as refused:
-            main(["report", *words])
-        assert refused.value.code == 2 and said in capsys.readouterr().err
-
-
 def utterance(index, chrf, late, length=1000.0):
     record = Record(index=index, prediction="x", delays=(late,), source_length=length)
     known = not math.isnan(late)
