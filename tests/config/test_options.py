@@ -1,6 +1,7 @@
 """Fields are declared once: checks, labels, ranges, flat options, help, the page of the docs."""
 
 import dataclasses
+import math
 import typing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,18 @@ import pytest
 from simuljax.cli import main as cli
 from simuljax.config.decoding import Beam, Blocks, Decoding, LengthLimit
 from simuljax.config.evaluation import Evaluation, points
-from simuljax.config.fields import ConfigError, check, setting, settings, wrong_type
+from simuljax.config.experiment import Experiment
+from simuljax.config.fields import (
+    MISSING,
+    ConfigError,
+    Setting,
+    check,
+    default_of,
+    setting,
+    settings,
+    type_hints,
+    wrong_type,
+)
 from simuljax.config.options import (
     Option,
     describe,
@@ -20,9 +32,10 @@ from simuljax.config.options import (
     options_of,
     to_options,
 )
-from simuljax.config.reference import reference
+from simuljax.config.reference import below, reference
 from simuljax.decode.policies import POLICIES, AlignAtt, WaitK
-from simuljax.losses import Term
+from simuljax.losses import JointObjective, Term
+from simuljax.serve.whisper import WhisperStreaming
 from tests.helpers.experiments import PATIENT
 
 RUN = Path("run")
@@ -183,6 +196,36 @@ def test_a_wrong_value_is_refused_with_its_name(wrong):
     with pytest.raises(ConfigError) as refused:
         Outer(**wrong)
     assert f"Outer.{name} is {value!r}; it must be " in str(refused.value)
+
+
+ROOTS = (Experiment, Evaluation, WhisperStreaming, JointObjective, *POLICIES.values())
+CLASSES = {each.__name__: each for root in ROOTS for _, each in below(root, "")}
+
+
+def wrong_values(declared: Setting, hint: Any, default: Any) -> list[Any]:
+    """Values just out of range, or of no choice, of the type that a field has."""
+    bounds = {declared.low: -1, declared.high: 1, declared.above: 0, declared.below: 0}
+    numbers = [at + more for at, more in bounds.items() if at is not None]
+    if float in leaf_types(hint) or (isinstance(default, tuple) and float in map(type, default)):
+        numbers = [*map(float, numbers), math.nan]
+    if isinstance(default, tuple):
+        return [(number,) * len(default) for number in numbers]
+    choices = declared.choices or any(typing.get_origin(t) is Literal for t in leaf_types(hint))
+    return [*numbers, "nothing like it"] if choices else numbers
+
+
+@pytest.mark.parametrize("kind", CLASSES.values(), ids=CLASSES)
+def test_every_declared_range_and_choice_is_held(kind):
+    fields = {field.name: default_of(field) for field in dataclasses.fields(kind)}
+    hints = type_hints(kind)
+    needed = {int: 100, str: "x", Path: Path("x")}
+    given = {n: needed.get(hints[n]) for n, default in fields.items() if default is MISSING}
+    for name, declared in settings(kind).items():
+        for wrong in wrong_values(declared, hints[name], fields[name]):
+            with pytest.raises((ValueError, TypeError)) as refused:  # the hook of jaxtyping's
+                kind(**given | {name: wrong})
+            said = name if isinstance(wrong, str) else f".{name} is {wrong!r}; it must be "
+            assert said in str(refused.value)
 
 
 def test_right_values_pass():

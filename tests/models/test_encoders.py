@@ -274,7 +274,6 @@ def test_greedy_words_are_those_of_the_training_pass():
         assert found.tokens[row, :length].tolist() == expected[row, :length].tolist()
 
 
-@pytest.mark.parametrize("kernel", [0, 30])
-def test_a_kernel_without_a_middle_is_refused(kernel):
+def test_a_kernel_without_a_middle_is_refused():
     with pytest.raises(ValueError, match="kernel is"):
-        SpeechConfig(kernel=kernel)
+        SpeechConfig(kernel=30)

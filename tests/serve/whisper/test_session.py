@@ -313,11 +313,8 @@ def test_a_text_that_repeats_itself_is_refused_to_the_end():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"window_s": 0.0}, "window_s is 0.0"),
-        ({"most_s": 31.0}, "most_s is 31"),
         ({"most_s": 1.5}, "two windows"),
         ({"task": "sing"}, "sing"),
-        ({"prompt_tokens": -1}, "prompt_tokens"),
         ({"language": "Klingon"}, "no language 'Klingon'"),
     ],
 )
