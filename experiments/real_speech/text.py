@@ -23,7 +23,7 @@ from data_pipelines.corpora import Tsv
 SPOKEN = 40_000  # pairs of Tatoeba
 PHRASEBOOK_SPOKEN, PHRASEBOOK_WRITTEN = 4_000, 20_000
 SENTENCES = (0.4, 0.25, 0.2, 0.15)  # probabilities of 1, 2, 3 and 4 to a recording
-VALID, TEST = 0.005, 0.015  # of the sentences; 2,400 and more for a test
+VALID, TEST = 0.005, 0.0175  # of the sentences; 2,400 and more for a test
 
 Pair = tuple[str, str]
 
