@@ -90,7 +90,9 @@ TABLE_3 = Grid(
     evaluations=(*OFFLINE, STREAMED),
 )
 LAMBDAS = dict.fromkeys(JOINT, (0.01, 0.03, 0.1))
-CONTINUED = phases({name: FIRST[name] for name in JOINT}, RECIPE.second, LAMBDAS, (STREAMED,), DONORS)
+CONTINUED = phases(
+    {name: FIRST[name] for name in JOINT}, RECIPE.second, LAMBDAS, (STREAMED,), DONORS
+)
 CONTINUED["evaluations"] = (STREAMED,)
 CURVES = replace(
     TABLE_3,

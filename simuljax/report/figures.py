@@ -170,6 +170,8 @@ def draw_forest(effects: Sequence[Effect], path: Path | str) -> Path:
     axes.axvline(0, color=GREY, linewidth=0.8)
     axes.set_yticks(range(len(effects)), [each.label for each in effects])
     axes.set(ylim=(len(effects) - 0.4, -0.6), xlabel="difference in BLEU")
+    axes.use_sticky_edges = False  # else a bar at the edge has no margin
+    axes.margins(x=0.05)
     handles = [
         axes.plot([], [], "-o", color=BLUE)[0],
         axes.plot([], [], "D", color=ORANGE)[0],

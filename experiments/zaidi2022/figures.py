@@ -1,0 +1,97 @@
+"""Draw the figures of docs/results/zaidi2022.md from the published results.
+
+    python -m experiments.zaidi2022.figures [--to docs/figures]
+
+The third figure of that page, extra_text.png, is `claims.png` of
+`simuljax report experiments/results/zaidi2022-text --out page`.
+"""
+
+from pathlib import Path
+
+import tyro
+
+from simuljax.report.figures import BLUE, GREY, ORANGE, new_figure, save_figure
+from simuljax.report.results import read_results
+
+RESULTS = Path("experiments/results")
+GREEN, PINK, LIGHT = "#009e73", "#cc79a7", "#56b4e9"
+FORMS = {
+    "kd": ("KD, no DAR", GREY, "-"),
+    "stop": ("stop (paper)", ORANGE, "-"),
+    "flow": ("flow", BLUE, "-"),
+    "without_car": ("flow, without CAR", LIGHT, ":"),
+    "averaged": ("averaged teacher", PINK, "-"),
+    "frozen": ("frozen teacher", GREEN, "-"),
+}
+POINTS = 5  # of source read that the gate allows beyond KD
+LAMBDAS = {"": 0.0, "lambda_0.03": 0.03, "lambda_0.1": 0.1, "lambda_0.2": 0.2}
+ARMS = {"kd": ("KD", BLUE, "o", (6, -11)), "flow": ("KD + CAR + DAR (flow)", ORANGE, "s", (-7, 6))}
+
+
+def dar_forms(to: Path) -> Path:
+    """Draw DAR on dev and the share of the source read, over training, with the gate."""
+    figure = new_figure(10.5, 3.9)
+    left, right = figure.subplots(1, 2)
+    ends = []
+    for run in read_results(RESULTS / "zaidi2022-dar_forms").runs:
+        if run.variant not in FORMS or "dar_paper" not in run.curves.get("valid", {}):
+            continue
+        name, colour, style = FORMS[run.variant]
+        valid, label = run.curves["valid"], name if run.seed == 0 else None
+        look = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3.5}
+        read = [100 * (share or 0) for share in valid["st_read"]]
+        left.plot(valid["step"], valid["dar_paper"], **look)
+        right.plot(valid["step"], read, label=label, **look)
+        if run.variant == "kd":
+            ends.append(read[-1])
+    gate = sum(ends) / len(ends) + POINTS
+    right.axhline(gate, color=GREY, linestyle="--", linewidth=1, label="gate: end below")
+    left.set(xlabel="updates", ylabel="DAR on dev, the paper's value (log scale)", yscale="log")
+    left.set_yticks([0.5, 1, 2, 5, 10, 20], ["0.5", "1", "2", "5", "10", "20"])
+    right.set(xlabel="updates", ylabel="source read at a target, %", ylim=(75, 100))
+    right.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    return save_figure(figure, to / "dar_forms.png")
+
+
+def latency_weight(to: Path) -> Path:
+    """Draw BLEU against AL, a panel for each seed; numbers are lambda."""
+    points: dict[tuple[str, int], dict[float, tuple[float, float]]] = {}
+    for each in read_results(RESULTS / "zaidi2022-latency_weight").evaluations:
+        weight = each.setting.split("/")[0] if "/" in each.setting else ""
+        if weight in LAMBDAS and each.seed is not None:
+            own = points.setdefault((each.variant, each.seed), {})
+            own[LAMBDAS[weight]] = (each.scores["AL"] / 1000, each.scores["BLEU"])
+    seeds = sorted({seed for _, seed in points})
+    figure = new_figure(10.5, 3.9)
+    panels = figure.subplots(1, len(seeds), sharex=True, sharey=True)
+    for axes, seed in zip(panels, seeds, strict=True):
+        for variant, (name, colour, marker, offset) in ARMS.items():
+            own = dict(sorted(points[variant, seed].items()))
+            axes.plot(*zip(*own.values(), strict=True), color=colour, marker=marker, label=name)
+            for weight, place in own.items():
+                axes.annotate(
+                    f"{weight:g}",
+                    place,
+                    xytext=offset,
+                    textcoords="offset points",
+                    ha="left" if offset[0] > 0 else "right",
+                    color=colour,
+                    fontsize=8,
+                )
+        axes.set(title=f"seed {seed}", xlabel="AL, s (log scale)", xscale="log")
+        axes.set_xticks([0.5, 1, 2, 3], ["0.5", "1", "2", "3"])
+        axes.minorticks_off()
+        axes.margins(0.12)
+    panels[0].set_ylabel("BLEU")
+    panels[-1].legend(frameon=False, fontsize=8, loc="lower right")
+    return save_figure(figure, to / "latency_weight.png")
+
+
+def main(to: Path = Path("docs/figures")) -> None:
+    """Write both figures."""
+    for draw in (dar_forms, latency_weight):
+        print(draw(to))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
