@@ -1,5 +1,6 @@
-"""Encoders with batch normalisation: padding and company have no influence, in training neither."""
+"""Encoders of whole utterances: padding and company have no influence, in training neither."""
 
+import dataclasses
 from functools import cache, partial
 from typing import Any
 
@@ -13,7 +14,12 @@ from jax.sharding import PartitionSpec as P
 
 from simuljax.config.model import DecoderWidth, Monotonic, SpeechConfig, Width
 from simuljax.decode.beam import translate_speech
-from simuljax.models.encoders import SpectrogramFrontEnd, SpeechEncoder, Stack
+from simuljax.models.encoders import (
+    SpectrogramFrontEnd,
+    SpeechEncoder,
+    Stack,
+    VGGBLSTMEncoder,
+)
 from simuljax.models.joint import JointModel
 from simuljax.nn.attention import View, distance_penalty
 from simuljax.nn.layers import embed_positions, layer_norm, zero_padding
@@ -27,12 +33,16 @@ from tests.train import small
 AXIS, FEATURES = "replicas", 10
 TINY = Width(model=8, hidden=12, heads=2, dropout=0.0)
 HALF = Width(model=8, hidden=12, heads=2, dropout=0.0, dtype="bfloat16")
-LENGTHS = {"s_transformer": np.array([21, 9, 14, 2]), "conformer": np.array([45, 17, 33, 2])}
+LENGTHS = {
+    "s_transformer": np.array([21, 9, 14, 2]),
+    "conformer": np.array([45, 17, 33, 2]),
+    "vgg_blstm": np.array([21, 9, 2, 0]),
+}
 SIZES: dict[str, Any] = {
     "s_transformer": {"layers": 2, "shared": 0},
     "conformer": {"layers": 2, "shared": 0, "channels": 8, "kernel": 7, "ctc_after": 2},
+    "vgg_blstm": {"layers": 3, "shared": 0, "channels": 2, "ctc_after": 2},
 }
-both_kinds = pytest.mark.parametrize("kind", LENGTHS)
 quick_conformer = pytest.mark.parametrize(
     "kind", ["conformer", pytest.param("s_transformer", marks=pytest.mark.slow)]
 )
@@ -41,8 +51,10 @@ quick_conformer = pytest.mark.parametrize(
 quick_jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
-def encoder(kind: str, width: Width = TINY, axis: str | None = None, **sizes: Any) -> SpeechEncoder:
+def encoder(kind: str, width: Width = TINY, axis: str | None = None, **sizes: Any) -> Any:
     speech: Any = SpeechConfig(kind=kind, **SIZES[kind] | sizes)
+    if kind == "vgg_blstm":
+        return VGGBLSTMEncoder(speech, width, ctc_classes=5)
     return SpeechEncoder(speech, width, ctc_classes=5, image_channels=4, axis=axis)
 
 
@@ -62,7 +74,7 @@ def variables(kind: str) -> dict[str, Any]:
     return {
         "params": jax.tree.map(lambda a: float32(rng.normal(0, 0.4, a.shape)), made["params"]),
         "statistics": jax.tree.map(
-            lambda a: float32(rng.uniform(0.5, 2, a.shape)), made["statistics"]
+            lambda a: float32(rng.uniform(0.5, 2, a.shape)), made.get("statistics", {})
         ),
     }
 
@@ -81,7 +93,9 @@ def padded(x: np.ndarray, more: int) -> np.ndarray:
     return np.concatenate([x, np.full((4, more, FEATURES), 7, np.float32)], 1)
 
 
-@quick_conformer
+@pytest.mark.parametrize(
+    "kind", ["conformer", "vgg_blstm", pytest.param("s_transformer", marks=pytest.mark.slow)]
+)
 def test_the_same_utterance_alone_padded_or_in_a_batch(kind):
     x, lengths, given = speech(kind), LENGTHS[kind], (encoder(kind), variables(kind))
     counts = state_count(lengths)
@@ -221,7 +235,7 @@ def test_self_attention_has_the_distance_penalty():
     assert np.abs(layers(jnp.zeros((1, 1, 6, 6))) - states).max() > 1e-3
 
 
-@both_kinds
+@pytest.mark.parametrize("kind", ["s_transformer", "conformer"])
 def test_a_ctc_head_after_its_layer_and_statistics_for_every_layer(kind):
     chosen: Any = SpeechConfig(kind=kind, layers=4, shared=1, channels=8, ctc_after=2, kernel=3)
     params, statistics = shapes(small.translator(speech=chosen))
@@ -277,3 +291,27 @@ def test_greedy_words_are_those_of_the_training_pass():
 def test_a_kernel_without_a_middle_is_refused():
     with pytest.raises(ValueError, match="kernel is"):
         SpeechConfig(kernel=30)
+
+
+def test_dropout_stands_between_lstms():
+    kind, width = "vgg_blstm", dataclasses.replace(TINY, dropout=0.3)
+    params = {k: v for k, v in variables(kind)["params"].items() if k != "ctc"}
+
+    def states(layers):
+        model = encoder(kind, width, layers=layers, ctc_after=None)
+
+        def run(key):
+            given = (speech(kind), LENGTHS[kind])
+            return model.apply({"params": params}, *given, train=True, rngs={"dropout": key}).states
+
+        return quick_jit(jax.vmap(run))(jax.random.split(jax.random.key(0), 2))
+
+    one, other = states(layers=2)
+    assert np.abs(one - other).max() > 1e-3
+    one, other = states(layers=1)
+    np.testing.assert_array_equal(one, other)
+
+
+def test_layers_that_cannot_be_shared_are_refused():
+    with pytest.raises(ValueError, match="shared"):
+        SpeechConfig(kind="vgg_blstm", layers=5, shared=3)
