@@ -7,10 +7,8 @@ splits can share a text on either side, whatever their sizes and seeds.
 
 import hashlib
 from bisect import bisect
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from itertools import accumulate
 from typing import Literal, get_args
 
@@ -18,7 +16,7 @@ from data_pipelines.utterance import CorpusError
 
 from .constructions import SHARED, TEST_ONLY
 from .draw import Scene, seeded
-from .lexemes import MEN, SURNAMES, WOMEN
+from .lexemes import MEN, SURNAMES, WOMEN, table
 
 PHRASEBOOK_VERSION = 1
 """Rises with every change of the grammar that changes any sentence."""
@@ -30,7 +28,8 @@ _BYTES_BELOW = (176, 216)  # the first byte of a text's hash: below 176 train, b
 _HELD_OUT_SHARE = 0.5
 _NAMES = frozenset(WOMEN + MEN + SURNAMES)
 _SHARED, _TEST_ONLY = ((c, [*accumulate(each.weight for each in c)]) for c in (SHARED, TEST_ONLY))
-_KNOWN_SAMPLE, _KNOWN_TIMES = 20_000, 3
+# Words that are frequent at the start of train, for the test split.
+_ENGLISH, _GERMAN = (frozenset(row["words"]) for row in table("known", "words"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,19 +105,5 @@ def _draw(scene: Scene, split: Split) -> Pair:
     return Pair(english=english, german=german, construction=chosen.name)
 
 
-@cache
-def _known_words() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the words of both languages that are frequent at the start of train."""
-    english, german = Counter[str](), Counter[str]()
-    for pair in _first("train", _KNOWN_SAMPLE, 0):
-        english.update(words(pair.english))
-        german.update(words(pair.german))
-    return tuple(  # pyright: ignore[reportReturnType]
-        frozenset(word for word, times in counts.items() if times >= _KNOWN_TIMES)
-        for counts in (english, german)
-    )
-
-
 def _is_known(pair: Pair) -> bool:
-    english, german = _known_words()
-    return english.issuperset(words(pair.english)) and german.issuperset(words(pair.german))
+    return _ENGLISH.issuperset(words(pair.english)) and _GERMAN.issuperset(words(pair.german))

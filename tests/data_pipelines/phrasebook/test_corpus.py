@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 from data_pipelines.phrasebook import HELD_OUT, PHRASEBOOK_VERSION, Pair, Split, german, sentences
 from data_pipelines.phrasebook.constructions import SHARED
 from data_pipelines.phrasebook.corpus import words
-from data_pipelines.phrasebook.lexemes import MODALS, VERBS, Agreement
+from data_pipelines.phrasebook.lexemes import MODALS, VERBS, Agreement, table
 from simuljax.demo.corpus import LittlePhrasebook
 
 SPLITS = ("train", "valid", "test")
@@ -107,6 +107,13 @@ def test_every_word_of_the_test_split_occurs_in_train(train, test):
     for side in ("english", "german"):
         known = {word for pair in train for word in words(getattr(pair, side))}
         assert not {word for pair in asked for word in words(getattr(pair, side))} - known
+
+
+def test_the_table_of_known_words_is_what_train_begins_with(train):
+    """If this fails on purpose, write lexicon/known.tsv anew: words that occur three times."""
+    for row in table("known", "words"):
+        counts = Counter(word for pair in train for word in words(getattr(pair, row["language"])))
+        assert {word for word, times in counts.items() if times >= 3} == {*row["words"]}
 
 
 def test_held_out_constructions_are_in_test_alone(train, valid, test):
