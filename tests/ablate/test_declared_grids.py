@@ -46,9 +46,11 @@ def grids(path: Path) -> Iterator[Grid]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_every_evaluation_applies_to_its_model(path):
+def test_every_evaluation_applies_to_its_model_and_runs_begin_in_their_grid(path):
     asked = 0
     for grid in grids(path):
+        runs = {str(each.run) for each in grid.variants.values()}
+        assert len(runs) == len(grid.variants)
         trained = {k: v for k, v in grid.variants.items() if not isinstance(v, Pretrained)}
         models = {str(variant.run): variant.model for variant in trained.values()}
         for variant in grid.seeded:
@@ -58,6 +60,8 @@ def test_every_evaluation_applies_to_its_model(path):
                 if variant in trained:
                     check_effects(each, trained[variant].model, follows)
                 asked += 1
+            for begin in getattr(grid.variants[variant], "init_from", ()):
+                assert begin.whisper is not None or str(begin.run) in runs
     assert asked
 
 

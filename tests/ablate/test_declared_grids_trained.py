@@ -5,19 +5,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 from data_pipelines.dataset import open_corpus
 from experiments.ma2020 import figures_2_to_4
 from simuljax.eval import Record, read_records
-from simuljax.models.joint import JointModel
-from simuljax.models.parameters import initialise
 from simuljax.runs.evaluate import evaluate
 from simuljax.train.run_log import read_metrics
-from tests.helpers.grids import CLOCKED, REPOSITORY, environment, small_evaluation, small_model
-from tests.written_runs import PIECES, experiment_of, write_files
+from tests.helpers.grids import CLOCKED, REPOSITORY, environment, small_evaluation, write_untrained
 
 pytestmark = pytest.mark.slow  # compiles much
 
@@ -66,11 +62,7 @@ def word_ends(corpus: Path) -> list[np.ndarray]:
 def test_wait_k_at_words_waits_for_k_words(corpus, tmp_path):
     """Nobody trained this one: it writes many words, which mean nothing."""
     variant = figures_2_to_4.FIGURES.variants["words_wait_k"]
-    sizes = {"source_vocabulary": PIECES.size, "target_vocabulary": PIECES.size}
-    model = replace(small_model(variant.model), **sizes)
-    params, statistics = initialise(JointModel(model), jax.random.key(0))
-    loud = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 1 else leaf, params)
-    write_files(experiment_of(tmp_path / "run", model, corpus), loud, statistics)
+    write_untrained(tmp_path / "run", variant, corpus)
     early = {}
     for each in figures_2_to_4.FIGURES.ways("words_wait_k")[:2]:
         each = replace(small_evaluation(each), run=tmp_path / "run")

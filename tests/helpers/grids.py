@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from data_pipelines.corpora import Phrasebook
@@ -23,8 +24,11 @@ from simuljax.config.decoding import LengthLimit
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment, InitFrom
 from simuljax.config.model import ModelConfig
+from simuljax.models.joint import JointModel
+from simuljax.models.parameters import initialise
 from simuljax.train.loop import ENDED
 from tests.helpers.experiments import experiment, text_alone
+from tests.written_runs import PIECES, experiment_of, write_files
 
 REPOSITORY = Path(__file__).parents[2]
 EVALUATIONS = tuple(Evaluation(run=Path(), mode=mode) for mode in ("offline", "live", "streamed"))
@@ -112,15 +116,25 @@ def environment(**variables: str) -> dict[str, str]:
 
 def small_model(model: ModelConfig) -> ModelConfig:
     """Shrink a model to one or two narrow layers of each kind."""
-    width = replace(model.width, model=16, hidden=32, heads=2, dropout=0.0, dtype="float32")
-    changes: dict[str, Any] = {}
+    heads = min(2, model.width.heads)
+    width = replace(model.width, model=16, hidden=32, heads=heads, dropout=0.0, dtype="float32")
+    changes: dict[str, Any] = {"decoder_layers": 1, "joiner_layers": 1, "decoder_width": None}
     if model.speech is not None:
         sizes = {"layers": 2, "shared": min(1, model.speech.shared), "channels": 16}
         ctc = 1 if model.speech.ctc_after else None
         changes["speech"] = replace(model.speech, ctc_after=ctc, **sizes)
     if model.text is not None:
         changes["text"] = replace(model.text, layers=1)
-    return replace(model, width=width, decoder_layers=1, **changes)
+    return replace(model, width=width, **changes)
+
+
+def write_untrained(directory: Path, variant: Experiment, corpus: Path) -> Path:
+    """Write the run of a small model that nobody trained: it writes many words without meaning."""
+    sizes = {"source_vocabulary": PIECES.size, "target_vocabulary": PIECES.size, "features": 80}
+    model = replace(small_model(variant.model), **sizes)
+    params, statistics = initialise(JointModel(model), jax.random.key(0))
+    loud = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 1 else leaf, params)
+    return write_files(experiment_of(directory, model, corpus, variant.data.task), loud, statistics)
 
 
 def small_variant(variant: Experiment, corpus: Path) -> Experiment:

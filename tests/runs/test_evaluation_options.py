@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from experiments.papi2022 import policies as ablation_policies
-from experiments.zaidi2022 import demo_grid as ablation_demo
 from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
@@ -93,15 +91,6 @@ def test_refused_before_anything_is_made(tmp_path):
     with pytest.raises(ConfigError, match="threshold is 2"):
         evaluate(chosen.but(threshold=2.0))
     assert not (run / "eval").exists()
-
-
-@pytest.mark.parametrize("ablation", [ablation_demo.GRID, ablation_policies.GRID])
-def test_what_our_own_ablations_ask_has_an_effect(ablation):
-    for variant in ablation.table:
-        for way in ablation.own.get(variant, ablation.evaluations):
-            check(way)
-            if way.then is None:
-                check_effects(way, ablation.variants[variant].model)
 
 
 WHOLE = Evaluation(run=Path("run"), mode="offline")

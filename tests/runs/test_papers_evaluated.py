@@ -3,9 +3,7 @@
 import dataclasses
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import jax
 import pytest
 
 from data_pipelines.corpora import Manifest
@@ -14,37 +12,12 @@ from experiments.nguyen2021 import recipe as nguyen
 from experiments.papi2022 import multi30k as papi_multi30k
 from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import Grid
-from simuljax.config.experiment import Experiment
-from simuljax.config.model import ModelConfig
 from simuljax.eval import Record, read_records
-from simuljax.models.joint import JointModel
-from simuljax.models.parameters import initialise
 from simuljax.runs.evaluate import evaluate
 from tests.helpers.corpora import build, write_hums
-from tests.written_runs import PIECES, experiment_of, write_files
+from tests.helpers.grids import write_untrained
 
 pytestmark = pytest.mark.slow
-
-
-def shrunk(model: ModelConfig) -> ModelConfig:
-    """The same kinds of layers, one or two of each, and narrow."""
-    width = replace(model.width, model=16, hidden=24, heads=1, dropout=0.0, dtype="float32")
-    changes: dict[str, Any] = {"decoder_layers": 1, "joiner_layers": 1, "decoder_width": None}
-    if model.speech is not None:
-        ctc = 1 if model.speech.ctc_after else None
-        changes["speech"] = replace(model.speech, layers=2, channels=8, ctc_after=ctc)
-    if model.text is not None:
-        changes["text"] = replace(model.text, layers=1)
-    sizes = {"source_vocabulary": PIECES.size, "target_vocabulary": PIECES.size}
-    return replace(model, width=width, features=80, **sizes, **changes)
-
-
-def write_variant(directory: Path, variant: Experiment, corpus: Path) -> Path:
-    model = shrunk(variant.model)
-    params, statistics = initialise(JointModel(model), jax.random.key(0, impl="rbg"))
-    loud = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 1 else leaf, params)
-    config = experiment_of(directory, model, corpus, variant.data.task)
-    return write_files(config, loud, statistics)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +33,7 @@ def evaluated(place: Path, grid: Grid, variant: str, index: int) -> list[Record]
     way = grid.ways(variant)[index]
     for name in filter(None, (variant, way.then and way.then.name)):
         if not (place / name).exists():
-            write_variant(place / name, grid.variants[name], place / "prepared")
+            write_untrained(place / name, grid.variants[name], place / "prepared")
     then = place / way.then.name if way.then else None
     way = dataclasses.replace(way, run=place / variant, then=then, repeats=1, frames=2_000)
     assert evaluate(way)["n"] == (way.first or 3)

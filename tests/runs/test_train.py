@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pytest
 
-from simuljax.ablate.grid import load_grid
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment, InitFrom, load_experiments
@@ -268,18 +267,3 @@ def test_a_weight_on_delays_that_nothing_changes_is_refused(model, instead, tmp_
     check_latency(built)
     with pytest.raises(ConfigError, match=f"st_latency has weight 0.1.*{instead}"):
         train(dataclasses.replace(built, model=model))
-
-
-@pytest.mark.parametrize(
-    "path",
-    [p for p in EXPERIMENT_FILES if re.search("^GRID ", p.read_text(), re.M)],
-    ids=lambda path: path.stem,
-)
-def test_every_grid_builds(path):
-    ablation = load_grid(path)
-    runs = {str(each.run) for each in ablation.variants.values()}
-    assert len(runs) == len(ablation.variants)
-    for row in ablation.seeded:
-        for begin in ablation.variants[row].init_from:
-            known = begin.whisper is not None or str(begin.run) in runs
-            assert known, "a row begins with one of another grid"
