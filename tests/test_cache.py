@@ -5,12 +5,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
 
 from simuljax.cache import announce_compilation, enable_compilation_cache
 
+CONFIG: Any = jax.config
 CODE = "from simuljax.cache import enable_compilation_cache as e; print(e()); import jax; " \
     "print(jax.config.jax_compilation_cache_dir)"  # fmt: skip
 
@@ -32,11 +34,11 @@ def test_the_directory_of_jax_stays(tmp_path):
 def test_otherwise_it_is_in_the_users_cache(tmp_path: Path, monkeypatch, variable, below):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv(variable, str(tmp_path))
-    before = jax.config.jax_compilation_cache_dir
+    before = CONFIG.jax_compilation_cache_dir
     try:
         jax.config.update("jax_compilation_cache_dir", None)
         assert enable_compilation_cache() == tmp_path / below
-        assert jax.config.jax_compilation_cache_dir == str(tmp_path / below)
+        assert CONFIG.jax_compilation_cache_dir == str(tmp_path / below)
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
 
@@ -44,11 +46,11 @@ def test_otherwise_it_is_in_the_users_cache(tmp_path: Path, monkeypatch, variabl
 def test_a_cache_that_cannot_be_made_is_a_warning(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("no directory")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    before = jax.config.jax_compilation_cache_dir
+    before = CONFIG.jax_compilation_cache_dir
     try:
         jax.config.update("jax_compilation_cache_dir", None)
         enable_compilation_cache()
-        assert jax.config.jax_compilation_cache_dir is None
+        assert CONFIG.jax_compilation_cache_dir is None
         assert "warning" in capsys.readouterr().err
     finally:
         jax.config.update("jax_compilation_cache_dir", before)

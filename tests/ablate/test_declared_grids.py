@@ -17,11 +17,11 @@ from experiments.zaidi2022 import (
     must_c,
     table_3,
 )
-from simuljax.ablate.grid import Grid, Pretrained, evaluations_of, plan
+from simuljax.ablate.grid import Grid, evaluations_of, plan
 from simuljax.ablate.scheduler import generation, groups
 from simuljax.config.loading import load_module
 from simuljax.runs.evaluate import check, check_effects
-from tests.helpers.grids import REPOSITORY, summarised_corpus
+from tests.helpers.grids import REPOSITORY, summarised_corpus, trained
 
 GRIDS = {
     "zaidi": table_3.GRID,
@@ -51,14 +51,14 @@ def test_every_evaluation_applies_to_its_model_and_runs_begin_in_their_grid(path
     for grid in grids(path):
         runs = {str(each.run) for each in grid.variants.values()}
         assert len(runs) == len(grid.variants)
-        trained = {k: v for k, v in grid.variants.items() if not isinstance(v, Pretrained)}
-        models = {str(variant.run): variant.model for variant in trained.values()}
+        experiments = trained(grid)
+        models = {str(variant.run): variant.model for variant in experiments.values()}
         for variant in grid.seeded:
             for each in grid.ways(variant):
                 check(each)
                 follows = models[str(each.then)] if each.then else None
-                if variant in trained:
-                    check_effects(each, trained[variant].model, follows)
+                if variant in experiments:
+                    check_effects(each, experiments[variant].model, follows)
                 asked += 1
             for begin in getattr(grid.variants[variant], "init_from", ()):
                 assert begin.whisper is not None or str(begin.run) in runs
@@ -75,7 +75,7 @@ def names(tmp_path_factory) -> dict[str, set[str]]:
 def on(grid: Grid, corpus: Path) -> Grid:
     variants = {
         name: dataclasses.replace(variant, data=dataclasses.replace(variant.data, directory=corpus))
-        for name, variant in grid.variants.items()
+        for name, variant in trained(grid).items()
     }
     return dataclasses.replace(grid, variants=variants)
 
@@ -104,7 +104,7 @@ def test_numbers_of_runs_are_those_of_the_docstrings_and_grids_share_runs(names)
 def test_variants_of_dar_differ_from_it_in_one_choice():
     base = multi30k.EXPERIMENTS["dar"].training.objective.terms
     for name, changes in dar.VARIANTS.items():
-        terms = dar.GRID.variants[name].training.objective.terms
+        terms = trained(dar.GRID)[name].training.objective.terms
         ((changed, value),) = changes.items()
         (term,) = [new for new, old in zip(terms, base, strict=True) if new != old]
         assert term.name == "dar"
@@ -148,7 +148,7 @@ def test_longer_rows_differ_in_epochs_and_checkpoint_choice(tmp_path):
     short, long = multi30k.EXPERIMENTS, longer.GRID
     for variant in long.table:
         both = (variant, long.curves[variant][0])
-        first, later = (long.variants[name].training for name in both)
+        first, later = (trained(long)[name].training for name in both)
         base = short[variant.removesuffix("_long")].training
         assert dataclasses.replace(first, epochs=base.epochs) == base
         assert first.epochs == 3 * (base.epochs or 0)
@@ -174,7 +174,7 @@ def test_every_seed_of_latency_weights_has_its_own_donors_and_order(tmp_path):
 
 
 def test_latency_weights_are_those_of_the_names():
-    for name, variant in latency_weight.GRID.variants.items():
+    for name, variant in trained(latency_weight.GRID).items():
         weights = variant.training.objective.weights()
         weight = float(name.split("_")[2]) if "_lambda_" in name else 0.0
         variance = weight if name.endswith("_variance") else 0.0
@@ -187,7 +187,7 @@ def test_real_time_evaluations_have_a_counterpart_and_oracles_have_none():
     for name in ("figures", "clock", "decisions"):
         grid = GRIDS[name]
         for variant in grid.seeded:
-            if grid.variants[variant].model.predecision.kind in ("words", "phonemes"):
+            if trained(grid)[variant].model.predecision.kind in ("words", "phonemes"):
                 ways = [(each.mode, each.read_ms) for each in grid.ways(variant)]
                 assert {*ways} <= {("offline", None), ("streamed", 40)}, "no stream carries labels"
     grid = GRIDS["clock"]

@@ -13,7 +13,14 @@ from experiments.ma2020 import figures_2_to_4
 from simuljax.eval import Record, read_records
 from simuljax.runs.evaluate import evaluate
 from simuljax.train.run_log import read_metrics
-from tests.helpers.grids import CLOCKED, REPOSITORY, environment, small_evaluation, write_untrained
+from tests.helpers.grids import (
+    CLOCKED,
+    REPOSITORY,
+    environment,
+    small_evaluation,
+    trained,
+    write_untrained,
+)
 
 pytestmark = pytest.mark.slow  # compiles much
 
@@ -61,7 +68,7 @@ def word_ends(corpus: Path) -> list[np.ndarray]:
 
 def test_wait_k_at_words_waits_for_k_words(corpus, tmp_path):
     """Nobody trained this one: it writes many words, which mean nothing."""
-    variant = figures_2_to_4.FIGURES.variants["words_wait_k"]
+    variant = trained(figures_2_to_4.FIGURES)["words_wait_k"]
     write_untrained(tmp_path / "run", variant, corpus)
     early = {}
     for each in figures_2_to_4.FIGURES.ways("words_wait_k")[:2]:

@@ -188,7 +188,7 @@ def test_plan_puts_runs_after_those_they_start_from(corpus, tmp_path):
     for i, run in enumerate(runs):
         assert {need.name for need in run.needs} <= {earlier.name for earlier in runs[:i]}
         assert run.experiment.run == tmp_path / "runs" / run.name
-        for begin in run.experiment.init_from:
+        for begin in run.to_train.init_from:
             assert begin.run.name in by_name
     (later,) = [run for run in runs if (run.variant, run.seed) == ("later", 1)]
     assert [need.seed for need in later.needs if need.variant == "other"] == [1]

@@ -317,7 +317,7 @@ def test_changed_data_is_rejected(corpus, tmp_path):
         evaluating.open_folder(way, [4], corpus)
     (corpus / "test.tsv").write_text("as it was")
     (corpus / "train.tsv").write_text("as it was")
-    record_used_data(one.experiment.run, one.experiment.data.tables())
+    record_used_data(one.experiment.run, one.to_train.data.tables())
     worker.check_all_data(runs, ablation)
     (corpus / "train.tsv").write_text("of other texts")
     with pytest.raises(CorpusError, match=rf"{one.name} .* another train than"):

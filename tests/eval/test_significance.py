@@ -1,6 +1,7 @@
 """Tests of whether systems differ."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,7 +150,7 @@ def test_without_noise_of_utterances_it_is_the_t_interval_over_seeds():
     values = np.array([1.0, 2.0, 4.0])
     samples = np.repeat(values[:, None], 50, axis=1)  # utterances change nothing
     error, freedom = _standard_error(values, samples, 1000)
-    expected = stats.ttest_1samp(values, 0)
+    expected: Any = stats.ttest_1samp(values, 0)
     assert freedom == pytest.approx(2)
     assert values.mean() / error == pytest.approx(expected.statistic)
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -104,7 +105,7 @@ def test_the_tables_of_nguyen(listed, corpus):
 
 
 def test_the_numbers_of_nguyen():
-    ways = nguyen_must_c.GRIDS["table"].ways("characters")
+    ways: Any = nguyen_must_c.GRIDS["table"].ways("characters")
     steps = {(p.policy.first_ms, p.policy.step_ms, p.policy.tokens) for p in ways if p.policy}
     assert len(steps) == 12
     assert steps == {(10 * k, 10 * s, n) for k in (100, 200) for s in (10, 20) for n in (1, 2, 3)}

@@ -60,19 +60,24 @@ def grid(corpus: Path, runs: Path, **changes: Any) -> Grid:
     return Grid(**given | changes)
 
 
+def trained(ablation: Grid) -> dict[str, Experiment]:
+    """Return the variants that are trained."""
+    return {name: v for name, v in ablation.variants.items() if isinstance(v, Experiment)}
+
+
 def text_grid(corpus: Path, runs: Path, **changes: Any) -> Grid:
     """Return the first phase of the grid with text translators, which compile in seconds."""
     small = grid(corpus, runs, **{"curves": {}, "seeds": (0,)} | changes)
     return replace(
         small,
-        variants={name: text_alone(variant) for name, variant in small.variants.items()},
+        variants={name: text_alone(variant) for name, variant in trained(small).items()},
         evaluations=(replace(small.evaluations[0], branch="text", limit=LIMIT),),
     )
 
 
 def with_training(ablation: Grid, variant: str, **changes: Any) -> Grid:
     """Change the training of one variant."""
-    old = ablation.variants[variant]
+    old = trained(ablation)[variant]
     new = replace(old, training=dataclasses.replace(old.training, **changes))
     return replace(ablation, variants={**ablation.variants, variant: new})
 
@@ -166,7 +171,7 @@ def small_grid(grid: Grid, variants: Sequence[str], corpus: Path, runs: Path) ->
     }
     return replace(
         grid,
-        variants={name: small_variant(variant, corpus) for name, variant in grid.variants.items()},
+        variants={name: small_variant(variant, corpus) for name, variant in trained(grid).items()},
         runs=runs,
         table=tuple(variants),
         baseline=variants[0],

@@ -228,8 +228,8 @@ def test_terms_that_are_off_are_not_computed_and_text_may_be_missing():
     )
     assert {"kd", "car", "dar"}.isdisjoint(terms)
     assert set(alone) == {"st_nll", "st_latency", "st_variance"}
-    heads = [replace(each, energies=None) for each in (speech, text)]  # none are monotonic
-    offline = jax.eval_shape(lambda: values_of(*heads, targets, ALL_ON))
+    speech, text = (replace(each, energies=None) for each in (speech, text))  # none are monotonic
+    offline = jax.eval_shape(lambda: values_of(speech, text, targets, ALL_ON))
     assert "dar" not in offline and "kd" in offline
 
 
@@ -259,7 +259,8 @@ def test_a_term_that_cannot_be_is_refused(given: dict[str, Any], said: str):
 
 
 def test_names_differ_and_options_exist():
-    for wrong in ({"latency_metric": "LAG"}, {"distillation": 2.0}):
+    wrongs: tuple[dict[str, Any], ...] = ({"latency_metric": "LAG"}, {"distillation": 2.0})
+    for wrong in wrongs:
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             JointObjective(**wrong)
     with pytest.raises(ConfigError, match="'kd'"):

@@ -15,7 +15,7 @@ from simuljax.ablate.grid import Grid
 from simuljax.eval import Record, read_records
 from simuljax.runs.evaluate import evaluate
 from tests.helpers.corpora import build, write_hums
-from tests.helpers.grids import write_untrained
+from tests.helpers.grids import trained, write_untrained
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def evaluated(place: Path, grid: Grid, variant: str, index: int) -> list[Record]
     way = grid.ways(variant)[index]
     for name in filter(None, (variant, way.then and way.then.name)):
         if not (place / name).exists():
-            write_untrained(place / name, grid.variants[name], place / "prepared")
+            write_untrained(place / name, trained(grid)[name], place / "prepared")
     then = place / way.then.name if way.then else None
     way = dataclasses.replace(way, run=place / variant, then=then, repeats=1, frames=2_000)
     assert evaluate(way)["n"] == (way.first or 3)

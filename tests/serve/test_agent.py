@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -117,7 +118,7 @@ WAIT_2 = Decoding(policy=WaitK(k=2, convention="stacl"), force_finish=True)
     ],
 )
 def test_simuleval_gets_what_is_simulated_of_text(tmp_path, policy, decoding, given):
-    model = {"monotonic": Monotonic(policy=policy)} if policy else {}
+    model: dict[str, Any] = {"monotonic": Monotonic(policy=policy)} if policy else {}
     run = write_run(tmp_path / "run", **model)
     translator = simuljax.load(run)
     source, wanted = read_by_words(translator.run.source, TEXTS), []

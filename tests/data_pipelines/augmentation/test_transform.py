@@ -371,7 +371,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wanted(root: Path, run: Path) -> list[str]:
     """By hand, one after the other."""
-    translator = live.load(run)
+    translator: Any = live.load(run)
     train = Manifest().read(root).splits["train"]
     return [translator.translate_text(u.transcript, beam=5) for u in train]
 

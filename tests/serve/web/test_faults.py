@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -340,7 +341,7 @@ def test_a_drain_ends_the_speech_of_who_goes_on(translator):
 
 
 @contextlib.contextmanager
-def serving(run: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+def serving(run: Path, *options: str) -> Iterator[Any]:
     """The command in a process of its own; the address is the first word that it prints."""
     command = [sys.executable, "-m", "simuljax.cli.main", "serve", str(run), *options]
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

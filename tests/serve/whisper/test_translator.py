@@ -2,6 +2,7 @@
 
 import zlib
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -223,7 +224,7 @@ def test_delays_are_of_what_was_pushed(small):
 
 
 def test_a_change_of_policy(small):
-    stream = WhisperTranslator(small, replace(SMALL, policy=Offline())).stream()
+    stream: Any = WhisperTranslator(small, replace(SMALL, policy=Offline())).stream()
     assert stream.push(SOUND[: 2 * RATE]) == []
     assert stream.pending
     stream.session.change(SMALL)
@@ -239,7 +240,7 @@ def test_what_a_model_cannot_do_is_refused(small):
     WhisperTranslator(english, WhisperStreaming(task="transcribe", language="English")).stream()
     with pytest.raises(ConfigError, match="Cantonese"):
         WhisperTranslator(small, WhisperStreaming(language="yue")).stream()
-    stream = WhisperTranslator(small, SMALL).stream()
+    stream: Any = WhisperTranslator(small, SMALL).stream()
     with pytest.raises(ConfigError, match="Cantonese"):
         stream.session.change(WhisperStreaming(language="yue"))
 
