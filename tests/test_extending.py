@@ -1,4 +1,4 @@
-"""A policy, a loss term and an encoder of a user's file: the examples of docs/extending.md."""
+"""A policy, a loss term, an encoder, an experiment and a grid of a user: examples of the docs."""
 
 import dataclasses
 from pathlib import Path
@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import simuljax
+from simuljax.ablate.grid import load_grid
+from simuljax.config.experiment import load_experiments
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import from_json, to_json
 from simuljax.config.loading import load_module
@@ -192,3 +194,15 @@ def test_an_encoder_streams(tmp_path):
         spoken.append([word.text for word in (*early, *stream.finish())])
         assert early  # before the end
     assert spoken[0] == spoken[1]
+
+
+def test_the_files_of_a_new_corpus_declare_experiments_and_a_grid():
+    """docs/own_corpus.md and docs/ablations.md, with the files beside each other."""
+    mine = documented("mine.py", "own_corpus", 24)
+    (first,) = load_experiments(mine).values()
+    (second,) = load_experiments(documented("early.py", "own_corpus", 24)).values()
+    assert second.init_from[0].run == first.run != second.run
+    assert second.training.objective.weight("st_latency") > 0
+    grid = load_grid(documented("distillation.py", "ablations", 32))
+    weights = {name: each.training.objective.weight("kd") for name, each in grid.variants.items()}
+    assert weights == {"none": 0.0, "kd": pytest.approx(0.2)}

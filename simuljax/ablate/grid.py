@@ -92,6 +92,18 @@ class Grid:
             raise ConfigError(f"the baseline {self.baseline!r} is no variant of the table")
         for variant in self.seeded:
             self._check_averages(variant)
+        for claim in self.claims:
+            self._check_evaluation(claim)
+
+    def _check_evaluation(self, claim: Claim) -> None:
+        """Refuse a claim about an evaluation that its variants will not have."""
+        for variant in (claim.variant, claim.over):
+            names = [way.folder.name for way in self.ways(variant)]
+            if claim.evaluation not in names:
+                raise ConfigError(
+                    f"the claim {claim.says!r} is about {claim.evaluation!r}, but the evaluations "
+                    f"of {variant!r} are {names}: set Claim(evaluation=...)"
+                )
 
     def _check_averages(self, variant: str) -> None:
         """Refuses evaluations of an average that no training will have written."""

@@ -8,7 +8,6 @@ how late it was pushed, because the host may fall behind, and the time from the 
 of its step. A machine keeps up if the 99th percentiles of both are together shorter than a READ.
 """
 
-import contextlib
 import dataclasses
 import gc
 import itertools
@@ -87,8 +86,7 @@ class DecodeProfile:
 def run(config: DecodeProfile, trace: Path | None = None) -> dict[str, Any]:
     """Measure steps, tokens and live streams; keep the trace of a few steps in `trace`."""
     if config.model is not None:
-        with jax.profiler.trace(str(trace)) if trace else contextlib.nullcontext():
-            return profile_model(config)
+        return profile_model(config, trace)
     decoder = build(config)
     params = random_params(decoder)
     floors = floors_ms(decoder, params)
@@ -161,7 +159,7 @@ def profile_batch(
     }
 
 
-def profile_model(config: DecodeProfile) -> dict[str, Any]:
+def profile_model(config: DecodeProfile, trace: Path | None = None) -> dict[str, Any]:
     """Time live streams of a run or a Whisper file; every READ is computed, whatever it holds."""
     assert config.model is not None
     translator = load(config.model)
@@ -172,7 +170,7 @@ def profile_model(config: DecodeProfile) -> dict[str, Any]:
     return {
         **environment(config),
         "model": translator.name,
-        "live": [profile_live(config, backend, streams) for streams in config.live or (1,)],
+        "live": [profile_live(config, backend, streams, trace) for streams in config.live or (1,)],
     }
 
 
@@ -280,17 +278,26 @@ def decoder_backend(
     return IncrementalBackend(decoder, params, session)
 
 
-def profile_live(config: DecodeProfile, backend: Backend, streams: int) -> dict[str, Any]:
-    """Time so many streams in real time, with READs spread evenly over time."""
+def profile_live(
+    config: DecodeProfile, backend: Backend, streams: int, trace: Path | None = None
+) -> dict[str, Any]:
+    """Time so many streams in real time, with READs spread evenly over time.
+
+    The trace is of two seconds before the timed ones: it slows them, and grows with every second.
+    """
     read_ms, seconds = config.read_ms, config.live_s
     gc.collect()  # an engine before this one may still hold the device's memory
     say(f"compiling the step of {streams}")
     engine = Engine(backend, streams=streams)
-    say(f"timing {streams} streams for {seconds:.0f} s")
     with engine:
         speakers = Speakers(engine, streams, read_ms, config.seconds)
         speakers.compile()
         speakers.speak(2.0)  # warms up
+        if trace is not None:
+            say(f"tracing {streams} streams for 2 s")
+            with jax.profiler.trace(str(trace)):
+                speakers.speak(2.0)
+        say(f"timing {streams} streams for {seconds:.0f} s")
         engine.latencies_ms.clear()
         steps, refused, start = engine.steps, speakers.refused, time.perf_counter()
         late = np.array(speakers.speak(seconds))

@@ -49,7 +49,7 @@ from simuljax.voice import Espeak, Hibari, Http, Player, Voice, voice_for
 TICK_S = 0.1
 _PROBE_S = 0.1  # of a file, read to see that it is sound
 _FINISHING = "finishing; Ctrl-C leaves at once"
-_WARN_AFTER_S, _SECONDS_PER_WORD = 120.0, 20.0
+_WARN_AFTER_S, _WARN_NONE_AFTER_S, _SECONDS_PER_WORD = 120.0, 1.0, 20.0
 # In the order of the key p, from low to high latency.
 _POLICIES = (Greedy, Confidence, Consensus, AlignAtt, LocalAgreement, Offline)
 _THRESHOLDS = Confidence, Consensus
@@ -283,14 +283,16 @@ def _follow(pipeline: Pipeline, controls: "Controls | None", display: Display) -
             if warning and not warned and keys is None:
                 warned = True
                 print(f"simuljax: {warning}", file=sys.stderr)
+    warning = few_words(pipeline.progress(), shown, ended=pipeline.error is None)
     if warning and not warned:  # the screen has shown it; its last line is gone
         print(f"simuljax: {warning}", file=sys.stderr)
 
 
-def few_words(progress: Progress, words: int) -> str | None:
-    """Return a warning if minutes of sound gave hardly any words."""
+def few_words(progress: Progress, words: int, *, ended: bool = False) -> str | None:
+    """Return a warning if minutes of sound gave hardly any words, or all of it gave none."""
     seconds = progress.recorded_s
-    if seconds < _WARN_AFTER_S or words * _SECONDS_PER_WORD >= seconds:
+    patience_s = _WARN_NONE_AFTER_S if ended and not words else _WARN_AFTER_S
+    if seconds < patience_s or words * _SECONDS_PER_WORD >= seconds:
         return None
     return (
         f"{words} words in {clock(seconds)} of sound (loudest {progress.loudest_db:.0f} dB): check "

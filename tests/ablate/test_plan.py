@@ -146,6 +146,10 @@ def test_missing_distilled_corpus_names_the_option(tmp_path, monkeypatch):
         ("replace(GRID, seed=(0,))", ["'seed'", "mistaken.py, line 7"]),
         ("replace(GRID, seeds=(1, 1))", ["(1, 1)"]),
         ("replace(GRID, seeds=0)", ["mistaken.py, line 7"]),
+        (
+            "replace(GRID, claims=(Claim(says='so', variant='one', over='one', evaluation='x'),))",
+            ["'so'", "'x'", "'test-speech-offline"],
+        ),
         ("replace(first, training=replace(first.training, updates='many'))", ["updates", "'many'"]),
         ("Evaluations", ["NameError", "'Evaluations'", "mistaken.py, line 7"]),
     ],
@@ -153,7 +157,7 @@ def test_missing_distilled_corpus_names_the_option(tmp_path, monkeypatch):
 def test_mistake_in_the_file_is_named_before_anything_runs(files, tmp_path, capsys, mistake, facts):
     text = files["one"].read_text()
     more = "from dataclasses import replace\nfrom simuljax.config.evaluation import Evaluation\n"
-    more += "first = GRID.variants['one']\n"
+    more += "first = GRID.variants['one']; from simuljax.ablate.grid import Claim\n"
     file = tmp_path / "mistaken.py"
     file.write_text(f"{text.strip()}\n{more}GRID = {mistake}\n")
     with pytest.raises(SystemExit) as exit_:

@@ -1,4 +1,4 @@
-"""An experiment that a test can train in seconds, and the examples of docs/extending.md."""
+"""An experiment that a test can train in seconds, and the example files of the docs."""
 
 import functools
 import re
@@ -65,11 +65,11 @@ EXPERIMENT = experiment(Path({corpus!r}), Path({run!r}))
 
 
 @functools.cache
-def documented(name: str) -> Path:
-    """Write the file of this name in docs/extending.md, of at most 20 lines."""
-    text = (DOCS / "extending.md").read_text()
+def documented(name: str, page: str = "extending", most: int = 20) -> Path:
+    """Write the file of this name on a page of the docs, of at most so many lines."""
+    text = (DOCS / f"{page}.md").read_text()
     (code,) = re.findall(rf'```python title="{name}"\n(.*?)```', text, re.S)
-    assert len(code.splitlines()) <= 20
+    assert len(code.splitlines()) <= most
     path = Path(EXAMPLES.name) / name
     path.write_text(code)
     return path

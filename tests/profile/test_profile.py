@@ -1,10 +1,12 @@
 """Measurements, their tables and their JSON: decoding, one long stream, real sockets."""
 
+import contextlib
 import json
 import subprocess
 import sys
 import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import soundfile
 
 from simuljax.audio import RATE
 from simuljax.cli.main import main
-from simuljax.profile import long_stream
+from simuljax.profile import decode, long_stream
 from simuljax.profile.decode import DecodeProfile, Speakers, build, character_vocabulary, line
 from simuljax.profile.long_stream import cut, measure_minutes, repeated
 from simuljax.profile.measure import (
@@ -209,6 +211,27 @@ def test_table_has_a_line_per_minute():
     report = {"minutes": minutes, "repeated": {1: ("so", 3), 2: ("", 1)}}
     lines = long_stream.table(report).splitlines()
     assert len(lines) == 4 and "3 times in a row: 'so'" in lines[-1]
+
+
+@pytest.mark.slow
+def test_the_trace_of_a_run_leaves_the_timed_seconds_out(tmp_path, monkeypatch):
+    traced, spoken, speak = [], [], Speakers.speak
+
+    @contextlib.contextmanager
+    def trace(directory):
+        traced.append(directory)
+        yield
+        traced.clear()
+
+    def noted(self, seconds):
+        spoken.append((seconds, list(traced)))
+        return speak(self, seconds)
+
+    monkeypatch.setattr(jax.profiler, "trace", trace)
+    monkeypatch.setattr(Speakers, "speak", noted)
+    config = DecodeProfile(model=small_run(tmp_path / "small"), seconds=1.0, live_s=1.0)
+    assert decode.run(config, tmp_path)["live"][0]["reads"] > 2
+    assert spoken == [(2.0, []), (2.0, [str(tmp_path)]), (1.0, [])]
 
 
 @pytest.mark.slow

@@ -144,24 +144,37 @@ def test_on_a_terminal_keys_change_settings_and_finish(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words", "warns"),
-    [(119, 0, False), (120, 0, True), (120, 5, True), (120, 6, False)],
+    ("seconds", "words", "ended", "warns"),
+    [
+        (119, 0, False, False),
+        (120, 0, False, True),
+        (120, 5, False, True),
+        (120, 6, False, False),
+        (119, 1, True, False),
+        (120, 0, True, True),
+    ],
 )
-def test_minutes_of_sound_with_hardly_any_words_are_a_warning(seconds, words, warns):
+def test_minutes_of_sound_with_hardly_any_words_are_a_warning(seconds, words, ended, warns):
     progress = Progress(
         recorded_s=seconds, settled_s=0, level_db=-9, loudest_db=-71, pending="", spoken_s=None
     )
-    warning = few_words(progress, words)
+    warning = few_words(progress, words, ended=ended)
     assert (warning is not None) == warns
     assert warning is None or ("2:00" in warning and "-71 dB" in warning)
 
 
-def test_the_warning_is_printed_once(tmp_path, capsys):
+@pytest.mark.parametrize("words", [[], ["end"]])
+@pytest.mark.parametrize("seconds", [3, 130])
+def test_the_warning_is_printed_once(tmp_path, capsys, seconds, words):
     class Silent(Model):
         def push(self, samples):
             return []
 
-    soundfile.write(tmp_path / "a.wav", np.zeros(130 * RATE, np.int16), RATE)
+        def finish(self):
+            return super().finish() if words else []
+
+    soundfile.write(tmp_path / "a.wav", np.zeros(seconds * RATE, np.int16), RATE)
     run(LiveOptions(audio=str(tmp_path / "a.wav")), Silent)  # pyright: ignore[reportArgumentType]
     printed = capsys.readouterr()
-    assert printed.out == "end\n" and printed.err.count("words in 2:") == 1
+    assert printed.out.split() == words
+    assert printed.err.count("words in ") == (seconds == 130 or not words)
