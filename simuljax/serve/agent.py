@@ -24,7 +24,8 @@ from simuljax.decode.stream import StreamLimits
 from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run_translator import load_run
 from simuljax.serve.session import MS
-from simuljax.serve.translator import Stream, Word, is_whisper, load
+from simuljax.serve.translator import Stream, Word, load
+from simuljax.serve.whisper import WhisperTranslator
 
 try:
     from simuleval.agents import (  # pyright: ignore[reportMissingImports]
@@ -66,7 +67,9 @@ class SpeechAgent(SpeechToTextAgent):
         super().__init__(args)
         enable_compilation_cache()
         self.translator = load(args.run, args.checkpoint)
-        self.settings = whisper_settings(args) if is_whisper(args.run) else settings(args)
+        recogniser = getattr(self.translator, "recogniser", self.translator)  # of a cascade
+        is_whisper = isinstance(recogniser, WhisperTranslator)
+        self.settings = whisper_settings(args) if is_whisper else settings(args)
         read_ms = self.begin(RATE).session.size // MS  # compiles, too
         if "source_segment_size" in args and read_ms % args.source_segment_size:
             log.warning(
@@ -105,7 +108,7 @@ class TextAgent(TextToTextAgent):
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
-        add_common_args(parser)
+        add_common_args(parser, without=("read_ms", "predecision_ms"))
 
     def build_states(self) -> LiveStates:
         return LiveStates()
@@ -125,14 +128,16 @@ def act(words: Sequence[Word | TextWord], states: LiveStates) -> Action:
     return WriteAction(" ".join(word.text for word in words), finished=ended)
 
 
-def add_common_args(parser: ArgumentParser) -> None:
+def add_common_args(parser: ArgumentParser, without: Sequence[str] = ()) -> None:
     """Add the options of `Decoding` and of all policies, as `simuljax evaluate` has them."""
     limits, add = StreamLimits(), parser.add_argument
-    add("--run", required=True, help="directory of a trained run, or a Whisper file")
+    add("--run", required=True, help="a trained run, a Whisper file, a cascade of two, or en-de")
     add("--checkpoint", choices=("best", "last", "averaged"), default="best")
     add("--max-states", type=int, default=limits.states, help="of a source: 40 ms, or a piece")
     add("--max-tokens", type=int, default=limits.tokens, help="of a translation")
     for name, option in decoding_options().items():
+        if name in without:
+            continue
         choices = [c for kind in leaf_types(option.type) for c in get_args(kind)] or None
         if option.type is bool:
             add(option.flag, action=BooleanOptionalAction, default=None, help=option.setting.help)
@@ -152,7 +157,7 @@ def decoding_options() -> dict[str, Option]:
 
 def settings(args: Namespace) -> dict[str, Any]:
     """Return the arguments as `Translator.stream` and `TextReader` take them."""
-    given = {name: getattr(args, name) for name in decoding_options()}
+    given = {name: getattr(args, name, None) for name in decoding_options()}
     decoding = from_options(Decoding, {k: v for k, v in given.items() if v is not None})
     return {"decoding": decoding, "states": args.max_states, "tokens": args.max_tokens}
 

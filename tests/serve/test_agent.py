@@ -18,6 +18,7 @@ from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import WaitK
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
+from simuljax.serve.bundled import BESIDE, CLIP, DEFAULT
 from simuljax.text import EOS, WordStream
 from simuljax.text.words import read_by_words
 from tests.serve.test_live import noise, write_run
@@ -96,7 +97,7 @@ def test_simuleval_gets_what_is_simulated_of_speech(run, tmp_path, way):
     agent = ["--agent-class", "simuljax.serve.agent.SpeechAgent"]
     if way == "file":
         agent = ["--agent", "simuljax/serve/agent.py", "--agent-class", "agents.SpeechAgent"]
-    settings = ["--run", str(run), "--k", "3", "--read-ms", str(READ_MS)]
+    settings = ["--run", str(run), "--k", "3", "--read-ms", str(READ_MS), "--stammer-times", "0"]
     log = driven(tmp_path, names, *agent, *settings, "--source-segment-size", str(READ_MS))
     assert pairs(log) == wanted
     early = [d for entry in log for d in entry["delays"] if d < entry["source_length"]]
@@ -130,10 +131,24 @@ def test_simuleval_gets_what_is_simulated_of_text(tmp_path, policy, decoding, gi
         delays = np.minimum(done.delays[row, :count], words)
         wanted.append(words_of(translator, done.tokens[row, :count], delays))
     agent = ["--agent-class", "simuljax.serve.agent.TextAgent", "--run", str(run)]
-    log = driven(tmp_path, TEXTS, *agent, *given.split())
+    log = driven(tmp_path, TEXTS, *agent, *given.split(), "--stammer-times", "0")
     assert pairs(log) == wanted
     early = [d for entry in log for d in entry["delays"] if d < entry["source_length"]]
     assert early, "nothing was written before the end: this shows little"
+
+
+@needs_simuleval
+@pytest.mark.slow
+def test_simuleval_gets_the_words_of_a_cascade_that_begins_with_whisper(tmp_path):
+    sound, rate = soundfile.read(BESIDE / DEFAULT / CLIP, dtype="int16")
+    soundfile.write(tmp_path / "clip.wav", sound, rate, subtype="PCM_16")
+    stream, words = simuljax.load("en-de").stream(), []
+    for start in range(0, len(sound), rate // 2):
+        words += stream.push(sound[start : start + rate // 2])
+    words += stream.finish()
+    agent = "--agent-class simuljax.serve.agent.SpeechAgent --run en-de --source-segment-size 500"
+    (entry,) = driven(tmp_path, [str(tmp_path / "clip.wav")], *agent.split())
+    assert entry["prediction"] == " ".join(word.text for word in words)
 
 
 @needs_simuleval
