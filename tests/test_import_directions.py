@@ -1,7 +1,8 @@
 """Imports point one way: `STANDS_ON` is the rule, the rest holds every file to it."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,37 @@ def test_imports_point_one_way():
     assert len(files) > 3
     wrong = [w for f in files for w in wrong_imports(f.read_text(), f.relative_to(ROOT))]
     assert not wrong, "\n".join(wrong)
+
+
+def import_order(sources: Mapping[str, tuple[str, bool]]) -> list[str]:
+    """Return modules, each after those that its top level imports; CycleError if none can be."""
+    above: dict[str, set[str]] = {}
+    for module, (source, is_package) in sources.items():
+        ancestors = module.split(".") if is_package else module.split(".")[:-1]
+        above[module] = set()
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.Import):
+                above[module] |= {name.name for name in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                here = ancestors[: len(ancestors) - node.level + 1] if node.level else []
+                origin = ".".join([*here, node.module] if node.module else here)
+                names = {f"{origin}.{name.name}" for name in node.names}
+                above[module] |= names & sources.keys() or {origin}
+    graph = {module: (found & sources.keys()) - {module} for module, found in above.items()}
+    return list(TopologicalSorter(graph).static_order())
+
+
+def test_no_module_is_imported_in_a_circle():
+    sources = {}
+    for file in (f for top in ("simuljax", "data_pipelines") for f in (ROOT / top).rglob("*.py")):
+        path = file.relative_to(ROOT)
+        is_package = path.name == "__init__.py"
+        module = ".".join((path.parent if is_package else path.with_suffix("")).parts)
+        sources[module] = file.read_text(), is_package
+    order = import_order(sources)
+    assert order.index("simuljax.config.fields") < order.index("simuljax.cli.train")
+    with pytest.raises(CycleError):
+        import_order({"a.b": ("from .c import x", False), "a.c": ("from a import b", False)})
 
 
 @pytest.mark.parametrize(
