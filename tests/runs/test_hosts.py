@@ -58,10 +58,10 @@ def two(folder: Path, data: Path, second: dict[str, str], run: str, *options: st
 
 
 def test_another_configuration(tmp_path, data):
-    weight = ("--training.objective.terms.mt_latency.weight", "0.2")
+    weight = ("--training.objective.terms.mt_nll.weight", "0.2")
     for said in two(tmp_path, data, {}, str(tmp_path / "run"), *weight):
-        assert "process 1 has training.objective.terms.mt_latency.weight 0.2" in said
-        assert "process 0 has 0.0" in said
+        assert "process 1 has training.objective.terms.mt_nll.weight 0.2" in said
+        assert "process 0 has 0.5" in said
     assert not (tmp_path / "run" / "config.json").exists()
 
 
