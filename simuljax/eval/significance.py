@@ -188,10 +188,11 @@ class Rule:
     """The rule for verdicts on claims; it is fixed before the grid runs.
 
     A claim says that one variant is better than another by more than 0. It is *supported* if the
-    corrected p-value is below `alpha` and the difference is positive. It is *contradicted* if a
-    difference of `margin` or more is rejected at the same level; None stands for the published
-    difference of each claim, 0 where there is none. It is *inconclusive* otherwise, and *not
-    testable here* with fewer than `seeds` seeds or if the experiment lacks its conditions.
+    corrected p-value is below `alpha` and the difference is positive. It is *contradicted* if the
+    difference is negative in the same way, or if `margin` could have been found and is rejected at
+    the same level; None stands for the published difference of each claim, 0 where there is none.
+    It is *inconclusive* otherwise, and *not testable here* with fewer than `seeds` seeds or if the
+    experiment lacks its conditions.
     """
 
     alpha: float = 0.05
@@ -347,11 +348,12 @@ def judge(
     )
     found = {}
     for (given, margin), c, p_margin in zip(pairs, corrected(tested), against, strict=True):
-        value = c.difference.value
+        value, found_at_all = c.difference.value, c.adjusted < rule.alpha
+        excluded = p_margin < rule.alpha and value < margin and c.detectable(rule) < margin
         verdict: Verdict = "inconclusive"
-        if c.adjusted < rule.alpha and value > 0:
+        if found_at_all and value > 0:
             verdict = "supported"
-        elif p_margin < rule.alpha and value < margin:
+        elif excluded or (found_at_all and value < 0):
             verdict = "contradicted"
         found[id(given)] = Judgement(verdict=verdict, comparison=c)
     for c in comparisons:

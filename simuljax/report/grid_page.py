@@ -165,11 +165,7 @@ def claims_table(grid: GridInfo, judged: Sequence[Judgement]) -> Table:
         published = "–" if claim.published is None else f"{claim.published:+.2f}"
         rows.append((claim.says, published, *here, each.verdict + reason))
     margin = grid.rule.margin
-    least = (
-        "the published difference (0 without one)"
-        if margin is None
-        else f"a difference of {margin:g}"
-    )
+    least = "the published difference" if margin is None else f"a difference of {margin:g}"
     return make_table("claims", rows, rule=grid.rule, margin=least)
 
 

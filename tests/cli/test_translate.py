@@ -91,7 +91,7 @@ def test_a_file_is_translated_live(monkeypatch, run, sound, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_all_lengths_are_compiled_before_a_speaker_begins(monkeypatch, run, tmp_path):
-    """Of an encoder that reads all sound anew, which needs two programs for five seconds."""
+    """Take an encoder that reads all sound anew: five seconds of it need two programs."""
     made = streams.translator(seed=6, monotonic=Monotonic(policy="offline"))
     monkeypatch.setattr(command, "load", lambda *_: made)
     monkeypatch.setattr(command, "open_run", lambda _: made.run)
@@ -239,7 +239,7 @@ def test_the_keyboard_is_no_sound(capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_standard_input_may_be_a_file_too(files, tmp_path):
-    """Of which only the system knows the name; in a process of its own."""
+    """Ask in a process of its own for what only the system knows by name."""
     code = "from simuljax.cli.main import main; main()"
     given = ["interpret", "-", *files[1:], "--log", files[0]]
     with open(files[0]) as sound:

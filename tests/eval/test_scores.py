@@ -375,7 +375,7 @@ def test_the_best_of_every_bucket():
 @given(some_points, st.floats(0, 3000))
 @cheap
 def test_interpolation_is_numpys(line, latency):
-    """Of several points at one latency the best counts; outside of the curve there is nothing."""
+    """Count the best of several points at one latency, and nothing outside of the curve."""
     best = {}
     for point in line:
         best[point.latency_ms] = max(point.quality, best.get(point.latency_ms, 0))

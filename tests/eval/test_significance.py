@@ -228,6 +228,8 @@ def test_verdicts():
     assert judge([small], Rule(margin=1.0))[0].verdict == "contradicted"
     assert judge([small], Rule(), [1.0])[0].verdict == "contradicted"  # by what was published
     assert judge([small], Rule(margin=0.0), [1.0])[0].verdict == "inconclusive"
+    unseen = compared(-2.0, error=1.0)  # 1.0 is rejected, but too small to be found here
+    assert judge([unseen], Rule(), [1.0])[0].verdict == "inconclusive"
     assert judge([compared(0.1)], Rule(margin=1.0))[0].verdict == "inconclusive"
 
 

@@ -49,7 +49,7 @@ def expected(features, params):
 
 
 def test_is_what_loops_give_for_each_row_alone(features, variables, run):
-    """What stands in the padding, here random numbers, has no influence."""
+    """Fill the padding with random numbers: they have no influence."""
     states, counts = run(features, jnp.array(LENGTHS))
     assert states.shape == (4, 4, 2 * 4)  # ceil(13 / 4), ceil(7 / 4) of twice 2 channels
     assert counts.tolist() == [state_count(length) for length in LENGTHS]

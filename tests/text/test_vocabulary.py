@@ -321,7 +321,7 @@ def test_words_are_never_taken_apart(language, text):
 
 
 def spaces(text: str) -> set[int]:
-    """How many letters come before each space."""
+    """Return how many letters come before each space."""
     return {i - text[:i].count(" ") for i, c in enumerate(text) if c == " "}
 
 

@@ -106,7 +106,7 @@ EXACT = [
 
 
 def given_out(vocab, ids):
-    """How many words the stream has given out after each id; the slow, obvious count."""
+    """Count slowly, in the obvious way, the words that the stream has given out after each id."""
     stream, total, counts = WordStream.begin(vocab), 0, []
     for i in ids:
         stream, words = stream.push([i])

@@ -223,7 +223,7 @@ def labels_by_loops(logits: np.ndarray) -> list[tuple[int, int]]:
 
 
 def words_by_stream(vocab, labels: list[int]) -> int:
-    """How many words these labels are, the last included."""
+    """Return how many words these labels are, the last included."""
     stream, words = WordStream.begin(vocab).push(labels)
     return len(words) + len(stream.finish())
 

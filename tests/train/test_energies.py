@@ -46,7 +46,7 @@ def translator(attention: Attention, kind: DecisionKind) -> JointModel:
 
 
 def gradient_of(model: JointModel) -> tuple[Callable[[Any], dict[str, Any]], Any]:
-    """Of the NLL of a training pass, with respect to what decides; and parameters for it."""
+    """Return the gradient of a training pass's NLL by what decides, and parameters for it."""
     params = random_parameters(model, method=everything)["params"]
     objective, key = Objective(terms=small.ALONE.terms()), jax.random.key(0, impl="rbg")
 
