@@ -6,9 +6,10 @@ hash covers the corpus and the runs it starts from: a finished run is never repe
 changed is another run.
 """
 
+import fnmatch
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,18 @@ def load_grid(path: Path, name: str | None = None) -> Grid:
     return grid
 
 
+def wanted_of(
+    grid: Grid, variants: Sequence[str], runs: Sequence[str], *, publish: bool
+) -> set[str] | None:
+    """Return the variants of these patterns and runs; None stands for all, as for publishing."""
+    if publish:
+        return None
+    if runs:
+        return {v for v in grid.variants if any(run.startswith(f"{v}-") for run in runs)}
+    found = {v for each in variants for v in fnmatch.filter(grid.variants, each)}
+    return found if variants else None
+
+
 class MissingError(ConfigError):
     """A corpus or a model of the grid that does not exist."""
 
@@ -218,6 +231,44 @@ def _plan(grid: Grid, variant: str, seed: int, planned: dict[str, Planned]) -> P
         variant=variant, seed=own, digest=digest, experiment=moved, needs=tuple(needs.values())
     )
     return planned.setdefault(name, each)
+
+
+def part_of(
+    runs: Sequence[Planned], variants: Sequence[str], seeds: Sequence[int]
+) -> Sequence[Planned]:
+    """Return the runs of these variants and seeds, and the runs they start from; all by default."""
+    known = [*dict.fromkeys(run.variant for run in runs)]
+    for variant in variants:
+        if not fnmatch.filter(known, variant):
+            raise ChoiceError(
+                f"--variants: {unknown(variant, known)} (the grid has {', '.join(known)})"
+            )
+    known_seeds = [*dict.fromkeys(run.seed for run in runs if run.seed is not None)]
+    for seed in seeds:
+        if seed not in known_seeds:
+            names = ", ".join(map(str, known_seeds))
+            raise ChoiceError(f"--seeds: there is no {seed} (the grid has {names})")
+    asked = {name for variant in variants or known for name in fnmatch.filter(known, variant)}
+    part = {
+        each.name
+        for run in runs
+        if run.variant in asked and (not seeds or run.seed in (None, *seeds))
+        for each in with_needs(run)
+    }
+    return [run for run in runs if run.name in part]
+
+
+def with_needs(run: Planned) -> list[Planned]:
+    """Return the run and everything that it starts from."""
+    return [run, *(each for need in run.needs for each in with_needs(need))]
+
+
+def the_one(runs: Sequence[Planned], name: str) -> Planned:
+    """Return the run of this name."""
+    names = [run.name for run in runs]
+    if name not in names:
+        raise ChoiceError(f"--only: {unknown(name, names)} (the grid has {', '.join(names)})")
+    return runs[names.index(name)]
 
 
 def evaluations_of(run: Planned, grid: Grid) -> list[Evaluation]:

@@ -9,18 +9,14 @@ With several workers, other processes evaluate what was trained, so that runs wh
 need not wait. Evaluations in real time come last, one at a time: nothing else of the grid may take
 their computing time. Idle workers compile runs whose predecessor is still being trained. Runs that
 differ only in seeds and loss weights can share a process and a compiled update (`--together`).
-
-A published grid is experiments/results/NAME/, see simuljax/report/results.py. NAME is that of the
-runs' folder, with the grid's own after it where several grids share the folder.
 """
 
-import fnmatch
 import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -28,38 +24,16 @@ import tyro
 from tqdm import tqdm
 
 from simuljax.ablate import launchers
-from simuljax.ablate.grid import UNNAMED, Grid, Planned, Pretrained, evaluations_of, plan
+from simuljax.ablate.grid import Grid, Planned, part_of, plan, the_one, wanted_of
 from simuljax.ablate.launchers import Jobs, Process
 from simuljax.ablate.scheduler import Task, next_tasks, progress, state_of, to_compile, to_evaluate
-from simuljax.ablate.worker import (
-    FAILED,
-    Stage,
-    check_all_data,
-    is_trained,
-    lacking,
-    work,
-)
-from simuljax.config.experiment import CONFIG_FILE, read_experiment
+from simuljax.ablate.summary import publish, write_summary
+from simuljax.ablate.worker import FAILED, Stage, check_all_data, work
 from simuljax.config.fields import ConfigError
-from simuljax.errors import ChoiceError, unknown
-from simuljax.report.collect import Evaluated, gather
-from simuljax.report.grid_page import write_grid_page, write_published_page
-from simuljax.report.page import Table, make_table
-from simuljax.report.results import (
-    GridInfo,
-    PublishedRun,
-    Results,
-    read_evaluation,
-    read_run,
-    write_results,
-)
-from simuljax.report.variants import Variant, make_variant
-from simuljax.runs.evaluate import SCORES
-from simuljax.serve.run import parameter_count
+from simuljax.errors import ChoiceError
 from simuljax.train.lock import is_locked
 from simuljax.train.run_log import duration
 
-LOGS = "instances*.log"  # several where the clock was measured more than once
 OUTPUT = "output.log"  # in a run's directory
 SHOWN = 2_000  # characters of a failed run's output
 POLL_S, REFRESH_S = 0.5, 30.0  # of the progress line: on a terminal, and in a log
@@ -106,7 +80,7 @@ class AblateOptions:
 
 def ablate(options: AblateOptions, grid: Grid) -> None:
     """Work on the grid or a part of it, or list it; the summary covers every result there is."""
-    runs = plan(grid, wanted_of(options, grid))
+    runs = plan(grid, wanted_of(grid, options.variants, options.only, publish=options.publish))
     part = part_of(runs, options.variants, options.seeds)
     if options.list:
         print("\n".join(f"{state_of(run, grid):8} {run.name}" for run in part))
@@ -129,54 +103,6 @@ def ablate(options: AblateOptions, grid: Grid) -> None:
         raise ConfigError(
             f"{len(failed)} of {len(part)} runs failed; see {FAILED} in their directories"
         )
-
-
-def wanted_of(options: AblateOptions, grid: Grid) -> set[str] | None:
-    """Return the variants that the options name; None stands for all, as for what is published."""
-    if options.publish:
-        return None
-    if options.only:
-        return {v for v in grid.variants if any(run.startswith(f"{v}-") for run in options.only)}
-    found = {v for each in options.variants for v in fnmatch.filter(grid.variants, each)}
-    return found if options.variants else None
-
-
-def part_of(
-    runs: Sequence[Planned], variants: Sequence[str], seeds: Sequence[int]
-) -> Sequence[Planned]:
-    """Return the runs of these variants and seeds, and the runs they start from; all by default."""
-    known = [*dict.fromkeys(run.variant for run in runs)]
-    for variant in variants:
-        if not fnmatch.filter(known, variant):
-            raise ChoiceError(
-                f"--variants: {unknown(variant, known)} (the grid has {', '.join(known)})"
-            )
-    known_seeds = [*dict.fromkeys(run.seed for run in runs if run.seed is not None)]
-    for seed in seeds:
-        if seed not in known_seeds:
-            names = ", ".join(map(str, known_seeds))
-            raise ChoiceError(f"--seeds: there is no {seed} (the grid has {names})")
-    asked = {name for variant in variants or known for name in fnmatch.filter(known, variant)}
-    part = {
-        each.name
-        for run in runs
-        if run.variant in asked and (not seeds or run.seed in (None, *seeds))
-        for each in with_needs(run)
-    }
-    return [run for run in runs if run.name in part]
-
-
-def with_needs(run: Planned) -> list[Planned]:
-    """Return the run and everything that it starts from."""
-    return [run, *(each for need in run.needs for each in with_needs(need))]
-
-
-def the_one(runs: Sequence[Planned], name: str) -> Planned:
-    """Return the run of this name."""
-    names = [run.name for run in runs]
-    if name not in names:
-        raise ChoiceError(f"--only: {unknown(name, names)} (the grid has {', '.join(names)})")
-    return runs[names.index(name)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,130 +228,3 @@ def describe(runs: Sequence[Planned], grid: Grid, seconds: float) -> str:
         elif states[run.name] != "done":
             lines.append(f"not run: {run.experiment.run} ({states[run.name]})")
     return "\n".join(lines)
-
-
-def write_summary(grid: Grid, runs: Sequence[Planned], command: str) -> Path:
-    """Write the page of a grid beside its runs, with its figures."""
-    trained = published_runs(runs)
-    variants = variants_of(grid, runs, trained)
-    if not variants:
-        raise ConfigError(f"{grid.runs}: no evaluation of this grid is complete")
-    info, missing = grid_info(grid, runs, variants, command), missing_table(grid, runs)
-    return write_grid_page(grid.runs / grid.name, info, variants, [*trained.values()], missing)
-
-
-def publish(grid: Grid, runs: Sequence[Planned], results: Path, command: str) -> Path:
-    """Write the folder of a grid in place of what was there; return it."""
-    to = results / "-".join([grid.runs.name, *([] if grid.name == UNNAMED else [grid.name])])
-    trained, logs, evaluations = published_runs(runs), {}, []
-    for variant in grid.table:
-        for run, setting, each in evaluated_of(grid, runs, variant):
-            folder = run.experiment.run / "eval" / each.name
-            names = {"variant": variant, "setting": setting, "seed": run.seed}
-            evaluations.append(read_evaluation(folder, trained[run.name], **names))
-            for log in folder.glob(LOGS):
-                logs[f"{run.name}/{folder.name}/{log.name}"] = log.read_bytes()
-    info = grid_info(grid, runs, variants_of(grid, runs, trained), command)
-    written = Results(grid=info, runs=(*trained.values(),), evaluations=(*evaluations,))
-    write_results(to, written, logs)
-    write_published_page(to)
-    return to
-
-
-def published_runs(runs: Sequence[Planned]) -> dict[str, PublishedRun]:
-    """Read the configurations, curves and costs of the runs that exist, each once."""
-    return {
-        run.name: replace(
-            read_run(run.experiment.run, run.name, run.variant, run.seed),
-            parameters=_parameters(run),
-        )
-        for run in runs
-        if run.experiment.run.exists()
-    }
-
-
-def _parameters(run: Planned) -> int | None:
-    """Count the parameters of a trained model; its vocabularies are known once training starts."""
-    if isinstance(run.experiment, Pretrained) or not (run.experiment.run / CONFIG_FILE).exists():
-        return None
-    model = read_experiment(run.experiment.run).model
-    return parameter_count(model) if model.target_vocabulary else None
-
-
-def grid_info(
-    grid: Grid, runs: Sequence[Planned], variants: Sequence[Variant], command: str
-) -> GridInfo:
-    """Return the declaration of a grid, as far as its page needs it."""
-    times = [path.stat().st_mtime for run in runs if (path := run.experiment.run).exists()]
-    return GridInfo(
-        title=grid.title,
-        command=command,
-        baseline=grid.baseline,
-        variants=tuple(each.name for each in variants),
-        latency=grid.latency,
-        claims=grid.claims,
-        rule=grid.rule,
-        date=time.strftime("%Y-%m-%d", time.gmtime(max(times))) if times else "",
-    )
-
-
-def variants_of(
-    grid: Grid, runs: Sequence[Planned], trained: Mapping[str, PublishedRun]
-) -> list[Variant]:
-    """Return the variants that have been evaluated, each with those that continue it."""
-    found = []
-    for name in grid.table:
-        evaluations: dict[str, dict[int, Evaluated]] = {}
-        for run, setting, each in evaluated_of(grid, runs, name):
-            evaluations.setdefault(setting, {})[run.seed or 0] = each
-        own = [run for run in trained.values() if run.variant == name and run.seed is not None]
-        # A run that was killed may not have written what it cost.
-        spent = [run.spent["training"] for run in own if run.spent and run.spent.get("training")]
-        if evaluations:
-            found.append(make_variant(name, evaluations, spent))
-    return found
-
-
-def evaluated_of(
-    grid: Grid, runs: Sequence[Planned], variant: str
-) -> list[tuple[Planned, str, Evaluated]]:
-    """Return (run, name of the evaluation in the grid, evaluation) of a variant's runs."""
-    found = []
-    for name in (variant, *grid.curves.get(variant, ())):
-        later = name.removeprefix(variant).strip("_")
-        for run in [run for run in runs if run.variant == name and run.seed is not None]:
-            for setting, each in _evaluations(run, grid).items():
-                found.append((run, "/".join(filter(None, [later, setting])), each))
-    return found
-
-
-def _evaluations(run: Planned, grid: Grid) -> Mapping[str, Evaluated]:
-    """Return the evaluations of a run by the grid's names.
-
-    These are the names of folders except for cascades: there a folder has the name of the run that
-    follows, and the grid that of its variant.
-    """
-    directory = run.experiment.run
-    done = {scores.parent.name for scores in directory.glob(f"eval/*/{SCORES}")}
-    if not done:
-        return {}
-    named = {need.experiment.run: Path(need.variant) for need in run.needs}
-    asked = {
-        way.folder.name: replace(way, then=way.then and named.get(way.then, way.then)).folder.name
-        for way in evaluations_of(run, grid)
-        if way.folder.name in done
-    }
-    return {asked[each.name]: each for each in gather([directory]) if each.name in asked}
-
-
-def missing_table(grid: Grid, runs: Sequence[Planned]) -> list[Table]:
-    """Return what the grid asks for and has not been run, or not to its end."""
-    planned, seeds = {run.variant for run in runs}, [str(seed) for seed in grid.seeds]
-    missing = {(name, "all"): seeds for name in grid.seeded if name not in planned}
-    for run in [run for run in runs if run.seed is not None and state_of(run, grid) != "done"]:
-        left = lacking(run, grid)
-        partly = is_trained(run) and len(left) < len(evaluations_of(run, grid))
-        ways = ", ".join(way.folder.name for way in left) if partly else "all"
-        missing.setdefault((run.variant, ways), []).append(str(run.seed))
-    lines = tuple((variant, ", ".join(seeds), ways) for (variant, ways), seeds in missing.items())
-    return [make_table("missing", lines)] if lines else []

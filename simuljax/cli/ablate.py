@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from simuljax.ablate import launchers
-from simuljax.ablate.grid import load_grid, plan
-from simuljax.ablate.run import AblateOptions, ablate, part_of, the_one, wanted_of
+from simuljax.ablate.grid import load_grid, part_of, plan, the_one, wanted_of
+from simuljax.ablate.run import AblateOptions, ablate
 from simuljax.errors import ChoiceError
 
 
@@ -17,7 +17,7 @@ def ablate_command(options: AblateOptions) -> Callable[[], None]:
     if options.only and (options.variants or options.seeds):
         raise ChoiceError("--only names runs: leave --variants and --seeds")
     if options.only or options.variants or options.seeds:
-        runs = plan(grid, wanted_of(options, grid))
+        runs = plan(grid, wanted_of(grid, options.variants, options.only, publish=options.publish))
         part_of(runs, options.variants, options.seeds)
         for name in options.only:
             the_one(runs, name)

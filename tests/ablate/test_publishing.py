@@ -8,7 +8,7 @@ import pytest
 
 from data_pipelines.dataset import SUMMARY
 from simuljax.ablate.grid import Grid, Planned, plan
-from simuljax.ablate.run import publish, write_summary
+from simuljax.ablate.summary import publish, write_summary
 from simuljax.cli.main import main
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.json import write_json

@@ -13,7 +13,7 @@ from data_pipelines.dataset import record_used_data
 from data_pipelines.utterance import CorpusError
 from simuljax.ablate import worker
 from simuljax.ablate.grid import Grid, Planned, evaluations_of, plan
-from simuljax.ablate.run import Worker, collect, describe, write_summary
+from simuljax.ablate.run import Worker, collect, describe
 from simuljax.ablate.scheduler import (
     Task,
     groups,
@@ -23,6 +23,7 @@ from simuljax.ablate.scheduler import (
     to_compile,
     to_evaluate,
 )
+from simuljax.ablate.summary import write_summary
 from simuljax.ablate.worker import FAILED, SPENT, lacking, work
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
