@@ -26,9 +26,10 @@ from tqdm import tqdm
 from simuljax.ablate import launchers
 from simuljax.ablate.grid import Grid, Planned, part_of, plan, the_one, wanted_of
 from simuljax.ablate.launchers import Jobs, Process
-from simuljax.ablate.scheduler import Task, next_tasks, progress, state_of, to_compile, to_evaluate
+from simuljax.ablate.scheduler import Task, next_tasks, to_compile
+from simuljax.ablate.state import FAILED, Stage, check_all_data, progress, state_of, to_evaluate
 from simuljax.ablate.summary import publish, write_summary
-from simuljax.ablate.worker import FAILED, Stage, check_all_data, work
+from simuljax.ablate.worker import work
 from simuljax.config.fields import ConfigError
 from simuljax.errors import ChoiceError
 from simuljax.train.lock import is_locked

@@ -1,43 +1,17 @@
-"""Decide what the workers of a grid do next, from the files in the directories of its runs."""
+"""Decide what the workers of a grid do next."""
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simuljax.ablate.grid import Grid, Planned, evaluations_of
-from simuljax.ablate.worker import FAILED, Stage, is_trained, lacking, of_stage
-from simuljax.runs.train import can_be_together
+from simuljax.ablate.grid import Planned
+from simuljax.ablate.state import Stage, is_trained
+from simuljax.config.experiment import Experiment
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.lock import is_locked
+from simuljax.train.loop import alike
 from simuljax.train.run_log import FILE as METRICS
-
-# trained: to be evaluated; untimed: to be evaluated in real time; blocked: a run it needs failed
-State = Literal["done", "running", "failed", "trained", "untimed", "waiting", "blocked"]
-
-
-def state_of(run: Planned, grid: Grid) -> State:
-    """Return the state of a run."""
-    directory, trained, pending = run.experiment.run, is_trained(run), lacking(run, grid)
-    if trained and not pending:
-        return "done"
-    if is_locked(directory) or any(is_locked(each.folder) for each in pending):
-        return "running"
-    if (directory / FAILED).exists():
-        return "failed"
-    if trained:
-        return "trained" if of_stage(pending, "evaluate") else "untimed"
-    states = [state_of(need, grid) for need in run.needs if not is_trained(need)]
-    return "blocked" if {"failed", "blocked"} & set(states) else "waiting"
-
-
-def to_evaluate(run: Planned, grid: Grid) -> int:
-    """Count the evaluations of a run that are left, without those in real time; 0 if it failed."""
-    failed = (run.experiment.run / FAILED).exists()
-    return 0 if failed else len(of_stage(lacking(run, grid), "evaluate"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,16 +145,7 @@ def can_join(run: Planned, other: Planned) -> bool:
     return can_be_together(run.to_train, other.to_train) and steps[0] == steps[1]
 
 
-def progress(run: Planned, grid: Grid) -> str:
-    """Describe how far a running run is, such as "dar/0 1200/5000" or "dar/0 evaluated 1/3"."""
-    name = f"{run.variant}{'' if run.seed is None else f'/{run.seed}'}"
-    if is_trained(run):
-        every = len(evaluations_of(run, grid))
-        return f"{name} evaluated {every - len(lacking(run, grid))}/{every}"
-    path, training = run.experiment.run / METRICS, run.to_train.training
-    lines = path.read_bytes()[-4_000:].split(b"\n")[1:-1] if path.exists() else []
-    if not lines:
-        return f"{name} starting"
-    steps = [re.search(rb'"step": *(\d+)', line) for line in lines]
-    last = max((int(step[1]) for step in steps if step), default=0)
-    return f"{name} {last}{'' if training.epochs else f'/{training.updates}'}"
+def can_be_together(one: Experiment, other: Experiment) -> bool:
+    """Return True if one compiled update and the same batches serve both."""
+    same = replace(other, run=one.run, init_from=one.init_from, training=one.training)
+    return same == one and alike(one.training) == alike(other.training)

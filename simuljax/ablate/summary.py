@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simuljax.ablate.grid import UNNAMED, Grid, Planned, Pretrained, evaluations_of
-from simuljax.ablate.scheduler import state_of
-from simuljax.ablate.worker import is_trained, lacking
+from simuljax.ablate.state import is_trained, lacking, state_of
 from simuljax.config.experiment import CONFIG_FILE, read_experiment
 from simuljax.config.fields import ConfigError
 from simuljax.report.collect import Evaluated, gather

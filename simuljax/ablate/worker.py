@@ -10,24 +10,20 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Literal
 
 import jax
 
-from data_pipelines.dataset import check_used_data
-from simuljax.ablate.grid import Grid, Planned, Pretrained, evaluations_of
-from simuljax.config.evaluation import Evaluation
+from simuljax.ablate.grid import Grid, Planned, evaluations_of
+from simuljax.ablate.state import FAILED, Stage, is_evaluated, is_trained, lacking, of_stage
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import read_json, write_json
-from simuljax.runs.evaluate import SCORES, check_data, corpus_of, evaluate
+from simuljax.runs.evaluate import evaluate
 from simuljax.runs.heads import diagnose
 from simuljax.runs.train import compile_together, train
 from simuljax.train.lock import locked, try_lock
-from simuljax.train.loop import ENDED
 
-FAILED, SPENT = "failed.txt", "spent.json"  # in a run's directory
-Stage = Literal["both", "compile", "train", "evaluate", "clock"]  # evaluate: without a clock
+SPENT = "spent.json"  # in a run's directory
 
 
 def work(runs: Sequence[Planned], grid: Grid, stage: Stage = "both") -> None:
@@ -47,11 +43,6 @@ def work(runs: Sequence[Planned], grid: Grid, stage: Stage = "both") -> None:
         if failed:
             names = ", ".join(run.name for run in failed)
             raise ConfigError(f"could not be evaluated: {names}")
-
-
-def is_trained(run: Planned) -> bool:
-    """Return True if the training has ended, so that others can start from the run."""
-    return isinstance(run.experiment, Pretrained) or (run.experiment.run / ENDED).exists()
 
 
 def _lock_free(runs: Sequence[Planned], locks: ExitStack) -> list[Planned]:
@@ -109,32 +100,6 @@ def evaluate_all(run: Planned, grid: Grid, stage: Stage = "both") -> None:
                 if evaluation == first and heads and evaluation.branch == "speech":
                     diagnose(evaluation)
                 evaluate(evaluation)
-
-
-def lacking(run: Planned, grid: Grid) -> list[Evaluation]:
-    """Return the evaluations of a run that have no result."""
-    return [each for each in evaluations_of(run, grid) if not is_evaluated(each)]
-
-
-def is_evaluated(evaluation: Evaluation) -> bool:
-    """Return True if there is a result."""
-    return (evaluation.folder / SCORES).exists()
-
-
-def of_stage(evaluations: Sequence[Evaluation], stage: Stage) -> list[Evaluation]:
-    """Return those in real time for the stage `clock`, the others for any other stage."""
-    return [each for each in evaluations if (each.mode == "live") == (stage == "clock")]
-
-
-def check_all_data(runs: Sequence[Planned], grid: Grid) -> None:
-    """Reject a grid whose corpora have changed since its runs were trained or evaluated."""
-    for run in runs:
-        own = None
-        if isinstance(run.experiment, Experiment):
-            own = run.experiment.data.directory
-            check_used_data(run.experiment.run, run.experiment.data.tables())
-        for evaluation in evaluations_of(run, grid):
-            check_data(evaluation, own or corpus_of(evaluation))
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from simuljax.serve.run import CONFIG_FILE, Run, load_checkpoint, open_run, para
 from simuljax.train import cluster, peers
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import TRAINING, locked
-from simuljax.train.loop import ENDED, TrainingRun, alike, compile_ahead, fit
+from simuljax.train.loop import ENDED, TrainingRun, compile_ahead, fit
 from simuljax.train.step import TrainState
 from simuljax.train.transfer import (
     Rule,
@@ -76,12 +76,6 @@ def compile_together(experiments: Sequence[Experiment]) -> None:
     data = open_data(experiments)
     ready = [with_sizes(experiment, data) for experiment in experiments]
     compile_ahead(ready[0].model, [each.training for each in ready], data)
-
-
-def can_be_together(one: Experiment, other: Experiment) -> bool:
-    """Return True if one compiled update and the same batches serve both."""
-    same = replace(other, run=one.run, init_from=one.init_from, training=one.training)
-    return same == one and alike(one.training) == alike(other.training)
 
 
 def open_data(experiments: Sequence[Experiment]) -> TrainingInput:

@@ -14,17 +14,10 @@ from data_pipelines.utterance import CorpusError
 from simuljax.ablate import worker
 from simuljax.ablate.grid import Grid, Planned, evaluations_of, plan
 from simuljax.ablate.run import Worker, collect, describe
-from simuljax.ablate.scheduler import (
-    Task,
-    groups,
-    next_tasks,
-    progress,
-    state_of,
-    to_compile,
-    to_evaluate,
-)
+from simuljax.ablate.scheduler import Task, groups, next_tasks, to_compile
+from simuljax.ablate.state import FAILED, check_all_data, lacking, progress, state_of, to_evaluate
 from simuljax.ablate.summary import write_summary
-from simuljax.ablate.worker import FAILED, SPENT, lacking, work
+from simuljax.ablate.worker import SPENT, work
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.eval import Record
@@ -310,16 +303,16 @@ def test_changed_data_is_rejected(corpus, tmp_path):
     way = evaluations_of(one, ablation)[0]
     (corpus / "test.tsv").write_text("as it was")
     evaluating.open_folder(way, [4], corpus)
-    worker.check_all_data(runs, ablation)
+    check_all_data(runs, ablation)
     (corpus / "test.tsv").write_text("of other texts")
     with pytest.raises(ConfigError, match=r"other data than test in"):
-        worker.check_all_data(runs, ablation)
+        check_all_data(runs, ablation)
     with pytest.raises(ConfigError, match="--name"):
         evaluating.open_folder(way, [4], corpus)
     (corpus / "test.tsv").write_text("as it was")
     (corpus / "train.tsv").write_text("as it was")
     record_used_data(one.experiment.run, one.to_train.data.tables())
-    worker.check_all_data(runs, ablation)
+    check_all_data(runs, ablation)
     (corpus / "train.tsv").write_text("of other texts")
     with pytest.raises(CorpusError, match=rf"{one.name} .* another train than"):
-        worker.check_all_data(runs, ablation)
+        check_all_data(runs, ablation)
