@@ -26,7 +26,7 @@ from tqdm import tqdm
 from simuljax.ablate import launchers
 from simuljax.ablate.grid import Grid, Planned, part_of, plan, the_one, wanted_of
 from simuljax.ablate.launchers import Jobs, Process
-from simuljax.ablate.scheduler import Task, next_tasks, to_compile
+from simuljax.ablate.scheduler import Program, Task, next_tasks, to_compile
 from simuljax.ablate.state import FAILED, Stage, check_all_data, progress, state_of, to_evaluate
 from simuljax.ablate.summary import publish, write_summary
 from simuljax.ablate.worker import work
@@ -119,7 +119,7 @@ def run_all(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None
     for run in runs:
         (run.experiment.run / FAILED).unlink(missing_ok=True)  # tried again
     began, local = time.monotonic(), options.jobs.engine == "none"
-    compiled: set[str] = set()  # or about to be
+    compiled: list[Program | None] = []  # or about to be
     with (
         tqdm(total=len(runs), unit="run", desc=options.file.stem, smoothing=0.0) as bar,
         stopped_with_us() as working,
@@ -138,9 +138,10 @@ def run_all(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None
             )
             if local:  # a job would wait for a device, and its node may have another cache
                 idle = options.workers - len(working) - len(tasks)
+                compiled += [task.program for task in tasks]
                 at_work = [*(each.task for each in working), *tasks]
                 ahead = to_compile(runs, states, at_work, compiled, options.together)[:idle]
-                compiled |= {run.name for task in ahead for run in task.runs}
+                compiled += [task.program for task in ahead]
                 tasks += ahead
             working += [start(options, task) for task in tasks]
             if not working and "running" not in states.values():

@@ -1,17 +1,21 @@
 """Decide what the workers of a grid do next."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from simuljax.ablate.grid import Planned
 from simuljax.ablate.state import Stage, is_trained
+from simuljax.config.data import Joining
 from simuljax.config.experiment import Experiment
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.loop import alike
 from simuljax.train.run_log import FILE as METRICS
+
+Program = tuple[int, Experiment]  # the size of a group, and what its experiments have in common
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +24,23 @@ class Task:
 
     runs: Sequence[Planned]
     stage: Stage
+
+    @property
+    def program(self) -> Program | None:
+        """Return what decides the update that the task compiles; None if it compiles none.
+
+        Weights decide only which losses are computed. The order of batches changes no shape, except
+        where it also draws the recordings that are joined.
+        """
+        if self.stage in ("evaluate", "clock"):
+            return None
+        first, *others = [run.to_train for run in self.runs]
+        objective = first.training.objective.computing(each.training.objective for each in others)
+        counts = {name: float(weight > 0) for name, weight in objective.weights().items()}
+        training = alike(first.training)
+        order = training.order if first.data.joining != Joining() else None
+        training = replace(training, objective=objective.with_weights(**counts), order=order)
+        return len(self.runs), replace(first, run=Path(), init_from=(), training=training)
 
 
 def next_tasks(
@@ -72,32 +93,34 @@ def to_compile(
     runs: Sequence[Planned],
     states: Mapping[str, str],
     working: Sequence[Task],
-    compiled: Collection[str],
+    compiled: Sequence[Program | None],
     together: int,
 ) -> list[Task]:
     """Return what can be compiled while the runs that others start from are being trained.
 
     Runs that wait for the same trainings will be ready at once, in the groups that will be
-    trained. The trainings must have started: compiling needs their vocabularies.
+    trained. The trainings must have started: compiling needs their vocabularies. A program that
+    several groups share is compiled once, and not at all if it is one of `compiled`.
     """
     trained_by = {run.name: i for i, task in enumerate(working) for run in task.runs}
     waiting: dict[tuple[int, ...], list[Planned]] = {}
     for run in runs:
         needs = [need for need in run.needs if not is_trained(need)]
         awaited = sorted({trained_by.get(need.name, -1) for need in needs})
-        new = states[run.name] == "waiting" and run.name not in compiled
         if (
-            new
+            states[run.name] == "waiting"
             and awaited
             and awaited[0] >= 0
             and all((need.experiment.run / METRICS).exists() for need in needs)
         ):
             waiting.setdefault(tuple(awaited), []).append(run)
-    return [
-        Task(runs=group, stage="compile")
-        for some in waiting.values()
-        for group in groups(some, together)
-    ]
+    known, tasks = [*compiled], []
+    for group in (group for some in waiting.values() for group in groups(some, together)):
+        task = Task(runs=group, stage="compile")
+        if task.program not in known:
+            known.append(task.program)
+            tasks.append(task)
+    return tasks
 
 
 def helped(evaluating: Sequence[Task], evaluations: Mapping[str, int]) -> list[Planned]:

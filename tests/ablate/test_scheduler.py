@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ from data_pipelines.utterance import CorpusError
 from simuljax.ablate import worker
 from simuljax.ablate.grid import Grid, Planned, evaluations_of, plan
 from simuljax.ablate.run import Worker, collect, describe
-from simuljax.ablate.scheduler import Task, groups, next_tasks, to_compile
+from simuljax.ablate.scheduler import Program, Task, groups, next_tasks, to_compile
 from simuljax.ablate.state import FAILED, check_all_data, lacking, progress, state_of, to_evaluate
 from simuljax.ablate.summary import write_summary
 from simuljax.ablate.worker import SPENT, work
+from simuljax.config.data import Joining
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.eval import Record
@@ -26,7 +28,14 @@ from simuljax.runs import evaluate as evaluating
 from simuljax.train.lock import locked
 from simuljax.train.loop import ENDED
 from simuljax.train.run_log import FILE as METRICS
-from tests.helpers.grids import all_trained, grid, summarised_corpus, write_scores
+from tests.helpers.grids import (
+    all_trained,
+    grid,
+    summarised_corpus,
+    trained,
+    with_training,
+    write_scores,
+)
 
 
 @pytest.fixture
@@ -136,7 +145,7 @@ def test_runs_that_wait_for_the_same_trainings_are_compiled_once(tmp_path):
     runs = plan(ablation)
     variants = {name: [run for run in runs if run.variant == name] for name in ablation.variants}
     states = {run.name: state_of(run, ablation) for run in runs}
-    training, known = [Task(runs=variants["donor"], stage="train")], set()
+    training, known = [Task(runs=variants["donor"], stage="train")], []
 
     def compiled(working=training) -> list[list[str]]:
         found = to_compile(runs, states, working, known, together=2)
@@ -149,13 +158,42 @@ def test_runs_that_wait_for_the_same_trainings_are_compiled_once(tmp_path):
         (run.experiment.run / METRICS).touch()
     assert compiled() == [["one0", "one1"], ["other0", "other1"]], "`later` is far away"
     assert compiled([]) == [], "nobody trains it"
-    known |= {run.name for run in variants["one"]}
+    known += [Task(runs=variants["one"], stage="compile").program]
     assert compiled() == [["other0", "other1"]]
     (variants["donor"][0].experiment.run / ENDED).touch()
     assert compiled() == [], "they can be trained now"
     assert compiled([Task(runs=variants["other"], stage="train")]) == [["later0", "later1"]]
     apart = [Task(runs=[run], stage="train") for run in variants["other"]]
-    assert compiled(apart) == [["later0"], ["later1"]], "they will not be ready at once"
+    assert compiled(apart) == [["later0"]], "not ready at once, and one program serves both"
+
+
+def test_groups_that_share_a_program_compile_it_once(corpus, tmp_path):
+    ablation = grid(corpus, tmp_path / "runs", seeds=(0, 1), order=None)
+
+    def programs(variant: str, ablation: Grid, size: int = 1) -> list[Program | None]:
+        runs = [run for run in plan(ablation) if run.variant == variant]
+        return [Task(runs=[run] * size, stage="compile").program for run in runs]
+
+    first, second = programs("one", ablation)
+    assert first == second, "another order of batches"
+    assert first != programs("other", ablation)[0] and first != programs("one", ablation, 2)[0]
+    own = trained(ablation)["one"]
+    for weight, same in ((0.3, True), (0.0, False)):
+        objective = own.training.objective.with_weights(st_nll=weight)
+        changed = with_training(ablation, "one", objective=objective)
+        assert (programs("one", changed)[0] == first) == same
+    joined = replace(own, data=replace(own.data, joining=Joining(utterances=2)))
+    drawn = programs("one", replace(ablation, variants={**ablation.variants, "one": joined}))
+    assert drawn[0] != drawn[1], "other recordings are joined"
+    runs = plan(ablation)
+    assert Task(runs=runs, stage="evaluate").program is None
+    training = [Task(runs=runs[:1], stage="train")]
+    runs[0].experiment.run.mkdir(parents=True)
+    (runs[0].experiment.run / METRICS).touch()
+    states = {run.name: state_of(run, ablation) for run in runs}
+    ahead = to_compile(runs, states, training, [], together=2)
+    assert [[run.variant for run in task.runs] for task in ahead] == [["one"], ["other"]]
+    assert to_compile(runs, states, training, [task.program for task in ahead], together=2) == []
 
 
 KILL, FAIL = "import os; os.kill(os.getpid(), 9)", "raise SystemExit(1)"
