@@ -1,0 +1,63 @@
+"""G5: which voices must training have, and does DAR help on others?
+
+    corpora as experiments/real_speech/en_de.py says
+    SIMULJAX_WHISPER=ggml-tiny.bin simuljax ablate experiments/zaidi2022/training_voices.py \
+        --workers 6
+
+Training voices: `robot` (eSpeak's), `natural` (half in hibari's at many speeds), `rooms` (the same
+with rooms, noise and channels). Objectives: `mma` alone, `dar` with all of table 3. All speech
+encoders are Whisper tiny's, made chunk-causal: without it no model understands other voices at all.
+Hypotheses and verdict rules: PROGRAMME.md beside this file. Hardware: one H200.
+"""
+
+from dataclasses import replace
+
+from experiments.real_speech.en_de import CHUNK_CAUSAL, JOINT, LATE, MT, STREAMED, variant
+from experiments.zaidi2022.recipe import ALONE
+from simuljax.ablate.grid import Claim, Grid
+from simuljax.config.experiment import RUNS, Experiment
+from simuljax.losses import JointObjective
+
+VOICES = {
+    "robot": variant("robot", CHUNK_CAUSAL, corpus="espeak", rooms=False),
+    "natural": variant("natural", CHUNK_CAUSAL, rooms=False),
+    "rooms": variant("rooms", CHUNK_CAUSAL),
+}
+OBJECTIVES = {"mma": replace(ALONE, ctc=JOINT.ctc, latency=JOINT.latency), "dar": JOINT}
+
+
+def trained_on(voices: str, objective: JointObjective) -> Experiment:
+    """Return the experiment of these voices with another objective."""
+    base = VOICES[voices]
+    terms = objective.terms(latency_after=LATE)
+    changed = replace(base.training.objective, terms=terms)
+    return replace(base, training=replace(base.training, objective=changed))
+
+
+RUN = RUNS / "zaidi2022-voices"
+VARIANTS = {
+    f"{voices}_{name}": replace(trained_on(voices, objective), run=RUN / f"{voices}_{name}")
+    for voices in VOICES
+    for name, objective in OBJECTIVES.items()
+}
+
+GRID = Grid(
+    title="Zaidi et al. 2022: voices of training",
+    runs=RUN,
+    variants={"mt": MT, **VARIANTS},
+    table=tuple(VARIANTS),
+    baseline="robot_mma",
+    seeds=(0, 1, 2),
+    order=None,
+    claims=tuple(
+        Claim(says=says, variant=one, over=other, evaluation=test)
+        for says, one, other, test in (
+            ("natural voices help on other voices", "natural_dar", "robot_dar", "natural"),
+            ("rooms and noise help on other voices", "rooms_dar", "natural_dar", "natural"),
+            ("rooms and noise help on real speech", "rooms_dar", "natural_dar", "real"),
+            ("DAR helps on other voices", "rooms_dar", "rooms_mma", "natural"),
+            ("DAR helps on real speech", "rooms_dar", "rooms_mma", "real"),
+        )
+    ),
+    evaluations=STREAMED,
+)
