@@ -1,43 +1,29 @@
 """Train an experiment into a run directory. Mistakes are reported before anything compiles."""
 
-import hashlib
-import importlib.metadata
-import json
 import platform
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 
-import data_pipelines
 import simuljax
 from data_pipelines.batches import Host
-from data_pipelines.dataset import digest
 from data_pipelines.input import TrainingInput, init_run, open_input
 from simuljax.cache import enable_compilation_cache
-from simuljax.config.experiment import Experiment, InitFrom, read_experiment
+from simuljax.config.experiment import Experiment, read_experiment
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import differences, to_json, write_json
-from simuljax.models.fairseq import EMBEDDINGS as FAIRSEQ_EMBEDDINGS
-from simuljax.models.fairseq import load_fairseq
-from simuljax.serve.run import CONFIG_FILE, Run, load_checkpoint, open_run, parameter_count, shapes
+from simuljax.runs.hosts import check_hosts
+from simuljax.runs.init_from import Initialise, initialiser
+from simuljax.serve.run import CONFIG_FILE, parameter_count, shapes
 from simuljax.train import cluster, peers
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import TRAINING, locked
 from simuljax.train.loop import ENDED, TrainingRun, compile_ahead, fit
 from simuljax.train.step import TrainState
-from simuljax.train.transfer import (
-    Rule,
-    by_path,
-    check_rules,
-    load_whisper_encoder,
-    source_of,
-    transfer,
-)
+from simuljax.train.transfer import by_path
 
 # Fields that may change when a run is resumed; any other change makes it another run.
 FREE = (
@@ -46,11 +32,6 @@ FREE = (
     *("training.log_every", "training.validate_every", "training.tensorboard"),
     *("training.keep_last", "training.keep_best", "training.keep_every", "training.average"),
 )
-Initialise = Callable[[Any], Any]  # changes the first parameters
-EMBEDDINGS = {
-    "source": ("text/embedding/", "speech/ctc/"),
-    "target": ("decoder/embedding/", "decoder/output/"),
-}
 
 
 def train(*experiments: Experiment) -> TrainState:
@@ -87,7 +68,7 @@ def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
     joined = cluster.join(first.cluster)
     if jax.process_count() > 1:
         print(joined, flush=True)
-    agree(experiments)
+    check_hosts(experiments)
     if cluster.is_primary():
         for experiment in experiments:
             init_run(experiment.data, experiment.run)
@@ -102,54 +83,6 @@ def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
         devices=jax.device_count(),
         text_only=first.model.speech is None,
     )
-
-
-def agree(experiments: Sequence[Experiment]) -> None:
-    """Refuse, on every process, to train with several configurations, codes or corpora."""
-    if jax.process_count() == 1:
-        return
-    for number, experiment in enumerate(experiments):
-        config = to_json(experiment)
-        del config["run"], config["cluster"]  # of each host
-        for name in ("directory", "text"):  # the contents count
-            del config["data"][name]
-        corpus = {
-            f"split {split!r}, used to {role}": digest(directory, split)
-            for role, (directory, split) in experiment.data.tables().items()
-        }
-        peers.agree("configuration", config)
-        peers.agree("code", code_of(config) if number == 0 else {})
-        peers.agree("corpus", corpus)
-        peers.check_shared(experiment.run)
-
-
-def code_of(config: Any) -> dict[str, Any]:
-    """Return the versions and digests of all code that a training uses."""
-    packages = [Path(package.__path__[0]) for package in (simuljax, data_pipelines)]
-    sources = {path.name: source_digest(path) for path in packages}
-    named = sorted(set(re.findall(r"\"([^\"]+\.py):\w+\"", json.dumps(config))))
-    return (
-        {
-            "version of simuljax": simuljax.__version__,
-            "version of jax": jax.__version__,
-            "version of jaxlib": importlib.metadata.version("jaxlib"),
-            "version of Python": ".".join(platform.python_version_tuple()[:2]),
-            "default float": jax.numpy.zeros(0, float).dtype.name,
-            "matmul precision": jax.config.values["jax_default_matmul_precision"],
-        }
-        | {f"source of {name}": found for name, found in sources.items()}
-        | {f"source of {path}": source_digest(Path(path)) for path in named}
-    )
-
-
-def source_digest(path: Path) -> str | None:
-    """Hash a file, or all Python files below a directory; None if there is none."""
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
-    held = hashlib.sha256()
-    for file in files:
-        held.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
-        held.update(file.read_bytes())
-    return held.hexdigest()[:16] if files else None
 
 
 def check_latency(experiment: Experiment) -> None:
@@ -246,87 +179,6 @@ def describe_end(run: Path) -> str:
     return f"trained {last} updates{found}\nnext: simuljax evaluate {run}"
 
 
-def initialiser(
-    experiment: Experiment, data: TrainingInput, part: str = "params"
-) -> Initialise | None:
-    """Return the function that takes parameters from other runs, after checking its rules."""
-    entries = [init for init in experiment.init_from if init.fills == part]
-    if part == "teacher" and entries and experiment.training.objective.teacher is None:
-        raise ConfigError(
-            f"{entries[0].run} would fill DAR's teacher, and this objective has none: set "
-            "DAR's option teacher to 'averaged' or 'frozen', or leave that entry of init_from out"
-        )
-    if not entries or Checkpoints(experiment.run / CHECKPOINTS).steps():
-        return None  # a run with checkpoints resumes
-    own = by_path(shapes(experiment.model)[0])
-    donors = [(init, open_donor(init, data, own)) for init in entries]
-
-    def take(params: Any) -> Any:
-        for init, load in donors:
-            rules = [Rule.parse(rule) for rule in init.rules]
-            params, report = transfer(params, load(), rules)
-            if cluster.is_primary():
-                into = "" if part == "params" else f" for the {part}"
-                print(f"parameters from {init.run}{into}:\n{report}", flush=True)
-        return params
-
-    return take
-
-
-def open_donor(init: InitFrom, data: TrainingInput, own: Mapping[str, Any]) -> Callable[[], Any]:
-    """Check an entry against the parameters `own`; return the function that loads its donor's."""
-    rules = [Rule.parse(rule) for rule in init.rules]
-    if init.fairseq is not None:
-        given = fairseq_parameters(init, own)
-        load = lambda: given  # noqa: E731
-    elif init.whisper is None:
-        donor = open_run(init.run)
-        check_vocabularies(init, donor, data, own)
-        given, load = shapes(donor.model)[0], lambda: load_checkpoint(donor, init.checkpoint).params
-    else:
-        given = load_whisper_encoder(init.whisper)
-        load = lambda: given  # noqa: E731
-    try:
-        check_rules(rules, own, by_path(given))
-    except ValueError as error:
-        raise ConfigError(f"the rules for {init.run}: {error}") from error
-    if init.whisper is not None:
-        check_size(init, rules, own, by_path(given))
-    return load
-
-
-def fairseq_parameters(init: InitFrom, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a file of fairseq; embeddings only if a rule names them."""
-    assert init.fairseq is not None
-    given = load_fairseq(init.fairseq, own)
-    named = init.rules != ("",)
-    given = {
-        path: value for path, value in given.items() if named or path not in FAIRSEQ_EMBEDDINGS
-    }
-    if not any(path in own and own[path].shape == value.shape for path, value in given.items()):
-        raise ConfigError(
-            f"{init.run} has no parameter of a size that this model has: set width, layers and "
-            "speech.channels to those of the file"
-        )
-    return given
-
-
-def check_size(
-    init: InitFrom, rules: Sequence[Rule], own: Mapping[str, Any], given: Mapping[str, Any]
-) -> None:
-    """Reject a Whisper that would leave parameters of the encoder as they were initialised."""
-    for path, value in own.items():
-        source = source_of(path, rules)
-        if source is None:
-            continue
-        found = given[source].shape if source in given else None
-        if found != value.shape:
-            raise ConfigError(
-                f"{init.run} has {'none' if found is None else list(found)} where {path} is "
-                f"{list(value.shape)}: it is of another size; set speech.size to that of the file"
-            )
-
-
 def check_factors(experiment: Experiment) -> None:
     """Reject a learning-rate factor of a part that the model does not have."""
     factors = experiment.training.optimiser.factors
@@ -336,20 +188,4 @@ def check_factors(experiment: Experiment) -> None:
             raise ConfigError(
                 f"optimiser.factors: the model has no parameters under {part.part!r}; its parts "
                 f"are {', '.join(sorted({path.split('/')[0] for path in paths}))}"
-            )
-
-
-def check_vocabularies(init: InitFrom, donor: Run, data: TrainingInput, own: Iterable[str]) -> None:
-    """Reject embeddings, among the parameters `own`, that belong to another vocabulary."""
-    rules = [Rule.parse(rule) for rule in init.rules]
-    for side, parts in EMBEDDINGS.items():
-        taken = [
-            path for path in own if source_of(path, rules) is not None and path.startswith(parts)
-        ]
-        theirs, ours = getattr(donor, side), getattr(data.vocabularies, side)
-        if taken and theirs.pieces != ours.pieces:
-            raise ConfigError(
-                f"{taken[0]} would come from {init.run}, which has another {side} vocabulary "
-                f"({theirs.size} pieces, here {ours.size}): set --data.vocabularies-of "
-                f"{init.run} in a new run, or leave {taken[0]} out of its rules"
             )

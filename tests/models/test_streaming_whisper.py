@@ -15,13 +15,7 @@ from simuljax.audio import neutral
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import InitFrom
 from simuljax.config.fields import ConfigError
-from simuljax.config.model import (
-    ModelConfig,
-    Monotonic,
-    PreDecision,
-    SpeechConfig,
-    Width,
-)
+from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
 from simuljax.config.training import Objective, Optimiser, RateFactor
 from simuljax.eval import read_records
 from simuljax.models.encoders import SpeechEncoder
@@ -29,7 +23,7 @@ from simuljax.models.streaming import frames_before, states_after
 from simuljax.models.streaming_whisper import StreamingWhisperEncoder, floor_so_far
 from simuljax.models.whisper.config import PUBLISHED, Published
 from simuljax.runs.evaluate import evaluate
-from simuljax.runs.train import open_donor
+from simuljax.runs.init_from import open_donor
 from simuljax.serve.run import shapes
 from simuljax.train.transfer import by_path, load_whisper_encoder
 from tests.helpers.models import random_parameters

@@ -21,7 +21,8 @@ from simuljax.models.tensor_file import WeightsError
 from simuljax.models.whisper.config import PUBLISHED, Config, Published
 from simuljax.models.whisper.model import Encoder, log_mel
 from simuljax.runs.evaluate import evaluate
-from simuljax.runs.train import check_factors, open_donor, train
+from simuljax.runs.init_from import open_donor
+from simuljax.runs.train import check_factors, train
 from simuljax.serve.run import shapes
 from simuljax.train.transfer import by_path, load_whisper_encoder
 from tests.helpers.experiments import experiment
