@@ -39,7 +39,7 @@ from simuljax.runs.recordings import (
     open_recordings,
     stream_settings,
 )
-from simuljax.runs.translate import CascadeSplit, RunSplit, of_text, open_examples
+from simuljax.runs.split import CascadeSplit, RunSplit, of_text, open_examples
 from simuljax.serve.cascade import Cascade, check_translator
 from simuljax.serve.cascade import load as load_cascade
 from simuljax.serve.run import open_run

@@ -28,7 +28,7 @@ from simuljax.nn.layers import STATISTICS
 from simuljax.nn.subsampling import STRIDE
 from simuljax.ops import expected_alignment
 from simuljax.report import figures
-from simuljax.runs.translate import RunSplit, open_examples
+from simuljax.runs.split import RunSplit, open_examples
 from simuljax.serve.run import Run, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS

@@ -18,7 +18,7 @@ from simuljax.eval import Record, read_records
 from simuljax.models.whisper import Whisper
 from simuljax.runs import evaluate as evaluation
 from simuljax.runs.evaluate import evaluate, plan_evaluations
-from simuljax.runs.translate import word_delays
+from simuljax.runs.split import word_delays
 from simuljax.serve import cascade
 from simuljax.serve.cascade import Cascade
 from simuljax.serve.run import RunError, open_run
