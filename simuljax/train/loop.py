@@ -38,17 +38,9 @@ from simuljax.text import Words
 from simuljax.train import peers
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints, Restored
 from simuljax.train.cluster import is_primary
-from simuljax.train.objective import Forward
+from simuljax.train.forward import Forward
 from simuljax.train.run_log import RunLog, duration
-from simuljax.train.step import (
-    AXIS,
-    CompiledUpdate,
-    Replicas,
-    Report,
-    TrainState,
-    Update,
-    shape_of,
-)
+from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Report, TrainState, Update, shape_of
 from simuljax.train.transfer import average_around_best
 
 ENDED = "ended.json"  # in the directory of a run that was not merely interrupted

@@ -24,7 +24,7 @@ from simuljax.losses import TermSum, combine
 from simuljax.parsing import parse_json
 from simuljax.train.cluster import is_primary
 from simuljax.train.flops import peak_flops
-from simuljax.train.objective import Forward
+from simuljax.train.forward import Forward
 from simuljax.train.step import Report
 
 FILE = "metrics.jsonl"

@@ -34,7 +34,7 @@ from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
 from simuljax.text import Words
 from simuljax.train.flops import BACKWARD, forward_flops
-from simuljax.train.objective import Forward, Variables, forward
+from simuljax.train.forward import Forward, Variables, forward
 from simuljax.train.transfer import path_of
 
 AXIS = "replicas"

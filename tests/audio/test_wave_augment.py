@@ -18,7 +18,7 @@ from simuljax.audio.wave_augment import (
     wave_augment,
 )
 from simuljax.config.training import Objective
-from simuljax.train.objective import speech_features
+from simuljax.train.forward import speech_features
 from tests.train import small
 
 augment = jax.jit(wave_augment, static_argnames="config")

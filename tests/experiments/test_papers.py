@@ -24,7 +24,7 @@ from simuljax.decode.policies import WaitK
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
 from simuljax.text import Words
-from simuljax.train.objective import Variables, forward
+from simuljax.train.forward import Variables, forward
 from tests.written_runs import PIECES
 
 pytestmark = pytest.mark.slow  # compiles much

@@ -14,18 +14,13 @@ from jax.sharding import PartitionSpec as P
 
 from simuljax.config.model import DecoderWidth, Monotonic, SpeechConfig, Width
 from simuljax.decode.beam import translate_speech
-from simuljax.models.encoders import (
-    SpectrogramFrontEnd,
-    SpeechEncoder,
-    Stack,
-    VGGBLSTMEncoder,
-)
+from simuljax.models.encoders import SpectrogramFrontEnd, SpeechEncoder, Stack, VGGBLSTMEncoder
 from simuljax.models.joint import JointModel
 from simuljax.nn.attention import View, distance_penalty
 from simuljax.nn.layers import embed_positions, layer_norm, zero_padding
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import shapes
-from simuljax.train.objective import shift
+from simuljax.train.forward import shift
 from tests.oracles import spectrogram as oracle
 from tests.oracles.checks import everything_finite, float32
 from tests.train import small

@@ -22,7 +22,7 @@ from simuljax.config.model import (
 from simuljax.config.training import Objective, Optimiser
 from simuljax.losses import combine
 from simuljax.models.joint import JointModel
-from simuljax.train.objective import Variables, forward
+from simuljax.train.forward import Variables, forward
 from simuljax.train.run_log import DecisionWatch, means
 from simuljax.train.step import CompiledUpdate
 from tests.helpers.models import compiled, random_parameters

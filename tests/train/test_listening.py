@@ -21,7 +21,7 @@ from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import PreDecision, SpeechConfig, Width
 from simuljax.decode.beam import translate_speech
 from simuljax.decode.simulate import Listening, simulate_speech
-from simuljax.train.objective import speech_features
+from simuljax.train.forward import speech_features
 from simuljax.train.step import CompiledUpdate, TrainState
 from tests.train import small, tones
 from tests.train.overfitting import SPEECH_ALONE, driver_of, translator

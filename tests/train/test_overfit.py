@@ -23,7 +23,7 @@ from simuljax.losses import JointObjective
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.text import WordBoundaries, Words, ctc_word_counts
-from simuljax.train.objective import speech_features
+from simuljax.train.forward import speech_features
 from simuljax.train.step import CompiledUpdate, TrainState
 from tests.train import tones
 from tests.train.overfitting import SPEECH_ALONE, compiling_quickly, driver_of, overfit, translator

@@ -14,7 +14,7 @@ from simuljax.models.encoders import Encoded
 from simuljax.models.joint import JointModel, source_of
 from simuljax.models.parameters import initialise
 from simuljax.text import EOS, WordBoundaries, Words
-from simuljax.train.objective import Forward, Variables, forward, shift, words_before
+from simuljax.train.forward import Forward, Variables, forward, shift, words_before
 from tests.helpers.models import compiled, random_parameters
 from tests.oracles.checks import everything_finite
 from tests.train import small

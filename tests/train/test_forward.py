@@ -14,7 +14,7 @@ from simuljax.losses import JointObjective, combine
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
 from simuljax.serve.run import shapes
-from simuljax.train.objective import Variables, forward
+from simuljax.train.forward import Variables, forward
 from tests.helpers.models import fast
 from tests.train import small, tones
 from tests.train.small import ALONE
