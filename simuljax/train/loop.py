@@ -125,7 +125,8 @@ class _Loop:
         self.training = members[0].training
         self.last = last_update(self.training, data.steps_per_epoch)
         self.weights: dict[Any, Any] = {}
-        self.late: tuple[int, Report] | None = None  # the report of the last update, not yet read
+        self.late: tuple[int, Report, bool] | None = None  # the last update: not yet read
+        self.hears = self.due = False  # speech has been seen; a report should be logged
 
     def run_to_end(self) -> TrainState:
         """Update until the last update, convergence or an interruption."""
@@ -208,7 +209,9 @@ class _Loop:
         self._count(batches, self.compiled.compile_s - compiled)
         self._log_report()  # of the update before, while this one runs
         self.step += 1
-        self.state, self.late = state, (self.step, report)
+        heard = any(batch.audio.shape[-1] for batch in batches)
+        self.hears |= heard
+        self.state, self.late = state, (self.step, report, heard or not self.hears)
         if self.step == self.started + 1:
             self._log_report()  # a first sign of life
         validates = self.step % self.training.validate_every == 0 or self.step == self.last
@@ -237,15 +240,20 @@ class _Loop:
             work.flops += self.compiled.flops(batches)
 
     def _log_report(self) -> None:
-        """Log the report of the last update; fetch all of it only if it will be logged."""
+        """Log the report of the last update; fetch all of it only if it will be logged.
+
+        Of updates of speech and of text in turn, those of speech are logged: they have all terms.
+        """
         if self.late is None:
             return
-        (step, report), self.late = self.late, None
-        finite = jax.device_get(report.finite)
-        due = step == self.started + 1 or step % self.training.log_every == 0
-        fetched = jax.device_get(report) if due or not np.all(finite) else None
+        (step, report, whole), self.late = self.late, None
+        self.due |= step % self.training.log_every == 0
+        due, self.due = self.due and whole, self.due and not whole
+        finite, first = jax.device_get(report.finite), step == self.started + 1
+        fetched = jax.device_get(report) if first or due or not np.all(finite) else None
         for number, member in enumerate(self.members):
-            member.log_update(step, None if fetched is None else self.compiled.of(fetched, number))
+            one = None if fetched is None else self.compiled.of(fetched, number)
+            member.log_update(step, one, due=due)
 
     def _validate(self) -> list[float]:
         self._log_report()
@@ -346,13 +354,13 @@ class TrainingRun:
         """Start the next phase if a term starts."""
         self.phase.advance(step, self.training.objective, self.training.patience)
 
-    def log_update(self, step: int, report: Report | None) -> None:
+    def log_update(self, step: int, report: Report | None, *, due: bool) -> None:
         """Log the report of an update; None if only its success is known."""
         if report is not None and not report.finite:
             self._refuse(step, report)
             return
         self.refused = 0
-        first, due = step == self.started + 1, step % self.training.log_every == 0
+        first = step == self.started + 1
         if report is not None and (first or due):
             rate = np.asarray(self.training.optimiser.rate()(jnp.int32(step - 1))).item()
             note = f"compiled in {duration(self.log.work.aside_s)}" if first else None

@@ -76,6 +76,16 @@ def test_it_learns_and_records(whole):
     assert valid[8]["mt_nll"] < valid[4]["mt_nll"]
 
 
+def test_of_speech_and_text_in_turn_the_updates_of_speech_are_logged(go, tmp_path):
+    speech = runs.BATCHES[0]
+    nothing = {"audio": speech.audio[:, :0], "audio_length": 0 * speech.audio_length}
+    text = dataclasses.replace(speech, **nothing)
+    mixed = [speech, text]
+    data = dataclasses.replace(runs.data(), train=small.Cycle(mixed), shapes=lambda: mixed)
+    go(tmp_path, data, updates=7)
+    assert [*values(tmp_path)] == [3, 5, 7]
+
+
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(go, whole, tmp_path, capsys):
     """From its last update, which was validated, or the checkpoint before if that is damaged."""
     run, cut, begun = tmp_path / "run", tmp_path / "cut", []
