@@ -4,6 +4,7 @@
     state        the source so far, the targets so far: pytrees of fixed size
     greedy       greedy search under a policy, or with the model's own decisions
     beam         whole sources: several hypotheses, or one
+    decoder      what streams of both kinds have in common: limits, parameters, events, rows
     stream       one compiled step from samples to tokens, for encoders that stream
     reencoding   the same for encoders that start anew with every READ
     simulate     what streams would write, and when, for a batch of whole sources

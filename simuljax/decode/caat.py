@@ -31,10 +31,11 @@ from jax.typing import ArrayLike
 from simuljax.audio import Filterbank, frame_count
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import ModelConfig
+from simuljax.decode.decoder import Events
 from simuljax.decode.greedy import Written, limit_of, nothing_written, repeated
 from simuljax.decode.simulate import Listening, Simulation
 from simuljax.decode.state import Context, Known, context_of, encode_speech, recent_of
-from simuljax.decode.stream import Events, StreamingDecoder, StreamState
+from simuljax.decode.stream import StreamingDecoder, StreamState
 from simuljax.models.caat import BLANK
 from simuljax.models.joint import JointModel, init_past
 from simuljax.models.streaming import frames_before

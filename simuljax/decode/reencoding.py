@@ -21,6 +21,7 @@ from simuljax.audio import RATE, Features, features_of, frame_count
 from simuljax.config.decoding import Beam, Branch
 from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import beam_search
+from simuljax.decode.decoder import Events, ModelDecoder, StreamParams
 from simuljax.decode.greedy import Written, greedy_search, nothing_written
 from simuljax.decode.policies import History, Hypotheses, Policy
 from simuljax.decode.state import (
@@ -33,7 +34,6 @@ from simuljax.decode.state import (
     recent_of,
     replay,
 )
-from simuljax.decode.stream import Events, ModelDecoder, StreamParams
 from simuljax.nn.layers import real
 from simuljax.text import BOS, EOS
 

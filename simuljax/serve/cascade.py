@@ -28,6 +28,7 @@ import numpy as np
 from simuljax.audio import RATE
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import ModelConfig
+from simuljax.decode.decoder import Events
 from simuljax.decode.policies import AlignAtt, PolicyError, WaitK
 from simuljax.decode.reencoding import (
     SHORTEST_TEXT,
@@ -36,7 +37,6 @@ from simuljax.decode.reencoding import (
     padded,
     sizes_to,
 )
-from simuljax.decode.stream import Events
 from simuljax.models import whisper
 from simuljax.serve.bundled import bundle_of
 from simuljax.serve.run import Run, RunError

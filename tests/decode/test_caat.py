@@ -12,9 +12,9 @@ from simuljax.audio import extract, normalise
 from simuljax.config.decoding import Blocks, Decoding, LengthLimit, Repetition
 from simuljax.decode.beam import translate_speech
 from simuljax.decode.caat import CaatDecoder, Group, init_candidates, search_group, simulate_caat
+from simuljax.decode.decoder import StreamLimits
 from simuljax.decode.simulate import Listening
 from simuljax.decode.state import context_of
-from simuljax.decode.stream import StreamLimits
 from simuljax.text import EOS
 from tests.helpers import models
 from tests.helpers.streams import HEARD, STATISTICS, Streams, cut, moved, recordings

@@ -11,10 +11,10 @@ from simuljax.audio import Filterbank, frame_count
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
 from simuljax.decode.beam import translate_speech
+from simuljax.decode.decoder import StreamLimits
 from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingTextDecoder, padded
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
 from simuljax.decode.state import context_of, encode_speech
-from simuljax.decode.stream import StreamLimits
 from tests.helpers import models
 from tests.oracles import decisions, simultaneous
 

@@ -11,8 +11,9 @@ import pytest
 from simuljax.audio import Features
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
+from simuljax.decode.decoder import StreamLimits
 from simuljax.decode.state import Context, Known, attempt, commit, control_of, init_prefix
-from simuljax.decode.stream import StreamingDecoder, StreamLimits
+from simuljax.decode.stream import StreamingDecoder
 from simuljax.models.joint import Attempt
 from simuljax.nn.attention import Past
 from simuljax.nn.monotonic import Look, progress_of
