@@ -260,16 +260,12 @@ class Tokenizer:
         """Return the ids of a text; what looks like a special token is spelt as text."""
         return encode(text, self.ranks)
 
-    def decode(self, ids: Iterable[int], *, tail: Literal["replace", "hold"] = "replace") -> str:
+    def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, those that are not text left out.
 
-        A character may be spelt with several tokens. One that is not whole at the end becomes
-        U+FFFD, or with `tail="hold"` is left out, for whoever shows text while it is written.
+        A character may be spelt with several tokens. One that is not whole becomes U+FFFD.
         """
-        data = b"".join(self.tokens[i] for i in ids if i < self.end)
-        if tail == "replace":
-            return data.decode("utf-8", "replace")
-        return codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=False)
+        return b"".join(self.tokens[i] for i in ids if i < self.end).decode("utf-8", "replace")
 
     def seconds(self, timestamp: int) -> float:
         return (timestamp - self.timestamps.start) * STATE_S

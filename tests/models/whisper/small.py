@@ -107,11 +107,12 @@ def ggml_bytes(tensors, tokens=TOKENS, *, kinds=None):
 
 
 def safetensors_bytes(tensors):
+    """By the names of the original; `golden.npz` has a file of Hugging Face with its own."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data, size = [], 0
     for name, tensor in tensors.items():
         kind = {np.dtype("f4"): "F32", np.dtype("f2"): "F16"}[tensor.dtype]
-        header[hugging_face_name(name)] = {
+        header[name] = {
             "dtype": kind,
             "shape": list(tensor.shape),
             "data_offsets": [size, size + tensor.nbytes],
@@ -120,33 +121,6 @@ def safetensors_bytes(tensors):
         size += tensor.nbytes
     text = json.dumps(header).encode()
     return b"".join([struct.pack("<Q", len(text)), text, *data])
-
-
-def hugging_face_name(name):
-    """Written down from the other side than the reader's table."""
-    part, *rest = name.split(".")
-    if rest[0] in ("ln_post", "ln"):
-        return f"model.{part}.layer_norm.{rest[1]}"
-    if rest[0] == "positional_embedding":
-        return f"model.{part}.embed_positions.weight"
-    if rest[0] == "token_embedding":
-        return f"model.{part}.embed_tokens.weight"
-    if rest[0] != "blocks":
-        return f"model.{name}"
-    layer, module, *last = rest[1:]
-    plain = {
-        "attn_ln": "self_attn_layer_norm",
-        "cross_attn_ln": "encoder_attn_layer_norm",
-        "mlp_ln": "final_layer_norm",
-    }
-    maps = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
-    if module in plain:
-        inner = f"{plain[module]}.{last[0]}"
-    elif module == "mlp":
-        inner = f"{'fc1' if last[0] == '0' else 'fc2'}.{last[1]}"
-    else:
-        inner = f"{'self' if module == 'attn' else 'encoder'}_attn.{maps[last[0]]}.{last[1]}"
-    return f"model.{part}.layers.{layer}.{inner}"
 
 
 class Global:

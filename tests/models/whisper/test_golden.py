@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -14,14 +13,9 @@ from simuljax.models.whisper.decoding import Context, decode, language_probs
 from simuljax.models.whisper.model import log_mel, no_padding, nothing_written
 from simuljax.models.whisper.timing import attend_text, time_words
 from simuljax.models.whisper.tokenizer import read_tiktoken
-from simuljax.models.whisper.weights import read_checkpoint
-from tests.models.whisper.small import safetensors_bytes, torch_bytes
+from tests.models.whisper.small import GGML, TINY, needs_tiny
 
-TINY = Path(__file__).parents[3] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
-GGML = TINY / "ggml-tiny.bin"
-pytestmark = pytest.mark.skipif(
-    not GGML.exists(), reason="Whisper tiny is not among the shared data (weights/whisper-tiny)"
-)
+pytestmark = needs_tiny
 
 
 @pytest.fixture(scope="module")
@@ -193,19 +187,6 @@ def test_special_tokens(whisper):
 def test_text_is_spelt_as_the_model_spells_it(whisper, stored):
     assert whisper.tokenizer.encode(f" {stored['text']}") == stored["tokens"]
     assert whisper.tokenizer.decode(stored["tokens"]) == f" {stored['text']}"
-
-
-WRITERS = {"a.pt": torch_bytes, "a.safetensors": safetensors_bytes}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WRITERS)
-def test_other_formats_of_the_same_model_are_the_same(tmp_path, whisper, name):
-    path = tmp_path / name
-    path.write_bytes(WRITERS[name](read_checkpoint(GGML).tensors))
-    other = load(path, vocabulary=TINY / "multilingual.tiktoken")
-    assert other.config == whisper.config
-    jax.tree.map(np.testing.assert_array_equal, other.model.params, whisper.model.params)
 
 
 @pytest.mark.slow

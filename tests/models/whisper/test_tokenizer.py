@@ -3,7 +3,6 @@
 import itertools
 
 import pytest
-import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,19 +10,7 @@ from simuljax.models.whisper import LANGUAGES, tokenizer
 from simuljax.models.whisper.tokenizer import language_code, make_tokenizer
 from tests.models.whisper.small import TOKENIZER, TOKENS
 
-# The pattern as GPT-2 publishes it, read by a package that knows Unicode's classes.
-GPT2 = regex.compile(
-    r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-)
 ODD = st.text(st.sampled_from("ab 'srtveml d12½²、あé́\t\n\u00a0\u2003\u3000.,-♪😀ǅ"), max_size=30)
-
-ASSIGNED = st.characters(exclude_categories=("Cn", "Cs"))  # two versions of Unicode have these
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.one_of(ODD, st.text(ASSIGNED, max_size=30)))
-def test_pieces_are_those_of_the_published_pattern(text):
-    assert list(tokenizer.pieces(text)) == GPT2.findall(text)
 
 
 def slow_merge(piece, ranks):
@@ -50,9 +37,6 @@ def test_text_survives(text):
 def test_half_a_character():
     ids = TOKENIZER.encode("a😀")
     assert TOKENIZER.decode(ids[:-1]) == "a\ufffd"
-    assert TOKENIZER.decode(ids[:-1], tail="hold") == "a"
-    assert TOKENIZER.decode(ids, tail="hold") == "a😀"
-    assert TOKENIZER.decode([0xFF, ord("b")], tail="hold") == "\ufffdb"
 
 
 def test_special_tokens_stand_in_their_order():

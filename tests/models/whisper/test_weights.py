@@ -25,7 +25,7 @@ from simuljax.models.whisper.tokenizer import (
     read_tokenizer_json,
 )
 from simuljax.models.whisper.transcribe import spectrogram
-from simuljax.models.whisper.weights import SINUSOIDS, dimensions_of, read_checkpoint
+from simuljax.models.whisper.weights import SINUSOIDS, read_checkpoint
 from simuljax.nn.layers import sinusoids
 from tests.models.whisper.small import (
     TOKENIZER,
@@ -70,19 +70,10 @@ def save(tmp_path, suffix, tensors=TENSORS, **options):
     return path
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
-def test_every_format_holds_the_same(tmp_path, suffix):
-    checkpoint = read_checkpoint(save(tmp_path, suffix))
-    assert checkpoint.tensors.keys() == TENSORS.keys()
-    for name, tensor in TENSORS.items():
-        np.testing.assert_array_equal(checkpoint.tensors[name], tensor, name)
-    assert dimensions_of(checkpoint) == SIZES
-
-
 def test_every_format_gives_the_same_parameters(tmp_path, vocabulary):
     models = [load(save(tmp_path, suffix)).model for suffix in WRITERS]
+    assert all(model.config.dimensions == SIZES for model in models)
     for model in models[1:]:
-        assert model.config.dimensions == models[0].config.dimensions
         jax.tree.map(np.testing.assert_array_equal, model.params, models[0].params)
     kernel = models[0].params["decoder"]["layers_1"]["cross"]["query"]["kernel"]
     original = TENSORS["decoder.blocks.1.cross_attn.query.weight"]
