@@ -9,7 +9,7 @@ import pytest
 
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.prepare import Preparation, prepare
-from simuljax.models.whisper.config import Dimensions
+from simuljax.models.whisper.config import PUBLISHED, Dimensions, Published
 from tests.models.whisper.small import TOKENIZER, ggml_bytes, random_tensors
 
 SIZES = Dimensions(
@@ -22,6 +22,14 @@ def tensors(**changes):
     kind: Any = np.float32
     made = random_tensors(dataclasses.replace(SIZES, **changes), kind)
     return {name: tensor * np.float32(0.1) for name, tensor in made.items()}
+
+
+@pytest.fixture(scope="module")
+def small_sizes():
+    """Sizes that compile in a moment, under the name of Whisper's smallest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PUBLISHED, "tiny", Published(SIZES, ()))
+        yield
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pytest
 from simuljax.config.model import ModelConfig, SpeechConfig, TextConfig, Width
 from simuljax.models.joint import JointModel
 from simuljax.models.streaming import frames_before
-from simuljax.models.whisper.config import PUBLISHED, Published
 from tests.helpers.models import random_parameters
 from tests.models.conftest import SIZES
 from tests.oracles.checks import assert_close
@@ -20,14 +19,7 @@ FEATURES = 6
 BATCH, FRAMES = 25, 160  # twice round the 20 positions of a small Whisper
 CHUNK, LEFT, RIGHT = 4, 6, 2
 KINDS = ("streaming", "streaming_whisper")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_sizes():
-    """Sizes that compile in a moment, under the name of Whisper's smallest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PUBLISHED, "tiny", Published(SIZES, ()))
-        yield
+pytestmark = pytest.mark.usefixtures("small_sizes")
 
 
 def small(
@@ -119,7 +111,7 @@ def cut(random, length, most):
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def model(request):
+def model(request, small_sizes):
     return Model(small(request.param))
 
 

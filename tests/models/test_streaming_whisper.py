@@ -38,18 +38,11 @@ from tests.train import small
 WIDTH = Width(model=16, hidden=24, heads=2, dropout=0.0)
 CONFIG = small_streaming("streaming_whisper")
 SPEECH: Any = CONFIG.speech
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_sizes():
-    """Sizes that compile in a moment, under the name of the smallest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PUBLISHED, "tiny", Published(SIZES, ()))
-        yield
+pytestmark = pytest.mark.usefixtures("small_sizes")
 
 
 @pytest.fixture(scope="module")
-def model():
+def model(small_sizes):
     return Model(CONFIG)
 
 

@@ -16,10 +16,10 @@ from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic, SpeechConfig, Width
 from simuljax.config.training import Optimiser, RateFactor
 from simuljax.models.encoders import SpeechEncoder, whisper_floor
-from simuljax.models.joint import JointModel
 from simuljax.models.tensor_file import WeightsError
-from simuljax.models.whisper.config import PUBLISHED, Config, Published
+from simuljax.models.whisper.config import Config
 from simuljax.models.whisper.model import Encoder, log_mel
+from simuljax.models.whisper.weights import dimensions_of, read_checkpoint
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.init_from import open_donor
 from simuljax.runs.train import check_factors, train
@@ -28,20 +28,14 @@ from simuljax.train.transfer import by_path, load_whisper_encoder
 from tests.helpers.experiments import experiment
 from tests.helpers.models import random_parameters
 from tests.models.conftest import SIZES, tensors
-from tests.models.whisper.small import ggml_bytes
+from tests.models.whisper.small import GGML, TINY, ggml_bytes, needs_tiny
 from tests.train import small
 
-TINY = Path(__file__).parents[2] / ".." / "shared" / "data" / "weights" / "whisper-tiny"
 WIDTH = Width(model=16, hidden=32, heads=2, dropout=0.0)
 SPEECH = SpeechConfig(kind="whisper", layers=1, shared=0)
 POSITIONS = SIZES.audio_positions
 WHISPER_MEL = Features(filterbank=Filterbank(kind="whisper"))
-
-
-@pytest.fixture
-def small_sizes(monkeypatch):
-    """Sizes that compile in a moment, under the name of the smallest."""
-    monkeypatch.setitem(PUBLISHED, "tiny", Published(SIZES, ()))
+pytestmark = pytest.mark.usefixtures("small_sizes")
 
 
 def spoken(seconds: float, seed: int = 0) -> np.ndarray:
@@ -52,7 +46,6 @@ def spoken(seconds: float, seed: int = 0) -> np.ndarray:
     return sound.astype(np.int16)
 
 
-@pytest.mark.usefixtures("small_sizes")
 def test_the_states_are_whispers_own():
     """As many frames as Whisper has positions for, all real."""
     encoder, frames = Encoder(Config(dimensions=SIZES, alignment_heads=())), 2 * POSITIONS
@@ -75,7 +68,6 @@ def test_the_states_are_whispers_own():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_sizes")
 def test_padding_has_no_influence():
     """The longer row has more states than Whisper has positions."""
     encoder = SpeechEncoder(SPEECH, WIDTH, 5)
@@ -128,13 +120,6 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path, kind):
         dataclasses.replace(base, model=dataclasses.replace(base.model, speech=speech))
 
 
-def test_incremental_streams_are_refused():
-    model = JointModel(small.translator(speech=SPEECH))
-    with pytest.raises(ValueError, match=r"'whisper'.*kind='streaming'"):
-        model.init_speech_stream(1)
-
-
-@pytest.mark.usefixtures("small_sizes")
 def test_damaged_and_foreign_files_are_refused(file, tmp_path):
     def donor(path: Path, **changes):
         own = by_path(shapes(small.translator(speech=SPEECH, text=None, **changes))[0])
@@ -192,7 +177,6 @@ def whisper_experiment(corpus, run, *, speech=SPEECH, **changes):
     return dataclasses.replace(base, model=model, **given)
 
 
-@pytest.mark.usefixtures("small_sizes")
 def test_a_factor_of_an_unknown_part_is_refused(tmp_path):
     given = whisper_experiment(tmp_path, tmp_path)
     optimiser = Optimiser(factors=(RateFactor(part="speech/wisper"),))
@@ -210,7 +194,6 @@ def trained(given, **optimiser):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_sizes")
 def test_an_offline_experiment_is_fine_tuned_and_evaluated(corpus, file, tmp_path):
     run = tmp_path / "run"
     given = whisper_experiment(corpus, run, init_from=f"whisper:{file}")
@@ -226,16 +209,15 @@ def test_an_offline_experiment_is_fine_tuned_and_evaluated(corpus, file, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not (TINY / "ggml-tiny.bin").exists(), reason="Whisper tiny is not among the shared data"
-)
+@needs_tiny
 def test_the_real_model_on_real_speech():
     """11 s without the silence up to 30 s, against Whisper's own encoder on as much."""
     sound = np.load(TINY / "golden_jfk_openai_torch_fp32.npz")["audio16k"][None]
     mirrored = np.concatenate([sound, sound[:, -2:-42:-1]], 1)  # as the original ends
     assert frame_count(mirrored.shape[1], WHISPER_MEL.filterbank) == 1_100
-    params = load_whisper_encoder(TINY / "ggml-tiny.bin")["encoder"]
-    encoder = Encoder(Config(dimensions=PUBLISHED["tiny"].dimensions, alignment_heads=()))
+    params = load_whisper_encoder(GGML)["encoder"]
+    sizes = dimensions_of(read_checkpoint(GGML))
+    encoder = Encoder(Config(dimensions=sizes, alignment_heads=()))
 
     @jax.jit
     def both(params):
