@@ -15,8 +15,8 @@ from flax import struct
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
 from simuljax.audio import filterbank, pitch
-from simuljax.audio.filterbank import Filterbank, FrameState
-from simuljax.audio.pitch import Pitch, PitchState
+from simuljax.audio.filterbank import Filterbank, FrameState, without_fixed
+from simuljax.audio.pitch import PitchState
 from simuljax.config.fields import ConfigError, setting
 from simuljax.config.json import from_json, to_json, write_json
 from simuljax.errors import SimuljaxError
@@ -41,12 +41,6 @@ class Features:
     def dims(self) -> int:
         return self.filterbank.bins + (pitch.DIMS if self.pitch else 0)
 
-    @property
-    def pitch_config(self) -> Pitch:
-        """Return the pitch settings that match the filterbank's frames."""
-        bank = self.filterbank
-        return Pitch(rate=bank.rate, frame_ms=bank.frame_ms, shift_ms=bank.shift_ms)
-
 
 @struct.dataclass
 class FeatureState:
@@ -61,14 +55,14 @@ def extract(samples: Real[ArrayLike, "*batch N"], config: Features) -> Float[Arr
     bank = filterbank.filterbank(samples, config.filterbank)
     if not config.pitch:
         return bank
-    return jnp.concatenate([bank, pitch.pitch(samples, config.pitch_config)], -1)
+    return jnp.concatenate([bank, pitch.pitch(samples)], -1)
 
 
 def init_stream(config: Features, batch_shape: tuple[int, ...] = ()) -> FeatureState:
     """Return the state before the first sample."""
     return FeatureState(
         filterbank=filterbank.init_stream(config.filterbank, batch_shape),
-        pitch=pitch.init_stream(config.pitch_config, batch_shape) if config.pitch else None,
+        pitch=pitch.init_stream(batch_shape) if config.pitch else None,
     )
 
 
@@ -91,7 +85,7 @@ def stream_step(
     )
     if state.pitch is None:
         return FeatureState(filterbank=bank, pitch=None), features, count
-    tones, more, _ = pitch.stream_step(state.pitch, samples, length, config=config.pitch_config)
+    tones, more, _ = pitch.stream_step(state.pitch, samples, length)
     features = jnp.concatenate([features, more], -1)
     return FeatureState(filterbank=bank, pitch=tones), features, count
 
@@ -204,9 +198,10 @@ def load_features(path: str | Path) -> FeatureRecord:
     """Read the record from the file."""
     try:
         values = parse_json(Path(path).read_bytes())
-        features, stored = from_json(Features, values["features"], "features"), values["statistics"]
-        bank = LATER | values["features"].get("filterbank", {})
-        if to_json(features) != values["features"] | {"filterbank": bank}:
+        held, stored = dict(values["features"]), values["statistics"]
+        held["filterbank"] = without_fixed(held.get("filterbank", {}))
+        features = from_json(Features, held, "features")
+        if to_json(features) != held | {"filterbank": LATER | held["filterbank"]}:
             raise ValueError(f"features are not all of {to_json(features)}")
         mean, std = (np.array(stored[name], np.float32) for name in ("mean", "std"))
         if mean.shape != (features.dims,):

@@ -21,8 +21,8 @@ frames, so its encoder applies it (`simuljax.models.encoders`).
 """
 
 import math
-from dataclasses import dataclass, fields, replace
-from typing import Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,9 +31,15 @@ from flax import struct
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
-from simuljax.audio.log_mel import FFT, log_energies
-from simuljax.config.fields import ConfigError, check, setting
+from simuljax.audio.log_mel import FFT, RATE, log_energies
+from simuljax.config.fields import Checked, setting
 
+FRAME, SHIFT = 400, 160  # samples: 25 and 10 ms
+SPECTRUM = 512  # points of the Fourier transform
+LOWEST_HZ, PREEMPHASIS = 20.0, 0.97
+# Fields that earlier versions stored: all of their runs had these values.
+FIXED = {"rate": RATE, "frame_ms": 25.0, "shift_ms": 10.0}
+FIXED |= {"low_hz": LOWEST_HZ, "high_hz": 0.0, "preemphasis": PREEMPHASIS}
 Count = TypeVar("Count", int, jax.Array, np.ndarray)
 
 
@@ -151,54 +157,28 @@ def _checked(length, shape: tuple[int, ...], state: FrameState) -> jax.Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filterbank:
-    """Filterbank settings; `high_hz` 0 stands for half the rate."""
+class Filterbank(Checked):
+    """Filterbanks of frames of 25 ms, every 10 ms, of sound at 16 kHz."""
 
     kind: Literal["kaldi", "whisper"] = setting(
         "kaldi", help="Filterbanks of Kaldi, or the log-mel of Whisper."
     )
-    rate: int = setting(16_000, help="Sampling rate.", low=1, unit="Hz")
     bins: int = setting(80, help="Filters.", low=1)
-    frame_ms: float = setting(25.0, help="Length of a frame.", above=0, unit="ms")
-    shift_ms: float = setting(10.0, help="Step from frame to frame.", above=0, unit="ms")
-    low_hz: float = setting(20.0, help="Lowest frequency.", low=0, unit="Hz")
-    high_hz: float = setting(0.0, help="Highest frequency; 0: half the rate.", low=0, unit="Hz")
-    preemphasis: float = setting(0.97, help="Pre-emphasis.")
-
-    def __post_init__(self) -> None:
-        """Check that frames overlap and that filters lie below half the rate."""
-        check(self)
-        if self.shift_ms > self.frame_ms:
-            raise ConfigError(f"shift_ms is {self.shift_ms}; it must not exceed frame_ms")
-        if not 0 <= self.low_hz < self.top_hz <= self.rate / 2:
-            raise ValueError(f"{self}: 0 <= low_hz < high_hz <= {self.rate / 2:g} must hold.")
-        own = ("kind", "bins")
-        other = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-        other = [name for name in other if name not in own]
-        if self.kind == "whisper" and other:
-            raise ConfigError(
-                f"{other[0]} is {getattr(self, other[0])}; Whisper's log-mel has no such choice: "
-                "leave it at its default"
-            )
-
-    @property
-    def top_hz(self) -> float:
-        """Return the highest frequency of the highest filter."""
-        return self.high_hz or self.rate / 2
 
     @property
     def framing(self) -> Framing:
-        length, shift = (int(self.rate * ms / 1000) for ms in (self.frame_ms, self.shift_ms))
-        return Framing(length=length, shift=shift, history=FFT // 2 * (self.kind == "whisper"))
+        return Framing(length=FRAME, shift=SHIFT, history=FFT // 2 * (self.kind == "whisper"))
 
-    @property
-    def fft_size(self) -> int:
-        """Return the power of two that holds a frame."""
-        return 1 << (self.framing.length - 1).bit_length()
+
+def without_fixed(stored: Any) -> Any:
+    """Return the stored settings of a filterbank without those that can have one value alone."""
+    if not isinstance(stored, dict):
+        return stored
+    return {n: v for n, v in stored.items() if n not in FIXED or v != FIXED[n]}
 
 
 def frame_count(samples: Count, config: Filterbank) -> Count:
-    """Return 1 + (samples - 400) // 160, never below 0 (with the defaults); int or array."""
+    """Return 1 + (samples - 400) // 160, never below 0 (Kaldi's frames); int or array."""
     return complete_frames(samples, config.framing)
 
 
@@ -253,12 +233,12 @@ def stream_step(
 
 
 def _log_mel(frames: jax.Array, config: Filterbank) -> jax.Array:
-    frames = _emphasised(frames, np.float32(config.preemphasis)) * povey_window(frames.shape[-1])
+    frames = _emphasised(frames, np.float32(PREEMPHASIS)) * povey_window(frames.shape[-1])
     if not frames.size:  # no frame at all: an FFT of nothing is refused by some backends
         return jnp.zeros((*frames.shape[:-1], config.bins))
-    spectrum = jnp.fft.rfft(frames, config.fft_size)[..., :-1]
+    spectrum = jnp.fft.rfft(frames, SPECTRUM)[..., :-1]
     power = jnp.square(spectrum.real) + jnp.square(spectrum.imag)
-    energy = jnp.matmul(power, mel_weights(config).T, precision=jax.lax.Precision.HIGHEST)
+    energy = jnp.matmul(power, mel_weights(config.bins).T, precision=jax.lax.Precision.HIGHEST)
     return jnp.log(jnp.maximum(energy, jnp.finfo(jnp.float32).eps))
 
 
@@ -280,11 +260,11 @@ def povey_window(length: int) -> Float[np.ndarray, " length"]:
     return ((0.5 - 0.5 * np.cos(phase)) ** 0.85).astype(np.float32)
 
 
-def mel_weights(config: Filterbank) -> Float[np.ndarray, "bins K"]:
+def mel_weights(bins: int) -> Float[np.ndarray, "bins K"]:
     """Return triangles whose corners are equally spaced in mel(f) = 1127 log(1 + f / 700)."""
-    corners = np.linspace(_mel(config.low_hz), _mel(config.top_hz), config.bins + 2)
-    left, centre, right = (corners[k : k + config.bins, None] for k in range(3))
-    points = _mel(np.arange(config.fft_size // 2) * (config.rate / config.fft_size))
+    corners = np.linspace(_mel(LOWEST_HZ), _mel(RATE / 2), bins + 2)
+    left, centre, right = (corners[k : k + bins, None] for k in range(3))
+    points = _mel(np.arange(SPECTRUM // 2) * (RATE / SPECTRUM))
     up, down = (points - left) / (centre - left), (right - points) / (right - centre)
     return np.maximum(np.minimum(up, down), 0).astype(np.float32)
 

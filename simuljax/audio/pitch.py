@@ -34,7 +34,6 @@ prefers the shorter of two lags that fit equally well, since every multiple of a
 """
 
 import dataclasses
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -43,9 +42,12 @@ from flax import struct
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
 from simuljax.audio import filterbank
-from simuljax.audio.filterbank import FrameState, Framing
+from simuljax.audio.filterbank import FRAME, SHIFT, FrameState, Framing
+from simuljax.audio.log_mel import RATE
 
 _LOW_RATE = 4_000  # after decimation: twice what four harmonics of the highest pitch need
+_FACTOR = RATE // _LOW_RATE
+_WINDOW = FRAME // _FACTOR  # of the correlation, in samples at the low rate
 _CUTOFF_HZ = 1_000
 _CROSSINGS = 2  # of the low-pass filter's sinc, each side
 _MARGIN = 5  # whole lags each side that interpolation looks at
@@ -56,39 +58,11 @@ _HIGHEST = jax.lax.Precision.HIGHEST
 
 
 _LOW_HZ, _HIGH_HZ = 50.0, 400.0  # the pitches that are looked for
-_MEAN_S = 1.5  # the stretch whose mean is subtracted
+_MEAN_FRAMES = 150  # the 1.5 s whose mean is subtracted
 _LOG_LAGS = -np.log(_HIGH_HZ) + _STEP * np.arange(int(np.log(_HIGH_HZ / _LOW_HZ) / _STEP) + 1)
 _WHOLE_LAGS = np.arange(  # in samples at the low rate
     int(_LOW_RATE / _HIGH_HZ) - _MARGIN, int(np.ceil(_LOW_RATE / _LOW_HZ)) + _MARGIN + 1
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pitch:
-    """The frames, which are those of the filterbank."""
-
-    rate: int = 16_000
-    frame_ms: float = 25.0
-    shift_ms: float = 10.0
-
-    def __post_init__(self) -> None:
-        """Check that decimation factors are whole and lags are distinct at the low rate."""
-        if self.rate % _LOW_RATE:
-            raise ValueError(f"rate is {self.rate}; pitch needs a multiple of {_LOW_RATE}.")
-
-    @property
-    def window(self) -> int:
-        """Return the size of the correlation window, in samples at the low rate."""
-        return int(_LOW_RATE * self.frame_ms / 1000)
-
-    @property
-    def framing(self) -> Framing:
-        """Return the filterbank's framing, with history for the longest lag and the filter."""
-        length, shift = (int(self.rate * ms / 1000) for ms in (self.frame_ms, self.shift_ms))
-        low, size = self.window + int(_WHOLE_LAGS[-1]), int(np.gcd(length, shift))
-        needed = (low - 1) * (self.rate // _LOW_RATE) + len(_low_pass(self.rate))
-        history = -(-max(0, needed - length) // size) * size
-        return Framing(length=length + history, shift=shift, history=history)
 
 
 @struct.dataclass
@@ -108,7 +82,7 @@ class Track:
     correlation: jax.Array  # [..., F] in [-1, 1], without ballast
 
 
-def init_track(config: Pitch, batch_shape: tuple[int, ...] = ()) -> TrackState:
+def init_track(batch_shape: tuple[int, ...] = ()) -> TrackState:
     """Return a state in which all lags are equal."""
     return TrackState(
         scores=jnp.zeros((*batch_shape, len(_LOG_LAGS))),
@@ -118,19 +92,16 @@ def init_track(config: Pitch, batch_shape: tuple[int, ...] = ()) -> TrackState:
 
 
 def track_step(
-    state: TrackState,
-    frames: Float[Array, "*batch F L"],
-    count: Int[Array, "*batch"],
-    config: Pitch,
+    state: TrackState, frames: Float[Array, "*batch F L"], count: Int[Array, "*batch"]
 ) -> tuple[TrackState, Track]:
     """Return the pitch of more frames, of which the first `count` are real and update the state."""
     real = jnp.arange(frames.shape[-2]) < count[..., None]
-    products, energies, own = _correlations(frames, config)
+    products, energies, own = _correlations(frames)
     energy = state.energy[..., None] + jnp.cumsum(jnp.where(real, own, 0), -1)
     mean = energy / (state.seen[..., None] + 1 + jnp.arange(frames.shape[-2]))
     squares = own[..., None] * energies
-    steady = _at_lags(products, squares, _BALLAST * mean + config.window * _QUIET)
-    free = _at_lags(products, squares, jnp.full_like(own, config.window * _QUIET))
+    steady = _at_lags(products, squares, _BALLAST * mean + _WINDOW * _QUIET)
+    free = _at_lags(products, squares, jnp.full_like(own, _WINDOW * _QUIET))
     scores, best = _follow(state.scores, steady, real)
     last = jnp.concatenate([state.energy[..., None], energy], -1)[..., -1]
     state = TrackState(scores=scores, energy=last, seen=state.seen + count)
@@ -138,12 +109,12 @@ def track_step(
     return state, Track(log_hz=_log_hz(steady, best), correlation=correlation)
 
 
-def _correlations(frames: jax.Array, config: Pitch) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _correlations(frames: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return v . v_l and |v_l|^2 for each whole lag [..., F, lags], and |v|^2 [..., F]."""
-    low = jnp.matmul(frames, _decimation(config), precision=_HIGHEST)
+    low = jnp.matmul(frames, _decimation(), precision=_HIGHEST)
     low = low - low.mean(-1, keepdims=True)
-    window, lags = low[..., -config.window :], _WHOLE_LAGS
-    starts = low.shape[-1] - config.window - lags
+    window, lags = low[..., -_WINDOW:], _WHOLE_LAGS
+    starts = low.shape[-1] - _WINDOW - lags
     size = 1 << (low.shape[-1] - 1).bit_length()  # no lag is long enough to wrap around
     if not frames.size:  # no frame at all: an FFT of nothing is refused by some backends
         products = jnp.zeros((*low.shape[:-1], len(lags)))
@@ -151,7 +122,7 @@ def _correlations(frames: jax.Array, config: Pitch) -> tuple[jax.Array, jax.Arra
         spectrum = jnp.conj(jnp.fft.rfft(window, size)) * jnp.fft.rfft(low, size)
         products = jnp.fft.irfft(spectrum, size)[..., starts]
     inside = np.arange(low.shape[-1])[:, None] - starts
-    inside = ((inside >= 0) & (inside < config.window)).astype(np.float32)
+    inside = ((inside >= 0) & (inside < _WINDOW)).astype(np.float32)
     energies = jnp.matmul(jnp.square(low), inside, precision=_HIGHEST)
     return products, energies, jnp.square(window).sum(-1)
 
@@ -192,21 +163,31 @@ def _log_hz(correlation: jax.Array, best: jax.Array) -> jax.Array:
     return -(_LOG_LAGS[0] + _STEP * (best + offset))
 
 
-def _low_pass(rate: int) -> Float[np.ndarray, " taps"]:
+def _low_pass() -> Float[np.ndarray, " taps"]:
     """Return a sinc in a Hann window, of sum 1."""
-    half = round(_CROSSINGS * rate / (2 * _CUTOFF_HZ))
+    half = round(_CROSSINGS * RATE / (2 * _CUTOFF_HZ))
     position = np.arange(-half + 1, half)
-    taps = np.sinc(2 * _CUTOFF_HZ * position / rate) * (1 + np.cos(np.pi * position / half))
+    taps = np.sinc(2 * _CUTOFF_HZ * position / RATE) * (1 + np.cos(np.pi * position / half))
     return taps / taps.sum()
 
 
-def _decimation(config: Pitch) -> Float[np.ndarray, "L D"]:
+def _framing() -> Framing:
+    """Return the filterbank's framing, with history for the longest lag and the filter."""
+    low, size = _WINDOW + int(_WHOLE_LAGS[-1]), int(np.gcd(FRAME, SHIFT))
+    needed = (low - 1) * _FACTOR + len(_low_pass())
+    history = -(-max(0, needed - FRAME) // size) * size
+    return Framing(length=FRAME + history, shift=SHIFT, history=history)
+
+
+FRAMING = _framing()
+
+
+def _decimation() -> Float[np.ndarray, "L D"]:
     """Return low-pass and decimation as one matrix; the last output uses the last sample."""
-    taps, factor = _low_pass(config.rate), config.rate // _LOW_RATE
-    length, outputs = config.framing.length, config.window + _WHOLE_LAGS[-1]
+    taps, length, outputs = _low_pass(), FRAMING.length, _WINDOW + _WHOLE_LAGS[-1]
     matrix = np.zeros((length, outputs), np.float32)
     for k in range(outputs):
-        end = length - factor * (outputs - 1 - k)
+        end = length - _FACTOR * (outputs - 1 - k)
         matrix[end - len(taps) : end, k] = taps
     return matrix
 
@@ -232,12 +213,12 @@ class PitchState:
     weights: jax.Array  # [..., W - 1] their probabilities of voicing; 0 before the first frame
 
 
-def pitch(samples: Real[ArrayLike, "*batch N"], config: Pitch) -> Float[Array, "*batch F 3"]:
+def pitch(samples: Real[ArrayLike, "*batch N"]) -> Float[Array, "*batch F 3"]:
     """Return voicing, pitch and delta of whole recordings, one per filterbank frame."""
     samples = filterbank.to_int16_scale(samples)
-    state = init_stream(config, samples.shape[:-1])
-    frames = filterbank.split(samples, config.framing)
-    return _features(state, frames, jnp.full(samples.shape[:-1], frames.shape[-2]), config)[1]
+    state = init_stream(samples.shape[:-1])
+    frames = filterbank.split(samples, FRAMING)
+    return _features(state, frames, jnp.full(samples.shape[:-1], frames.shape[-2]))[1]
 
 
 def voicing_probability(correlation: Float[Array, "*any"]) -> Float[Array, "*any"]:
@@ -247,12 +228,12 @@ def voicing_probability(correlation: Float[Array, "*any"]) -> Float[Array, "*any
     return jax.nn.sigmoid(odds + 4.2 * jnp.exp(20 * (n - 1)))
 
 
-def init_stream(config: Pitch, batch_shape: tuple[int, ...] = ()) -> PitchState:
+def init_stream(batch_shape: tuple[int, ...] = ()) -> PitchState:
     """Return the state before the first sample."""
-    past = jnp.zeros((*batch_shape, _mean_frames(config) - 1))
+    past = jnp.zeros((*batch_shape, _MEAN_FRAMES - 1))
     return PitchState(
-        frames=filterbank.init_frames(config.framing, batch_shape),
-        track=init_track(config, batch_shape),
+        frames=filterbank.init_frames(FRAMING, batch_shape),
+        track=init_track(batch_shape),
         log_hz=past,
         weights=past,
     )
@@ -262,27 +243,25 @@ def stream_step(
     state: PitchState,
     samples: Real[ArrayLike, "*batch C"],
     length: Int[ArrayLike, "*batch"] | None = None,
-    *,
-    config: Pitch,
 ) -> tuple[PitchState, Float[Array, "*batch F 3"], Int[Array, "*batch"]]:
     """Return state, features and their real count, as the filterbank's `stream_step`."""
-    waiting, frames, count = filterbank.frames_step(state.frames, samples, length, config.framing)
-    state, features = _features(dataclasses.replace(state, frames=waiting), frames, count, config)
+    waiting, frames, count = filterbank.frames_step(state.frames, samples, length, FRAMING)
+    state, features = _features(dataclasses.replace(state, frames=waiting), frames, count)
     real = jnp.arange(frames.shape[-2]) < count[..., None]
     return state, jnp.where(real[..., None], features, 0), count
 
 
 def _features(
-    state: PitchState, frames: jax.Array, count: jax.Array, config: Pitch
+    state: PitchState, frames: jax.Array, count: jax.Array
 ) -> tuple[PitchState, jax.Array]:
     """Compute the features of a whole recording or of a chunk."""
     first = (state.track.seen == 0)[..., None]
-    tracked, found = track_step(state.track, frames, count, config)
+    tracked, found = track_step(state.track, frames, count)
     past = jnp.where(first, found.log_hz[..., :1], state.log_hz) if frames.size else state.log_hz
     log_hz = jnp.concatenate([past, found.log_hz], -1)
     correlation = jnp.clip(found.correlation, -1, 1)
     weights = jnp.concatenate([state.weights, voicing_probability(correlation)], -1)
-    mean = _trailing_sum(weights * log_hz, config) / _trailing_sum(weights, config)
+    mean = _trailing_sum(weights * log_hz) / _trailing_sum(weights)
     voicing = 2 * ((1.0001 - correlation) ** 0.15 - 1)
     features = [voicing, 2 * (found.log_hz - mean), 10 * _slope(log_hz, frames.shape[-2])]
     kept = count[..., None] + jnp.arange(state.weights.shape[-1])
@@ -295,9 +274,9 @@ def _features(
     return state, jnp.stack(features, -1)
 
 
-def _trailing_sum(x: jax.Array, config: Pitch) -> jax.Array:
+def _trailing_sum(x: jax.Array) -> jax.Array:
     """Sum the last W values, each time from scratch: differences of running sums would drift."""
-    window = (1,) * (x.ndim - 1) + (_mean_frames(config),)
+    window = (1,) * (x.ndim - 1) + (_MEAN_FRAMES,)
     return jax.lax.reduce_window(x, 0.0, jax.lax.add, window, (1,) * x.ndim, "valid")
 
 
@@ -307,7 +286,3 @@ def _slope(log_hz: jax.Array, frames: int) -> jax.Array:
         (w * log_hz[..., start + k : start + k + frames] for k, w in enumerate(_SLOPE)),
         start=jnp.zeros(()),
     )
-
-
-def _mean_frames(config: Pitch) -> int:
-    return max(len(_SLOPE), round(1000 * _MEAN_S / config.shift_ms))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from simuljax.audio.filterbank import without_fixed
 from simuljax.config.data import DataConfig
 from simuljax.config.fields import Checked, ConfigError, check, setting
 from simuljax.config.json import from_json, read_json, to_json
@@ -136,6 +137,7 @@ def with_new_names(settings: Mapping[str, Any], place: str = "") -> dict[str, An
     renamed = {}
     for name, value in settings.items():
         path = f"{place}{name}"
+        value = without_fixed(value) if name == "filterbank" else value
         new = RENAMED.get(path, path).rpartition(".")[2]
         if isinstance(value, dict):
             renamed[new] = with_new_names(value, f"{path}.")

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from simuljax.audio import Filterbank, frame_count
+from simuljax.audio import RATE, Filterbank, frame_count
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import ModelConfig
 from simuljax.decode.decoder import Events
@@ -313,7 +313,7 @@ def _simulate(context, bank, features, samples, sizes) -> Simulation:
     room = context.decoding.limit.of(state_count(features.shape[1]))
     search = init_search(model, len(samples), room, context.decoding)
     search = search_on(context, search, known, delays)
-    return Simulation.of(search.written, 1000 / bank.rate)
+    return Simulation.of(search.written, 1000 / RATE)
 
 
 def samples_of_group(model: ModelConfig, group: Array, bank: Filterbank) -> Array:

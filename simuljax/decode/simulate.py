@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from simuljax.audio import Filterbank, frame_count
+from simuljax.audio import RATE, Filterbank, frame_count
 from simuljax.config.decoding import Decoding, check_policy
 from simuljax.decode.greedy import Written
 from simuljax.decode.policies import History
@@ -51,7 +51,7 @@ class Listening:
     def samples(self) -> Array:
         """Return int32 [2]: the samples of the first READ, and of every other."""
         given = (self.first_ms or self.read_ms, self.read_ms)
-        return jnp.array([ms * self.filterbank.rate // 1000 for ms in given], jnp.int32)
+        return jnp.array([ms * RATE // 1000 for ms in given], jnp.int32)
 
 
 def usual_listening(
@@ -140,7 +140,7 @@ def _speech(context, history, bank, features, samples, labels, sizes) -> Simulat
     room = context.decoding.limit.of(state_count(features.shape[1]))
     targets = no_targets(context, len(samples), room)
     end = _run(context, history, encode, targets, samples, sizes)
-    return Simulation.of(end.written, 1000 / bank.rate)
+    return Simulation.of(end.written, 1000 / RATE)
 
 
 @functools.partial(jax.jit, static_argnums=1)

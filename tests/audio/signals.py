@@ -54,14 +54,14 @@ def cut(samples, seed=0, largest=2000):
 class Stream:
     """One compiled step for chunks of a fixed size, fed pieces of any size up to that."""
 
-    def __init__(self, module, config, chunk):
+    def __init__(self, start, stream_step, chunk):
         self.compilations = 0
         self.chunk = chunk
-        self.start = self.state = module.init_stream(config)
+        self.start = self.state = start
 
         def step(state, samples, length):
             self.compilations += 1  # Python runs this only while JAX traces
-            return module.stream_step(state, samples, length, config=config)
+            return stream_step(state, samples, length)
 
         self.step = jax.jit(step)
 

@@ -1,6 +1,7 @@
 """Filterbanks and pitch together."""
 
 import json
+from functools import partial
 
 import jax
 import numpy as np
@@ -13,7 +14,6 @@ from simuljax.audio import (
     Moments,
     Statistics,
     extract,
-    features,
     init_stream,
     load_features,
     normalise,
@@ -22,6 +22,7 @@ from simuljax.audio import (
     stream_step,
 )
 from simuljax.audio.features import FeatureError
+from simuljax.audio.filterbank import FIXED
 from simuljax.config.json import to_json
 from tests.audio.signals import Stream, babble, cut
 
@@ -33,7 +34,7 @@ whole = jax.jit(extract, static_argnames="config")
 def test_filterbanks_first_then_pitch():
     both = np.asarray(whole(SAMPLES, FULL))
     assert both.shape == (48, FULL.dims) == (48, 83)
-    tones = jax.jit(lambda x: pitch.pitch(x, FULL.pitch_config))(SAMPLES)
+    tones = jax.jit(pitch.pitch)(SAMPLES)
     np.testing.assert_allclose(both[:, 80:], tones, atol=1e-3)
     np.testing.assert_allclose(both[:, :80], whole(SAMPLES, PLAIN), atol=1e-5)
     assert PLAIN.dims == 80
@@ -43,7 +44,7 @@ def test_filterbanks_first_then_pitch():
     "config", [pytest.param(PLAIN, id="80"), pytest.param(FULL, id="83", marks=pytest.mark.slow)]
 )
 def test_a_stream_equals_the_whole(config):
-    stream = Stream(features, config, 1_500)
+    stream = Stream(init_stream(config), partial(stream_step, config=config), 1_500)
     streamed = stream.run(cut(SAMPLES, 1, 1_500))
     np.testing.assert_allclose(streamed, whole(SAMPLES, config), atol=1e-3)
     assert stream.compilations == 1
@@ -138,9 +139,15 @@ def test_saved_and_loaded(saved):
 
 def test_a_file_of_an_earlier_version_has_kaldis_filterbanks(saved):
     stored = json.loads(saved.read_text())
-    assert stored["features"]["filterbank"].pop("kind") == "kaldi"
+    bank = stored["features"]["filterbank"]
+    assert bank.pop("kind") == "kaldi"
+    bank |= FIXED
     saved.write_text(json.dumps(stored))
     assert load_features(saved).features == CONFIG
+    bank["preemphasis"] = 0.5
+    saved.write_text(json.dumps(stored))
+    with pytest.raises(FeatureError, match="there is no 'preemphasis'"):
+        load_features(saved)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +157,9 @@ def test_a_file_of_an_earlier_version_has_kaldis_filterbanks(saved):
         ({"features": None}, "damaged"),
         ({"features": {**BANK, "tone": True}}, "there is no 'tone'"),
         ({"features": {**BANK, "pitch": "yes"}}, "pitch is 'yes'"),
-        ({"features": {**BANK, "filterbank": {"bins": 4}}}, "not all of"),
+        ({"features": {**BANK, "filterbank": {"kind": "kaldi"}}}, "not all of"),
         ({"features": {**BANK, "filterbank": 80}}, "filterbank is 80"),
-        ({"features": {**BANK, "filterbank": {"rate": None}}}, "rate is None"),
+        ({"features": {**BANK, "filterbank": {"rate": None}}}, "there is no 'rate'"),
         ({"statistics": {"frames": 1, "mean": [0.0] * 4}}, "no entry 'std'"),
         ({"statistics": {"frames": 1, "mean": [0.0] * 4, "std": [0.0] * 4}}, "std positive"),
         ({"statistics": {"frames": 1, "mean": [0.0] * 3, "std": [1.0] * 3}}, "3 means"),

@@ -1,6 +1,7 @@
 """Filterbanks against Kaldi's own, against the equations, and against themselves in pieces."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -19,16 +20,21 @@ DEFAULT = Filterbank()
 compute = jax.jit(module.filterbank, static_argnames="config")
 
 
-def kaldi(samples, bins=80, low=20.0, high=0.0):
+def kaldi(samples, bins=80, low=20.0, high=0.0, preemphasis=0.97):
     options = kaldi_native_fbank.FbankOptions()
     options.frame_opts.dither = 0
     options.frame_opts.snip_edges = True
+    options.frame_opts.preemph_coeff = preemphasis
     options.mel_opts.num_bins = bins
     options.mel_opts.low_freq, options.mel_opts.high_freq = low, high
     bank = kaldi_native_fbank.OnlineFbank(options)
     bank.accept_waveform(16_000, samples.astype(np.float32).tolist())
     bank.input_finished()
     return np.array([bank.get_frame(f) for f in range(bank.num_frames_ready)])
+
+
+def streaming(config, size):
+    return Stream(init_stream(config), partial(stream_step, config=config), size)
 
 
 SOUNDS = {
@@ -57,18 +63,18 @@ def test_agrees_with_kaldi_on_a_real_recording():
 
 
 def test_agrees_with_kaldi_for_other_filters():
-    config = Filterbank(bins=40, low_hz=60.0, high_hz=7000.0)
-    assert_close(compute(SOUNDS["hiss"], config), kaldi(SOUNDS["hiss"], 40, 60, 7000), 1e-3)
+    features = compute(SOUNDS["hiss"], Filterbank(bins=40))
+    assert_close(features, kaldi(SOUNDS["hiss"], bins=40), 1e-3)
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"preemphasis": 0.9}, {"low_hz": 0.0}, {"high_hz": 7900.0}],
+    [{"preemphasis": 0.9}, {"low": 0.0}, {"high": 7900.0}],
     ids=lambda change: next(iter(change)),
 )
 def test_the_comparison_notices_another_setting(change):
-    wrong = compute(SOUNDS["hiss"], dataclasses.replace(DEFAULT, **change))
-    assert np.abs(wrong - kaldi(SOUNDS["hiss"])).max() > 1e-2
+    wrong = kaldi(SOUNDS["hiss"], **change)
+    assert np.abs(wrong - compute(SOUNDS["hiss"], DEFAULT)).max() > 1e-2
 
 
 def test_agrees_with_the_equations():
@@ -108,7 +114,7 @@ def test_padding_and_batch_change_nothing():
 
 @pytest.fixture(scope="module")
 def stream():
-    return Stream(module, DEFAULT, 2_000)
+    return streaming(DEFAULT, 2_000)
 
 
 @pytest.mark.parametrize("size", [1, 90, 2_000])
@@ -116,7 +122,7 @@ def test_a_stream_of_whispers_log_mel_mirrors_its_beginning(size):
     """Frame 0 needs 200 samples, whose mirror image is a part of frame 1 too."""
     config = Filterbank(kind="whisper")
     samples = babble(8_000, seed=size)[: 8_000 if size > 1 else 600]
-    stream = Stream(module, config, size)
+    stream = streaming(config, size)
     pieces = [samples[k : k + size] for k in range(0, len(samples), size)]
     features = stream.run(pieces)
     assert len(features) == frame_count(len(samples), config) > 2
@@ -145,7 +151,7 @@ def test_a_stream_that_forgets_is_noticed(stream):
 
 
 def test_a_frame_comes_out_as_soon_as_it_is_complete():
-    stream = Stream(module, DEFAULT, 80)
+    stream = streaming(DEFAULT, 80)
     counts = [len(stream.feed(hiss(80))) for _ in range(9)]
     assert np.cumsum(counts).tolist() == [oracle.frame_count(n) for n in range(80, 721, 80)]
 
@@ -180,18 +186,6 @@ def test_no_frame_sees_another_frames_samples():
     assert touched.min() >= 320
     assert touched.max() < 720
     assert len(touched) > 390
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"low_hz": 9000.0}, "8000 must hold"),
-        ({"high_hz": 9000.0}, "8000 must hold"),
-    ],
-)
-def test_senseless_configs_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        Filterbank(**wrong)
 
 
 def test_senseless_chunks_are_refused():

@@ -8,11 +8,10 @@ import pytest
 from simuljax.audio import frame_count, read_audio
 from simuljax.audio import pitch as module
 from simuljax.audio.filterbank import Filterbank, split, to_int16_scale
-from simuljax.audio.pitch import Pitch, init_track, track_step, voicing_probability
+from simuljax.audio.pitch import FRAMING, init_track, track_step, voicing_probability
 from tests.audio.signals import Stream, babble, cut, hiss, real_talk, tone
 from tests.oracles import pitch as oracle
 
-DEFAULT = Pitch()
 SECONDS = np.arange(24_000) / 16_000
 GLIDES = {
     "up": 80 * (300 / 80) ** (SECONDS / 1.5),
@@ -21,14 +20,14 @@ GLIDES = {
     "300 Hz": np.full(24_000, 300.0),
     "vibrato": 150 * (1 + 0.1 * np.sin(2 * np.pi * 5 * SECONDS)),
 }
-compute = jax.jit(lambda samples: module.pitch(samples, DEFAULT))
+compute = jax.jit(module.pitch)
 probability = jax.jit(voicing_probability)
 
 
 @jax.jit
 def follow(samples):
-    frames = split(to_int16_scale(samples), DEFAULT.framing)
-    return track_step(init_track(DEFAULT), frames, jnp.array(len(frames)), DEFAULT)[1]
+    frames = split(to_int16_scale(samples), FRAMING)
+    return track_step(init_track(), frames, jnp.array(len(frames)))[1]
 
 
 def true_pitch(hertz, frames):
@@ -123,7 +122,7 @@ def test_a_stream_that_forgets_is_noticed(stream):
 
 @pytest.fixture(scope="module")
 def stream():
-    return Stream(module, DEFAULT, 3_000)
+    return Stream(module.init_stream(), module.stream_step, 3_000)
 
 
 @pytest.mark.parametrize("samples", [399, 400, 5_000])
@@ -141,8 +140,3 @@ def test_silence_is_finite():
     silence = np.zeros(24_000, np.int16)
     assert np.isfinite(compute(silence)).all()
     assert probability(follow(silence).correlation).max() < 0.01
-
-
-def test_a_rate_that_does_not_divide_is_refused():
-    with pytest.raises(ValueError, match="multiple of 4000"):
-        Pitch(rate=22_050)

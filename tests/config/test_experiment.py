@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from simuljax.audio.filterbank import FIXED
 from simuljax.config.data import Budget, DataConfig
 from simuljax.config.experiment import Experiment, InitFrom, read_experiment
 from simuljax.config.fields import ConfigError, settings
@@ -59,6 +60,7 @@ def test_a_run_of_an_earlier_version_still_opens(tmp_path: Path):
     )
     stored = to_json(now)
     stored["corpus"], stored["begin"] = stored.pop("data"), stored.pop("init_from")
+    stored["corpus"]["features"]["filterbank"] |= FIXED
     stored["training"]["way"] = stored["training"].pop("parallelism")
     stored["model"]["monotonic"]["policy"] = "learnt"
     del stored["training"]["objective"]["terms"]
