@@ -1,7 +1,6 @@
 """The command `simuljax prepare`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
@@ -16,24 +15,9 @@ from data_pipelines.prepare import Limits, Preparation, prepare, worker_count
 from data_pipelines.synthesis import check_engines
 from data_pipelines.utterance import CorpusError
 from simuljax.config.data import Budget
-from simuljax.config.fields import Checked, setting
-from simuljax.config.options import describe as describe_options
-from simuljax.text import SPECIALS, VocabularyConfig, learn
+from simuljax.text import VocabularyConfig, learn
 
 PREVIEW_SENTENCES = 20_000  # from which a preview learns its vocabularies, at most
-
-
-@dataclass(frozen=True, kw_only=True)
-class Preview(Checked):
-    """The batches that are shown at the end; training has its own settings."""
-
-    frames_per_batch: int = setting(40_000, help="Frames of 10 ms in a global batch.", low=1)
-    vocabulary: int = setting(
-        8_000, help="Size of the unigram vocabularies that count tokens.", above=len(SPECIALS)
-    )
-
-
-describe_options(Preview)
 
 
 def _subcommands(*readers: type[Corpus]) -> Any:
@@ -55,7 +39,6 @@ def prepare_command(
     corpus: Reader,
     to: Path,
     transform: Transform,
-    preview: Preview,
     from_: Annotated[Path | None, tyro.conf.arg(name="from")] = None,
     max_seconds: float = 60.0,
     workers: int | None = None,
@@ -66,7 +49,6 @@ def prepare_command(
         corpus: The corpus.
         to: The directory to build it in.
         transform: Changes to the training split.
-        preview: The batches that are shown at the end.
         from_: The directory or file of your copy.
         max_seconds: Longer training examples are left out and counted.
         workers: Processes; by default one for each core.
@@ -82,24 +64,22 @@ def prepare_command(
         raise CorpusError(f"max_seconds is {max_seconds}: it must be above 0")
     worker_count(workers)  # checks the number
     wanted = Preparation(corpus=corpus, limits=Limits(max_seconds=max_seconds), transform=transform)
-    return lambda: show(prepare(wanted, from_, to, workers), preview)
+    return lambda: show(prepare(wanted, from_, to, workers))
 
 
-def show(corpus: PreparedCorpus, preview: Preview) -> None:
-    """Print the summary of a corpus, and a plan of its batches."""
+def show(corpus: PreparedCorpus) -> None:
+    """Print the summary of a corpus, and a plan of its batches with the usual settings."""
     print(f"{corpus.summary['preparation']['corpus']} in {corpus.directory}")
     print(describe(corpus.summary))
     if "train" not in corpus.splits or not len(corpus["train"]):
         return
-    table = corpus["train"].table
-    config = VocabularyConfig(size=preview.vocabulary)
+    table, config, budget = corpus["train"].table, VocabularyConfig(), Budget()
     source = table.transcript if any(table.transcript) else table.translation
     vocabularies = Vocabularies(
         source=learn(_sample(source), config), target=learn(_sample(table.translation), config)
     )
     lengths = tokenise_split(corpus["train"], vocabularies).lengths
-    print(f"train in batches of {preview.frames_per_batch:,} frames:")
-    budget = Budget(frames=preview.frames_per_batch, tokens=preview.frames_per_batch)
+    print(f"train in batches of {budget.frames:,} frames:")
     try:
         print(describe_plan(make_plan(lengths, budget)))
     except ValueError as error:

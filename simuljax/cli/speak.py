@@ -11,14 +11,13 @@ from data_pipelines.corpora import Spoken
 from data_pipelines.corpora.spoken import Engine, text_corpus
 from data_pipelines.prepare import Preparation, prepare, worker_count
 from data_pipelines.synthesis import check_engines
-from simuljax.cli.prepare import Preview, show
+from simuljax.cli.prepare import show
 
 
 def speak_command(
     text: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="TEXT_CORPUS")],
     to: Path,
     transform: Transform,
-    preview: Preview,
     source: str = "en",
     target: str = "de",
     engine: Engine = "espeak",
@@ -32,7 +31,6 @@ def speak_command(
             (also in .gz or .zip), or a directory that `simuljax prepare` built.
         to: The directory to build it in.
         transform: Changes to the training split.
-        preview: The batches that are shown at the end.
         source: The language that is spoken, and the suffix of its files.
         target: The language of the translations, and the suffix of its files.
         engine: espeak has dozens of robotic voices in many languages, hibari a natural English one;
@@ -44,4 +42,4 @@ def speak_command(
     check_engines(engine)
     reader = text_corpus(text, source=source, target=target)
     wanted = Preparation(corpus=Spoken(text=reader, engine=engine, seed=seed), transform=transform)
-    return lambda: show(prepare(wanted, text, to, workers), preview)
+    return lambda: show(prepare(wanted, text, to, workers))

@@ -94,7 +94,7 @@ class Optimiser(Checked):
     """Adam with a warm-up; clipping is by the global norm of the gradient."""
 
     learning_rate: float = setting(2e-3, help="Rate at the end of the warm-up.", above=0, high=100)
-    schedule: Literal["inverse_sqrt", "cosine", "constant"] = setting(
+    schedule: Literal["inverse_sqrt", "cosine"] = setting(
         "inverse_sqrt", help="Decay after the warm-up."
     )
     warmup: int = setting(20_000, help="Updates of the warm-up.", low=0)
@@ -121,8 +121,6 @@ class Optimiser(Checked):
         if self.schedule == "cosine":
             rest = max(1, self.decay_updates - warmup)
             down = optax.cosine_decay_schedule(peak, rest, self.final / peak)
-        elif self.schedule == "constant":
-            down = optax.constant_schedule(peak)
         up = optax.linear_schedule(0.0, peak, warmup)
         return optax.join_schedules([up, down], [warmup]) if self.warmup else down
 

@@ -137,7 +137,6 @@ class Policy:
         return self.with_numbers(dict.fromkeys(self.numbers(), 0))
 
 
-Scores = Literal["paper", "release"]
 Convention = Literal["papi", "stacl"]
 MS = 16  # samples
 
@@ -219,12 +218,7 @@ class FixedSteps(Policy):
 
 @dataclass(frozen=True, kw_only=True)
 class _Attention(Policy):
-    """Look at the cross-attention of the next token.
-
-    The papers take the mean of the heads of layer 4 of 6. `scores` may be those of the authors'
-    `release`, which leaves out the last state, on which attention piles up, and divides EDAtt's by
-    their Euclidean norm.
-    """
+    """Look at the cross-attention of the next token; the papers take the mean of layer 4 of 6."""
 
     needs: ClassVar[tuple[Need, ...]] = ("attention",)
     frames: int = setting(
@@ -240,18 +234,12 @@ class _Attention(Policy):
     heads: int | Literal["mean"] = setting(
         "mean", help="Head of the layer, from 1, or the mean of all.", label="head{}", low=1
     )
-    scores: Scores = setting(
-        "paper", help="Attention as in the papers, or in their authors' code.", label="{}"
-    )
 
-    def attention(self, step: Step) -> tuple[Any, Any, Any]:
-        """Return the attention [..., K] on the states that count, their number, which they are."""
+    def attention(self, step: Step) -> Any:
+        """Return the attention [..., K] on every state."""
         weights = step.attention
         of_layers = weights.mean(0) if self.layer is None else weights[self.layer - 1]
-        chosen = of_layers.mean(-2) if self.heads == "mean" else of_layers[..., self.heads - 1, :]
-        count = (step.states - (self.scores == "release"))[..., None]
-        place = chosen.__array_namespace__().arange(chosen.shape[-1])
-        return chosen, count, place
+        return of_layers.mean(-2) if self.heads == "mean" else of_layers[..., self.heads - 1, :]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,9 +249,10 @@ class AlignAtt(_Attention):
     name: ClassVar[str] = "alignatt"
 
     def should_read(self, step: Step) -> Any:
-        attention, count, place = self.attention(step)
-        seen = attention.__array_namespace__().where(place < count, attention, -1)
-        return seen.argmax(-1) >= count[..., 0] - self.frames
+        attention = self.attention(step)
+        xp = attention.__array_namespace__()
+        there = xp.arange(attention.shape[-1]) < step.states[..., None]
+        return xp.where(there, attention, -1).argmax(-1) >= step.states - self.frames
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,12 +263,10 @@ class EDAtt(_Attention):
     alpha: float = setting(help="Attention from which to wait, say 0.1.", label="a{:g}", above=0)
 
     def should_read(self, step: Step) -> Any:
-        attention, count, place = self.attention(step)
-        seen = attention * (place < count)
-        if self.scores == "release":
-            norm = seen.__array_namespace__().linalg.norm(seen, axis=-1, keepdims=True)
-            seen = seen / norm.clip(1e-12)
-        return (seen * (place >= count - self.frames)).sum(-1) >= self.alpha
+        attention, count = self.attention(step), step.states[..., None]
+        place = attention.__array_namespace__().arange(attention.shape[-1])
+        last = (place < count) & (place >= count - self.frames)
+        return (attention * last).sum(-1) >= self.alpha
 
 
 @dataclass(frozen=True, kw_only=True)

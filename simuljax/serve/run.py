@@ -13,7 +13,7 @@ place of the checkpoints (`simuljax.train.stored`). The copy serves `translate`,
 
 import functools
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,7 +26,7 @@ from simuljax.audio.features import FILE_NAME as FEATURES_FILE
 from simuljax.config.decoding import Decoding
 from simuljax.config.experiment import CONFIG_FILE, Experiment, read_experiment
 from simuljax.config.fields import ConfigError, setting
-from simuljax.config.json import differences, read_json, to_json, write_json
+from simuljax.config.json import differences, read_json, to_json
 from simuljax.config.loading import is_reference
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import from_options
@@ -169,8 +169,6 @@ class Export:
     dtype: Stored = "float32"
     """Type of the stored parameters, which load as float32: bfloat16 has half the size, int8 with a
     scale for each output channel a quarter, int7, which is packed, a fifth."""
-    branches: Literal["all", "speech"] = "all"
-    """speech leaves out what only the text branch needs."""
 
 
 def export(chosen: Export) -> Path:
@@ -192,20 +190,9 @@ def write_export(run: Run, loaded: Loaded, chosen: Export) -> None:
     for name in COPIED:
         if (run.directory / name).exists():
             shutil.copy(run.directory / name, chosen.to / name)
-    params = dict(loaded.params)
-    if chosen.branches == "speech" and run.model.text is not None:
-        write_json(chosen.to / CONFIG_FILE, replace(run.config, model=speech_branch(run)))
-        params.pop("text")
-    state = {"params": params, "statistics": loaded.statistics}
+    state = {"params": loaded.params, "statistics": loaded.statistics}
     file = PACKED_FILE if chosen.dtype == "int7" else PARAMS_FILE
     write_params(chosen.to / file, state, loaded.steps, chosen.dtype)
-
-
-def speech_branch(run: Run) -> ModelConfig:
-    """Return the model without its text encoder; layers that both share stay."""
-    if run.model.speech is None:
-        raise RunError(f"{run.directory} translates text: there is no speech branch to export")
-    return replace(run.model, text=None)
 
 
 def describe(directory: Path) -> str:

@@ -5,11 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.config.model import SpeechConfig
 from simuljax.errors import SimuljaxError
 from simuljax.models.tensor_file import TYPES, read_tensors
-from simuljax.serve import translator as live
-from simuljax.serve.run import Export, RunError, export, load_checkpoint, open_run
+from simuljax.serve.run import Export, export, load_checkpoint, open_run
 from simuljax.serve.run_translator import load_run
 from simuljax.train.stored import find_params
 from simuljax.train.stored import stored as stored_as
@@ -17,7 +15,6 @@ from simuljax.train.transfer import by_path
 from tests.written_runs import UPDATES, WORDS, write_run
 
 LINE = " ".join(WORDS[:9])
-SHARING = SpeechConfig(kind="streaming", layers=3, shared=1, channels=8, chunk=4, left=8, right=2)
 
 
 @pytest.fixture(scope="module")
@@ -103,20 +100,6 @@ def test_channels_of_zeros_stay_zeros():
 def test_other_large_parameters_are_float16(rows, dtype):
     (kept,) = stored_as("params/positions", np.ones((rows, 384), np.float32), "int8").values()
     assert kept.dtype == dtype
-
-
-@pytest.mark.slow
-def test_the_speech_branch_alone_streams_the_same_words(tmp_path):
-    both = write_run(tmp_path / "joint", speech=SHARING)
-    alone = export(Export(run=both, to=tmp_path / "speech", branches="speech"))
-    assert open_run(alone).model.text is None and open_run(both).model.text is not None
-    assert set(params(alone)) == set(params(both)) - {"text"}
-    assert "shared" in params(alone)
-    sound = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
-    words = [live.load(each).stream_all([sound])[0] for each in (both, alone)]
-    assert words[0] and [w.text for w in words[0]] == [w.text for w in words[1]]
-    with pytest.raises(RunError, match="no text branch"):
-        load_run(alone).translate_text(LINE)
 
 
 @pytest.mark.parametrize(
