@@ -20,11 +20,12 @@ from simuljax.decode import simulate
 from simuljax.decode.policies import Policy, PolicyError, policy_class
 from simuljax.decode.simulate import simulate_speech, usual_listening
 from simuljax.losses import Term
+from simuljax.models.parameters import by_path
 from simuljax.models.whisper import Whisper
 from simuljax.serve.whisper import WhisperTranslator
 from simuljax.train.loop import TrainingRun, alike, fit
 from simuljax.train.run_log import read_metrics
-from simuljax.train.transfer import by_path, load
+from simuljax.train.run_params import load
 from tests.helpers import models, streams
 from tests.helpers.experiments import documented
 from tests.helpers.streams import DECODING, HEARD

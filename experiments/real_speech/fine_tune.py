@@ -30,9 +30,9 @@ from simuljax.config.experiment import (
 )
 from simuljax.config.training import Objective, Training
 from simuljax.losses import JointObjective
+from simuljax.models.parameters import by_path
 from simuljax.serve.run import shapes
 from simuljax.text import VocabularyConfig
-from simuljax.train.transfer import by_path
 
 BASE = Path(os.environ.get("SIMULJAX_BASE", TRAINED["whisper"].run))
 FIRST = read_experiment(BASE) if (BASE / CONFIG_FILE).exists() else TRAINED["whisper"]

@@ -1,4 +1,4 @@
-"""Parameters: their first values, and their cast to the compute dtype.
+"""Parameters: their first values, their paths, and their cast to the compute dtype.
 
 Training keeps float32; a layer of a bfloat16 model casts its weights whenever it is called. For
 decoding, where reading the weights is most of the work, the cast is done beforehand. Results are
@@ -61,3 +61,13 @@ def initialise(model: JointModel, key: Array) -> tuple[Any, Any]:
 
     variables = jax.jit(lambda key: nn.init(touch, model)({"params": key}))(key)
     return variables["params"], variables.get(STATISTICS, {})
+
+
+def path_of(keys: tuple) -> str:
+    """Return the path of a parameter, "decoder/layer/norm/scale"."""
+    return jax.tree_util.keystr(keys, simple=True, separator="/")
+
+
+def by_path(params: Mapping) -> dict[str, jax.Array]:
+    """Return the parameters by their paths."""
+    return {path_of(keys): leaf for keys, leaf in jax.tree_util.tree_leaves_with_path(params)}

@@ -33,7 +33,7 @@ from simuljax.serve.run import Run, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS
 from simuljax.train.forward import branches, draw_k, matching_options, shift
-from simuljax.train.transfer import Which
+from simuljax.train.run_params import Which
 
 STATE_S = STRIDE / 100  # seconds that an encoder state stands for
 

@@ -1,6 +1,7 @@
 """Start a model from the parameters of donors: other runs, fairseq files, Whisper's encoder."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from data_pipelines.input import TrainingInput
@@ -8,17 +9,13 @@ from simuljax.config.experiment import Experiment, InitFrom
 from simuljax.config.fields import ConfigError
 from simuljax.models.fairseq import EMBEDDINGS as FAIRSEQ_EMBEDDINGS
 from simuljax.models.fairseq import load_fairseq
+from simuljax.models.parameters import by_path
+from simuljax.models.whisper.config import Config
+from simuljax.models.whisper.weights import dimensions_of, parameters, read_checkpoint
 from simuljax.serve.run import Run, load_checkpoint, open_run, shapes
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.transfer import (
-    Rule,
-    by_path,
-    check_rules,
-    load_whisper_encoder,
-    source_of,
-    transfer,
-)
+from simuljax.train.transfer import Rule, check_rules, source_of, transfer
 
 Initialise = Callable[[Any], Any]  # changes the first parameters
 EMBEDDINGS = {
@@ -74,6 +71,13 @@ def open_donor(init: InitFrom, data: TrainingInput, own: Mapping[str, Any]) -> C
     if init.whisper is not None:
         check_size(init, rules, own, by_path(given))
     return load
+
+
+def load_whisper_encoder(path: Path) -> dict[str, Any]:
+    """Return the encoder's parameters, in float32, of a file or directory of Whisper's weights."""
+    checkpoint = read_checkpoint(path)
+    config = Config(dimensions=dimensions_of(checkpoint), alignment_heads=())
+    return {"encoder": parameters(checkpoint, config)["encoder"]}
 
 
 def fairseq_parameters(init: InitFrom, own: Mapping[str, Any]) -> dict[str, Any]:

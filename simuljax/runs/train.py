@@ -15,6 +15,7 @@ from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, read_experiment
 from simuljax.config.fields import ConfigError
 from simuljax.config.json import differences, to_json, write_json
+from simuljax.models.parameters import by_path
 from simuljax.runs.hosts import check_hosts
 from simuljax.runs.init_from import Initialise, initialiser
 from simuljax.serve.run import CONFIG_FILE, parameter_count, shapes
@@ -23,7 +24,6 @@ from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import TRAINING, locked
 from simuljax.train.loop import ENDED, TrainingRun, compile_ahead, fit
 from simuljax.train.step import TrainState
-from simuljax.train.transfer import by_path
 
 # Fields that may change when a run is resumed; any other change makes it another run.
 FREE = (

@@ -50,7 +50,7 @@ from simuljax.text import EOS, UNK, WordStream
 from simuljax.text.sentences import ends_sentence
 from simuljax.text.vocabulary import SPECIALS
 from simuljax.text.words import pieces_of_word
-from simuljax.train.transfer import Which
+from simuljax.train.run_params import Which
 
 Settings = Mapping[str, Any]  # of a stream, by name
 KEPT = 1000  # words of a transcript

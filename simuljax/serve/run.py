@@ -35,10 +35,10 @@ from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
 from simuljax.text import Vocabulary, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
-from simuljax.train import transfer
+from simuljax.train import run_params
 from simuljax.train.loop import ENDED
+from simuljax.train.run_params import Loaded, Which
 from simuljax.train.stored import PACKED_FILE, PARAMS_FILE, Stored, write_params
-from simuljax.train.transfer import Loaded, Which
 
 DECODING_FILE = "decoding.json"
 
@@ -128,10 +128,10 @@ def check_belongs(run: Run) -> None:
 
 def load_checkpoint(run: Run, which: Which = "best") -> Loaded:
     """Return the parameters of a checkpoint, which must be those of the model."""
-    loaded = transfer.load(run.directory, which)
+    loaded = run_params.load(run.directory, which)
     wanted = shapes(run.model)
     for name, held, shape in zip(
-        transfer.PARTS, (loaded.params, loaded.statistics), wanted, strict=True
+        run_params.PARTS, (loaded.params, loaded.statistics), wanted, strict=True
     ):
         found, own = (jax.tree.map(lambda leaf: tuple(leaf.shape), tree) for tree in (held, shape))
         if found != own:

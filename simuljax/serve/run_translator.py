@@ -38,7 +38,7 @@ from simuljax.serve.session import MS, STATE, Read, ReadSession, Session, Tokens
 from simuljax.serve.stream import batch_sizes, batches
 from simuljax.serve.translator import Translator, samples_of
 from simuljax.text import EOS, Words, WordStream
-from simuljax.train.transfer import Loaded, Which
+from simuljax.train.run_params import Loaded, Which
 
 extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per shape
 NOTHING = Tokens(ids=[], reach=0, finished=False)

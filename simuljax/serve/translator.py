@@ -20,7 +20,7 @@ from simuljax.audio import RATE, as_int16, read_audio
 from simuljax.serve.bundled import parts_of
 from simuljax.serve.engine import Engine
 from simuljax.serve.stream import Backend, Stream, Word, stream_all
-from simuljax.train.transfer import Which
+from simuljax.train.run_params import Which
 
 __all__ = ["Stream", "Translator", "Word", "is_whisper", "load"]
 

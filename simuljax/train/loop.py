@@ -40,8 +40,8 @@ from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints, Restored
 from simuljax.train.cluster import is_primary
 from simuljax.train.forward import Forward
 from simuljax.train.run_log import RunLog, duration
+from simuljax.train.run_params import average_around_best
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Report, TrainState, Update, shape_of
-from simuljax.train.transfer import average_around_best
 
 ENDED = "ended.json"  # in the directory of a run that was not merely interrupted
 MOST_REFUSED = 10  # updates in a row whose gradient is not finite

@@ -31,11 +31,10 @@ from simuljax.batch import Batch
 from simuljax.config.training import Objective, Parallelism, Random
 from simuljax.losses import Loss, TermSum, combine
 from simuljax.models.joint import JointModel
-from simuljax.models.parameters import initialise
+from simuljax.models.parameters import initialise, path_of
 from simuljax.text import Words
 from simuljax.train.flops import BACKWARD, forward_flops
 from simuljax.train.forward import Forward, Variables, forward
-from simuljax.train.transfer import path_of
 
 AXIS = "replicas"
 TEXT_PARTS = ("text", "shared", "decoder")  # parameters that a text branch computes with

@@ -13,7 +13,7 @@ import pytest
 from simuljax.ablate.launchers import simuljax_command
 from simuljax.train.loop import ENDED
 from simuljax.train.run_log import read_metrics
-from simuljax.train.transfer import load
+from simuljax.train.run_params import load
 from tests.helpers.grids import environment, spoken_corpus
 from tests.train.states import assert_same_bits
 

@@ -12,10 +12,10 @@ from data_pipelines.prepare import Preparation, prepare
 from simuljax.config.data import Budget
 from simuljax.config.experiment import load_experiments
 from simuljax.config.training import Objective
+from simuljax.models.parameters import by_path
 from simuljax.runs.train import train
 from simuljax.serve.run import load_checkpoint, open_run
 from simuljax.text import VocabularyConfig
-from simuljax.train.transfer import by_path
 from tests.helpers.corpora import write_hums
 from tests.helpers.experiments import FEW_TERMS, experiment
 

@@ -179,7 +179,7 @@ def outcome(run: Path) -> dict[str, Any]:
     from jax import tree_util
 
     from simuljax.train.run_log import read_metrics
-    from simuljax.train.transfer import load
+    from simuljax.train.run_params import load
 
     held, digest = load(run, "last"), hashlib.sha256()
     for path, leaf in tree_util.tree_leaves_with_path(held.params):

@@ -37,7 +37,7 @@ from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import Tokens
 from simuljax.serve.stream import Stream
 from simuljax.text import EOS, Vocabulary, VocabularyConfig, learn
-from simuljax.train.transfer import Loaded
+from simuljax.train.run_params import Loaded
 from tests.helpers import models
 from tests.oracles import simultaneous
 from tests.oracles.hard_decoder import Heard

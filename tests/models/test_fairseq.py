@@ -12,10 +12,11 @@ from simuljax.config.experiment import InitFrom
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import SpeechConfig, TextConfig
 from simuljax.models.fairseq import load_fairseq
+from simuljax.models.parameters import by_path
 from simuljax.models.tensor_file import WeightsError
 from simuljax.runs.init_from import open_donor
 from simuljax.serve.run import shapes
-from simuljax.train.transfer import Rule, by_path, transfer
+from simuljax.train.transfer import Rule, transfer
 from tests.models.whisper.small import Call, Global, torch_bytes
 from tests.train import small
 

@@ -19,13 +19,13 @@ from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechCon
 from simuljax.config.training import Objective, Optimiser, RateFactor
 from simuljax.eval import read_records
 from simuljax.models.encoders import SpeechEncoder
+from simuljax.models.parameters import by_path
 from simuljax.models.streaming import frames_before, states_after
 from simuljax.models.streaming_whisper import StreamingWhisperEncoder, floor_so_far
 from simuljax.models.whisper.config import PUBLISHED, Published
 from simuljax.runs.evaluate import evaluate
-from simuljax.runs.init_from import open_donor
+from simuljax.runs.init_from import load_whisper_encoder, open_donor
 from simuljax.serve.run import shapes
-from simuljax.train.transfer import by_path, load_whisper_encoder
 from tests.helpers.models import random_parameters
 from tests.models.conftest import SIZES
 from tests.models.test_streaming import CHUNK, RIGHT, Model, differences, utterances

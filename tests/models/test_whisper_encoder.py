@@ -16,15 +16,15 @@ from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic, SpeechConfig, Width
 from simuljax.config.training import Optimiser, RateFactor
 from simuljax.models.encoders import SpeechEncoder, whisper_floor
+from simuljax.models.parameters import by_path
 from simuljax.models.tensor_file import WeightsError
 from simuljax.models.whisper.config import Config
 from simuljax.models.whisper.model import Encoder, log_mel
 from simuljax.models.whisper.weights import dimensions_of, read_checkpoint
 from simuljax.runs.evaluate import evaluate
-from simuljax.runs.init_from import open_donor
+from simuljax.runs.init_from import load_whisper_encoder, open_donor
 from simuljax.runs.train import check_factors, train
 from simuljax.serve.run import shapes
-from simuljax.train.transfer import by_path, load_whisper_encoder
 from tests.helpers.experiments import experiment
 from tests.helpers.models import random_parameters
 from tests.models.conftest import SIZES, tensors

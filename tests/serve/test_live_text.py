@@ -20,7 +20,7 @@ from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS, Vocabulary, VocabularyConfig, VocabularyError, WordStream, learn
 from simuljax.text.words import read_by_words
-from simuljax.train.transfer import Loaded
+from simuljax.train.run_params import Loaded
 from tests.helpers import streams
 from tests.helpers.models import compilations
 from tests.text.samples import vocabulary as sampled

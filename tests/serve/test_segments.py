@@ -20,7 +20,7 @@ from simuljax.serve.stream import stream_all
 from simuljax.serve.whisper import Guards, WhisperSession, WhisperStreaming
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
 from simuljax.text import EOS, WordStream
-from simuljax.train.transfer import Loaded
+from simuljax.train.run_params import Loaded
 from tests.helpers import models, streams
 from tests.helpers.streams import RATE, SPEECH, VOCABULARY, sound
 

@@ -24,7 +24,7 @@ from simuljax.train.checkpoint import (
     Retention,
     around_best,
 )
-from simuljax.train.transfer import AVERAGED, average, average_around_best, load
+from simuljax.train.run_params import AVERAGED, average, average_around_best, load
 from tests.train.states import assert_same_bits, state_of
 
 

@@ -12,8 +12,8 @@ from simuljax.config.training import Training
 from simuljax.train.checkpoint import Checkpoints
 from simuljax.train.loop import TrainingRun, compile_update, fit
 from simuljax.train.run_log import read_metrics
+from simuljax.train.run_params import load
 from simuljax.train.step import CompiledUpdate, TrainState
-from simuljax.train.transfer import load
 from tests.train import runs, small
 from tests.train.processes import Process, two
 from tests.train.states import assert_same_bits

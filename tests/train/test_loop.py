@@ -32,8 +32,8 @@ from simuljax.train.loop import (
     last_update,
 )
 from simuljax.train.run_log import read_metrics
+from simuljax.train.run_params import load
 from simuljax.train.step import CompiledUpdate, Replicas
-from simuljax.train.transfer import load
 from tests.train import runs, small
 from tests.train.states import assert_same_bits
 
