@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
-import tensorflow_datasets as tfds
 
 from data_pipelines import prepare as preparing
 from data_pipelines.batches import Host, labels
@@ -150,13 +149,6 @@ def test_an_error_in_a_worker_is_raised_at_once(tmp_path):
     assert len(list((tmp_path / "to" / ".work").glob("*.json"))) < 100
 
 
-def test_tfds_reads_what_was_prepared(hums):
-    read = tfds.builder_from_directory(hums.directory)
-    assert read.info.splits["train"].num_examples == 37
-    source: Any = read.as_data_source("train")  # pyright: ignore[reportCallIssue]
-    assert [example["id"].decode() for example in source] == list(hums["train"].table.id)
-
-
 WITHOUT_TENSORFLOW = """
 import sys
 from pathlib import Path
@@ -198,18 +190,6 @@ def test_a_split_called_all_is_refused(tmp_path):
     assert not (tmp_path / "to").exists()
 
 
-PREPARE = """
-import sys
-from pathlib import Path
-from data_pipelines.corpora import Manifest
-from data_pipelines.prepare import Preparation, prepare
-from tests.helpers.corpora import shards_of
-
-with shards_of(2):
-    prepare(Preparation(corpus=Manifest()), Path(sys.argv[1]), Path(sys.argv[2]), workers=2)
-"""
-
-
 def many_hums(root: Path) -> Path:
     """Work for half a second."""
     write_hums(root, {"train": 37})
@@ -247,26 +227,10 @@ def until(condition: Callable[[], object], seconds: float) -> bool:
     return bool(condition())
 
 
-@pytest.mark.slow
-def test_a_killed_preparation_ends_its_workers_and_goes_on(tmp_path):
-    root, to = many_hums(tmp_path / "hums"), tmp_path / "killed"
-    finished(python(PREPARE, root, tmp_path / "whole"))
-    process = python(PREPARE, root, to)
-    assert until(lambda: len([*to.glob(".work/train*.json")]) > 20, 120)
-    workers = descendants(process.pid)
-    process.kill()
-    process.communicate()
-    assert len(workers) >= 3 and not (to / "summary.json").exists()
-    assert until(lambda: not any(map(alive, workers)), 10), "a worker outlived its parent"
-    finished(python(PREPARE, root, to))
-    assert tree(to) == tree(tmp_path / "whole")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("wait_s", [0.0, 0.5, 3.0])  # imports in the children, then work
-def test_an_interrupt_is_one_line_and_ends_the_workers(tmp_path, wait_s):
-    to = tmp_path / "to"
-    options = ["--from", many_hums(tmp_path / "hums"), "--to", to, "--workers", 2]
+def started(place: Path) -> subprocess.Popen[str]:
+    """The command, once it has begun."""
+    to = place / "to"
+    options = ["--from", many_hums(place / "hums"), "--to", to, "--workers", 2]
     command = [sys.executable, "-m", "simuljax.cli.main", "prepare", "manifest", *map(str, options)]
     process = subprocess.Popen(
         command,
@@ -277,6 +241,24 @@ def test_an_interrupt_is_one_line_and_ends_the_workers(tmp_path, wait_s):
         start_new_session=True,
     )
     assert until(lambda: (to / ".work" / "fingerprint").exists(), 120)
+    return process
+
+
+@pytest.mark.slow
+def test_a_killed_preparation_ends_its_workers(tmp_path):
+    """`tests/faults` kills it at any moment, and has it go on."""
+    process = started(tmp_path)
+    assert until(lambda: len(descendants(process.pid)) >= 3, 60)
+    workers = descendants(process.pid)
+    process.kill()
+    process.communicate()
+    assert until(lambda: not any(map(alive, workers)), 10), "a worker outlived its parent"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait_s", [0.0, 0.5, 3.0])  # imports in the children, then work
+def test_an_interrupt_is_one_line_and_ends_the_workers(tmp_path, wait_s):
+    process = started(tmp_path)
     time.sleep(wait_s)
     workers = descendants(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does

@@ -376,14 +376,10 @@ def wanted(root: Path, run: Path) -> list[str]:
     return [translator.translate_text(u.transcript, beam=5) for u in train]
 
 
-def distilled(root: Path, work: Path, run: Path | str, **options: Any) -> Listing:
-    return Transform(distil=str(run), **options)(Manifest().read(root), work)
-
-
 @pytest.mark.slow
 def test_a_run_translates_the_transcripts(root, run, wanted, tmp_path, monkeypatch):
     monkeypatch.setattr(distillation, "LINES_AT_A_TIME", 3)
-    train = distilled(root, tmp_path, run, distil_mode="join").splits["train"]
+    train = transformed(root, tmp_path, distil=str(run), distil_mode="join").splits["train"]
     assert [u.translation for u in train[7:]] == wanted
     assert len(set(wanted)) > 2
     assert {u.translation_origin for u in train[:7]} == {""}
@@ -428,7 +424,7 @@ def test_a_run_that_cannot_teach_says_why(root, run, tmp_path):
     shutil.copytree(run, tmp_path / "mt")
     shutil.rmtree(tmp_path / "mt" / CHECKPOINTS)
     with pytest.raises(CorpusError, match=r"mt cannot teach: simuljax: .*holds no checkpoint"):
-        distilled(root, tmp_path, tmp_path / "mt")
+        transformed(root, tmp_path, distil=str(tmp_path / "mt"))
     assert not (tmp_path / "teacher").exists()
 
 

@@ -13,15 +13,14 @@ from data_pipelines.phrasebook.frames import LINKS, Order, joined
 from data_pipelines.phrasebook.lexemes import SPECIAL, Bilingual, noun, verb
 from data_pipelines.phrasebook.nominals import Determiner, Nominal
 
-ME, YOU, HE, SHE, WE, THEY = (nominals.pronoun(k) for k in ("I", "du", "he", "she", "we", "they"))
+ME, YOU, HE, SHE, WE = (nominals.pronoun(k) for k in ("I", "du", "he", "she", "we"))
 POLITE, ALL_OF_YOU = nominals.pronoun("Sie"), nominals.pronoun("ihr")
-ANNA, MR_WEBER = nominals.name("Anna", "f"), nominals.titled("Weber", "m")
+MR_WEBER = nominals.titled("Weber", "m")
 MY, HIS, YOUR = (nominals.possessive(owner) for owner in ("I", "he", "du"))
 PAST, PERFECT, FUTURE = (Form(t) for t in ("past", "perfect", "future"))
 NOW, PRESENT, HAD = (Form(t) for t in ("progressive", "present", "pluperfect"))
-CAN, MUST, HAVE_TO, WANT, SHOULD, WOULD_LIKE, ALLOWED = lexemes.MODALS
+_, MUST, HAVE_TO, WANT, _, WOULD_LIKE, ALLOWED = lexemes.MODALS
 TOMORROW, YESTERDAY = Bilingual("tomorrow", "morgen"), Bilingual("yesterday", "gestern")
-EVERY_DAY, OFTEN = Bilingual("every day", "jeden Tag"), Bilingual("often", "oft")
 ALREADY, HOME = Bilingual("already", "schon"), Bilingual("home", "nach Hause")
 HERE = Bilingual("here", "hier")
 AT_THE_STATION = Bilingual("at the station", "am Bahnhof")
@@ -40,10 +39,6 @@ def some(determiner: Determiner, *words: str, number: lexemes.Number = "sg") -> 
 
 def the(*words: str, number: lexemes.Number = "sg") -> Nominal:
     return some(nominals.THE, *words, number=number)
-
-
-def a(*words: str) -> Nominal:
-    return some(nominals.A, *words)
 
 
 def clause(subject: Nominal, words: tuple[str, str], form: Form, obj=None, **rest) -> Clause:
@@ -88,13 +83,12 @@ def to(c: Clause) -> tuple[str, str]:
     return f"to {en.infinitive(c)}", de.zu_infinitive(c)
 
 
-CALL, PICK_UP, OPEN = ("call", "anrufen"), ("pick", "abholen"), ("open", "aufmachen")
+CALL, OPEN = ("call", "anrufen"), ("open", "aufmachen")
 TURN_OFF, GET_UP, WATCH = ("turn", "ausschalten"), ("get", "aufstehen"), ("watch", "ansehen")
 READ, BUY, EAT, GO = ("read", "lesen"), ("buy", "kaufen"), ("eat", "essen"), ("go", "gehen")
-GIVE, EXPLAIN, HELP = ("give", "geben"), ("explain", "erklären"), ("help", "helfen")
+GIVE, EXPLAIN = ("give", "geben"), ("explain", "erklären")
 WAIT, HURRY, REPAIR = ("wait", "warten"), ("hurry", "beeilen"), ("repair", "reparieren")
-GIVE_BACK, TAKE_PART = ("give", "zurückgeben"), ("take", "teilnehmen")
-SLEEP, STAY = ("sleep", "schlafen"), ("stay", "bleiben")
+TAKE_PART, SLEEP, STAY = ("take", "teilnehmen"), ("sleep", "schlafen"), ("stay", "bleiben")
 THE_LAMP, THE_BOOK, THE_CAR = the("lamp"), the("book"), the("car")
 SICK = Clause(subject=HE, verb=SPECIAL["be"], form=PRESENT, complement=Bilingual("sick", "krank"))
 GAPPED = clause(ME, BUY, PAST, time=YESTERDAY, gap="object")
@@ -105,41 +99,18 @@ PASSIVE = {t: Form(tense=t, voice="passive") for t in ("progressive", "past", "p
 PAIRS = [
     (statement(clause(ME, CALL, NOW, YOU, time=TOMORROW)),
      "I am calling you tomorrow", "ich rufe dich morgen an"),
-    (statement(clause(SHE, CALL, PRESENT, HE, mid=OFTEN)),
-     "she often calls him", "sie ruft ihn oft an"),
-    (statement(clause(ANNA, PICK_UP, PAST, the("child"))),
-     "Anna picked up the child", "Anna hat das Kind abgeholt"),
-    (statement(clause(WE, PICK_UP, FUTURE, THEY, time=TOMORROW)),
-     "we will pick them up tomorrow", "wir werden sie morgen abholen"),
-    (statement(clause(THEY, GET_UP, PAST)), "they got up", "sie sind aufgestanden"),
-    (statement(clause(ME, OPEN, modal(MUST), the("window"))),
-     "I must open the window", "ich muss das Fenster aufmachen"),
-    (statement(clause(HE, TURN_OFF, modal(CAN, "past"), THE_LAMP, polarity="no")),
-     "he couldn't turn off the lamp", "er konnte die Lampe nicht ausschalten"),
-    (statement(clause(ME, WATCH, PAST, a("movie"))),
-     "I watched a movie", "ich habe mir einen Film angesehen"),
     (statement(clause(SHE, WATCH, NOW, the("game"))),
      "she is watching the game", "sie sieht sich das Spiel an"),
-    (statement(clause(ME, GIVE, PAST, THE_BOOK, recipient=some(MY, "brother"))),
-     "I gave my brother the book", "ich habe meinem Bruder das Buch gegeben"),
     (statement(clause(ME, GIVE, NOW, THE_BOOK, recipient=HE)),
      "I am giving him the book", "ich gebe ihm das Buch"),
-    (statement(clause(HE, GIVE_BACK, PAST, some(YOUR, "book"), recipient=YOU)),
-     "he gave your book back to you", "er hat dir dein Buch zurückgegeben"),
     (statement(clause(SHE, EXPLAIN, FUTURE, the("problem"), recipient=the("student"))),
      "she will explain the problem to the student", "sie wird dem Studenten das Problem erklären"),
-    (statement(clause(ME, HELP, PRESENT, the("old", "neighbor"), time=EVERY_DAY)),
-     "I help the old neighbor every day", "ich helfe jeden Tag dem alten Nachbarn"),
     (statement(clause(WE, WAIT, NOW, the("bus"), place=AT_THE_STATION)),
      "we are waiting for the bus at the station", "wir warten am Bahnhof auf den Bus"),
     (statement(clause(ME, WAIT, PAST, YOU, polarity="no")),
      "I didn't wait for you", "ich habe nicht auf dich gewartet"),
     (statement(clause(YOU, HURRY, modal(HAVE_TO))),
      "you have to hurry", "du musst dich beeilen"),
-    (statement(clause(ALL_OF_YOU, HURRY, modal(SHOULD))),
-     "you should hurry", "ihr solltet euch beeilen"),
-    (statement(clause(THE_BOOK, ("disappear", "verschwinden"), PERFECT)),
-     "the book has disappeared", "das Buch ist verschwunden"),
     (statement(clause(HE, READ, PERFECT, the("letter"), mid=ALREADY)),
      "he has already read the letter", "er hat den Brief schon gelesen"),
     (statement(clause(ME, READ, PAST, the("letter"), time=YESTERDAY, polarity="no")),
@@ -150,12 +121,6 @@ PAIRS = [
      "he didn't buy a new car", "er hat kein neues Auto gekauft"),
     (statement(clause(ME, EAT, PRESENT, some(nominals.NO, "meat"), polarity="no-kein")),
      "I don't eat any meat", "ich esse kein Fleisch"),
-    (statement(clause(THEY, GO, FUTURE, complement=Bilingual("to the station", "zum Bahnhof"))),
-     "they will go to the station", "sie werden zum Bahnhof gehen"),
-    (statement(clause(SHE, GO, modal(WANT), complement=HOME, polarity="no")),
-     "she doesn't want to go home", "sie will nicht nach Hause gehen"),
-    (statement(clause(MR_WEBER, STAY, PAST, complement=Bilingual("at home", "zu Hause"))),
-     "Mr. Weber stayed at home", "Herr Weber ist zu Hause geblieben"),
     (statement(clause(ME, ("apologize", "entschuldigen"), modal(WOULD_LIKE), MR_WEBER)),
      "I would like to apologize to Mr. Weber", "ich möchte mich bei Herrn Weber entschuldigen"),
     (statement(clause(HE, TAKE_PART, modal(ALLOWED, "past"), the("course"))),
@@ -178,25 +143,11 @@ PAIRS = [
      "I have been living here for three years", "ich wohne seit drei Jahren hier"),
     (fronted(clause(ME, CALL, FUTURE, YOU, time=TOMORROW)),
      "tomorrow I will call you", "morgen werde ich dich anrufen"),
-    (fronted(clause(WE, GET_UP, PAST, time=YESTERDAY)),
-     "yesterday we got up", "gestern sind wir aufgestanden"),
-    (fronted(clause(SHE, READ, PRESENT, the("newspaper"), time=EVERY_DAY)),
-     "every day she reads the newspaper", "jeden Tag liest sie die Zeitung"),
     (question(clause(YOU, CALL, PAST, HE)), "did you call him", "hast du ihn angerufen"),
-    (question(clause(POLITE, OPEN, modal(CAN), the("door"))),
-     "can you open the door", "können Sie die Tür aufmachen"),
-    (question(clause(ANNA, READ, PRESENT, THE_BOOK, mid=OFTEN)),
-     "does Anna often read the book", "liest Anna oft das Buch"),
-    (question(clause(ALL_OF_YOU, GO, NOW, complement=HOME)),
-     "are you going home", "geht ihr nach Hause"),
-    (asked("when", "wann", clause(the("train"), ("leave", "abfahren"), PRESENT)),
-     "when does the train leave", "wann fährt der Zug ab"),
     (asked("what", "was", clause(YOU, BUY, PAST, gap="object")),
      "what did you buy", "was hast du gekauft"),
     (asked("what", "worauf", clause(YOU, WAIT, NOW, gap="object")),
      "what are you waiting for", "worauf wartest du"),
-    (asked("who", "wem", clause(SHE, HELP, PAST, gap="object")),
-     "who did she help", "wem hat sie geholfen"),
     (requested(clause(YOU, CALL, PRESENT, ME, time=TOMORROW)),
      "call me tomorrow", "ruf mich bitte morgen an"),
     (requested(clause(POLITE, CALL, PRESENT, ME, time=TOMORROW)),
@@ -205,10 +156,6 @@ PAIRS = [
      "open the window", "macht das Fenster auf"),
     (requested(clause(YOU, ("take", "mitnehmen"), PRESENT, some(YOUR, "umbrella")), ""),
      "take your umbrella along", "nimm deinen Regenschirm mit"),
-    (requested(clause(YOU, READ, PRESENT, the("letter"), polarity="no"), ""),
-     "don't read the letter", "lies den Brief nicht"),
-    (requested(clause(POLITE, ("sit", "hinsetzen"), PRESENT)),
-     "sit down", "setzen Sie sich bitte hin"),
     (linked("because", ARE_SLEEPING, clause(ME, TURN_OFF, PAST, THE_LAMP)),
      "the children are sleeping because I turned off the lamp",
      "die Kinder schlafen, weil ich die Lampe ausgeschaltet habe"),
@@ -227,8 +174,6 @@ PAIRS = [
     (linked("because", SICK, clause(the("door"), OPEN, modal(MUST, voice="passive"))),
      "he is sick because the door must be opened",
      "er ist krank, weil die Tür aufgemacht werden muss"),
-    (to(clause(ME, CALL, PRESENT, YOU, time=TOMORROW)),
-     "to call you tomorrow", "dich morgen anzurufen"),
     (to(clause(WE, HURRY, PRESENT)), "to hurry", "uns zu beeilen"),
     (to(clause(SHE, BUY, PRESENT, some(nominals.BARE, "fresh", "bread"))),
      "to buy fresh bread", "frisches Brot zu kaufen"),
@@ -240,6 +185,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("said", "expected", "german_expected"), PAIRS)
 def test_sentences_written_by_hand(said, expected, german_expected):
+    """One for each rule; `test_corpus` pins thousands that the rules make."""
     assert said == (expected, german_expected)
 
 
