@@ -35,8 +35,7 @@ from simuljax.models.fairseq import load_fairseq
 from simuljax.models.tensor_file import TYPES, packed, quantise, read_tensors, write_tensors
 from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.tokenizer import _byte_characters, read_tiktoken, read_tokenizer_json
-from simuljax.models.whisper.weights import dimensions_of, read_checkpoint
-from simuljax.models.whisper.whisper import _generation
+from simuljax.models.whisper.weights import _generation, dimensions_of, read_checkpoint
 from simuljax.report.results import curves_of, read_object
 from simuljax.serve.run import read_decoding
 from simuljax.text import load

@@ -3,12 +3,13 @@
     whisper = load("ggml-tiny.bin")
     said = whisper.transcribe("talk.flac", task="translate", words="timed")
 
-    samples -> log-mel        mel
+    samples -> log-mel        spectrogram, model: windows of their own
     log-mel -> states         model: encoder
-    states -> tokens          generate, beam: one compiled loop; rules: which tokens may come
-    tokens -> text            tokenizer, bpe
+    states -> tokens          generate: one compiled loop, and which tokens may come
+    tokens -> text            tokenizer
     windows -> segments       decoding, transcribe
     tokens -> times of words  timing
+    files -> parameters       weights, export
 
 Weights are read from `.pt`, safetensors and ggml files without running anything that is in them.
 """
@@ -18,8 +19,8 @@ from simuljax.models.whisper.config import PUBLISHED, Config, Dimensions
 from simuljax.models.whisper.decoding import Context, Decoded, Decoding
 from simuljax.models.whisper.timing import TimedWord
 from simuljax.models.whisper.tokenizer import LANGUAGES, Tokenizer
-from simuljax.models.whisper.transcribe import Request, Segment, Transcription
-from simuljax.models.whisper.whisper import Whisper, load
+from simuljax.models.whisper.transcribe import Request, Segment, Transcription, Whisper
+from simuljax.models.whisper.weights import load
 
 __all__ = [
     "LANGUAGES",

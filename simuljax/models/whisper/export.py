@@ -22,8 +22,7 @@ from simuljax.errors import SimuljaxError
 from simuljax.models.tensor_file import LEVELS, quantise, write_tensors
 from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.tokenizer import common_tokens, write_tiktoken
-from simuljax.models.whisper.weights import SINUSOIDS, read_checkpoint
-from simuljax.models.whisper.whisper import load
+from simuljax.models.whisper.weights import SINUSOIDS, load, read_checkpoint
 from simuljax.nn.layers import sinusoids
 
 VOCABULARY = "vocabulary.tiktoken"

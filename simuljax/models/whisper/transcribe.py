@@ -10,17 +10,14 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from pathlib import Path
 from typing import Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from simuljax.audio.filterbank import Framing
-from simuljax.audio.filterbank import split as split_frames
-from simuljax.audio.log_mel import FFT, log_energies
-from simuljax.models.whisper.config import HOP, RATE, WINDOW_S
+from simuljax.audio import as_int16, read_audio
+from simuljax.errors import SimuljaxError
+from simuljax.models.whisper.config import HOP, RATE, WINDOW_S, Config
 from simuljax.models.whisper.decoding import (
     Context,
     Decoded,
@@ -32,55 +29,14 @@ from simuljax.models.whisper.decoding import (
     language_probs,
 )
 from simuljax.models.whisper.model import Memory, Model
+from simuljax.models.whisper.spectrogram import Spectrogram, spectrogram
 from simuljax.models.whisper.timing import TimedWord, time_words
-from simuljax.models.whisper.tokenizer import Task, Tokenizer
+from simuljax.models.whisper.tokenizer import Task, Tokenizer, language_code
+
+Audio = str | Path | np.ndarray
 
 _SHORT_STEP_S, _SILENCE_S = 5, 1.0  # windows of few lengths, with some silence at the end
 _SHORTEST_S = 10  # in less, Whisper writes what it hears twice
-FRAMES = WINDOW_S * RATE // HOP  # of a window
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Spectrogram:
-    """Log-mel of a whole recording, as the original computes it."""
-
-    mel: np.ndarray  # float32 [F, mels], with the frames that reach beyond the end
-    frames: int  # that the recording has
-    silence: float
-
-    def window(self, seek: int) -> np.ndarray:
-        """Return the frames [3000, mels] from `seek` samples on; 0 after the end."""
-        return self._padded(self.mel[: self.frames][seek // HOP :], 0.0)
-
-    def beginning(self) -> np.ndarray:
-        """Return the first frames [3000, mels], with silence after the end."""
-        return self._padded(self.mel, self.silence)
-
-    def _padded(self, frames: np.ndarray, value: float) -> np.ndarray:
-        frames = frames[:FRAMES]
-        added = [(0, FRAMES - len(frames)), (0, 0)]
-        return np.pad(frames, added, constant_values=np.float32(value))
-
-
-def spectrogram(samples: np.ndarray, mels: int) -> Spectrogram:
-    """Return the spectrogram of a recording, int16 at 16 kHz; 30 s at a time."""
-    frames = len(samples) // HOP
-    silent = np.zeros(FFT, np.int16)
-    mirrored = np.pad(np.concatenate([samples, silent]), (FFT // 2, 0), mode="reflect")
-    blocks, block = -(-(frames + FFT // HOP) // FRAMES), FRAMES * HOP
-    mirrored = np.pad(mirrored, (0, max(0, blocks * block + FFT - len(mirrored))))
-    parts = (mirrored[k * block : (k + 1) * block + FFT - HOP] for k in range(blocks))
-    found = np.concatenate([np.asarray(_decades(part, mels)) for part in parts])
-    found = found[: frames + FFT // HOP]
-    floor = max(found.max() - 8, -10.0)
-    mel = (np.maximum(found, floor) + 4) / 4
-    return Spectrogram(mel=mel.astype(np.float32), frames=frames, silence=(floor + 4) / 4)
-
-
-@partial(jax.jit, static_argnums=1)
-def _decades(samples: jax.Array, mels: int) -> jax.Array:
-    framing = Framing(length=FFT, shift=HOP)
-    return log_energies(split_frames(samples.astype(jnp.float32) / 32768, framing), mels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,28 +98,96 @@ class _Progress:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Transcriber:
-    """A model with its tokenizer, for whole recordings."""
+class Whisper:
+    """A model with its weights and its tokenizer."""
 
     model: Model
     tokenizer: Tokenizer
 
-    def transcribe_samples(
-        self, recordings: Sequence[np.ndarray], request: Request, options: Decoding, batch: int
+    @property
+    def config(self) -> Config:
+        """Return sizes, type, and the heads that tell times."""
+        return self.model.config
+
+    def transcribe(
+        self,
+        audio: Audio,
+        *,
+        rate: int = RATE,
+        task: Task = "transcribe",
+        language: str | None = None,
+        prompt: str | Sequence[int] = "",
+        words: Literal["none", "timed"] = "none",
+        condition: Literal["previous", "nothing"] = "previous",
+        window: Literal["full", "short"] = "full",
+        decoding: Decoding | None = None,
+    ) -> Transcription:
+        """Transcribe a recording: a file, or mono samples (int16, or float in [-1, 1]) at `rate`.
+
+        `task="translate"` writes English whatever is spoken. `prompt`, text or tokens, was said
+        before the recording. `condition` says whether a later window follows on the text before it.
+        With `window="short"` a recording of less than 30 s is padded to the next 5 s only, which is
+        faster and may change words.
+        """
+        request = Request(
+            task=task,
+            language=language_code(language) if language else None,
+            prompt=self._tokens(prompt),
+            condition=condition,
+            words=words,
+            window=window,
+        )
+        return self.transcribe_all([audio], request=request, decoding=decoding, rate=rate)[0]
+
+    def transcribe_all(
+        self,
+        recordings: Sequence[Audio],
+        *,
+        request: Request | None = None,
+        decoding: Decoding | None = None,
+        rate: int = RATE,
+        batch: int = 16,
     ) -> list[Transcription]:
-        """Transcribe recordings, int16 at 16 kHz, at most `batch` of them at a time."""
+        """Transcribe many recordings, up to `batch` of them at a time, a window of each."""
+        request, decoding = request or Request(), decoding or Decoding()
+        self._check_task(request)
         in_progress = [
             _Progress(
-                samples=samples,
+                samples=_samples(audio, rate),
                 language=request.language if self.tokenizer.multilingual else "en",
                 prompt=list(request.prompt),
             )
-            for samples in recordings
+            for audio in recordings
         ]
         rows = min(batch, len(in_progress))
         while waiting := [progress for progress in in_progress if len(progress.left) >= HOP]:
-            self._round(waiting[:rows], rows, request, options)
+            self._round(waiting[:rows], rows, request, decoding)
         return [self._transcription(progress) for progress in in_progress]
+
+    def detect_language(self, audio: Audio, *, rate: int = RATE) -> dict[str, float]:
+        """Return the probability of each language in the first 30 s, likeliest first."""
+        if not self.tokenizer.multilingual:
+            problem = "knows English alone; load a multilingual model"
+            raise SimuljaxError(f"{self.config.name} {problem}")
+        window = stack([_samples(audio, rate)[: WINDOW_S * RATE]], 1)
+        probs = self.language_probs(encode_audio(self.model, window))[0]
+        pairs = zip(self.tokenizer.language_codes, map(float, probs), strict=True)
+        return dict(sorted(pairs, key=lambda pair: -pair[1]))
+
+    def _tokens(self, text: str | Sequence[int]) -> tuple[int, ...]:
+        """Encode text as it stands after other text: with a space before it."""
+        if isinstance(text, str):
+            return tuple(self.tokenizer.encode(f" {text.strip()}")) if text.strip() else ()
+        return tuple(text)
+
+    def _check_task(self, request: Request) -> None:
+        if self.tokenizer.multilingual:
+            return
+        if request.task == "translate" or request.language not in (None, "en"):
+            raise SimuljaxError(
+                f"{self.config.name} transcribes English alone; load a multilingual model "
+                f"for {request.task!r} of {request.language or 'other languages'}"
+            )
 
     def _round(
         self, in_progress: list[_Progress], rows: int, request: Request, options: Decoding
@@ -241,6 +265,12 @@ class Transcriber:
         return Transcription(
             text=text, segments=tuple(progress.segments), language=progress.language or "en"
         )
+
+
+def _samples(audio: Audio, rate: int) -> np.ndarray:
+    if isinstance(audio, np.ndarray):
+        return as_int16(audio, rate)
+    return read_audio(audio).samples
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Read the weights of Whisper from OpenAI's, Hugging Face's and whisper.cpp's files.
+"""Load Whisper from OpenAI's, Hugging Face's and whisper.cpp's files.
 
 ggml: sizes, mel filters, vocabulary, then tensors to the end of the file, all little-endian.
 
@@ -18,7 +18,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ import numpy as np
 from flax import traverse_util
 from jax import Array
 
+from simuljax.errors import SimuljaxError
 from simuljax.models.tensor_file import (
     GZIP,
     TYPES,
@@ -38,9 +39,19 @@ from simuljax.models.tensor_file import (
     take,
 )
 from simuljax.models.torch_file import torch_tensors
-from simuljax.models.whisper.config import Config, Dimensions
-from simuljax.models.whisper.model import Network
+from simuljax.models.whisper.config import (
+    PUBLISHED,
+    Config,
+    Dimensions,
+    Heads,
+    later_half,
+    published_name,
+)
+from simuljax.models.whisper.model import Model, Network
+from simuljax.models.whisper.tokenizer import make_tokenizer, read_tiktoken, read_tokenizer_json
+from simuljax.models.whisper.transcribe import Whisper
 from simuljax.nn.layers import sinusoids
+from simuljax.parsing import ParseError, parse_json
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,7 +101,7 @@ def read_ggml(path: Path) -> Checkpoint:
     mels = reader.count("the number of mel filters", 1024)
     bins = reader.count("the number of their bins", 1 << 16)
     reader.bytes(4 * mels * bins, "the mel filters")
-    vocabulary = _vocabulary(reader)
+    vocabulary = _ggml_vocabulary(reader)
     tensors = {}
     while reader.at < len(reader.data):
         name, tensor = _ggml_tensor(reader)
@@ -98,7 +109,7 @@ def read_ggml(path: Path) -> Checkpoint:
     return Checkpoint(path=path, tensors=tensors, vocabulary=vocabulary)
 
 
-def _vocabulary(reader: _Reader) -> list[bytes]:
+def _ggml_vocabulary(reader: _Reader) -> list[bytes]:
     count = reader.count("the size of the vocabulary", _MOST_TOKENS)
     lengths = (reader.count(f"the length of token {i}", 1 << 16) for i in range(count))
     return [bytes(reader.bytes(length, f"token {i}")) for i, length in enumerate(lengths)]
@@ -302,3 +313,79 @@ def _parameter(
         raise WeightsError(checkpoint.path, 0, problem)
     exact = "norm" in path or path.endswith("positions")
     return jnp.asarray(value, jnp.float32 if exact else config.dtype)
+
+
+_VOCABULARIES = ("*.tiktoken", "tokenizer.json", "vocab.json")
+
+
+def load(
+    path: str | Path,
+    *,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    name: str | None = None,
+    vocabulary: str | Path | None = None,
+) -> Whisper:
+    """Load a model from OpenAI's `.pt`, Hugging Face's safetensors (or a directory), or ggml.
+
+    The sizes are those of the tensors. `name` (such as "large-v2") says which heads tell the times
+    of words where sizes do not; else the file's name does, a `generation_config.json` beside it, or
+    all heads of the later half of the decoder serve. The vocabulary is the one in the file (ggml),
+    the one given, or a `.tiktoken`, `tokenizer.json` or `vocab.json` beside the weights.
+    """
+    checkpoint = read_checkpoint(path)
+    sizes = dimensions_of(checkpoint)
+    known = name or published_name(sizes, str(checkpoint.path))
+    if known is not None and known not in PUBLISHED:
+        raise SimuljaxError(
+            f"{known!r} is not a published Whisper; name one of {', '.join(PUBLISHED)}"
+        )
+    if known:
+        heads, multilingual = PUBLISHED[known].alignment_heads, None
+    else:
+        heads, multilingual = _generation(checkpoint.path, sizes)
+    config = Config(
+        dimensions=sizes, alignment_heads=heads, dtype=dtype, name=known or _name(checkpoint.path)
+    )
+    return Whisper(
+        model=Model(params=parameters(checkpoint, config), config=config),
+        tokenizer=make_tokenizer(
+            _vocabulary(checkpoint, vocabulary), sizes.vocabulary, multilingual=multilingual
+        ),
+    )
+
+
+def _generation(weights: Path, sizes: Dimensions) -> tuple[Heads, bool | None]:
+    """Return the alignment heads, and True for a multilingual model, as the file beside it says."""
+    file = weights.with_name("generation_config.json")
+    if not file.is_file():
+        return later_half(sizes), None
+    try:
+        found = parse_json(file.read_bytes())
+        heads, many = found.get("alignment_heads"), found.get("is_multilingual")
+        if many is not None and type(many) is not bool:
+            raise TypeError(f"is_multilingual is {many!r:.60}")
+        chosen = tuple((int(layer), int(head)) for layer, head in heads or ())
+    except (ParseError, AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise SimuljaxError(f"{file} is damaged: {error}; remove or mend it") from None
+    layers, heads_each = range(sizes.text_layers), range(sizes.head_count)
+    if any(layer not in layers or head not in heads_each for layer, head in chosen):
+        raise SimuljaxError(f"{file} names a head of alignment_heads that the model lacks")
+    return chosen or later_half(sizes), many
+
+
+def _name(path: Path) -> str:
+    """Return the name of a file without its kind; of a file that is called model, its folder's."""
+    name = path.name.removesuffix(".gz").removesuffix(".safetensors").removesuffix(path.suffix)
+    return path.absolute().parent.name if name == "model" else name
+
+
+def _vocabulary(checkpoint: Checkpoint, given: str | Path | None) -> Sequence[bytes]:
+    if given is None and checkpoint.vocabulary:
+        return checkpoint.vocabulary
+    beside = [f for p in _VOCABULARIES for f in sorted(checkpoint.path.parent.glob(p))]
+    files = [Path(given)] if given else beside
+    if not files:
+        problem = f"no vocabulary in the file, and none of {', '.join(_VOCABULARIES)} beside it"
+        raise WeightsError(checkpoint.path, 0, f"{problem}; give one with vocabulary=")
+    read = read_tiktoken if files[0].suffix == ".tiktoken" else read_tokenizer_json
+    return read(files[0])

@@ -18,13 +18,13 @@ from simuljax.models.whisper import WeightsError, load
 from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.export import export
 from simuljax.models.whisper.model import log_mel, no_padding, nothing_written
+from simuljax.models.whisper.spectrogram import spectrogram
 from simuljax.models.whisper.tokenizer import (
     common_tokens,
     make_tokenizer,
     read_tiktoken,
     read_tokenizer_json,
 )
-from simuljax.models.whisper.transcribe import spectrogram
 from simuljax.models.whisper.weights import SINUSOIDS, read_checkpoint
 from simuljax.nn.layers import sinusoids
 from tests.models.whisper.small import (
