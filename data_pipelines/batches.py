@@ -373,16 +373,13 @@ class Mixed:
 
 
 def iterate(
-    batches: Batches | Mixed, *, start: int = 0, threads: int = 8, ahead: int = 8
+    batches: Batches | Mixed, *, threads: int = 8, ahead: int = 8
 ) -> "grain.DatasetIterator[Batch]":
-    """Iterate from step `start` on; threads read ahead, `set_state` resumes."""
+    """Iterate from the first step on; threads read ahead, `set_state` resumes."""
     import grain
 
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=ahead)
-    iterator = iter(grain.MapDataset.source(batches).to_iter_dataset(options))
-    if start:
-        iterator.set_state({"next_index": start})
-    return iterator
+    return iter(grain.MapDataset.source(batches).to_iter_dataset(options))
 
 
 def labels(spans_ms: np.ndarray, frames: int) -> np.ndarray:

@@ -29,11 +29,9 @@ class SubsamplingState:
     hidden: Buffer
 
 
-def init_subsampling(
-    batch: int, features: int, channels: int, width: Width, *, kernel: int = KERNEL
-) -> SubsamplingState:
+def init_subsampling(batch: int, features: int, channels: int, width: Width) -> SubsamplingState:
     """Return the state before the first frame: zeros, as in the whole pass."""
-    past, dtype = kernel - 1, width.dtype
+    past, dtype = KERNEL - 1, width.dtype
     return SubsamplingState(
         frames=init_buffer(batch, past, features, dtype, zeros=past),
         hidden=init_buffer(batch, past, channels // 2, dtype, zeros=past),
@@ -48,7 +46,6 @@ class ConvSubsampling(nn.Module):
 
     width: Width
     channels: int = 1024
-    kernel: int = KERNEL
     reach: Reach = "centred"
 
     def setup(self) -> None:
@@ -56,7 +53,7 @@ class ConvSubsampling(nn.Module):
         self.conv0, self.conv1 = (self._convolution(size) for size in sizes)
 
     def __call__(self, features: Array, lengths: Array) -> tuple[Array, Array]:
-        x, reach = features, self.kernel - 1
+        x, reach = features, KERNEL - 1
         before = reach if self.reach == "causal" else reach // 2
         for layer in (self.conv0, self.conv1):
             x = jnp.pad(zero_padding(x, lengths), [(0, 0), (before, reach - before), (0, 0)])
@@ -82,14 +79,14 @@ class ConvSubsampling(nn.Module):
     ) -> tuple[Buffer, Array, Array]:
         """Return every output whose last input has arrived."""
         joined = extend(past, x, length)
-        count = jnp.maximum(0, 1 + (joined.count - self.kernel) // 2)
+        count = jnp.maximum(0, 1 + (joined.count - KERNEL) // 2)
         y = nn.glu(convolution(joined.vectors))
-        return drop(joined, 2 * count, self.kernel - 1), y, count
+        return drop(joined, 2 * count, KERNEL - 1), y, count
 
     def _convolution(self, size: int) -> nn.Conv:
         return nn.Conv(
             size,
-            (self.kernel,),
+            (KERNEL,),
             strides=2,
             padding="VALID",
             dtype=self.width.dtype,

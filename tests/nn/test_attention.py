@@ -1,6 +1,6 @@
 """Attention over both axes of a spectrogram, and additive attention, against loops."""
 
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,6 @@ from simuljax.nn.attention import (
     Seen,
     attend_over_frequency,
     attend_over_time,
-    convolution,
 )
 from tests.helpers.models import random_parameters
 from tests.oracles import recurrent
@@ -51,25 +50,6 @@ def test_attention_is_that_of_the_real_image(attend, reference):
         for head in range(2):
             expected = reference(*(x[row, :length, :, head] for x in (query, key, value)))
             np.testing.assert_allclose(actual[row, :length, :, head], expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("stride", [1, 2])
-def test_convolution_has_the_reach_it_says(stride):
-    x, conv = images(1, 5, 4, 3), convolution(2, WIDTH, stride=stride)
-    params = jax.device_get(conv.init(jax.random.key(0), x))["params"]
-    params["bias"] = params["bias"] + 0.5
-    expected = oracle.convolve(x[0], params["kernel"], params["bias"], stride)
-    np.testing.assert_allclose(conv.apply({"params": params}, x)[0], expected, atol=1e-5)
-
-
-def test_the_block_is_that_of_each_image_alone():
-    block, variables, x = block_and_variables()
-    y = jax.jit(partial(block.apply, train=False))(variables, x, LENGTHS)
-    assert isinstance(y, jax.Array)
-    for row, length in enumerate(LENGTHS):
-        expected = oracle.attention_block(x[row, :length], **variables)
-        np.testing.assert_allclose(y[row, :length], expected, atol=2e-5)
-        np.testing.assert_array_equal(y[row, length:], 0)
 
 
 @jax.jit

@@ -73,20 +73,6 @@ def test_the_oracle_knows_every_size(parameters, wrong):
     assert np.abs(states[0] - by_oracle(parameters, X[0], wrong)).max() > 1e-3
 
 
-def test_chunk_by_chunk_is_the_whole(parameters):
-    cut = chunking((4, 6, 2))
-    left, states = init_left(2, 2, cut, WIDTH), []
-    for i, own in enumerate(jnp.moveaxis(split_chunks(X, cut), 1, 0)):
-        before = jnp.full(2, min(4 * i, 6))
-        view = chunk_view(LENGTHS - 4 * i, before, 1, cut, penalty=False)
-        y, left = run(parameters, own[:, None], left, view, cut)
-        states.append(join_chunks(y, cut))
-    for got, expected, n in zip(
-        np.concatenate(states, 1), whole(parameters, cut), LENGTHS, strict=True
-    ):
-        assert_close(got[:n], expected[:n], 1e-5)
-
-
 def test_rotation_depends_on_distances_alone():
     with pytest.raises(ValueError, match="even"):
         rotate(jnp.ones((3, 2, 5)), jnp.arange(3))

@@ -338,17 +338,6 @@ def comparable_of(tmp_path, first, second, **config):
     return comparable
 
 
-def test_two_systems_are_tested_in_the_regimes_that_both_have(tmp_path):
-    good = without_clock(made_up(0, 40))
-    quality, latency = compare_systems(comparable_of(tmp_path, good, worse(good)), "AL")
-    assert (quality.first.system, quality.second.system) == ("one", "two")
-    assert quality.where == latency.where == "low latency"
-    assert quality.comparison.difference.high < 0 and quality.comparison.p_value < 0.05
-    assert latency.comparison.difference.value == 0 and latency.comparison.p_value == 1
-    assert latency.comparison.metric == "AL"
-    assert quality.comparison.first == pytest.approx(quality.first.scores["BLEU"])
-
-
 def test_regimes_and_offline_are_apart(tmp_path):
     quick = without_clock(made_up(0))
     late = without_clock(slower(made_up(0), 900))
