@@ -188,7 +188,7 @@ def open_input(
     `text_only` ignores the audio, for a model of text.
     """
     opened = open_corpus(corpus.directory)
-    vocabularies, features = load_run(run)
+    vocabularies, features = load_inputs(run)
     splits = join(opened[corpus.train], corpus.joining, seed), opened[corpus.valid]
     train, valid = (
         replace(tokenise_split(split, vocabularies, corpus.task), text_only=text_only)
@@ -248,7 +248,7 @@ def init_run(corpus: DataConfig, run: Path) -> None:
     vocabularies.target.save(run / TARGET_FILE)
 
 
-def load_run(run: Path) -> tuple[Vocabularies, FeatureRecord]:
+def load_inputs(run: Path) -> tuple[Vocabularies, FeatureRecord]:
     """Read what `init_run` wrote."""
     source, target = load(run / SOURCE_FILE), load(run / TARGET_FILE)
     return Vocabularies(source=source, target=target), load_features(run / FEATURES_FILE)
@@ -264,7 +264,7 @@ def _plan(examples: Examples, corpus: DataConfig, *, seed: int = 0, shuffle: boo
 
 def _vocabularies(corpus: DataConfig, table: Table) -> Vocabularies:
     if corpus.vocabularies_of is not None:
-        return load_run(corpus.vocabularies_of)[0]
+        return load_inputs(corpus.vocabularies_of)[0]
     targets = table.translation if corpus.task == "translation" else table.transcript
     if not any(text.strip() for text in targets):
         side = "translations" if corpus.task == "translation" else "transcripts"

@@ -39,7 +39,7 @@ from simuljax.decode.state import (
     encode_speech,
     encode_text,
     init_prefix,
-    take_rows,
+    take_prefixes,
 )
 from simuljax.models.joint import Attempt, JointModel
 from simuljax.nn.beam import BeamHypotheses, empty_beam, going_on, propose
@@ -131,7 +131,7 @@ def _begin(
     given = (written.tokens, written.count, written.reach)
     tokens, lengths, notes = (jnp.repeat(a[:, None], size, 1) for a in given)
     return _Turn(
-        prefix=take_rows(prefix, jnp.repeat(jnp.arange(batch), size)),
+        prefix=take_prefixes(prefix, jnp.repeat(jnp.arange(batch), size)),
         live=replace(live, tokens=tokens, lengths=lengths, notes=notes),
         ended=ended,
         over=prefix.finished | (written.count >= limit),
@@ -179,7 +179,7 @@ def _follow(prefix: Prefix, tried: Attempt, parent: Array, live: BeamHypotheses)
     rows = (jnp.arange(batch)[:, None] * size + parent).reshape(-1)
     tried = replace(tried, layers=jax.tree.map(lambda a: a[:, rows], tried.layers))
     everywhere = jnp.ones(rows.shape, bool)
-    return commit(take_rows(prefix, rows), tried, live.last.reshape(-1), everywhere, everywhere)
+    return commit(take_prefixes(prefix, rows), tried, live.last.reshape(-1), everywhere, everywhere)
 
 
 @flax.struct.dataclass

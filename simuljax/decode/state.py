@@ -218,7 +218,7 @@ def _replay(context: Context, prefix: Prefix, tokens: Array, known: Known) -> Pr
     )
 
 
-def take_rows(prefix: Prefix, rows: Array) -> Prefix:
+def take_prefixes(prefix: Prefix, rows: Array) -> Prefix:
     """Return the prefixes of these rows [J]."""
     layers_first = {"past": prefix.past, "pointer": prefix.pointer}
     others: Any = replace(prefix, past=None, pointer=None)  # pyright: ignore[reportArgumentType]

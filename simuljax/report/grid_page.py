@@ -86,7 +86,7 @@ def write_grid_page(
         "grid.html",
         title=grid.title or "Grid",
         facts=_facts(grid, variants, runs),
-        verdict=verdict_of(grid, judged),
+        verdict=claims_verdict(grid, judged),
         claims=claims_table(grid, judged),
         forest=Figure.of(_draw_claims(grid, judged, out / "claims.png"), FOREST),
         curves=_draw_variants(grid, variants, out),
@@ -138,7 +138,7 @@ def judge_claims(
     return judged
 
 
-def verdict_of(grid: GridInfo, judged: Sequence[Judgement]) -> list[str]:
+def claims_verdict(grid: GridInfo, judged: Sequence[Judgement]) -> list[str]:
     """Say in a sentence what became of the claims."""
     if not grid.claims:
         return []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from data_pipelines.dataset import PreparedCorpus
-from data_pipelines.input import init_run, load_run
+from data_pipelines.input import init_run, load_inputs
 from data_pipelines.utterance import Voice
 from simuljax.cli.demo import write_page
 from simuljax.config.experiment import Experiment
@@ -45,7 +45,7 @@ def guess(config, corpus) -> Experiment:
     """A run that is not trained: all its files, and random numbers for parameters."""
     made = demo_experiment(config.out / "guess", corpus.directory, updates=100)
     init_run(made.data, made.run)
-    vocabularies, _ = load_run(made.run)
+    vocabularies, _ = load_inputs(made.run)
     model = dataclasses.replace(
         made.model,
         source_vocabulary=vocabularies.source.size,
