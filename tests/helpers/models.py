@@ -22,6 +22,7 @@ from simuljax.decode.state import context_of, known_of
 from simuljax.models.encoders import Encoded
 from simuljax.models.joint import JointModel, source_of
 from simuljax.nn.monotonic import fixed_windows
+from tests.oracles.checks import float32
 from tests.oracles.hard_decoder import HardDecoder
 
 
@@ -35,6 +36,16 @@ def random_parameters(model, *given, seed=0, **options):
         return (middle + 0.3 * random.normal(size=leaf.shape)).astype(np.float32)
 
     return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
+def drawn(shapes, deviation, seed=1):
+    """Random parameters and statistics; initial ones have biases of 0 and hide mistakes."""
+    random = np.random.default_rng(seed)
+    given, kept = shapes["params"], shapes.get("statistics", {})
+    return {
+        "params": jax.tree.map(lambda a: float32(random.normal(0, deviation, a.shape)), given),
+        "statistics": jax.tree.map(lambda a: float32(random.uniform(0.5, 2, a.shape)), kept),
+    }
 
 
 VOCABULARY, LAYERS, FEATURES, STEP = 11, 2, 6, 3

@@ -21,6 +21,7 @@ from simuljax.nn.layers import embed_positions, layer_norm, zero_padding
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import shapes
 from simuljax.train.forward import shift
+from tests.helpers.models import drawn
 from tests.oracles import spectrogram as oracle
 from tests.oracles.checks import everything_finite, float32
 from tests.train import small
@@ -64,14 +65,7 @@ def shapes_of(model: nn.Module, kind: str) -> Any:
 
 @cache
 def variables(kind: str) -> dict[str, Any]:
-    """Random parameters and statistics; initial ones have biases of 0 and hide mistakes."""
-    made, rng = shapes_of(encoder(kind), kind), np.random.default_rng(1)
-    return {
-        "params": jax.tree.map(lambda a: float32(rng.normal(0, 0.4, a.shape)), made["params"]),
-        "statistics": jax.tree.map(
-            lambda a: float32(rng.uniform(0.5, 2, a.shape)), made.get("statistics", {})
-        ),
-    }
+    return drawn(shapes_of(encoder(kind), kind), 0.4)
 
 
 @partial(quick_jit, static_argnames="model")
@@ -264,10 +258,7 @@ def test_greedy_words_are_those_of_the_training_pass():
     )
     rng, frames = np.random.default_rng(2), np.array([40, 23])
     params, statistics = shapes(model.config)
-    variables = {
-        "params": jax.tree.map(lambda a: float32(rng.normal(0, 0.5, a.shape)), params),
-        "statistics": jax.tree.map(lambda a: float32(rng.uniform(0.5, 2, a.shape)), statistics),
-    }
+    variables = drawn({"params": params, "statistics": statistics}, 0.5, seed=2)
     features = float32(rng.normal(size=(2, 40, 80)))
     found = jax.device_get(translate_speech(model, variables, features, frames))
 

@@ -15,10 +15,10 @@ from simuljax.nn.attention import (
     attend_over_frequency,
     attend_over_time,
 )
-from tests.helpers.models import random_parameters
+from tests.helpers.models import drawn, random_parameters
 from tests.oracles import recurrent
 from tests.oracles import spectrogram as oracle
-from tests.oracles.checks import assert_live, everything_finite, float32
+from tests.oracles.checks import assert_live, everything_finite
 
 LENGTHS = np.array([5, 3, 1])
 WIDTH = Width(model=4, hidden=4, heads=1)
@@ -32,14 +32,9 @@ def images(*shape, seed=0):
 @cache
 def block_and_variables():
     """A block, random parameters and statistics, and images for it."""
-    block, x, rng = Attention2D(WIDTH, heads=2), images(3, 5, 4, 3), np.random.default_rng(1)
+    block, x = Attention2D(WIDTH, heads=2), images(3, 5, 4, 3)
     made = jax.eval_shape(lambda: block.init(jax.random.key(0), x, LENGTHS, train=False))
-    params, statistics = made["params"], made["statistics"]
-    variables = {
-        "params": jax.tree.map(lambda a: float32(rng.normal(0, 0.5, a.shape)), params),
-        "statistics": jax.tree.map(lambda a: float32(rng.uniform(0.5, 2, a.shape)), statistics),
-    }
-    return block, variables, x
+    return block, drawn(made, 0.5), x
 
 
 @pytest.mark.parametrize(("attend", "reference"), WAYS)

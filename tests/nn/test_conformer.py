@@ -9,7 +9,7 @@ import pytest
 
 from simuljax.config.model import Width
 from simuljax.nn.conformer import ConformerLayer, RelativeAttention, by_key, depthwise, surroundings
-from tests.helpers.models import random_parameters
+from tests.helpers import models
 from tests.oracles import conformer as oracle
 from tests.oracles.checks import assert_gradient, float32
 
@@ -24,13 +24,7 @@ def drawn(shape, seed=0):
 
 def variables_of(layer, *given):
     made = jax.eval_shape(lambda: layer.init(jax.random.key(0), *given, train=False))
-    rng = np.random.default_rng(1)
-    return {
-        "params": jax.tree.map(lambda a: float32(rng.normal(0, 0.5, a.shape)), made["params"]),
-        "statistics": jax.tree.map(
-            lambda a: float32(rng.uniform(0.5, 2, a.shape)), made["statistics"]
-        ),
-    }
+    return models.drawn(made, 0.5)
 
 
 def test_a_layer_is_its_equations_for_each_sequence():
@@ -86,7 +80,7 @@ def largest(jaxpr) -> int:
 def test_no_array_is_as_large_as_all_pairs_of_vectors():
     size, attention = 40, RelativeAttention(WIDTH)
     x, around = drawn((1, size, 8)), surroundings(jnp.array([size]), size, 8)
-    params = random_parameters(attention, x, around)
+    params = models.random_parameters(attention, x, around)
 
     def loss(params, x):
         out = attention.apply(params, x, around)
