@@ -51,4 +51,4 @@ def interpret_command(
         raise LiveError(f"give the model with --model. {_WEIGHTS}")
     if not model.exists():
         raise LiveError(f"there are no weights at {model}. {_WEIGHTS}")
-    return whisper_command([model], live, whisper, RunOptions(policy=decoding.policy), {})
+    return whisper_command(model, live, whisper, RunOptions(policy=decoding.policy), {})

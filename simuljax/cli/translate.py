@@ -1,7 +1,7 @@
 """The command `simuljax translate`: live translation with any model."""
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+import functools
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,22 +9,20 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from simuljax.cache import announce_compilation, enable_compilation_cache, show_status
-from simuljax.config.decoding import Beam, Decoding, Sentences, check_policy, without_effect
+from simuljax.config.decoding import Decoding, Sentences, check_policy, without_effect
 from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import from_options, given_options, options_of
 from simuljax.decode.policies import Consensus, Policy, PolicyError
 from simuljax.decode.repetition import Stammer
-from simuljax.models import whisper as whisper_models
 from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
 from simuljax.serve.audio_io import input_devices
 from simuljax.serve.bundled import DEFAULT, NAME, parts_of, target_language
-from simuljax.serve.cascade import RECOGNISING, Cascade, check_translator
+from simuljax.serve.cascade import RECOGNISING, check_translator
 from simuljax.serve.live import LiveOptions, check_options, check_sound_file, check_source
 from simuljax.serve.live import run as run_live
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError, open_run
-from simuljax.serve.run_translator import load_run
 from simuljax.serve.stream import Stream
 from simuljax.serve.translator import is_whisper, load
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
@@ -103,12 +101,12 @@ def translate_command(
         raise LiveError("--beam needs --offline or, for a run, --policy local-agreement")
     if then_k is not None and (run.offline or len(parts) == 1):
         raise LiveError("--then-k is for live translation with a cascade, ASR+MT: leave it out")
-    translating = {} if then_k is None else {"k": then_k}
+    settings = {} if then_k is None else {"translating": {"k": then_k}}
     if is_whisper(parts[0]):
-        return whisper_command(parts, live, whisper, run, translating)
+        return whisper_command(model, live, whisper, run, settings)
     _refuse(whisper, f"is for Whisper models; {model} is a run")
     live = replace(live, to=live.to or target_language(model))
-    return _run_command(model, live, run, {"translating": translating} if translating else {})
+    return _run_command(model, live, run, settings)
 
 
 def _is_model(given: Path) -> bool:
@@ -146,21 +144,9 @@ def _run_command(
     opened = open_run(first)
     if not run.offline:
         check_run(model, run, opened.model)
-        run = with_stored(run, opened.decoding)
+        settings = settings | {"decoding": with_stored(run, opened.decoding).decoding()}
     check_options(live, first)
-    if run.offline:
-        return lambda: _translate_file(live, lambda: load(model, run.checkpoint), run.beam or 1)
-
-    def load_stream() -> Stream:
-        show_status(f"loading {model.name} ...")
-        translator = load(model, run.checkpoint)
-        with announce_compilation(str(model.resolve()), about_s=_RUN_COMPILATION_S):
-            stream = translator.stream(decoding=run.decoding(), **settings)
-            if live.source_pace == "real":  # a file can wait, and may need less
-                stream.backend.compile(1)
-            return stream
-
-    return lambda: _translate_live(live, load_stream)
+    return _command(model, live, run, functools.partial(load, model, run.checkpoint), settings)
 
 
 def with_stored(run: RunOptions, stored: Decoding) -> RunOptions:
@@ -181,14 +167,14 @@ def check_run(run: Path, options: RunOptions, model: ModelConfig) -> None:
 
 
 def whisper_command(
-    parts: Sequence[Path],
+    model: Path,
     live: LiveOptions,
     whisper: WhisperOptions,
     run: RunOptions,
-    translating: dict[str, Any],
+    stream: dict[str, Any],
 ) -> Callable[[], None]:
     """Check the options; return the translation with Whisper, or of what it recognises."""
-    first, *then = parts
+    first, *then = parts_of(model)
     own = set() if run.policy is None else set(options_of(type(run.policy)))
     own |= {"checkpoint"} if then else set() if run.policy else {"threshold"}
     reason = f"is for trained runs; {first} is a Whisper model"
@@ -204,31 +190,9 @@ def whisper_command(
         to, settings = whisper_settings(live, whisper, policy)
     settings, live = replace(settings, stammer=run.stammer), replace(live, to=to)
     check_options(live, first)
-
-    def load_model() -> WhisperTranslator | Cascade:
-        loaded = WhisperTranslator(whisper_models.load(first, dtype=whisper.dtype), settings)
-        return Cascade(loaded, load_run(then[0], run.checkpoint)) if then else loaded
-
-    if run.offline:
-        return lambda: _translate_file(live, load_model, run.beam.size if run.beam else 1)
-
-    def load_stream() -> Stream:
-        show_status(f"loading {' and '.join(part.name for part in parts)} ...")
-        translator = load_model()
-        recogniser = translator.recogniser if isinstance(translator, Cascade) else translator
-        with _announced(recogniser, translator.name):
-            stream = translator.stream(**{"translating": translating} if then else {})
-            stream.backend.compile(1)
-        return stream
-
-    return lambda: _translate_live(live, load_stream, None if then else settings)
-
-
-def _announced(recogniser: Any, name: str) -> AbstractContextManager[None]:
-    """Announce the compilation of Whisper, alone or in a cascade of this name."""
-    config, padding = recogniser.whisper.config, recogniser.settings.padding
-    about_s = _LAYER_COMPILATION_S * config.dimensions.text_layers
-    return announce_compilation(f"{name} {config.dtype} {padding}", about_s=about_s)
+    how = {"settings": settings, "dtype": whisper.dtype}
+    loaded = functools.partial(load, model, run.checkpoint, **how)
+    return _command(model, live, run, loaded, stream, None if then else settings)
 
 
 def whisper_settings(
@@ -270,13 +234,37 @@ def _language(option: str, given: str) -> str:
         raise LiveError(f"{option}: {error}") from None
 
 
-def _translate_file(live: LiveOptions, load: Callable[[], Any], beam: int | Beam) -> None:
-    enable_compilation_cache()
-    print(load().translate(str(live.audio), beam=beam).strip())
+def _command(
+    model: Path,
+    live: LiveOptions,
+    run: RunOptions,
+    load_model: Callable[[], Any],
+    settings: dict[str, Any],
+    keys: WhisperStreaming | None = None,
+) -> Callable[[], None]:
+    """Return the translation of the whole file, or live; `keys` change settings of Whisper."""
 
+    def load_stream() -> Stream:
+        show_status(f"loading {' and '.join(part.name for part in parts_of(model))} ...")
+        translator = load_model()
+        recogniser = getattr(translator, "recogniser", translator)  # of a cascade
+        is_whisper = isinstance(recogniser, WhisperTranslator)
+        name, about_s = str(model.resolve()), _RUN_COMPILATION_S
+        if is_whisper:
+            config = recogniser.whisper.config
+            name = f"{translator.name} {config.dtype} {recogniser.settings.padding}"
+            about_s = _LAYER_COMPILATION_S * config.dimensions.text_layers
+        with announce_compilation(name, about_s=about_s):
+            stream = translator.stream(**settings)
+            if is_whisper or live.source_pace == "real":  # a file can wait, and may need less
+                stream.backend.compile(1)
+        return stream
 
-def _translate_live(
-    live: LiveOptions, load: Callable[[], Stream], settings: WhisperStreaming | None = None
-) -> None:
-    enable_compilation_cache()
-    run_live(live, load, settings)
+    def command() -> None:
+        enable_compilation_cache()
+        if run.offline:
+            print(load_model().translate(str(live.audio), beam=run.beam or 1).strip())
+        else:
+            run_live(live, load_stream, keys)
+
+    return command

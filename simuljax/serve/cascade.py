@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.audio import RATE
-from simuljax.config.decoding import Decoding
+from simuljax.config.decoding import Beam, Decoding
 from simuljax.config.model import ModelConfig
 from simuljax.decode.decoder import Events
 from simuljax.decode.policies import AlignAtt, PolicyError, WaitK
@@ -196,14 +196,18 @@ def waiting(decoding: D, model: ModelConfig) -> D:
 
 
 def load(
-    recogniser: str | Path, translator: str | Path, checkpoint: Which = "best", **how: Any
+    recogniser: str | Path,
+    translator: str | Path,
+    checkpoint: Which = "best",
+    settings: WhisperStreaming | None = None,
+    **how: Any,
 ) -> "Cascade":
     """Return the cascade of a run that transcribes, or Whisper, and a run with a text branch.
 
-    `how` is for Whisper: `simuljax.models.whisper.load`.
+    Whisper has `settings`, and `how` as in `simuljax.models.whisper.load`.
     """
     if is_whisper(recogniser):
-        first = WhisperTranslator(whisper.load(recogniser, **how), RECOGNISING)
+        first = WhisperTranslator(whisper.load(recogniser, **how), settings or RECOGNISING)
     else:
         first = load_run(recogniser, checkpoint)
     return Cascade(first, load_run(translator, checkpoint))
@@ -252,7 +256,7 @@ class Cascade(Translator):
         """Return a live stream; `settings` are of the recogniser, like `recognising`."""
         return super().stream(translating=translating, **(recognising or {}), **settings)
 
-    def translate(self, audio: Any, *, rate: int = RATE, beam: int = 1) -> str:
+    def translate(self, audio: Any, *, rate: int = RATE, beam: int | Beam = 1) -> str:
         """Return the translation of a recording, transcribed first; `beam` is that of both."""
         transcript = self.recogniser.translate(audio, rate=rate, beam=beam)
         texts = texts_of(transcript) if self.has_marks else [transcript]

@@ -269,7 +269,7 @@ class RunTranslator(Translator):
         whole = translate_speech(*given, beam=_beam(beam), words=self.words)
         return self.text_of(whole.tokens[0], whole.lengths[0])
 
-    def translate_text(self, text: str, *, beam: int = 1) -> str:
+    def translate_text(self, text: str, *, beam: int | Beam = 1) -> str:
         """Return the translation of a written sentence, by the text branch."""
         if self.run.model.text is None:
             raise RunError(f"{self.run.directory} has no text branch: use translate")

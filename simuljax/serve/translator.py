@@ -84,22 +84,25 @@ def samples_of(audio: Audio, rate: int = RATE) -> np.ndarray:
     return as_int16(np.asarray(audio), rate)
 
 
-def load(model: str | Path, checkpoint: Which = "best", **how: Any) -> Translator:
+def load(
+    model: str | Path, checkpoint: Which = "best", settings: Any = None, **how: Any
+) -> Translator:
     """Return the translator of a run's directory, of a bundled model ("en-de"), or of Whisper.
 
     Whisper is a file: .pt, safetensors or ggml. "ASR+MT" is a cascade; ASR is a run or Whisper, MT
-    a run. `checkpoint` of a run may be "best", "last", "averaged". `how` is for Whisper:
-    `simuljax.models.whisper.load`.
+    a run. `checkpoint` of a run may be "best", "last", "averaged". Whisper has `settings`, a
+    `WhisperStreaming`, and `how` as in `simuljax.models.whisper.load`.
     """
     first, *then = parts_of(model)
     if then:
         from simuljax.serve.cascade import load as load_cascade
 
-        return load_cascade(first, *then, checkpoint=checkpoint, **how)
+        return load_cascade(first, *then, checkpoint=checkpoint, settings=settings, **how)
     if is_whisper(first):
-        from simuljax.serve.whisper import load_whisper
+        from simuljax.models import whisper
+        from simuljax.serve.whisper import WhisperTranslator
 
-        return load_whisper(first, **how)
+        return WhisperTranslator(whisper.load(first, **how), settings)
     from simuljax.serve.run_translator import load_run
 
     return load_run(first, checkpoint)

@@ -183,7 +183,7 @@ def test_translate_needs_no_model(beside, capsys):
 
 def test_the_language_of_its_voice_is_known(beside, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(translate, "_translate_live", lambda live, *_: seen.append(live))
+    monkeypatch.setattr(translate, "run_live", lambda live, *_: seen.append(live))
     main(["translate", str(beside / "en-de" / CLIP), "--speak", str(tmp_path / "a.wav")])
     assert seen[0].to == "de"
 

@@ -2,7 +2,7 @@
 
 from simuljax.serve.whisper.hypothesis import Guards
 from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
-from simuljax.serve.whisper.translator import WhisperTranslator, load_whisper
+from simuljax.serve.whisper.translator import WhisperTranslator
 
 __all__ = [
     "Guards",
@@ -10,5 +10,4 @@ __all__ = [
     "WhisperStreaming",
     "WhisperTranslator",
     "Window",
-    "load_whisper",
 ]

@@ -12,16 +12,15 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from simuljax.audio import RATE
+from simuljax.config.decoding import Beam
 from simuljax.config.fields import ConfigError
 from simuljax.decode.policies import EDAtt, PolicyError
 from simuljax.errors import unknown
-from simuljax.models import whisper
 from simuljax.models.whisper import Context, Decoded, Decoding, Tokenizer, Whisper
 from simuljax.models.whisper.config import HOP
 from simuljax.models.whisper.decoding import decode, encode_audio
@@ -37,11 +36,6 @@ from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Win
 _STATE = 2 * HOP  # samples
 COMMON_S, COMMON_TOKENS = 15, 60  # sound of most windows, and text in it that is committed
 _FEW, _PER_SECOND = 16, 10.0  # tokens of a window: more are a loop, for which all streams wait
-
-
-def load_whisper(path: str | Path, **how: Any) -> "WhisperTranslator":
-    """Return the translator of a Whisper file; `how` as in `simuljax.models.whisper.load`."""
-    return WhisperTranslator(whisper.load(path, **how))
 
 
 class WhisperTranslator(Translator):
@@ -63,13 +57,13 @@ class WhisperTranslator(Translator):
     def live_settings(self) -> dict[str, Any]:
         return {"behind": "latest"}  # windows are left out when it is late
 
-    def translate(self, audio: Audio, *, rate: int = RATE, beam: int = 1) -> str:
+    def translate(self, audio: Audio, *, rate: int = RATE, beam: int | Beam = 1) -> str:
         """Return the text of a recording, as the settings' task has it."""
         found = self.whisper.transcribe(
             samples_of(audio, rate),
             task=self.settings.task,
             language=self.settings.language,
-            decoding=Decoding(beams=beam),
+            decoding=Decoding(beams=beam if isinstance(beam, int) else beam.size),
         )
         return found.text
 
