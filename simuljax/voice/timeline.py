@@ -16,7 +16,6 @@ import threading
 import wave
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 import numpy as np
@@ -82,12 +81,6 @@ class Timeline:
     def close(self) -> None:
         self._open.close()
 
-    def __enter__(self) -> "Timeline":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _append(self, frames: bytes) -> None:
         self._wave.writeframes(frames)
         self._file.flush()
@@ -103,10 +96,7 @@ def _file(path: str | Path | None) -> IO[bytes]:
 
 
 class Player:
-    """Play sounds one after another while the caller goes on.
-
-    `close`, or the end of a `with`, waits for the last sound; an error in the `with` drops it.
-    """
+    """Play sounds one after another while the caller goes on."""
 
     def __init__(self, rate: int):
         self._stream = _open(rate)
@@ -126,23 +116,6 @@ class Player:
         self._stream.stop()  # after the sound in the buffer of the card
         self._stream.close()
         self._check()
-
-    def __enter__(self) -> "Player":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self._stream.abort()  # makes the write in the thread fail, which ends it
-            self._queue.put(None)
-            self._thread.join()
-            self._stream.close()
 
     def _run(self) -> None:
         try:
