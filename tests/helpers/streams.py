@@ -6,7 +6,7 @@ from the pieces alone.
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import Run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import Tokens
-from simuljax.serve.stream import Stream
+from simuljax.serve.stream import Stream, Word
 from simuljax.text import EOS, Vocabulary, VocabularyConfig, learn
 from simuljax.train.run_params import Loaded
 from tests.helpers import models
@@ -307,9 +307,18 @@ def listened(stream: Stream, recording: np.ndarray, cuts: list[int]) -> Said:
         first, pushed = pushed, pushed + (size or 0)
         words = stream.finish() if size is None else stream.push(recording[first:pushed])
         assert all(word.delay_ms == pushed / 16 for word in words)
-        said.words += [(word.text, word.delay_ms) for word in words]
+        said.words += timed(words)
     assert pushed == len(recording)
     return said
+
+
+def push_all(stream: Any, pieces: Iterable[Any]) -> list[Any]:
+    """The words of a stream that is fed in pieces, to the end."""
+    return [word for piece in pieces for word in stream.push(piece)] + stream.finish()
+
+
+def timed(words: Iterable[Word]) -> list[tuple[str, float]]:
+    return [(word.text, word.delay_ms) for word in words]
 
 
 def when(amount: int, cuts: list[int]) -> int:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,13 @@ class Voice:
 
     def finish(self) -> None:
         self.finished = True
+
+
+def until(happens: Callable[[], object], seconds: float = 10.0) -> None:
+    end = time.perf_counter() + seconds
+    while not happens():
+        assert time.perf_counter() < end, "it never happens"
+        time.sleep(0.001)
 
 
 def on_terminal(*args: str, **given) -> tuple[subprocess.Popen, int]:

@@ -21,6 +21,7 @@ from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
 from simuljax.serve.bundled import BESIDE, CLIP, DEFAULT
 from simuljax.text import EOS, WordStream
 from simuljax.text.words import read_by_words
+from tests.helpers.streams import push_all
 from tests.serve.test_live import noise, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -142,10 +143,8 @@ def test_simuleval_gets_what_is_simulated_of_text(tmp_path, policy, decoding, gi
 def test_simuleval_gets_the_words_of_a_cascade_that_begins_with_whisper(tmp_path):
     sound, rate = soundfile.read(BESIDE / DEFAULT / CLIP, dtype="int16")
     soundfile.write(tmp_path / "clip.wav", sound, rate, subtype="PCM_16")
-    stream, words = simuljax.load("en-de").stream(), []
-    for start in range(0, len(sound), rate // 2):
-        words += stream.push(sound[start : start + rate // 2])
-    words += stream.finish()
+    pieces = [sound[start : start + rate // 2] for start in range(0, len(sound), rate // 2)]
+    words = push_all(simuljax.load("en-de").stream(), pieces)
     agent = "--agent-class simuljax.serve.agent.SpeechAgent --run en-de --source-segment-size 500"
     (entry,) = driven(tmp_path, [str(tmp_path / "clip.wav")], *agent.split())
     assert entry["prediction"] == " ".join(word.text for word in words)

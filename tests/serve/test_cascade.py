@@ -31,9 +31,10 @@ from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.stream import Word
 from simuljax.serve.web.server import ServeError, ServeOptions, check_options
-from simuljax.serve.whisper import WhisperTranslator
-from simuljax.serve.whisper.translator import WhisperBackend
+from simuljax.serve.whisper import WhisperTranslator, Window
+from simuljax.serve.whisper.hypothesis import Hypothesis
 from simuljax.text import EOS, VocabularyConfig, learn
+from tests.helpers.streams import push_all, timed
 from tests.models.whisper.small import (
     TOKENIZER,
     ggml_bytes,
@@ -42,7 +43,7 @@ from tests.models.whisper.small import (
     small_model,
 )
 from tests.serve.web.servers import running, speak, words_of
-from tests.serve.whisper.made import hypothesis
+from tests.serve.whisper.made import Fake, hypothesis
 from tests.serve.whisper.test_policies import noise
 from tests.serve.whisper.test_translator import OPEN, SMALL
 from tests.written_runs import PIECES, WORDS, write_run
@@ -70,14 +71,7 @@ def both(runs) -> Cascade:
 
 
 def streamed(stream: Any, size: int = READ, sound: np.ndarray = SOUND) -> list[Word]:
-    words = []
-    for first in range(0, len(sound), size):
-        words += stream.push(sound[first : first + size])
-    return words + stream.finish()
-
-
-def plain(words: list[Word]) -> list[tuple[str, float]]:
-    return [(word.text, word.delay_ms) for word in words]
+    return push_all(stream, (sound[k : k + size] for k in range(0, len(sound), size)))
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +86,8 @@ def test_it_is_the_text_model_on_what_was_recognised(both, transcript):
     by_hand += [(w.text, 1600.0) for w in reader.finish()]
     stream = both.stream(**HOW)
     words = streamed(stream)
-    assert plain(words) == by_hand
-    assert list(stream.session.recognised) == plain(transcript)
+    assert timed(words) == by_hand
+    assert list(stream.session.recognised) == timed(transcript)
     assert len(transcript) > 10 and len({word.text for word in transcript}) > 3
     assert sum(word.delay_ms < 1600 for word in words) > 4, "all at the end: this shows little"
     assert both.stream(**HOW).session.reader is stream.session.reader  # compiled once
@@ -151,11 +145,11 @@ def test_where_the_transcript_ends_the_text_ends(both, transcript):
     hasty.variables = both.recogniser.variables | {"params": params | {"decoder": decoder}}
     stream: Any = Cascade(hasty, both.translator).stream(**HOW)
     words = streamed(stream)
-    assert list(stream.session.recognised) == plain(transcript[:6])
+    assert list(stream.session.recognised) == timed(transcript[:6])
     reader = TextReader(both.translator, **HOW["translating"]).stream()
     by_hand = [(w.text, one.delay_ms) for one in transcript[:6] for w in reader.push(one.text)]
     ended = last.delay_ms - 120.0  # the piece is written a READ before the word is complete
-    assert plain(words) == by_hand + [(w.text, ended) for w in reader.finish()]
+    assert timed(words) == by_hand + [(w.text, ended) for w in reader.finish()]
 
 
 def test_whole_recordings(both):
@@ -232,24 +226,13 @@ SAYS = [*WORDS[:7], f"{WORDS[7]}.", f"{WORDS[8]}?", f'{WORDS[9]}!"']
 TALK = noise(9.2, -20, seed=2)
 
 
-class SayingBackend(WhisperBackend):
+class Saying(Fake):
     """Writes what a hash of the window says, three sentences in ten words."""
 
-    def rows(self, streams: int) -> Any:
-        return self
-
-    def step(self, reads: Any) -> Any:
-        return {row: self._written(window.samples) for row, window in reads.items()}
-
-    def _written(self, sound: np.ndarray) -> Any:
-        digits = str(zlib.crc32(sound.tobytes()))[-3:]
+    def written(self, window: Window) -> Hypothesis:
+        digits, count = str(zlib.crc32(window.samples.tobytes()))[-3:], len(window.samples)
         text = " ".join(SAYS[int(digit)] for digit in digits)
-        return hypothesis(text, seconds=len(sound) / RATE, states=len(sound) // 320)
-
-
-class Saying(WhisperTranslator):
-    def backend(self, **overrides: Any) -> SayingBackend:
-        return SayingBackend(self.whisper, self.having(**overrides).settings)
+        return hypothesis(text, seconds=count / RATE, states=count // 320)
 
 
 @pytest.fixture(scope="module")
@@ -282,8 +265,8 @@ def test_whispers_texts_end_with_marks_and_with_the_stream(saying):
     assert sum(ends) > 3 and not ends[-1], "this shows little"
     stream = saying.stream(translating=HOW["translating"])
     words = streamed(stream, RATE, TALK)
-    assert plain(words) == translated(saying, transcript, 9200.0)
-    assert list(stream.session.recognised) == plain(transcript)
+    assert timed(words) == translated(saying, transcript, 9200.0)
+    assert list(stream.session.recognised) == timed(transcript)
     assert stream.session.finished and stream.pending == ""
     assert sum(word.delay_ms < 9200 for word in words) > 9
 
@@ -318,7 +301,7 @@ def test_a_text_ends_after_silence_of_which_nothing_is_written(saying):
     assert transcript[-1].delay_ms == 9000.0 and not ends_text(transcript[-1].text, 1)
     stream = saying.stream(guards=guards, translating=HOW["translating"])
     words = streamed(stream, RATE, sound)
-    assert plain(words) == translated(saying, transcript, 11_700.0)
+    assert timed(words) == translated(saying, transcript, 11_700.0)
     assert words[-1].delay_ms == 11_700.0 and stream.session.finished
     engine = saying.engine(streams=1, guards=guards, translating=HOW["translating"])
     with engine:
@@ -355,7 +338,7 @@ def test_a_real_window_of_whisper(small, both):
     stream: Any = real.stream(translating=HOW["translating"])
     words = streamed(stream, RATE, TALK[: 2 * RATE])
     recognised = [Word(text=t, delay_ms=d, elapsed_ms=d) for t, d in stream.session.recognised]
-    assert plain(words) == translated(real, recognised, 2000.0) and words
+    assert timed(words) == translated(real, recognised, 2000.0) and words
 
 
 def test_a_whole_recording_is_translated_sentence_by_sentence(saying, monkeypatch):

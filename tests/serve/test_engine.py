@@ -13,7 +13,7 @@ from simuljax.serve.engine import Behind, Engine, EngineFull
 from simuljax.serve.run_translator import IncrementalBackend
 from simuljax.serve.session import ReadSession
 from simuljax.text import WordStream
-from tests.helpers.streams import VOCABULARY, Streams
+from tests.helpers.streams import VOCABULARY, Streams, timed
 
 ROWS = 4
 READ = 1600
@@ -47,7 +47,7 @@ def sound(seed: int, seconds: float | None = None) -> np.ndarray:
 
 def alone(engine: Engine, recording: np.ndarray) -> list[tuple[str, float]]:
     """READ for READ, with nobody else there."""
-    seat, words = engine.open(), []
+    seat = engine.open()
     for first in range(0, len(recording), READ):
         seat.push(recording[first : first + READ])
         while engine.step():
@@ -55,9 +55,8 @@ def alone(engine: Engine, recording: np.ndarray) -> list[tuple[str, float]]:
     seat.finish()
     while engine.step():
         pass
-    words += seat.words()
     assert seat.done
-    return [(word.text, word.delay_ms) for word in words]
+    return timed(seat.words())
 
 
 def test_newcomers_wait_for_no_compiler(streams):
@@ -104,7 +103,7 @@ def test_company_comes_and_goes(engine):
             seated[name] = (seat, place + len(piece))
         engine.step()
         for name, (seat, _) in list(seated.items()):
-            said[name] += [(word.text, word.delay_ms) for word in seat.words()]
+            said[name] += timed(seat.words())
             if seat.done:
                 del seated[name]
     left = range(2, len(recordings), 5)

@@ -12,7 +12,7 @@ from simuljax.serve.cascade import TextReader
 from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import IncrementalBackend, RunTranslator
 from tests.helpers import models, streams
-from tests.helpers.streams import DECODING, SPEECH, sound
+from tests.helpers.streams import DECODING, SPEECH, push_all, sound, timed
 
 pytestmark = pytest.mark.slow  # compiles much
 
@@ -30,10 +30,6 @@ def whole() -> RunTranslator:
     return streams.translator(seed=6, monotonic=OFFLINE)
 
 
-def timed_words(words) -> list[tuple[str, float]]:
-    return [(word.text, word.delay_ms) for word in words]
-
-
 @pytest.mark.parametrize(
     ("encoder", "policy"),
     [
@@ -47,12 +43,8 @@ def test_many_streams_under_a_policy_say_what_each_says_alone(request, encoder, 
     speaker, random = request.getfixturevalue(encoder), np.random.default_rng(2)
     sounds = [sound(random, 20_000 - 1_700 * i) for i in range(5)]
     options = LIMITS | {"decoding": dataclasses.replace(DECODING, policy=policy)}
-    engine, alone, found = speaker.engine(streams=4, **options), [], []
-    for each in sounds:
-        stream = speaker.stream(**options)
-        pieces = np.array_split(each, 5)
-        words = [word for piece in pieces for word in stream.push(piece)]
-        alone.append(timed_words(words + stream.finish()))
+    engine, found = speaker.engine(streams=4, **options), []
+    alone = [timed(push_all(speaker.stream(**options), np.array_split(each, 5))) for each in sounds]
     for some in (sounds[:4], sounds[4:]):
         seats = [engine.open() for _ in some]
         for turn in range(5):
@@ -64,7 +56,7 @@ def test_many_streams_under_a_policy_say_what_each_says_alone(request, encoder, 
             seat.finish()
         while engine.step():
             pass
-        found += [timed_words(seat.words()) for seat in seats]
+        found += [timed(seat.words()) for seat in seats]
     assert found == alone and sum(map(len, alone)) > 5
     assert speaker.stream_all(sounds, streams=3, **options)
     if isinstance(backend := speaker.backend(**options), IncrementalBackend):
@@ -77,10 +69,7 @@ def test_fixed_steps_read_first_k_and_then_s(whole):
     limit, random, delays = LengthLimit(ratio=0.5, constant=4), np.random.default_rng(5), set()
     for _ in range(4):
         stream = whole.stream(policy=policy, limit=limit, repetition=DECODING.repetition)
-        words, played = [], sound(random, 25_000)
-        for first in range(0, len(played), 160):
-            words += stream.push(played[first : first + 160])
-        words += stream.finish()
+        words = push_all(stream, np.split(sound(random, 25_000), range(160, 25_000, 160)))
         delays |= {word.delay_ms for word in words}
     steps = {min(250 + 90 * t, 25_000 / 16) for t in range(30)}
     assert delays <= steps and len(delays) > 4

@@ -45,8 +45,7 @@ def reader(made) -> TextReader:
 
 
 def streamed(reader: TextReader, text: str) -> list[TextWord]:
-    stream = reader.stream()
-    return [word for part in text.split() for word in stream.push(part)] + stream.finish()
+    return streams.push_all(reader.stream(), text.split())
 
 
 def simulated(made: RunTranslator, texts: list[str], decoding: Decoding) -> list[list[TextWord]]:

@@ -8,7 +8,7 @@ import pytest
 
 from simuljax.audio import RATE, AudioError
 from simuljax.serve.pipeline import Pipeline, TooSlowError, level_db
-from tests.serve.live_fakes import Model, Voice
+from tests.serve.live_fakes import Model, Voice, until
 
 SOUND = np.random.default_rng(1).integers(-3000, 3000, 2 * RATE).astype(np.int16)
 CHUNK = 800
@@ -36,13 +36,6 @@ def run(pipeline: Pipeline) -> Pipeline:
     pipeline.start()
     assert pipeline.wait(20), "it hangs"
     return pipeline
-
-
-def until(happens, seconds=10.0) -> None:
-    end = time.perf_counter() + seconds
-    while not happens():
-        assert time.perf_counter() < end, "it never happens"
-        time.sleep(0.001)
 
 
 def texts(pipeline: Pipeline) -> list[str]:

@@ -11,18 +11,19 @@ import pytest
 from simuljax.audio.segmentation import Segmenter
 from simuljax.config.decoding import Blocks, Decoding, LengthLimit, Segmentation
 from simuljax.config.model import Monotonic, PreDecision
-from simuljax.decode.policies import AlignAtt, FixedSteps, Greedy, LocalAgreement, WaitK
+from simuljax.decode.policies import Greedy
 from simuljax.decode.repetition import Stammer
 from simuljax.serve.cascade import TextReader
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import STATE, Read, ReadSession, Tokens
 from simuljax.serve.stream import stream_all
-from simuljax.serve.whisper import Guards, WhisperSession, WhisperStreaming
+from simuljax.serve.whisper import WhisperSession, WhisperStreaming
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
 from simuljax.text import EOS, WordStream
 from simuljax.train.run_params import Loaded
 from tests.helpers import models, streams
 from tests.helpers.streams import RATE, SPEECH, VOCABULARY, sound
+from tests.serve.whisper.test_translator import OPEN
 
 READ = 8 * STATE
 BLANK = WordStream.begin(VOCABULARY)
@@ -203,14 +204,13 @@ def test_a_joined_recording_gives_the_words_of_its_parts(encoder):
     settings: dict[str, Any] = {"states": 200, "tokens": 60, "stammer": Stammer(times=0)}
     cut = Segmentation(remainder_s=60.0)
     stream = translator.stream(sentences="pauses", segmentation=cut, **settings)
-    words = [word for piece in np.array_split(sound, 41) for word in stream.push(piece)]
-    words += stream.finish()
+    words = streams.push_all(stream, np.array_split(sound, 41))
     expected, segmenter = [], Segmenter(Segmentation())
     parts = segmenter.push(sound) + segmenter.finish()
     assert len(parts) == len(starts) and all(part.ends for part in parts)
     for part in parts:
-        alone = translator.stream(**settings)
-        expected += [word.text for word in alone.push(part.samples) + alone.finish()]
+        alone = streams.push_all(translator.stream(**settings), [part.samples])
+        expected += [word.text for word in alone]
     assert [word.text for word in words] == expected and len(expected) > 4
     assert [word.delay_ms for word in words] == sorted(word.delay_ms for word in words)
 
@@ -226,18 +226,6 @@ CAAT = {
 }
 LIMIT = LengthLimit(ratio=0.5, constant=4)
 RECORDING = sound(np.random.default_rng(1), RATE)
-WAITS = Monotonic(policy="wait_k", wait_k=(3, 3))
-STEPS = FixedSteps(first_ms=200, step_ms=100, tokens=2)
-DECODERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "monotonic heads": ({"speech": SPEECH}, {}),
-    "monotonic heads, re-encoding": ({}, {}),
-    "wait-k heads": ({"speech": SPEECH, "monotonic": WAITS}, {}),
-    "wait-k": ({"monotonic": OFFLINE}, {"policy": WaitK(k=2)}),
-    "alignatt": ({"monotonic": OFFLINE}, {"policy": AlignAtt(frames=4)}),
-    "fixed steps": ({"monotonic": OFFLINE}, {"policy": STEPS}),
-    "agreement of beams": ({"monotonic": OFFLINE}, {"policy": LocalAgreement(beam=2)}),
-    "CAAT": (CAAT, {"blocks": Blocks(inside=3)}),
-}
 
 
 @functools.cache
@@ -255,19 +243,19 @@ def stuck(**changes: Any) -> RunTranslator:
     return RunTranslator(made.run, Loaded(params=rigged, statistics={}, steps=(0,)))
 
 
-QUICK = "monotonic heads"  # every decoder hands its words to the same filter
-
-
 @pytest.mark.parametrize(
-    "name", [n if n == QUICK else pytest.param(n, marks=pytest.mark.slow) for n in DECODERS]
+    ("model", "settings"),
+    [
+        ({"speech": SPEECH}, {}),  # other policies: tests/decode
+        pytest.param(CAAT, {"blocks": Blocks(inside=3)}, marks=pytest.mark.slow),
+    ],
 )
-def test_no_stream_stammers(name):
-    model, settings = DECODERS[name]
+def test_no_stream_stammers(model, settings):
     translator = stuck(**model)
     for times in (2, 0):
         stream = translator.stream(limit=LIMIT, stammer=Stammer(times=times), **settings)
-        words = [w for piece in np.array_split(RECORDING, 7) for w in stream.push(piece)]
-        texts = [word.text for word in words + stream.finish()]
+        words = streams.push_all(stream, np.array_split(RECORDING, 7))
+        texts = [word.text for word in words]
         assert texts == ["c", "c"] if times else len(texts) > 4 and set(texts) == {"c"}
 
 
@@ -278,9 +266,10 @@ def test_no_whole_recording_stammers(beam):
 
 def test_no_text_stammers():
     translator = stuck()
-    stream = TextReader(translator, limit=LIMIT).stream()
-    words = [word.text for word in stream.push("a b c d e f") + stream.finish()]
-    assert words == ["c", "c"] and translator.translate_text("a b c") == "c c"
+    words = streams.push_all(TextReader(translator, limit=LIMIT).stream(), ["a b c d e f"])
+    assert [word.text for word in words] == ["c", "c"] and translator.translate_text(
+        "a b c"
+    ) == "c c"
 
 
 def test_a_new_segment_may_say_the_same_again():
@@ -293,8 +282,7 @@ def test_a_new_segment_may_say_the_same_again():
 @pytest.mark.parametrize("times", [2, 0])
 def test_whisper(times):
     """Without its own guards, which refuse whole segments."""
-    guards = Guards(**dict.fromkeys(Guards.__dataclass_fields__))
-    own = {"policy": Greedy(), "guards": guards, "stammer": Stammer(times=times)}
+    own = {"policy": Greedy(), "guards": OPEN, "stammer": Stammer(times=times)}
     session, words = WhisperSession(replace(WhisperStreaming(), **own)), []
     for _ in range(6):
         session.push((RECORDING * 32767).astype(np.int16))

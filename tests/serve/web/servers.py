@@ -5,7 +5,6 @@ import contextlib
 import json
 import socket as sockets
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +19,8 @@ from simuljax.config.model import SpeechConfig
 from simuljax.serve.web.hub import Hub
 from simuljax.serve.web.server import DrainingServer, ServeOptions, bind, build
 from simuljax.serve.web.sessions import Limits, Model
+from tests.helpers.streams import push_all, timed
+from tests.serve.live_fakes import until
 from tests.written_runs import write_run
 
 SPEECH = SpeechConfig(kind="streaming", layers=2, shared=1, channels=12, chunk=3, left=6, right=1)
@@ -54,20 +55,17 @@ class Running:
 
     def wait_for(self, sessions: int = 1) -> None:
         """Wait until so many sessions are open."""
-        while len([*self.hub.sessions]) < sessions:
-            time.sleep(0.01)
+        until(lambda: len([*self.hub.sessions]) >= sessions)
 
     def empty(self, seconds: float = 10.0) -> bool:
         """Wait until no session is open and all rows are free."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            models = self.hub.models.values()
-            if not any(m.sessions or m.engine.ready for m in models) and all(
-                len(m.engine.free) == len(m.engine.streams) for m in models
-            ):
-                return True
-            time.sleep(0.02)
-        return False
+
+        def free(model: Model) -> bool:
+            engine = model.engine
+            return not (model.sessions or engine.ready) and len(engine.free) == len(engine.streams)
+
+        until(lambda: all(map(free, self.hub.models.values())), seconds)
+        return True
 
 
 @contextlib.contextmanager
@@ -90,9 +88,7 @@ def running(
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     try:
-        until = time.monotonic() + 20
-        while not server.started and time.monotonic() < until:
-            time.sleep(0.01)
+        until(lambda: server.started, 20)
         yield Running(server, hub, bound.getsockname()[1], translator)
     finally:
         server.should_exit = True
@@ -103,10 +99,7 @@ def running(
 
 def alone(translator: Any, pieces: list[np.ndarray], **settings: Any) -> Words:
     """Return what `Stream` writes for these pieces."""
-    stream, words = translator.stream(**settings), []
-    for piece in pieces:
-        words += stream.push(piece)
-    return [(word.text, word.delay_ms) for word in words + stream.finish()]
+    return timed(push_all(translator.stream(**settings), pieces))
 
 
 def free_port() -> int:

@@ -23,6 +23,7 @@ from websockets.sync.client import connect
 
 import simuljax
 from simuljax.serve.web.sessions import Limits
+from tests.serve.live_fakes import until
 from tests.serve.web.servers import (
     alone,
     append,
@@ -220,9 +221,7 @@ def test_one_who_does_not_read_is_given_up(translator):
         with live.socket(f"/stream?session={'b' * 20}") as socket:
             socket.send(sound(4, 2.0).tobytes())
             cut(socket)
-            deadline = time.monotonic() + 20
-            while not any(s.dropped for s in live.hub.sessions) and time.monotonic() < deadline:
-                time.sleep(0.01)
+            until(lambda: any(s.dropped for s in live.hub.sessions), 20)
         with live.socket(f"/stream?session={'b' * 20}") as socket:
             received = frames(socket)
             assert received[-1]["type"] == "error" and "3 words" in received[-1]["message"]
@@ -319,10 +318,7 @@ def test_a_drain_waits_for_who_speaks_and_admits_nobody(translator):
         received = speak(socket, pieces[1:])
         assert words_of(received) == live.alone(pieces)
         assert received[-1] == {"type": "done"}
-        until = time.monotonic() + 10
-        while not live.server.should_exit and time.monotonic() < until:
-            time.sleep(0.02)
-        assert live.server.should_exit
+        until(lambda: live.server.should_exit)
 
 
 def test_a_drain_ends_the_speech_of_who_goes_on(translator):
@@ -331,8 +327,7 @@ def test_a_drain_ends_the_speech_of_who_goes_on(translator):
         socket.send(samples.tobytes())
         live.wait_for()
         live.server.handle_exit(signal.SIGTERM, None)
-        while any(session.farewell is None for session in live.hub.sessions):
-            time.sleep(0.002)
+        until(lambda: all(session.farewell for session in live.hub.sessions))
         with contextlib.suppress(websockets.ConnectionClosed):
             socket.send(sound(9, 0.1).tobytes())  # one who goes on speaking is told all the same
         received = frames(socket)
@@ -393,14 +388,11 @@ def test_a_restart_under_load_changes_no_words(tmp_path):
     speakers = [threading.Thread(target=speaker, args=(seed,)) for seed in recordings]
     for _ in range(2):
         with serving(run, "--port", str(port), "--streams", "4") as process:
-            before = dict(done)
+            wanted = {seed: count + 2 for seed, count in done.items()}
             for thread in speakers:
                 if not thread.ident:
                     thread.start()
-            until = time.monotonic() + 120
-            while any(done[seed] < before[seed] + 2 for seed in done) and time.monotonic() < until:
-                time.sleep(0.05)
-            assert all(done[seed] >= before[seed] + 2 for seed in done)
+            until(lambda: all(done[seed] >= wanted[seed] for seed in done), 120)  # noqa: B023
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
             assert "Traceback" not in process.stderr.read()

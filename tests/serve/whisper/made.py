@@ -1,10 +1,28 @@
-"""Hypotheses made by hand."""
+"""Hypotheses made by hand, and a translator that has no others."""
 
 import string
+from types import SimpleNamespace
+from typing import Any
 
+from simuljax.serve.whisper import WhisperTranslator, Window
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
 
 MARK_ID = 900
+
+
+class Fake(WhisperTranslator):
+    """Whisper as far as its streams go; `written` is in place of the model."""
+
+    def written(self, window: Window) -> Hypothesis:
+        raise NotImplementedError
+
+    def backend(self, **overrides: Any) -> Any:
+        def step(reads):
+            return {row: self.written(window) for row, window in reads.items()}
+
+        backend: Any = super().backend(**overrides)
+        backend.rows = lambda streams: SimpleNamespace(step=step)
+        return backend
 
 
 def spelled(word):

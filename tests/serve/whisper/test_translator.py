@@ -1,7 +1,7 @@
 """Streams and batches: with a model of random numbers, and with Whisper tiny."""
 
 import zlib
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -30,20 +30,14 @@ from simuljax.serve.whisper.hypothesis import (
     split_segments,
     words_of,
 )
-from simuljax.serve.whisper.translator import WhisperBackend
+from tests.helpers.streams import push_all, timed
 from tests.models.whisper.small import GGML, TINY, TOKENS, needs_tiny, small_model
 from tests.models.whisper.small import TOKENIZER as T
 from tests.models.whisper.test_transcribe import decoded
+from tests.serve.whisper.made import Fake
 from tests.serve.whisper.test_policies import noise
 
-OPEN = Guards(
-    quiet_db=None,
-    steady_db=None,
-    no_speech=None,
-    surely_no_speech=None,
-    compression=None,
-    echo_words=None,
-)
+OPEN = Guards(**dict.fromkeys(field.name for field in fields(Guards)))
 UNSPOKEN = [i for i in range(T.timestamps.start) if not T.decode([i]).strip().isalpha()]
 SMALL = WhisperStreaming(
     policy=Greedy(),
@@ -99,26 +93,19 @@ def small():
     return Whisper(model=small_model(positions=1500, seed=5, layers=1), tokenizer=T)
 
 
-def push_all(interpreter, sound, chunk):
-    stream = interpreter.stream()
-    words = [w for k in range(0, len(sound), chunk) for w in stream.push(sound[k : k + chunk])]
-    return words + stream.finish()
+def played(translator, sound, chunk):
+    pieces = (sound[k : k + chunk] for k in range(0, len(sound), chunk))
+    return push_all(translator.stream(), pieces)
 
 
 def texts(words):
     return [word.text for word in words]
 
 
-class HashBackend(WhisperBackend):
+class HashTranslator(Fake):
     """Writes what a hash of the window says, so that no two windows are alike."""
 
-    def rows(self, streams):
-        return self
-
-    def step(self, reads):
-        return {row: self._written(window) for row, window in reads.items()}
-
-    def _written(self, window):
+    def written(self, window):
         sound = window.samples.tobytes()
         digits = str(zlib.crc32(sound + str((window.prompt, window.forced)).encode()))
         words = (*map(str, window.forced), *digits[:4])
@@ -132,11 +119,6 @@ class HashBackend(WhisperBackend):
         return Hypothesis(segments=segments, states=len(window.samples) // 320)
 
 
-class HashTranslator(WhisperTranslator):
-    def backend(self, **overrides):
-        return HashBackend(self.whisper, replace(self.settings, **overrides))
-
-
 @pytest.mark.parametrize("policy", [Greedy(), AlignAtt(), LocalAgreement(), Offline()])
 @pytest.mark.parametrize("padding", ["full", "short"])
 def test_words_depend_neither_on_chunks_nor_on_company(small, policy, padding):
@@ -146,11 +128,9 @@ def test_words_depend_neither_on_chunks_nor_on_company(small, policy, padding):
     together = translator.stream_all(sounds, streams=3)
     assert [len(words) > 3 for words in together] == [True, True, True, False, False, True]
     for sound, words in zip(sounds, together, strict=True):
-        alone = push_all(translator, sound, RATE)
-        assert texts(words) == texts(alone)
-        assert [w.delay_ms for w in words] == [w.delay_ms for w in alone]
+        assert timed(words) == timed(played(translator, sound, RATE))
     for chunk in (777, 20_000, 10**6):
-        assert texts(push_all(translator, sounds[0], chunk)) == texts(together[0])
+        assert texts(played(translator, sounds[0], chunk)) == texts(together[0])
 
 
 def test_sixteen_live_streams_write_what_each_writes_alone(small):
@@ -158,7 +138,7 @@ def test_sixteen_live_streams_write_what_each_writes_alone(small):
     translator, random = HashTranslator(small, SMALL), np.random.default_rng(3)
     engine = translator.engine(streams=16)
     sounds = [noise(2 + 0.3 * k, -20) for k in range(16)]
-    alone = [push_all(translator, sound, 4000) for sound in sounds]
+    alone = [played(translator, sound, 4000) for sound in sounds]
     asked, step = [], engine.rows.step
     engine.rows.step = lambda reads: (asked.append(len(reads)), step(reads))[1]
     streams, place = [engine.open() for _ in sounds], [0] * 16
@@ -174,8 +154,7 @@ def test_sixteen_live_streams_write_what_each_writes_alone(small):
         engine.step()
     while engine.step():
         pass
-    found = [[(w.text, w.delay_ms) for w in stream.words()] for stream in streams]
-    assert found == [[(w.text, w.delay_ms) for w in words] for words in alone]
+    assert [timed(stream.words()) for stream in streams] == [timed(words) for words in alone]
     assert 1 <= min(asked) < max(asked) <= 16 and len(engine.free) == 16
 
 
@@ -187,7 +166,7 @@ def test_a_model_writes_for_many_as_for_one(small, policy, monkeypatch):
     sounds = [SOUND[: int(s * RATE)] for s in (3.3, 1.0, 2.2)]
     together = interpreter.stream_all(sounds, streams=2)
     assert all(together)
-    assert [texts(w) for w in together] == [texts(push_all(interpreter, s, RATE)) for s in sounds]
+    assert [texts(w) for w in together] == [texts(played(interpreter, s, RATE)) for s in sounds]
     assert interpreter.stream_all([]) == []
 
 
@@ -215,7 +194,7 @@ def test_nothing_is_compiled_while_people_speak():
 
 def test_delays_are_of_what_was_pushed(small):
     every = replace(SMALL, stammer=Stammer(times=0))  # the random model repeats itself
-    words = push_all(WhisperTranslator(small, every), SOUND, 20_000)
+    words = played(WhisperTranslator(small, every), SOUND, 20_000)
     assert {w.delay_ms for w in words} <= {1250.0, 2500.0, 3300.0}
     assert words[-1].delay_ms == 3300.0
     elapsed = [w.elapsed_ms for w in words]
