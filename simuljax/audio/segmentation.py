@@ -3,16 +3,16 @@
 A frame of 10 ms is speech by its level over the noise floor, with hysteresis: speech begins at
 
     level >= floor + speech_db                                 and goes on while
-    level >= floor + speech_db - hysteresis_db,
+    level >= floor + speech_db - HYSTERESIS_DB,
     floor  = max(QUIET_DB, least level of the last FLOOR_S)    QUIET_DB in the first START_S
 
-A segment begins lead_ms before its first frame of speech and ends with the pause_ms-th millisecond
+A segment begins LEAD_MS before its first frame of speech and ends with the pause_ms-th millisecond
 without speech; the sound until the next one is left out. While a segment lasts, its sound is given
 out as it comes. Only its last SEARCH_S before `segment_s` are held back: if no pause is found in
 them either, the segment is cut at the quietest place there, and the next one begins with what is
 after it.
 
-Nothing depends on how the samples are cut into pieces; no more than SEARCH_S or lead_ms is kept.
+Nothing depends on how the samples are cut into pieces; no more than SEARCH_S or LEAD_MS is kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,9 @@ from simuljax.config.segmentation import Segmentation
 
 FRAME = RATE // 100  # samples
 QUIET_DB = -70.0  # the lowest floor, in decibels of full scale
+HYSTERESIS_DB = 4.0
 START_S, FLOOR_S, SEARCH_S = 1.0, 5.0, 2.0
+LEAD_MS = 200
 ONSET = 3  # frames in a row that begin a segment: a click is shorter
 SMOOTH = 10  # frames over which the quietest place is found
 _START, _FLOOR = round(START_S * 100), round(FLOOR_S * 100)  # frames
@@ -51,7 +53,8 @@ class Segmenter:
 
     def __init__(self, settings: Segmentation):
         self.settings = settings
-        self.pause, self.lead = -(-settings.pause_ms // 10), -(-settings.lead_ms // 10)  # frames
+        self.begins_at, self.goes_on_at = settings.speech_db, settings.speech_db - HYSTERESIS_DB
+        self.pause, self.lead = -(-settings.pause_ms // 10), LEAD_MS // 10  # frames
         self.longest, self.search = round(settings.segment_s * 100), round(SEARCH_S * 100)
         self.rest = np.zeros(0, np.int16)  # less than a frame
         self.kept = np.zeros((0, FRAME), np.int16)  # before speech, or held back
@@ -130,26 +133,26 @@ class Segmenter:
     def _goes_on_throughout(self, over: Levels) -> bool:
         """Return True, and count the frames, if surely no segment begins or ends in them."""
         if not self.length:
-            if (over >= self.settings.speech_db).any():
+            if (over >= self.begins_at).any():
                 return False
             self.loud = 0 if len(over) else self.loud
             return True
         length, silent = self.length + len(over), self.silent + len(over)
         if length >= self.longest - self.search or silent >= self.pause:
             return False
-        speech = np.flatnonzero(over >= self.settings.speech_db - self.settings.hysteresis_db)
+        speech = np.flatnonzero(over >= self.goes_on_at)
         self.length = length
         self.silent = len(over) - 1 - int(speech[-1]) if len(speech) else silent
         return True
 
     def _begins(self, over: float) -> Cut | None:
         """Return what begins a segment, after enough speech."""
-        self.loud = self.loud + 1 if over >= self.settings.speech_db else 0
+        self.loud = self.loud + 1 if over >= self.begins_at else 0
         return self._begin if self.loud == ONSET else None
 
     def _go_on(self, level: float, over: float) -> Cut | None:
         """Return what is to be done with the frames of the segment that were not given out."""
-        speech = over >= self.settings.speech_db - self.settings.hysteresis_db
+        speech = over >= self.goes_on_at
         self.length += 1
         self.silent = 0 if speech else self.silent + 1
         if self.silent >= self.pause:

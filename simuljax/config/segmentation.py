@@ -25,22 +25,6 @@ class Segmentation(Checked):
         unit="dB",
         applies="speech cut at pauses",
     )
-    hysteresis_db: float = setting(
-        4.0,
-        help="Speech goes on down to so much below that level.",
-        label="hysteresis{:g}db",
-        low=0,
-        unit="dB",
-        applies="speech cut at pauses",
-    )
-    lead_ms: int = setting(
-        200,
-        help="Sound before its first speech that belongs to a segment.",
-        label="lead{}ms",
-        low=0,
-        unit="ms",
-        applies="speech cut at pauses",
-    )
     segment_s: float = setting(
         20.0,
         help="Longest segment; one without a pause is cut at its quietest place.",

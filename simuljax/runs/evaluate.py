@@ -147,6 +147,8 @@ def _option(chosen: Evaluation, name: str) -> str:
 
 # Settings without influence on a log, or compared elsewhere.
 FREE = ("run", "name", "frames", "repeats", "steps", "data")
+# Settings of earlier versions, with the value that all evaluations have now.
+GONE = {"scores": "paper", "hysteresis_db": 4.0, "lead_ms": 200}
 SCORES, CONFIG = "scores.json", "config.json"
 DIGITS = {"BLEU": 2, "WER": 2, "AP": 3}
 LONG_FORM = ("BLEU", "StreamLAAL", "LongYAAL", "n", "skipped")  # by segments
@@ -325,7 +327,8 @@ def open_folder(chosen: Evaluation, steps: list[int], corpus: Path) -> None:
     path = folder / CONFIG
     if path.exists():
         defaults: Any = to_json(to_options(Evaluation(run=chosen.run)))  # of newer settings
-        old = defaults | read_json(path)
+        known = defaults | read_json(path)
+        old = {name: known[name] for name in known if (name, known[name]) not in GONE.items()}
         changed = differences(_comparable(old), _comparable(new))
         if changed:
             raise ConfigError(

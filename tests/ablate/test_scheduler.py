@@ -22,6 +22,7 @@ from simuljax.ablate.worker import SPENT, work
 from simuljax.config.data import Joining
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
+from simuljax.config.json import read_json, write_json
 from simuljax.eval import Record
 from simuljax.eval.logs import record_line
 from simuljax.runs import evaluate as evaluating
@@ -279,6 +280,8 @@ def test_evaluation_of_another_checkpoint_removes_old_results(tmp_path):
     evaluating.open_folder(way, [100], tmp_path)
     write_scores(way)
     (way.folder / "instances.log").write_text("")
+    config = way.folder / evaluating.CONFIG
+    write_json(config, read_json(config) | evaluating.GONE)
     evaluating.open_folder(way, [200], tmp_path)
     assert [path.name for path in way.folder.iterdir()] == ["config.json"]
 

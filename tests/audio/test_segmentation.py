@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from simuljax.audio import RATE
-from simuljax.audio.segmentation import FLOOR_S, FRAME, SEARCH_S, Part, Segmenter
+from simuljax.audio.segmentation import FLOOR_S, FRAME, LEAD_MS, SEARCH_S, Part, Segmenter
 from simuljax.config.segmentation import Segmentation
 
 SETTINGS = Segmentation()
-LEAD, PAUSE = SETTINGS.lead_ms * RATE // 1000, SETTINGS.pause_ms * RATE // 1000
+LEAD, PAUSE = LEAD_MS * RATE // 1000, SETTINGS.pause_ms * RATE // 1000
 
 
 def voice(random: np.random.Generator, seconds: float, level_db: float = -20.0) -> np.ndarray:
@@ -63,7 +63,7 @@ def test_every_pause_is_found(floor_db):
     if floor_db is not None:  # until the floor is known, noise may be taken for speech
         found, own = found[-len(lengths) :], own[-len(lengths) :]
     assert len(found) == len(lengths)
-    assert own == pytest.approx(list(lengths + SETTINGS.lead_ms / 1000), abs=0.25)
+    assert own == pytest.approx(list(lengths + LEAD_MS / 1000), abs=0.25)
 
 
 def test_a_segment_has_its_lead_and_its_pause_and_every_sample_between():
@@ -155,7 +155,7 @@ def test_memory_is_bounded():
     for minute in range(4):
         for piece in np.array_split(talk, 37):
             segmenter.push(piece)
-            kept = max(SEARCH_S, SETTINGS.lead_ms / 1000 + 0.05)
+            kept = max(SEARCH_S, LEAD_MS / 1000 + 0.05)
             assert segmenter.held <= kept * RATE + FRAME
         size = segmenter.held + len(segmenter.floors) + len(segmenter.levels)
         held = size if minute == 0 else held

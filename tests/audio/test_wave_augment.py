@@ -210,8 +210,7 @@ def test_only_training_with_an_effect_has_other_features():
     ("wrong", "message"),
     [
         ({"noise_db": (30.0, 0.0)}, "noise_db"),
-        ({"rt60_s": (0.1, 9.0)}, "rt60_s"),
-        ({"band_hz": (300.0, 5000.0)}, "band_hz"),
+        ({"band_hz": (300.0, 300.0)}, "nothing passes"),
     ],
 )
 def test_senseless_configs_are_refused(wrong, message):

@@ -138,14 +138,6 @@ def test_ties_go_to_the_better_hypothesis_and_the_lower_id(model, variables, fou
         np.testing.assert_allclose(log_prob, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"), [({"size": 0}, "at least 1"), ({"length_penalty": -1.0}, "at least 0")]
-)
-def test_what_no_beam_can_be_is_refused(wrong, said):
-    with pytest.raises(ValueError, match=said):
-        Beam(**wrong)
-
-
 CASES = {
     "one": (Monotonic(), Beam(size=1)),
     "sum": (Monotonic(), Beam(size=4, length_penalty=0.0)),

@@ -107,13 +107,9 @@ def test_settings_are_named_and_typos_refused(whole):
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ({"read_ms": -160}, "read_ms is -160"),
-        ({"read_ms": 0}, "read_ms is 0"),
         ({"read_ms": 100.5}, "read_ms is 100.5; it must be a whole number"),
-        ({"predecision_ms": 0}, "predecision_ms is 0"),
         ({"sentences": "x"}, "sentences is .x.; it must be one of"),
         ({"policy": "wait-k"}, "policy is 'wait-k'; it must be a Policy"),
-        ({"threshold": "x"}, "threshold is 'x'"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(setting, said):
