@@ -11,7 +11,7 @@ import pytest
 from simuljax.audio.segmentation import Segmenter
 from simuljax.config.decoding import Blocks, Decoding, LengthLimit, Segmentation
 from simuljax.config.model import Monotonic, PreDecision
-from simuljax.decode.policies import Greedy
+from simuljax.decode.policies import FixedSteps, Greedy, LocalAgreement
 from simuljax.decode.repetition import Stammer
 from simuljax.serve.cascade import TextReader
 from simuljax.serve.run_translator import RunTranslator
@@ -225,6 +225,7 @@ CAAT = {
     "predecision": PreDecision(step_ms=40 * models.CAAT_GROUP),
 }
 LIMIT = LengthLimit(ratio=0.5, constant=4)
+STEPS, BEAMS = FixedSteps(first_ms=200, step_ms=100, tokens=2), LocalAgreement(beam=2)
 RECORDING = sound(np.random.default_rng(1), RATE)
 
 
@@ -247,6 +248,8 @@ def stuck(**changes: Any) -> RunTranslator:
     ("model", "settings"),
     [
         ({"speech": SPEECH}, {}),  # other policies: tests/decode
+        pytest.param({"monotonic": OFFLINE}, {"policy": STEPS}, marks=pytest.mark.slow),
+        pytest.param({"monotonic": OFFLINE}, {"policy": BEAMS}, marks=pytest.mark.slow),
         pytest.param(CAAT, {"blocks": Blocks(inside=3)}, marks=pytest.mark.slow),
     ],
 )
