@@ -35,7 +35,7 @@ import numpy as np
 from data_pipelines.dataset import Split
 from simuljax.audio import Filterbank, frame_count
 from simuljax.batch import Batch
-from simuljax.config.data import Budget
+from simuljax.config.experiment import Budget
 from simuljax.text import EOS, Vocabulary
 
 if TYPE_CHECKING:

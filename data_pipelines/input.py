@@ -64,7 +64,7 @@ from simuljax.audio import (
 )
 from simuljax.audio.features import FILE_NAME as FEATURES_FILE
 from simuljax.batch import Batch, Data
-from simuljax.config.data import Budget, DataConfig
+from simuljax.config.experiment import Budget, DataConfig
 from simuljax.text import Words, learn, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 

@@ -11,8 +11,7 @@ import pytest
 import simuljax
 from simuljax.ablate.grid import load_grid
 from simuljax.config.experiment import Experiment, load_experiments
-from simuljax.config.fields import ConfigError
-from simuljax.config.json import from_json, to_json
+from simuljax.config.fields import ConfigError, from_json, to_json
 from simuljax.config.loading import load_module
 from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.config.training import Objective, Training

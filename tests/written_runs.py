@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from simuljax.audio import FeatureRecord, Features, Filterbank, Statistics, save_features
-from simuljax.config.data import DataConfig
-from simuljax.config.experiment import Experiment
-from simuljax.config.json import write_json
+from simuljax.config.experiment import DataConfig, Experiment
+from simuljax.config.fields import write_json
 from simuljax.config.model import ModelConfig, Monotonic
 from simuljax.config.training import Objective, Training
 from simuljax.text import Vocabulary, VocabularyConfig, learn

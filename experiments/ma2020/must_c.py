@@ -12,8 +12,7 @@ code the 12 + 6 layers used here.
 
 from experiments.ma2020.recipe import Recipe, variants
 from simuljax.audio import SpecAugment
-from simuljax.config.data import Budget, DataConfig
-from simuljax.config.experiment import DATA, RUNS
+from simuljax.config.experiment import DATA, RUNS, Budget, DataConfig
 from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig

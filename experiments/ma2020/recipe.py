@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.zaidi2022.recipe import ALONE, recogniser, with_objective
-from simuljax.config.data import DataConfig
-from simuljax.config.experiment import Experiment, InitFrom
+from simuljax.config.experiment import DataConfig, Experiment, InitFrom
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision
 from simuljax.config.training import Training
 

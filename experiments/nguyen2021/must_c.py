@@ -13,8 +13,7 @@ one. Not run by this project, because MuST-C may not be redistributed.
 
 from experiments.nguyen2021.recipe import Recipe, grids, variants
 from simuljax.audio import Features, SpecAugment
-from simuljax.config.data import Budget, DataConfig
-from simuljax.config.experiment import DATA, RUNS
+from simuljax.config.experiment import DATA, RUNS, Budget, DataConfig
 from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig

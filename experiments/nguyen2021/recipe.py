@@ -20,10 +20,9 @@ from pathlib import Path
 
 from experiments.zaidi2022.recipe import ALONE, with_objective
 from simuljax.ablate.grid import Grid
-from simuljax.config.data import DataConfig
 from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import Experiment
+from simuljax.config.experiment import DataConfig, Experiment
 from simuljax.config.model import ModelConfig, Monotonic, TextConfig
 from simuljax.config.training import Training
 from simuljax.decode.policies import AlignAtt, FixedSteps

@@ -22,8 +22,7 @@ import os
 
 from experiments.papi2022.recipe import Recipe, grids, variants
 from simuljax.audio import SpecAugment
-from simuljax.config.data import Budget, DataConfig
-from simuljax.config.experiment import DATA, RUNS
+from simuljax.config.experiment import DATA, RUNS, Budget, DataConfig
 from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig

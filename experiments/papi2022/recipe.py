@@ -24,10 +24,9 @@ from typing import Any, Literal
 
 from experiments.zaidi2022.recipe import ALONE, with_objective
 from simuljax.ablate.grid import Grid
-from simuljax.config.data import DataConfig
 from simuljax.config.decoding import Beam
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import Experiment
+from simuljax.config.experiment import DataConfig, Experiment
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig
 from simuljax.config.training import Training
 from simuljax.decode.policies import WaitK

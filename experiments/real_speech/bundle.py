@@ -27,7 +27,7 @@ import tyro
 from experiments.real_speech.text import PHRASEBOOK_WRITTEN
 from simuljax.config.decoding import Decoding
 from simuljax.config.experiment import CONFIG_FILE
-from simuljax.config.json import read_json, to_json, write_json
+from simuljax.config.fields import read_json, to_json, write_json
 from simuljax.config.options import from_options, given_options
 from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records, score

@@ -38,9 +38,17 @@ from experiments.zaidi2022.recipe import ANY
 from simuljax.ablate.grid import Grid
 from simuljax.audio import Features, SpecAugment, WaveAugment
 from simuljax.audio.filterbank import Filterbank
-from simuljax.config.data import Budget, DataConfig, Joining
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import DATA, OFFLINE_TEXT, RUNS, Experiment, InitFrom
+from simuljax.config.experiment import (
+    DATA,
+    OFFLINE_TEXT,
+    RUNS,
+    Budget,
+    DataConfig,
+    Experiment,
+    InitFrom,
+    Joining,
+)
 from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig, TextConfig, Width
 from simuljax.config.training import Objective, Optimiser, RateFactor, Training
 from simuljax.decode.policies import AlignAtt

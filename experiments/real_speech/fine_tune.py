@@ -19,11 +19,11 @@ from pathlib import Path
 from experiments.real_speech.en_de import EXPERIMENTS as TRAINED
 from experiments.real_speech.en_de import MASKED, PAUSES, SLOWER, schedule
 from simuljax.audio import WaveAugment
-from simuljax.config.data import Budget
 from simuljax.config.experiment import (
     CONFIG_FILE,
     DATA,
     RUNS,
+    Budget,
     Experiment,
     InitFrom,
     read_experiment,

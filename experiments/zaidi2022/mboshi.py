@@ -37,9 +37,8 @@ from experiments.zaidi2022.multi30k import MASKED
 from experiments.zaidi2022.recipe import ANY, STEPS, Recipe, adam, variants
 from experiments.zaidi2022.table_3 import CLAIMS
 from simuljax.ablate.grid import Grid
-from simuljax.config.data import Budget, DataConfig
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import DATA, RUNS, Experiment, InitFrom
+from simuljax.config.experiment import DATA, RUNS, Budget, DataConfig, Experiment, InitFrom
 from simuljax.config.training import Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig

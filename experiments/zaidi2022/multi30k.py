@@ -15,8 +15,7 @@ from dataclasses import replace
 
 from experiments.zaidi2022.recipe import Recipe, adam, variants
 from simuljax.audio import SpecAugment
-from simuljax.config.data import Budget, DataConfig
-from simuljax.config.experiment import DATA, RUNS
+from simuljax.config.experiment import DATA, RUNS, Budget, DataConfig
 from simuljax.config.training import Objective, Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig

@@ -14,8 +14,7 @@ from dataclasses import replace
 from experiments.zaidi2022 import multi30k
 from experiments.zaidi2022.recipe import adam, variants
 from simuljax.audio import SpecAugment
-from simuljax.config.data import Budget
-from simuljax.config.experiment import DATA, RUNS
+from simuljax.config.experiment import DATA, RUNS, Budget
 from simuljax.config.training import Objective, Training
 from simuljax.text import VocabularyConfig
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from simuljax.config.data import DataConfig
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import ENCODER, OFFLINE_TEXT, Experiment, InitFrom
+from simuljax.config.experiment import ENCODER, OFFLINE_TEXT, DataConfig, Experiment, InitFrom
 from simuljax.config.model import ModelConfig
 from simuljax.config.training import Optimiser, Training
 from simuljax.losses import JointObjective

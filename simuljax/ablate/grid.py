@@ -17,8 +17,7 @@ from typing import Any
 from data_pipelines.dataset import SUMMARY
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment
-from simuljax.config.fields import ConfigError
-from simuljax.config.json import without_defaults
+from simuljax.config.fields import ConfigError, without_defaults
 from simuljax.config.loading import load_module
 from simuljax.config.training import Training
 from simuljax.errors import ChoiceError, unknown

@@ -9,8 +9,7 @@ import numpy as np
 
 from simuljax.ablate.grid import Planned
 from simuljax.ablate.state import Stage, is_trained
-from simuljax.config.data import Joining
-from simuljax.config.experiment import Experiment
+from simuljax.config.experiment import Experiment, Joining
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.loop import alike
 from simuljax.train.run_log import FILE as METRICS

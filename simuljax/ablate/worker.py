@@ -16,8 +16,7 @@ import jax
 from simuljax.ablate.grid import Grid, Planned, evaluations_of
 from simuljax.ablate.state import FAILED, Stage, is_evaluated, is_trained, lacking, of_stage
 from simuljax.config.experiment import Experiment
-from simuljax.config.fields import ConfigError
-from simuljax.config.json import read_json, write_json
+from simuljax.config.fields import ConfigError, read_json, write_json
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.heads import diagnose
 from simuljax.runs.train import compile_together, train

@@ -17,8 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Real
 from simuljax.audio import filterbank, pitch
 from simuljax.audio.filterbank import Filterbank, FrameState, without_fixed
 from simuljax.audio.pitch import PitchState
-from simuljax.config.fields import ConfigError, setting
-from simuljax.config.json import from_json, to_json, write_json
+from simuljax.config.fields import ConfigError, from_json, setting, to_json, write_json
 from simuljax.errors import SimuljaxError
 from simuljax.parsing import parse_json
 

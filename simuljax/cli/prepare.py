@@ -14,7 +14,7 @@ from data_pipelines.phrasebook.corpus import check_counts
 from data_pipelines.prepare import Limits, Preparation, prepare, worker_count
 from data_pipelines.synthesis import check_engines
 from data_pipelines.utterance import CorpusError
-from simuljax.config.data import Budget
+from simuljax.config.experiment import Budget
 from simuljax.text import VocabularyConfig, learn
 
 PREVIEW_SENTENCES = 20_000  # from which a preview learns its vocabularies, at most

@@ -9,8 +9,7 @@ from typing import Any
 from data_pipelines.dataset import PreparedCorpus, open_corpus
 from data_pipelines.utterance import CorpusError
 from simuljax.config.experiment import read_experiment
-from simuljax.config.fields import ConfigError
-from simuljax.config.json import without_defaults
+from simuljax.config.fields import ConfigError, without_defaults
 from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records
 from simuljax.report.collect import Evaluated, Source, sources_of

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from simuljax.config.json import without_nan
+from simuljax.config.fields import without_nan
 from simuljax.errors import ChoiceError
 from simuljax.eval.latency import DEFAULT, Profile
 from simuljax.eval.logs import (

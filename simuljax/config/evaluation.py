@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simuljax.config.decoding import Branch, Decoding
+from simuljax.config.experiment import RUNS
 from simuljax.config.fields import ConfigError, setting
-from simuljax.config.loading import RUNS
 from simuljax.config.options import Option, from_options, given_options, label_of, options_in
 from simuljax.errors import unknown
 

@@ -7,7 +7,6 @@ own folder) is on the path while it loads, so it loads from any working director
 
 import importlib.util
 import inspect
-import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -19,11 +18,6 @@ from typing import Any
 
 from simuljax.config.fields import ConfigError
 from simuljax.errors import SimuljaxError, unknown
-
-# Where experiments look for corpora and put runs, unless the command line says otherwise.
-DATA = Path(os.environ.get("SIMULJAX_DATA", "data"))
-RUNS = Path(os.environ.get("SIMULJAX_RUNS", "runs"))
-
 
 _SIMULJAX = Path(__file__).resolve().parents[1]
 _PACKAGES = (_SIMULJAX, _SIMULJAX.with_name("data_pipelines"))

@@ -11,8 +11,7 @@ CTC on the transcript, and the latency loss in the last 15 % of the updates.
 
 from pathlib import Path
 
-from simuljax.config.data import Budget, DataConfig
-from simuljax.config.experiment import DATA, RUNS, Experiment
+from simuljax.config.experiment import DATA, RUNS, Budget, DataConfig, Experiment
 from simuljax.config.model import ModelConfig, PreDecision, SpeechConfig, TextConfig, Width
 from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.losses import JointObjective

@@ -12,7 +12,7 @@ from pathlib import Path
 import soundfile
 
 from simuljax.audio import read_audio
-from simuljax.config.json import read_json
+from simuljax.config.fields import read_json
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import read_records
 from simuljax.report.page import render

@@ -17,7 +17,7 @@ from data_pipelines.dataset import open_corpus
 from data_pipelines.input import load_resident
 from data_pipelines.prepare import Preparation, prepare
 from simuljax.audio import RATE, Features, extract
-from simuljax.config.data import Budget
+from simuljax.config.experiment import Budget
 from simuljax.profile.measure import measure
 from simuljax.text import VocabularyConfig, learn
 

@@ -22,7 +22,7 @@ import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.config.json import to_json
+from simuljax.config.fields import to_json
 from simuljax.text import SPECIALS
 
 COMPILED = "/jax/core/compile/backend_compile_duration"  # the name of JAX's event

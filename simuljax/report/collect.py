@@ -367,7 +367,7 @@ def setting_of(config: Mapping[str, Any]) -> str:
 def _declared(policy: str | None) -> dict[str, tuple[Any, str | None]]:
     """Return (usual value, label) of every option of an evaluation with this policy."""
     from simuljax.config.evaluation import Evaluation
-    from simuljax.config.json import to_json
+    from simuljax.config.fields import to_json
     from simuljax.config.options import options_of
     from simuljax.decode.policies import POLICIES
 

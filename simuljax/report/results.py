@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simuljax.config.json import without_nan
+from simuljax.config.fields import without_nan
 from simuljax.eval.logs import ARCHIVE, NAME, RecordError, write_archive
 from simuljax.eval.significance import Rule
 from simuljax.parsing import ParseError, parse_json

@@ -21,8 +21,7 @@ from data_pipelines.dataset import digest
 from simuljax.cache import announce_compilation
 from simuljax.config.decoding import check_policy, without_effect
 from simuljax.config.evaluation import Evaluation, points
-from simuljax.config.fields import ConfigError
-from simuljax.config.json import differences, read_json, to_json, write_json
+from simuljax.config.fields import ConfigError, differences, read_json, to_json, write_json
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import given_options, options_in, to_options
 from simuljax.decode.policies import PolicyError

@@ -19,7 +19,7 @@ from data_pipelines.dataset import Split
 from simuljax.audio import Statistics, features_of, frame_count
 from simuljax.batch import Batch
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.json import from_json, read_json, write_json
+from simuljax.config.fields import from_json, read_json, write_json
 from simuljax.config.model import ModelConfig
 from simuljax.config.training import Objective
 from simuljax.losses import Branch, matching_perplexity

@@ -15,7 +15,7 @@ import data_pipelines
 import simuljax
 from data_pipelines.dataset import digest
 from simuljax.config.experiment import Experiment
-from simuljax.config.json import to_json
+from simuljax.config.fields import to_json
 from simuljax.train import peers
 
 

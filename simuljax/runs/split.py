@@ -17,8 +17,8 @@ from data_pipelines.batches import Examples, Vocabularies, make_plan, tokenise_s
 from data_pipelines.dataset import open_corpus
 from simuljax.audio import RATE, frame_count
 from simuljax.batch import Batch
-from simuljax.config.data import Budget
 from simuljax.config.evaluation import Evaluation
+from simuljax.config.experiment import Budget
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import translate_speech, translate_text

@@ -13,8 +13,7 @@ from data_pipelines.batches import Host
 from data_pipelines.input import TrainingInput, init_run, open_input
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, read_experiment
-from simuljax.config.fields import ConfigError
-from simuljax.config.json import differences, to_json, write_json
+from simuljax.config.fields import ConfigError, differences, to_json, write_json
 from simuljax.models.parameters import by_path
 from simuljax.runs.hosts import check_hosts
 from simuljax.runs.init_from import Initialise, initialiser

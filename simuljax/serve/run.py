@@ -25,8 +25,7 @@ from simuljax.audio import FeatureRecord, load_features
 from simuljax.audio.features import FILE_NAME as FEATURES_FILE
 from simuljax.config.decoding import Decoding
 from simuljax.config.experiment import CONFIG_FILE, Experiment, read_experiment
-from simuljax.config.fields import ConfigError, setting
-from simuljax.config.json import differences, read_json, to_json
+from simuljax.config.fields import ConfigError, differences, read_json, setting, to_json
 from simuljax.config.loading import is_reference
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import from_options

@@ -25,8 +25,7 @@ from flax import traverse_util
 from jax.experimental import multihost_utils
 from jax.sharding import SingleDeviceSharding
 
-from simuljax.config.fields import Checked, setting
-from simuljax.config.json import from_json, to_json
+from simuljax.config.fields import Checked, from_json, setting, to_json
 from simuljax.errors import SimuljaxError
 from simuljax.parsing import parse_json
 

@@ -33,7 +33,7 @@ from typing import Any
 import jax
 from jax._src import distributed  # the coordination service has no public name
 
-from simuljax.config.json import changes
+from simuljax.config.fields import changes
 from simuljax.config.training import Cluster
 from simuljax.errors import SimuljaxError
 

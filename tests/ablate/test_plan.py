@@ -15,8 +15,7 @@ from simuljax.ablate.state import state_of
 from simuljax.ablate.summary import evaluated_of, missing_table
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.fields import ConfigError
-from simuljax.config.json import write_json
+from simuljax.config.fields import ConfigError, write_json
 from simuljax.train.loop import ENDED
 from tests.eval.logs import made_up
 from tests.helpers.experiments import experiment

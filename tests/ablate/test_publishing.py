@@ -11,7 +11,7 @@ from simuljax.ablate.grid import Grid, Planned, plan
 from simuljax.ablate.summary import publish, write_summary
 from simuljax.cli.main import main
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.json import write_json
+from simuljax.config.fields import write_json
 from simuljax.eval import read_records, score, write_records
 from simuljax.report.results import Claim, read_results
 from simuljax.train.loop import ENDED

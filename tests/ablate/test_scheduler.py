@@ -19,10 +19,9 @@ from simuljax.ablate.scheduler import Program, Task, groups, next_tasks, to_comp
 from simuljax.ablate.state import FAILED, check_all_data, lacking, progress, state_of, to_evaluate
 from simuljax.ablate.summary import write_summary
 from simuljax.ablate.worker import SPENT, work
-from simuljax.config.data import Joining
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.fields import ConfigError
-from simuljax.config.json import read_json, write_json
+from simuljax.config.experiment import Joining
+from simuljax.config.fields import ConfigError, read_json, write_json
 from simuljax.eval import Record
 from simuljax.eval.logs import record_line
 from simuljax.runs import evaluate as evaluating

@@ -23,7 +23,7 @@ from simuljax.audio import (
 )
 from simuljax.audio.features import FeatureError
 from simuljax.audio.filterbank import FIXED
-from simuljax.config.json import to_json
+from simuljax.config.fields import to_json
 from tests.audio.signals import Stream, babble, cut
 
 PLAIN, FULL = Features(), Features(pitch=True)

@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 
 from simuljax.audio import RATE
-from simuljax.audio.segmentation import FLOOR_S, FRAME, LEAD_MS, SEARCH_S, Part, Segmenter
-from simuljax.config.segmentation import Segmentation
+from simuljax.audio.segmentation import (
+    FLOOR_S,
+    FRAME,
+    LEAD_MS,
+    SEARCH_S,
+    Part,
+    Segmentation,
+    Segmenter,
+)
 
 SETTINGS = Segmentation()
 LEAD, PAUSE = LEAD_MS * RATE // 1000, SETTINGS.pause_ms * RATE // 1000

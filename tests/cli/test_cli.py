@@ -244,8 +244,7 @@ def test_a_closed_output_does_not_hide_an_unexpected_error(monkeypatch, capfd):
 
 EXPERIMENT = """
 from pathlib import Path
-from simuljax.config.data import DataConfig
-from simuljax.config.experiment import Experiment
+from simuljax.config.experiment import DataConfig, Experiment
 from simuljax.config.model import DecoderWidth, ModelConfig
 from simuljax.config.training import Training
 EXPERIMENT = Experiment(

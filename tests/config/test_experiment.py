@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from simuljax.audio.filterbank import FIXED
-from simuljax.config.data import Budget, DataConfig
-from simuljax.config.experiment import Experiment, InitFrom, read_experiment
-from simuljax.config.fields import ConfigError, settings
-from simuljax.config.json import (
+from simuljax.config.experiment import Budget, DataConfig, Experiment, InitFrom, read_experiment
+from simuljax.config.fields import (
+    ConfigError,
     differences,
     from_json,
     read_json,
+    settings,
     to_json,
     without_defaults,
     write_json,
@@ -38,7 +38,6 @@ DECLARED = (
     *(Experiment, InitFrom, DataConfig, Budget, Training, Optimiser, Cluster, ModelConfig, Width),
     *(Monotonic, PreDecision, SpeechConfig, TextConfig, DecoderWidth),
 )
-NAN = float("nan")
 
 
 @pytest.mark.parametrize("kind", DECLARED, ids=lambda kind: kind.__name__)
@@ -94,23 +93,11 @@ def test_every_field_comes_back(given, tmp_path: Path):
     assert from_json(type(given), read_json(tmp_path / "config.json")) == given
 
 
-def test_a_typo_is_named_with_its_place_and_the_right_name():
-    told = to_json(presets.tiny())
-    told["width"]["dropuot"] = told["width"].pop("dropout")
-    with pytest.raises(ConfigError, match=r"width\.dropuot.*'dropout'"):
-        from_json(ModelConfig, told)
-
-
-def test_a_missing_field_is_named():
+def test_a_document_without_younger_fields():
+    """They are as by default, and what was chosen stays the same; other fields must be there."""
+    assert from_json(Younger, {"asked": 1}) == Younger(asked=1)
     with pytest.raises(ConfigError, match="lacks asked"):
         from_json(Younger, {"added": 4})
-
-
-def test_a_field_that_is_younger_than_the_document_is_as_by_default():
-    assert from_json(Younger, {"asked": 1}) == Younger(asked=1)
-
-
-def test_what_was_chosen_does_not_change_with_younger_fields():
     training = Training(optimiser=Optimiser(weight_decay=0.1), patience=3)
     assert without_defaults(training) == {"optimiser": {"weight_decay": 0.1}, "patience": 3}
     assert without_defaults(Younger(asked=0, parts=(Younger(asked=2, added=4),))) == {
@@ -129,12 +116,13 @@ class Younger:
 @pytest.mark.parametrize(
     ("place", "value", "what"),
     [
-        (("width", "heads"), "two", r"width\.heads is 'two'.*type int"),
+        (("width", "dropuot"), 0.1, r"width\.dropuot.*'dropout'"),
+        (("width", "heads"), "two", r"width\.heads is 'two'"),
         (("width", "heads"), True, r"width\.heads is True"),
         (("width", "dtype"), "float8", r"width\.dtype is 'float8'.*float32"),
-        (("monotonic", "wait_k"), [3], r"monotonic\.wait_k is \[3\].*list of 2"),
+        (("monotonic", "wait_k"), [3], r"monotonic\.wait_k is \[3\].*tuple of 2"),
         (("predecision", "step_ms"), 99, r"predecision: step_ms is 99"),
-        (("width",), 7, r"width is 7.*object"),
+        (("width",), 7, r"width is 7.*Width"),
     ],
 )
 def test_a_wrong_value_is_refused_by_place(place, value, what):
@@ -147,14 +135,8 @@ def test_a_wrong_value_is_refused_by_place(place, value, what):
 
 
 def test_a_number_without_a_point_is_a_float():
-    told = json.loads(json.dumps(to_json(Optimiser(clip=10.0))).replace("10.0", "10"))
-    assert from_json(Optimiser, told) == Optimiser(clip=10.0)
-
-
-def test_a_broken_file_is_named(tmp_path: Path):
-    (tmp_path / "config.json").write_text('{"model": ')
-    with pytest.raises(ConfigError, match=r"config\.json is damaged"):
-        read_json(tmp_path / "config.json")
+    read = from_json(Optimiser, {"clip": 10})
+    assert read == Optimiser(clip=10.0) and type(read.clip) is float
 
 
 def test_what_is_no_number_is_null(tmp_path: Path):
@@ -166,11 +148,11 @@ def test_what_is_no_number_is_null(tmp_path: Path):
 
     read = json.loads((tmp_path / "scores.json").read_text(), parse_constant=refuse)
     assert read == {"AL": None, "of": [1.5, [None, 2]], "n": 3, "aware": {"YAAL": None}}
-
-
-def test_files_from_before_may_say_nan(tmp_path: Path):
-    (tmp_path / "scores.json").write_text('{"YAAL": NaN}')
+    (tmp_path / "scores.json").write_text('{"YAAL": NaN}')  # as earlier versions wrote it
     assert math.isnan(read_json(tmp_path / "scores.json")["YAAL"])
+    (tmp_path / "scores.json").write_text('{"YAAL": ')
+    with pytest.raises(ConfigError, match=r"scores\.json is damaged"):
+        read_json(tmp_path / "scores.json")
 
 
 def test_differences_name_every_leaf():

@@ -228,21 +228,13 @@ def test_every_declared_range_and_choice_is_held(kind):
             assert said in str(refused.value)
 
 
-def test_right_values_pass():
-    Outer(rate=1, share=0, count=0, kind="b", steps=(1, 5), heads=2, flag=True)
-
-
-def test_an_inner_configuration_checks_itself():
-    with pytest.raises(ConfigError, match=r"Inner\.size is 0; it must be at least 1"):
-        dataclasses.replace(Outer(), inner=Inner(size=0))
-
-
 def test_declarations_say_range_and_model():
     declared = settings(Outer)
     assert "plain" not in declared
     assert declared["rate"].range() == "above 0 and at most 1"
     assert declared["share"].range() == "at least 0 and below 1"
     assert declared["count"].applies == ("counting",)
+    Outer(rate=1, share=0, count=0, kind="b", steps=(1, 5), heads=2, flag=True)  # all allowed
 
 
 def test_types_of_parts_are_checked_and_others_left_alone():
@@ -250,6 +242,8 @@ def test_types_of_parts_are_checked_and_others_left_alone():
     assert wrong_type(Inner | None, Inner()) is None
     assert wrong_type(Path, "x") == "a pathlib.Path"
     assert wrong_type(dict, None) is None
+    with pytest.raises(ConfigError, match=r"Inner\.size is 0; it must be at least 1"):
+        dataclasses.replace(Outer(), inner=Inner(size=0))
 
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -15,7 +15,7 @@ from data_pipelines.dataset import PreparedCorpus, decode, describe
 from data_pipelines.prepare import Limits
 from data_pipelines.utterance import CorpusError
 from simuljax.audio import Features, extract
-from simuljax.config.data import Budget
+from simuljax.config.experiment import Budget
 from tests.helpers.corpora import RATE, batches_of, build_rows, hum, stored, tree
 
 # id: the reason it must be skipped for

@@ -28,7 +28,7 @@ from data_pipelines.batches import (
 from data_pipelines.dataset import PreparedCorpus, decode
 from data_pipelines.input import gather, load_resident
 from simuljax.batch import Batch
-from simuljax.config.data import Budget
+from simuljax.config.experiment import Budget
 from simuljax.text import EOS, Vocabulary
 from tests.helpers.corpora import (
     BUDGET,

@@ -17,7 +17,7 @@ from data_pipelines.input import feature_record
 from data_pipelines.prepare import Limits
 from data_pipelines.utterance import CorpusError
 from simuljax.audio import Features, extract, load_features
-from simuljax.config.data import Budget
+from simuljax.config.experiment import Budget
 from tests.helpers import corpora
 from tests.helpers.corpora import RATE, SIZES, batches_of, build, build_rows, hum, stored, tree
 

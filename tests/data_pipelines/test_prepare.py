@@ -22,7 +22,7 @@ from data_pipelines.input import init_run, open_input
 from data_pipelines.joining import JoinedSplit, join
 from data_pipelines.prepare import Limits, Preparation, prepare
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
-from simuljax.config.data import DataConfig, Joining
+from simuljax.config.experiment import DataConfig, Joining
 from simuljax.config.fields import ConfigError
 from simuljax.text import VocabularyConfig
 from tests.helpers.corpora import (

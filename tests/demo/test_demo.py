@@ -14,7 +14,7 @@ from data_pipelines.input import init_run, load_inputs
 from data_pipelines.utterance import Voice
 from simuljax.cli.demo import write_page
 from simuljax.config.experiment import Experiment
-from simuljax.config.json import to_json, write_json
+from simuljax.config.fields import to_json, write_json
 from simuljax.demo import run as demo
 from simuljax.demo.corpus import LittlePhrasebook, frequent_words
 from simuljax.demo.experiment import EXPERIMENT, demo_experiment

@@ -9,8 +9,7 @@ import pytest
 
 from data_pipelines.corpora import Manifest
 from data_pipelines.prepare import Preparation, prepare
-from simuljax.config.data import Budget
-from simuljax.config.experiment import load_experiments
+from simuljax.config.experiment import Budget, load_experiments
 from simuljax.config.training import Objective
 from simuljax.models.parameters import by_path
 from simuljax.runs.train import train

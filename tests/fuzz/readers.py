@@ -25,7 +25,7 @@ from simuljax.audio import Features, read_audio
 from simuljax.audio.features import load_features
 from simuljax.config.decoding import Decoding
 from simuljax.config.experiment import read_experiment
-from simuljax.config.json import to_json
+from simuljax.config.fields import to_json
 from simuljax.config.options import to_options
 from simuljax.errors import SimuljaxError
 from simuljax.eval.logs import NAME, as_records, find_faults, read_archive, read_records

@@ -19,7 +19,7 @@ from data_pipelines.dataset import PreparedCorpus, Split
 from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.utterance import Clip, Listing, Span, Utterance
 from simuljax.batch import Batch
-from simuljax.config.data import Budget
+from simuljax.config.experiment import Budget
 from simuljax.text import VocabularyConfig, learn
 
 REPOSITORY = Path(__file__).parents[2]

@@ -6,8 +6,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from simuljax.config.data import Budget, DataConfig
-from simuljax.config.experiment import Experiment
+from simuljax.config.experiment import Budget, DataConfig, Experiment
 from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig, TextConfig, Width
 from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.losses import JointObjective

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from simuljax import losses
-from simuljax.config.fields import ConfigError
-from simuljax.config.json import differences, from_json, to_json
+from simuljax.config.fields import ConfigError, differences, from_json, to_json
 from simuljax.config.training import Objective
 from simuljax.losses import Branch, JointObjective, Outputs, Term, TermSum
 

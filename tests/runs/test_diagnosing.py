@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.config.json import from_json, read_json, write_json
+from simuljax.config.fields import from_json, read_json, write_json
 from simuljax.losses import Branch
 from simuljax.runs.heads import (
     FILE,

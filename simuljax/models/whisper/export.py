@@ -17,7 +17,7 @@ from typing import Literal
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.config.json import write_json
+from simuljax.config.fields import write_json
 from simuljax.errors import SimuljaxError
 from simuljax.models.tensor_file import LEVELS, quantise, write_tensors
 from simuljax.models.whisper.config import Dimensions
