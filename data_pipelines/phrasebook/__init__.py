@@ -6,10 +6,10 @@ clauses, prefixes that leave their verbs, participles and infinitives last, the 
 whatever comes first. Half of the test split is made of `HELD_OUT` compositions of constructions,
 which train and valid lack, out of words and parts that train has; so memorising does not help.
 
-The words are in the tables of `lexicon/`, which `lexemes` loads. `nominals` declines noun phrases,
-`clauses` has the meaning of a clause, `english` and `german` say it, and `say` fills templates of
-both languages. `draw` chooses at random, `frames` and `fixed` build sentences, `constructions`
-lists them with their weights, and `corpus` divides them into splits.
+The words and their forms are in the tables of `lexicon/`, which `lexemes` loads. `nominals`
+declines noun phrases and has the meaning of a clause, `english` and `german` say it, and `say`
+fills templates of both languages. `draw` chooses at random, `frames` and `fixed` build sentences,
+`constructions` lists them with their weights, and `corpus` divides them into splits.
 """
 
 from .constructions import HELD_OUT

@@ -8,9 +8,8 @@ from functools import cache
 from typing import Any, Literal, TypeVar, get_args
 
 from . import lexemes, nominals, numbers
-from .clauses import Clause, Form, Polarity
 from .lexemes import ADJECTIVES, MODALS, PHRASES, Adjective, Bilingual, Noun, Verb, nouns_of
-from .nominals import Determiner, Nominal, noun_phrase
+from .nominals import Clause, Determiner, Form, Nominal, Polarity, Tense, noun_phrase
 from .say import say
 
 T = TypeVar("T")
@@ -59,19 +58,10 @@ class Scene:
 
 _EVERYONE = ("I", "you", "he", "she", "we", "they")
 ROLES = tuple(n for n in nouns_of("person") if "kin" not in n.classes)  # who are no relatives
-_MEASURES = {"coffee": ("cup",), "tea": ("cup",)} | dict.fromkeys(
-    ("water", "milk", "beer", "wine", "juice"), ("glass", "bottle")
+_PLURALS = (
+    *(nominals.THE, "own", nominals.THESE, nominals.MANY),
+    *(nominals.SOME, "count", nominals.BARE, nominals.ALL),
 )
-_PLURALS = {
-    "the": nominals.THE,
-    "own": None,
-    "these": nominals.THESE,
-    "many": nominals.MANY,
-    "some": nominals.SOME,
-    "count": None,
-    "bare": nominals.BARE,
-    "all": nominals.ALL,
-}
 
 
 def personal(scene: Scene, key: str) -> Nominal:
@@ -187,17 +177,18 @@ def definite(
 
 def _measured(scene: Scene, entry: Noun) -> Nominal:
     """Draw a cup of tea, two bottles of wine: eine Tasse Tee, zwei Flaschen Wein."""
-    vessel, one = lexemes.noun(scene.pick(_MEASURES[entry.english])), scene.chance(0.6)
+    vessels = ("cup",) if "hot" in entry.classes else ("glass", "bottle")
+    vessel, one = lexemes.noun(scene.pick(vessels)), scene.chance(0.6)
     count = nominals.A if one else nominals.counted(scene.between(2, 6))
     phrase = noun_phrase(vessel, count, "sg" if one else "pl")
-    return phrase.with_tail(f" of {entry.english}", f" {entry.german}")
+    return phrase.with_tail(f" of {entry.english}", f" {entry.german[0]}")
 
 
 def thing(scene: Scene, entry: Noun, owner: str = "") -> Nominal:
     """Draw a noun phrase, known or not."""
     described = adjectives(scene, entry)
     if not entry.english_plural:
-        if entry.english in _MEASURES and scene.chance(0.4):
+        if "measured" in entry.classes and scene.chance(0.4):
             return _measured(scene, entry)
         determiner = scene.weighted((nominals.BARE, nominals.THE), (0.6, 0.4))
         return noun_phrase(entry, determiner, adjectives=described)
@@ -205,11 +196,11 @@ def thing(scene: Scene, entry: Noun, owner: str = "") -> Nominal:
         options = (nominals.THE, nominals.A, None, nominals.THIS)
         determiner = scene.weighted(options, (0.47, 0.2, 0.23, 0.1)) or _owned(scene, entry, owner)
         return noun_phrase(entry, determiner, adjectives=described)
-    choice = scene.weighted(tuple(_PLURALS), (0.3, 0.15, 0.1, 0.08, 0.08, 0.15, 0.1, 0.04))
-    if choice == "count":
+    determiner = scene.weighted(_PLURALS, (0.3, 0.15, 0.1, 0.08, 0.08, 0.15, 0.1, 0.04))
+    if determiner == "count":
         determiner = nominals.counted(2 + scene.below(11 if scene.chance(0.7) else 98))
-    else:
-        determiner = _PLURALS[choice] or _owned(scene, entry, owner)
+    elif determiner == "own":
+        determiner = _owned(scene, entry, owner)
     return noun_phrase(entry, determiner, "pl", described)
 
 
@@ -230,12 +221,6 @@ def pronoun_of(nominal: Nominal) -> Nominal | None:
 
 _OF_PLACES = tuple(a for a in ADJECTIVES if "place" in a.classes)
 _NEAR_TIMES = tuple(t for t in PHRASES["future_times"] if not t.english.startswith("next"))
-_AROUND = (Bilingual("after", "nach"), Bilingual("before", "vor"))
-_CIRCUMSTANCES = (
-    (Bilingual("because of", "wegen"), "cause"),
-    (Bilingual("despite", "trotz"), "cause"),
-    (Bilingual("during", "während"), "event"),
-)
 CITIES = tuple(
     Bilingual(to.english.removeprefix("to "), to.german.removeprefix("nach "))
     for to in PHRASES["directions"][1:]
@@ -266,46 +251,42 @@ def _month(scene: Scene) -> Bilingual:
 
 def _around_event(scene: Scene) -> Bilingual:
     event = noun_phrase(scene.pick(nouns_of("event")), nominals.THE)
-    return say("{0} {1}", "{0} {1:dat}", scene.pick(_AROUND), event)
+    return say("{0} {1}", "{0} {1:dat}", scene.pick(PHRASES["around"]), event)
 
 
-_KINDS_OF_TIME = {
-    "span": _span,
-    "weekday": _weekday,
-    "month": _month,
-    "clock": clock,
-    "event": _around_event,
-}
+_KINDS_OF_TIME = (_span, _weekday, _month, clock, _around_event)
 
 
 def _time(
     scene: Scene,
     listed: Sequence[Bilingual],
     weights: Sequence[float],
-    templates: dict[str, tuple[str, str]],
+    **templates: tuple[str, str],
 ) -> Bilingual:
-    """Draw a listed time or one of the kinds above, some of them inside a template."""
-    kind = scene.weighted(("listed", *_KINDS_OF_TIME), weights)
-    if kind == "listed":
+    """Draw a listed time or one of the kinds above, spans and clocks inside a template."""
+    kind = scene.weighted((None, *_KINDS_OF_TIME), weights)
+    if kind is None:
         return scene.pick(listed)
-    return say(*templates.get(kind, ("{0}", "{0}")), _KINDS_OF_TIME[kind](scene))
+    return say(*templates.get(kind.__name__.strip("_"), ("{0}", "{0}")), kind(scene))
 
 
 def past_time(scene: Scene) -> Bilingual:
     """Draw a time that is over."""
-    templates = {"span": ("{0} ago", "vor {0}"), "clock": ("yesterday {0}", "gestern {0}")}
-    return _time(scene, PHRASES["past_times"], (0.4, 0.16, 0.14, 0.08, 0.12, 0.1), templates)
+    weights = (0.4, 0.16, 0.14, 0.08, 0.12, 0.1)
+    ago, yesterday = ("{0} ago", "vor {0}"), ("yesterday {0}", "gestern {0}")
+    return _time(scene, PHRASES["past_times"], weights, span=ago, clock=yesterday)
 
 
 def future_time(scene: Scene) -> Bilingual:
     """Draw a time to come."""
-    templates = {"span": ("in {0}", "in {0}"), "clock": ("tomorrow {0}", "morgen {0}")}
-    return _time(scene, PHRASES["future_times"], (0.4, 0.14, 0.16, 0.08, 0.12, 0.1), templates)
+    weights = (0.4, 0.14, 0.16, 0.08, 0.12, 0.1)
+    later, tomorrow = ("in {0}", "in {0}"), ("tomorrow {0}", "morgen {0}")
+    return _time(scene, PHRASES["future_times"], weights, span=later, clock=tomorrow)
 
 
 def near_time(scene: Scene) -> Bilingual:
     """Draw a time for a request."""
-    return _time(scene, _NEAR_TIMES, (0.5, 0, 0.2, 0, 0.2, 0.1), {})
+    return _time(scene, _NEAR_TIMES, (0.5, 0, 0.2, 0, 0.2, 0.1))
 
 
 def near_day(scene: Scene) -> Bilingual:
@@ -323,7 +304,8 @@ def duration(scene: Scene, *, long: bool) -> Bilingual:
 
 def circumstance(scene: Scene) -> Bilingual:
     """Draw because of the rain: wegen des Regens; during, despite."""
-    preposition, kind = scene.pick(_CIRCUMSTANCES)
+    preposition = scene.pick(PHRASES["circumstances"])
+    kind = "event" if preposition.english == "during" else "cause"
     cause = noun_phrase(scene.pick(nouns_of(kind)), nominals.THE)
     return say("{0} {1}", "{0} {1:gen}", preposition, cause)
 
@@ -557,11 +539,12 @@ def action(
     return clause(scene, form, kind, actor, polarity="yes", purpose=purpose)
 
 
-def is_so(subject: Nominal, predicate: Bilingual, tense: Literal["present", "past"]) -> Clause:
-    """Say that the subject is something."""
-    return Clause(
-        subject=subject, verb=lexemes.SPECIAL["be"], form=Form(tense), complement=predicate
-    )
+def special(
+    subject: Nominal, verb: str, tense: Tense, complement: Bilingual | None = None, **rest: Any
+) -> Clause:
+    """Make a clause with a verb of `SPECIAL`."""
+    verb_entry, form = lexemes.SPECIAL[verb], Form(tense)
+    return Clause(subject=subject, verb=verb_entry, form=form, complement=complement, **rest)
 
 
 def state(scene: Scene, subject: Nominal, *, past: bool, about: Nominal | None = None) -> Clause:
@@ -579,4 +562,4 @@ def state(scene: Scene, subject: Nominal, *, past: bool, about: Nominal | None =
         f"{degree.english} {adjective.english}".lstrip(),
         f"{degree.german} {adjective.german}".lstrip(),
     )
-    return is_so(subject, predicate, "past" if past else "present")
+    return special(subject, "be", "past" if past else "present", predicate)

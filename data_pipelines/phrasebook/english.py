@@ -1,51 +1,23 @@
-"""English word forms, and clauses in English."""
+"""English verb groups, and clauses in English."""
 
-import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .clauses import Clause, Form
 from .lexemes import Agreement, Modal, Verb
+from .nominals import Clause, Form
 
-_DOUBLED = frozenset(
-    ["put", "get", "run", "swim", "sit", "forget", "begin", "plan", "hug", "stop", "cut", "set"]
-)
-_BE = {"ich": "am", "er": "is"}
-_WAS = {"ich": "was", "er": "was"}
-_THIRD = {"have": "has", "go": "goes", "do": "does"}
 _NEGATED = {"can": "can't", "will": "won't", "am": "am not", "may": "may not"}
 _LATE_PARTICLES = ("back", "along")  # bring the book back, but turn off the lamp
 
 
-def gerund(base: str) -> str:
-    """Return the -ing form: calling, putting, writing, lying."""
-    if base in _DOUBLED:
-        return base + base[-1] + "ing"
-    if base.endswith("ie"):
-        return base[:-2] + "ying"
-    drops_e = base.endswith("e") and not base.endswith("ee") and base != "be"
-    return (base[:-1] if drops_e else base) + "ing"
-
-
 def be(agreement: Agreement) -> str:
     """Return am, is or are."""
-    return _BE.get(agreement, "are")
+    return {"ich": "am", "er": "is"}.get(agreement, "are")
 
 
 def was(agreement: Agreement) -> str:
     """Return was or were."""
-    return _WAS.get(agreement, "were")
-
-
-def present(base: str, agreement: Agreement) -> str:
-    """Return the simple present: I call, he calls, he has, he goes."""
-    if base == "be":
-        return be(agreement)
-    if agreement != "er" or base in _THIRD:
-        return _THIRD[base] if agreement == "er" else base
-    if re.search(r"[^aeiou]y$", base):
-        return base[:-1] + "ies"
-    return base + ("es" if re.search(r"(s|x|z|ch|sh)$", base) else "s")
+    return "was" if agreement in ("ich", "er") else "were"
 
 
 class _Group(NamedTuple):
@@ -61,18 +33,18 @@ def _nonfinite(verb: Verb, form: Form, shape: str) -> tuple[str, ...]:
     """Return the verb as a base, an -ing form or a participle; in the passive, be has that form."""
     if form.voice == "passive":
         return {"base": "be", "ing": "being", "participle": "been"}[shape], verb.english_participle
-    if shape == "ing":
-        return (gerund(verb.english),)
-    return (verb.english if shape == "base" else verb.english_participle,)
+    forms = (verb.english, verb.english_gerund, verb.english_participle)
+    return (forms[("base", "ing", "participle").index(shape)],)
 
 
 def _modal_group(modal: Modal, form: Form, verb: Verb, agreement: Agreement) -> _Group:
     first, *more = (modal.english_past if form.tense == "past" else modal.english).split()
-    rest = (*more, *_nonfinite(verb, form, "base"))
+    rest, third = (*more, *_nonfinite(verb, form, "base")), agreement == "er"
     if first in ("be", "was"):
         return _Group(be(agreement) if first == "be" else was(agreement), rest)
     if first in ("have", "want"):
-        return _Group(present(first, agreement), rest, present("do", agreement), first)
+        finite = {"have": "has", "want": "wants"}[first] if third else first
+        return _Group(finite, rest, "does" if third else "do", first)
     if first in ("had", "wanted"):
         return _Group(first, rest, "did", modal.english.split()[0])
     return _Group(first, rest)
@@ -80,16 +52,16 @@ def _modal_group(modal: Modal, form: Form, verb: Verb, agreement: Agreement) -> 
 
 def _simple_group(form: Form, verb: Verb, agreement: Agreement) -> _Group:
     """Return present or past, with do-support for all verbs but be."""
-    is_past = form.tense in ("past", "unreal")
+    is_past, third = form.tense in ("past", "unreal"), agreement == "er"
     if form.voice == "passive":
         return _Group(was(agreement) if is_past else be(agreement), (verb.english_participle,))
     if verb.english == "be":
-        if form.tense == "unreal":
-            return _Group("were")
-        return _Group(was(agreement) if is_past else be(agreement))
+        past = "were" if form.tense == "unreal" else was(agreement)
+        return _Group(past if is_past else be(agreement))
     if is_past:
         return _Group(verb.english_past, (), "did", verb.english)
-    return _Group(present(verb.english, agreement), (), present("do", agreement), verb.english)
+    finite = verb.english_third if third else verb.english
+    return _Group(finite, (), "does" if third else "do", verb.english)
 
 
 def _group(form: Form, verb: Verb, agreement: Agreement) -> _Group:
@@ -99,10 +71,11 @@ def _group(form: Form, verb: Verb, agreement: Agreement) -> _Group:
         return _simple_group(form, verb, agreement)
     if form.tense == "progressive":
         return _Group(be(agreement), _nonfinite(verb, form, "ing"))
+    have = "has" if agreement == "er" else "have"
     if form.tense == "since":
-        return _Group(present("have", agreement), ("been", gerund(verb.english)))
+        return _Group(have, ("been", verb.english_gerund))
     if form.tense in ("perfect", "pluperfect"):
-        finite = "had" if form.tense == "pluperfect" else present("have", agreement)
+        finite = "had" if form.tense == "pluperfect" else have
         return _Group(finite, _nonfinite(verb, form, "participle"))
     return _Group("will" if form.tense == "future" else "would", _nonfinite(verb, form, "base"))
 
@@ -133,23 +106,22 @@ def _tail(clause: Clause) -> list[str]:
     return [*words, "yet" if clause.polarity == "not-yet" else ""]
 
 
-def _joined(words: list[str]) -> str:
+def _joined(*words: str) -> str:
     return " ".join(word for word in words if word)
 
 
 def _said(clause: Clause, subject: str, *, inverted: bool) -> str:
     group = _group(clause.form, clause.verb, clause.subject.agreement)
-    finite, rest = group.finite, list(group.rest)
-    lexical = bool(group.base)
+    finite, rest, lexical = group.finite, group.rest, bool(group.base)
     if lexical and (inverted or clause.polarity != "yes"):
-        finite, rest, lexical = group.support, [group.base, *rest], False
+        finite, rest, lexical = group.support, (group.base, *rest), False
     if clause.polarity != "yes":
         finite = _NEGATED.get(finite, finite + "n't")
     mid = clause.mid.english if clause.mid else ""
     if inverted:
-        return _joined([finite, subject, mid, *rest, *_tail(clause)])
-    before = [mid, finite] if lexical else [finite, mid]
-    return _joined([subject, *before, *rest, *_tail(clause)])
+        return _joined(finite, subject, mid, *rest, *_tail(clause))
+    before = (mid, finite) if lexical else (finite, mid)
+    return _joined(subject, *before, *rest, *_tail(clause))
 
 
 def statement(clause: Clause) -> str:
@@ -164,14 +136,14 @@ def question(clause: Clause) -> str:
 
 def infinitive(clause: Clause) -> str:
     """Return call me tomorrow: for imperatives and after to."""
-    return _joined([clause.verb.english, *_tail(clause)])
+    return _joined(clause.verb.english, *_tail(clause))
 
 
 MARKS: dict[str, Callable[[Clause], str]] = {
     "": statement,
     "?": question,
     "to": infinitive,
-    "ing": lambda clause: _joined([gerund(clause.verb.english), *_tail(clause)]),
+    "ing": lambda clause: _joined(clause.verb.english_gerund, *_tail(clause)),
     "-": lambda clause: _said(clause, "", inverted=False),  # relative clauses about the subject
 }
 """How `say` writes a clause."""

@@ -4,11 +4,10 @@ from dataclasses import replace
 from functools import cache
 
 from . import draw, english, german, nominals, numbers
-from .clauses import Clause, Form
-from .draw import Scene, definite, is_so, past_time
+from .draw import Scene, definite, past_time, special
 from .frames import addressed, time_first
-from .lexemes import MODALS, SPECIAL, Adjective, Bilingual, Noun, noun, nouns_of, verb
-from .nominals import noun_phrase
+from .lexemes import ENDINGS, MODALS, SPECIAL, Adjective, Bilingual, Noun, noun, nouns_of, verb
+from .nominals import Clause, Form, noun_phrase
 from .say import say, sentence
 
 _COMPARED = ("thing", "clothing", "furniture", "vehicle", "device", "animal", "text", "role", "kin")
@@ -47,7 +46,7 @@ def compared(scene: Scene) -> Bilingual:
     more = (f"{adjective.english_comparative} than {{0}}", f"{adjective.comparative} als {{0}}")
     as_much = (f"as {adjective.english} as {{0}}", f"so {adjective.german} wie {{0}}")
     predicate = say(*(more if scene.chance(0.65) else as_much), second)
-    return sentence(is_so(first, predicate, "present"))
+    return sentence(special(first, "be", "present", predicate))
 
 
 def superlative(scene: Scene) -> Bilingual:
@@ -58,10 +57,9 @@ def superlative(scene: Scene) -> Bilingual:
     phrase = noun_phrase(entry, nominals.THE, stems=(most,))
     if scene.chance(0.5):
         return say("this is {0} {1}.", "das ist {0} {1}.", phrase, draw.location(scene))
-    subject, acquainted = draw.subject(scene), SPECIAL["be-acquainted"]
-    known = Clause(subject=subject, verb=acquainted, form=Form("present"), gap="object")
-    pronoun = nominals.RELATIVE["acc", phrase.column]
-    return say("this is {0} that {1}.", f"das ist {{0}}, {{1:{pronoun}}}.", phrase, known)
+    known = special(draw.subject(scene), "be-acquainted", "present")
+    pronoun = Bilingual("that", ENDINGS["relative", "acc", phrase.column])
+    return say("this is {0} {2} {1}.", "das ist {0}, {1:{2}}.", phrase, known, pronoun)
 
 
 def something_better(scene: Scene) -> Bilingual:
@@ -90,20 +88,17 @@ def likes(scene: Scene) -> Bilingual:
     classes = ("clothing", "art", "vehicle", "building", "show", "furniture")
     liked = definite(scene, scene.pick(nouns_of(*classes)))
     admirer = draw.personal(scene, "you") if called.english else draw.subject(scene)
-    form = Form("past" if scene.chance(0.35) else "present")
-    said = Clause(subject=admirer, verb=SPECIAL["like"], form=form, object=liked)
-    spoken = Clause(subject=liked, verb=SPECIAL["like"], form=form, object=admirer)
+    tense = "past" if scene.chance(0.35) else "present"
+    said = special(admirer, "like", tense, object=liked)
+    spoken = special(liked, "like", tense, object=admirer)
     if not called.english and not scene.chance(0.2):
         deny = "no" if scene.chance(0.2) else "yes"
         said, spoken = (replace(clause, polarity=deny) for clause in (said, spoken))
         return say("{0}.", "{1}.", said, spoken)
     # Gefällt dir das Haus? The person comes before the thing.
     person = f"{admirer.german['dat']} {liked.german['nom']}"
-    if form.tense == "past":
-        asked = f"{german.PRESENT['haben'][german.person(liked.agreement)]} {person} gefallen"
-    else:
-        asked = f"{german.finite(spoken.verb, liked.agreement)} {person}"
-    return say("{0}{1:?}?", f"{{0}}{asked}?", called, said)
+    asked = f"{german.main(replace(spoken, object=None), '', 'subject')}".split()
+    return say("{0}{1:?}?", f"{{0}}{' '.join([asked[0], person, *asked[1:]])}?", called, said)
 
 
 def belongs(scene: Scene) -> Bilingual:
@@ -112,8 +107,8 @@ def belongs(scene: Scene) -> Bilingual:
     number = "pl" if scene.chance(0.25) else "sg"
     determiner = scene.pick((nominals.THE, nominals.THESE if number == "pl" else nominals.THIS))
     thing = noun_phrase(entry, determiner, number, draw.adjectives(scene, entry))
-    owner, form = draw.other_person(scene, thing), Form("present")
-    return sentence(Clause(subject=thing, verb=SPECIAL["belong"], form=form, object=owner))
+    owner = draw.other_person(scene, thing)
+    return sentence(special(thing, "belong", "present", object=owner))
 
 
 def since(scene: Scene) -> Bilingual:
@@ -138,7 +133,7 @@ def is_where(scene: Scene) -> Bilingual:
     predicate = draw.at(scene)
     deny = "no" if scene.chance(0.3) else "yes"
     tense = "past" if scene.chance(0.4) else "present"
-    return sentence(replace(is_so(subject, predicate, tense), polarity=deny))
+    return sentence(special(subject, "be", tense, predicate, polarity=deny))
 
 
 # Constructions with numbers: price, age, count, distance, year, time of day.
@@ -175,8 +170,7 @@ def price(scene: Scene) -> Bilingual:
         goods = definite(scene, entry)
         # They cost: that is the present as well as the past. It cost is not.
         past = goods.agreement == "er" and scene.chance(0.3)
-        form = Form("past" if past else "present")
-        return sentence(Clause(subject=goods, verb=SPECIAL["cost"], form=form, complement=euros))
+        return sentence(special(goods, "cost", "past" if past else "present", euros))
     form = scene.pick(_TRADING)
     time = past_time(scene) if form.tense == "past" else None
     actor = draw.subject(scene)
@@ -192,9 +186,9 @@ def age(scene: Scene) -> Bilingual:
     subject = known if scene.chance(0.7) else draw.given_name(scene)
     years = numbers.number(scene.between(2, 99))
     if scene.chance(0.5):
-        return sentence(is_so(subject, say("{0} years old", "{0} Jahre alt", years), "present"))
-    turn, form, time = SPECIAL["turn"], Form("future"), draw.near_day(scene)
-    return sentence(Clause(subject=subject, verb=turn, form=form, complement=years, time=time))
+        years_old = say("{0} years old", "{0} Jahre alt", years)
+        return sentence(special(subject, "be", "present", years_old))
+    return sentence(special(subject, "turn", "future", years, time=draw.near_day(scene)))
 
 
 def counted(scene: Scene) -> Bilingual:
@@ -206,8 +200,8 @@ def counted(scene: Scene) -> Bilingual:
         found = noun_phrase(entry, nominals.A, adjectives=words)
     else:
         found = noun_phrase(entry, nominals.counted(scene.between(2, 99)), "pl", words)
-    there = f"there {english.be(found.agreement)} {{0}} {{1}}."
-    return say(there, "{1} gibt es {0:acc}.", found, place)
+    be = english.be(found.agreement)
+    return say(f"there {be} {{0}} {{1}}.", "{1} gibt es {0:acc}.", found, place)
 
 
 def holds(scene: Scene) -> Bilingual:
@@ -216,9 +210,8 @@ def holds(scene: Scene) -> Bilingual:
     subject = definite(scene, noun(owner))
     high = 99 if scene.chance(0.3) else 9999
     found = noun_phrase(noun(held), nominals.counted(scene.between(12, high)), "pl")
-    form = Form("past" if scene.chance(0.3) else "present")
-    books = say("{0}", "{0:acc}", found)
-    return sentence(Clause(subject=subject, verb=SPECIAL["have"], form=form, complement=books))
+    tense = "past" if scene.chance(0.3) else "present"
+    return sentence(special(subject, "have", tense, say("{0}", "{0:acc}", found)))
 
 
 def distance(scene: Scene) -> Bilingual:
@@ -226,18 +219,16 @@ def distance(scene: Scene) -> Bilingual:
     start = scene.pick(draw.CITIES)
     goal = scene.pick([city for city in draw.CITIES if city != start])
     length = scene.between(2, 99) if scene.chance(0.4) else scene.between(100, 1900)
-    english, german = (
-        "it is {0} kilometers from {1} to {2}.",
-        "von {1} nach {2} sind es {0} Kilometer.",
-    )
-    return say(english, german, numbers.number(length), start, goal)
+    said = "it is {0} kilometers from {1} to {2}."
+    spoken = "von {1} nach {2} sind es {0} Kilometer."
+    return say(said, spoken, numbers.number(length), start, goal)
 
 
 def born(scene: Scene) -> Bilingual:
     """She was born in nineteen eighty-four: Sie wurde neunzehnhundertvierundachtzig geboren."""
     subject, when = draw.subject(scene), numbers.year(scene.between(1930, 2019))
     was = english.was(subject.agreement)
-    wurde = german.PRETERITE["werden"][german.person(subject.agreement)]
+    wurde = german.auxiliary("preterite", "werden", subject.agreement)
     return say(f"{{0}} {was} born in {{1}}.", f"{{0}} {wurde} {{1}} geboren.", subject, when)
 
 

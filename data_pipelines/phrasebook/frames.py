@@ -5,10 +5,9 @@ from functools import cache
 from typing import Literal
 
 from . import draw, german, lexemes, nominals
-from .clauses import Clause, Form, Polarity, Tense
 from .draw import KINDS, FormName, Kind, Scene
-from .lexemes import PHRASES, SPECIAL, Bilingual, nouns_of, verb
-from .nominals import Nominal, noun_phrase
+from .lexemes import ENDINGS, PHRASES, SPECIAL, Bilingual, nouns_of, verb
+from .nominals import Clause, Form, Nominal, Polarity, Tense, noun_phrase
 from .say import say, sentence
 
 # One main clause, or two side by side.
@@ -49,13 +48,13 @@ def fronted(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     if scene.chance(0.4):
         first = draw.circumstance(scene)
     comma = "" if first.english in ("perhaps", "probably") else ","
-    return say(f"{{0}}{comma} {{1}}.", f"{german.main(clause, first.german)}.", first, clause)
+    return say("{0}" + comma + " {1}.", german.main(clause, first.german) + ".", first, clause)
 
 
 def time_first(clause: Clause, time: Bilingual) -> Bilingual:
     """Say the time of a clause before everything else."""
-    rest = german.main(clause, time.german, "time")
-    return say("{0} {1}.", f"{rest}.", time, replace(clause, time=None))
+    rest = german.main(clause, time.german, "time") + "."
+    return say("{0} {1}.", rest, time, replace(clause, time=None))
 
 
 def yes_no(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
@@ -92,7 +91,7 @@ def wh_question(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     clause = draw.clause(scene, form, kind, asked, polarity="yes", objects=objects)
     if about == "object":
         first = _asked_object(scene, clause)
-        clause = replace(clause, object=None, gap="object")
+        clause = replace(clause, object=None)
     else:
         words = PHRASES["questions"]  # how often does not go with the progressive
         first = scene.pick(words if clause.form.tense != "progressive" else words[:2])
@@ -147,37 +146,26 @@ def contrasted(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
 
 # Infinitives: versuchen zu, um zu, ohne zu, anstatt zu, gern.
 
-# Verbs that take an infinitive, with the tenses they are used in.
-_TENSES_OF: dict[str, tuple[Tense, ...]] = {
-    "try": ("progressive", "past", "future"),
-    "forget": ("past", "perfect"),
-    "hope": ("present", "progressive"),
-    "decide": ("past", "perfect"),
-    "plan": ("present", "progressive"),
-    "start": ("past", "future"),
-    "stop": ("past", "future", "perfect"),
-    "refuse": ("past", "present"),
-    "promise": ("past", "perfect"),
-}
+_EASY = ("important", "difficult", "dangerous", "boring", "interesting", "expensive")
 _TENSES: dict[str, tuple[Tense, ...]] = {
     "present": ("present", "progressive"),
     "perfect": ("past", "perfect"),
     "future": ("future",),
 }
-_EASY = ("important", "difficult", "dangerous", "boring", "interesting", "expensive")
-_WITHOUT = (Bilingual("without", "ohne"), Bilingual("instead of", "anstatt"))
 
 
 @cache
 def _uses(form: FormName) -> tuple[tuple[str, Tense], ...]:
-    return tuple((v, t) for v, tenses in _TENSES_OF.items() for t in tenses if t in _TENSES[form])
+    """Return verbs that take an infinitive, with the tenses of the form they are used in."""
+    rows = lexemes.table("infinitives", "tenses")
+    return tuple((r["verb"], t) for r in rows for t in r["tenses"] if t in _TENSES[form])
 
 
 def to_infinitive(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """She forgot to call me up: anzurufen."""
     outer, tense = scene.pick(_uses(form))
     subject = draw.subject(scene)
-    main = Clause(subject=subject, verb=SPECIAL[outer], form=Form(tense))
+    main = draw.special(subject, outer, tense)
     inner = draw.action(scene, "present", kind, subject)
     if outer != "stop":
         return say("{0} to {1:to}.", "{0}, {1:zu}.", main, inner)
@@ -190,9 +178,8 @@ def it_is_to(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     adjective = scene.pick([a for a in lexemes.ADJECTIVES if a.english in _EASY])
     inner = _not_reflexive(scene, "present", kind, "you")
     predicate = Bilingual(adjective.english, adjective.german)
-    main = draw.is_so(
-        nominals.pronoun("it-n"), predicate, "past" if form == "perfect" else "present"
-    )
+    tense = "past" if form == "perfect" else "present"
+    main = draw.special(nominals.pronoun("it-n"), "be", tense, predicate)
     return say("{0} to {1:to}.", "{0}, {1:zu}.", main, inner)
 
 
@@ -214,7 +201,9 @@ def in_order_to(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
 def without(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """..., ohne mich anzurufen; ..., anstatt mich anzurufen."""
     main, inner = _two(scene, kind, form)
-    return say("{0} {1} {2:ing}.", "{0}, {1} {2:zu}.", main, scene.pick(_WITHOUT), inner)
+    return say(
+        "{0} {1} {2:ing}.", "{0}, {1} {2:zu}.", main, scene.pick(PHRASES["omissions"]), inner
+    )
 
 
 def gladly(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
@@ -286,8 +275,8 @@ def _main_beside(scene: Scene, link: Bilingual, subject: Nominal | None, *, past
 def joined(link: Bilingual, main: Clause, sub: Clause, order: Order) -> Bilingual:
     """Join both clauses; after a fronted one the main clause opens with its verb."""
     if order == "after":
-        return say(f"{{0}} {link.english} {{1}}.", f"{{0}}, {{1:{link.german}}}.", main, sub)
-    return say(f"{link.english} {{1}}, {{0}}.", f"{{1:{link.german}}}, {{0:?}}.", main, sub)
+        return say("{0} {2} {1}.", "{0}, {1:{2}}.", main, sub, link)
+    return say("{2} {1}, {0}.", "{1:{2}}, {0:?}.", main, sub, link)
 
 
 def linked(
@@ -307,9 +296,8 @@ def linked(
     if order == "fronted":
         sub = draw_sub(None)
         again = _next_subject(scene, sub.subject)
-        return joined(
-            link, _main_beside(scene, link, again, past=past or _is_past(sub)), sub, order
-        )
+        main = _main_beside(scene, link, again, past=past or _is_past(sub))
+        return joined(link, main, sub, order)
     if form == "passive":
         past = link.english != "if" and scene.chance(0.5)
     main = _main_beside(scene, link, None, past=past)
@@ -367,10 +355,9 @@ def unreal(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
             wished = say("more {0}", "mehr {0}", scene.pick(PHRASES["wishes"]))
         else:
             entry = scene.pick(_OWNED)
-            described = draw.adjectives(scene, entry)
-            thing = noun_phrase(entry, nominals.A, adjectives=described)
+            thing = noun_phrase(entry, nominals.A, adjectives=draw.adjectives(scene, entry))
             wished = say("{0}", "{0:acc}", thing)
-        sub = Clause(subject=subject, verb=SPECIAL["have"], form=Form("unreal"), complement=wished)
+        sub = draw.special(subject, "have", "unreal", wished)
     else:
         sub = replace(draw.state(scene, subject, past=False), form=Form("unreal"))
     main = draw.action(scene, form, kind, draw.pronoun_of(subject) or subject)
@@ -396,12 +383,12 @@ def _opinion(scene: Scene, form: FormName) -> Bilingual:
     subject = draw.subject(scene)
     kind = scene.weighted(("says", "heard", "sure"), (0.6, 0.2, 0.2))
     if kind == "heard":
-        clause = Clause(subject=subject, verb=SPECIAL["hear"], form=Form("perfect"))
+        clause = draw.special(subject, "hear", "perfect")
     elif kind == "sure":
-        clause = draw.is_so(subject, Bilingual("sure", "sicher"), "present")
+        clause = draw.special(subject, "be", "present", Bilingual("sure", "sicher"))
     else:
         options = [n for n in _OPINIONS if n != "hope" or not form.startswith("modal")]
-        clause = Clause(subject=subject, verb=SPECIAL[scene.pick(options)], form=Form("present"))
+        clause = draw.special(subject, scene.pick(options), "present")
     return say("{0}", "{0}", clause)
 
 
@@ -420,8 +407,7 @@ def _doubt(scene: Scene) -> tuple[Scene, Bilingual, str]:
         wondering = Clause(subject=subject, verb=SPECIAL[name], form=form, polarity=polarity)
         return scene, say("{0}", "{0}", wondering), "."
     scene, called = addressed(scene, 0.5)
-    you = draw.personal(scene, "you")
-    clause = Clause(subject=you, verb=SPECIAL["know"], form=Form("present"))
+    clause = draw.special(draw.personal(scene, "you"), "know", "present")
     return scene, say("{0}{1:?}", "{0}{1:?}", called, clause), "?"
 
 
@@ -429,7 +415,7 @@ def whether(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     """Do you know whether the train has left? ob."""
     scene, doubt, mark = _doubt(scene)
     sub = draw.clause(scene, form, kind, timed=True, polarity="yes")
-    return say(f"{{0}} whether {{1}}{mark}", f"{{0}}, {{1:ob}}{mark}", doubt, sub)
+    return say("{0} whether {1}" + mark, "{0}, {1:ob}" + mark, doubt, sub)
 
 
 def indirect_wh(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
@@ -437,8 +423,7 @@ def indirect_wh(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     scene, doubt, mark = _doubt(scene)
     word = scene.pick(PHRASES["questions"][:2])
     sub = draw.clause(scene, form, kind, polarity="yes")
-    german_end = f"{{0}}, {{1:{word.german}}}{mark}"
-    return say(f"{{0}} {word.english} {{1}}{mark}", german_end, doubt, sub)
+    return say("{0} {2} {1}" + mark, "{0}, {1:{2}}" + mark, doubt, sub, word)
 
 
 def that_because(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
@@ -463,9 +448,9 @@ _MEETING = (
 def _with_relative(head: Nominal, clause: Clause) -> Nominal:
     """Describe the head by a clause whose subject it is: the man who called me."""
     who = "who" if head.animate else "that"
-    pronoun = nominals.RELATIVE["nom", head.column]
-    said = say(f" {who} {{0:-}}", "", clause).english
-    return head.with_tail(said, f", {german.subordinate(clause, pronoun, 'subject')},")
+    pronoun = ENDINGS["relative", "nom", head.column]
+    tail = say("{0:-}", german.subordinate(clause, pronoun, "subject"), clause)
+    return head.with_tail(f" {who} {tail.english}", f", {tail.german},")
 
 
 def _person(scene: Scene) -> Nominal:
@@ -495,9 +480,9 @@ def relative_object(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
     entry = scene.pick([n for n in nouns_of(*clause.verb.things) if draw.fitting(n)])
     described = draw.adjectives(scene, entry, 0.2)
     head = noun_phrase(entry, nominals.THE, adjectives=described)
-    pronoun = nominals.RELATIVE[clause.verb.object_case or "acc", head.column]
+    pronoun = ENDINGS["relative", clause.verb.object_case or "acc", head.column]
     opening = f"{clause.verb.german_preposition} {pronoun}".strip()
-    tail = say(" that {0}", f", {{0:{opening}}},", replace(clause, object=None, gap="object"))
+    tail = say(" that {0}", f", {{0:{opening}}},", replace(clause, object=None))
     with_relative = head.with_tail(tail.english, tail.german)
     past = _is_past(clause) and scene.chance(0.5)
     return sentence(draw.state(scene, with_relative, past=past, about=head))

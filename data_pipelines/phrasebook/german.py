@@ -5,76 +5,28 @@ rest of the verb closes it (Ich *rufe* dich morgen *an*); in a subordinate claus
 closes it (weil ich dich morgen *anrufe*).
 """
 
-import re
 from collections.abc import Callable
-from functools import cache
 from typing import Literal
 
-from .clauses import Clause, Form
-from .lexemes import PRONOUNS, Agreement, Verb, grouped, table
-from .nominals import contracted
+from .lexemes import CONJUGATION, PERSONS, PRONOUNS, Agreement, Verb
+from .nominals import Clause, Form, contracted
 
 Slot = Literal["none", "subject", "time"]
 
-_PERSONS: tuple[Agreement, ...] = ("ich", "du", "er", "wir", "ihr", "sie")
-PRESENT, PRETERITE, _SUBJUNCTIVE = (
-    {row["infinitive"]: row["forms"] for row in rows}
-    for rows in grouped(table("conjugation", "forms")).values()
-)
-_REFLEXIVE = {
-    p.agreement: p for p in PRONOUNS.values() if p.agreement in ("ich", "du", "wir", "ihr")
-}
 # Er hat den Brief schon gelesen, but Er liest oft die Zeitung.
 _AFTER_THE_OBJECT = ("schon", "nie", "noch nie")
+_OWN = {"ich": "I", "du": "du", "wir": "we", "ihr": "ihr"}  # pronouns; the others have sich
 _NOT = {"yes": "", "no": "nicht", "no-kein": "", "not-yet": "noch nicht"}
 
 
 def person(agreement: Agreement) -> int:
     """Return the column of a conjugation table; the polite Sie conjugates like they."""
-    return 5 if agreement == "Sie" else _PERSONS.index(agreement)
+    return PERSONS.index("sie" if agreement == "Sie" else agreement)
 
 
-def _stem(infinitive: str) -> str:
-    return infinitive[:-2] if infinitive.endswith("en") else infinitive[:-1]
-
-
-def _needs_e(stem: str) -> bool:
-    """Return True if a consonant ending takes an e before it: arbeitet, zeichnet, öffnet."""
-    return bool(re.search(r"([td]|chn|ffn|tm)$", stem))
-
-
-@cache
-def finite(verb: Verb, agreement: Agreement) -> str:
-    """Return the present of a verb, without its prefix."""
-    infinitive, changed, stem = verb.infinitive, verb.changed_stem, _stem(verb.infinitive)
-    if infinitive in PRESENT:
-        return PRESENT[infinitive][person(agreement)]
-    if agreement == "ich":
-        return (stem[:-2] + "l" if infinitive.endswith("eln") else stem) + "e"
-    if agreement == "du":
-        second = changed or stem
-        if second.endswith(("s", "ß", "z", "x")):
-            return second + "t"
-        return second + ("est" if _needs_e(second) and not changed else "st")
-    if agreement == "er" and changed:
-        return changed + ("" if changed.endswith("t") else "t")
-    if agreement in ("er", "ihr"):
-        return stem + ("et" if _needs_e(stem) else "t")
-    return infinitive
-
-
-def imperative_form(verb: Verb, agreement: Agreement) -> str:
-    """Return ruf, ruft or rufen (Sie); e changes to i but a not to ä: nimm, fahr."""
-    if agreement == "Sie":
-        return verb.infinitive
-    if agreement == "ihr":
-        return finite(verb, "ihr")
-    changed, stem = verb.changed_stem, _stem(verb.infinitive)
-    if changed and not re.search("[äöü]", changed):
-        return changed
-    if verb.infinitive.endswith("eln"):
-        return stem[:-2] + "le"
-    return stem + ("e" if _needs_e(stem) or re.search("(er|[^e]ig|[^s]s)$", stem) else "")
+def auxiliary(kind: str, infinitive: str, agreement: Agreement) -> str:
+    """Return the present, preterite or subjunctive of haben, sein or werden."""
+    return CONJUGATION[kind, infinitive][person(agreement)]
 
 
 def zu_form(verb: Verb) -> str:
@@ -88,42 +40,39 @@ def _infinitives(verb: Verb, form: Form) -> list[str]:
     return [verb.prefix + verb.infinitive]
 
 
-def _past_group(verb: Verb, form: Form, at: int) -> tuple[str, list[str]]:
-    """Return the Perfekt, as it is spoken; but war, hatte, wurde."""
-    forms = PRETERITE if form.tense == "pluperfect" else PRESENT
-    if form.voice == "passive" and form.tense == "past":
-        return PRETERITE["werden"][at], [verb.participle]
-    if form.voice == "passive":
-        return forms["sein"][at], [verb.participle, "worden"]
-    if form.tense == "past" and verb.infinitive in PRETERITE:
-        return PRETERITE[verb.infinitive][at], []
-    return forms[verb.auxiliary][at], [verb.participle]
-
-
 def _group(clause: Clause) -> tuple[str, list[str]]:
-    """Return the finite verb, and what closes the bracket of a main clause but a lone prefix."""
+    """Return the finite verb, and what closes the bracket of a main clause but a lone prefix.
+
+    The English past is the Perfekt, as it is spoken; but war, hatte, wurde.
+    """
     verb, form, agreement = clause.verb, clause.form, clause.subject.agreement
-    at = person(agreement)
+    passive, infinitives = form.voice == "passive", _infinitives(verb, form)
     if form.modal:
         forms = form.modal.german_past if form.tense == "past" else form.modal.german
-        return forms[at], _infinitives(verb, form)
+        return forms[person(agreement)], infinitives
+    if form.tense == "past" and passive:
+        return auxiliary("preterite", "werden", agreement), [verb.participle]
+    if form.tense == "past" and ("preterite", verb.infinitive) in CONJUGATION:
+        return auxiliary("preterite", verb.infinitive, agreement), []
     if form.tense in ("past", "perfect", "pluperfect"):
-        return _past_group(verb, form, at)
+        kind = "preterite" if form.tense == "pluperfect" else "present"
+        helper, rest = ("sein", ["worden"]) if passive else (verb.auxiliary, [])
+        return auxiliary(kind, helper, agreement), [verb.participle, *rest]
     if form.tense == "future":
-        return PRESENT["werden"][at], _infinitives(verb, form)
+        return auxiliary("present", "werden", agreement), infinitives
     if form.tense in ("would", "unreal"):
         if verb.infinitive in ("sein", "haben"):
-            return _SUBJUNCTIVE[verb.infinitive][at], []
-        return _SUBJUNCTIVE["werden"][at], _infinitives(verb, form)
-    if form.voice == "passive":
-        return PRESENT["werden"][at], [verb.participle]
-    return finite(verb, agreement), []
+            return auxiliary("subjunctive", verb.infinitive, agreement), []
+        return auxiliary("subjunctive", "werden", agreement), infinitives
+    if passive:
+        return auxiliary("present", "werden", agreement), [verb.participle]
+    return verb.present[person(agreement)], []
 
 
 def _pronouns(clause: Clause) -> list[str]:
     """Return the pronouns, which come first, the accusative before the dative: es ihm, sich das."""
     verb, words = clause.verb, []
-    own = _REFLEXIVE.get(clause.subject.agreement)
+    own = PRONOUNS.get(_OWN.get(clause.subject.agreement, ""))
     reflexive = getattr(own, verb.reflexive) if own and verb.reflexive else "sich"
     if verb.reflexive == "acc":
         words.append(reflexive)
@@ -140,7 +89,7 @@ def _pronouns(clause: Clause) -> list[str]:
 def _object(clause: Clause) -> tuple[str, Literal["none", "definite", "indefinite", "oblique"]]:
     """Return an object that is no plain pronoun, and the region of the clause it belongs to."""
     verb = clause.verb
-    if not (verb.object_case and clause.object) or clause.gap == "object":
+    if not (verb.object_case and clause.object):
         return "", "none"
     said = clause.object.german[verb.object_case]
     if verb.german_preposition:
@@ -218,10 +167,10 @@ def infinitive(clause: Clause) -> str:
 
 def imperative(clause: Clause, polite: str) -> str:
     """Return ruf mich bitte morgen an; rufen Sie mich bitte morgen an."""
-    agreement = clause.subject.agreement
-    verb = imperative_form(clause.verb, agreement)
-    middle = _middle(clause, "subject", polite=polite)
-    return _joined(verb, "Sie" if agreement == "Sie" else "", *middle, clause.verb.prefix)
+    agreement, verb = clause.subject.agreement, clause.verb
+    forms = {"Sie": f"{verb.infinitive} Sie", "ihr": verb.present[person("ihr")]}
+    opening = forms.get(agreement, verb.imperative)
+    return _joined(opening, *_middle(clause, "subject", polite=polite), verb.prefix)
 
 
 def conjunct(clause: Clause, *, after: Clause) -> str:

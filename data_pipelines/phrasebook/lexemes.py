@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 Gender = Literal["m", "f", "n"]
+Column = Literal["m", "f", "n", "pl"]  # of a declension table: plurals have no gender
 Number = Literal["sg", "pl"]
 Case = Literal["nom", "acc", "dat", "gen"]
 Agreement = Literal["ich", "du", "er", "wir", "ihr", "sie", "Sie"]
 
 CASES: tuple[Case, ...] = ("nom", "acc", "dat", "gen")
+PERSONS: tuple[Agreement, ...] = ("ich", "du", "er", "wir", "ihr", "sie")
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,9 @@ class Noun:
 
     english: str
     english_plural: str
-    german: str
-    german_plural: str
+    german: tuple[str, ...]  # as in CASES
+    german_plural: tuple[str, ...]
     gender: Gender
-    declension: Literal["", "weak"]  # weak: der Student, den Studenten
     classes: tuple[str, ...]
     # Prepositions of a place: at the station, to the station; am Bahnhof, zum Bahnhof.
     english_at: str
@@ -68,16 +69,19 @@ class Adjective:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Verb:
-    """A verb with its principal parts and everything its clause has to know."""
+    """A verb with its forms and everything its clause has to know."""
 
     role: str  # of a verb that only one construction uses; else empty
     english: str
+    english_third: str
+    english_gerund: str
     english_past: str
     english_participle: str
     particle: str  # call *up*, fall *asleep*
     prefix: str  # an
     infinitive: str  # without its prefix: rufen
-    changed_stem: str  # fahren: fähr
+    present: tuple[str, ...]  # as in PERSONS, without the prefix
+    imperative: str  # to du
     participle: str  # with its prefix: angerufen
     auxiliary: Literal["haben", "sein"]
     reflexive: Literal["", "acc", "dat"]
@@ -105,7 +109,7 @@ class Modal:
     english: str  # an infinitive follows, with "to" if the modal ends in it
     english_past: str
     infinitive: str
-    german: tuple[str, ...]  # ich, du, er, wir, ihr, sie
+    german: tuple[str, ...]  # as in PERSONS
     german_past: tuple[str, ...]
 
 
@@ -124,6 +128,17 @@ class Pronoun:
     agreement: Agreement
 
 
+@dataclass(frozen=True)
+class Determiner:
+    """The word that opens a noun phrase; `pattern` says how the German one is inflected."""
+
+    english: str
+    german: str
+    pattern: str  # of ENDINGS; `fixed` has none
+    declension: str  # of the adjectives behind it, also of ENDINGS
+    weight: Literal["definite", "indefinite"] = "definite"
+
+
 def table(name: str, *lists: str) -> list[dict[str, Any]]:
     """Return the rows of a table; the named columns are lists separated by spaces."""
     with (Path(__file__).with_name("lexicon") / f"{name}.tsv").open(encoding="utf-8") as file:
@@ -131,27 +146,39 @@ def table(name: str, *lists: str) -> list[dict[str, Any]]:
     return [row | {column: tuple(row[column].split()) for column in lists} for row in rows]
 
 
-def grouped(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of each kind."""
-    kinds = dict.fromkeys(row["kind"] for row in rows)
-    return {kind: [row for row in rows if row["kind"] == kind] for kind in kinds}
+def _bilingual(name: str) -> dict[str, tuple[Bilingual, ...]]:
+    """Return the phrases of each kind."""
+    phrases: dict[str, tuple[Bilingual, ...]] = {}
+    for row in table(name):
+        phrase = Bilingual(row["english"], row["german"])
+        phrases[row["kind"]] = (*phrases.get(row["kind"], ()), phrase)
+    return phrases
 
 
-NOUNS = tuple(Noun(**row) for row in table("nouns", "classes"))
+NOUNS = tuple(Noun(**row) for row in table("nouns", "german", "german_plural", "classes"))
 PLACES = tuple(noun for noun in NOUNS if noun.english_at)
 ADJECTIVES = tuple(Adjective(**row) for row in table("adjectives", "classes"))
-_ALL_VERBS = tuple(Verb(**row) for row in table("verbs", "subject", "object_classes"))
+_ALL_VERBS = tuple(Verb(**row) for row in table("verbs", "present", "subject", "object_classes"))
 VERBS = tuple(verb for verb in _ALL_VERBS if not verb.role)
 SPECIAL = {verb.role: verb for verb in _ALL_VERBS if verb.role}
 MODALS = tuple(Modal(**row) for row in table("modals", "german", "german_past"))
 CAN, MUST, HAVE_TO, WANT, SHOULD, WOULD_LIKE, ALLOWED = MODALS
 PRONOUNS = {row["key"]: Pronoun(**row) for row in table("pronouns")}
-PHRASES = {
-    kind: tuple(Bilingual(row["english"], row["german"]) for row in rows)
-    for kind, rows in grouped(table("phrases")).items()
+DETERMINERS = tuple(Determiner(**row) for row in table("determiners"))
+ENDINGS: dict[tuple[str, Case, Column], str] = {
+    (row["kind"], row["case"], column): row[column]
+    for row in table("endings")
+    for column in ("m", "f", "n", "pl")
 }
+CONJUGATION = {
+    (row["kind"], row["infinitive"]): row["forms"] for row in table("conjugation", "forms")
+}
+CONTRACTED = {row["words"]: row["contracted"] for row in table("contractions")}
+PHRASES = _bilingual("phrases")
+_NAMES = table("names")
 WOMEN, MEN, SURNAMES = (
-    tuple(row["name"] for row in rows) for rows in grouped(table("names")).values()
+    tuple(row["name"] for row in _NAMES if row["kind"] == kind)
+    for kind in ("women", "men", "surnames")
 )
 
 

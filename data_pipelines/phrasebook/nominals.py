@@ -1,49 +1,34 @@
-"""Noun phrases, names and pronouns in both languages and in every German case."""
+"""Noun phrases, names and pronouns in every German case; the meaning of a clause around them."""
 
-import re
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal, get_args
+from typing import Literal
 
 from . import numbers
-from .lexemes import CASES, PRONOUNS, Adjective, Agreement, Case, Gender, Noun, Number
-
-Weight = Literal["pronoun", "definite", "indefinite"]
-Column = Literal["m", "f", "n", "pl"]  # of a declension table: plurals have no gender
-Declension = Literal["weak", "mixed", "strong"]
-
-
-def _endings(rows: str) -> dict[tuple[Case, Column], str]:
-    """Read four rows (nom, acc, dat, gen) of four endings (m, f, n, pl); `-` is no ending."""
-    return {
-        (case, column): ending.strip("-")
-        for case, row in zip(CASES, rows.split("|"), strict=True)
-        for column, ending in zip(get_args(Column), row.split(), strict=True)
-    }
-
-
-_ADJECTIVES = {
-    "weak": _endings("e e e en | en e e en | en en en en | en en en en"),
-    "mixed": _endings("er e es en | en e es en | en en en en | en en en en"),
-    "strong": _endings("er e es e | en e es e | em er em en | en er en er"),
-}
-_DETERMINERS = {
-    "der": _endings("er ie as ie | en ie as ie | em er em en | es er es er"),
-    "dieser": _endings("er e es e | en e es e | em er em en | es er es er"),
-    "ein": _endings("- e - e | en e - e | em er em en | es er es er"),
-}
-RELATIVE = _endings(  # the German relative pronouns
-    "der die das die | den die das die | dem der dem denen | dessen deren dessen deren"
+from .lexemes import (
+    CASES,
+    CONTRACTED,
+    DETERMINERS,
+    ENDINGS,
+    PRONOUNS,
+    Adjective,
+    Agreement,
+    Bilingual,
+    Case,
+    Column,
+    Determiner,
+    Gender,
+    Modal,
+    Noun,
+    Number,
+    Verb,
 )
-_CONTRACTED = {
-    "in dem": "im",
-    "in das": "ins",
-    "an dem": "am",
-    "zu dem": "zum",
-    "zu der": "zur",
-    "von dem": "vom",
-    "bei dem": "beim",
-}
+
+THE, THIS, THESE, EVERY, ALL, WHICH, A, NO, NOT_A, BARE, MANY, SOME = DETERMINERS
+Tense = Literal[
+    "present", "progressive", "past", "perfect", "pluperfect", "future", "would", "unreal", "since"
+]
+Polarity = Literal["yes", "no", "no-kein", "not-yet"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +41,11 @@ class Nominal:
 
     english: str  # as a subject
     german: dict[Case, str]
-    agreement: Agreement
+    agreement: Agreement = "er"
     column: Column
-    weight: Weight
+    weight: Literal["pronoun", "definite", "indefinite"] = "definite"
     owner: str = ""
-    animate: bool = False
+    animate: bool = True
     noun: Noun | None = None
 
     @property
@@ -76,28 +61,33 @@ class Nominal:
 
 
 @dataclass(frozen=True)
-class Determiner:
-    """The word that opens a noun phrase; `pattern` says how the German one is inflected."""
+class Form:
+    """The form of the verb. A modal has the tenses `present` and `past` only."""
 
-    english: str
-    german: str
-    pattern: Literal["der", "dieser", "ein", "fixed"]
-    declension: Declension
-    weight: Weight = "definite"
+    tense: Tense
+    modal: Modal | None = None
+    voice: Literal["active", "passive"] = "active"
 
 
-THE = Determiner("the", "d", "der", "weak")
-THIS = Determiner("this", "dies", "dieser", "weak")
-THESE = Determiner("these", "dies", "dieser", "weak")
-EVERY = Determiner("every", "jed", "dieser", "weak")
-ALL = Determiner("all the", "all", "dieser", "weak")
-WHICH = Determiner("which", "welch", "dieser", "weak")
-A = Determiner("a", "ein", "ein", "mixed", "indefinite")
-NO = Determiner("any", "kein", "ein", "mixed", "indefinite")
-NOT_A = Determiner("a", "kein", "ein", "mixed", "indefinite")
-BARE = Determiner("", "", "fixed", "strong", "indefinite")
-MANY = Determiner("many", "viel", "dieser", "strong", "indefinite")
-SOME = Determiner("some", "einig", "dieser", "strong", "indefinite")
+@dataclass(frozen=True, kw_only=True)
+class Clause:
+    """One verb with everything that belongs to it; both languages say it.
+
+    In the passive `subject` is what the verb is done to, and `recipient` and `object` are empty.
+    """
+
+    subject: Nominal
+    verb: Verb
+    form: Form
+    object: Nominal | None = None
+    recipient: Nominal | None = None
+    agent: Nominal | None = None
+    complement: Bilingual | None = None  # a direction, a place that the verb demands, a predicate
+    place: Bilingual | None = None
+    manner: Bilingual | None = None
+    time: Bilingual | None = None
+    mid: Bilingual | None = None  # often, already
+    polarity: Polarity = "yes"
 
 
 def possessive(owner: str) -> Determiner:
@@ -127,7 +117,7 @@ def article(following: str) -> str:
 def contracted(preposition: str, phrase: str) -> str:
     """Join a German preposition and a noun phrase: am Bahnhof, ins Büro."""
     first, _, rest = phrase.partition(" ")
-    short = _CONTRACTED.get(f"{preposition} {first}")
+    short = CONTRACTED.get(f"{preposition} {first}")
     return f"{short} {rest}" if short and rest else f"{preposition} {phrase}"
 
 
@@ -136,26 +126,8 @@ def _determined(determiner: Determiner, case: Case, column: Column) -> str:
     """Inflect a determiner; euer loses an e: eure."""
     if determiner.pattern == "fixed":
         return determiner.german
-    ending = _DETERMINERS[determiner.pattern][case, column]
+    ending = ENDINGS[determiner.pattern, case, column]
     return ("eur" if determiner.german == "euer" and ending else determiner.german) + ending
-
-
-@cache
-def _noun_form(noun: Noun, case: Case, number: Number) -> str:
-    """Decline a noun: den Kindern, den Studenten, des Hauses, des Wetters, des Schnees."""
-    german, plural = noun.german, noun.german_plural
-    if number == "pl":
-        return plural + ("n" if case == "dat" and not plural.endswith(("n", "s")) else "")
-    if noun.declension == "weak":
-        return german if case == "nom" else plural
-    if case != "gen" or noun.gender == "f":
-        return german
-    if german == "Bus":
-        return "Busses"
-    if german.endswith(("s", "ß", "x", "z", "ch", "sch")):
-        return german + "es"
-    one_syllable = len(re.findall(r"[aeiouäöü]+", german.lower())) == 1
-    return german + ("es" if one_syllable and german[-1] in "bdgktn" else "s")
 
 
 def _owner(noun: Noun, number: Number) -> str:
@@ -175,22 +147,23 @@ def noun_phrase(
     stems: tuple[tuple[str, str], ...] = (),
 ) -> Nominal:
     """Build a noun phrase; `stems` are comparatives and superlatives: English, German stem."""
-    at: Column = "pl" if number == "pl" else noun.gender
+    plural = number == "pl"
+    column: Column = "pl" if plural else noun.gender
     described = stems + tuple((a.english, a.stem) for a in adjectives)
-    head = noun.english_plural if number == "pl" else noun.english
-    rest = " ".join([*(word for word, _ in described), head])
+    rest = " ".join(
+        [word for word, _ in described] + [noun.english_plural if plural else noun.english]
+    )
     first = article(rest) if determiner.english == "a" else determiner.english
-    endings = _ADJECTIVES[determiner.declension]
     forms: dict[Case, str] = {}
-    for case in CASES:
-        words = [_determined(determiner, case, at)]
-        words += [stem + endings[case, at] for _, stem in described]
-        forms[case] = " ".join([*words, _noun_form(noun, case, number)]).lstrip()
+    for case, head in zip(CASES, noun.german_plural if plural else noun.german, strict=True):
+        ending = ENDINGS[determiner.declension, case, column]
+        words = [_determined(determiner, case, column), *(stem + ending for _, stem in described)]
+        forms[case] = " ".join([*words, head]).lstrip()
     return Nominal(
         english=f"{first} {rest}".lstrip(),
         german=forms,
-        agreement="sie" if number == "pl" else "er",
-        column=at,
+        agreement="sie" if plural else "er",
+        column=column,
         weight=determiner.weight,
         owner=_owner(noun, number),
         animate="person" in noun.classes,
@@ -215,15 +188,9 @@ def pronoun(key: str) -> Nominal:
 
 
 def _person(english: str, nom: str, other: str, gender: Gender) -> Nominal:
-    return Nominal(
-        english=english,
-        german={"nom": nom, "acc": other, "dat": other, "gen": f"{other}s"},
-        agreement="er",
-        column=gender,
-        weight="definite",
-        owner="he" if gender == "m" else "she",
-        animate=True,
-    )
+    forms: dict[Case, str] = {"nom": nom, "acc": other, "dat": other, "gen": f"{other}s"}
+    owner = "he" if gender == "m" else "she"
+    return Nominal(english=english, german=forms, column=gender, owner=owner)
 
 
 def name(first: str, gender: Gender) -> Nominal:
@@ -245,7 +212,5 @@ def both(first: Nominal, second: Nominal) -> Nominal:
         german={c: f"{first.german[c]} und {second.german[c]}" for c in CASES if c != "gen"},
         agreement="sie",
         column="pl",
-        weight="definite",
         owner="they",
-        animate=True,
     )

@@ -1,14 +1,9 @@
 """Numbers and times of day as they are spoken."""
 
-from .lexemes import Bilingual
+from .lexemes import Bilingual, table
 
-_ENGLISH_WORDS = """zero one two three four five six seven eight nine ten eleven twelve thirteen
-fourteen fifteen sixteen seventeen eighteen nineteen
-twenty thirty forty fifty sixty seventy eighty ninety"""
-_GERMAN_WORDS = """null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn
-vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn
-zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig"""
-_ENGLISH, _GERMAN = _ENGLISH_WORDS.split(), _GERMAN_WORDS.split()
+# 0 to 19, then 20, 30, ... 90.
+_ENGLISH, _GERMAN = ([row[side] for row in table("numbers")] for side in ("english", "german"))
 
 
 def _english(number: int) -> str:
@@ -38,14 +33,12 @@ def _bound(digit: int) -> str:
 
 
 def number(value: int) -> Bilingual:
-    """Spell a number in both languages."""
-    if not 0 <= value <= 9999:
-        raise ValueError(f"number is {value}: only 0 to 9999 can be spelled out")
+    """Spell a number from 0 to 9999 in both languages."""
     return Bilingual(_english(value), _german(value))
 
 
 def year(value: int) -> Bilingual:
-    """Spell a year: nineteen eighty-four, neunzehnhundertvierundachtzig; from 2000 on a number."""
+    """Spell a year from 1900 to 2099: nineteen eighty-four, neunzehnhundertvierundachtzig."""
     century, rest = divmod(value, 100)
     english, german = _english(value), _german(value)
     if century != 20 or rest >= 10:

@@ -1,52 +1,39 @@
 """Sentences in both languages from a pair of templates."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from string import Formatter
+from typing import Any
 
-from . import english, german
-from .clauses import Clause
+from . import english as english_forms
+from . import german as german_forms
 from .lexemes import Bilingual
-from .nominals import Nominal
-
-Part = Clause | Nominal | Bilingual
+from .nominals import Clause, Nominal
 
 
-def _english(part: Part, mark: str) -> str:
-    if isinstance(part, Clause):
-        return english.MARKS[mark](part)
-    return part.english_object if isinstance(part, Nominal) and mark == "object" else part.english
+class _English(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, Clause):
+            return english_forms.MARKS[format_spec](value)
+        return value.english_object if format_spec == "object" else value.english
 
 
-def _german(part: Part, mark: str) -> str:
-    if isinstance(part, Clause):
-        write = german.MARKS.get(mark)
-        return write(part) if write else german.subordinate(part, mark)
-    if isinstance(part, Nominal):
-        return part.german[mark or "nom"]  # pyright: ignore[reportArgumentType]
-    return part.german
+class _German(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, Clause):
+            write = german_forms.MARKS.get(format_spec)
+            return write(value) if write else german_forms.subordinate(value, format_spec)
+        return value.german[format_spec or "nom"] if isinstance(value, Nominal) else value.german
 
 
-@dataclass(frozen=True)
-class _Formatted:
-    part: Part
-    write: Callable[[Part, str], str]
-
-    def __format__(self, mark: str) -> str:
-        return self.write(self.part, mark)
-
-
-def say(english: str, german: str, *parts: Part) -> Bilingual:
+def say(english: str, german: str, *parts: Clause | Nominal | Bilingual) -> Bilingual:
     """Fill both templates with the parts, which are numbered from 0.
 
     A clause becomes a statement, unless a mark follows its number. In English `{0:?}` is a
     question, `{0:to}` an infinitive, `{0:ing}` a gerund, and `{0:-}` lacks the subject. In German
     `{0:?}` has the verb first, `{0:zu}` and `{0:inf}` are infinitives, and any other word opens a
-    subordinate clause: `{0:weil}`. A nominal takes a case: `{0:dat}`; in English `{0:object}`.
+    subordinate clause: `{0:weil}`, or `{0:{1}}` if part 1 is that word. A nominal takes a case:
+    `{0:dat}`; in English `{0:object}`.
     """
-    return Bilingual(
-        english.format(*(_Formatted(part, _english) for part in parts)),
-        german.format(*(_Formatted(part, _german) for part in parts)),
-    )
+    return Bilingual(_English().format(english, *parts), _German().format(german, *parts))
 
 
 def sentence(clause: Clause) -> Bilingual:

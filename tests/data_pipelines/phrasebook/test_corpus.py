@@ -13,10 +13,8 @@ from scipy.sparse import csr_matrix
 from data_pipelines.phrasebook import HELD_OUT, PHRASEBOOK_VERSION, Pair, Split, german, sentences
 from data_pipelines.phrasebook.constructions import SHARED
 from data_pipelines.phrasebook.corpus import words
-from data_pipelines.phrasebook.lexemes import MODALS, VERBS, Agreement, table
+from data_pipelines.phrasebook.lexemes import CONJUGATION, MODALS, VERBS
 from simuljax.demo.corpus import LittlePhrasebook
-
-SPLITS = ("train", "valid", "test")
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +64,11 @@ def test_the_sentences_are_pinned(name, request):
     assert fingerprint(request.getfixturevalue(name)) == PINNED[name]
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_a_larger_corpus_continues_a_smaller_one(split):
-    assert list(sentences(split, 40, seed=3)) == list(islice(sentences(split, 60, seed=3), 40))
-
-
-def test_seeds_differ():
-    first, second = (fingerprint(sentences("train", 50, seed=s)) for s in (0, 1))
-    assert first != second
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_larger_corpus_continues_a_smaller_one_of_the_same_seed(split):
+    forty = list(sentences(split, 40, seed=3))
+    assert forty == list(islice(sentences(split, 60, seed=3), 40)) != list(sentences(split, 40))
+    assert len({pair.english for pair in forty}) == 40
 
 
 def test_bad_requests_are_refused():
@@ -97,23 +92,11 @@ def test_either_text_alone_tells_its_split(train, valid, test):
                 assert low <= hashlib.blake2b(said.encode(), digest_size=12).digest()[0] < high
 
 
-def test_no_sentence_comes_twice(train, test):
-    for pairs in (train, test):
-        assert len({p.english for p in pairs}) == len(pairs)
-
-
 def test_every_word_of_the_test_split_occurs_in_train(train, test):
     asked = [*test, *sentences("test", 100, seed=5)]
     for side in ("english", "german"):
         known = {word for pair in train for word in words(getattr(pair, side))}
         assert not {word for pair in asked for word in words(getattr(pair, side))} - known
-
-
-def test_the_table_of_known_words_is_what_train_begins_with(train):
-    """If this fails on purpose, write lexicon/known.tsv anew: words that occur three times."""
-    for row in table("known", "words"):
-        counts = Counter(word for pair in train for word in words(getattr(pair, row["language"])))
-        assert {word for word, times in counts.items() if times >= 3} == {*row["words"]}
 
 
 def test_held_out_constructions_are_in_test_alone(train, valid, test):
@@ -147,7 +130,6 @@ AUXILIARIES = "habe|hast|hat|haben|habt|bin|bist|ist|sind|seid"
     "shape",
     [
         rf"^Weil [^,]* ({PARTICIPLES}) ({AUXILIARIES}),",  # because-fronted/perfect/separable
-        rf"^Bevor [^,]* ({PARTICIPLES}) ({AUXILIARIES}),",  # before-fronted/perfect/separable
         r", dass [^,]*, weil ",  # that-because
         r", weil [^,]*, (der|die|das) [^,]*, ",  # because-relative
     ],
@@ -186,15 +168,12 @@ def test_memorising_does_not_help(train, test):
 
 def closing_words() -> set[str]:
     """What stands at a clause's end: prefixes, participles, infinitives, weil er *anruft*."""
-    persons: tuple[Agreement, ...] = ("ich", "du", "er", "wir", "ihr")
-    found = set()
+    found = {"worden"}
     for v in VERBS:
         found |= {v.participle, v.prefix + v.infinitive, german.zu_form(v).split()[-1]}
-        if v.prefix:
-            found |= {v.prefix} | {v.prefix + german.finite(v, person) for person in persons}
-    auxiliaries = [german.PRESENT[a] for a in ("haben", "sein", "werden")]
-    auxiliaries += [m.german + m.german_past for m in MODALS]
-    return found | {form for forms in auxiliaries for form in forms} | {"worden"}
+        found |= {v.prefix, *(v.prefix + form for form in v.present)} if v.prefix else set()
+    auxiliaries = [CONJUGATION["present", a] for a in ("haben", "sein", "werden")]
+    return found.union(*auxiliaries, *(m.german + m.german_past for m in MODALS))
 
 
 def test_german_reorders(train):
@@ -213,9 +192,3 @@ def test_sentences_look_like_sentences(train):
             assert re.fullmatch(r"[A-ZÄÖÜ][\w ,;.'-]*[.?!]", side), side
             assert "  " not in side and ",," not in side and ",." not in side
         assert pair.english[-1] == pair.german[-1]
-
-
-def test_sentences_have_a_natural_length(train):
-    lengths = np.array([len(p.english.split()) for p in train])
-    assert 8.5 < lengths.mean() < 10.5
-    assert np.mean((lengths >= 5) & (lengths <= 16)) > 0.9
