@@ -220,26 +220,15 @@ class Decoding(PolicyConfig):
         )
 
 
-def heads_decide(model: ModelConfig) -> bool:
-    """Return True if monotonic heads decide; those that count words leave it to a policy."""
-    own = model.monotonic
-    counts_words = own.policy == "wait_k" and own.counts == "words"
-    return own.policy != "offline" and not counts_words
-
-
-def decides_early(decoding: Decoding, model: ModelConfig, branch: Branch = "speech") -> bool:
-    """Return True if anything can be written before the end of a source that arrives live."""
-    groups = model.decoder == "caat" and branch == "speech"
-    return decoding.policy is not None or groups or heads_decide(model)
-
-
 def properties(
     decoding: Decoding, model: ModelConfig, source: Source = "live", branch: Branch = "speech"
 ) -> set[str]:
     """Return what `applies` of a field can ask for and these have."""
     own, live, by_itself = model.monotonic.policy, source == "live", decoding.policy is None
-    early = decides_early(decoding, model, branch)
-    caat = model.decoder == "caat" and by_itself and branch == "speech"
+    # Heads that count words leave the decision to a policy.
+    heads_decide = own == "learned" or (own == "wait_k" and model.monotonic.counts == "tokens")
+    groups = model.decoder == "caat" and branch == "speech"
+    early = not by_itself or groups or heads_decide  # may write before a live source has ended
     windows = model.predecision.kind == "fixed"
     if live:
         own_step = None if decoding.policy is None else decoding.policy.read_ms
@@ -251,11 +240,11 @@ def properties(
         "a live source": live,
         "a whole source": not live,
         "learned monotonic heads": own == "learned" and by_itself,
-        "wait-k heads": own == "wait_k" and heads_decide(model) and by_itself,
-        "CAAT": caat,
+        "wait-k heads": own == "wait_k" and heads_decide and by_itself,
+        "CAAT": groups and by_itself,
         "speech": branch == "speech",
         "speech cut at pauses": live and branch == "speech" and decoding.sentences == "pauses",
-        "tokens written before the source ends": live and early and not caat,
+        "tokens written before the source ends": live and early and not (groups and by_itself),
         "words written before the source ends": early,
         "decisions in steps of speech": steps and branch == "speech",
     }

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from simuljax.config.decoding import Branch, Decoding
 from simuljax.config.experiment import RUNS
 from simuljax.config.fields import ConfigError, setting
-from simuljax.config.options import Option, from_options, given_options, label_of, options_in
+from simuljax.config.options import from_options, given_options, label_of, options_in
 from simuljax.errors import unknown
 
 Mode = Literal["streamed", "offline", "live"]
@@ -119,15 +119,11 @@ def points(chosen: Evaluation, sweep: Iterable[str]) -> list[Evaluation]:
     return [chosen.but(**dict(zip(values, one, strict=True))) for one in product(*values.values())]
 
 
-def sweepable(chosen: Evaluation) -> dict[str, Option]:
-    """Return the options that a sweep can vary: those that can change a result."""
-    return {name: option for name, option in options_in(chosen).items() if option.setting.label}
-
-
 def read_sweep(chosen: Evaluation, sweep: str) -> tuple[str, list[Any]]:
     """Return the name and the values of an option."""
     name, _, given = sweep.partition("=")
-    known = sweepable(chosen)
+    options = options_in(chosen).items()
+    known = {name: option for name, option in options if option.setting.label}  # change a result
     if name not in known or not given:
         missing = name not in known
         problem = unknown(name.replace("-", "_"), known) if missing else "there is no value"

@@ -12,6 +12,7 @@ unknown or missing, or a value of another type, is an error that names its place
 import dataclasses
 import json
 import math
+import operator
 import os
 import sys
 import types
@@ -58,24 +59,22 @@ class Setting:
         """Return the values that are allowed, as an error or a table says it; "" for all."""
         if self.choices is not None:
             return "one of " + ", ".join(map(repr, self.choices))
-        bounds = {
-            "at least": self.low,
-            "above": self.above,
-            "at most": self.high,
-            "below": self.below,
-        }
-        return " and ".join(f"{word} {at:g}" for word, at in bounds.items() if at is not None)
+        return " and ".join(f"{word} {bound:g}" for word, _, bound in self._bounds())
 
     def allows(self, value: Any) -> bool:
         """Return True if the value, of the right type, is in range."""
         if self.choices is not None:
             return value in self.choices
-        return not (
-            (self.low is not None and value < self.low)
-            or (self.high is not None and value > self.high)
-            or (self.above is not None and value <= self.above)
-            or (self.below is not None and value >= self.below)
+        return all(holds(value, bound) for _, holds, bound in self._bounds())
+
+    def _bounds(self) -> list[tuple[str, Callable[[Any, Any], bool], float]]:
+        bounds = (
+            ("at least", operator.ge, self.low),
+            ("above", operator.gt, self.above),
+            ("at most", operator.le, self.high),
+            ("below", operator.lt, self.below),
         )
+        return [(word, holds, at) for word, holds, at in bounds if at is not None]
 
 
 def setting(

@@ -70,46 +70,41 @@ def options_of(kind: type, policy: type[Policy] | None = None) -> dict[str, Opti
     """Return the options of a configuration class, with those of a policy, by name."""
     found: dict[str, Option] = {}
     for field in dataclasses.fields(kind):
-        declared, hint = setting_of(field), type_hints(kind)[field.name]
-        if declared is None:
-            continue
-        if field.name == POLICY:
-            found[POLICY] = Option(
-                name=POLICY,
-                path=(POLICY,),
-                setting=declared,
-                type=str | None,
-                default=default_policy(kind),
-                usual=None,
-            )
-            for name, option in options_of(policy).items() if policy else ():
-                found[name] = dataclasses.replace(option, path=(POLICY, *option.path))
-            continue
-        inner = [part for part in leaf_types(hint) if dataclasses.is_dataclass(part)]
-        if inner:
-            for name, option in _options_of_part(inner[0], default_of(field)).items():
+        if setting_of(field) is not None:
+            for name, option in _options_of_field(kind, field, policy).items():
                 path = (field.name, *option.path)
                 found.setdefault(name, dataclasses.replace(option, path=path))
-            continue
-        name, default = declared.option or field.name, default_of(field)
-        kept = {"setting": declared, "type": hint, "default": default, "usual": default}
-        found.setdefault(name, Option(name=name, path=(field.name,), **kept))
     return found
+
+
+def _options_of_field(
+    kind: type, field: dataclasses.Field, policy: type[Policy] | None
+) -> dict[str, Option]:
+    """Return the options of a field, with paths below it."""
+    hint, default = type_hints(kind)[field.name], default_of(field)
+    inner = [part for part in leaf_types(hint) if dataclasses.is_dataclass(part)]
+    if field.name != POLICY and inner:
+        return _options_of_part(inner[0], default)
+    declared = typing.cast(Setting, setting_of(field))
+    name, usual = declared.option or field.name, default
+    if field.name == POLICY:
+        hint, default, usual = str | None, default_policy(kind), None
+    own = Option(name=name, path=(), setting=declared, type=hint, default=default, usual=usual)
+    return {name: own} | (options_of(policy) if policy and name == POLICY else {})
 
 
 def _options_of_part(kind: Any, default: Any) -> dict[str, Option]:
     """Return the options of an inner configuration; one that may be None has no defaults."""
     found = options_of(kind)
     first = next(iter(found))  # which says that there is one, so that every label has it
-    changed = {}
     for name, option in found.items():
         if default is None:
             usual = None if name == first else option.usual
             changes = {"type": option.type | None, "default": None, "usual": usual}
         else:
             changes = {"default": getattr(default, option.path[-1])}
-        changed[name] = dataclasses.replace(option, **changes)
-    return changed
+        found[name] = dataclasses.replace(option, **changes)
+    return found
 
 
 def to_options(config: Any) -> dict[str, Any]:
@@ -239,7 +234,8 @@ def describe(kind: Any) -> None:
     hints = type_hints(kind)
     for field in dataclasses.fields(kind):
         declared = setting_of(field)
-        if declared is not None and not _is_described(kind.__annotations__.get(field.name)):
+        given = typing.get_origin(kind.__annotations__.get(field.name))
+        if declared is not None and given is not Annotated:
             help = tyro.conf.arg(help=help_of(declared))
             if field.name in kind.__annotations__:  # a function is given by its name
                 hint = hints[field.name]
@@ -250,10 +246,6 @@ def describe(kind: Any) -> None:
             inner = typing.get_args(part)[:1] if typing.get_origin(part) is tuple else (part,)
             for each in filter(dataclasses.is_dataclass, inner):
                 describe(each)
-
-
-def _is_described(hint: Any) -> bool:
-    return typing.get_origin(hint) is Annotated
 
 
 def with_options(function: Callable, args: Sequence[str]) -> Callable:

@@ -4,11 +4,10 @@
     state        the source so far, the targets so far: pytrees of fixed size
     greedy       greedy search under a policy, or with the model's own decisions
     beam         whole sources: several hypotheses, or one
-    decoder      what streams of both kinds have in common: limits, parameters, events, rows
     stream       one compiled step from samples to tokens, for encoders that stream
     reencoding   the same for encoders that start anew with every READ
     simulate     what streams would write, and when, for a batch of whole sources
-    caat         CAAT's beam inside a group, its streams and their simulation
+    caat         CAAT's beam inside a group, and its streams
 
 Hard decisions are those of the training-time forward pass with p rounded to 0 or 1, run on the
 source so far. Threads, clocks and sessions are in `simuljax.serve`.

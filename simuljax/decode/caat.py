@@ -2,9 +2,9 @@
 
 A group is searched once all of its states are there, and what all hypotheses agree on after it is
 committed: with one across, all of it. So what is written does not depend on how the sound is cut
-into READs, and a batch of whole sources needs no READs at all: a token's delay is that of the first
-READ after which its group is complete. As an offline model, with all of the source in sight from
-the start, CAAT decodes like any other: `simuljax.decode.beam`.
+into READs, and a batch of whole sources needs no READs at all (`simuljax.decode.simulate`): a
+token's delay is that of the first READ after which its group is complete. As an offline model, with
+all of the source in sight from the start, CAAT decodes like any other: `simuljax.decode.beam`.
 
 A hypothesis is live until it takes the blank; then it rests until the next group. In every turn
 each live one is continued by the blank and by its best K labels. Of all these and of those at rest
@@ -18,31 +18,25 @@ Equal texts are one hypothesis with the sum of their probabilities: ways to one 
 That needs more than one across, since a text follows from another in one way only.
 """
 
-import functools
 from dataclasses import dataclass, replace
-from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
-from simuljax.audio import RATE, Filterbank, frame_count
+from simuljax.audio import Filterbank
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import ModelConfig
-from simuljax.decode.decoder import Events
 from simuljax.decode.greedy import Written, limit_of, nothing_written, repeated
-from simuljax.decode.simulate import Listening, Simulation
-from simuljax.decode.state import Context, Known, context_of, encode_speech, recent_of
-from simuljax.decode.stream import StreamingDecoder, StreamState
+from simuljax.decode.state import Context, Known, recent_of
+from simuljax.decode.stream import Events, StreamingDecoder, StreamState
 from simuljax.models.caat import BLANK
 from simuljax.models.joint import JointModel, init_past
 from simuljax.models.streaming import frames_before
 from simuljax.nn.attention import Past
 from simuljax.nn.beam import BeamHypotheses, empty_beam
 from simuljax.nn.monotonic import Memory
-from simuljax.nn.subsampling import state_count
 from simuljax.text import EOS
 
 
@@ -73,7 +67,7 @@ class _Turn:
 
 
 def init_candidates(model: JointModel, batch: int, room: int, size: int) -> Candidates:
-    """Return one empty hypothesis of each source, with room for K = size."""
+    """Return one empty hypothesis of each source, with room for K = size of `room` tokens."""
     zeros = jnp.zeros((batch, size, room), jnp.int32)
     past = init_past(model.config, batch * size, room)
     split = jax.tree.map(lambda a: a.reshape(a.shape[0], batch, size, *a.shape[2:]), past)
@@ -194,12 +188,11 @@ class Search:
 
 def init_search(model: JointModel, batch: int, room: int, decoding: Decoding) -> Search:
     """Return a search that has read nothing, with room for so many tokens."""
-    zero = jnp.zeros(batch, jnp.int32)
     return Search(
         candidates=init_candidates(model, batch, room, decoding.blocks.inside),
         written=nothing_written(batch, room),
-        shown=zero,
-        groups=zero,
+        shown=jnp.zeros(batch, jnp.int32),
+        groups=jnp.zeros(batch, jnp.int32),
         finished=jnp.zeros(batch, bool),
     )
 
@@ -207,11 +200,6 @@ def init_search(model: JointModel, batch: int, room: int, decoding: Decoding) ->
 @dataclass(frozen=True, kw_only=True)
 class CaatDecoder(StreamingDecoder):
     """The step of a CAAT; see `StreamingDecoder`, with whose states and events it works."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.model.config.decoder != "caat":
-            raise ValueError(f"the decoder is {self.model.config.decoder!r}: use StreamingDecoder")
 
     def init_targets(self, batch: int) -> Search:
         """Return targets of streams that have written nothing."""
@@ -281,39 +269,6 @@ def _commit(written: Written, texts: BeamHypotheses, group: Group, delay: Array)
         reach=jnp.where(new, texts.notes[:, 0], written.reach),
         delays=jnp.where(new, delay[:, None], written.delays),
     )
-
-
-def simulate_caat(
-    model: JointModel,
-    variables: Any,
-    features: ArrayLike,
-    samples: ArrayLike,
-    *,
-    decoding: Decoding | None = None,
-    listening: Listening | None = None,
-) -> Simulation:
-    """Simulate streams of `samples` [B] samples with features [B, F, D], like `simulate_speech`."""
-    listening, context = (
-        listening or Listening(),
-        context_of(model, variables, decoding or Decoding()),
-    )
-    given = (features, jnp.asarray(samples, jnp.int32), listening.samples)
-    return _simulate(context, listening.filterbank, *given)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _simulate(context, bank, features, samples, sizes) -> Simulation:
-    model, ended = context.model, jnp.ones(samples.shape, bool)
-    known = encode_speech(context, features, frame_count(samples, bank), ended)
-    count, places = known.progress.count[:, None], jnp.arange(known.progress.ends.shape[1])
-    first, other = sizes
-    reads = jnp.maximum(-(-(samples_of_group(model.config, places, bank) - first) // other), 0)
-    delays = jnp.minimum(first + reads * other, samples[:, None])
-    delays = jnp.where(places >= count - 1, samples[:, None], delays)
-    room = context.decoding.limit.of(state_count(features.shape[1]))
-    search = init_search(model, len(samples), room, context.decoding)
-    search = search_on(context, search, known, delays)
-    return Simulation.of(search.written, 1000 / RATE)
 
 
 def samples_of_group(model: ModelConfig, group: Array, bank: Filterbank) -> Array:

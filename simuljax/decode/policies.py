@@ -366,19 +366,13 @@ def similarity(first: str, second: str) -> float:
 
 
 def _common_length(first: str, second: str) -> int:
-    """Return the length of the longest common subsequence; a column of the table is an integer.
-
-    Bit i of `column` is 0 where the length grows from the first i to i + 1 characters of `first`.
-    """
-    full = (1 << len(first)) - 1
-    places: dict[str, int] = {}
-    for place, character in enumerate(first):
-        places[character] = places.get(character, 0) | 1 << place
-    column = full
-    for character in second:
-        hits = column & places.get(character, 0)
-        column = ((column + hits) | (column - hits)) & full
-    return len(first) - column.bit_count()
+    """Return the length of the longest common subsequence."""
+    lengths = [0] * (len(second) + 1)  # with the first n characters of `second`
+    for one in first:
+        above, lengths = lengths, [0]
+        for n, other in enumerate(second):
+            lengths.append(above[n] + 1 if one == other else max(above[n + 1], lengths[n]))
+    return lengths[-1]
 
 
 _KINDS = (

@@ -9,19 +9,17 @@ translated to its end as if nothing followed, from what has been committed on. T
 many tokens of it are committed, without end-of-sentence; once the source has ended, all of it is.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 import flax.struct
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from simuljax.audio import RATE, Features, features_of, frame_count
-from simuljax.config.decoding import Beam, Branch
+from simuljax.audio import RATE, features_of, frame_count
+from simuljax.config.decoding import Beam
 from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import beam_search
-from simuljax.decode.decoder import Events, ModelDecoder, StreamParams
 from simuljax.decode.greedy import Written, greedy_search, nothing_written
 from simuljax.decode.policies import History, Hypotheses, Policy
 from simuljax.decode.state import (
@@ -34,6 +32,7 @@ from simuljax.decode.state import (
     recent_of,
     replay,
 )
+from simuljax.decode.stream import Events, ModelDecoder, StreamParams
 from simuljax.nn.layers import real
 from simuljax.text import BOS, EOS
 
@@ -138,8 +137,11 @@ class ReencodingState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Reencoding(ModelDecoder):
-    """The part that speech and text have in common: all but the encoder."""
+class ReencodingDecoder(ModelDecoder):
+    """The READ of a model of speech or text; for text, `limits.states` are tokens.
+
+    Methods are pure, like those of `StreamingDecoder`.
+    """
 
     def init(self, batch: int) -> ReencodingState:
         """Return streams that have read nothing."""
@@ -159,12 +161,14 @@ class _Reencoding(ModelDecoder):
         The source is samples, or tokens with end-of-sentence if `ended` [B].
         """
         context, before = self.context(params), state.targets.written.count
-        known = self._encode(context, params, source, length, ended)
-        history: History = "recomputed"
         if self.branch == "speech":
+            features = features_of(source, self.features, params.statistics)
+            frames = frame_count(length, self.features.filterbank)
+            known = encode_speech(context, features, frames, ended, samples=length)
             history = usual_history(self.decoding.policy, self.model.config)
         else:
-            known = replace(known, units=state.reads + 1)
+            known = encode_text(context, source, length, ended)
+            known, history = replace(known, units=state.reads + 1), "recomputed"
         targets = write_targets(context, state.targets, known, delay=length, history=history)
         written = targets.written
         events = Events(
@@ -173,31 +177,6 @@ class _Reencoding(ModelDecoder):
             more=jnp.zeros_like(targets.prefix.finished),
         )
         return ReencodingState(targets=targets, reads=state.reads + 1), events
-
-    def _encode(self, context, params, source, length, ended) -> Known:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReencodingDecoder(_Reencoding):
-    """The READ of one model of speech. Methods are pure, like those of `StreamingDecoder`."""
-
-    features: Features = field(default_factory=Features)
-
-    def _encode(self, context, params, source, length, ended) -> Known:
-        features = features_of(source, self.features, params.statistics)
-        frames = frame_count(length, self.features.filterbank)
-        return encode_speech(context, features, frames, ended, samples=length)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReencodingTextDecoder(_Reencoding):
-    """The READ of one model of text. Of the limits, `states` are tokens."""
-
-    branch: ClassVar[Branch] = "text"
-
-    def _encode(self, context, params, source, length, ended) -> Known:
-        return encode_text(context, source, length, ended)
 
 
 def padded_size(length: int, shortest: int = SHORTEST) -> int:

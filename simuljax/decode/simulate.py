@@ -10,7 +10,7 @@ heads that decide by themselves over an encoder whose states do not change any m
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any
 
 import flax.struct
 import jax
@@ -20,6 +20,7 @@ from jax.typing import ArrayLike
 
 from simuljax.audio import RATE, Filterbank, frame_count
 from simuljax.config.decoding import Decoding, check_policy
+from simuljax.decode.caat import init_search, samples_of_group, search_on
 from simuljax.decode.greedy import Written
 from simuljax.decode.policies import History
 from simuljax.decode.reencoding import Targets, no_targets, usual_history, write_targets
@@ -40,12 +41,6 @@ class Listening:
     first_ms: int | None = None
     history: History | None = None
     filterbank: Filterbank = field(default_factory=Filterbank)
-
-    def __post_init__(self) -> None:
-        if self.history is not None and self.history not in get_args(History):
-            raise ValueError(f"history is {self.history!r}; choose one of {get_args(History)}")
-        if min(self.read_ms, self.first_ms or self.read_ms) < 1:
-            raise ValueError(f"read_ms is {self.read_ms}; a READ takes at least 1 ms")
 
     @property
     def samples(self) -> Array:
@@ -97,16 +92,18 @@ def simulate_speech(
     """Simulate streams of `samples` [B] samples with normalised features [B, F, D].
 
     `variables` are those of `model.apply`; `labels` [B, F] serve models that decide at words,
-    `words` policies that count them. Without `listening`, READs are as the policy wants them.
+    `words` policies that count them. Without `listening`, READs are as the policy wants them. CAAT
+    searches its groups, unless there is a policy.
     """
     decoding = decoding or Decoding()
     listening = listening or usual_listening(decoding)
     check_policy(decoding.policy, model.config)
-    history = listening.history or usual_history(decoding.policy, model.config)
     context = context_of(model, variables, decoding, words)
-    samples = jnp.asarray(samples, jnp.int32)
-    given = (features, samples, labels, listening.samples)
-    return _speech(context, history, listening.filterbank, *given)
+    samples, sizes = jnp.asarray(samples, jnp.int32), listening.samples
+    if model.config.decoder == "caat" and decoding.policy is None:
+        return _caat(context, listening.filterbank, features, samples, sizes)
+    history = listening.history or usual_history(decoding.policy, model.config)
+    return _speech(context, history, listening.filterbank, features, samples, labels, sizes)
 
 
 def simulate_text(
@@ -141,6 +138,21 @@ def _speech(context, history, bank, features, samples, labels, sizes) -> Simulat
     targets = no_targets(context, len(samples), room)
     end = _run(context, history, encode, targets, samples, sizes)
     return Simulation.of(end.written, 1000 / RATE)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _caat(context, bank, features, samples, sizes) -> Simulation:
+    model, ended = context.model, jnp.ones(samples.shape, bool)
+    known = encode_speech(context, features, frame_count(samples, bank), ended)
+    count, places = known.progress.count[:, None], jnp.arange(known.progress.ends.shape[1])
+    first, other = sizes
+    reads = jnp.maximum(-(-(samples_of_group(model.config, places, bank) - first) // other), 0)
+    delays = jnp.minimum(first + reads * other, samples[:, None])
+    delays = jnp.where(places >= count - 1, samples[:, None], delays)
+    room = context.decoding.limit.of(state_count(features.shape[1]))
+    search = init_search(model, len(samples), room, context.decoding)
+    search = search_on(context, search, known, delays)
+    return Simulation.of(search.written, 1000 / RATE)
 
 
 @functools.partial(jax.jit, static_argnums=1)

@@ -4,9 +4,7 @@ Each loss returns (value [B], weight [B]). `objective` holds the one place where
 """
 
 from simuljax.losses.attentive import cross_attentive, decision_attentive, decision_perplexity
-from simuljax.losses.cross_entropy import label_smoothed_cross_entropy, online_distillation
 from simuljax.losses.ctc import ctc
-from simuljax.losses.latency import head_variance, latency
 from simuljax.losses.objective import (
     JointObjective,
     Loss,
@@ -22,6 +20,12 @@ from simuljax.losses.terms import (
     decision_statistics,
     matching_perplexity,
     paper_decision_attentive,
+)
+from simuljax.losses.token_losses import (
+    head_variance,
+    label_smoothed_cross_entropy,
+    latency,
+    online_distillation,
 )
 from simuljax.losses.transducer import transducer
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from simuljax.losses.cross_entropy import PerExample
+from simuljax.losses.token_losses import PerExample
 from simuljax.ops import arguments
 
 DIRECTIONS = ("paper", "fairseq")
@@ -51,15 +51,9 @@ def decision_attentive(
     """
     arguments.one_of("text_gradient", text_gradient, TEXT_GRADIENTS)
     arguments.one_of("columns", columns, COLUMNS)
-    speech, text, real_speech, real_text, exists = _decision_columns(
-        speech_energy,
-        text_energy,
-        speech_length,
-        text_length,
-        target_length,
-        temperature,
-        across_heads,
-    )
+    given = (speech_energy, text_energy, speech_length, text_length, target_length)
+    columns_of_both = _decision_columns(*given, temperature, across_heads)
+    speech, text, real_speech, real_text, exists = columns_of_both
     if columns == "unit":
         speech, text = _unit(speech), _unit(text)
     if text_gradient == "stop":
@@ -82,15 +76,9 @@ def decision_perplexity(
 
     Near the number of speech columns, the softmax is uniform and DAR matches nothing.
     """
-    speech, text, real_speech, real_text, exists = _decision_columns(
-        speech_energy,
-        text_energy,
-        speech_length,
-        text_length,
-        target_length,
-        temperature,
-        across_heads,
-    )
+    given = (speech_energy, text_energy, speech_length, text_length, target_length)
+    columns_of_both = _decision_columns(*given, temperature, across_heads)
+    speech, text, real_speech, real_text, exists = columns_of_both
     match = _match(_unit(speech), _unit(text), real_speech, temperature)
     entropy = -jax.scipy.special.xlogy(match, match).sum(-1)
     return _mean_over(jnp.exp(entropy), real_text, exists)[0]

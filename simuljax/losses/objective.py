@@ -26,9 +26,8 @@ from simuljax.config.fields import Checked, ConfigError, check, setting
 from simuljax.config.loading import is_reference, load_object, reference_to
 from simuljax.errors import unknown
 from simuljax.losses.attentive import COLUMNS, DIRECTIONS
-from simuljax.losses.cross_entropy import PerExample
-from simuljax.losses.latency import GATHERS, METRICS
 from simuljax.losses.terms import BUILT_IN, NEEDS, TEACHERS, Outputs, TermFunction
+from simuljax.losses.token_losses import GATHERS, METRICS, PerExample
 from simuljax.ops import arguments
 
 Start = int | Literal["convergence"]

@@ -24,14 +24,14 @@ import jax
 import jax.numpy as jnp
 
 from simuljax.losses.attentive import cross_attentive, decision_attentive, decision_perplexity
-from simuljax.losses.cross_entropy import (
+from simuljax.losses.ctc import ctc as ctc_loss
+from simuljax.losses.token_losses import (
     PerExample,
+    head_variance,
     label_smoothed_cross_entropy,
     online_distillation,
 )
-from simuljax.losses.ctc import ctc as ctc_loss
-from simuljax.losses.latency import head_variance
-from simuljax.losses.latency import latency as latency_loss
+from simuljax.losses.token_losses import latency as latency_loss
 
 # The text energies that DAR compares speech with. "flow": those of the text branch, which learns
 # from DAR too; "stop": the same held fixed, as in the paper; "averaged": those of an exponential
@@ -73,7 +73,7 @@ class Outputs:
     def paired_length(self) -> jax.Array:
         """Return target lengths [B], 0 for an example that lacks speech or text."""
         assert self.speech is not None and self.text is not None
-        return jnp.where(self.text.target_length > 0, self.speech.target_length, 0)
+        return _paired(self.speech, self.text)
 
 
 TermFunction = Callable[..., PerExample | None]
@@ -159,12 +159,21 @@ def dar(
         if outputs.teacher is None:
             raise ValueError(f"dar has teacher {teacher!r}: give the outputs of that text branch")
         text = outputs.teacher
-    function = functools.partial(
-        decision_attentive, text_gradient="flow" if teacher == "flow" else "stop", columns=columns
-    )
-    energies = [b.energies if bias else _unbiased(b) for b in (speech, text)]
+    energies = [
+        b.energies if bias else b.energies - b.energy_bias[:, None, None, None, None]
+        for b in (speech, text)
+    ]
     paired = outputs.paired_length()
-    of_layer = _of_layer(function, speech, text, paired, temperature, across_heads)
+    of_layer = _of_layer(
+        decision_attentive,
+        speech,
+        text,
+        paired,
+        text_gradient="flow" if teacher == "flow" else "stop",
+        columns=columns,
+        temperature=temperature,
+        across_heads=across_heads,
+    )
     value, weight = jax.vmap(of_layer)(*energies)
     return value.mean(0), weight[0] * (paired if divisor == "tokens" else 1)
 
@@ -228,8 +237,7 @@ def decision_statistics(speech: Branch, text: Branch) -> dict[str, PerExample]:
     st_energy, mt_energy   mean energy of a branch over layers, heads, targets and positions
     st_read, mt_read       expected share of the source that heads have read at a target
     """
-    found = {}
-    targets = jnp.where(text.target_length > 0, speech.target_length, 0)
+    found, targets = {}, _paired(speech, text)
     for prefix, branch in (("st", speech), ("mt", text)):
         points = branch.decision_length
         real = _within(targets, branch.delays.shape[-1])
@@ -248,8 +256,7 @@ def paper_decision_attentive(speech: Branch, text: Branch) -> PerExample:
 
     Layers are computed one after the other: it need not be fast.
     """
-    paired = jnp.where(text.target_length > 0, speech.target_length, 0)
-    of_layer = _of_layer(decision_attentive, speech, text, paired, 1.0, True)
+    of_layer = _of_layer(decision_attentive, speech, text, _paired(speech, text))
     value, weight = jax.lax.map(lambda pair: of_layer(*pair), (speech.energies, text.energies))
     return value.mean(0), weight[0]
 
@@ -258,8 +265,8 @@ def matching_perplexity(
     speech: Branch, text: Branch, *, temperature: float = 1.0, across_heads: bool = True
 ) -> PerExample:
     """Return how many columns of speech DAR takes for one of text, mean over layers."""
-    paired = jnp.where(text.target_length > 0, speech.target_length, 0)
-    of_layer = _of_layer(decision_perplexity, speech, text, paired, temperature, across_heads)
+    paired, how = _paired(speech, text), {"temperature": temperature, "across_heads": across_heads}
+    of_layer = _of_layer(decision_perplexity, speech, text, paired, **how)
     values = jax.lax.map(lambda pair: of_layer(*pair), (speech.energies, text.energies))
     lengths = paired, speech.decision_length, text.decision_length
     exists = jnp.stack(lengths).min(0) > 0
@@ -275,22 +282,11 @@ def _within(lengths: jax.Array, size: int) -> jax.Array:
     return jnp.arange(size) < lengths[:, None]
 
 
-def _unbiased(branch: Branch) -> jax.Array:
-    return branch.energies - branch.energy_bias[:, None, None, None, None]
+def _paired(speech: Branch, text: Branch) -> jax.Array:
+    return jnp.where(text.target_length > 0, speech.target_length, 0)
 
 
-def _of_layer(function, speech, text, target_length, temperature, across_heads):
+def _of_layer(function, speech, text, target_length, **options):
     """Return a function of the decision energies of one layer."""
-
-    def of_layer(speech_energy, text_energy):
-        return function(
-            speech_energy,
-            text_energy,
-            speech.decision_length,
-            text.decision_length,
-            target_length,
-            temperature=temperature,
-            across_heads=across_heads,
-        )
-
-    return of_layer
+    lengths = (speech.decision_length, text.decision_length, target_length)
+    return lambda of_speech, of_text: function(of_speech, of_text, *lengths, **options)

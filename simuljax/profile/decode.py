@@ -21,8 +21,7 @@ import numpy as np
 
 from simuljax.audio import RATE, Statistics
 from simuljax.config.decoding import Decoding, LengthLimit
-from simuljax.decode.decoder import StreamLimits, StreamParams
-from simuljax.decode.stream import Chunk, StreamingDecoder
+from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits, StreamParams
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise, weight_bytes
 from simuljax.nn.layers import STATISTICS

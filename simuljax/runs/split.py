@@ -22,7 +22,6 @@ from simuljax.config.experiment import Budget
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import translate_speech, translate_text
-from simuljax.decode.caat import simulate_caat
 from simuljax.decode.simulate import simulate_speech, simulate_text, usual_listening
 from simuljax.eval import Record
 from simuljax.models.joint import JointModel
@@ -160,10 +159,7 @@ def decode_batch(
             how["listening"] = usual_listening(
                 decoding, chosen.read_ms, point.step_ms, filterbank=bank
             )
-            if model.config.decoder == "caat" and decoding.policy is None:
-                done = simulate_caat(*given, batch.audio_length, **how)
-            else:
-                done = simulate_speech(*given, batch.audio_length, labels, **how, **words)
+            done = simulate_speech(*given, batch.audio_length, labels, **how, **words)
     if streamed:
         return jax.device_get((done.tokens, done.lengths, done.delays))
     ends = jnp.broadcast_to(jnp.asarray(end)[:, None], done.tokens.shape)

@@ -28,15 +28,15 @@ import numpy as np
 from simuljax.audio import RATE
 from simuljax.config.decoding import Beam, Decoding
 from simuljax.config.model import ModelConfig
-from simuljax.decode.decoder import Events
 from simuljax.decode.policies import AlignAtt, PolicyError, WaitK
 from simuljax.decode.reencoding import (
     SHORTEST_TEXT,
+    ReencodingDecoder,
     ReencodingState,
-    ReencodingTextDecoder,
     padded,
     sizes_to,
 )
+from simuljax.decode.stream import Events
 from simuljax.models import whisper
 from simuljax.serve.bundled import bundle_of
 from simuljax.serve.run import Run, RunError
@@ -81,8 +81,8 @@ class TextReader:
         chosen = text_settings(overrides, run)
         self.run, self.most = run, chosen.limits.states
         pieces_of_word(run.source, "", is_first=True)  # refuses a vocabulary without words
-        self.decoder = ReencodingTextDecoder(
-            model=translator.network, decoding=chosen.decoding, limits=chosen.limits
+        self.decoder = ReencodingDecoder(
+            branch="text", model=translator.network, decoding=chosen.decoding, limits=chosen.limits
         )
         try:
             self.params = self.decoder.params(translator.variables, words=translator.words)

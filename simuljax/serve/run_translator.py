@@ -18,18 +18,19 @@ from simuljax.config.fields import Checked, setting
 from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import translate_speech, translate_text
 from simuljax.decode.caat import CaatDecoder
-from simuljax.decode.decoder import (
+from simuljax.decode.policies import PolicyError
+from simuljax.decode.reencoding import ReencodingDecoder, padded, padded_size, sizes_to
+from simuljax.decode.repetition import Stammer
+from simuljax.decode.stream import (
+    Chunk,
     Events,
+    StreamingDecoder,
     StreamLimits,
     StreamParams,
     batch_axes,
     put_rows,
     take_rows,
 )
-from simuljax.decode.policies import PolicyError
-from simuljax.decode.reencoding import ReencodingDecoder, padded, padded_size, sizes_to
-from simuljax.decode.repetition import Stammer
-from simuljax.decode.stream import Chunk, StreamingDecoder
 from simuljax.errors import unknown
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS

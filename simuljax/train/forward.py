@@ -16,7 +16,7 @@ from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig
 from simuljax.config.training import Objective
 from simuljax.losses import Branch, Outputs, TermSum
-from simuljax.losses.cross_entropy import PerExample
+from simuljax.losses.token_losses import PerExample
 from simuljax.models.joint import Decoded, Encoded, JointModel, source_of
 from simuljax.nn.layers import STATISTICS, real
 from simuljax.nn.monotonic import Decisions, Source

@@ -11,10 +11,10 @@ import pytest
 from simuljax.audio import extract, normalise
 from simuljax.config.decoding import Blocks, Decoding, LengthLimit, Repetition
 from simuljax.decode.beam import translate_speech
-from simuljax.decode.caat import CaatDecoder, Group, init_candidates, search_group, simulate_caat
-from simuljax.decode.decoder import StreamLimits
-from simuljax.decode.simulate import Listening
+from simuljax.decode.caat import CaatDecoder, Group, init_candidates, search_group
+from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.decode.state import context_of
+from simuljax.decode.stream import StreamLimits
 from simuljax.text import EOS
 from tests.helpers import models
 from tests.helpers.streams import HEARD, STATISTICS, Streams, cut, moved, recordings
@@ -128,11 +128,12 @@ def test_a_stream_can_move_to_another_row(streams):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("blocks", [GREEDY, BEAM, WIDE], ids=["greedy", "beam", "across"])
-def test_more_streams(blocks):
-    for seed, blank in ((4, 0.0), (8, 1.5)):
-        streams = CaatStreams(blocks, seed=seed, blank=blank)
-        assert sum(check(streams, n) for n in range(2)) > 3
+@pytest.mark.parametrize(
+    ("blocks", "blank"), [(GREEDY, 0.0), (WIDE, 1.5)], ids=["greedy", "across"]
+)
+def test_more_streams(blocks, blank):
+    streams = CaatStreams(blocks, seed=8, blank=blank)
+    assert sum(check(streams, n) for n in range(2)) > 3
 
 
 @pytest.mark.slow
@@ -146,7 +147,7 @@ def test_a_batch_of_whole_sources_is_what_streams_write(streams):
     found, _ = streams.run(sounds, pieces)
     padded = np.stack([np.pad(s, (0, MOST - len(s))) for s in sounds])
     features = features_of(padded)
-    done = simulate_caat(
+    done = simulate_speech(
         streams.model,
         streams.variables,
         features,
@@ -233,8 +234,6 @@ def test_equal_texts_are_merged(one_group):
     assert texts[0][1] > apart[0][1] + 0.01
 
 
-def test_mistakes_are_named():
+def test_more_across_than_inside_is_refused():
     with pytest.raises(ValueError, match="across is 2"):
         Blocks(inside=1, across=2)
-    with pytest.raises(ValueError, match="use StreamingDecoder"):
-        CaatDecoder(model=models.translator(speech=models.CAAT_SPEECH, text=None), features=HEARD)

@@ -21,7 +21,7 @@ from tests.helpers.streams import DECODING, HEARD
 from tests.oracles import decisions
 from tests.oracles.hard_decoder import Heard
 
-COUNT, SHORT, LONG = 60, 28_800, 11 * 16_000  # recordings; samples
+COUNT, SHORT, LONG = 30, 28_800, 11 * 16_000  # recordings; samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +49,20 @@ ONE, ENDS = ("incremental",), {"force_finish": True, "avoid_eos_while_reading": 
 CASES = {
     "any": Case(),
     "majority": Case(decoding={"gather": "majority"}),
-    "mean": Case(decoding={"gather": "mean", "threshold": 0.6}),
+    "mean": Case(decoding={"gather": "mean", "threshold": 0.6}, encoders=ONE),
     "ends": Case(seed=20, decoding=ENDS | {"threshold": 0.3}),
-    "hard": Case(monotonic={"attention": "hard"}),
+    "hard": Case(monotonic={"attention": "hard"}, encoders=("rereading",)),
     "chunkwise": Case(monotonic={"attention": "chunkwise", "chunk": 4}, encoders=ONE),
-    "wait-2": Case(seed=9, monotonic={"policy": "wait_k", "wait_k": (2, 2)}),
+    "wait-2": Case(
+        seed=9, monotonic={"policy": "wait_k", "wait_k": (2, 2)}, encoders=("rereading",)
+    ),
     "wait-1 papi": Case(
         seed=9,
         monotonic={"policy": "wait_k", "wait_k": (2, 4), "convention": "papi"},
         decoding={"k": 1, "force_finish": True},
         encoders=ONE,
     ),
-    "learnable": Case(kind="learnable"),
+    "learnable": Case(kind="learnable", encoders=("rereading",)),
     "every state": Case(kind="every_state", encoders=ONE),
 }
 
@@ -105,7 +107,7 @@ def test_sentences_that_are_long(monkeypatch):
 )
 def test_many_recordings(name, encoder):
     tokens, early, apart = check(CASES[name], encoder, streams.material(1, COUNT, SHORT))
-    assert tokens > 240 and early > 60
+    assert tokens > 120 and early > 30
     assert apart > 0.3 or "wait" in name, "heads do not differ"
 
 
@@ -113,9 +115,9 @@ def test_many_recordings(name, encoder):
 @pytest.mark.parametrize("encoder", streams.ENCODERS)
 def test_recordings_longer_than_the_longest_piece(encoder):
     """Of up to 11 s, so that a push may bring 80 READs at once."""
-    heard = streams.material(2, 5, LONG)
+    heard = streams.material(2, 3, LONG)
     assert max(max(cuts) for cuts in heard.cuts) > 3 * 16_000
-    assert check(CASES["any"], encoder, heard)[1] > 20
+    assert check(CASES["any"], encoder, heard)[1] > 12
 
 
 class AtWords(streams.Scratch):
@@ -140,11 +142,8 @@ class AtWords(streams.Scratch):
 @pytest.mark.slow
 def test_recordings_at_words():
     """No live stream can: simulated."""
-    random, heard, case = (
-        np.random.default_rng(6),
-        streams.material(1, COUNT, SHORT),
-        Case(kind="words"),
-    )
+    random, heard = np.random.default_rng(6), streams.material(1, COUNT, SHORT)
+    case = Case(kind="words")
     translator, frames = case.translator("rereading"), heard.features.shape[1]
     words = np.cumsum(random.random((COUNT, frames // 4 + 2)) < 0.25, 1)
     scratch = AtWords(translator, case.options, heard, labels=words)
@@ -165,4 +164,4 @@ def test_recordings_at_words():
         delays = [amounts[turn] / 16 for turn in expected.turns]
         assert found.delays[index, :count].tolist() == delays
         early += sum(turn < len(amounts) - 1 for turn in expected.turns)
-    assert int(found.lengths.sum()) > 240 and early > 60
+    assert int(found.lengths.sum()) > 120 and early > 30

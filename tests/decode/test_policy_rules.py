@@ -68,7 +68,6 @@ def test_ed_att_stops_where_attention_on_the_last_states_adds_up():
     assert ed_att(2, 0.3) == [False, False, False, True, True]
     assert ed_att(2, 0.2) == [False, False, True, True, True]  # .15 + .05: from alpha on
     assert ed_att(2, 0.21) == [False, False, False, True, True]
-    assert ed_att(1, 0.03) == [False, True, True, True, True]
     assert ed_att(6, 0.99) == [True] * 5
     assert ed_att(0, 0.01) == [False] * 5
 
@@ -131,7 +130,7 @@ def test_numbers_of_a_policy_are_arrays_and_the_rest_is_compiled():
     "kind",
     [
         "unigram",
-        *(pytest.param(k, marks=pytest.mark.slow) for k in ("bpe", "subword_nmt", "characters")),
+        pytest.param("characters", marks=pytest.mark.slow),
     ],
 )
 def test_a_token_that_continues_a_word_is_free(kind):
@@ -194,13 +193,6 @@ def test_what_cannot_be_is_refused(make, said):
         make()
 
 
-def test_policies_by_name():
-    made = make_policy("wait-k", {"k": 3, "units": "ctc", "convention": None})
-    assert made == WaitK(k=3, units="ctc")
-    check_policy(made, OFFLINE, "text")  # words are there
-    check_policy(None, models.translator().config)
-
-
 def test_a_stream_over_a_streaming_encoder_keeps_its_targets():
     steps, align = FixedSteps(first_ms=100, step_ms=40, tokens=2), AlignAtt(frames=4)
     streams = models.translator(Monotonic(policy="offline"), speech=STREAMING).config
@@ -243,6 +235,7 @@ def most_often(text: list[str], longest: int) -> int:
 )
 def test_texts_by_hand(text, kept):
     assert Stammer().text(text) == kept
+    assert Stammer(times=0).text(text) == text
 
 
 @given(words, st.integers(1, 3), st.integers(1, 4))
@@ -268,11 +261,6 @@ def test_words_may_come_in_any_pieces(text, data):
         guard, kept = guard.push(text[:count])
         text, found = text[count:], found + kept
     assert found == whole
-
-
-def test_it_can_be_switched_off():
-    text = "ja " * 50 + "neeeeeeein"
-    assert Stammer(times=0).text(text) == text
 
 
 def test_memory_is_bounded():

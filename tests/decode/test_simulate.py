@@ -11,10 +11,10 @@ from simuljax.audio import Filterbank, frame_count
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
 from simuljax.decode.beam import translate_speech
-from simuljax.decode.decoder import StreamLimits
-from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingTextDecoder, padded
+from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingDecoder, padded
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
 from simuljax.decode.state import context_of, encode_speech
+from simuljax.decode.stream import StreamLimits
 from tests.helpers import models
 from tests.oracles import decisions, simultaneous
 
@@ -169,7 +169,7 @@ def expected_text(reader, tokens, lengths, units, decoding):
 @pytest.mark.slow
 def test_words_are_read_whole(reader, simulated):
     variables, reads = reader[1], set()
-    for seed in range(3):
+    for seed in range(2):
         given = source(seed)
         found = list(rows(simulated(variables, *given)))
         assert found == list(expected_text(reader, *given, TEXT))
@@ -191,7 +191,7 @@ def test_a_word_of_one_token_is_a_token(reader, simulated):
 def test_reading_anew_is_what_is_simulated(reader, simulated):
     model, variables = reader
     limits = StreamLimits(tokens=30)
-    decoder = ReencodingTextDecoder(model=model, decoding=TEXT, limits=limits)
+    decoder = ReencodingDecoder(branch="text", model=model, decoding=TEXT, limits=limits)
     learnt, read = decoder.params(variables), models.fast(decoder.read)
     tokens, lengths, units = source(11)
     wanted = list(rows(simulated(variables, tokens, lengths, units)))

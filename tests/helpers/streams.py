@@ -26,10 +26,16 @@ from simuljax.audio import (
 )
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import SpeechConfig
-from simuljax.decode.decoder import StreamLimits, batch_axes, put_rows, take_rows
 from simuljax.decode.repetition import Stammer
 from simuljax.decode.simulate import Listening, simulate_speech
-from simuljax.decode.stream import Chunk, StreamingDecoder
+from simuljax.decode.stream import (
+    Chunk,
+    StreamingDecoder,
+    StreamLimits,
+    batch_axes,
+    put_rows,
+    take_rows,
+)
 from simuljax.models.streaming import chunking_of
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import Run

@@ -6,12 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simuljax import losses
 from tests.oracles import matching, reference
-from tests.oracles.checks import CHEAP, assert_close, assert_gradient, everything_finite
+from tests.oracles.checks import assert_close, assert_gradient, everything_finite
 
 OPTIONS = ("across_heads", "temperature", "text_gradient", "columns")
 decision_attentive = jax.jit(losses.decision_attentive, static_argnames=OPTIONS)
@@ -60,24 +58,7 @@ def test_reference_values(limits, options, expected, text_gradient):
     assert_close(weight, [1], 0)
 
 
-@given(
-    seed=st.integers(0, 999),
-    sizes=st.sampled_from([(1, 1, 1, 1, 1), (2, 2, 4, 5, 3), (3, 1, 2, 3, 6)]),
-    temperature=st.sampled_from([1.0, 0.1, 3.0]),
-    across_heads=st.booleans(),
-)
-@CHEAP
-def test_random_shapes(seed, sizes, temperature, across_heads):
-    batch = random_batch(np.random.default_rng(seed), *sizes)
-    options = {"temperature": temperature, "across_heads": across_heads}
-    value, weight = decision_attentive(*batch, **options)
-    expected = by_loop(matching.decision_attentive, *batch, **options)
-    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
-    assert_close(weight, np.ones(sizes[0]), 0)
-
-
-@pytest.mark.parametrize("across_heads", [True, False])
-@pytest.mark.parametrize("temperature", [1.0, 0.05])
+@pytest.mark.parametrize(("across_heads", "temperature"), [(True, 1.0), (False, 0.05)])
 def test_perplexity(across_heads, temperature):
     batch = random_batch(np.random.default_rng(1), batch=3)
     options = {"temperature": temperature, "across_heads": across_heads}
@@ -92,18 +73,6 @@ def test_cosines_of_random_energies_match_nothing():
     full = (*batch[:2], np.array([12]), np.array([6]), np.array([40]))
     assert decision_perplexity(*full)[0] > 0.95 * 24
     assert decision_perplexity(*full, temperature=0.02)[0] < 0.3 * 24
-
-
-@pytest.mark.parametrize("across_heads", [True, False])
-@pytest.mark.parametrize("temperature", [1.0, 0.3])
-def test_finite_differences(x64, across_heads, temperature):
-    speech, *rest = random_batch(np.random.default_rng(3), dtype=np.float64)
-    options = {"temperature": temperature, "across_heads": across_heads}
-    assert_gradient(
-        lambda s: decision_attentive(s, *rest, **options)[0].sum(),
-        lambda s: by_loop(matching.decision_attentive, s, *rest, **options).sum(),
-        speech,
-    )
 
 
 @pytest.mark.parametrize("columns", ["raw", "unit"])
@@ -166,9 +135,6 @@ def test_columns_of_zeros_have_finite_gradients():
 
 cross_attentive = jax.jit(losses.cross_attentive, static_argnames="direction")
 
-DIRECTIONS = ["paper", "fairseq"]
-both_directions = pytest.mark.parametrize("direction", DIRECTIONS)
-
 
 def random_states(rng, batch=2, speech=5, text=3, width=4, dtype: type = np.float32):
     """States and ragged lengths, in the order of the arguments."""
@@ -194,54 +160,16 @@ def test_reference_values_of_car(direction, costs):
     assert_close(weight, [1], 0)
 
 
-@given(
-    seed=st.integers(0, 999),
-    sizes=st.sampled_from([(1, 1, 1, 1), (2, 5, 3, 4), (3, 2, 6, 8)]),
-    direction=st.sampled_from(DIRECTIONS),
-)
-@CHEAP
-def test_random_shapes_of_car(seed, sizes, direction):
-    batch = random_states(np.random.default_rng(seed), *sizes)
-    value, weight = cross_attentive(*batch, direction=direction)
-    np.testing.assert_allclose(
-        value, by_loop(matching.cross_attentive, *batch, direction=direction), rtol=1e-5, atol=1e-5
-    )
-    assert_close(weight, np.ones(sizes[0]), 0)
-
-
-@functools.partial(jax.jit, static_argnames="direction")
-def gradients(batch, direction):
-    def total(speech, text):
-        return cross_attentive(speech, text, *batch[2:], direction=direction)[0].sum()
-
-    return jax.grad(total, (0, 1))(*batch[:2])
-
-
-@both_directions
-def test_one_side_learns(direction):
-    to_speech, to_text = gradients(random_states(np.random.default_rng(1)), direction)
-    assert (np.any(to_speech), np.any(to_text)) == (direction == "paper", direction == "fairseq")
-
-
-@both_directions
-def test_finite_differences_of_car(x64, direction):
-    *states, one, other = random_states(np.random.default_rng(3), dtype=np.float64)
-    learner = DIRECTIONS.index(direction)
-
-    def given(x):
-        return [x if i == learner else states[i] for i in range(2)] + [one, other]
-
-    assert_gradient(
-        lambda x: cross_attentive(*given(x), direction=direction)[0].sum(),
-        lambda x: by_loop(matching.cross_attentive, *given(x), direction=direction).sum(),
-        states[learner],
-    )
-
-
-@both_directions
+@pytest.mark.parametrize("direction", ["paper", "fairseq"])
 def test_identical_states_cost_nothing_and_have_finite_gradients(direction):
     states, _, limit, _ = random_states(np.random.default_rng(6))
     batch = states, states, limit, limit
     np.testing.assert_allclose(cross_attentive(*batch, direction=direction)[0], 0, atol=1e-6)
     batch[0][0, 0] = 0
-    assert everything_finite(gradients(batch, direction))
+
+    @jax.jit
+    @functools.partial(jax.grad, argnums=(0, 1))
+    def gradients(speech, text):
+        return cross_attentive(speech, text, limit, limit, direction=direction)[0].sum()
+
+    assert everything_finite(gradients(states, states))

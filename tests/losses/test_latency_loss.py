@@ -7,13 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simuljax import losses, ops
 from tests.oracles import latency, reference
 from tests.oracles.checks import (
-    CHEAP,
     assert_close,
     assert_gradient,
     assert_live,
@@ -70,23 +67,12 @@ def looped_options(*batch):
     return np.array([[by_loop(*batch, **how, clip=clip) for how in OPTIONS] for clip in clips])
 
 
-@given(seed=st.integers(0, 999))
-@CHEAP
+@pytest.mark.parametrize("seed", range(4))
 def test_random_batches(seed):
     delays, *lengths = random_batch(np.random.default_rng(seed))
     value, weight = by_every_option(float32(delays), *lengths)
     np.testing.assert_allclose(value, looped_options(delays, *lengths), rtol=1e-5, atol=1e-5)
     assert_close(weight, np.ones_like(value), 0)
-
-
-@given(seed=st.integers(0, 999), shape=st.sampled_from([(2, 2, 1), (3, 4, 5)]))
-@CHEAP
-def test_variance_of_random_shapes(seed, shape):
-    delays, _, targets = random_batch(np.random.default_rng(seed), *shape)
-    value, weight = head_variance(float32(delays), targets)
-    expected = [latency.head_variance(g, int(t)) for g, t in zip(delays, targets, strict=True)]
-    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
-    assert_close(weight, np.ones(shape[0]), 0)
 
 
 def test_one_head_does_not_vary():
@@ -119,15 +105,6 @@ def test_finite_differences(x64):
         lambda g: (weights * looped_options(g, *lengths)[1]).sum(),
         delays,
     )
-
-
-def test_finite_differences_of_the_variance(x64):
-    delays, _, targets = random_batch(np.random.default_rng(9))
-
-    def loop(delays):
-        return sum(latency.head_variance(g, int(t)) for g, t in zip(delays, targets, strict=True))
-
-    assert_gradient(lambda g: head_variance(g, targets)[0].sum(), loop, delays)
 
 
 def delays_of(energy, lengths, method, detach=False):
@@ -172,5 +149,5 @@ def test_latency_asks_for_earlier_decisions():
 
 def test_equal_heads_have_finite_gradients():
     delays = jnp.ones((1, 3, 4)) * jnp.array([1.0, 3, 5, 6])
-    values = jax.jit(jax.jacrev(lambda g: by_every_option(g, FOUR, FOUR)[0]))(delays)
-    assert everything_finite(values)
+    gradient = jax.jit(jax.grad(lambda g: by_every_option(g, FOUR, FOUR)[0].sum()))(delays)
+    assert everything_finite(gradient)

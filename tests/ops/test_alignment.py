@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from simuljax import ops
 from tests.oracles import alignment, decisions, reference
@@ -62,21 +62,12 @@ def test_random_shapes(problem):
     assert_close(expected_delays(alpha), expected, 1e-5)
 
 
-@pytest.mark.slow
-@given(problem=problems(targets=(1, 5), sources=(1, 9), leading=((), (2, 3))))
-@settings(CHEAP, max_examples=6)
-def test_random_shapes_fused(problem):
-    rng, leading, targets, sources, lengths = problem
-    assert_matches_oracle(probabilities(rng, (*leading, targets, sources)), lengths, "fused")
-
-
 @pytest.mark.parametrize(
     ("shape", "method", "lengths"),
     [
         ((200, 2000), "exact", None),
         ((2, 100, 700), "auto", [700, 333]),
         ((3, 12, 130), "fused", [130, 1, 123]),  # several blocks of columns
-        pytest.param((2, 200, 2000), "fused", [2000, 1001], marks=pytest.mark.slow),
     ],
 )
 def test_speech_sizes(shape, method, lengths):
@@ -166,13 +157,6 @@ def test_finite_differences(x64, method):
     alpha = jax.jit(ops.expected_alignment, static_argnames="method")(p, method=method)
     assert alpha.dtype == jnp.float64
     np.testing.assert_allclose(alpha, by_oracle(p), rtol=0, atol=1e-14)
-
-
-@both_methods
-@pytest.mark.parametrize("shape", [(1, 1), (2, 3, 2, 5)])
-def test_finite_differences_of_other_shapes(x64, method, shape):
-    p, weights = np.random.default_rng(3).uniform(0, 1, (2, *shape))
-    check_against_differences(p, None, method, weights)
 
 
 @both_methods

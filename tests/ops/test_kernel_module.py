@@ -27,7 +27,7 @@ def lower_for_cuda(function, *shapes):
 
 
 @pytest.mark.parametrize("preserve", [False, True])
-@pytest.mark.parametrize("shape", [(2, 5, 20), (3, 1, 1), (1, 200, 333)])
+@pytest.mark.parametrize("shape", [(3, 1, 1), (1, 200, 333)])
 def test_one_kernel_forward_and_one_backward(shape, preserve):
     p, lengths = jax.ShapeDtypeStruct(shape, jnp.float32), jax.ShapeDtypeStruct(shape[:1], "int32")
 

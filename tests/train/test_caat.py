@@ -9,8 +9,7 @@ import pytest
 from simuljax.audio import Features, features_of
 from simuljax.config.decoding import Blocks, Decoding
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
-from simuljax.decode.caat import simulate_caat
-from simuljax.decode.simulate import Listening
+from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.models.joint import JointModel
 from tests.train import tones
 from tests.train.overfitting import SPEECH_ALONE, compiling_quickly, driver_of, translator
@@ -54,7 +53,7 @@ def test_4_utterances_are_learnt_and_written_while_they_are_spoken(driver):
     early = 0
     for blocks in (Blocks(inside=1), Blocks()):
         how = {"decoding": Decoding(blocks=blocks), "listening": Listening(read_ms=160)}
-        done = simulate_caat(*given, **how)
+        done = simulate_speech(*given, **how)
         for b, n in enumerate(np.asarray(done.lengths)):
             said = BATCH.target[b, : BATCH.target_length[b]].tolist()
             assert done.tokens[b, :n].tolist() == said
