@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from simuljax.models.tensor_file import WeightsError
-from simuljax.models.torch_file import read_state_dict
+from simuljax.models.tensor_file import WeightsError, read_torch
 
 _ATTENTION = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
 _LAYER = {
@@ -36,7 +35,7 @@ _TEXT = ("encoder.text_encoder.", "encoder.")
 _DECODER = ("decoder.spch_decoder.", "decoder.text_decoder.", "decoder.")
 EMBEDDINGS = ("text/embedding/embedding", "decoder/embedding/embedding")
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]  # by our paths
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,8 +50,9 @@ class _State:
         return next((place for place in places if place + has in self.tensors), None)
 
     def take(self, name: str, into: str) -> Arrays:
-        """Return weight and bias of a linear map, a convolution or a norm, by our paths."""
-        weight = "scale" if into.endswith("norm") else "kernel"
+        """Return weight and bias of an embedding, a linear map, a convolution or a norm."""
+        kind = "embedding" if into.endswith("embedding") else "kernel"
+        weight = "scale" if into.endswith("norm") else kind
         found = {f"{name}.weight": f"{into}/{weight}", f"{name}.bias": f"{into}/bias"}
         found = {theirs: ours for theirs, ours in found.items() if theirs in self.tensors}
         self.used.update(found)
@@ -60,17 +60,13 @@ class _State:
         return {ours: value.T if ours.endswith("kernel") else value for ours, value in values}
 
     def layers(self, prefix: str, self_norm: str = "attention_norm") -> list[Arrays]:
+        """Return the layers under a prefix, which must be of one kind."""
         found = (re.match(rf"{re.escape(prefix)}(\d+)\.", name) for name in self.tensors)
         numbers = sorted({int(match[1]) for match in found if match})
-        names = _LAYER | {"self_attn_layer_norm": self_norm}
-        made = [
-            {
-                k: v
-                for n, into in names.items()
-                for k, v in self.take(f"{prefix}{i}.{n}", into).items()
-            }
-            for i in numbers
-        ]
+        made: list[Arrays] = [{} for _ in numbers]
+        for layer, number in zip(made, numbers, strict=True):
+            for name, into in (_LAYER | {"self_attn_layer_norm": self_norm}).items():
+                layer |= self.take(f"{prefix}{number}.{name}", into)
         shapes = [{path: value.shape for path, value in layer.items()} for layer in made]
         if numbers != [*range(len(numbers))] or any(each != shapes[0] for each in shapes):
             problem = f"the layers under {prefix} are not {len(numbers)} of one kind"
@@ -84,10 +80,9 @@ def load_fairseq(path: Path, own: Mapping[str, Any]) -> Arrays:
     Tensors of no use here are among them, under "fairseq". Embeddings are those of the
     checkpoint's own dictionary.
     """
-    state = _State(path=path, tensors=read_state_dict(path), used=set())
-    made = _speech(state, own)
-    made = _text(state, own) | made
-    made |= _decoder(state)
+    tensors, _ = read_torch(path, "model")  # options and optimiser are of no use
+    state = _State(path=path, tensors=tensors, used=set())
+    made = _text(state, own) | _speech(state, own) | _decoder(state)
     if not made:
         some = ", ".join([*state.tensors][:3]) or "none"
         raise WeightsError(path, 0, f"these are no weights of fairseq's translators: {some}")
@@ -112,7 +107,7 @@ def _text(state: _State, own: Mapping[str, Any]) -> Arrays:
     if prefix is None:
         return {}
     made = state.take(f"{prefix}layer_norm", "text/norm")
-    made |= _embedding(state, f"{prefix}embed_tokens.weight", "text/embedding/embedding")
+    made |= state.take(f"{prefix}embed_tokens", "text/embedding")
     return made | _split(state.layers(f"{prefix}layers."), ("text/stack", "shared"), own)
 
 
@@ -121,7 +116,7 @@ def _decoder(state: _State) -> Arrays:
     if prefix is None:
         return {}
     made = state.take(f"{prefix}layer_norm", "decoder/norm")
-    made |= _embedding(state, f"{prefix}embed_tokens.weight", "decoder/embedding/embedding")
+    made |= state.take(f"{prefix}embed_tokens", "decoder/embedding")
     stack = _stacked("decoder", state.layers(f"{prefix}layers.", "self_norm"))
     decide = {
         path.replace("/heads/", "/decide_"): value
@@ -131,27 +126,17 @@ def _decoder(state: _State) -> Arrays:
     return made | stack | decide
 
 
-def _embedding(state: _State, name: str, into: str) -> Arrays:
-    if name not in state.tensors:
-        return {}
-    state.used.add(name)
-    return {into: np.asarray(state.tensors[name], np.float32)}
-
-
 def _split(layers: list[Arrays], parts: tuple[str, ...], own: Mapping[str, Any]) -> Arrays:
     """Give each part of the model as many layers as it has; the last part takes the last ones."""
-    sizes = [_depth(own, part) for part in parts]
-    starts = [sum(sizes[:k]) for k in range(len(parts))]
-    starts[-1] = max(starts[-1], len(layers) - sizes[-1])
-    ends = [start + size for start, size in zip(starts, sizes, strict=True)]
-    made = {}
-    for part, start, end in zip(parts, starts, ends, strict=True):
-        made |= _stacked(part, layers[start:end])
+    made, start = {}, 0
+    for part in parts:
+        in_part = (v.shape[0] for path, v in own.items() if path.startswith(f"{part}/layer/"))
+        size = next(in_part, 0)
+        if part == parts[-1]:
+            start = max(start, len(layers) - size)
+        made |= _stacked(part, layers[start : start + size])
+        start += size
     return made
-
-
-def _depth(own: Mapping[str, Any], part: str) -> int:
-    return next((v.shape[0] for path, v in own.items() if path.startswith(f"{part}/layer/")), 0)
 
 
 def _stacked(part: str, layers: list[Arrays]) -> Arrays:

@@ -1,4 +1,4 @@
-"""Tensors in a file: safetensors, and what every reader of weights shares.
+"""Read weights that others wrote: safetensors files and the `.pt` files of PyTorch.
 
 safetensors: u64 length, a JSON header {name: {dtype, shape, data_offsets}}, the data. The file may
 be packed by gzip as a whole (`.safetensors.gz`).
@@ -9,23 +9,45 @@ A weight w may be stored as whole numbers q by output channel c, whose inputs ar
 
 q is the int8 tensor NAME, scale the float32 tensor NAME:scale. There are 127 levels of int8 and 63
 of int7, which is stored as int8 too and becomes smaller when it is packed.
+
+`.pt`: a zip of one pickle, which names tensors, and one file for each one's numbers. A pickle is a
+program, and PyTorch's loader runs it. This reader knows an ordered dict, a tensor, and a storage of
+floats. In place of anything else it puts an object that does nothing, and says what was asked for.
 """
 
-import itertools
+import io
 import json
 import math
 import mmap
+import pickle
 import struct
+import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping
+from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
 from simuljax.errors import SimuljaxError
 from simuljax.parsing import ParseError, parse_json, unpack_gzip
+
+Tensors = dict[str, np.ndarray]
+
+GZIP = b"\x1f\x8b\x08"  # how a gzip file begins
+ZIP = b"PK\x03\x04"
+TYPES = {  # of safetensors
+    "F16": np.dtype("<f2"),
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+    "BF16": np.dtype(jnp.bfloat16),
+    "I8": np.dtype("i1"),
+}
+SCALE = ":scale"
+LEVELS = {"int8": 127, "int7": 63}
 
 
 class WeightsError(SimuljaxError):
@@ -47,24 +69,8 @@ def map_file(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-GZIP = b"\x1f\x8b\x08"  # how a gzip file begins
-
-
-def unpacked(path: Path) -> memoryview:
-    """Return the bytes of a file, which gzip may have packed."""
-    data = map_file(path)
-    if data[: len(GZIP)] != GZIP:
-        return data
-    try:
-        return memoryview(unpack_gzip(bytes(data)))
-    except ParseError as error:
-        raise WeightsError(path, 0, f"{error}; copy it again") from None
-
-
 def take(data: memoryview, path: Path, start: int, size: int, what: str) -> memoryview:
     """Return `size` bytes from `start` on, or raise an error that says what they should be."""
-    if size < 0 or start < 0:
-        raise WeightsError(path, max(start, 0), f"{what} would have {size} bytes at {start}")
     if start + size > len(data):
         left = max(len(data) - start, 0)
         raise WeightsError(
@@ -73,21 +79,53 @@ def take(data: memoryview, path: Path, start: int, size: int, what: str) -> memo
     return data[start : start + size]
 
 
-def array(data: memoryview, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
-    """Return a view of bytes as an array."""
-    return np.frombuffer(data, dtype).reshape(tuple(shape))
+def read_header(text: bytes, path: Path, byte: int) -> dict[str, Any]:
+    """Return the JSON object that begins at this byte of a file."""
+    try:
+        document = parse_json(text)
+    except ParseError as error:
+        raise WeightsError(path, byte, f"the header is {error}") from None
+    if not isinstance(document, dict):
+        raise WeightsError(path, byte, "the header is not a table of tensors")
+    return document
 
 
-FLOATS = {  # of safetensors
-    "F16": np.dtype("<f2"),
-    "F32": np.dtype("<f4"),
-    "F64": np.dtype("<f8"),
-    "BF16": np.dtype(jnp.bfloat16),
-}
+def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
+    """Return the tensors of a safetensors file and its metadata."""
+    data = map_file(path)
+    if data[: len(GZIP)] == GZIP:
+        try:
+            data = memoryview(unpack_gzip(bytes(data)))
+        except ParseError as error:
+            raise WeightsError(path, 0, f"{error}; copy it again") from None
+    (length,) = struct.unpack("<Q", take(data, path, 0, 8, "the length of the header"))
+    header = read_header(bytes(take(data, path, 8, length, "the header")), path, 8)
+    metadata, base = header.pop("__metadata__", {}), 8 + length
+    tensors, spans = {}, []
+    for name, entry in header.items():
+        dtype, shape, start, end = _check_entry(path, base, name, entry)
+        numbers = take(data, path, base + start, end - start, repr(name))
+        tensors[name] = np.frombuffer(numbers, dtype).reshape(shape)
+        spans += [(start, end, name)] if end > start else []
+    for (_, end, one), (start, _, other) in pairwise(sorted(spans)):
+        if start < end:
+            raise WeightsError(path, base + start, f"{one!r} and {other!r} overlap")
+    return tensors, metadata if isinstance(metadata, dict) else {}
 
-TYPES = FLOATS | {"I8": np.dtype("i1")}
-SCALE = ":scale"
-LEVELS = {"int8": 127, "int7": 63}
+
+def _check_entry(path: Path, base: int, name: str, entry: Any) -> tuple[np.dtype, list, int, int]:
+    """Return type, shape, start and end of a tensor in the data."""
+    try:
+        dtype, shape, (start, end) = TYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+        if any(type(n) is not int or n < 0 for n in (*shape, start, end)):
+            raise ValueError("sizes and offsets must be whole numbers from 0 on")
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"{name!r} is not a tensor of floats: {entry!r:.200}"
+        raise WeightsError(path, 8, problem) from error
+    size = math.prod(shape) * dtype.itemsize
+    if end - start != size or len(shape) > 64:  # axes that NumPy knows
+        raise WeightsError(path, base + start, f"{name!r} has {end - start} bytes, not {size}")
+    return dtype, shape, start, end
 
 
 def write_tensors(
@@ -113,19 +151,20 @@ def packed(data: bytes) -> bytes:
     return coder.compress(data) + coder.flush()
 
 
-def quantise(name: str, leaf: np.ndarray, inputs: int, levels: int) -> dict[str, np.ndarray]:
+def quantise(name: str, leaf: np.ndarray, inputs: int, levels: int) -> Tensors:
     """Return the whole numbers and the scales of a weight, by name; `inputs` is an axis."""
     scale = np.abs(leaf).max(inputs, keepdims=True).astype(np.float32) / levels
     whole = np.rint(leaf / np.where(scale > 0, scale, 1)).astype(np.int8)
     return {name: whole, name + SCALE: scale}
 
 
-def dequantise(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def dequantise(tensors: Mapping[str, np.ndarray]) -> Tensors:
     """Return the tensors without scales: whole numbers times theirs; others as they are."""
     wide = {name: tensor for name, tensor in tensors.items() if not name.endswith(SCALE)}
     for name in tensors.keys() - wide.keys():
         scale, of = tensors[name], name.removesuffix(SCALE)
-        if of not in wide or not _is_scale(scale.shape, wide[of].shape):
+        shape = wide[of].shape if of in wide else None
+        if shape is None or any(s not in (1, n) for s, n in zip_longest(scale.shape, shape)):
             raise ValueError(f"{name!r} {scale.shape} is the scale of no such tensor")
         wide[of] = wide[of] * scale
     if whole := [name for name, tensor in wide.items() if tensor.dtype == np.int8]:
@@ -133,51 +172,118 @@ def dequantise(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return wide
 
 
-def _is_scale(scale: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-    return len(scale) == len(whole) and all(s in (1, n) for s, n in zip(scale, whole, strict=True))
+def read_torch(path: Path, entry: str) -> tuple[Tensors, list[str]]:
+    """Return the tensors under this entry of a `.pt` file, or of a bare state-dict.
 
-
-def read_tensors(
-    path: Path, types: Mapping[str, np.dtype] = FLOATS
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the tensors of a safetensors file, which have one of these types, and its metadata."""
-    data = unpacked(path)
-    (length,) = struct.unpack("<Q", take(data, path, 0, 8, "the length of the header"))
-    header = header_of(bytes(take(data, path, 8, length, "the header")), path, 8)
-    metadata = header.pop("__metadata__", {})
-    tensors = {
-        name: _safetensors_tensor(data, path, 8 + length, name, entry, types)
-        for name, entry in header.items()
-    }
-    spans = sorted((*entry["data_offsets"], name) for name, entry in header.items())
-    for (_, end, one), (start, stop, other) in itertools.pairwise(spans):
-        if start < end and start < stop:
-            raise WeightsError(path, 8 + length + start, f"{one!r} and {other!r} overlap")
-    return tensors, metadata if isinstance(metadata, dict) else {}
-
-
-def header_of(text: bytes, path: Path, byte: int) -> dict[str, Any]:
-    """Return a JSON object that begins at this byte of a file."""
+    Return also the names that the file asks for and this reader does not know.
+    """
+    if bytes(map_file(path)[: len(ZIP)]) != ZIP:
+        problem = "this is no .pt file of PyTorch 1.6 or later; load and save it with a later one"
+        raise WeightsError(path, 0, problem)
     try:
-        document = parse_json(text)
-    except ParseError as error:
-        raise WeightsError(path, byte, f"the header is {error}") from None
-    if not isinstance(document, dict):
-        raise WeightsError(path, byte, "the header is not a table of tensors")
-    return document
+        archive = zipfile.ZipFile(path)
+    except Exception as error:  # a broken archive fails in as many ways as there are
+        problem = f"no zip archive ends here ({error}); copy the file again"
+        raise WeightsError(path, path.stat().st_size, problem) from error
+    with archive:
+        unpickler = _Unpickler(archive, path.stat().st_size)
+        try:
+            document = unpickler.load()
+        except Exception as error:  # and so does a broken pickle
+            problem = f"this pickle of PyTorch cannot be read: {error!r}; copy it again"
+            raise WeightsError(path, unpickler.at, problem) from error
+    state = document.get(entry, document) if isinstance(document, Mapping) else None
+    entries = state.items() if isinstance(state, Mapping) else ()
+    tensors = {k: v for k, v in entries if isinstance(k, str) and isinstance(v, np.ndarray)}
+    return tensors, unpickler.unknown
 
 
-def _safetensors_tensor(
-    data: memoryview, path: Path, base: int, name: str, entry: Any, types: Mapping[str, np.dtype]
-) -> np.ndarray:
-    try:
-        kind, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if any(type(n) is not int or n < 0 for n in (*shape, start, end)):
-            raise ValueError("sizes and offsets must be whole numbers from 0 on")
-        size = math.prod(shape) * types[kind].itemsize
-    except (KeyError, TypeError, ValueError) as error:
-        problem = f"{name!r} is not a tensor of floats: {entry!r:.200}"
-        raise WeightsError(path, 8, problem) from error
-    if end - start != size:
-        raise WeightsError(path, base + start, f"{name!r} has {end - start} bytes, not {size}")
-    return array(take(data, path, base + start, size, repr(name)), types[kind], shape)
+_PythonUnpickler: Any = pickle._Unpickler  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class _Unpickler(_PythonUnpickler):
+    """Turns the pickle into dicts of arrays.
+
+    Python's own version: the one in C allocates what a number in the file (LONG_BINPUT) says.
+    """
+
+    dispatch: ClassVar[dict[int, Any]] = dict(_PythonUnpickler.dispatch)
+    del dispatch[pickle.BYTEARRAY8[0]]  # the only one here that does so too
+
+    def __init__(self, archive: zipfile.ZipFile, size: int):
+        self.archive, self.size, self.at = archive, size, 0
+        self.storages: dict[str, bytes] = {}
+        self.unknown: list[str] = []
+
+    def load(self) -> Any:
+        members = self.archive.infolist()
+        held = sum(max(member.file_size, member.compress_size) for member in members)
+        if held > self.size or any(member.compress_type for member in members):
+            raise ValueError("an archive that is compressed, which PyTorch's never are")
+        (self.name,) = [name for name in self.archive.namelist() if name.endswith("/data.pkl")]
+        super().__init__(io.BytesIO(self.read_member(self.name)))
+        return super().load()
+
+    def read_member(self, name: str) -> bytes:
+        """Return a file of the archive, whose checksum `zipfile` compares."""
+        self.at = self.archive.getinfo(name).header_offset
+        return self.archive.read(name)
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        if (module_name, global_name) not in _KNOWN:
+            self.unknown.append(f"{module_name}.{global_name}")
+        return _KNOWN.get((module_name, global_name), _Other)
+
+    def persistent_load(self, pid: Any) -> Any:
+        match pid:
+            case ("storage", np.dtype() as dtype, str(key), *_):
+                if key not in self.storages:
+                    place = self.name.removesuffix("data.pkl") + f"data/{key}"
+                    self.storages[key] = self.read_member(place)
+                return np.frombuffer(self.storages[key], dtype)
+        return _Other()
+
+    def load_build(self) -> None:
+        """Leave out the state of an object: attributes of a dict, or of what is not known."""
+        self.stack.pop()
+
+    dispatch[pickle.BUILD[0]] = load_build
+
+
+class _Other:
+    """Stands for anything that is no tensor of floats: it takes all and does nothing."""
+
+    def __init__(self, *_: Any):
+        pass
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, _: Any) -> None:
+        """Take an item of a list."""
+
+    add = append
+
+
+def _torch_tensor(
+    storage: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
+) -> Any:
+    """Build a tensor from PyTorch's arguments; those after the strides are about gradients."""
+    if isinstance(storage, _Other):
+        return storage
+    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    outside = min(offset, *shape, *strides, 0) < 0 or last >= len(storage)
+    if outside or math.prod(shape) > len(storage):  # a stride of 0 repeats
+        raise pickle.UnpicklingError(f"a tensor {shape} that its storage does not hold")
+    strides = tuple(s * storage.itemsize for s in strides)
+    return np.lib.stride_tricks.as_strided(storage[offset:], shape, strides, writeable=False)
+
+
+_KNOWN: dict[tuple[str, str], Any] = {
+    ("collections", "OrderedDict"): OrderedDict,
+    ("torch._utils", "_rebuild_tensor_v2"): _torch_tensor,
+    ("torch", "HalfStorage"): TYPES["F16"],
+    ("torch", "FloatStorage"): TYPES["F32"],
+    ("torch", "DoubleStorage"): TYPES["F64"],
+    ("torch", "BFloat16Storage"): TYPES["BF16"],
+}

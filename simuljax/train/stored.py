@@ -23,7 +23,6 @@ from flax import traverse_util
 
 from simuljax.models.tensor_file import (
     LEVELS,
-    TYPES,
     dequantise,
     quantise,
     read_tensors,
@@ -78,7 +77,7 @@ def stored(name: str, leaf: np.ndarray, dtype: Stored) -> dict[str, np.ndarray]:
 
 def read_params(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Return the parts of a state, in float32, and the updates they come from."""
-    tensors, told = read_tensors(path, TYPES)
+    tensors, told = read_tensors(path)
     if digest(tensors, str(told.get("steps"))) != told.get("sha256"):
         raise CheckpointError(f"{path} is damaged or of another tool: its digest is wrong")
     try:

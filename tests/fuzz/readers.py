@@ -32,7 +32,7 @@ from simuljax.eval.logs import NAME, as_records, find_faults, read_archive, read
 from simuljax.eval.long_form import read_segments
 from simuljax.eval.scores import build_report
 from simuljax.models.fairseq import load_fairseq
-from simuljax.models.tensor_file import TYPES, packed, quantise, read_tensors, write_tensors
+from simuljax.models.tensor_file import packed, quantise, read_tensors, write_tensors
 from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.tokenizer import _byte_characters, read_tiktoken, read_tokenizer_json
 from simuljax.models.whisper.weights import _generation, dimensions_of, read_checkpoint
@@ -237,7 +237,7 @@ def _resealed_params(path: Path) -> None:
         path.write_bytes(len(header).to_bytes(8, "little") + header + numbers)
 
     write(text)
-    tensors, told = read_tensors(path, TYPES)
+    tensors, told = read_tensors(path)
     header = json.loads(text)
     header["__metadata__"] = told | {"sha256": digest(tensors, str(told.get("steps")))}
     write(json.dumps(header).encode())

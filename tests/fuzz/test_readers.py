@@ -135,7 +135,7 @@ BAD = {  # reader, bytes, and a fact that the sentence names
     "decoding by a program": ("decoding.json", b'{"policy": "a.py:Policy"}', "a.py:Policy"),
     "LONG_BINPUT": ("pt", pt(b"\x80\x02}r\xff\xff\xff\x7f."), "these are not weights"),
     "BYTEARRAY8": ("pt", pt(b"\x80\x05\x96" + b"\xff" * 7 + b"\x0f."), "cannot be read"),
-    "state of a dtype": ("pt", DTYPE, "else than a dict"),
+    "state of a dtype": ("pt", DTYPE, "these are not weights"),
     "a compressed pickle": ("pt", PACKED, "is compressed"),
     "another class": ("pt", pt(pickle.dumps(print)), "builtins.print"),
     "negative offsets": ("safetensors", safetensors(a=entry(-8, 0)), "not a tensor"),

@@ -7,7 +7,7 @@ import pytest
 
 from simuljax.errors import SimuljaxError
 from simuljax.models.parameters import by_path
-from simuljax.models.tensor_file import TYPES, read_tensors
+from simuljax.models.tensor_file import read_tensors
 from simuljax.serve.run import Export, export, load_checkpoint, open_run
 from simuljax.serve.run_translator import load_run
 from simuljax.train.stored import find_params
@@ -30,7 +30,7 @@ def params(directory):
 
 def stored(directory):
     """The types of parameters on the disk."""
-    tensors, _ = read_tensors(params_of(directory), TYPES)
+    tensors, _ = read_tensors(params_of(directory))
     return {str(tensor.dtype) for tensor in tensors.values()}
 
 

@@ -30,15 +30,15 @@ from simuljax.errors import SimuljaxError
 from simuljax.models.tensor_file import (
     GZIP,
     TYPES,
+    ZIP,
     WeightsError,
-    array,
     dequantise,
-    header_of,
     map_file,
+    read_header,
     read_tensors,
+    read_torch,
     take,
 )
-from simuljax.models.torch_file import torch_tensors
 from simuljax.models.whisper.config import (
     PUBLISHED,
     Config,
@@ -56,81 +56,66 @@ from simuljax.parsing import ParseError, parse_json
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Checkpoint:
-    """Tensors by the names of the original's state-dict: views of the file where they can be."""
+    """Tensors by the names of the original's state-dict."""
 
     path: Path
     tensors: Mapping[str, np.ndarray]
     vocabulary: Sequence[bytes] | None = None  # in the order of the ids, where the file has it
 
 
-MAGIC = 0x67676D6C
-_GGML_TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2")}
-_LONGEST_NAME, _MOST_TOKENS = 256, 1 << 20  # beyond, the file is something else
+GGML = struct.pack("<I", 0x67676D6C)
+_GGML_TYPES = {0: TYPES["F32"], 1: TYPES["F16"]}
 
 
 class _Reader:
-    """A position in the bytes of one file."""
+    """A position in the bytes of a ggml file."""
 
     def __init__(self, path: Path):
         self.path, self.data, self.at = path, map_file(path), 0
 
     def bytes(self, size: int, what: str) -> memoryview:
-        taken = take(self.data, self.path, self.at, size, what)
         self.at += size
-        return taken
-
-    def numbers(self, count: int, what: str) -> tuple[int, ...]:
-        return struct.unpack(f"<{count}i", self.bytes(4 * count, what))
+        return take(self.data, self.path, self.at - size, size, what)
 
     def count(self, what: str, most: int) -> int:
         """Return the next integer, which must lie in [0, most]."""
-        start = self.at
-        (number,) = self.numbers(1, what)
+        (number,) = struct.unpack("<i", self.bytes(4, what))
         if not 0 <= number <= most:
-            raise WeightsError(self.path, start, f"{what} is {number}, not 0 to {most}")
+            raise WeightsError(self.path, self.at - 4, f"{what} is {number}, not 0 to {most}")
         return number
+
+    def tensor(self) -> tuple[str, np.ndarray]:
+        start = self.at
+        axes = self.count("the number of a tensor's axes", 4)
+        name_length = self.count("the length of a tensor's name", 256)
+        kind = self.count("the type of a tensor", 1 << 16)
+        sizes = [self.count("the size of a tensor", 1 << 24) for _ in range(axes)]
+        name = bytes(self.bytes(name_length, "the name of a tensor")).decode("utf-8", "replace")
+        if kind not in _GGML_TYPES:
+            problem = f"{name!r} is quantised (type {kind}); take the f16 or f32 model"
+            raise WeightsError(self.path, start, problem)
+        numbers = self.bytes(math.prod(sizes) * _GGML_TYPES[kind].itemsize, name)
+        tensor = np.frombuffer(numbers, _GGML_TYPES[kind]).reshape(sizes[::-1])
+        if not tensor.size:
+            raise WeightsError(self.path, start, f"{name} is empty")
+        return name, tensor[:, 0] if name.endswith("bias") and tensor.ndim == 2 else tensor
 
 
 def read_ggml(path: Path) -> Checkpoint:
     """Return tensors and vocabulary of a file in float16 or float32."""
     reader = _Reader(path)
-    magic = reader.numbers(1, "the magic number")[0]
-    if magic != MAGIC:
-        raise WeightsError(path, 0, f"begins with {magic:#x}, not with ggml's {MAGIC:#x}")
-    reader.numbers(11, "the sizes of the model")
+    reader.bytes(12 * 4, "the magic number and the sizes of the model")
     mels = reader.count("the number of mel filters", 1024)
     bins = reader.count("the number of their bins", 1 << 16)
     reader.bytes(4 * mels * bins, "the mel filters")
-    vocabulary = _ggml_vocabulary(reader)
-    tensors = {}
+    vocabulary, tensors = [], {}
+    for i in range(reader.count("the size of the vocabulary", 1 << 20)):
+        length = reader.count(f"the length of token {i}", 1 << 16)
+        vocabulary.append(bytes(reader.bytes(length, f"token {i}")))
     while reader.at < len(reader.data):
-        name, tensor = _ggml_tensor(reader)
+        name, tensor = reader.tensor()
         tensors[name] = tensor
     return Checkpoint(path=path, tensors=tensors, vocabulary=vocabulary)
-
-
-def _ggml_vocabulary(reader: _Reader) -> list[bytes]:
-    count = reader.count("the size of the vocabulary", _MOST_TOKENS)
-    lengths = (reader.count(f"the length of token {i}", 1 << 16) for i in range(count))
-    return [bytes(reader.bytes(length, f"token {i}")) for i, length in enumerate(lengths)]
-
-
-def _ggml_tensor(reader: _Reader) -> tuple[str, np.ndarray]:
-    start = reader.at
-    axes = reader.count("the number of a tensor's axes", 4)
-    name_length = reader.count("the length of a tensor's name", _LONGEST_NAME)
-    (kind,) = reader.numbers(1, "the type of a tensor")
-    sizes = [reader.count("the size of a tensor", 1 << 24) for _ in range(axes)]
-    name = bytes(reader.bytes(name_length, "the name of a tensor")).decode("utf-8", "replace")
-    if kind not in _GGML_TYPES:
-        raise WeightsError(
-            reader.path, start, f"{name!r} is quantised (type {kind}); take the f16 or f32 model"
-        )
-    data = reader.bytes(math.prod(sizes) * _GGML_TYPES[kind].itemsize, name)
-    tensor = array(data, _GGML_TYPES[kind], sizes[::-1])
-    if not tensor.size:
-        raise WeightsError(reader.path, start, f"{name} is empty")
-    return name, tensor[:, 0] if name.endswith("bias") and tensor.ndim == 2 else tensor
 
 
 _RENAMED = [
@@ -156,30 +141,27 @@ _RENAMED = [
 
 def read_safetensors(path: Path) -> Checkpoint:
     """Return the tensors of one file, or of all that its index names."""
-    paths = _parts(path) if path.name.endswith(".index.json") else [path]
-    tensors = {n: tensor for part in paths for n, tensor in read_tensors(part, TYPES)[0].items()}
-    tied = "proj_out.weight"  # the embedding once more, in some files
-    named = {_original(name): t for name, t in tensors.items() if name != tied}
+    paths = [path]
+    if path.name.endswith(".index.json"):
+        files = read_header(bytes(map_file(path)), path, 0).get("weight_map")
+        if not isinstance(files, dict):
+            raise WeightsError(path, 0, "the index has no weight_map")
+        paths = [path.with_name(n) for n in {Path(str(file)).name for file in files.values()} if n]
+    named = {}
+    for part in sorted(paths):
+        for name, tensor in read_tensors(part)[0].items():
+            if name != "proj_out.weight":  # the embedding once more, in some files
+                named[_original(name)] = tensor
     try:
-        wide = dequantise(named)
+        return Checkpoint(path=path, tensors=dequantise(named))
     except ValueError as error:
         raise WeightsError(path, 0, f"{error}; copy it again") from None
-    return Checkpoint(path=path, tensors=wide)
 
 
 def _original(name: str) -> str:
     for pattern, replacement in _RENAMED:
         name = re.sub(pattern, replacement, name)
     return name
-
-
-def _parts(index: Path) -> list[Path]:
-    document = header_of(bytes(map_file(index)), index, 0)
-    names = document.get("weight_map")
-    if not isinstance(names, dict):
-        raise WeightsError(index, 0, "the index has no weight_map")
-    files = sorted({Path(str(name)).name for name in names.values()} - {""})
-    return [index.with_name(name) for name in files]
 
 
 # The files of a directory that weights are looked for in, best first.
@@ -195,24 +177,24 @@ _IN_DIRECTORY = (
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """Read a `.pt`, `.safetensors(.gz)` or ggml file, known by how it begins; or a directory."""
-    path = _weights_in(Path(path))
+    path = Path(path)
+    if path.is_dir():
+        found = [file for pattern in _IN_DIRECTORY for file in sorted(path.glob(pattern))]
+        if not found:
+            raise WeightsError(path, 0, f"the directory has none of {', '.join(_IN_DIRECTORY)}")
+        path = found[0]
     start = bytes(map_file(path)[:9])
-    if start[:4] == MAGIC.to_bytes(4, "little"):
+    if start.startswith(GGML):
         return read_ggml(path)
-    if start[:4] == b"PK\x03\x04":
-        return Checkpoint(path=path, tensors=torch_tensors(path, "model_state_dict", "refuse"))
+    if start.startswith(ZIP):
+        tensors, unknown = read_torch(path, "model_state_dict")
+        if unknown:
+            problem = f"data.pkl asks for {unknown[0]}, which weights have no use for"
+            raise WeightsError(path, 0, problem)
+        return Checkpoint(path=path, tensors=tensors)
     if start[8:] == b"{" or start.startswith(GZIP) or path.name.endswith(".index.json"):
         return read_safetensors(path)
     raise WeightsError(path, 0, f"begins with {start!r}: neither a .pt, safetensors nor ggml file")
-
-
-def _weights_in(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    found = [file for pattern in _IN_DIRECTORY for file in sorted(path.glob(pattern))]
-    if not found:
-        raise WeightsError(path, 0, f"the directory has none of {', '.join(_IN_DIRECTORY)}")
-    return found[0]
 
 
 SINUSOIDS = "encoder.positional_embedding"  # not learnt
@@ -249,15 +231,20 @@ def _layers(shapes: Mapping[str, Any], part: str) -> int:
 
 def parameters(checkpoint: Checkpoint, config: Config) -> dict[str, Any]:
     """Return the parameters: weights in the model's dtype, norms and positions in float32."""
-    sizes, key = config.dimensions, jax.random.key(0)
+    sizes, tensors = config.dimensions, checkpoint.tensors
     mel = jax.ShapeDtypeStruct((1, 2, sizes.mels), jnp.float32)
     tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-    shapes = jax.eval_shape(Network(config).init, key, mel, tokens)["params"]
+    shapes = jax.eval_shape(Network(config).init, jax.random.key(0), mel, tokens)["params"]
     wanted: dict[str, Any] = traverse_util.flatten_dict(shapes, sep="/")
     names = {path: _originals(path, sizes) for path in wanted}
-    _check_names(checkpoint, {name for group in names.values() for name in group})
+    known = {name for group in names.values() for name in group}
+    missing, strange = sorted(known - tensors.keys() - {SINUSOIDS}), sorted(tensors.keys() - known)
+    if missing or strange:
+        problem = f"tensors missing: {missing[:4]}; of no use: {strange[:4]}"
+        raise WeightsError(checkpoint.path, 0, f"not the tensors of this model; {problem}")
     made = {
-        path: _parameter(checkpoint, path, names[path], wanted[path], config) for path in wanted
+        path: _parameter(checkpoint, path, names[path], leaf.shape, config.dtype)
+        for path, leaf in wanted.items()
     }
     return traverse_util.unflatten_dict(made, sep="/")
 
@@ -290,29 +277,20 @@ def _originals(path: str, sizes: Dimensions) -> list[str]:
     return [name.replace(".layers.", f".blocks.{i}.") for i in range(sizes.audio_layers)]
 
 
-def _check_names(checkpoint: Checkpoint, wanted: set[str]) -> None:
-    missing = sorted(wanted - checkpoint.tensors.keys() - {SINUSOIDS})
-    strange = sorted(checkpoint.tensors.keys() - wanted)
-    if missing or strange:
-        problem = f"tensors missing: {missing[:4]}; of no use: {strange[:4]}"
-        raise WeightsError(checkpoint.path, 0, f"not the tensors of this model; {problem}")
-
-
 def _parameter(
-    checkpoint: Checkpoint, path: str, names: list[str], leaf: jax.ShapeDtypeStruct, config: Config
+    checkpoint: Checkpoint, path: str, names: list[str], shape: tuple[int, ...], dtype: str
 ) -> Array:
     """Return a parameter; the axes of linear maps and convolutions are turned round."""
     if names == [SINUSOIDS] and SINUSOIDS not in checkpoint.tensors:
-        return sinusoids(jnp.arange(leaf.shape[0]), leaf.shape[1])
-    is_weight = path.endswith("kernel")
+        return sinusoids(jnp.arange(shape[0]), shape[1])
     arrays = [checkpoint.tensors[name] for name in names]
-    arrays = [tensor.T if is_weight else tensor for tensor in arrays]
-    value = np.stack(arrays) if ".layers." in path.replace("/", ".") else arrays[0]
-    if value.shape != leaf.shape:
-        problem = f"{names[0]} gives a parameter {value.shape}, where {leaf.shape} is wanted"
+    arrays = [tensor.T if path.endswith("kernel") else tensor for tensor in arrays]
+    value = np.stack(arrays) if "/layers/" in path else arrays[0]
+    if value.shape != shape:
+        problem = f"{names[0]} gives a parameter {value.shape}, where {shape} is wanted"
         raise WeightsError(checkpoint.path, 0, problem)
     exact = "norm" in path or path.endswith("positions")
-    return jnp.asarray(value, jnp.float32 if exact else config.dtype)
+    return jnp.asarray(value, jnp.float32 if exact else dtype)
 
 
 _VOCABULARIES = ("*.tiktoken", "tokenizer.json", "vocab.json")

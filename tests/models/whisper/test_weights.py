@@ -17,8 +17,8 @@ from simuljax.errors import SimuljaxError
 from simuljax.models.whisper import WeightsError, load
 from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.export import export
-from simuljax.models.whisper.model import log_mel, no_padding, nothing_written
-from simuljax.models.whisper.spectrogram import spectrogram
+from simuljax.models.whisper.model import nothing_written
+from simuljax.models.whisper.spectrogram import log_mel, spectrogram
 from simuljax.models.whisper.tokenizer import (
     common_tokens,
     make_tokenizer,
@@ -121,78 +121,78 @@ def test_a_truncated_file_is_refused(tmp_path, suffix, share):
     assert byte <= size
 
 
-def test_what_is_no_file_of_weights_is_refused(tmp_path):
-    refused(tmp_path / "a", b"RIFF not a model at all", "neither a .pt, safetensors nor ggml")
-    refused(tmp_path / "b", b"", "empty")
+def test_paths_without_weights_are_refused(tmp_path):
     with pytest.raises(WeightsError, match="no such file"):
         load(tmp_path / "missing.pt")
-    (tmp_path / "none").mkdir()
     with pytest.raises(WeightsError, match="directory has none of"):
-        load(tmp_path / "none")
+        load(tmp_path)
 
 
-def test_wrong_ggml_is_refused(tmp_path):
-    data = bytearray(ggml_bytes(TENSORS))
-    name = "decoder.token_embedding.weight"
-    quantised = ggml_bytes(TENSORS, kinds={name: 8})
-    refused(tmp_path / "a", quantised, rf"{name}.*quantised \(type 8\)")
-    count = 56 + 4 * 80 * 201  # after the sizes and the filters
-    data[count : count + 4] = b"\xff\xff\xff\x7f"
-    assert refused(tmp_path / "b", bytes(data), "vocabulary is 2147483647") == count
+def replaced(data, old, new):
+    assert old in data
+    return data.replace(old, new, 1)
 
 
-def test_wrong_safetensors_are_refused(tmp_path):
-    whole = safetensors_bytes(TENSORS)
-    refused(tmp_path / "a", whole.replace(b'"F16"', b'"I16"', 1), "not a tensor of floats")
-    refused(tmp_path / "b", whole.replace(b"[64, 80, 3]", b"[64, 80, 4]", 1), "bytes, not")
-    refused(tmp_path / "c", whole.replace(b'{"__', b'{{"_', 1), "not JSON")
-    past = whole.replace(b'"data_offsets": [0,', b'"data_offsets": [9,', 1)
-    refused(tmp_path / "d", past, "bytes, not")
+BIAS, NAME = TENSORS["decoder.ln.bias"], "decoder.token_embedding.weight"
+GGML, SAFE, TORCH = (write(TENSORS) for write in (ggml_bytes, safetensors_bytes, torch_bytes))
+VOCABULARY_AT = 56 + 4 * 80 * 201  # after the sizes and the filters
+ASKED = {"evil": Call(Global("torch", "load"), "file")}
+BEYOND = np.lib.stride_tricks.as_strided(np.zeros(4, "f4"), (4,), (8,))
+FLIPPED = TENSORS["encoder.conv2.weight"].tobytes()
+WRONG = {
+    "no weights": (b"RIFF not a model at all", "neither a .pt, safetensors nor ggml"),
+    "empty": (b"", "empty"),
+    "quantised": (ggml_bytes(TENSORS, kinds={NAME: 8}), rf"{NAME}.*quantised \(type 8\)"),
+    "vocabulary": (
+        GGML[:VOCABULARY_AT] + b"\xff\xff\xff\x7f" + GGML[VOCABULARY_AT + 4 :],
+        f"byte {VOCABULARY_AT}: .*vocabulary is 2147483647",
+    ),
+    "type": (replaced(SAFE, b'"F16"', b'"I16"'), "not a tensor of floats"),
+    "shape": (replaced(SAFE, b"[64, 80, 3]", b"[64, 80, 4]"), "bytes, not"),
+    "no JSON": (replaced(SAFE, b'{"__', b'{{"_'), "not JSON"),
+    "offsets": (replaced(SAFE, b'"data_offsets": [0,', b'"data_offsets": [9,'), "bytes, not"),
+    "missing": (
+        ggml_bytes({name: t for name, t in TENSORS.items() if name != "decoder.ln.bias"}),
+        r"missing: \['decoder.ln.bias'\]",
+    ),
+    "strange": (
+        ggml_bytes(TENSORS | {"adapter.weight": BIAS}),
+        r"of no use: \['adapter.weight'\]",
+    ),
+    "parameter": (
+        ggml_bytes(TENSORS | {"decoder.ln.bias": np.zeros(7, np.float32)}),
+        r"decoder.ln.bias gives a parameter \(7,\)",
+    ),
+    "other model": (safetensors_bytes({"encoder.x": BIAS}), "not weights of"),
+    "checksum": (
+        replaced(TORCH, FLIPPED, bytes([FLIPPED[0] ^ 1]) + FLIPPED[1:]),
+        "Bad CRC-32 for file 'archive/data/",
+    ),
+    "compressed": (torch_bytes(TENSORS, compression=zipfile.ZIP_DEFLATED), "compressed"),
+    "beyond storage": (torch_bytes({"encoder.conv1.bias": BEYOND}), "storage does not hold"),
+    "pickle": (torch_bytes(TENSORS, extra=ASKED), r"asks for torch\.load"),
+}
 
 
-def test_another_model_is_refused(tmp_path):
-    fewer = {name: t for name, t in TENSORS.items() if name != "decoder.ln.bias"}
-    refused(tmp_path / "a", ggml_bytes(fewer), r"missing: \['decoder.ln.bias'\]")
-    more = TENSORS | {"adapter.weight": TENSORS["decoder.ln.bias"]}
-    refused(tmp_path / "b", ggml_bytes(more), r"of no use: \['adapter.weight'\]")
-    wrong = TENSORS | {"decoder.ln.bias": np.zeros(7, np.float32)}
-    refused(tmp_path / "c", ggml_bytes(wrong), r"decoder.ln.bias gives a parameter \(7,\)")
-    other = safetensors_bytes({"encoder.x": np.zeros(3, np.float32)})
-    refused(tmp_path / "d", other, "not weights of")
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_is_wrong_is_said(tmp_path, kind):
+    refused(tmp_path / "weights", *WRONG[kind])
 
 
-@pytest.mark.parametrize("name", [("os", "system"), ("builtins", "eval"), ("torch", "load")])
-def test_a_pickle_that_asks_for_more_is_refused_and_not_run(tmp_path, name):
-    trace = tmp_path / "executed"
-    command = f"touch {trace}" if name[0] == "os" else f"open({str(trace)!r}, 'w')"
-    data = torch_bytes(TENSORS, extra={"evil": Call(Global(*name), command)})
-    refused(tmp_path / "evil.pt", data, rf"asks for {name[0]}\.{name[1]}")
+@pytest.mark.parametrize("name", [("os", "system"), ("builtins", "eval")])
+def test_code_in_a_pickle_is_refused_and_not_run(tmp_path, name):
+    """The negative control: Python's own unpickler runs it."""
+    trace, path = tmp_path / "executed", tmp_path / "evil.pt"
+    command = f"touch {trace}" if name[0] == "os" else f"open({str(trace)!r}, 'w').close()"
+    refused(
+        path,
+        torch_bytes(TENSORS, extra={"evil": Call(Global(*name), command)}),
+        rf"asks for {name[0]}\.{name[1]}",
+    )
     assert not trace.exists()
-
-
-def test_the_evil_pickle_would_run(tmp_path):
-    """The negative control: what the reader refuses does something elsewhere."""
-    trace = tmp_path / "executed"
-    path = tmp_path / "evil.pt"
-    path.write_bytes(torch_bytes({}, extra={"e": Call(Global("os", "system"), f"touch {trace}")}))
+    path.write_bytes(torch_bytes({}, extra={"evil": Call(Global(*name), command)}))
     pickle.loads(zipfile.ZipFile(path).read("archive/data.pkl"))
     assert trace.exists()
-
-
-def test_damaged_numbers_of_a_pt_are_refused(tmp_path):
-    data = bytearray(torch_bytes(TENSORS))
-    place = data.index(TENSORS["encoder.conv2.weight"].tobytes())
-    data[place] ^= 1
-    refused(tmp_path / "a.pt", bytes(data), "another checksum")
-    packed = torch_bytes(TENSORS, compression=zipfile.ZIP_DEFLATED)
-    refused(tmp_path / "b.pt", packed, "is compressed")
-
-
-def test_a_tensor_beyond_its_storage_is_refused(tmp_path):
-    whole = {"encoder.conv1.bias": np.zeros(4, np.float32)}
-    beyond = {"encoder.conv1.bias": np.lib.stride_tricks.as_strided(np.zeros(4, "f4"), (4,), (8,))}
-    assert read_checkpoint(save(tmp_path, "pt", whole)).tensors
-    refused(tmp_path / "a.pt", torch_bytes(beyond), "storage does not hold")
 
 
 def test_weights_without_a_vocabulary(tmp_path):
@@ -338,7 +338,7 @@ def test_states_and_logits_of_every_file(name, mel, tmp_path):
     @jax.jit
     def run(model, mel):
         states = model.encode(mel)
-        written = nothing_written(model.config, no_padding(1), prompt.shape[1])
+        written = nothing_written(model.config, 1, prompt.shape[1])
         decoded, *_ = model.write(prompt, written, model.remember(states))
         return states, model.logits(decoded)
 
