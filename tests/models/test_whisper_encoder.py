@@ -19,7 +19,8 @@ from simuljax.models.encoders import SpeechEncoder, whisper_floor
 from simuljax.models.parameters import by_path
 from simuljax.models.tensor_file import WeightsError
 from simuljax.models.whisper.config import Config
-from simuljax.models.whisper.model import Encoder, log_mel
+from simuljax.models.whisper.model import Encoder
+from simuljax.models.whisper.spectrogram import log_mel
 from simuljax.models.whisper.weights import dimensions_of, read_checkpoint
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.init_from import load_whisper_encoder, open_donor

@@ -13,24 +13,16 @@ from jax import Array
 
 from simuljax.errors import SimuljaxError
 from simuljax.models.whisper.generate import (
-    Forbidden,
     Generated,
-    Marks,
     Prompt,
+    Rules,
     beam_search,
     generate,
-    make_forbidden,
-    make_marks,
+    make_rules,
     seen_of,
 )
-from simuljax.models.whisper.model import (
-    Memory,
-    Model,
-    log_mel,
-    no_padding,
-    nothing_written,
-    rows_of,
-)
+from simuljax.models.whisper.model import Memory, Model, nothing_written
+from simuljax.models.whisper.spectrogram import log_mel
 from simuljax.models.whisper.tokenizer import Task, Tokenizer
 
 
@@ -96,9 +88,8 @@ def encode_mel(model: Model, mel: Array) -> Memory:
 @partial(jax.jit, static_argnames=("start", "first", "count"))
 def language_probs(model: Model, memory: Memory, *, start: int, first: int, count: int) -> Array:
     """Return P(language) [B, count] of the languages with the ids from `first` on."""
-    rows = rows_of(memory)
-    written = nothing_written(model.config, no_padding(rows), 1)
-    states, *_ = model.write(jnp.full((rows, 1), start, jnp.int32), written, memory)
+    tokens = jnp.full((len(memory[0].key), 1), start, jnp.int32)
+    states, *_ = model.write(tokens, nothing_written(model.config, len(tokens), 1), memory)
     return jax.nn.softmax(model.logits(states[:, 0])[:, first : first + count])
 
 
@@ -110,12 +101,13 @@ def decode(
     options: Decoding,
 ) -> list[Decoded]:
     """Return the text of windows, one for each context; further rows are idle."""
-    rows = rows_of(memory)
-    marks = make_marks(tokenizer, options.timestamps, options.max_initial_timestamp_s)
+    rows = len(memory[0].key)
+    rules = rules_of(
+        tokenizer, options.suppress, options.timestamps, options.max_initial_timestamp_s
+    )
     longest = model.config.dimensions.text_positions
-    prompt = make_prompt(tokenizer, contexts, options, marks, rows=rows, longest=longest)
-    known = (model, memory, prompt, _forbidden(tokenizer, options.suppress))
-    limits = {"limit": options.max_tokens, "marks": marks}
+    prompt = make_prompt(tokenizer, contexts, options, rules, rows=rows, longest=longest)
+    known = (model, memory, prompt, rules)
     results: list[Decoded | None] = [None] * len(contexts)
     for number, temperature in enumerate(options.temperatures):
         wanted = [k for k, r in enumerate(results) if r is None or _is_bad(r, options)]
@@ -123,10 +115,10 @@ def decode(
             break
         active = np.isin(np.arange(rows), wanted)
         if temperature == 0 and options.beams > 1:
-            found = beam_search(*known, active, **limits, beams=options.beams)
+            found = beam_search(*known, active, limit=options.max_tokens, beams=options.beams)
         else:
-            warmth = np.full(rows, temperature, np.float32)
-            found = generate(*known, warmth, active, _key(options.seed, number), **limits)
+            given = (np.full(rows, temperature, np.float32), active, _key(options.seed, number))
+            found = generate(*known, *given, limit=options.max_tokens)
         found = jax.device_get(found)
         for k in wanted:
             results[k] = _result(found, k, temperature, tokenizer)
@@ -140,8 +132,12 @@ def _key(seed: int, attempt: int) -> Array:
 
 
 @lru_cache(maxsize=16)
-def _forbidden(tokenizer: Tokenizer, suppress: tuple[int, ...] | None) -> Forbidden:
-    return make_forbidden(tokenizer, tokenizer.unspoken if suppress is None else suppress)
+def rules_of(
+    tokenizer: Tokenizer, suppress: tuple[int, ...] | None, timestamps: str, max_initial_s: float
+) -> Rules:
+    """Return the rules of decoding."""
+    suppressed = tokenizer.unspoken if suppress is None else suppress
+    return make_rules(tokenizer, suppressed, timestamps, max_initial_s)
 
 
 def width_for(tokens: int, least: int = 64) -> int:
@@ -153,28 +149,25 @@ def make_prompt(
     tokenizer: Tokenizer,
     contexts: Sequence[Context],
     options: Decoding,
-    marks: Marks,
+    rules: Rules,
     *,
     rows: int,
     longest: int,
 ) -> Prompt:
     """Return the tokens before the text."""
-    openings, starts = zip(
-        *(_opening(tokenizer, context, options, longest) for context in contexts), strict=True
-    )
-    width = width_for(max(map(len, openings)), least=128)  # one program for most prompts
+    openings = [_opening(tokenizer, context, options, longest) for context in contexts]
+    width = width_for(max(len(ids) for ids, _ in openings), least=128)  # one for most prompts
     tokens = np.full((rows, width), tokenizer.start, np.int32)
     padding, start = np.full(rows, width - 1, np.int32), np.full(rows, width - 1, np.int32)
-    for row, (opening, place) in enumerate(zip(openings, starts, strict=True)):
-        tokens[row, width - len(opening) :] = opening
-        padding[row] = width - len(opening)
+    for row, (ids, place) in enumerate(openings):
+        tokens[row, width - len(ids) :] = ids
+        padding[row] = width - len(ids)
         start[row] = padding[row] + place
-    idle = [Context()] * (rows - len(contexts))
-    prefixes = [context.prefix for context in (*contexts, *idle)]
-    most = np.array([c.max_tokens or options.max_tokens for c in (*contexts, *idle)], np.int32)
-    tokens, padding, start, seen, most = jax.device_put(
-        (tokens, padding, start, seen_of(prefixes, marks), most)  # one transfer for all rows
-    )
+    everyone = (*contexts, *[Context()] * (rows - len(contexts)))
+    seen = seen_of([context.prefix for context in everyone], rules)
+    most = np.array([c.max_tokens or options.max_tokens for c in everyone], np.int32)
+    # One transfer for all rows.
+    tokens, padding, start, seen, most = jax.device_put((tokens, padding, start, seen, most))
     return Prompt(tokens=tokens, padding=padding, start=start, seen=seen, most=most)
 
 

@@ -19,7 +19,7 @@ the one with the highest sum for its length.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import flax.struct
@@ -28,28 +28,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from simuljax.models.whisper.config import STATE_S, Config
+from simuljax.models.whisper.config import STATE_S
 from simuljax.models.whisper.model import Memory, Model, Written, nothing_written
 from simuljax.models.whisper.tokenizer import Tokenizer
 from simuljax.nn.beam import BeamHypotheses, empty_beam, going_on, propose
 
 
-@dataclass(frozen=True, kw_only=True)
-class Marks:
-    """The ids that the rules are about; hashable, for `jit`."""
-
-    end: int
-    no_speech: int
-    first_timestamp: int
-    latest_start: int | None  # the id of the latest timestamp to begin with; None: timestamps off
-
-
 @flax.struct.dataclass
-class Forbidden:
-    """bool [V] each: tokens that may never come, and those that may not come first."""
+class Rules:
+    """Which tokens may come, and the ids that the order of timestamps is about."""
 
-    always: Array
-    first: Array
+    never: Array  # bool [V]
+    never_first: Array  # bool [V]
+    end: int = flax.struct.field(pytree_node=False)
+    no_speech: int = flax.struct.field(pytree_node=False)
+    first_timestamp: int = flax.struct.field(pytree_node=False)
+    # The id of the latest timestamp to begin with; None: timestamps off.
+    latest_start: int | None = flax.struct.field(pytree_node=False)
 
 
 @flax.struct.dataclass
@@ -62,28 +57,31 @@ class Seen:
     timestamp: Array | np.ndarray  # int32: the last timestamp, 0 if there was none
 
 
-def make_marks(tokenizer: Tokenizer, timestamps: str, max_initial_s: float) -> Marks:
-    """Return the ids for timestamps "predict" or "none"."""
-    first = tokenizer.timestamps.start
-    latest = first + round(max_initial_s / STATE_S) if timestamps == "predict" else None
-    return Marks(
-        end=tokenizer.end, no_speech=tokenizer.no_speech, first_timestamp=first, latest_start=latest
+def make_rules(
+    t: Tokenizer, suppressed: Sequence[int], timestamps: str, max_initial_s: float
+) -> Rules:
+    """Return the rules for timestamps "predict" or "none".
+
+    Special tokens are not written, and neither are those that a user or `unspoken` names.
+    """
+    special = [t.transcribe, t.translate, t.start, t.previous, t.start_lm, t.no_speech]
+    never, never_first = np.zeros(t.size, bool), np.zeros(t.size, bool)
+    never[[*suppressed, *special, t.no_timestamps]] = True
+    never_first[[*t.encode(" "), t.end]] = True
+    first = t.timestamps.start
+    return Rules(
+        never=jnp.asarray(never),
+        never_first=jnp.asarray(never_first),
+        end=t.end,
+        no_speech=t.no_speech,
+        first_timestamp=first,
+        latest_start=first + round(max_initial_s / STATE_S) if timestamps == "predict" else None,
     )
 
 
-def make_forbidden(tokenizer: Tokenizer, suppressed: Sequence[int]) -> Forbidden:
-    """Return special tokens that are not written, and those that a user or `unspoken` names."""
-    t = tokenizer
-    special = [t.transcribe, t.translate, t.start, t.previous, t.start_lm, t.no_speech]
-    always, first = np.zeros(t.size, bool), np.zeros(t.size, bool)
-    always[[*suppressed, *special, t.no_timestamps]] = True
-    first[[*t.encode(" "), t.end]] = True
-    return Forbidden(always=jnp.asarray(always), first=jnp.asarray(first))
-
-
-def seen_of(prefixes: Sequence[Sequence[int]], marks: Marks) -> Seen:
+def seen_of(prefixes: Sequence[Sequence[int]], rules: Rules) -> Seen:
     """Return the memory of the rules for rows that begin with these tokens."""
-    first = marks.first_timestamp
+    first = rules.first_timestamp
     stamps = [[token for token in prefix if token >= first] for prefix in prefixes]
     return Seen(
         tokens=np.array([len(prefix) for prefix in prefixes], np.int32),
@@ -93,9 +91,9 @@ def seen_of(prefixes: Sequence[Sequence[int]], marks: Marks) -> Seen:
     )
 
 
-def see(seen: Seen, token: Array, marks: Marks) -> Seen:
+def see(seen: Seen, token: Array, rules: Rules) -> Seen:
     """Return the memory of the rules after one more token [R]."""
-    is_timestamp = token >= marks.first_timestamp
+    is_timestamp = token >= rules.first_timestamp
     return Seen(
         tokens=seen.tokens + 1,
         last=is_timestamp,
@@ -104,33 +102,25 @@ def see(seen: Seen, token: Array, marks: Marks) -> Seen:
     )
 
 
-def obey(logits: Array, seen: Seen, forbidden: Forbidden, marks: Marks) -> Array:
+def obey(logits: Array, seen: Seen, rules: Rules) -> Array:
     """Return logits [R, V] with -inf for tokens that may not come."""
     begins = (seen.tokens == 0)[:, None]
-    wrong = forbidden.always | (begins & forbidden.first)
-    logits = jnp.where(wrong, -jnp.inf, logits)
-    if marks.latest_start is None:
+    logits = jnp.where(rules.never | (begins & rules.never_first), -jnp.inf, logits)
+    if rules.latest_start is None:
         return logits
-    logits = jnp.where(_out_of_order(logits.shape[-1], seen, marks), -jnp.inf, logits)
-    is_timestamp = jnp.arange(logits.shape[-1]) >= marks.first_timestamp
-    together = jax.nn.logsumexp(logits[:, marks.first_timestamp :], axis=-1)
-    likeliest = logits[:, : marks.first_timestamp].max(-1)
-    return jnp.where((together > likeliest)[:, None] & ~is_timestamp, -jnp.inf, logits)
-
-
-def _out_of_order(vocabulary: int, seen: Seen, marks: Marks) -> Array:
-    """Return bool [R, V]: timestamps where text must come, or the reverse, or that fall."""
-    token = jnp.arange(vocabulary)
-    is_timestamp, is_text = token >= marks.first_timestamp, token < marks.end
-    last, before_last, begins = (
-        x[:, None] for x in (seen.last, seen.before_last, seen.tokens == 0)
-    )
+    token = jnp.arange(logits.shape[-1])
+    is_timestamp, is_text = token >= rules.first_timestamp, token < rules.end
+    last, before_last = seen.last[:, None], seen.before_last[:, None]
     # A second timestamp in a row may repeat the first; any other has to be larger than the last.
     lowest = (seen.timestamp + jnp.where(seen.last & ~seen.before_last, 0, 1))[:, None]
     falls = is_timestamp & (seen.timestamp > 0)[:, None] & (token < lowest)
     pair = last & jnp.where(before_last, is_timestamp, is_text)
-    late = token > marks.latest_start if marks.latest_start is not None else False
-    return falls | pair | (begins & (~is_timestamp | late))
+    late = token > rules.latest_start
+    wrong = falls | pair | (begins & (~is_timestamp | late))
+    logits = jnp.where(wrong, -jnp.inf, logits)
+    together = jax.nn.logsumexp(logits[:, rules.first_timestamp :], axis=-1)
+    likeliest = logits[:, : rules.first_timestamp].max(-1)
+    return jnp.where((together > likeliest)[:, None] & ~is_timestamp, -jnp.inf, logits)
 
 
 @flax.struct.dataclass
@@ -167,16 +157,15 @@ class _State:
 
 
 def begin(
-    model: Model, memory: Memory, prompt: Prompt, limit: int, marks: Marks
+    model: Model, memory: Memory, prompt: Prompt, limit: int, no_speech: int
 ) -> tuple[Written, Array, Array]:
-    """Reads the prompt: the cache, logits [R, V] of the first token, and P(no speech) [R]."""
-    columns = prompt.tokens.shape[1] + limit
-    written = nothing_written(model.config, prompt.padding, columns)
+    """Read the prompt: the cache, logits [R, V] of the first token, and P(no speech) [R]."""
+    rows, columns = prompt.tokens.shape
+    written = nothing_written(model.config, rows, columns + limit, prompt.padding)
     states, written, _ = model.write(prompt.tokens, written, memory)
     at_start = jnp.take_along_axis(states, prompt.start[:, None, None], axis=1)
     logits = model.logits(jnp.concatenate([at_start, states[:, -1:]], axis=1))
-    no_speech = jax.nn.softmax(logits[:, 0])[:, marks.no_speech]
-    return written, logits[:, 1], no_speech
+    return written, logits[:, 1], jax.nn.softmax(logits[:, 0])[:, no_speech]
 
 
 def step(model: Model, memory: Memory, written: Written, token: Array) -> tuple[Written, Array]:
@@ -185,29 +174,44 @@ def step(model: Model, memory: Memory, written: Written, token: Array) -> tuple[
     return written, model.logits(states[:, 0])
 
 
-@partial(jax.jit, static_argnames=("limit", "marks"))
+@partial(jax.jit, static_argnames="limit")
 def generate(
     model: Model,
     memory: Memory,
     prompt: Prompt,
-    forbidden: Forbidden,
+    rules: Rules,
     temperature: Array,
     active: Array,
     key: Array,
     *,
     limit: int,
-    marks: Marks,
 ) -> Generated:
     """Write at most `limit` tokens for each row that is `active` [R], at its temperature [R]."""
-    written, logits, no_speech = begin(model, memory, prompt, limit, marks)
-    pick = partial(
-        _pick,
-        forbidden=forbidden,
-        temperature=temperature,
-        marks=marks,
-        config=model.config,
-        most=prompt.most,
-    )
+    written, logits, no_speech = begin(model, memory, prompt, limit, rules.no_speech)
+    room = model.config.dimensions.text_positions
+
+    def pick(state: _State, logits: Array) -> _State:
+        """Pick a token for each row; rows that are done write the end, which does not count."""
+        logits = obey(logits, state.seen, rules)
+        key, used = jax.random.split(state.key)
+        noisy = jax.lax.platform_dependent(
+            logits, temperature, used, cpu=_with_noise_if_any, default=_with_noise
+        )
+        token = jnp.where(state.done, rules.end, jnp.argmax(noisy, -1).astype(jnp.int32))
+        chosen = jnp.take_along_axis(logits, token[:, None], 1)[:, 0]
+        log_prob = chosen - jax.nn.logsumexp(logits, -1)
+        length = state.written.column - state.written.padding
+        full = (length >= room) | (state.step + 1 >= prompt.most)
+        return replace(
+            state,
+            seen=see(state.seen, token, rules),
+            tokens=state.tokens.at[:, state.step].set(token),
+            log_probs=state.log_probs.at[:, state.step].set(jnp.where(state.done, 0, log_prob)),
+            last=token,
+            done=state.done | (token == rules.end) | full,
+            step=state.step + 1,
+            key=key,
+        )
 
     def body(state: _State) -> _State:
         written, logits = step(model, memory, state.written, state.last)
@@ -217,7 +221,7 @@ def generate(
     first = _State(
         written=written,
         seen=prompt.seen,
-        tokens=jnp.full((rows, limit), marks.end, jnp.int32),
+        tokens=jnp.full((rows, limit), rules.end, jnp.int32),
         log_probs=jnp.zeros((rows, limit)),
         last=jnp.zeros(rows, jnp.int32),
         done=~active,
@@ -226,42 +230,9 @@ def generate(
     )
     state = pick(first, logits)
     state = jax.lax.while_loop(lambda s: (s.step < limit) & ~s.done.all(), body, state)
-    count = (state.tokens != marks.end).sum(-1)
+    count = (state.tokens != rules.end).sum(-1)
     return Generated(
         tokens=state.tokens, log_probs=state.log_probs, count=count, no_speech=no_speech
-    )
-
-
-def _pick(
-    state: _State,
-    logits: Array,
-    *,
-    forbidden: Forbidden,
-    temperature: Array,
-    marks: Marks,
-    config: Config,
-    most: Array,
-) -> _State:
-    """Pick the next token of each row; rows that are done write the end, which does not count."""
-    logits = obey(logits, state.seen, forbidden, marks)
-    key, used = jax.random.split(state.key)
-    noisy = jax.lax.platform_dependent(
-        logits, temperature, used, cpu=_with_noise_if_any, default=_with_noise
-    )
-    token = jnp.where(state.done, marks.end, jnp.argmax(noisy, -1).astype(jnp.int32))
-    chosen = jnp.take_along_axis(logits, token[:, None], 1)[:, 0]
-    log_prob = chosen - jax.nn.logsumexp(logits, -1)
-    length = state.written.column - state.written.padding
-    full = (length >= config.dimensions.text_positions) | (state.step + 1 >= most)
-    return replace(
-        state,
-        seen=see(state.seen, token, marks),
-        tokens=state.tokens.at[:, state.step].set(token),
-        log_probs=state.log_probs.at[:, state.step].set(jnp.where(state.done, 0, log_prob)),
-        last=token,
-        done=state.done | (token == marks.end) | full,
-        step=state.step + 1,
-        key=key,
     )
 
 
@@ -284,26 +255,25 @@ class _BeamState:
     step: Array
 
 
-@partial(jax.jit, static_argnames=("limit", "marks", "beams"))
+@partial(jax.jit, static_argnames=("limit", "beams"))
 def beam_search(
     model: Model,
     memory: Memory,
     prompt: Prompt,
-    forbidden: Forbidden,
+    rules: Rules,
     active: Array,
     *,
     limit: int,
-    marks: Marks,
     beams: int,
 ) -> Generated:
     """Return the best text of each window that is `active` [B]."""
-    written, logits, no_speech = begin(model, memory, prompt, limit, marks)
-    state = _first_beam(written, prompt.seen, limit, marks, beams)
-    state = _advance(state, jnp.repeat(logits, beams, 0), forbidden, marks)
+    written, logits, no_speech = begin(model, memory, prompt, limit, rules.no_speech)
+    state = _first_beam(written, prompt.seen, limit, rules.end, beams)
+    state = _advance(state, jnp.repeat(logits, beams, 0), rules)
 
     def body(state: _BeamState) -> _BeamState:
         written, logits = step(model, memory, state.written, state.live.last.reshape(-1))
-        return _advance(replace(state, written=written), logits, forbidden, marks)
+        return _advance(replace(state, written=written), logits, rules)
 
     def goes_on(state: _BeamState) -> Array:
         length = state.written.column - state.written.padding.reshape(-1, beams)[:, 0]
@@ -322,11 +292,11 @@ def beam_search(
     )
 
 
-def _first_beam(written: Written, seen: Seen, limit: int, marks: Marks, beams: int) -> _BeamState:
+def _first_beam(written: Written, seen: Seen, limit: int, end: int, beams: int) -> _BeamState:
     """Begin with equal beams, of which only the first has a chance, so that proposals differ."""
     several = partial(jnp.repeat, repeats=beams, axis=0)
     shape = (len(written.padding), beams, limit)
-    live = empty_beam(jnp.full(shape, marks.end, jnp.int32), jnp.zeros(shape))
+    live = empty_beam(jnp.full(shape, end, jnp.int32), jnp.zeros(shape))
     layers = jax.tree.map(several, written.layers)
     return _BeamState(
         written=replace(written, layers=layers, padding=several(written.padding)),
@@ -337,13 +307,13 @@ def _first_beam(written: Written, seen: Seen, limit: int, marks: Marks, beams: i
     )
 
 
-def _advance(state: _BeamState, logits: Array, forbidden: Forbidden, marks: Marks) -> _BeamState:
+def _advance(state: _BeamState, logits: Array, rules: Rules) -> _BeamState:
     """Advance from the logits [B K, V] to the next beams and finished texts."""
     batch, beams = state.live.log_prob.shape
-    allowed = jax.nn.log_softmax(obey(logits, state.seen, forbidden, marks))
+    allowed = jax.nn.log_softmax(obey(logits, state.seen, rules))
     own, tokens = jax.lax.top_k(allowed, beams + 1)
     total, token, own, parent = propose(state.live.log_prob, tokens, own)
-    proposed, ends = state.live.extended(parent, token, own, total), token == marks.end
+    proposed, ends = state.live.extended(parent, token, own, total), token == rules.end
     in_time = ends & (jnp.cumsum(~ends, -1) < beams)  # before K that go on
     lives = going_on(ends, beams)
     token, parent = (jnp.take_along_axis(a, lives, 1) for a in (token, parent))
@@ -352,7 +322,7 @@ def _advance(state: _BeamState, logits: Array, forbidden: Forbidden, marks: Mark
     seen = jax.tree.map(lambda x: x[rows], state.seen)
     return _BeamState(
         written=replace(state.written, layers=layers),
-        seen=see(seen, token.reshape(-1), marks),
+        seen=see(seen, token.reshape(-1), rules),
         live=proposed.take(lives),
         finished=state.finished.join(proposed.only(in_time)).existing(beams),
         step=state.step + 1,

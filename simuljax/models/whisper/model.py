@@ -1,13 +1,4 @@
-"""Whisper's network: log-mel spectrograms, an encoder for windows, a decoder token by token.
-
-    X[f]    = rfft(w x[160 f - 200 : 160 f + 200])   w a periodic Hann window, x mirrored at ends
-    m[f, b] = log10 max(sum_k mel[b, k] |X[f, k]|^2, 1e-10)
-    out     = (max(m, max_fb m - 8) + 4) / 4
-
-with triangles `mel` on Slaney's scale (linear below 1 kHz, logarithmic above), each of area 1. The
-frame at the very end, centred on the sample after the last, is left out: 100 frames a second. The
-floor at 8 below the loudest makes a frame depend on the whole window. Silence that is added changes
-no other frame unless all of the window is silent.
+"""Whisper's network: an encoder for windows of log-mel, a decoder token by token.
 
 The decoder keeps the keys and values of its tokens in arrays of fixed size (`Written`), and those
 of the encoder's states are projected once (`Decoder.remember`), so that one compiled step serves
@@ -24,29 +15,14 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Real
+from jax import Array
 
-from simuljax.audio.filterbank import Framing, split
-from simuljax.audio.log_mel import FFT, log_energies
-from simuljax.models.whisper.config import HOP, Config, Heads
+from simuljax.models.whisper.config import Config, Heads
 from simuljax.nn.attention import Past, View, attend_view
 from simuljax.nn.chunked import Chunking, ChunkView, chunked_layers
 from simuljax.nn.layers import scan_layers, sinusoids, zero_padding
 
 Memory = tuple[Past, ...]  # keys and values of a window's states, for every layer
-
-
-def log_mel(samples: Real[Array, "B N"], mels: int) -> Float[Array, "B F mels"]:
-    """Return log-mel of windows of N samples, N a multiple of 160: int16, or float in [-1, 1]."""
-    if samples.shape[-1] % HOP or samples.shape[-1] < FFT:
-        raise ValueError(f"{samples.shape[-1]} samples; give a multiple of {HOP}, from {FFT}.")
-    scale = 1 if jnp.issubdtype(samples.dtype, jnp.floating) else 32768
-    samples = samples.astype(jnp.float32) / scale
-    mirrored = jnp.pad(samples, [(0, 0), (FFT // 2, FFT // 2)], mode="reflect")
-    frames = split(mirrored, Framing(length=FFT, shift=HOP))[:, :-1]
-    decades = log_energies(frames, mels)
-    loudest = decades.max((-2, -1), keepdims=True)
-    return (jnp.maximum(decades, loudest - 8) + 4) / 4
 
 
 def _dense(config: Config, size: int, *, bias: bool = True) -> nn.Dense:
@@ -220,15 +196,17 @@ class Written:
     padding: Array  # int32 [R]
 
 
-def nothing_written(config: Config, padding: Array, columns: int) -> Written:
-    """Return room for `columns` tokens in each row."""
+def nothing_written(
+    config: Config, rows: int, columns: int, padding: Array | None = None
+) -> Written:
+    """Return room for `columns` tokens in each row, after `padding` [R] that is not seen."""
     sizes = config.dimensions
     heads = sizes.head_count
-    empty = jnp.zeros((len(padding), heads, sizes.width // heads, columns), config.dtype)
+    empty = jnp.zeros((rows, heads, sizes.width // heads, columns), config.dtype)
     return Written(
         layers=tuple(Past(key=empty, value=empty) for _ in range(sizes.text_layers)),
         column=jnp.zeros((), jnp.int32),
-        padding=padding,
+        padding=jnp.zeros(rows, jnp.int32) if padding is None else padding,
     )
 
 
@@ -352,7 +330,7 @@ class Network(nn.Module):
 
     def __call__(self, mel: Array, tokens: Array, heads: Heads = ()) -> tuple[Array, Array | None]:
         """Return logits [B, T, V] after each of the tokens [B, T], and the energies of heads."""
-        written = nothing_written(self.config, no_padding(tokens.shape[0]), tokens.shape[1])
+        written = nothing_written(self.config, tokens.shape[0], tokens.shape[1])
         memory = self.decoder.remember(self.encoder(mel))
         states, _, energies = self.decoder(tokens, written, memory, heads)
         return self.decoder.logits(states), energies
@@ -388,13 +366,3 @@ class Model:
         exact = self.config.dtype == "float32"
         with jax.default_matmul_precision("highest" if exact else "default"):
             return Network(self.config).apply({"params": self.params}, method=method)
-
-
-def rows_of(memory: Memory) -> int:
-    """Return the number of windows."""
-    return memory[0].key.shape[0]
-
-
-def no_padding(rows: int) -> Array:
-    """Return the padding of tokens that all begin in the first column."""
-    return jnp.zeros(rows, jnp.int32)

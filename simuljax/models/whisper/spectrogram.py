@@ -1,4 +1,14 @@
-"""The spectrogram of a recording of any length, cut into windows."""
+"""Log-mel spectrograms: of windows in one program, and of a recording of any length.
+
+    X[f]    = rfft(w x[160 f - 200 : 160 f + 200])   w a periodic Hann window, x mirrored at ends
+    m[f, b] = log10 max(sum_k mel[b, k] |X[f, k]|^2, 1e-10)
+    out     = (max(m, max_fb m - 8) + 4) / 4
+
+with triangles `mel` on Slaney's scale (linear below 1 kHz, logarithmic above), each of area 1. The
+frame at the very end, centred on the sample after the last, is left out: 100 frames a second. The
+floor at 8 below the loudest makes a frame depend on the whole window. Silence that is added changes
+no other frame unless all of the window is silent.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -6,13 +16,27 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Real
 
-from simuljax.audio.filterbank import Framing
-from simuljax.audio.filterbank import split as split_frames
+from simuljax.audio.filterbank import Framing, split
 from simuljax.audio.log_mel import FFT, log_energies
 from simuljax.models.whisper.config import HOP, RATE, WINDOW_S
 
 FRAMES = WINDOW_S * RATE // HOP  # of a window
+_FRAMING = Framing(length=FFT, shift=HOP)
+
+
+def log_mel(samples: Real[Array, "B N"], mels: int) -> Float[Array, "B F mels"]:
+    """Return log-mel of windows of N samples, N a multiple of 160: int16, or float in [-1, 1]."""
+    if samples.shape[-1] % HOP or samples.shape[-1] < FFT:
+        raise ValueError(f"{samples.shape[-1]} samples; give a multiple of {HOP}, from {FFT}.")
+    scale = 1 if jnp.issubdtype(samples.dtype, jnp.floating) else 32768
+    samples = samples.astype(jnp.float32) / scale
+    mirrored = jnp.pad(samples, [(0, 0), (FFT // 2, FFT // 2)], mode="reflect")
+    frames = split(mirrored, _FRAMING)[:, :-1]
+    decades = log_energies(frames, mels)
+    loudest = decades.max((-2, -1), keepdims=True)
+    return (jnp.maximum(decades, loudest - 8) + 4) / 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,5 +78,4 @@ def spectrogram(samples: np.ndarray, mels: int) -> Spectrogram:
 
 @partial(jax.jit, static_argnums=1)
 def _decades(samples: jax.Array, mels: int) -> jax.Array:
-    framing = Framing(length=FFT, shift=HOP)
-    return log_energies(split_frames(samples.astype(jnp.float32) / 32768, framing), mels)
+    return log_energies(split(samples.astype(jnp.float32) / 32768, _FRAMING), mels)

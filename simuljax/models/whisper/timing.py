@@ -22,7 +22,7 @@ from scipy import ndimage
 
 from simuljax.models.whisper.config import STATE_S
 from simuljax.models.whisper.decoding import Context, width_for
-from simuljax.models.whisper.model import Memory, Model, no_padding, nothing_written, rows_of
+from simuljax.models.whisper.model import Memory, Model, nothing_written
 from simuljax.models.whisper.tokenizer import Tokenizer, Word
 
 _BEFORE = "\"'“¿([{-"  # punctuation that belongs to the word after it
@@ -47,7 +47,7 @@ def attend_text(model: Model, memory: Memory, tokens: Array, *, texts: int) -> t
 
     The tokens [B, T] are taken as written; probabilities are among the first `texts` ids.
     """
-    written = nothing_written(model.config, no_padding(tokens.shape[0]), tokens.shape[1])
+    written = nothing_written(model.config, tokens.shape[0], tokens.shape[1])
     states, _, energies = model.write(tokens, written, memory, model.config.alignment_heads)
     log_probs = jax.nn.log_softmax(model.logits(states[:, :-1])[..., :texts])
     following = jnp.minimum(tokens[:, 1:], texts - 1)[..., None]
@@ -74,7 +74,7 @@ def align_text(
     openings = [tokenizer.opening(c.task, c.language, "none") for c in contexts]
     rows = [[*o, *text, tokenizer.end] for o, text in zip(openings, texts, strict=True)]
     width = width_for(max(map(len, rows)))
-    tokens = np.full((rows_of(memory), width), tokenizer.end, np.int32)
+    tokens = np.full((len(memory[0].key), width), tokenizer.end, np.int32)
     for k, row in enumerate(rows):
         tokens[k, : len(row)] = row
     energies, log_probs = jax.device_get(attend_text(model, memory, tokens, texts=tokenizer.end))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -71,14 +71,16 @@ class Transcription:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A request for recordings, beyond how windows are decoded."""
+    """A request for recordings."""
 
-    task: Task = "transcribe"
-    language: str | None = None  # None: the likeliest in the first window
-    prompt: tuple[int, ...] = ()  # tokens of what was said before
+    task: Task = "transcribe"  # or "translate": write English whatever is spoken
+    language: str | None = None  # that is spoken; None: the likeliest in the first window
+    prompt: str | Sequence[int] = ""  # text or tokens of what was said before
     condition: Literal["previous", "nothing"] = "previous"  # what later windows follow on
     words: Literal["none", "timed"] = "none"
-    window: Literal["full", "short"] = "full"  # short: to 10, 15, ... s
+    # "short" pads to the next 5 s only, which is faster and may change words.
+    window: Literal["full", "short"] = "full"
+    decoding: Decoding = field(default_factory=Decoding)
 
 
 @dataclass(kw_only=True)
@@ -96,6 +98,11 @@ class _Progress:
     def left(self) -> np.ndarray:
         return self.samples[self.seek : self.seek + WINDOW_S * RATE]
 
+    def log_mel(self, mels: int) -> Spectrogram:
+        if self.spectrogram is None:
+            self.spectrogram = spectrogram(self.samples, mels)
+        return self.spectrogram
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Whisper:
@@ -109,60 +116,49 @@ class Whisper:
         """Return sizes, type, and the heads that tell times."""
         return self.model.config
 
-    def transcribe(
-        self,
-        audio: Audio,
-        *,
-        rate: int = RATE,
-        task: Task = "transcribe",
-        language: str | None = None,
-        prompt: str | Sequence[int] = "",
-        words: Literal["none", "timed"] = "none",
-        condition: Literal["previous", "nothing"] = "previous",
-        window: Literal["full", "short"] = "full",
-        decoding: Decoding | None = None,
-    ) -> Transcription:
+    def transcribe(self, audio: Audio, *, rate: int = RATE, **request: Any) -> Transcription:
         """Transcribe a recording: a file, or mono samples (int16, or float in [-1, 1]) at `rate`.
 
-        `task="translate"` writes English whatever is spoken. `prompt`, text or tokens, was said
-        before the recording. `condition` says whether a later window follows on the text before it.
-        With `window="short"` a recording of less than 30 s is padded to the next 5 s only, which is
-        faster and may change words.
+        The fields of `Request` are given by name: `task="translate", words="timed"`.
         """
-        request = Request(
-            task=task,
-            language=language_code(language) if language else None,
-            prompt=self._tokens(prompt),
-            condition=condition,
-            words=words,
-            window=window,
-        )
-        return self.transcribe_all([audio], request=request, decoding=decoding, rate=rate)[0]
+        return self.transcribe_all([audio], Request(**request), rate=rate)[0]
 
     def transcribe_all(
         self,
         recordings: Sequence[Audio],
-        *,
         request: Request | None = None,
-        decoding: Decoding | None = None,
+        *,
         rate: int = RATE,
         batch: int = 16,
     ) -> list[Transcription]:
         """Transcribe many recordings, up to `batch` of them at a time, a window of each."""
-        request, decoding = request or Request(), decoding or Decoding()
-        self._check_task(request)
+        request, tokenizer = request or Request(), self.tokenizer
+        language = language_code(request.language) if request.language else None
+        if not tokenizer.multilingual:
+            if request.task == "translate" or language not in (None, "en"):
+                raise SimuljaxError(
+                    f"{self.config.name} transcribes English alone; load a multilingual model "
+                    f"for {request.task!r} of {language or 'other languages'}"
+                )
+            language = "en"
+        prompt = request.prompt
+        if isinstance(prompt, str):  # it follows on other text: with a space before it
+            prompt = tokenizer.encode(f" {prompt.strip()}") if prompt.strip() else []
         in_progress = [
-            _Progress(
-                samples=_samples(audio, rate),
-                language=request.language if self.tokenizer.multilingual else "en",
-                prompt=list(request.prompt),
-            )
+            _Progress(samples=_samples(audio, rate), language=language, prompt=[*prompt])
             for audio in recordings
         ]
         rows = min(batch, len(in_progress))
         while waiting := [progress for progress in in_progress if len(progress.left) >= HOP]:
-            self._round(waiting[:rows], rows, request, decoding)
-        return [self._transcription(progress) for progress in in_progress]
+            self._round(waiting[:rows], rows, request)
+        return [
+            Transcription(
+                text="".join(segment.text for segment in progress.segments).strip(),
+                segments=tuple(progress.segments),
+                language=progress.language or "en",
+            )
+            for progress in in_progress
+        ]
 
     def detect_language(self, audio: Audio, *, rate: int = RATE) -> dict[str, float]:
         """Return the probability of each language in the first 30 s, likeliest first."""
@@ -173,66 +169,6 @@ class Whisper:
         probs = self.language_probs(encode_audio(self.model, window))[0]
         pairs = zip(self.tokenizer.language_codes, map(float, probs), strict=True)
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
-
-    def _tokens(self, text: str | Sequence[int]) -> tuple[int, ...]:
-        """Encode text as it stands after other text: with a space before it."""
-        if isinstance(text, str):
-            return tuple(self.tokenizer.encode(f" {text.strip()}")) if text.strip() else ()
-        return tuple(text)
-
-    def _check_task(self, request: Request) -> None:
-        if self.tokenizer.multilingual:
-            return
-        if request.task == "translate" or request.language not in (None, "en"):
-            raise SimuljaxError(
-                f"{self.config.name} transcribes English alone; load a multilingual model "
-                f"for {request.task!r} of {request.language or 'other languages'}"
-            )
-
-    def _round(
-        self, in_progress: list[_Progress], rows: int, request: Request, options: Decoding
-    ) -> None:
-        """Transcribe one window of each."""
-        memory = self._encoded(in_progress, rows, request)
-        contexts = [
-            Context(
-                task=request.task,
-                language=progress.language or "en",
-                prompt=tuple(progress.prompt),
-            )
-            for progress in in_progress
-        ]
-        decoded = decode(self.model, self.tokenizer, memory, contexts, options)
-        cut = [
-            cut_window(self.tokenizer, d, len(c.left), options)
-            for d, c in zip(decoded, in_progress, strict=True)
-        ]
-        if request.words == "timed":
-            cut = self._timed(cut, in_progress, contexts, memory)
-        for progress, result, window in zip(in_progress, decoded, cut, strict=True):
-            _move_on(progress, result, window, request)
-
-    def _encoded(self, in_progress: list[_Progress], rows: int, request: Request) -> Memory:
-        """Encode the windows; guess the languages that are not known."""
-        if request.window == "short":
-            memory = encode_audio(self.model, stack([c.left for c in in_progress], rows, "short"))
-            self._guess_languages(in_progress, memory)
-            return memory
-        mels = self.model.config.dimensions.mels
-        for progress in in_progress:
-            progress.spectrogram = progress.spectrogram or spectrogram(progress.samples, mels)
-        held = [(c, c.spectrogram) for c in in_progress if c.spectrogram is not None]
-        if not all(progress.language for progress in in_progress):
-            beginnings = stacked_mel([mel.beginning() for _, mel in held], rows)
-            self._guess_languages(in_progress, encode_mel(self.model, beginnings))
-        windows = stacked_mel([mel.window(progress.seek) for progress, mel in held], rows)
-        return encode_mel(self.model, windows)
-
-    def _guess_languages(self, in_progress: list[_Progress], memory: Memory) -> None:
-        if all(progress.language for progress in in_progress):
-            return
-        for progress, guess in zip(in_progress, self.likely_languages(memory), strict=False):
-            progress.language = progress.language or guess
 
     def likely_languages(self, memory: Memory) -> list[str]:
         """Return the likeliest language of each window."""
@@ -245,40 +181,65 @@ class Whisper:
         shared = {"start": self.tokenizer.start, "first": ids.start, "count": len(ids)}
         return np.asarray(language_probs(self.model, memory, **shared))
 
-    def _timed(
-        self,
-        cut: list["Window"],
-        in_progress: list[_Progress],
-        contexts: list[Context],
-        memory: Memory,
-    ) -> list["Window"]:
-        texts = [[i for segment in window.segments for i in segment.tokens] for window in cut]
-        frames = [len(progress.left) // HOP for progress in in_progress]
-        words = time_words(self.model, self.tokenizer, memory, texts, contexts, frames)
-        return [
-            replace(window, segments=_share_words(window.segments, found, self.tokenizer))
-            for window, found in zip(cut, words, strict=True)
+    def _round(self, in_progress: list[_Progress], rows: int, request: Request) -> None:
+        """Transcribe one window of each."""
+        tokenizer, options = self.tokenizer, request.decoding
+        memory = self._encode(in_progress, rows, request)
+        contexts = [
+            Context(task=request.task, language=p.language or "en", prompt=tuple(p.prompt))
+            for p in in_progress
         ]
+        decoded = decode(self.model, tokenizer, memory, contexts, options)
+        cut = [
+            cut_window(tokenizer, result, len(progress.left), options)
+            for result, progress in zip(decoded, in_progress, strict=True)
+        ]
+        words: list[list[TimedWord]] = [[] for _ in cut]
+        if request.words == "timed":
+            texts = [[i for segment in segments for i in segment.tokens] for segments, _ in cut]
+            frames = [len(progress.left) // HOP for progress in in_progress]
+            words = time_words(self.model, tokenizer, memory, texts, contexts, frames)
+        for progress, result, (segments, used), own in zip(
+            in_progress, decoded, cut, words, strict=True
+        ):
+            segments = share_words(segments, own, tokenizer)
+            progress.segments += [_moved(segment, progress.seek / RATE) for segment in segments]
+            progress.prompt += [token for segment in segments for token in segment.tokens]
+            # After a text drawn at a high temperature, the next window had better start afresh.
+            if request.condition == "nothing" or result.temperature > 0.5:
+                progress.prompt = []
+            progress.seek += used
+            if len(progress.left) < HOP:
+                progress.spectrogram = None  # done with
 
-    def _transcription(self, progress: _Progress) -> Transcription:
-        text = "".join(segment.text for segment in progress.segments).strip()
-        return Transcription(
-            text=text, segments=tuple(progress.segments), language=progress.language or "en"
-        )
+    def _encode(self, in_progress: list[_Progress], rows: int, request: Request) -> Memory:
+        """Encode the windows; guess the languages that are not known."""
+        guess = not all(progress.language for progress in in_progress)
+        if request.window == "short":
+            memory = encode_audio(self.model, stack([p.left for p in in_progress], rows, "short"))
+            beginning = memory
+        else:
+            mels = [progress.log_mel(self.config.dimensions.mels) for progress in in_progress]
+            windows = [mel.window(p.seek) for mel, p in zip(mels, in_progress, strict=True)]
+            memory = encode_mel(self.model, _with_idle(windows, rows))
+            beginning = memory
+            if guess:
+                first = [mel.beginning() for mel in mels]
+                beginning = encode_mel(self.model, _with_idle(first, rows))
+        if guess:
+            guesses = zip(in_progress, self.likely_languages(beginning), strict=False)
+            for progress, language in guesses:
+                progress.language = progress.language or language
+        return memory
+
+
+def _with_idle(windows: Sequence[np.ndarray], rows: int) -> np.ndarray:
+    """Stack spectrograms of windows [rows, 3000, mels]; rows beyond them are 0."""
+    return np.stack([*windows, *[np.zeros_like(windows[0])] * (rows - len(windows))])
 
 
 def _samples(audio: Audio, rate: int) -> np.ndarray:
-    if isinstance(audio, np.ndarray):
-        return as_int16(audio, rate)
-    return read_audio(audio).samples
-
-
-@dataclass(frozen=True, kw_only=True)
-class Window:
-    """Segments in seconds of their window, and how many samples of it are done with."""
-
-    segments: tuple[Segment, ...]
-    used: int
+    return as_int16(audio, rate) if isinstance(audio, np.ndarray) else read_audio(audio).samples
 
 
 def stack(
@@ -289,13 +250,6 @@ def stack(
     stacked = np.zeros((rows, seconds * RATE), np.int16)
     for row, window in enumerate(windows):
         stacked[row, : len(window)] = window
-    return stacked
-
-
-def stacked_mel(windows: Sequence[np.ndarray], rows: int) -> np.ndarray:
-    """Stack spectrograms of windows [rows, 3000, mels]; rows beyond them are 0."""
-    stacked = np.zeros((rows, *windows[0].shape), np.float32)
-    stacked[: len(windows)] = windows
     return stacked
 
 
@@ -316,34 +270,40 @@ def with_prefix(decoded: Decoded, prefix: Sequence[int]) -> Decoded:
     )
 
 
-def cut_window(tokenizer: Tokenizer, decoded: Decoded, samples: int, options: Decoding) -> Window:
-    """Cut the text of a window of so many samples into segments.
+def cut_window(
+    tokenizer: Tokenizer, decoded: Decoded, samples: int, options: Decoding
+) -> tuple[list[Segment], int]:
+    """Cut the text of a window of so many samples into segments; return the samples done with.
 
     Each pair of timestamps ends a segment. Text after the last pair is left to the next window,
     which begins at that time; without a pair, and with a single timestamp at the end, all of the
-    window is done with.
+    window is done with. Segments that take no time or have no text are left out.
     """
     if is_silent(decoded, options):
-        return Window(segments=(), used=samples)
+        return [], samples
     tokens, first = decoded.tokens, tokenizer.timestamps.start
     is_stamp = [token >= first for token in tokens]
     pairs = [k for k in range(1, len(tokens)) if is_stamp[k - 1] and is_stamp[k]]
     if not pairs:
         stamps = [token for token in tokens if token > first]
         end = tokenizer.seconds(stamps[-1]) if stamps else samples / RATE
-        whole = _segment(tokenizer, decoded, slice(None), 0.0, end)
-        return Window(segments=_with_text([whole]), used=samples)
-    single = is_stamp[-2:] == [False, True]
-    bounds = [0, *pairs, *([len(tokens)] if single else [])]
-    segments = []
-    for a, b in itertools.pairwise(bounds):
-        start = tokenizer.seconds(tokens[a]) if is_stamp[a] else 0.0
-        segments.append(
-            _segment(tokenizer, decoded, slice(a, b), start, tokenizer.seconds(tokens[b - 1]))
-        )
-    end = round(tokenizer.seconds(tokens[bounds[-1] - 1]) * RATE)
-    done = single or not 0 < end < samples  # never stand still
-    return Window(segments=_with_text(segments), used=samples if done else end)
+        parts, done = [(slice(None), 0.0, end)], True
+    else:
+        single = is_stamp[-2:] == [False, True]
+        bounds = [0, *pairs, *([len(tokens)] if single else [])]
+        parts = [
+            (
+                slice(a, b),
+                tokenizer.seconds(tokens[a]) if is_stamp[a] else 0.0,
+                tokenizer.seconds(tokens[b - 1]),
+            )
+            for a, b in itertools.pairwise(bounds)
+        ]
+        end = parts[-1][2]
+        done = single or not 0 < round(end * RATE) < samples  # never stand still
+    segments = [_segment(tokenizer, decoded, *part) for part in parts]
+    segments = [s for s in segments if s.end > s.start and s.text.strip()]
+    return segments, samples if done else round(end * RATE)
 
 
 def _segment(
@@ -363,14 +323,9 @@ def _segment(
     )
 
 
-def _with_text(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Keep the segments that take time and have text."""
-    return tuple(s for s in segments if s.end > s.start and s.text.strip())
-
-
-def _share_words(
+def share_words(
     segments: Sequence[Segment], words: Sequence[TimedWord], tokenizer: Tokenizer
-) -> tuple[Segment, ...]:
+) -> list[Segment]:
     """Give each word to the segment of its first token."""
     shared, place, end = [], 0, 0
     for segment in segments:
@@ -380,20 +335,7 @@ def _share_words(
             own.append(words[0])
             place, words = place + len(words[0].tokens), words[1:]
         shared.append(replace(segment, words=tuple(own)))
-    return tuple(shared)
-
-
-def _move_on(progress: _Progress, decoded: Decoded, window: Window, request: Request) -> None:
-    """Move a recording on after a window."""
-    segments = [_moved(segment, progress.seek / RATE) for segment in window.segments]
-    progress.segments += segments
-    progress.prompt += [token for segment in segments for token in segment.tokens]
-    # After a text drawn at a high temperature, the next window had better start afresh.
-    if request.condition == "nothing" or decoded.temperature > 0.5:
-        progress.prompt = []
-    progress.seek += window.used
-    if len(progress.left) < HOP:
-        progress.spectrogram = None  # done with
+    return shared
 
 
 def _moved(segment: Segment, offset: float) -> Segment:

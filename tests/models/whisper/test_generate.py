@@ -16,13 +16,12 @@ from simuljax.models.whisper.decoding import (
 )
 from simuljax.models.whisper.generate import (
     generate,
-    make_forbidden,
-    make_marks,
+    make_rules,
     obey,
     see,
     seen_of,
 )
-from simuljax.models.whisper.model import no_padding, nothing_written
+from simuljax.models.whisper.model import nothing_written
 from tests.models.whisper import reading
 from tests.models.whisper.small import TOKENIZER as T
 from tests.models.whisper.small import small_model
@@ -54,7 +53,7 @@ def memory():
 
 @jax.jit
 def logits_after(model, memory, tokens):
-    written = nothing_written(model.config, no_padding(1), tokens.shape[1])
+    written = nothing_written(model.config, 1, tokens.shape[1])
     states, *_ = model.write(tokens, written, memory)
     return model.logits(states)[0]
 
@@ -115,6 +114,10 @@ def test_greedy_is_the_plain_reading(memory, timestamps):
         assert list(result.tokens) == text
         np.testing.assert_allclose(result.log_probs, scores, atol=1e-3)
         assert result.avg_logprob == pytest.approx(sum(scores) / (len(text) + 1), abs=1e-3)
+        start = OPENINGS[row].index(T.start)
+        first = next_logits(memory, row, OPENINGS[row][: start + 1])([]).astype(np.float64)
+        silence = np.exp(reading.log_softmax(first))[T.no_speech]
+        assert result.no_speech_prob == pytest.approx(float(silence), rel=1e-3)
         lengths.append(len(text))
     if timestamps == "predict":
         assert min(lengths) < LIMIT  # one ended of itself
@@ -139,24 +142,13 @@ def test_a_window_may_have_fewer_tokens_than_its_neighbours(memory):
     assert all(found[row] == whole[row] for row in range(3) if row != longest)
 
 
-def test_no_speech_is_read_at_the_start(memory):
-    results = decode(MODEL, T, memory, CONTEXTS, options())
-    for row, (result, start) in enumerate(zip(results, (0, 6, 2), strict=True)):
-        logits = next_logits(memory, row, OPENINGS[row][: start + 1])([])
-        expected = np.exp(reading.log_softmax(logits.astype(np.float64)))[T.no_speech]
-        assert result.no_speech_prob == pytest.approx(float(expected), rel=1e-3)
-
-
 def test_samples_follow_the_distribution(memory):
     """The first token at temperature 2, drawn 180 times: shares against softmax(logits / 2)."""
     alike = jax.tree.map(lambda x: jnp.repeat(x[:1], 3, 0), memory)
-    marks = make_marks(T, "predict", 1.0)
-    prompt = make_prompt(T, CONTEXTS[1:2] * 3, options(), marks, rows=3, longest=40)
-    known = (MODEL, alike, prompt, make_forbidden(T, SUPPRESSED), jnp.full(3, 2.0))
-    draws = [
-        generate(*known, np.ones(3, bool), jax.random.key(k), limit=LIMIT, marks=marks)
-        for k in range(60)
-    ]
+    rules = make_rules(T, SUPPRESSED, "predict", 1.0)
+    prompt = make_prompt(T, CONTEXTS[1:2] * 3, options(), rules, rows=3, longest=40)
+    known = (MODEL, alike, prompt, rules, jnp.full(3, 2.0), np.ones(3, bool))
+    draws = [generate(*known, jax.random.key(k), limit=LIMIT) for k in range(60)]
     tokens = np.concatenate([draw.tokens[:, 0] for draw in draws])
     logits = rule_of("predict")(next_logits(memory, 0, OPENINGS[1])([]), [])
     expected = np.exp(reading.log_softmax(logits / 2))
@@ -190,9 +182,6 @@ def test_a_text_stops_where_positions_end(memory):
     never_ends = likelier(MODEL, [T.end], -40.0)
     results = decode(never_ends, T, memory, [CONTEXTS[0], context], options())
     assert [len(result.tokens) for result in results] == [LIMIT, 40 - (1 + 19 + 3 + 15) + 1]
-
-
-def test_a_prefix_without_room_is_refused(memory):
     with pytest.raises(ValueError, match="leaves no room among 40"):
         decode(MODEL, T, memory, [Context(prefix=(70,) * 40)], options())
 
@@ -200,9 +189,8 @@ def test_a_prefix_without_room_is_refused(memory):
 @pytest.mark.parametrize("timestamps", ["predict", "none"])
 def test_rules_are_the_plain_reading(timestamps):
     """Random texts, likely and unlikely ones, and the memory of them token by token."""
-    marks = make_marks(T, timestamps, 1.0)
-    forbidden = make_forbidden(T, SUPPRESSED)
-    obeyed = jax.jit(lambda logits, seen: obey(logits, seen, forbidden, marks))
+    rules = make_rules(T, SUPPRESSED, timestamps, 1.0)
+    obeyed = jax.jit(lambda logits, seen: obey(logits, seen, rules))
     texts = [[]]
     for _ in range(60):
         stamps = sorted(RANDOM.choice(STAMPS, 6))
@@ -210,15 +198,15 @@ def test_rules_are_the_plain_reading(timestamps):
         texts.append([int(stamps[k]) if kind else 70 + k for k, kind in enumerate(kinds)])
     logits = RANDOM.normal(size=(len(texts), T.size)).astype(np.float32)
     logits[::2, T.timestamps.start :] -= 8  # or timestamps together would always win
-    found = obeyed(logits, seen_of(texts, marks))
+    found = obeyed(logits, seen_of(texts, rules))
     for row, text in enumerate(texts):
         expected = reading.allowed(logits[row], text, T, SUPPRESSED, 50, timestamps)
         np.testing.assert_allclose(found[row], expected, atol=1e-5, err_msg=str(text))
     for text in texts[:8]:
-        seen = seen_of([[]], marks)
+        seen = seen_of([[]], rules)
         for token in text:
-            seen = see(seen, jnp.asarray([token]), marks)
-        jax.tree.map(np.testing.assert_array_equal, seen, seen_of([text], marks))
+            seen = see(seen, jnp.asarray([token]), rules)
+        jax.tree.map(np.testing.assert_array_equal, seen, seen_of([text], rules))
 
 
 def test_compression_ratio():

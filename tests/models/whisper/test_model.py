@@ -13,10 +13,9 @@ from simuljax.models.whisper.model import (
     Model,
     Network,
     _attend_by_head,
-    log_mel,
-    no_padding,
     nothing_written,
 )
+from simuljax.models.whisper.spectrogram import log_mel
 from tests.models.whisper.small import small_config, small_model
 
 MODEL = small_model()
@@ -48,7 +47,7 @@ def memory_of(model, mel):
 
 def test_token_by_token_is_all_at_once(whole):
     memory = memory_of(MODEL, MEL)
-    written = nothing_written(MODEL.config, no_padding(2), 30)
+    written = nothing_written(MODEL.config, 2, 30)
     written, first = written_on(MODEL, memory, written, TOKENS[:, :5])
     logits = [first]
     for column in range(5, 12):
@@ -62,10 +61,10 @@ def test_a_prompt_to_the_right_is_the_same_prompt(whole):
     """Row 0 after three columns of padding, whatever stands in them; row 1 without."""
     memory = memory_of(MODEL, MEL)
     padding = jnp.asarray([3, 0], jnp.int32)
-    for filling, skipped in ((0, padding), (7, padding), (0, no_padding(2))):
+    for filling, skipped in ((0, padding), (7, padding), (0, None)):
         left = jnp.concatenate([jnp.full((1, 3), filling), TOKENS[:1, :9]], 1)
         tokens = jnp.concatenate([left, TOKENS[1:]])
-        written = nothing_written(MODEL.config, skipped, 30)
+        written = nothing_written(MODEL.config, 2, 30, skipped)
         _, logits = written_on(MODEL, memory, written, tokens)
         same = np.abs(logits[0, 3:] - whole[0][0, :9]).max() < 1e-4
         assert same == (skipped is padding)  # that which is taken for text is noticed
@@ -78,9 +77,8 @@ def test_energies_are_those_of_the_heads(whole):
     assert whole[1].shape == (2, 2, 12, 20)
     assert np.abs(swapped - whole[1]).max() > 0.1
     memory = memory_of(MODEL, MEL)
-    other = Model(params=MODEL.params, config=MODEL.config)
-    written = nothing_written(MODEL.config, no_padding(2), 12)
-    *_, one = jax.jit(lambda m, h: m.write(TOKENS, written, h, ((1, 0),)))(other, memory)
+    written = nothing_written(MODEL.config, 2, 12)
+    *_, one = jax.jit(lambda m, h: m.write(TOKENS, written, h, ((1, 0),)))(MODEL, memory)
     np.testing.assert_allclose(one[:, 0], whole[1][:, 1], atol=1e-4)
 
 

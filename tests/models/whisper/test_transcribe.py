@@ -14,7 +14,7 @@ from simuljax.models.whisper.timing import (
     with_punctuation,
 )
 from simuljax.models.whisper.tokenizer import Tokenizer
-from simuljax.models.whisper.transcribe import Segment, _share_words, cut_window, stack
+from simuljax.models.whisper.transcribe import Segment, cut_window, share_words, stack
 from tests.models.whisper.small import TOKENIZER as T
 from tests.models.whisper.small import TOKENS, small_model
 
@@ -36,44 +36,45 @@ def decoded(*parts, **known):
 
 
 def cut(*parts, samples=20 * SECOND, **known):
-    window = cut_window(T, decoded(*parts, **known), samples, Decoding())
-    told = [(round(s.start, 2), round(s.end, 2), s.text) for s in window.segments]
-    return told, window.used / SECOND
+    segments, used = cut_window(T, decoded(*parts, **known), samples, Decoding())
+    return [(round(s.start, 2), round(s.end, 2), s.text) for s in segments], used / SECOND
 
 
-def test_text_after_the_last_pair_is_left_to_the_next_window():
-    assert cut(0.0, " a", 3.0, 3.0, " the", 5.5, 5.5, " in") == (
+ONE = [(0.0, 20.0, " a")]
+BAD = {"no_speech_prob": 0.9, "avg_logprob": -1.5}
+CUTS = {  # the text of a window, what is known of it, its segments, and the seconds done with
+    "after the last pair, left to the next window": (
+        (0.0, " a", 3.0, 3.0, " the", 5.5, 5.5, " in"),
+        {},
         [(0.0, 3.0, " a"), (3.0, 5.5, " the")],
         5.5,
-    )
+    ),
+    "a single timestamp ends the speech": (
+        (0.5, " a", 3.0, 3.2, " the", 5.5),
+        {},
+        [(0.5, 3.0, " a"), (3.2, 5.5, " the")],
+        20,
+    ),
+    "no pair, one end": ((0.0, " a", 4.0), {}, [(0.0, 4.0, " a")], 20),
+    "no pair, a beginning": ((0.0, " a"), {}, ONE, 20),
+    "no timestamp": ((" a",), {}, ONE, 20),
+    "nothing": ((), {}, [], 20),
+    "no text": ((0.0, " ", 1.0, 1.0, " a", 2.0, 2.0), {}, [(1.0, 2.0, " a")], 2),
+    "never stand still": ((0.0, 0.0, " a"), {}, [], 20),
+    "silence": ((0.0, " a", 1.0), BAD, [], 20),
+    "likely text": ((0.0, " a", 1.0), BAD | {"avg_logprob": -0.5}, [(0.0, 1.0, " a")], 20),
+}
 
 
-def test_a_single_timestamp_at_the_end_is_the_end_of_speech():
-    told, used = cut(0.5, " a", 3.0, 3.2, " the", 5.5)
-    assert told == [(0.5, 3.0, " a"), (3.2, 5.5, " the")]
-    assert used == 20
-
-
-def test_without_a_pair_the_window_is_one_segment():
-    assert cut(0.0, " a", 4.0) == ([(0.0, 4.0, " a")], 20)
-    assert cut(0.0, " a") == ([(0.0, 20.0, " a")], 20)
-    assert cut(" a") == ([(0.0, 20.0, " a")], 20)
-    assert cut() == ([], 20)
-
-
-def test_what_takes_no_time_or_says_nothing_is_left_out():
-    assert cut(0.0, " ", 1.0, 1.0, " a", 2.0, 2.0) == ([(1.0, 2.0, " a")], 2)
-    assert cut(0.0, 0.0, " a")[1] == 20  # never stand still
-
-
-def test_silence():
-    assert cut(0.0, " a", 1.0, no_speech_prob=0.9, avg_logprob=-1.5) == ([], 20)
-    assert cut(0.0, " a", 1.0, no_speech_prob=0.9, avg_logprob=-0.5) != ([], 20)
+@pytest.mark.parametrize("case", CUTS)
+def test_windows_are_cut_into_segments(case):
+    parts, known, *wanted = CUTS[case]
+    assert [*cut(*parts, **known)] == wanted
 
 
 def test_each_token_keeps_its_probability():
-    window = cut_window(T, decoded(0.0, " a", 3.0, 3.0, " the", 5.0), SECOND * 9, Decoding())
-    assert [s.log_probs for s in window.segments] == [(0.0, -0.01, -0.02), (-0.03, -0.04, -0.05)]
+    segments, _ = cut_window(T, decoded(0.0, " a", 3.0, 3.0, " the", 5.0), SECOND * 9, Decoding())
+    assert [s.log_probs for s in segments] == [(0.0, -0.01, -0.02), (-0.03, -0.04, -0.05)]
 
 
 def test_words_go_to_the_segment_they_begin_in():
@@ -86,7 +87,7 @@ def test_words_go_to_the_segment_they_begin_in():
         TimedWord(text=str(ids), tokens=ids, start=0, end=1, probability=1)
         for ids in ((1, 2), (3, 4), (5,))
     ]
-    shared = _share_words(segments, words, T)
+    shared = share_words(segments, words, T)
     assert [[w.tokens for w in s.words] for s in shared] == [[(1, 2), (3, 4)], [(5,)]]
 
 
@@ -119,11 +120,11 @@ NOISE = np.random.default_rng(0).normal(size=9 * SECOND) * 3000
 def test_recordings_side_by_side_are_as_alone(whisper):
     """Three in batches of two, the last one beside a row of silence."""
     sounds = [NOISE[: n * SECOND // 2].astype(np.int16) for n in (18, 2, 9)]
-    request = Request(window="short", words="timed")
-    together = whisper.transcribe_all(sounds, request=request, decoding=FEW, batch=2)
+    request = Request(window="short", words="timed", decoding=FEW)
+    together = whisper.transcribe_all(sounds, request, batch=2)
     for sound, result in zip(sounds, together, strict=True):
         other = np.zeros(SECOND, np.int16)
-        alone, _ = whisper.transcribe_all([sound, other], request=request, decoding=FEW, batch=2)
+        alone, _ = whisper.transcribe_all([sound, other], request, batch=2)
         assert alone.text == result.text and alone.text
         assert alone.language == result.language
         assert [w.tokens for w in alone.words] == [w.tokens for w in result.words]
@@ -150,9 +151,12 @@ def test_less_than_a_frame_says_nothing(whisper):
 
 
 def test_prompts_are_text_or_tokens(whisper):
-    assert whisper._tokens(" the ") == tuple(T.encode(" the"))
-    assert whisper._tokens("") == ()
-    assert whisper._tokens([5, 6]) == (5, 6)
+    sound, given = NOISE[:SECOND].astype(np.int16), {"window": "short", "decoding": FEW}
+    text, tokens, without = (
+        whisper.transcribe(sound, prompt=prompt, **given)
+        for prompt in (" the ", T.encode(" the"), "")
+    )
+    assert text == tokens != without
 
 
 RANDOM = np.random.default_rng(0)
@@ -187,14 +191,6 @@ def test_the_cheapest_path(shape):
         assert draw[rows, columns].sum() == pytest.approx(total)
 
 
-def test_the_path_follows_a_diagonal_of_speech():
-    cost = np.ones((3, 30))
-    for row, (start, end) in enumerate([(0, 8), (8, 21), (21, 30)]):
-        cost[row, start:end] = -1
-    rows, columns = cheapest_path(cost)
-    assert [int(columns[rows == row][0]) for row in range(3)] == [0, 8, 21]
-
-
 def test_medians():
     x = RANDOM.normal(size=(2, 3, 40))
     mirrored = np.concatenate([x[..., 3:0:-1], x, x[..., -2:-5:-1]], -1)
@@ -225,8 +221,4 @@ def test_punctuation_joins_its_word():
     assert [i for w in joined for i in w.tokens] == [len(text) for text in texts]
     assert (joined[1].start, joined[1].end) == (1, 2.0)
     assert (joined[2].start, joined[2].end) == (4, 5.0)
-
-
-def test_a_lone_mark_stays():
     assert with_punctuation([word(".", 0, 1)]) == [word(".", 0, 1)]
-    assert with_punctuation([]) == []
