@@ -6,8 +6,7 @@ s_transformer   the spectrogram as an image, then layers to which near states co
 conformer       convolutions, then Conformer layers (Gulati et al. 2020), as in Papi et al. 2022
 vgg_blstm       Nguyen et al. 2021, after Watanabe et al. 2018
 whisper         Whisper's encoder (Radford et al. 2022), then Transformer layers
-streaming       `simuljax.models.streaming`
-streaming_whisper  Whisper's encoder over chunks: `simuljax.models.streaming_whisper`
+streaming, streaming_whisper  over chunks: `simuljax.models.streaming`
 """
 
 import functools

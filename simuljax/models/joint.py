@@ -27,8 +27,12 @@ from simuljax.models.encoders import (
     VGGBLSTMEncoder,
     load_encoder,
 )
-from simuljax.models.streaming import StreamingSpeechEncoder, StreamingState
-from simuljax.models.streaming_whisper import StreamingWhisperEncoder
+from simuljax.models.streaming import (
+    StreamingSpeechEncoder,
+    StreamingState,
+    StreamingWhisperEncoder,
+    init_stream,
+)
 from simuljax.nn.attention import Past
 from simuljax.nn.layers import Dropout, embed_positions, embedding, layer_norm, real, scan_layers
 from simuljax.nn.monotonic import (
@@ -97,11 +101,10 @@ class JointModel(nn.Module):
                 f"the speech encoder is {kind!r}, which encodes all speech again at every READ; an "
                 "incremental stream needs speech.kind='streaming' or 'streaming_whisper'"
             )
-        encoder = StreamingWhisperEncoder if c.speech.is_whisper else StreamingSpeechEncoder
-        return encoder.init_stream(c.speech, c.width, c.features, batch)
+        return init_stream(c.speech, c.width, c.features, batch)
 
     def stream_speech(
-        self, state: StreamingState, features: Array, length: Any = None, *, ended: Any = False
+        self, state: StreamingState, features: Array, length: Array, *, ended: Array
     ) -> tuple[StreamingState, Array, Array]:
         """Run `StreamingSpeechEncoder.stream_step`, through the shared layers too."""
         assert isinstance(self.speech, StreamingSpeechEncoder)

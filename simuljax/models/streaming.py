@@ -1,24 +1,35 @@
-"""The streaming speech encoder: chunks of any size give the states of the whole pass.
+"""Streaming speech encoders: chunks of any size give the states of the whole pass.
 
     frames -> causal convolutions -> states -> chunks with copies of what follows -> layers
 
 A stream keeps what its next chunk needs: the last inputs of each convolution, the states that wait
 for their chunk to be complete, and keys and values of the `left` states before it. None of it
 grows, and every array has the batch first, so that one stream can take the place of another.
+
+    frames -> floor -> two centred convolutions -> positions -> chunks -> Whisper's layers
+           -> two states to one of 40 ms -> own and shared layers, as above
+
+What the original Whisper takes from the whole window is causal here. The floor of the log-mel is 2
+below the loudest frame so far. Positions are counted in the stream and start again after Whisper's
+last, 30 s. Sizes of chunks are in states of 40 ms, and double for Whisper's of 20 ms. The copies of
+the right context stay with their chunk through all layers. A stream is 4 frames later than with
+causal convolutions, since a centred one waits for what it looks ahead to.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
+import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 
 from simuljax.config.model import SpeechConfig, Width
-from simuljax.models.encoders import Encoded, SpeechEncoder, Stack
+from simuljax.models.encoders import Encoded, SpeechEncoder, Stack, whisper_config
+from simuljax.models.whisper.model import gelu
 from simuljax.nn.attention import Past
 from simuljax.nn.chunked import (
     Buffer,
@@ -32,13 +43,16 @@ from simuljax.nn.chunked import (
     join_chunks,
     split_chunks,
 )
-from simuljax.nn.layers import zero_padding
+from simuljax.nn.layers import real, zero_padding
 from simuljax.nn.subsampling import STRIDE, init_subsampling, state_count
 
-Lefts = tuple[Past | None, Past]  # of the pretrained layers below, and of all others
+Lefts = tuple[Past | None, Past]  # of Whisper's layers, and of all above them
 Layers = Callable[[Array, Any, Array, Array], tuple[Array, Any]]
 Frames = TypeVar("Frames", int, Array)
 T = TypeVar("T")
+
+RATE = 2  # Whisper's states to one of 40 ms
+KERNEL = 3  # of Whisper's convolutions
 
 
 @flax.struct.dataclass
@@ -53,13 +67,46 @@ class StreamingState:
 
 
 @flax.struct.dataclass
-class _Progress:
-    """The loop over the chunks that are ready."""
+class FrontEndState:
+    """The past of Whisper's floor, convolutions and positions."""
 
-    done: Array  # int32: chunks
-    lefts: Lefts
-    before: Array
-    states: Array  # [B, n chunk, D]
+    frames: Buffer
+    hidden: Buffer
+    loudest: Array  # float32 [B]
+    place: Array  # int32 [B]: position of the next state
+
+
+def init_stream(speech: SpeechConfig, width: Width, features: int, batch: int) -> StreamingState:
+    """Return the state of `batch` streams before their first frame."""
+    chunking, before = chunking_of(speech), jnp.zeros(batch, jnp.int32)
+    left = init_left(batch, speech.layers, chunking, width)
+    if not speech.is_whisper:
+        return StreamingState(
+            subsampling=init_subsampling(batch, features, speech.channels, width),
+            waiting=init_buffer(batch, chunking.own - 1, width.model, width.dtype),
+            left=left,
+            before=before,
+        )
+    size, past = whisper_config(speech, width).dimensions.width, KERNEL - 1
+    return StreamingState(
+        subsampling=FrontEndState(
+            frames=init_buffer(batch, past, features, width.dtype, zeros=1),
+            hidden=init_buffer(batch, past, size, width.dtype, zeros=1),
+            loudest=jnp.full(batch, -jnp.inf, jnp.float32),
+            place=before,
+        ),
+        waiting=init_buffer(batch, chunking.times(RATE).own - 1, size, width.dtype),
+        left=left,
+        before=before,
+        pretrained=init_whisper_left(speech, width, batch),
+    )
+
+
+def init_whisper_left(speech: SpeechConfig, width: Width, batch: int) -> Past:
+    """Return the left context of Whisper's layers at the start of an utterance."""
+    sizes = whisper_config(speech, width).dimensions
+    own = Width(model=sizes.width, heads=sizes.head_count, dtype=width.dtype)
+    return init_left(batch, sizes.audio_layers, chunking_of(speech).times(RATE), own)
 
 
 def chunking_of(speech: SpeechConfig) -> Chunking:
@@ -86,23 +133,10 @@ class StreamingSpeechEncoder(SpeechEncoder):
     """Causal convolutions, then chunk-causal layers; whole utterances, or as they arrive.
 
     A subclass may have another front end: convolutions that make `rate` vectors a state, and layers
-    below the first (`init_stream`, `_arrive`, `_lower`, `_chunks`).
+    below the first (`_arrive`, `_lower`, `_chunks`).
     """
 
     rate: ClassVar[int] = 1
-
-    @staticmethod
-    def init_stream(
-        speech: SpeechConfig, width: Width, features: int, batch: int
-    ) -> StreamingState:
-        """Return the state of `batch` streams before their first frame."""
-        chunking = chunking_of(speech)
-        return StreamingState(
-            subsampling=init_subsampling(batch, features, speech.channels, width),
-            waiting=init_buffer(batch, chunking.own - 1, width.model, width.dtype),
-            left=init_left(batch, speech.layers, chunking, width),
-            before=jnp.zeros(batch, jnp.int32),
-        )
 
     def __call__(
         self, features: Array, lengths: Array, shared: Stack | None, *, train: bool
@@ -130,10 +164,10 @@ class StreamingSpeechEncoder(SpeechEncoder):
         self,
         state: StreamingState,
         features: Array,
-        length: Array | None = None,
+        length: Array,
         shared: Stack | None = None,
         *,
-        ended: Array | bool = False,
+        ended: Array,
     ) -> tuple[StreamingState, Array, Array]:
         """Return state, states [B, S, D] and their count, after C frames, `length` of them real.
 
@@ -141,24 +175,23 @@ class StreamingSpeechEncoder(SpeechEncoder):
         the states to its right are there. Where `ended`, nothing follows: the rest comes out, and
         the stream is as new, ready for another utterance.
         """
-        length, chunking = _checked(length, features, state), self._arriving
-        ended = jnp.broadcast_to(ended, length.shape)
+        chunking = self._arriving
         convolved, x, count = self._arrive(state.subsampling, features, length, ended)
         received = extend(state.waiting, x, count)
         whole = chunking.complete(received.count)
         ready = jnp.where(ended, chunking.count(received.count), whole)
         used = jnp.where(ended, received.count, whole * chunking.chunk)
-        progress = self._run_chunks(self._layers(shared), state, received, ready)
+        lefts, before, states = self._run_chunks(self._layers(shared), state, received, ready)
         state = StreamingState(
             subsampling=convolved,
             waiting=drop(received, used, chunking.own - 1),
-            left=progress.lefts[1],
-            before=progress.before,
-            pretrained=progress.lefts[0],
+            left=lefts[1],
+            before=before,
+            pretrained=lefts[0],
         )
-        new = self.init_stream(self.speech, self.width, features.shape[-1], len(length))
+        new = init_stream(self.speech, self.width, features.shape[-1], len(length))
         count = -(-used // self.rate)
-        return _choose(ended, new, state), zero_padding(self.norm(progress.states), count), count
+        return _choose(ended, new, state), zero_padding(self.norm(states), count), count
 
     def _arrive(
         self, state: Any, features: Array, length: Array, ended: Array
@@ -209,34 +242,114 @@ class StreamingSpeechEncoder(SpeechEncoder):
 
     def _run_chunks(
         self, layers: Layers, state: StreamingState, received: Buffer, ready: Array
-    ) -> _Progress:
-        """Run the first `ready` [B] chunks of each stream, as many turns as the busiest needs."""
+    ) -> tuple[Lefts, Array, Array]:
+        """Run the first `ready` [B] chunks of each stream, as many turns as the busiest needs.
+
+        Return the left context after them, how much of it is real, and states [B, n chunk, D].
+        """
         chunking, arriving = chunking_of(self.speech), self._arriving
         chunks = arriving.count(received.vectors.shape[1])
         missing = chunks * arriving.chunk + arriving.right - received.vectors.shape[1]
         vectors = jnp.pad(received.vectors, [(0, 0), (0, missing), (0, 0)])
 
-        def advance(so_far: _Progress) -> _Progress:
-            start, real = so_far.done * arriving.chunk, so_far.done < ready
+        def advance(so_far: tuple[Array, Lefts, Array, Array]) -> tuple[Array, Lefts, Array, Array]:
+            done, lefts, before, states = so_far
+            start, is_ready = done * arriving.chunk, done < ready
             x = jax.lax.dynamic_slice_in_dim(vectors, start, arriving.own, 1)[:, None]
-            x, lefts = layers(x, so_far.lefts, received.count - start, so_far.before)
-            place, main = so_far.done * chunking.chunk, join_chunks(x, chunking)
-            before = jnp.minimum(so_far.before + chunking.chunk, chunking.left)
-            return _Progress(
-                done=so_far.done + 1,
-                lefts=_choose(real, lefts, so_far.lefts),
-                before=jnp.where(real, before, so_far.before),
-                states=jax.lax.dynamic_update_slice_in_dim(so_far.states, main, place, 1),
+            x, new_lefts = layers(x, lefts, received.count - start, before)
+            place, main = done * chunking.chunk, join_chunks(x, chunking)
+            new_before = jnp.minimum(before + chunking.chunk, chunking.left)
+            return (
+                done + 1,
+                _choose(is_ready, new_lefts, lefts),
+                jnp.where(is_ready, new_before, before),
+                jax.lax.dynamic_update_slice_in_dim(states, main, place, 1),
             )
 
         shape = (len(ready), chunks * chunking.chunk, self.width.model)
-        start = _Progress(
-            done=jnp.int32(0),
-            lefts=(state.pretrained, state.left),
-            before=state.before,
-            states=jnp.zeros(shape, self.width.dtype),
-        )
-        return jax.lax.while_loop(lambda so_far: so_far.done < ready.max(), advance, start)
+        none = jnp.zeros(shape, self.width.dtype)
+        start = (jnp.int32(0), (state.pretrained, state.left), state.before, none)
+        return jax.lax.while_loop(lambda so_far: so_far[0] < ready.max(), advance, start)[1:]
+
+
+class StreamingWhisperEncoder(StreamingSpeechEncoder):
+    """Whisper's encoder and layers above it, chunk-causal; parameters as of `whisper`."""
+
+    rate: ClassVar[int] = RATE
+
+    def _chunks(self, features: Array, lengths: Array, *, train: bool) -> Array:
+        loudest = jnp.full(len(lengths), -jnp.inf, jnp.float32)
+        floored, _ = floor_so_far(features, lengths, loudest)
+        x, known = self.whisper.convolve(floored, lengths), self.whisper.positions
+        times = -(-x.shape[1] // len(known))
+        x = x + jnp.tile(known.astype(x.dtype), (times, 1))[: x.shape[1]]
+        x = split_chunks(x, self._arriving)
+        chunked = partial(self.whisper.chunked, unroll=self.width.unroll)
+        left, before = init_whisper_left(self.speech, self.width, len(x)), jnp.zeros_like(lengths)
+        chunking, states = chunking_of(self.speech), (lengths + 1) // 2
+        x, _ = _reduced(chunked, self.reduction, chunking, x, left, states, before)
+        return self.dropout(x, deterministic=not train)
+
+    def _arrive(
+        self, state: FrontEndState, features: Array, length: Array, ended: Array
+    ) -> tuple[FrontEndState, Array, Array]:
+        floored, loudest = floor_so_far(features, length, state.loudest)
+        x, conv1, conv2 = floored.astype(self.width.dtype), self.whisper.conv1, self.whisper.conv2
+        frames, x, count = _convolve(conv1, 1, state.frames, x, length, ended)
+        hidden, x, count = _convolve(conv2, 2, state.hidden, x, count, ended)
+        known = self.whisper.positions
+        places = (state.place[:, None] + jnp.arange(x.shape[1])) % len(known)
+        place = (state.place + count) % len(known)
+        after = FrontEndState(frames=frames, hidden=hidden, loudest=loudest, place=place)
+        return after, x + known[places].astype(x.dtype), count
+
+    def _lower(self) -> Layers:
+        (whisper, of_whisper), (reduction, own) = self.whisper.unbind(), self.reduction.unbind()
+        unroll, chunking = self.width.unroll, chunking_of(self.speech)
+        chunked = partial(whisper.apply, of_whisper, unroll=unroll, method="chunked")
+        return partial(_reduced, chunked, partial(reduction.apply, own), chunking)
+
+
+def _reduced(
+    chunked: Callable[..., Any],
+    reduction: Callable[..., Any],
+    chunking: Chunking,
+    x: Array,
+    left: Past,
+    lengths: Array,
+    before: Array,
+) -> tuple[Array, Past]:
+    """Run Whisper's layers over chunks and join two of its states to one, [B, n, own, model].
+
+    `lengths` [B] are in Whisper's states, `before` [B] and `chunking` in those of 40 ms.
+    """
+    arriving, chunks = chunking.times(RATE), x.shape[1]
+    view = chunk_view(lengths, RATE * before, chunks, arriving, rotary=False)
+    x, left = chunked(x, left, view, arriving)
+    x = jnp.where(view.mask[:, :, arriving.left :, None], x, 0)
+    return reduction(x.reshape(*x.shape[:2], chunking.own, -1)), left
+
+
+def _convolve(
+    convolution: nn.Conv, stride: int, past: Buffer, x: Array, length: Array, ended: Array
+) -> tuple[Buffer, Array, Array]:
+    """Return every output of a centred convolution whose inputs are there; zeros are beyond ends.
+
+    The module pads by one on both sides, so its first output here is of no use.
+    """
+    x = jnp.pad(zero_padding(x, length), [(0, 0), (0, 1), (0, 0)])
+    joined = extend(past, x, length + ended)
+    count = jnp.maximum(0, 1 + (joined.count - KERNEL) // stride)
+    y = convolution(jnp.pad(joined.vectors, [(0, 0), (stride - 1, 0), (0, 0)]))[:, 1:]
+    return drop(joined, stride * count, KERNEL - 1), gelu(y), count
+
+
+def floor_so_far(features: Array, lengths: Array, loudest: Array) -> tuple[Array, Array]:
+    """Raise values to 2 below the loudest so far; return it too, [B], after these frames."""
+    mask = real(lengths, features.shape[1])[..., None]
+    of_frames = jnp.where(mask, features.astype(jnp.float32), -jnp.inf).max(-1)
+    so_far = jnp.maximum(jax.lax.cummax(of_frames, axis=1), loudest[:, None])
+    return jnp.maximum(features, so_far[..., None] - 2), so_far[:, -1]
 
 
 def _choose(which: Array, new: T, old: T) -> T:
@@ -244,19 +357,3 @@ def _choose(which: Array, new: T, old: T) -> T:
     return jax.tree.map(
         lambda a, b: jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old
     )
-
-
-def _checked(length: Array | None, features: Array, state: StreamingState) -> Array:
-    """Check lengths of every stream against the frames given, where they are known."""
-    batch, most, dims = features.shape
-    expected = state.subsampling.frames.vectors.shape
-    if (batch, dims) != (expected[0], expected[2]) or most < 1:
-        raise ValueError(
-            f"features has shape {features.shape}; the state is of {expected[0]} streams with "
-            f"{expected[2]} features: give [{expected[0]}, 1 or more, {expected[2]}]"
-        )
-    if length is None:
-        length = jnp.int32(most)
-    elif not isinstance(length, Tracer) and not 0 <= np.min(length) <= np.max(length) <= most:
-        raise ValueError(f"length is {length}; of {most} frames, 0 to {most} can be real")
-    return jnp.broadcast_to(jnp.asarray(length, jnp.int32), (batch,))

@@ -14,7 +14,7 @@ recompiles.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import flax.linen as nn
 import flax.struct
@@ -76,10 +76,6 @@ class Chunking:
     left: int
     right: int
 
-    def __post_init__(self) -> None:
-        if self.chunk < 1 or min(self.left, self.right) < 0:
-            raise ValueError(f"{self}: a chunk is from 1 state, left and right are from 0")
-
     def times(self, rate: int) -> "Chunking":
         """Return the same sizes where a state is divided into `rate`."""
         return Chunking(chunk=rate * self.chunk, left=rate * self.left, right=rate * self.right)
@@ -110,18 +106,6 @@ class ChunkView:
     mask: Array  # bool [B, n, seen]
     bias: Array | None = None  # [1, 1, own, seen]
     rotary: bool = flax.struct.field(pytree_node=False, default=True)
-
-
-class ChunkedLayer(Protocol):
-    """A layer of self-attention whose attention can be computed elsewhere."""
-
-    def project(self, x: Array) -> tuple[Array, Array, Array]:
-        """Return queries, keys and values [..., S, H, d]."""
-        ...
-
-    def after_attention(self, x: Array, attended: Array, *, train: bool) -> Array:
-        """Finish the layer, given the attention output [..., S, H, d]."""
-        ...
 
 
 def init_left(batch: int, layers: int, chunking: Chunking, width: Width) -> Past:
@@ -169,37 +153,31 @@ def chunked_layers(
     train: bool,
     unroll: bool = False,
 ) -> tuple[Array, Past]:
-    """Run layers over chunks [B, n, chunk + right, D]; return also the left context of the next."""
+    """Run layers over chunks [B, n, chunk + right, D]; return also the left context of the next.
+
+    A layer has `project(x)`, which returns q, k, v [..., S, H, d], and `after_attention(x,
+    attended, train=...)`, which finishes it.
+    """
     if count == 0:
         return x, left
+    used = x.shape[1] * chunking.chunk
 
-    def body(layer: ChunkedLayer, x: Array, left: Past) -> tuple[Array, Past]:
-        return chunked_layer(layer, x, left, view, chunking, train=train)
+    def body(layer: Any, x: Array, left: Past) -> tuple[Array, Past]:
+        query, key, value = layer.project(x)
+
+        @jax.checkpoint  # the windows repeat a key up to seen / chunk times: made again, not kept
+        def attended(query: Array, key: Array, value: Array, left: Past) -> Array:
+            keys = jnp.concatenate([_left_windows(left.key, key, chunking), key], 2)
+            values = jnp.concatenate([_left_windows(left.value, value, chunking), value], 2)
+            return _attend_chunks(query, keys, values, view, chunking)
+
+        x = layer.after_attention(x, attended(query, key, value, left), train=train)
+        key, value = _with_main(left.key, key, chunking), _with_main(left.value, value, chunking)
+        return x, Past(key=key[:, used:], value=value[:, used:])
 
     by_layer = jax.tree.map(lambda a: jnp.moveaxis(a, 1, 0), left)
     x, by_layer = scan_layers(layer, count, body, x, by_layer, unroll=unroll)
     return x, jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1), by_layer)
-
-
-def chunked_layer(
-    layer: ChunkedLayer, x: Array, left: Past, view: ChunkView, chunking: Chunking, *, train: bool
-) -> tuple[Array, Past]:
-    """Run one layer; `left` has no axis over layers here."""
-    query, key, value = layer.project(x)
-
-    @jax.checkpoint  # the windows repeat a key up to seen / chunk times: made again, not kept
-    def attended(query: Array, key: Array, value: Array, left: Past) -> Array:
-        keys = jnp.concatenate([_left_windows(left.key, key, chunking), key], 2)
-        values = jnp.concatenate([_left_windows(left.value, value, chunking), value], 2)
-        return _attend_chunks(query, keys, values, view, chunking)
-
-    x = layer.after_attention(x, attended(query, key, value, left), train=train)
-    used = x.shape[1] * chunking.chunk
-    left = Past(
-        key=_with_main(left.key, key, chunking)[:, used:],
-        value=_with_main(left.value, value, chunking)[:, used:],
-    )
-    return x, left
 
 
 def rotate(x: Array, positions: Array) -> Array:

@@ -49,8 +49,11 @@ class ConvSubsampling(nn.Module):
     reach: Reach = "centred"
 
     def setup(self) -> None:
-        sizes = (self.channels, 2 * self.width.model)
-        self.conv0, self.conv1 = (self._convolution(size) for size in sizes)
+        shared = {"padding": "VALID", "kernel_init": nn.initializers.xavier_uniform()}
+        self.conv0, self.conv1 = (
+            nn.Conv(size, (KERNEL,), 2, dtype=self.width.dtype, **shared)
+            for size in (self.channels, 2 * self.width.model)
+        )
 
     def __call__(self, features: Array, lengths: Array) -> tuple[Array, Array]:
         x, reach = features, KERNEL - 1
@@ -67,8 +70,6 @@ class ConvSubsampling(nn.Module):
 
         State s exists as soon as frame 4 s does. Only `causal` convolutions can do this.
         """
-        if self.reach != "causal":
-            raise ValueError(f"reach is {self.reach!r}; only 'causal' convolutions can stream")
         frames, x, length = self._convolve(self.conv0, state.frames, features, length)
         hidden, x, length = self._convolve(self.conv1, state.hidden, x, length)
         state = SubsamplingState(frames=frames, hidden=hidden)
@@ -82,16 +83,6 @@ class ConvSubsampling(nn.Module):
         count = jnp.maximum(0, 1 + (joined.count - KERNEL) // 2)
         y = nn.glu(convolution(joined.vectors))
         return drop(joined, 2 * count, KERNEL - 1), y, count
-
-    def _convolution(self, size: int) -> nn.Conv:
-        return nn.Conv(
-            size,
-            (KERNEL,),
-            strides=2,
-            padding="VALID",
-            dtype=self.width.dtype,
-            kernel_init=nn.initializers.xavier_uniform(),
-        )
 
 
 class VGG(nn.Module):

@@ -243,20 +243,12 @@ def test_bfloat16_is_near(kind):
     assert state.pretrained is None or state.pretrained.key.dtype == jnp.bfloat16
 
 
-def test_mistakes_are_named(model):
-    given = (model.parameters, model.start(2))
-    ended = np.zeros(2, bool)
-    with pytest.raises(ValueError, match="2 streams with 6 features"):
-        model.step(*given, np.zeros((2, model.frames, 5)), np.ones(2, int), ended)
-    with pytest.raises(ValueError, match="of 3 frames, 0 to 3"):
-        model.translator.apply(
-            *given, np.zeros((2, 3, FEATURES)), np.array([4, 0]), method="stream_speech"
-        )
-    offline = small()
-    assert offline.speech is not None
-    speech = dataclasses.replace(offline.speech, kind="transformer")
+def test_an_encoder_of_whole_utterances_has_no_stream():
+    chunked = small()
+    assert chunked.speech is not None
+    speech = dataclasses.replace(chunked.speech, kind="transformer")
     with pytest.raises(ValueError, match="kind='streaming'"):
-        JointModel(dataclasses.replace(offline, speech=speech)).init_speech_stream(1)
+        JointModel(dataclasses.replace(chunked, speech=speech)).init_speech_stream(1)
 
 
 @pytest.mark.slow

@@ -20,8 +20,12 @@ from simuljax.config.training import Objective, Optimiser, RateFactor
 from simuljax.eval import read_records
 from simuljax.models.encoders import SpeechEncoder
 from simuljax.models.parameters import by_path
-from simuljax.models.streaming import frames_before, states_after
-from simuljax.models.streaming_whisper import StreamingWhisperEncoder, floor_so_far
+from simuljax.models.streaming import (
+    StreamingWhisperEncoder,
+    floor_so_far,
+    frames_before,
+    states_after,
+)
 from simuljax.models.whisper.config import PUBLISHED, Published
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.init_from import load_whisper_encoder, open_donor
