@@ -18,6 +18,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from experiments.shared import ANY
 from simuljax.ablate.grid import Grid, Pretrained
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import DATA, RUNS
@@ -47,16 +48,13 @@ POLICIES = (
 def grid(language: str) -> Grid:
     """Compare the policies on the talks of one language, and time two of them."""
     one = Evaluation(
-        run=Path(),
+        run=ANY,
         corpus=DATA / f"talks-{language}",
         language=language,
         task="transcribe" if language == "en" else "translate",
     )
-    streamed = [
-        replace(one, policy=policy, read_ms=window)
-        for window in (1_000, 2_000)
-        for policy in POLICIES
-    ]
+    windows = [replace(one, read_ms=window) for window in (1_000, 2_000)]
+    streamed = [replace(each, policy=policy) for each in windows for policy in POLICIES]
     timed = [replace(each, mode="live", first=2) for each in streamed]
     return Grid(
         title=f"Dugan et al. 2023, table 1: {WHISPER.stem}, {language}",

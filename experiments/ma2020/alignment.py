@@ -12,7 +12,7 @@ the same.
 from dataclasses import replace
 
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
-from experiments.zaidi2022.recipe import STEPS, phases
+from experiments.zaidi2022.recipe import phases
 from simuljax.ablate.grid import Grid
 from simuljax.config.experiment import RUNS
 
@@ -27,5 +27,5 @@ GRID = Grid(
     name="alignment",
     baseline="closed_form",
     seeds=(0, 1, 2),
-    **phases(FIRST, RECIPE.second, dict.fromkeys(FIRST, (0.1,)), STEPS, EXPERIMENTS),
+    **phases(FIRST, RECIPE.second, dict.fromkeys(FIRST, (0.1,)), EXPERIMENTS),
 )

@@ -18,15 +18,13 @@ from dataclasses import replace
 
 from experiments.ma2020.multi30k import EXPERIMENTS, RECIPE
 from experiments.ma2020.recipe import variants
-from experiments.zaidi2022.recipe import ANY
+from experiments.shared import ANY, OFFLINE
 from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS
 from simuljax.config.model import SpeechConfig
 
 LAMBDAS = (0.01, 0.1)
-K = (1, 3, 5, 7, 9)
-CLOCKED_K = 3
 ORACLES = ("words", "phonemes")
 POINTS = ("fixed_120", "fixed_280", "fixed_520", *ORACLES, "streaming_280")
 CLOCKED = ("fixed_120", "fixed_280", "fixed_520", "streaming_280")  # no stream carries an oracle
@@ -35,26 +33,13 @@ CLOCKED = ("fixed_120", "fixed_280", "fixed_520", "streaming_280")  # no stream 
 CHUNKED = SpeechConfig(kind="streaming", layers=6, shared=0, channels=512, chunk=7, right=4)
 STREAMING = variants(
     replace(
-        RECIPE,
-        runs=RUNS / "ma-multi30k-streaming",
-        model=replace(RECIPE.model, speech=CHUNKED),
+        RECIPE, runs=RUNS / "ma-multi30k-streaming", model=replace(RECIPE.model, speech=CHUNKED)
     )
 )
-
-
-def later(point: str) -> tuple[str, ...]:
-    """Return the names of the variants that train one further with a latency weight."""
-    return tuple(f"{point}_lambda_{weight:g}" for weight in LAMBDAS)
-
-
-def streamed(point: str) -> Evaluation:
-    """Return a streamed evaluation with READs that suit the decision points."""
-    return Evaluation(run=ANY, read_ms=40 if point in ORACLES else None)
-
-
-def waiting(point: str) -> tuple[Evaluation, ...]:
-    """Return the evaluations of a multi-path wait-k model."""
-    return tuple(replace(streamed(point), k=k) for k in K)
+OF_STREAMING = ("", "_wait_k", *(f"_lambda_{weight:g}" for weight in LAMBDAS))
+# READs suit the decision points.
+SIMULTANEOUS = {p: Evaluation(run=ANY, read_ms=40 if p in ORACLES else None) for p in POINTS}
+LATER = {point: tuple(f"{point}_lambda_{weight:g}" for weight in LAMBDAS) for point in POINTS}
 
 
 def clock(way: Evaluation) -> Evaluation:
@@ -69,24 +54,24 @@ FIGURES = Grid(
     variants={
         **EXPERIMENTS,
         "streaming_asr": STREAMING["asr"],
-        "streaming_280": STREAMING["fixed_280"],
-        "streaming_280_wait_k": STREAMING["fixed_280_wait_k"],
-        **{f"streaming_280_lambda_{w:g}": STREAMING[f"fixed_280_lambda_{w:g}"] for w in LAMBDAS},
+        **{f"streaming_280{each}": STREAMING[f"fixed_280{each}"] for each in OF_STREAMING},
     },
     table=(*POINTS, *(f"{point}_wait_k" for point in POINTS)),
     baseline="fixed_280",
-    curves={point: later(point) for point in POINTS},
+    curves=LATER,
     evaluations=(),
     own={
-        **{point: (Evaluation(run=ANY, mode="offline"), streamed(point)) for point in POINTS},
-        **{variant: (streamed(point),) for point in POINTS for variant in later(point)},
-        **{f"{point}_wait_k": waiting(point) for point in POINTS},
+        **{point: (OFFLINE, way) for point, way in SIMULTANEOUS.items()},
+        **{name: (SIMULTANEOUS[point],) for point in POINTS for name in LATER[point]},
+        **{
+            f"{point}_wait_k": tuple(replace(way, k=k) for k in (1, 3, 5, 7, 9))
+            for point, way in SIMULTANEOUS.items()
+        },
     },
 )
-FREE = {variant: ways for variant, ways in FIGURES.own.items() if variant.startswith(CLOCKED)}
 PLAYED = {
-    **{variant: clock(streamed(point)) for point in CLOCKED for variant in later(point)[-1:]},
-    **{f"{point}_wait_k": clock(replace(streamed(point), k=CLOCKED_K)) for point in CLOCKED},
+    **{LATER[point][-1]: clock(SIMULTANEOUS[point]) for point in CLOCKED},
+    **{f"{point}_wait_k": clock(replace(SIMULTANEOUS[point], k=3)) for point in CLOCKED},
 }
 GRIDS = {
     "figures": FIGURES,
@@ -95,7 +80,11 @@ GRIDS = {
         title="Ma et al. 2020 on Multi30k-speech, with the clock running",
         name="ma-clock",
         table=(*CLOCKED, *(f"{point}_wait_k" for point in CLOCKED)),
-        curves={point: later(point) for point in CLOCKED},
-        own={**FREE, **{variant: (*FREE[variant], played) for variant, played in PLAYED.items()}},
+        curves={point: LATER[point] for point in CLOCKED},
+        own={
+            variant: (*ways, PLAYED[variant]) if variant in PLAYED else ways
+            for variant, ways in FIGURES.own.items()
+            if variant.startswith(CLOCKED)
+        },
     ),
 }

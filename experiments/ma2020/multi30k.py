@@ -7,20 +7,17 @@
 Hardware: one GPU. `figures_2_to_4.py` trains and compares these variants on one H200.
 """
 
-from experiments.ma2020.recipe import Recipe, variants
+from dataclasses import replace
+
+from experiments.ma2020.recipe import variants
 from experiments.zaidi2022 import multi30k
 from simuljax.config.experiment import RUNS
 from simuljax.models import presets
 
-BASE = multi30k.RECIPE
-
-RECIPE = Recipe(
+RECIPE = replace(
+    multi30k.RECIPE,
     runs=RUNS / "ma-multi30k",
-    data=BASE.data,
-    model=presets.speech_only(BASE.model),
-    asr=BASE.asr,
-    first=BASE.first,
-    second=BASE.second,
+    model=presets.speech_only(multi30k.RECIPE.model),
 )
 
 EXPERIMENTS = variants(RECIPE)

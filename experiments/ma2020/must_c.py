@@ -10,28 +10,27 @@ forced alignments. The paper names the S-Transformer (`presets.ma_s_transformer_
 code the 12 + 6 layers used here.
 """
 
-from experiments.ma2020.recipe import Recipe, variants
-from simuljax.audio import SpecAugment
-from simuljax.config.experiment import DATA, RUNS, Budget, DataConfig
-from simuljax.config.training import Objective, Optimiser, Training
+from dataclasses import replace
+
+from experiments.ma2020.recipe import variants
+from experiments.shared import LARGE, MASKED, Recipe, adam
+from simuljax.config.experiment import DATA, RUNS, DataConfig
+from simuljax.config.training import Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 
-ADAM = Optimiser(learning_rate=2e-3, warmup=10_000, betas=(0.9, 0.98), clip=10.0)
-MASKED = Objective(augment=SpecAugment())
+PIECES = VocabularyConfig(kind="unigram", size=10_000)
+TRAINING = Training(
+    optimiser=adam(2e-3, 10_000), objective=MASKED, epochs=100, accumulate=4, patience=10
+)
 
 EXPERIMENTS = variants(
     Recipe(
         runs=RUNS / "ma-must-c",
-        data=DataConfig(
-            directory=DATA / "must-c",
-            source=VocabularyConfig(kind="unigram", size=10_000),
-            target=VocabularyConfig(kind="unigram", size=10_000),
-            budget=Budget(frames=40_000, tokens=40_000, row_multiple=8),
-        ),
+        data=DataConfig(directory=DATA / "must-c", source=PIECES, target=PIECES, budget=LARGE),
         model=presets.ma_conv_transformer(),
-        asr=Training(optimiser=ADAM, objective=MASKED, epochs=100, accumulate=4, patience=10),
-        first=Training(optimiser=ADAM, objective=MASKED, epochs=100, accumulate=4, patience=10),
-        second=Training(optimiser=ADAM, objective=MASKED, epochs=50, accumulate=4, patience=10),
+        asr=TRAINING,
+        first=TRAINING,
+        second=replace(TRAINING, epochs=50),
     )
 )

@@ -11,15 +11,15 @@ Not run by this project, because neither corpus may be redistributed.
 
 from dataclasses import replace
 
-from experiments.nguyen2021 import must_c as nguyen_must_c
+from experiments.nguyen2021.must_c import RECIPE as MUST_C
 from experiments.nguyen2021.recipe import grids, variants
 from simuljax.config.experiment import DATA, RUNS
 
 RECIPE = replace(
-    nguyen_must_c.RECIPE,
+    MUST_C,
     name="How2 en-pt",
     runs=RUNS / "nguyen-how2",
-    data=replace(nguyen_must_c.RECIPE.data, directory=DATA / "how2-speed"),
+    data=replace(MUST_C.data, directory=DATA / "how2-speed"),
     tests=("test",),
     length_ratio=1.6,
 )

@@ -11,18 +11,15 @@ Hardware: one H200. Not run. Captions take 3 s and the paper's sentences 6, so k
 
 from dataclasses import replace
 
-from experiments.nguyen2021.must_c import WRITTEN
 from experiments.nguyen2021.recipe import Recipe, grids, variants
 from experiments.papi2022 import multi30k as papi_multi30k
-from experiments.zaidi2022 import multi30k as zaidi_multi30k
-from experiments.zaidi2022.recipe import adam
+from experiments.shared import adam
+from experiments.zaidi2022.multi30k import MASKED
+from experiments.zaidi2022.multi30k import RECIPE as BASE
 from simuljax.config.experiment import DATA, RUNS
 from simuljax.config.training import Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
-
-BASE = zaidi_multi30k.RECIPE
-MASKED = zaidi_multi30k.MASKED
 
 RECIPE = Recipe(
     name="Multi30k-speech",
@@ -40,7 +37,6 @@ RECIPE = Recipe(
     ),
     asr=Training(optimiser=adam(2e-3, 2_000), objective=MASKED, epochs=20, validate_every=1_000),
     mt=replace(BASE.mt, epochs=20),
-    written=WRITTEN,
     length_ratio=1.5,
     scale=0.5,
 )

@@ -11,21 +11,19 @@ synthetic translations too, and its optimiser is not said: Adam here. Its recogn
 one. Not run by this project, because MuST-C may not be redistributed.
 """
 
+from dataclasses import replace
+
 from experiments.nguyen2021.recipe import Recipe, grids, variants
-from simuljax.audio import Features, SpecAugment
-from simuljax.config.experiment import DATA, RUNS, Budget, DataConfig
-from simuljax.config.training import Objective, Optimiser, Training
+from experiments.shared import LARGE, MASKED, adam
+from simuljax.audio import Features
+from simuljax.config.experiment import DATA, RUNS, DataConfig
+from simuljax.config.training import Objective, Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 
-ADAM = Optimiser(learning_rate=1e-3, warmup=5_000, betas=(0.9, 0.98), clip=5.0)
-TRANSFORMER = Optimiser(learning_rate=2e-3, warmup=10_000, betas=(0.9, 0.98), clip=10.0)
-MASKED = Objective(augment=SpecAugment())
-WRITTEN = {
-    "characters": VocabularyConfig(kind="characters", size=200),
-    "bpe400": VocabularyConfig(kind="bpe", size=400),
-    "bpe2k": VocabularyConfig(kind="bpe", size=2_000),
-}
+TRANSFORMER = Training(
+    optimiser=adam(2e-3, 10_000), objective=MASKED, epochs=100, accumulate=4, patience=10
+)
 
 RECIPE = Recipe(
     name="MuST-C en-de",
@@ -34,15 +32,16 @@ RECIPE = Recipe(
         directory=DATA / "must-c-speed",
         source=VocabularyConfig(kind="bpe", size=5_000),
         features=Features(pitch=True),  # 83 numbers a frame
-        budget=Budget(frames=40_000, tokens=40_000, row_multiple=8),
+        budget=LARGE,
     ),
     model=presets.nguyen(),
     recogniser=presets.papi_conformer(),
     translator=presets.offline(presets.text_only(presets.dar())),
-    training=Training(optimiser=ADAM, objective=MASKED, epochs=50, patience=10),
-    asr=Training(optimiser=TRANSFORMER, objective=MASKED, epochs=100, accumulate=4, patience=10),
-    mt=Training(optimiser=TRANSFORMER, epochs=100, accumulate=4, patience=10),
-    written=WRITTEN,
+    training=Training(
+        optimiser=replace(adam(1e-3, 5_000), clip=5.0), objective=MASKED, epochs=50, patience=10
+    ),
+    asr=TRANSFORMER,
+    mt=replace(TRANSFORMER, objective=Objective()),
     tests=("test", "tst_he"),
 )
 

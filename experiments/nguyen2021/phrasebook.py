@@ -10,11 +10,9 @@ from dataclasses import replace
 
 from experiments.nguyen2021 import multi30k as nguyen_multi30k
 from experiments.nguyen2021.recipe import grids, variants
-from experiments.zaidi2022 import phrasebook
+from experiments.zaidi2022.phrasebook import RECIPE as BASE
 from simuljax.config.experiment import DATA, RUNS
 from simuljax.text import VocabularyConfig
-
-BASE = phrasebook.RECIPE
 
 RECIPE = replace(
     nguyen_multi30k.RECIPE,

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from experiments.zaidi2022.recipe import ALONE, with_objective
+from experiments.shared import ALONE, ANY, TRANSLATION, with_objective
 from simuljax.ablate.grid import Grid
 from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation
@@ -38,9 +38,12 @@ TABLE: tuple[Steps, ...] = (
 )  # fmt: skip
 FIGURE_2: tuple[Steps, ...] = ((100, 10, 2), (200, 10, 2), (200, 20, 2), (200, 20, 1))
 WAIT = (1, 3, 5, 7, 9)  # words that the translator of a cascade is behind
-PATHS = (1, 10)  # of multi-path training
 LAST_FRAMES = 4  # of AlignAtt: states that a recogniser does not trust
-ANY = Path()
+WRITTEN = {
+    "characters": VocabularyConfig(kind="characters", size=200),
+    "bpe400": VocabularyConfig(kind="bpe", size=400),
+    "bpe2k": VocabularyConfig(kind="bpe", size=2_000),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +59,13 @@ class Recipe:
     training: Training  # schedules; the variants set the objective
     asr: Training
     mt: Training
-    written: Mapping[str, VocabularyConfig]  # by the name of a variant
     tests: tuple[str, ...] = ("test",)
     length_ratio: float = 1.0  # tokens to a state of the encoder, at most; 1.6 for en-pt
     scale: float = 1.0  # of k: sentences that take 3 s have no use for 2 s
 
 
 def variants(recipe: Recipe) -> Mapping[str, Experiment]:
-    """Return the systems of the paper by name."""
+    """Return the systems of the paper by name; the cascade's texts are lower-case word pieces."""
     direct = {
         name: Experiment(
             run=recipe.runs / name,
@@ -71,44 +73,29 @@ def variants(recipe: Recipe) -> Mapping[str, Experiment]:
             model=recipe.model,
             training=with_objective(recipe.training, ALONE),
         )
-        for name, vocabulary in recipe.written.items()
+        for name, vocabulary in WRITTEN.items()
     }
-    return {**direct, "asr": recogniser(recipe), **translators(recipe)}
-
-
-def recogniser(recipe: Recipe) -> Experiment:
-    """Return a recogniser of lower-case word pieces."""
     spoken = replace(recipe.data.source, lowercase=True)
-    return Experiment(
+    asr = Experiment(
         run=recipe.runs / "asr",
         data=replace(recipe.data, task="transcription", source=spoken, target=spoken),
         model=recipe.recogniser,
         training=with_objective(recipe.asr, replace(ALONE, ctc=0.5)),
     )
-
-
-def translators(recipe: Recipe) -> dict[str, Experiment]:
-    """Return translators of lower-case transcripts. The first has a causal encoder."""
-    text = TextConfig(
-        layers=recipe.translator.text.layers if recipe.translator.text else 6,
-        direction="unidirectional",
+    mt_offline = Experiment(
+        run=recipe.runs / "mt_offline",
+        data=replace(recipe.data, source=spoken, target=replace(spoken, lowercase=False)),
+        model=presets.offline(recipe.translator),
+        training=with_objective(recipe.mt, TRANSLATION),
     )
-    paths = Monotonic(policy="wait_k", wait_k=PATHS)
-    models = {
-        "mt": replace(recipe.translator, text=text, monotonic=paths),
-        "mt_offline": presets.offline(recipe.translator),
-    }
-    pieces = replace(recipe.data.source, lowercase=True)
-    corpus = replace(recipe.data, source=pieces, target=replace(pieces, lowercase=False))
-    return {
-        name: Experiment(
-            run=recipe.runs / name,
-            data=corpus,
-            model=model,
-            training=with_objective(recipe.mt, replace(ALONE, translation=1.0)),
-        )
-        for name, model in models.items()
-    }
+    layers = recipe.translator.text.layers if recipe.translator.text else 6
+    causal = replace(
+        recipe.translator,
+        text=TextConfig(layers=layers, direction="unidirectional"),
+        monotonic=Monotonic(policy="wait_k", wait_k=(1, 10)),
+    )
+    mt = replace(mt_offline, run=recipe.runs / "mt", model=causal)
+    return {**direct, "asr": asr, "mt": mt, "mt_offline": mt_offline}
 
 
 def stepped(recipe: Recipe, steps: tuple[Steps, ...], split: str) -> tuple[Evaluation, ...]:
@@ -126,16 +113,16 @@ def stepped(recipe: Recipe, steps: tuple[Steps, ...], split: str) -> tuple[Evalu
 
 def grids(recipe: Recipe) -> Mapping[str, Grid]:
     """Return tables and figures by name."""
+    titled, first = f"Nguyen et al. 2021 on {recipe.name}", recipe.tests[0]
     base = Grid(
         runs=recipe.runs,
         variants=variants(recipe),
         table=("characters",),
         baseline="characters",
-        evaluations=stepped(recipe, TABLE, recipe.tests[0]),
+        evaluations=stepped(recipe, TABLE, first),
     )
-    titled = f"Nguyen et al. 2021 on {recipe.name}"
     tables = {
-        f"table{'' if split == recipe.tests[0] else f'_{split}'}": replace(
+        "table" if split == first else f"table_{split}": replace(
             base,
             title=f"{titled}: (k, s, N) on {split}",
             name=f"table_{split}",
@@ -143,29 +130,27 @@ def grids(recipe: Recipe) -> Mapping[str, Grid]:
         )
         for split in recipe.tests
     }
-    granular = replace(
+    granularity = replace(
         base,
         title=f"{titled}: characters, BPE400 and BPE2k",
         name="granularity",
-        table=tuple(recipe.written),
-        evaluations=stepped(recipe, FIGURE_2, recipe.tests[0]),
+        table=tuple(WRITTEN),
+        evaluations=stepped(recipe, FIGURE_2, first),
     )
-    return {**tables, "figure_2": granular, "figure_3": cascades(recipe, base, titled)}
-
-
-def cascades(recipe: Recipe, base: Grid, titled: str) -> Grid:
-    """Compare both translators after the same recogniser, each at several k."""
     recognised = Evaluation(
-        run=ANY,
-        split=recipe.tests[0],
-        policy=AlignAtt(frames=LAST_FRAMES),
-        force_finish=True,
+        run=ANY, split=first, policy=AlignAtt(frames=LAST_FRAMES), force_finish=True
     )
-    ways = [replace(recognised, then=recipe.runs / name) for name in ("mt", "mt_offline")]
-    return replace(
+    cascades = replace(
         base,
         title=f"{titled}: cascades",
         name="cascades",
         table=("characters", "asr"),
-        own={"asr": tuple(replace(way, then_k=k) for way in ways for k in WAIT)},
+        own={
+            "asr": tuple(
+                replace(recognised, then=recipe.runs / translator, then_k=k)
+                for translator in ("mt", "mt_offline")
+                for k in WAIT
+            )
+        },
     )
+    return {**tables, "figure_2": granularity, "figure_3": cascades}

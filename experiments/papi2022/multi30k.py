@@ -14,41 +14,33 @@ and grids are those of recipe.py.
 from dataclasses import replace
 
 from experiments.papi2022.recipe import Recipe, grids, variants
-from experiments.zaidi2022 import multi30k as zaidi_multi30k
-from experiments.zaidi2022.recipe import adam
+from experiments.shared import adam
+from experiments.zaidi2022.multi30k import MASKED
+from experiments.zaidi2022.multi30k import RECIPE as BASE
 from simuljax.config.experiment import DATA, RUNS
-from simuljax.config.model import ModelConfig, SpeechConfig
+from simuljax.config.model import SpeechConfig
 from simuljax.config.training import Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 
-BASE = zaidi_multi30k.RECIPE
-CORPUS = replace(BASE.data, source=VocabularyConfig(kind="subword_nmt", size=4_000, lowercase=True))
-
-
-def sized(model: ModelConfig) -> ModelConfig:
-    """Set the precision and dropout of the other experiments on this corpus."""
-    return replace(model, width=replace(model.width, dtype="bfloat16", dropout=0.2))
-
-
-CONFORMER = sized(presets.small_conformer())
-TRANSFORMER = replace(CONFORMER, speech=SpeechConfig(layers=8, shared=0, channels=512, ctc_after=6))
+SMALL = presets.small_conformer()
+CONFORMER = replace(SMALL, width=replace(SMALL.width, dtype="bfloat16", dropout=0.2))
 TRAINING = Training(
-    optimiser=adam(2e-3, 2_000),
-    objective=zaidi_multi30k.MASKED,
-    epochs=60,
-    validate_every=500,
-    average=7,
+    optimiser=adam(2e-3, 2_000), objective=MASKED, epochs=60, validate_every=500, average=7
 )
 
 RECIPE = Recipe(
     name="Multi30k-speech",
     runs=RUNS / "papi-multi30k",
-    data=CORPUS,
+    data=replace(
+        BASE.data, source=VocabularyConfig(kind="subword_nmt", size=4_000, lowercase=True)
+    ),
     distilled=DATA / "multi30k-speech-distilled",
     taught=BASE.data,
     teacher=presets.offline(presets.text_only(BASE.model)),
-    transformer=TRANSFORMER,
+    transformer=replace(
+        CONFORMER, speech=SpeechConfig(layers=8, shared=0, channels=512, ctc_after=6)
+    ),
     conformer=CONFORMER,
     teaching=BASE.mt,
     training=TRAINING,

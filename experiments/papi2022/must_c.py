@@ -19,33 +19,30 @@ from its own training data.
 """
 
 import os
+from dataclasses import replace
 
 from experiments.papi2022.recipe import Recipe, grids, variants
-from simuljax.audio import SpecAugment
+from experiments.shared import LARGE, MASKED, adam
 from simuljax.config.experiment import DATA, RUNS, Budget, DataConfig
-from simuljax.config.training import Objective, Optimiser, Training
+from simuljax.config.training import Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 
 TARGET = os.environ.get("SIMULJAX_TARGET", "de")
-ADAM = Optimiser(learning_rate=2e-3, warmup=10_000, betas=(0.9, 0.98), clip=10.0)
-SLOW = Optimiser(learning_rate=2e-3, warmup=25_000, betas=(0.9, 0.98), clip=10.0)
-TEXT_ADAM = Optimiser(learning_rate=5e-4, warmup=4_000, betas=(0.9, 0.98), clip=0.0)
-MASKED = Objective(augment=SpecAugment())
 CORPUS = DataConfig(
     directory=DATA / ("must-c" if TARGET == "de" else f"must-c-{TARGET}"),
     source=VocabularyConfig(kind="subword_nmt", size=5_000),  # `@@` says where a word ends
     target=VocabularyConfig(kind="unigram", size=8_000, language=TARGET),
-    budget=Budget(frames=40_000, tokens=40_000, row_multiple=8),
+    budget=LARGE,
 )
-
-
-def training(optimiser: Optimiser) -> Training:
-    """Return at most 100 epochs, stopped after 10 without a better loss, 7 checkpoints averaged."""
-    return Training(
-        optimiser=optimiser, objective=MASKED, epochs=100, accumulate=4, patience=10, average=7
-    )
-
+TRAINING = Training(
+    optimiser=adam(2e-3, 10_000),
+    objective=MASKED,
+    epochs=100,
+    accumulate=4,
+    patience=10,
+    average=7,
+)
 
 RECIPE = Recipe(
     name=f"MuST-C en-{TARGET}",
@@ -61,9 +58,9 @@ RECIPE = Recipe(
     teacher=presets.papi_teacher(),
     transformer=presets.papi_transformer(),
     conformer=presets.papi_conformer(),
-    teaching=Training(optimiser=TEXT_ADAM, updates=200_000, patience=10),
-    training=training(ADAM),
-    conformer_training=training(SLOW),
+    teaching=Training(optimiser=replace(adam(5e-4, 4_000), clip=0.0), updates=200_000, patience=10),
+    training=TRAINING,
+    conformer_training=replace(TRAINING, optimiser=adam(2e-3, 25_000)),
 )
 
 EXPERIMENTS = variants(RECIPE)

@@ -11,20 +11,18 @@ Hardware: one GPU. Not run. Variants and grids are those of recipe.py.
 
 from dataclasses import replace
 
-from experiments.papi2022 import multi30k as papi_multi30k
+from experiments.papi2022 import multi30k
 from experiments.papi2022.recipe import grids, variants
-from experiments.zaidi2022 import phrasebook
-from experiments.zaidi2022.recipe import adam
+from experiments.shared import adam
+from experiments.zaidi2022.phrasebook import MASKED
+from experiments.zaidi2022.phrasebook import RECIPE as BASE
 from simuljax.config.experiment import DATA, RUNS
 from simuljax.text import VocabularyConfig
 
-BASE = phrasebook.RECIPE
-TRAINING = replace(
-    papi_multi30k.TRAINING, optimiser=adam(2e-3, 1_000), objective=phrasebook.MASKED, epochs=80
-)
+TRAINING = replace(multi30k.TRAINING, optimiser=adam(2e-3, 1_000), objective=MASKED, epochs=80)
 
 RECIPE = replace(
-    papi_multi30k.RECIPE,
+    multi30k.RECIPE,
     name="the phrasebook",
     runs=RUNS / "papi-phrasebook",
     data=replace(

@@ -15,8 +15,9 @@ from experiments.nguyen2021 import recipe as nguyen
 from experiments.nguyen2021.multi30k import RECIPE as CASCADE
 from experiments.papi2022 import recipe as papi
 from experiments.papi2022.multi30k import RECIPE as OFFLINE
+from experiments.papi2022.recipe import ONE
+from experiments.shared import STEPS, adam, with_objective
 from experiments.zaidi2022 import multi30k as zaidi_multi30k
-from experiments.zaidi2022.recipe import STEPS, adam, with_objective
 from experiments.zaidi2022.table_3 import GRID as MMA
 from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
@@ -24,6 +25,7 @@ from simuljax.config.experiment import RUNS, Experiment
 from simuljax.config.training import Training
 from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, LocalAgreement, WaitK
 
+RUN = RUNS / "policies"
 TRAINING = Training(
     optimiser=adam(2e-3, 1_500),
     objective=zaidi_multi30k.MASKED,
@@ -31,19 +33,15 @@ TRAINING = Training(
     validate_every=855,
     average=5,
 )
-CORPUS = replace(CASCADE.data, directory=OFFLINE.data.directory)
-RECIPE = replace(
-    OFFLINE,
-    runs=RUNS / "policies",
-    training=TRAINING,
-    conformer_training=TRAINING,
-)
-HEARING = replace(
-    CASCADE,
-    runs=RUNS / "policies",
-    data=CORPUS,
-    asr=replace(TRAINING, epochs=20),
-    mt=replace(zaidi_multi30k.RECIPE.mt, average=5),
+RECIPE = replace(OFFLINE, runs=RUN, training=TRAINING, conformer_training=TRAINING)
+CASCADE = nguyen.variants(
+    replace(
+        CASCADE,
+        runs=RUN,
+        data=replace(CASCADE.data, directory=OFFLINE.data.directory),
+        asr=replace(TRAINING, epochs=20),
+        mt=replace(zaidi_multi30k.RECIPE.mt, average=5),
+    )
 )
 
 
@@ -59,10 +57,12 @@ def caat(size: int) -> Experiment:
     )
 
 
+def clock(way: Evaluation) -> Evaluation:
+    """Return the same evaluation in real time, on 50 utterances."""
+    return replace(way, mode="live", first=50, repeats=1)
+
+
 BEST = "dar_lambda_0.1"  # of the variants of MMA
-GROUPS = (16, 32)  # states: 640 and 1,280 ms
-LIVE = 50  # utterances that are played with the clock running
-ONE = Evaluation(run=papi.ANY, checkpoint="averaged")
 CAREFUL = replace(ONE, force_finish=True, avoid_eos_while_reading=True)
 POLICIES = (
     *(replace(CAREFUL, policy=WaitK(k=k, units="ctc")) for k in (3, 5, 7)),
@@ -76,44 +76,27 @@ POLICIES = (
     *(replace(ONE, policy=EDAtt(frames=4, alpha=a)) for a in (0.1, 0.2, 0.4)),
 )
 CLOCKED = tuple(POLICIES[i] for i in (1, 4, 7, 10, 13, 17))  # live takes its time: one of a kind
-
-
-def clock(way: Evaluation) -> Evaluation:
-    """Return the same evaluation in real time."""
-    return replace(way, mode="live", first=LIVE, repeats=1)
-
-
-CASCADED = tuple(
-    Evaluation(
-        run=papi.ANY,
-        checkpoint="averaged",
-        policy=AlignAtt(frames=nguyen.LAST_FRAMES),
-        force_finish=True,
-        then=HEARING.runs / "cascade_mt",
-        then_k=k,
-    )
-    for k in (1, 3, 5)
-)
-
-VARIANTS = {
-    **MMA.variants,
-    "conformer": papi.variants(RECIPE)["conformer"],
-    **{f"caat_{size}": caat(size) for size in GROUPS},
-    "cascade": replace(nguyen.recogniser(HEARING), run=HEARING.runs / "cascade"),
-    "cascade_mt": replace(nguyen.translators(HEARING)["mt"], run=HEARING.runs / "cascade_mt"),
-}
+RECOGNISED = replace(ONE, policy=AlignAtt(frames=nguyen.LAST_FRAMES), force_finish=True)
+CASCADED = tuple(replace(RECOGNISED, then=RUN / "cascade_mt", then_k=k) for k in (1, 3, 5))
+CAAT = {f"caat_{size}": caat(size) for size in (16, 32)}  # states: 640 and 1,280 ms
 
 GRID = Grid(
     title="Offline models made simultaneous, and their rivals, on Multi30k-speech",
     runs=MMA.runs,
     name="policies",
-    variants=VARIANTS,
-    table=("conformer", *(f"caat_{size}" for size in GROUPS), "cascade", BEST),
+    variants={
+        **MMA.variants,
+        "conformer": papi.variants(RECIPE)["conformer"],
+        **CAAT,
+        "cascade": replace(CASCADE["asr"], run=RUN / "cascade"),
+        "cascade_mt": replace(CASCADE["mt"], run=RUN / "cascade_mt"),
+    },
+    table=("conformer", *CAAT, "cascade", BEST),
     baseline="conformer",
     latency="LAAL",
     evaluations=(ONE, clock(ONE)),
     own={
-        "conformer": (*papi.OFFLINE, *POLICIES, *map(clock, CLOCKED)),
+        "conformer": (*papi.WHOLES, *POLICIES, *map(clock, CLOCKED)),
         "cascade": (*CASCADED, clock(CASCADED[1])),
         BEST: (*STEPS, clock(STEPS[1])),
     },

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from experiments.zaidi2022.recipe import ALONE, with_objective
+from experiments.shared import ALONE, ANY, OFFLINE, TRANSLATION, with_objective
 from simuljax.ablate.grid import Grid
 from simuljax.config.decoding import Beam
 from simuljax.config.evaluation import Evaluation
@@ -38,8 +38,9 @@ GROUPS = (16, 32, 64)
 UNITS: tuple[Units, ...] = ("fixed", "adaptive")
 WITH_CTC = replace(ALONE, ctc=0.5)
 TRANSDUCER = replace(ALONE, transducer=1.0, transducer_delay=1.0)
-TEXT = replace(ALONE, translation=1.0)
-ANY = Path()
+ONE = Evaluation(run=ANY, checkpoint="averaged")
+WHOLE = replace(OFFLINE, checkpoint="averaged")
+WHOLES = (WHOLE, replace(WHOLE, beam=Beam(size=5)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,35 +63,29 @@ class Recipe:
 
 def variants(recipe: Recipe) -> Mapping[str, Experiment]:
     """Return the systems of the paper by name."""
-    large = (recipe.conformer, recipe.conformer_training)
-    plain = {"transformer": (recipe.transformer, recipe.training), "conformer": large}
-    plain |= {
-        f"transformer_{units}_k{k}": (waiting(recipe.transformer, units, k), recipe.training)
-        for units in UNITS
-        for k in K
-    }
-    distilled = {"conformer_kd": large} | {
-        f"conformer_{units}_k{k}_kd": (waiting(recipe.conformer, units, k), large[1])
-        for units in UNITS
-        for k in K
-    }
+    transformer, conformer = recipe.transformer, recipe.conformer
+    small = with_objective(recipe.training, WITH_CTC)
+    large = with_objective(recipe.conformer_training, WITH_CTC)
+    models = {"transformer": (transformer, small), "conformer": (conformer, large)}
+    distilled = {"conformer_kd": (conformer, large)}
+    for units in UNITS:
+        for k in K:
+            models[f"transformer_{units}_k{k}"] = (waiting(transformer, units, k), small)
+            distilled[f"conformer_{units}_k{k}_kd"] = (waiting(conformer, units, k), large)
     kd = replace(recipe.data, directory=recipe.distilled)
-    return {
-        "teacher": teacher(recipe),
-        **{name: _variant(recipe, name, recipe.data, *variant) for name, variant in plain.items()},
-        **{name: _variant(recipe, name, kd, *variant) for name, variant in distilled.items()},
-        **{f"caat_{size}_kd": caat(recipe, kd, size) for size in GROUPS},
-    }
-
-
-def teacher(recipe: Recipe) -> Experiment:
-    """Return an offline text translator."""
-    return Experiment(
+    teacher = Experiment(
         run=recipe.runs / "teacher",
         data=recipe.taught,
         model=recipe.teacher,
-        training=with_objective(recipe.teaching, TEXT),
+        training=with_objective(recipe.teaching, TRANSLATION),
     )
+    found = {"teacher": teacher}
+    for corpus, each in ((recipe.data, models), (kd, distilled)):
+        for name, (model, training) in each.items():
+            found[name] = Experiment(
+                run=recipe.runs / name, data=corpus, model=model, training=training
+            )
+    return found | {f"caat_{size}_kd": caat(recipe, kd, size) for size in GROUPS}
 
 
 def waiting(model: ModelConfig, units: Units, k: int) -> ModelConfig:
@@ -110,109 +105,77 @@ def caat(recipe: Recipe, corpus: DataConfig, size: int) -> Experiment:
     speech = SpeechConfig(
         kind="streaming", layers=of.layers, shared=0, channels=of.channels, chunk=8, right=4
     )
-    model = replace(
-        recipe.transformer,
-        speech=speech,
-        decoder="caat",
-        joiner_layers=recipe.transformer.decoder_layers,
-        predecision=PreDecision(kind="fixed", step_ms=40 * size),
-    )
     return Experiment(
         run=recipe.runs / f"caat_{size}_kd",
         data=corpus,
-        model=model,
+        model=replace(
+            recipe.transformer,
+            speech=speech,
+            decoder="caat",
+            joiner_layers=recipe.transformer.decoder_layers,
+            predecision=PreDecision(kind="fixed", step_ms=40 * size),
+        ),
         training=with_objective(recipe.training, TRANSDUCER),
-    )
-
-
-def _variant(
-    recipe: Recipe, name: str, corpus: DataConfig, model: ModelConfig, training: Training
-) -> Experiment:
-    return Experiment(
-        run=recipe.runs / name,
-        data=corpus,
-        model=model,
-        training=with_objective(training, WITH_CTC),
     )
 
 
 def tested(units: Units, architecture: str, **changes: Any) -> tuple[Evaluation, ...]:
     """Evaluate at every k_test, as in appendix A: no `avoid_eos` for the fixed Transformer."""
     spared = units == "fixed" and architecture == "transformer"
-    one = Evaluation(
-        run=ANY,
-        checkpoint="averaged",
-        force_finish=True,
-        avoid_eos_while_reading=not spared,
-        **changes,
-    )
+    one = replace(ONE, force_finish=True, avoid_eos_while_reading=not spared, **changes)
     kind = "fixed" if units == "fixed" else "ctc"
     return tuple(replace(one, policy=WaitK(k=k, units=kind)) for k in K)
 
 
-OFFLINE = (
-    Evaluation(run=ANY, checkpoint="averaged", mode="offline"),
-    Evaluation(run=ANY, checkpoint="averaged", mode="offline", beam=Beam(size=5)),
-)
-
-
 def grids(recipe: Recipe) -> Mapping[str, Grid]:
     """Return the figures by name. Figures 4 and 5 need the distilled corpus."""
-    return {
-        "figure_1": _training(recipe, "fixed", "transformer", ""),
-        "figure_2": _training(recipe, "adaptive", "transformer", ""),
-        "figure_3": _architectures(recipe, "fixed"),
-        "figure_3_adaptive": _architectures(recipe, "adaptive"),
-        "figure_4": _training(recipe, "adaptive", "conformer", "_kd"),
-        "figure_4_fixed": _training(recipe, "fixed", "conformer", "_kd"),
-        "figure_5": _rivals(recipe),
-    }
+    titled, systems = f"Papi et al. 2022 on {recipe.name}", variants(recipe)
 
+    def training(units: Units, architecture: str, kd: str = "") -> Grid:
+        """Compare offline training with every k_train, at every k_test."""
+        offline = f"{architecture}{kd}"
+        return Grid(
+            title=f"{titled}: k_train, {offline}, {units} words",
+            runs=recipe.runs,
+            name=f"{offline}_{units}",
+            variants=systems,
+            table=(offline, *(f"{architecture}_{units}_k{k}{kd}" for k in K)),
+            baseline=offline,
+            evaluations=tested(units, architecture),
+            own={offline: (*WHOLES, *tested(units, architecture))},
+        )
 
-def _training(recipe: Recipe, units: Units, architecture: str, kd: str) -> Grid:
-    """Compare offline training with every k_train, at every k_test."""
-    offline = f"{architecture}{kd}"
-    return Grid(
-        title=f"Papi et al. 2022 on {recipe.name}: k_train, {architecture}{kd}, {units} words",
-        runs=recipe.runs,
-        name=f"{architecture}{kd}_{units}",
-        variants=variants(recipe),
-        table=(offline, *(f"{architecture}_{units}_k{k}{kd}" for k in K)),
-        baseline=offline,
-        evaluations=tested(units, architecture),
-        own={offline: (*OFFLINE, *tested(units, architecture))},
-    )
+    def architectures(units: Units) -> Grid:
+        names = ("transformer", "conformer")
+        return Grid(
+            title=f"{titled}: architectures, {units} words",
+            runs=recipe.runs,
+            name=f"architectures_{units}",
+            variants=systems,
+            table=names,
+            baseline="transformer",
+            evaluations=WHOLES,
+            own={name: (*WHOLES, *tested(units, name)) for name in names},
+        )
 
-
-def _architectures(recipe: Recipe, units: Units) -> Grid:
-    return Grid(
-        title=f"Papi et al. 2022 on {recipe.name}: architectures, {units} words",
-        runs=recipe.runs,
-        name=f"architectures_{units}",
-        variants=variants(recipe),
-        table=("transformer", "conformer"),
-        baseline="transformer",
-        evaluations=OFFLINE,
-        own={name: (*OFFLINE, *tested(units, name)) for name in ("transformer", "conformer")},
-    )
-
-
-def _rivals(recipe: Recipe) -> Grid:
-    """Compare with CAAT, simulated on the whole test set and in real time."""
-    native = Evaluation(run=ANY, checkpoint="averaged")
     clock: dict[str, Any] = {"mode": "live", "first": recipe.live}
-    return Grid(
-        title=f"Papi et al. 2022 on {recipe.name}: an offline Conformer and CAAT",
+    adaptive = (*tested("adaptive", "conformer"), *tested("adaptive", "conformer", **clock))
+    rivals = Grid(
+        title=f"{titled}: an offline Conformer and CAAT",
         runs=recipe.runs,
         name="caat",
-        variants=variants(recipe),
+        variants=systems,
         table=("conformer_kd", *(f"caat_{size}_kd" for size in GROUPS)),
         baseline="conformer_kd",
-        evaluations=(native, replace(native, mode="live", first=recipe.live)),
-        own={
-            "conformer_kd": (
-                *tested("adaptive", "conformer"),
-                *tested("adaptive", "conformer", **clock),
-            )
-        },
+        evaluations=(ONE, replace(ONE, **clock)),  # the whole test set; in real time
+        own={"conformer_kd": adaptive},
     )
+    return {
+        "figure_1": training("fixed", "transformer"),
+        "figure_2": training("adaptive", "transformer"),
+        "figure_3": architectures("fixed"),
+        "figure_3_adaptive": architectures("adaptive"),
+        "figure_4": training("adaptive", "conformer", "_kd"),
+        "figure_4_fixed": training("fixed", "conformer", "_kd"),
+        "figure_5": rivals,
+    }

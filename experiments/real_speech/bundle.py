@@ -11,12 +11,11 @@ the card alone is written anew.
 """
 
 import dataclasses
-import json
 import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -75,7 +74,10 @@ def bundle(chosen: Bundle) -> Path:
         raise ChoiceError("a cascade has two models: give both, ASR=WHISPER and MT=RUN")
     if chosen.asr is not None and chosen.mt is not None:
         replace_models(chosen, chosen.asr, chosen.mt)
-    write_json(chosen.to / "scores.json", with_scores(read_scores(chosen.to), chosen.scores))
+    path = chosen.to / "scores.json"
+    rows = {row["name"]: row for row in (read_json(path) if path.exists() else [])}
+    rows |= {row["name"]: row for row in map(row_of, chosen.scores)}
+    write_json(path, [*rows.values()])
     (chosen.to / "README.md").write_text(card(chosen.to), "utf-8")
     return chosen.to
 
@@ -108,14 +110,9 @@ def export_run(chosen: Bundle, run: Path, to: Path) -> None:
     model = dataclasses.replace(config.model, width=width)
     config = dataclasses.replace(config, run=Path(to.name), init_from=(), model=model)
     write_json(to / CONFIG_FILE, without_places(to_json(config)))
-    write_json(to / DECODING_FILE, given_options(decoding_of(chosen.decoding)))
-
-
-def decoding_of(options: Sequence[str]) -> Decoding:
-    """Return the decoding of options written as NAME=VALUE; VALUE is YAML."""
-    pairs = (option.partition("=") for option in options)
-    values = {name.replace("-", "_"): parse_yaml(value) for name, _, value in pairs}
-    return from_options(Decoding, values)
+    options = (option.partition("=") for option in chosen.decoding)
+    values = {name.replace("-", "_"): parse_yaml(value) for name, _, value in options}
+    write_json(to / DECODING_FILE, given_options(from_options(Decoding, values)))
 
 
 def without_places(value: Any) -> Any:
@@ -127,29 +124,20 @@ def without_places(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and value.startswith("/") else value
 
 
-def read_scores(model: Path) -> list[dict[str, Any]]:
-    """Return the rows of the card so far."""
-    path = model / "scores.json"
-    return read_json(path) if path.exists() else []
-
-
-def with_scores(rows: Sequence[dict[str, Any]], given: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows, with those of these logs in their places or at the end."""
-    found = {row["name"]: row for row in rows}
-    for each in given:
-        name, _, log = each.rpartition("=")
-        if not name:
-            raise ChoiceError(f"--scores {each!r} needs a name: --scores 'NAME={each}'")
-        records = read_records(log)
-        scores, bleu = score(records), confidence_interval(records)
-        found[name] = {
-            "name": name,
-            "n": scores["n"],
-            "BLEU": round(bleu.value, 1),
-            "interval": [round(bleu.low, 1), round(bleu.high, 1)],
-            **{latency: round(scores[latency]) for latency in ("AL", "LAAL")},
-        }
-    return list(found.values())
+def row_of(given: str) -> dict[str, Any]:
+    """Return the row of the card for NAME=LOG."""
+    name, _, log = given.rpartition("=")
+    if not name:
+        raise ChoiceError(f"--scores {given!r} needs a name: --scores 'NAME={given}'")
+    records = read_records(log)
+    scores, bleu = score(records), confidence_interval(records)
+    return {
+        "name": name,
+        "n": scores["n"],
+        "BLEU": round(bleu.value, 1),
+        "interval": [round(bleu.low, 1), round(bleu.high, 1)],
+        **{latency: round(scores[latency]) for latency in ("AL", "LAAL")},
+    }
 
 
 def card(model: Path) -> str:
@@ -167,10 +155,10 @@ def card(model: Path) -> str:
         parameters=parameter_count(run.model),
         sizes=[size_mb(model / part) for part in (RECOGNISER, TRANSLATOR)],
         written=PHRASEBOOK_WRITTEN,
-        scores=read_scores(model),
+        scores=read_json(model / "scores.json"),
         number=number,
         clip=CLIP,
-        clip_source=json.loads((model / "clip.json").read_text("utf-8"))["source"],
+        clip_source=read_json(model / "clip.json")["source"],
     )
 
 

@@ -31,10 +31,9 @@ Hardware: one H200, 30 minutes. Results: real_speech, real_speech-cascade.
 
 import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from experiments.zaidi2022.recipe import ANY
+from experiments.shared import ANY
 from simuljax.ablate.grid import Grid
 from simuljax.audio import Features, SpecAugment, WaveAugment
 from simuljax.audio.filterbank import Filterbank
@@ -73,11 +72,10 @@ MODEL = ModelConfig(
     text=TextConfig(layers=3),
     decoder_layers=4,
 )
-pieces = partial(VocabularyConfig, kind="unigram")
 PAIRS = DataConfig(
     directory=HOME / "pairs",
-    source=pieces(size=8_000, lowercase=True),
-    target=pieces(size=8_000),
+    source=VocabularyConfig(size=8_000, lowercase=True),
+    target=VocabularyConfig(size=8_000),
     budget=Budget(frames=96_000, tokens=24_000, shapes=2),
     held="device",
 )
@@ -118,7 +116,11 @@ MT = Experiment(
 TRANSLATOR = replace(
     MT,
     run=RUN / "translator",
-    data=replace(PAIRS, source=pieces(size=5_000, lowercase=True), target=pieces(size=5_000)),
+    data=replace(
+        PAIRS,
+        source=VocabularyConfig(size=5_000, lowercase=True),
+        target=VocabularyConfig(size=5_000),
+    ),
     model=replace(
         presets.text_only(replace(MODEL, width=replace(MODEL.width, dropout=0.2))),
         text=TextConfig(layers=4, direction="unidirectional"),
@@ -189,9 +191,8 @@ TESTS = {
     "natural": DATA / "multi30k-kokoro",
     "real": DATA / "iwslt-nonnative",
 }
-FIRST = 1_000  # utterances of a test
 STREAMED = tuple(
-    Evaluation(run=ANY, corpus=corpus, name=name, checkpoint="last", first=FIRST)
+    Evaluation(run=ANY, corpus=corpus, name=name, checkpoint="last", first=1_000)
     for name, corpus in TESTS.items()
 )
 WHOLE = tuple(replace(each, mode="offline", name=f"{each.name}-whole") for each in STREAMED)

@@ -16,8 +16,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.real_speech.en_de import EXPERIMENTS as TRAINED
-from experiments.real_speech.en_de import MASKED, PAUSES, SLOWER, schedule
+from experiments.real_speech.en_de import MASKED, PAUSES, SLOWER, VARIANTS, schedule
 from simuljax.audio import WaveAugment
 from simuljax.config.experiment import (
     CONFIG_FILE,
@@ -34,16 +33,17 @@ from simuljax.models.parameters import by_path
 from simuljax.serve.run import shapes
 from simuljax.text import VocabularyConfig
 
-BASE = Path(os.environ.get("SIMULJAX_BASE", TRAINED["whisper"].run))
-FIRST = read_experiment(BASE) if (BASE / CONFIG_FILE).exists() else TRAINED["whisper"]
+BASE = Path(os.environ.get("SIMULJAX_BASE", VARIANTS["whisper"].run))
+FIRST = read_experiment(BASE) if (BASE / CONFIG_FILE).exists() else VARIANTS["whisper"]
 UPDATES = 600
 WORDS = ("text/embedding", "decoder/embedding", "speech/ctc")  # parts that belong to vocabularies
 SIZED = replace(FIRST.model, source_vocabulary=8, target_vocabulary=8)  # any: names alone count
 PARTS = {"/".join(path.split("/")[:2]) for path in by_path(shapes(SIZED)[0])}
 
-is_whisper = FIRST.model.speech is not None and FIRST.model.speech.is_whisper
-has_ctc = FIRST.model.speech is not None and FIRST.model.speech.ctc_after is not None
-JOINT = JointObjective(latency=0.1, ctc=0.3 if has_ctc else 0.0)
+SPEECH = FIRST.model.speech
+IS_WHISPER = SPEECH is not None and SPEECH.is_whisper
+HAS_CTC = SPEECH is not None and SPEECH.ctc_after is not None
+JOINT = JointObjective(latency=0.1, ctc=0.3 if HAS_CTC else 0.0)
 
 DOMAIN = Experiment(
     run=RUNS / "mine" / "domain",
@@ -57,7 +57,7 @@ DOMAIN = Experiment(
     model=FIRST.model,
     training=Training(
         updates=UPDATES,
-        optimiser=replace(schedule(3e-4, UPDATES), factors=(SLOWER,) if is_whisper else ()),
+        optimiser=replace(schedule(3e-4, UPDATES), factors=(SLOWER,) if IS_WHISPER else ()),
         objective=Objective(
             terms=JOINT.terms(), augment=MASKED, wave_augment=WaveAugment.typical()
         ),

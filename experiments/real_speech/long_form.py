@@ -6,10 +6,9 @@
 Hardware: 2 CPU cores, 20 to 40 minutes; needs eSpeak NG and mweralign (`pip install
 'simuljax[speech,longform]'`). New sentences of the demo's phrasebook are spoken and joined with
 pauses to one recording. `simuljax translate` reads it in a process of its own, whose memory is
-noted every 5 s. Writes the recording, its segments, the log and summary.json to the folder.
+noted every 5 s. Writes the recording, the log and summary.json to the folder.
 """
 
-import json
 import subprocess
 import sys
 import time
@@ -24,13 +23,12 @@ from data_pipelines.synthesis.espeak import speak
 from data_pipelines.utterance import Voice
 from simuljax.audio import RATE
 from simuljax.audio.segmentation import Segmentation, Segmenter
+from simuljax.config.fields import write_json
 from simuljax.decode.repetition import Stammer
 from simuljax.demo.corpus import LittlePhrasebook
 from simuljax.eval import read_records
 from simuljax.eval.long_form import Segment, score_longform
 from simuljax.text.sentences import ends_sentence
-
-NOTE_S = 5.0
 
 
 def main(run: tyro.conf.Positional[Path], to: Path, minutes: float = 60.0, pause_s: float = 0.6):
@@ -45,7 +43,9 @@ def main(run: tyro.conf.Positional[Path], to: Path, minutes: float = 60.0, pause
     to.mkdir(parents=True, exist_ok=True)
     talk, log = to / "talk.wav", to / "instances.log"
     samples, segments = make_talk(talk, round(minutes * 60 * RATE), round(pause_s * RATE))
-    memory, wall_s = translate(run, talk, log)
+    start = time.perf_counter()
+    memory = translate(run, talk, log)
+    wall_s = time.perf_counter() - start
     (record,) = read_records(log)
     scores = score_longform([record], segments)
     segmenter = Segmenter(Segmentation())
@@ -60,14 +60,11 @@ def main(run: tyro.conf.Positional[Path], to: Path, minutes: float = 60.0, pause
         "words": len(record.delays),
         "stammers": Stammer().text(record.prediction) != record.prediction,
         "wall_s": wall_s,
-        "memory_mb": {
-            "first": after[0], "last": after[-1], "most": max(after), "least": min(after)
-        },
+        "memory_mb": {"first": after[0], "last": after[-1], "most": max(after)},
         "scores": scores,
-    }  # fmt: skip
-    text = json.dumps(summary, indent=1)
-    (to / "summary.json").write_text(text + "\n")
-    print(text)
+    }
+    write_json(to / "summary.json", summary)
+    print((to / "summary.json").read_text())
 
 
 def make_talk(file: Path, samples: int, pause: int) -> tuple[np.ndarray, list[Segment]]:
@@ -79,13 +76,14 @@ def make_talk(file: Path, samples: int, pause: int) -> tuple[np.ndarray, list[Se
         if length >= samples:
             break
         spoken = speak(pair.transcript, voice).samples
-        segment = Segment(
-            talk=file.name,
-            reference=pair.translation,
-            start_ms=length * 1000 / RATE,
-            duration_ms=len(spoken) * 1000 / RATE,
+        segments.append(
+            Segment(
+                talk=file.name,
+                reference=pair.translation,
+                start_ms=length * 1000 / RATE,
+                duration_ms=len(spoken) * 1000 / RATE,
+            )
         )
-        segments.append(segment)
         parts += [spoken, silence]
         length += len(spoken) + pause
     joined = np.concatenate(parts)
@@ -93,26 +91,19 @@ def make_talk(file: Path, samples: int, pause: int) -> tuple[np.ndarray, list[Se
     return joined, segments
 
 
-def translate(run: Path, audio: Path, log: Path) -> tuple[list[float], float]:
-    """Run `simuljax translate`; return megabytes of memory every few seconds, and seconds."""
-    start, memory = time.perf_counter(), []
+def translate(run: Path, audio: Path, log: Path) -> list[float]:
+    """Run `simuljax translate`; return its resident megabytes every 5 s."""
+    memory = []
     command = [sys.executable, "-m", "simuljax.cli.main", "translate", str(run), str(audio)]
     command += ["--log", str(log)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            memory.append(resident_mb(process.pid))
-            time.sleep(NOTE_S)
+            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+            memory.append(pages * getpagesize() / 2**20)
+            time.sleep(5)
     if process.returncode:
         raise SystemExit(f"simuljax translate failed with status {process.returncode}")
-    return [each for each in memory if each], time.perf_counter() - start
-
-
-def resident_mb(pid: int) -> float:
-    """Return the resident memory of a process; 0 once it has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * getpagesize() / 2**20
-    except OSError:
-        return 0.0
+    return [each for each in memory if each]
 
 
 if __name__ == "__main__":

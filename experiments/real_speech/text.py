@@ -50,24 +50,23 @@ def write(folder: Path, split: str, pairs: Sequence[Pair]) -> None:
 
 def main(table: tyro.conf.Positional[Path], to: Path, exclude: tuple[Path, ...] = ()) -> None:
     """Write the text of speech and text corpora."""
-    reader = Tsv(exclude=exclude, valid_fraction=VALID, test_fraction=TEST)
-    listing = reader.read(table)
+    listing = Tsv(exclude=exclude, valid_fraction=VALID, test_fraction=TEST).read(table)
     tatoeba = {
         split: [(each.transcript, each.translation) for each in utterances]
         for split, utterances in listing.splits.items()
     }
-    grammar = [
-        (pair.english, pair.german) for pair in phrasebook.sentences("train", PHRASEBOOK_WRITTEN)
-    ]
+    written = phrasebook.sentences("train", PHRASEBOOK_WRITTEN)
+    grammar = [(pair.english, pair.german) for pair in written]
     train = tatoeba["train"]
     chosen = np.random.default_rng(0).permutation(len(train))[:SPOKEN]
     spoken = [train[i] for i in chosen] + grammar[:PHRASEBOOK_SPOKEN]
     write(to / "speech", "train", [*joined(spoken, 0)])
     write(to / "text", "train", [*train, *grammar, *joined([*train, *grammar], 1)])
-    for split in ("valid", "test"):
-        first = dict(reversed(tatoeba[split]))  # one translation of each
-        write(to / "speech", split, [*first.items()][::-1])
-    write(to / "text", "valid", [*dict(reversed(tatoeba["valid"])).items()][::-1])
+    # One translation of each held-out sentence: the first.
+    held_out = {s: [*dict(reversed(tatoeba[s])).items()][::-1] for s in ("valid", "test")}
+    for split, pairs in held_out.items():
+        write(to / "speech", split, pairs)
+    write(to / "text", "valid", held_out["valid"])
     print(f"left out: {len(listing.skipped):,} pairs whose source is in a test set")
 
 

@@ -12,8 +12,9 @@ ones. The paper's table has a DAR weight of 0.01; it also names a search over 0.
 
 from dataclasses import replace
 
+from experiments.shared import with_objective
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
-from experiments.zaidi2022.recipe import DAR, STEPS, phases, with_objective
+from experiments.zaidi2022.recipe import DAR, phases
 from simuljax.ablate.grid import Grid
 from simuljax.config.experiment import RUNS, Experiment
 
@@ -45,5 +46,5 @@ GRID = Grid(
     name="dar",
     baseline="dar",
     seeds=(0, 1),
-    **phases(FIRST, RECIPE.second, LAMBDAS, STEPS, EXPERIMENTS),
+    **phases(FIRST, RECIPE.second, LAMBDAS, EXPERIMENTS),
 )

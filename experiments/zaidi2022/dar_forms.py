@@ -27,8 +27,9 @@ when the stop-gradient was the only form.
 from dataclasses import replace
 from typing import Any
 
+from experiments.shared import ANY, OFFLINE, with_objective
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
-from experiments.zaidi2022.recipe import ANY, DAR, phases, with_objective
+from experiments.zaidi2022.recipe import DAR, phases
 from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import OFFLINE_TEXT, RUNS, Experiment, InitFrom
@@ -64,9 +65,7 @@ def form(name: str, changes: dict[str, Any]) -> Experiment:
 
 FIRST = {"kd": EXPERIMENTS["kd"]} | {name: form(name, changes) for name, changes in FORMS.items()}
 LAMBDAS = {name: (0.1,) if name in WITH_LATENCY else () for name in FIRST}
-WAYS = (Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY, predecision_ms=280))
-PHASES = phases(FIRST, SECOND, LAMBDAS, WAYS, EXPERIMENTS)
-PHASES["evaluations"] = WAYS
+WAYS = (OFFLINE, Evaluation(run=ANY, predecision_ms=280))
 
 GRID = Grid(
     title="Forms of DAR on Multi30k-speech",
@@ -74,5 +73,5 @@ GRID = Grid(
     name="dar_forms",
     baseline="kd",
     seeds=(0, 1),
-    **PHASES,
+    **phases(FIRST, SECOND, LAMBDAS, EXPERIMENTS, at_zero=WAYS, later=WAYS),
 )

@@ -16,15 +16,15 @@ with READs of their own step: with smaller READs, heads decide more often on the
 
 from dataclasses import replace
 
+from experiments.shared import ANY, OFFLINE, STEPS, STREAMED, with_objective
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
-from experiments.zaidi2022.recipe import ANY, KD, STEPS, phases, with_objective
+from experiments.zaidi2022.recipe import KD, phases
 from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS, Experiment
 from simuljax.config.model import DecisionKind, PreDecision
 
 READ_40 = Evaluation(run=ANY, read_ms=40)  # one encoder state per READ
-OFFLINE = Evaluation(run=ANY, mode="offline")
 FIXED = EXPERIMENTS["kd"]
 
 
@@ -44,12 +44,12 @@ FIRST = {
     "learnable": decide("learnable", "learnable"),
     "learnable_counted": decide("learnable_counted", "learnable", quantity=0.1),
 }
-PHASES = phases(FIRST, RECIPE.second, dict.fromkeys(FIRST, (0.1,)), (READ_40,), EXPERIMENTS)
-PHASES["evaluations"] = (OFFLINE, READ_40)
-PHASES["own"] |= {
-    "kd": (OFFLINE, READ_40, Evaluation(run=ANY)),
-    "kd_lambda_0.1": (*STEPS, READ_40),
-}
+PHASES = phases(
+    *(FIRST, RECIPE.second, dict.fromkeys(FIRST, (0.1,)), EXPERIMENTS),
+    at_zero=(OFFLINE, READ_40),
+    later=(READ_40,),
+)
+PHASES["own"] |= {"kd": (OFFLINE, READ_40, STREAMED), "kd_lambda_0.1": (*STEPS, READ_40)}
 
 GRID = Grid(
     title="Learned decision points, fixed steps and words, on Multi30k-speech",

@@ -10,7 +10,8 @@ way from a question to a table. `table_3.py` is the real one.
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.zaidi2022.recipe import ALONE, ANY, DAR, KD, with_objective
+from experiments.shared import ALONE, ANY, OFFLINE, with_objective
+from experiments.zaidi2022.recipe import DAR, KD
 from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS
@@ -35,7 +36,7 @@ GRID = Grid(
     baseline="mma",
     seeds=(0, 1),
     evaluations=(
-        Evaluation(run=ANY, mode="offline"),
+        OFFLINE,
         *(Evaluation(run=ANY, threshold=threshold) for threshold in (0.5, 0.2, 0.8)),
     ),
 )

@@ -17,13 +17,13 @@ speech equally often. Seeds differ in first values, dropout, masks and the order
 
 from dataclasses import replace
 
+from experiments.shared import ANY, OFFLINE, claims, with_objective
 from experiments.zaidi2022.multi30k import RECIPE
-from experiments.zaidi2022.recipe import ANY, KD, variants, with_objective
-from simuljax.ablate.grid import Claim, Grid
+from experiments.zaidi2022.recipe import KD, variants
+from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import DATA, RUNS, Experiment
 
-TEXT = DATA / "tatoeba-text"
 SCHEDULES = replace(
     RECIPE,
     runs=RUNS / "zaidi2022-text",
@@ -32,6 +32,11 @@ SCHEDULES = replace(
     first=replace(RECIPE.first, epochs=10, patience=4, random="threefry"),
 )
 PLAIN = variants(SCHEDULES)
+STRONGER = replace(
+    PLAIN["kd"],
+    run=SCHEDULES.runs / "kd_0.8",
+    training=with_objective(PLAIN["kd"].training, replace(KD, distillation=0.8)),
+)
 
 
 def with_text(experiment: Experiment) -> Experiment:
@@ -39,16 +44,11 @@ def with_text(experiment: Experiment) -> Experiment:
     training = experiment.training
     return replace(
         experiment,
-        data=replace(experiment.data, text=TEXT),
+        data=replace(experiment.data, text=DATA / "tatoeba-text"),
         training=replace(training, validate_every=2 * training.validate_every),
     )
 
 
-STRONGER = replace(
-    PLAIN["kd"],
-    run=SCHEDULES.runs / "kd_0.8",
-    training=with_objective(PLAIN["kd"].training, replace(KD, distillation=0.8)),
-)
 VARIANTS = {
     "mma": PLAIN["mma"],
     "multitask": with_text(PLAIN["multitask"]),
@@ -64,10 +64,10 @@ GRID = Grid(
     baseline="mma",
     seeds=(0, 1, 2, 3),
     order=None,
-    claims=(
-        Claim(says="multitask learning helps", variant="multitask", over="mma", published=1.67),
-        Claim(says="online distillation helps", variant="kd", over="multitask", published=0.95),
-        Claim(says="more distillation helps", variant="kd_0.8", over="kd"),
+    claims=claims(
+        ("multitask learning helps", "multitask", "mma", 1.67),
+        ("online distillation helps", "kd", "multitask", 0.95),
+        ("more distillation helps", "kd_0.8", "kd", None),
     ),
-    evaluations=(Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY, predecision_ms=280)),
+    evaluations=(OFFLINE, Evaluation(run=ANY, predecision_ms=280)),
 )

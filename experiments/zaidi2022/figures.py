@@ -14,14 +14,13 @@ from simuljax.report.figures import BLUE, GREY, ORANGE, new_figure, save_figure
 from simuljax.report.results import read_results
 
 RESULTS = Path("experiments/results")
-GREEN, PINK, LIGHT = "#009e73", "#cc79a7", "#56b4e9"
 FORMS = {
     "kd": ("KD, no DAR", GREY, "-"),
     "stop": ("stop (paper)", ORANGE, "-"),
     "flow": ("flow", BLUE, "-"),
-    "without_car": ("flow, without CAR", LIGHT, ":"),
-    "averaged": ("averaged teacher", PINK, "-"),
-    "frozen": ("frozen teacher", GREEN, "-"),
+    "without_car": ("flow, without CAR", "#56b4e9", ":"),
+    "averaged": ("averaged teacher", "#cc79a7", "-"),
+    "frozen": ("frozen teacher", "#009e73", "-"),
 }
 POINTS = 5  # of source read that the gate allows beyond KD
 LAMBDAS = {"": 0.0, "lambda_0.03": 0.03, "lambda_0.1": 0.1, "lambda_0.2": 0.2}
@@ -34,20 +33,21 @@ def dar_forms(to: Path) -> Path:
     left, right = figure.subplots(1, 2)
     ends = []
     for run in read_results(RESULTS / "zaidi2022-dar_forms").runs:
-        if run.variant not in FORMS or "dar_paper" not in run.curves.get("valid", {}):
+        valid = run.curves.get("valid", {})
+        if run.variant not in FORMS or "dar_paper" not in valid:
             continue
         name, colour, style = FORMS[run.variant]
-        valid, label = run.curves["valid"], name if run.seed == 0 else None
         look = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3.5}
         read = [100 * (share or 0) for share in valid["st_read"]]
         left.plot(valid["step"], valid["dar_paper"], **look)
-        right.plot(valid["step"], read, label=label, **look)
+        right.plot(valid["step"], read, label=name if run.seed == 0 else None, **look)
         if run.variant == "kd":
             ends.append(read[-1])
     gate = sum(ends) / len(ends) + POINTS
     right.axhline(gate, color=GREY, linestyle="--", linewidth=1, label="gate: end below")
     left.set(xlabel="updates", ylabel="DAR on dev, the paper's value (log scale)", yscale="log")
-    left.set_yticks([0.5, 1, 2, 5, 10, 20], ["0.5", "1", "2", "5", "10", "20"])
+    ticks = [0.5, 1, 2, 5, 10, 20]
+    left.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     right.set(xlabel="updates", ylabel="source read at a target, %", ylim=(75, 100))
     right.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return save_figure(figure, to / "dar_forms.png")
@@ -68,16 +68,9 @@ def latency_weight(to: Path) -> Path:
         for variant, (name, colour, marker, offset) in ARMS.items():
             own = dict(sorted(points[variant, seed].items()))
             axes.plot(*zip(*own.values(), strict=True), color=colour, marker=marker, label=name)
+            look = {"xytext": offset, "textcoords": "offset points", "color": colour, "fontsize": 8}
             for weight, place in own.items():
-                axes.annotate(
-                    f"{weight:g}",
-                    place,
-                    xytext=offset,
-                    textcoords="offset points",
-                    ha="left" if offset[0] > 0 else "right",
-                    color=colour,
-                    fontsize=8,
-                )
+                axes.annotate(f"{weight:g}", place, ha="left" if offset[0] > 0 else "right", **look)
         axes.set(title=f"seed {seed}", xlabel="AL, s (log scale)", xscale="log")
         axes.set_xticks([0.5, 1, 2, 3], ["0.5", "1", "2", "3"])
         axes.minorticks_off()
@@ -89,8 +82,7 @@ def latency_weight(to: Path) -> Path:
 
 def main(to: Path = Path("docs/figures")) -> None:
     """Write both figures."""
-    for draw in (dar_forms, latency_weight):
-        print(draw(to))
+    print(dar_forms(to), latency_weight(to), sep="\n")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ Every seed has its own recogniser, text translator and order of batches.
 
 from dataclasses import replace
 
+from experiments.shared import ANY, with_objective
 from experiments.zaidi2022.multi30k import RECIPE
-from experiments.zaidi2022.recipe import ANY, DAR, KD, at_lambda, variants, with_objective
+from experiments.zaidi2022.recipe import DAR, KD, at_lambda, variants
 from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS, Experiment
@@ -39,18 +40,9 @@ SHORT = replace(
     ),
 )
 VARIANTS = variants(SHORT)
+BASE = VARIANTS["dar"]
 # `kd` has the options of a DAR that does not count, so that both are one compiled update.
-JOINT = {
-    "kd": replace(KD, decision_teacher="flow"),
-    "flow": replace(DAR, decision_teacher="flow"),
-}
-
-
-def first(name: str) -> Experiment:
-    """Return a variant at lambda 0."""
-    base = VARIANTS["dar"]
-    training = with_objective(base.training, JOINT[name])
-    return replace(base, run=SHORT.runs / name, training=training)
+JOINT = {"kd": KD, "flow": DAR}
 
 
 def with_variance(later: Experiment) -> Experiment:
@@ -65,24 +57,20 @@ def with_variance(later: Experiment) -> Experiment:
     )
 
 
-FIRST = {name: first(name) for name in JOINT}
-LATER = {
-    name: [
-        each
-        for weight in LAMBDAS
-        for later in [at_lambda(base, SHORT.second, weight)]
-        for each in (later, with_variance(later))
-    ]
-    for name, base in FIRST.items()
-}
-DONORS = ("asr", "mt")
+FIRST, LATER = {}, {}
+for name, joint in JOINT.items():
+    training = with_objective(BASE.training, replace(joint, decision_teacher="flow"))
+    FIRST[name] = replace(BASE, run=SHORT.runs / name, training=training)
+    continued = [at_lambda(FIRST[name], SHORT.second, weight) for weight in LAMBDAS]
+    LATER[name] = [run for plain in continued for run in (plain, with_variance(plain))]
+DONORS = {name: VARIANTS[name] for name in ("asr", "mt")}
 
 GRID = Grid(
     title="Latency weights on Multi30k-speech",
     runs=SHORT.runs,
     name="latency_weight",
     variants={
-        **{name: VARIANTS[name] for name in DONORS},
+        **DONORS,
         **FIRST,
         **{later.run.name: later for some in LATER.values() for later in some},
     },

@@ -16,9 +16,10 @@ checkpoints by loss and latency, because it trains both.
 
 from dataclasses import replace
 
+from experiments.shared import claims
 from experiments.zaidi2022.multi30k import RECIPE
-from experiments.zaidi2022.recipe import STEPS, phases, variants
-from simuljax.ablate.grid import Claim, Grid
+from experiments.zaidi2022.recipe import phases, variants
+from simuljax.ablate.grid import Grid
 from simuljax.config.experiment import RUNS
 
 LONG = replace(
@@ -29,7 +30,7 @@ LONG = replace(
 VARIANTS = variants(LONG)
 LAMBDAS = {"mma_long": (0.1,), "kd_long": (0.01, 0.03, 0.1), "dar_long": (0.1, 0.2, 0.4)}
 FIRST = {name: replace(VARIANTS[name[:-5]], run=LONG.runs / name) for name in LAMBDAS}
-CLAIMS = (
+CLAIMS = claims(
     ("text and distillation help", "kd_long", "mma_long", 1.67 + 0.95),
     ("CAR and DAR help beside them", "dar_long", "kd_long", 0.25 + 0.57),
     ("all four help together", "dar_long", "mma_long", 3.44),
@@ -41,6 +42,6 @@ GRID = Grid(
     name="longer",
     baseline="kd_long",
     seeds=(0, 1, 2),
-    claims=tuple(Claim(says=s, variant=r, over=o, published=p) for s, r, o, p in CLAIMS),
-    **phases(FIRST, LONG.second, LAMBDAS, STEPS, VARIANTS),
+    claims=CLAIMS,
+    **phases(FIRST, LONG.second, LAMBDAS, VARIANTS),
 )

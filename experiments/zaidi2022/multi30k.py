@@ -13,7 +13,8 @@ from text and 33.0 from speech (results/outputs.md); after 10 more with lambda 0
 
 from dataclasses import replace
 
-from experiments.zaidi2022.recipe import Recipe, adam, variants
+from experiments.shared import adam
+from experiments.zaidi2022.recipe import Recipe, variants
 from simuljax.audio import SpecAugment
 from simuljax.config.experiment import DATA, RUNS, Budget, DataConfig
 from simuljax.config.training import Objective, Training
@@ -24,7 +25,6 @@ MASKED = Objective(
     augment=SpecAugment(time_masks=2, time_width=40, time_fraction=0.2, frequency_width=20)
 )
 SMALL = presets.small()
-
 
 RECIPE = Recipe(
     runs=RUNS / "zaidi-multi30k",

@@ -13,33 +13,30 @@ BLEU, mma_mt 20.10, dar 20.67, mma_dar 22.35. Not run by this project,
 because MuST-C may not be redistributed.
 """
 
+from dataclasses import replace
+
+from experiments.shared import LARGE, MASKED
 from experiments.zaidi2022.recipe import Recipe, variants
-from simuljax.audio import SpecAugment
-from simuljax.config.experiment import DATA, RUNS, Budget, DataConfig
+from simuljax.config.experiment import DATA, RUNS, DataConfig
 from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.models import presets
 from simuljax.text import VocabularyConfig
 
+PIECES = VocabularyConfig(kind="unigram", size=10_000)
 PAPER = Optimiser(learning_rate=2e-3, warmup=20_000, betas=(0.9, 0.999), clip=10.0)
-MASKED = Objective(augment=SpecAugment())
+TRAINING = Training(optimiser=PAPER, objective=MASKED, epochs=100, accumulate=4, patience=10)
 
 EXPERIMENTS = variants(
     Recipe(
         runs=RUNS / "zaidi-must-c",
-        data=DataConfig(
-            directory=DATA / "must-c",
-            source=VocabularyConfig(kind="unigram", size=10_000),
-            target=VocabularyConfig(kind="unigram", size=10_000),
-            # 5000 frames and tokens on each of 8 devices.
-            budget=Budget(frames=40_000, tokens=40_000, row_multiple=8),
-        ),
+        data=DataConfig(directory=DATA / "must-c", source=PIECES, target=PIECES, budget=LARGE),
         augmented=DATA / "must-c-augmented",
         model=presets.dar(),
-        asr=Training(optimiser=PAPER, objective=MASKED, epochs=100, accumulate=4, patience=10),
-        mt=Training(optimiser=PAPER, epochs=100, accumulate=4, patience=10),
-        first=Training(optimiser=PAPER, objective=MASKED, epochs=150, accumulate=4),
+        asr=TRAINING,
+        mt=replace(TRAINING, objective=Objective()),
+        first=replace(TRAINING, epochs=150, patience=None),
         distil_after=5_000,
-        second=Training(optimiser=PAPER, objective=MASKED, epochs=50, accumulate=4),
+        second=replace(TRAINING, epochs=50, patience=None),
         equal="epochs",
     )
 )

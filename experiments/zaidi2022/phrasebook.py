@@ -11,8 +11,9 @@ most similar training sentence gives 8.5 BLEU on the test split.
 
 from dataclasses import replace
 
+from experiments.shared import adam
 from experiments.zaidi2022 import multi30k
-from experiments.zaidi2022.recipe import adam, variants
+from experiments.zaidi2022.recipe import variants
 from simuljax.audio import SpecAugment
 from simuljax.config.experiment import DATA, RUNS, Budget
 from simuljax.config.training import Objective, Training

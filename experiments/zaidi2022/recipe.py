@@ -13,47 +13,38 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from experiments import shared
+from experiments.shared import ALONE, OFFLINE, STEPS, STREAMED, TRANSLATION, with_objective
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import ENCODER, OFFLINE_TEXT, DataConfig, Experiment, InitFrom
-from simuljax.config.model import ModelConfig
-from simuljax.config.training import Optimiser, Training
-from simuljax.losses import JointObjective
+from simuljax.config.experiment import ENCODER, OFFLINE_TEXT, Experiment, InitFrom
+from simuljax.config.training import Training
 from simuljax.models import presets
-from simuljax.text import VocabularyConfig
 
-# The published runs were trained with the paper's stop-gradient, which is no longer the default.
-# Forms of DAR that descend are compared in experiments/zaidi2022/dar_forms.py.
-ALONE = JointObjective(
-    distillation=0.0,
-    cross_attentive=0.0,
-    translation=0.0,
-    decision_attentive=0.0,
-    decision_teacher="stop",
-)
 MULTITASK = replace(ALONE, translation=0.5)
 KD = replace(MULTITASK, distillation=0.2)
 CAR = replace(KD, cross_attentive=0.02)
 DAR = replace(CAR, decision_attentive=0.01)
-LAMBDAS = (0.01, 0.05, 0.1)
-ANY = Path()  # an evaluation's run, which the grid fills in
-# Steps between decisions, for a curve. The model is trained with 280 ms.
-STEPS = tuple(Evaluation(run=ANY, predecision_ms=step) for step in (120, 280, 520))
+OBJECTIVES = {
+    "mma": ALONE,
+    "mma_aug": ALONE,
+    "multitask": MULTITASK,
+    "kd": KD,
+    "mma_mt": CAR,
+    "mma_aug_mt": CAR,
+    "dar": DAR,
+    "mma_dar": DAR,
+}
 AUGMENTED = ("mma_aug", "mma_aug_mt", "mma_dar")
 COPIES = 3  # of an utterance: original, augmented, with the teacher's translation
+LAMBDAS = (0.01, 0.05, 0.1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Hold what all variants have in common."""
+class Recipe(shared.Recipe):
+    """Hold what all variants have in common; the model is joint."""
 
-    runs: Path
-    data: DataConfig
     augmented: Path  # the corpus with augmented speech and translations beside the originals
-    model: ModelConfig  # joint
-    asr: Training  # schedules; the variants set the objective
     mt: Training
-    first: Training  # lambda = 0
-    second: Training  # lambda > 0
     distil_after: int = 0  # updates of `first`
     # Augmented variants have the same number of these; their epochs are 3 times as long.
     equal: Literal["epochs", "updates"] = "updates"
@@ -61,101 +52,33 @@ class Recipe:
 
 def variants(recipe: Recipe) -> Mapping[str, Experiment]:
     """Return the experiments of the paper by name."""
-    one = {
-        "mma": ALONE,
-        "mma_aug": ALONE,
-        "multitask": MULTITASK,
-        "kd": KD,
-        "mma_mt": CAR,
-        "mma_aug_mt": CAR,
-        "dar": DAR,
-        "mma_dar": DAR,
-    }
-    first = {name: _first(recipe, name, joint) for name, joint in one.items()}
-    second = {
-        f"{name}_lambda_{weight:g}": at_lambda(base, as_long(recipe, recipe.second, name), weight)
-        for name, base in first.items()
-        for weight in LAMBDAS
-    }
-    asr = recogniser(recipe.runs / "asr", recipe.data, recipe.model, recipe.asr)
-    return {"asr": asr, "mt": mt(recipe), **first, **second}
-
-
-def recogniser(run: Path, corpus: DataConfig, model: ModelConfig, training: Training) -> Experiment:
-    """Return a character recogniser. Its encoder initialises the speech branch."""
-    corpus = replace(
-        corpus,
-        task="transcription",
-        source=VocabularyConfig(kind="characters", size=200, lowercase=True),
-        target=VocabularyConfig(kind="characters", size=200, lowercase=True),
+    asr = shared.recogniser(recipe)
+    mt = Experiment(
+        run=recipe.runs / "mt",
+        data=recipe.data,
+        model=presets.offline(presets.text_only(recipe.model)),
+        training=with_objective(recipe.mt, TRANSLATION),
     )
-    return Experiment(
-        run=run,
-        data=corpus,
-        model=presets.recogniser(model),
-        training=with_objective(training, replace(ALONE, ctc=0.3)),
-    )
-
-
-def mt(recipe: Recipe) -> Experiment:
-    """Return an offline text translator. All variants use its vocabularies."""
-    model = presets.offline(presets.text_only(recipe.model))
-    training = with_objective(recipe.mt, replace(ALONE, translation=1.0))
-    return Experiment(run=recipe.runs / "mt", data=recipe.data, model=model, training=training)
-
-
-def as_long(recipe: Recipe, training: Training, name: str) -> Training:
-    """Shorten a schedule on the augmented corpus to as many updates as on the plain one."""
-    if name not in AUGMENTED or recipe.equal == "epochs" or training.epochs is None:
-        return training
-    return replace(training, epochs=training.epochs / COPIES)
-
-
-def _first(recipe: Recipe, name: str, joint: JointObjective) -> Experiment:
-    corpus = replace(recipe.data, vocabularies_of=recipe.runs / "mt")
-    if name in AUGMENTED:
-        corpus = replace(corpus, directory=recipe.augmented)
-    return Experiment(
-        run=recipe.runs / name,
-        data=corpus,
-        model=recipe.model,
-        training=with_objective(
-            as_long(recipe, recipe.first, name), joint, distil_after=recipe.distil_after
-        ),
-        init_from=(
-            InitFrom(run=recipe.runs / "asr", rules=ENCODER),
-            InitFrom(run=recipe.runs / "mt", rules=OFFLINE_TEXT),
-        ),
-    )
-
-
-def phases(
-    first: Mapping[str, Experiment],
-    second: Training,
-    lambdas: Mapping[str, tuple[float, ...]],
-    evaluations: tuple[Evaluation, ...],
-    donors: Mapping[str, Experiment],
-) -> dict[str, Any]:
-    """Return the part of a grid that trains each variant further with its latency weights.
-
-    All start from `asr` and `mt` of the donors.
-    """
-    later = {
-        name: [at_lambda(experiment, second, weight) for weight in lambdas[name]]
-        for name, experiment in first.items()
-    }
-    continued = [experiment for each in later.values() for experiment in each]
-    return {
-        "variants": {
-            **{name: donors[name] for name in ("asr", "mt")},
-            **first,
-            **{each.run.name: each for each in continued},
-        },
-        "table": tuple(first),
-        "curves": {name: tuple(each.run.name for each in some) for name, some in later.items()},
-        "evaluations": (Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY)),
-        "own": {each.run.name: evaluations for each in continued},
-    }
+    begin = (InitFrom(run=asr.run, rules=ENCODER), InitFrom(run=mt.run, rules=OFFLINE_TEXT))
+    first, later = {}, {}
+    for name, joint in OBJECTIVES.items():
+        corpus = replace(recipe.data, vocabularies_of=mt.run)
+        schedules = [recipe.first, recipe.second]
+        if name in AUGMENTED:
+            corpus = replace(corpus, directory=recipe.augmented)
+        if name in AUGMENTED and recipe.equal == "updates":
+            schedules = [replace(each, epochs=(each.epochs or 0) / COPIES) for each in schedules]
+        first[name] = Experiment(
+            run=recipe.runs / name,
+            data=corpus,
+            model=recipe.model,
+            training=with_objective(schedules[0], joint, distil_after=recipe.distil_after),
+            init_from=begin,
+        )
+        for weight in LAMBDAS:
+            continued = at_lambda(first[name], schedules[1], weight)
+            later[continued.run.name] = continued
+    return {"asr": asr, "mt": mt, **first, **later}
 
 
 def at_lambda(base: Experiment, second: Training, weight: float) -> Experiment:
@@ -170,12 +93,29 @@ def at_lambda(base: Experiment, second: Training, weight: float) -> Experiment:
     )
 
 
-def adam(peak: float, warmup: int) -> Optimiser:
-    """Return Adam with inverse square root decay, as in the paper, for fewer updates."""
-    return Optimiser(learning_rate=peak, warmup=warmup, betas=(0.9, 0.98), clip=10.0)
+def phases(
+    first: Mapping[str, Experiment],
+    second: Training,
+    lambdas: Mapping[str, tuple[float, ...]],
+    donors: Mapping[str, Experiment],
+    *,
+    at_zero: tuple[Evaluation, ...] = (OFFLINE, STREAMED),
+    later: tuple[Evaluation, ...] = STEPS,
+) -> dict[str, Any]:
+    """Return the part of a grid that trains each variant further with its latency weights.
 
-
-def with_objective(training: Training, joint: JointObjective, *, distil_after: int = 0) -> Training:
-    """Replace the objective of a schedule."""
-    terms = joint.terms(distil_after=distil_after)
-    return replace(training, objective=replace(training.objective, terms=terms))
+    All start from `asr` and `mt` of the donors.
+    """
+    continued = {
+        name: [at_lambda(experiment, second, weight) for weight in lambdas[name]]
+        for name, experiment in first.items()
+    }
+    curves = {name: tuple(each.run.name for each in some) for name, some in continued.items()}
+    by_name = {each.run.name: each for some in continued.values() for each in some}
+    return {
+        "variants": {"asr": donors["asr"], "mt": donors["mt"], **first, **by_name},
+        "table": tuple(first),
+        "curves": curves,
+        "evaluations": at_zero,
+        "own": dict.fromkeys(by_name, later),
+    }

@@ -12,27 +12,27 @@ data/multi30k-speech-augmented exists. Results: ablation-multi30k/zaidi. All var
 then evaluated at steps of 120 to 520 ms.
 """
 
+from experiments.shared import OFFLINE, STEPS, STREAMED, claims
 from experiments.zaidi2022.multi30k import EXPERIMENTS, RECIPE
-from experiments.zaidi2022.recipe import ANY, AUGMENTED, STEPS
-from simuljax.ablate.grid import Claim, Grid
-from simuljax.config.evaluation import Evaluation
+from experiments.zaidi2022.recipe import AUGMENTED
+from simuljax.ablate.grid import Grid
 from simuljax.config.experiment import RUNS
 
 IS_AUGMENTED = (RECIPE.augmented / "summary.json").exists()
 TABLE = ("mma", "multitask", "kd", "mma_mt", "dar") + (AUGMENTED if IS_AUGMENTED else ())
 LATER = {variant: f"{variant}_lambda_0.1" for variant in TABLE}
-CLAIMS = (
-    Claim(says="multitask learning helps", variant="multitask", over="mma", published=1.67),
-    Claim(says="online distillation helps", variant="kd", over="multitask", published=0.95),
-    Claim(says="CAR helps", variant="mma_mt", over="kd", published=0.25),
-    Claim(says="DAR helps", variant="dar", over="mma_mt", published=0.57),
-    Claim(says="these four help together", variant="dar", over="mma", published=3.44),
+CLAIMS = claims(
+    ("multitask learning helps", "multitask", "mma", 1.67),
+    ("online distillation helps", "kd", "multitask", 0.95),
+    ("CAR helps", "mma_mt", "kd", 0.25),
+    ("DAR helps", "dar", "mma_mt", 0.57),
+    ("these four help together", "dar", "mma", 3.44),
 )
-OF_AUGMENTED = (
-    Claim(says="augmented speech helps", variant="mma_aug", over="mma", published=2.58),
-    Claim(says="it helps beside text", variant="mma_aug_mt", over="mma_mt", published=1.39),
-    Claim(says="DAR helps beside it", variant="mma_dar", over="mma_aug_mt", published=0.86),
-    Claim(says="all of them help", variant="mma_dar", over="mma", published=5.12),
+OF_AUGMENTED = claims(
+    ("augmented speech helps", "mma_aug", "mma", 2.58),
+    ("it helps beside text", "mma_aug_mt", "mma_mt", 1.39),
+    ("DAR helps beside it", "mma_dar", "mma_aug_mt", 0.86),
+    ("all of them help", "mma_dar", "mma", 5.12),
 )
 
 GRID = Grid(
@@ -45,6 +45,6 @@ GRID = Grid(
     seeds=(0, 1, 2),
     claims=CLAIMS + (OF_AUGMENTED if IS_AUGMENTED else ()),
     curves={variant: (later,) for variant, later in LATER.items()},
-    evaluations=(Evaluation(run=ANY, mode="offline"), Evaluation(run=ANY)),
+    evaluations=(OFFLINE, STREAMED),
     own=dict.fromkeys(LATER.values(), STEPS),
 )

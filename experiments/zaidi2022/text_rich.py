@@ -16,11 +16,12 @@ all variants but `mma`. All start from the same recogniser and the same text tra
 from dataclasses import replace
 
 from experiments.real_speech.en_de import HOME, MT, PAIRS, TESTS, schedule
+from experiments.shared import ANY, claims, with_objective
 from experiments.zaidi2022.multi30k import RECIPE
-from experiments.zaidi2022.recipe import ANY, CAR, DAR, KD, phases, variants, with_objective
-from simuljax.ablate.grid import Claim, Grid
+from experiments.zaidi2022.recipe import CAR, DAR, KD, phases, variants
+from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.experiment import RUNS, Experiment
+from simuljax.config.experiment import RUNS
 
 RECIPE = replace(
     RECIPE,
@@ -32,28 +33,22 @@ RECIPE = replace(
     second=replace(RECIPE.second, epochs=3, best_by="loss_and_latency", random="threefry"),
 )
 PLAIN = variants(RECIPE)
-JOINT = {
-    "kd": replace(KD, decision_teacher="flow"),
-    "car": replace(CAR, decision_teacher="flow"),
-    "dar": replace(DAR, decision_teacher="flow"),
-}
-
-
-def joint(name: str) -> Experiment:
-    """Return a variant with batches of text and with DAR's gradient on both sides."""
-    base = PLAIN["dar"]
-    return replace(
-        base,
-        run=RECIPE.runs / name,
-        data=replace(base.data, text=HOME / "pairs"),
-        training=with_objective(base.training, JOINT[name]),
-    )
-
-
+# Batches of text beside those of speech, and DAR's gradient on both sides.
 MULTITASK = replace(
-    joint("kd"), run=RECIPE.runs / "multitask", training=PLAIN["multitask"].training
+    PLAIN["dar"],
+    run=RECIPE.runs / "multitask",
+    data=replace(PLAIN["dar"].data, text=HOME / "pairs"),
+    training=PLAIN["multitask"].training,
 )
-FIRST = {"mma": PLAIN["mma"], "multitask": MULTITASK} | {name: joint(name) for name in JOINT}
+JOINT = {
+    name: replace(
+        MULTITASK,
+        run=RECIPE.runs / name,
+        training=with_objective(MULTITASK.training, replace(joint, decision_teacher="flow")),
+    )
+    for name, joint in {"kd": KD, "car": CAR, "dar": DAR}.items()
+}
+FIRST = {"mma": PLAIN["mma"], "multitask": MULTITASK, **JOINT}
 DONORS = {
     "asr": PLAIN["asr"],
     "mt": replace(PLAIN["mt"], data=replace(PLAIN["mt"].data, directory=HOME / "pairs")),
@@ -73,29 +68,26 @@ TABLE_3 = Grid(
     baseline="mma",
     seeds=(0, 1, 2, 3, 4),
     order=None,
-    claims=tuple(
-        Claim(says=says, variant=one, over=other, evaluation="tatoeba-offline", published=by)
-        for says, one, other, by in (
-            ("multitask learning helps", "multitask", "mma", 1.67),
-            ("online distillation helps", "kd", "multitask", 0.95),
-            ("CAR helps", "car", "kd", 0.25),
-            ("DAR helps", "dar", "car", 0.57),
-            ("these four help together", "dar", "mma", 3.44),
-        )
+    claims=claims(
+        ("multitask learning helps", "multitask", "mma", 1.67),
+        ("online distillation helps", "kd", "multitask", 0.95),
+        ("CAR helps", "car", "kd", 0.25),
+        ("DAR helps", "dar", "car", 0.57),
+        ("these four help together", "dar", "mma", 3.44),
+        evaluation="tatoeba-offline",
     ),
     evaluations=(*OFFLINE, STREAMED),
 )
-LAMBDAS = dict.fromkeys(JOINT, (0.01, 0.03, 0.1))
-CONTINUED = phases(
-    {name: FIRST[name] for name in JOINT}, RECIPE.second, LAMBDAS, (STREAMED,), DONORS
-)
-CONTINUED["evaluations"] = (STREAMED,)
 CURVES = replace(
     TABLE_3,
     title="Zaidi et al. 2022, figure 4, with much text and many voices",
     name="curves",
-    **CONTINUED,
     baseline="kd",
     claims=(),
+    **phases(
+        *(JOINT, RECIPE.second, dict.fromkeys(JOINT, (0.01, 0.03, 0.1)), DONORS),
+        at_zero=(STREAMED,),
+        later=(STREAMED,),
+    ),
 )
 GRIDS = {"table_3": TABLE_3, "curves": CURVES}

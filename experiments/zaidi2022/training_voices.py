@@ -13,33 +13,25 @@ Hypotheses and verdict rules: PROGRAMME.md beside this file. Hardware: one H200.
 from dataclasses import replace
 
 from experiments.real_speech.en_de import CHUNK_CAUSAL, JOINT, LATE, MT, STREAMED, variant
-from experiments.zaidi2022.recipe import ALONE
+from experiments.shared import ALONE
 from simuljax.ablate.grid import Claim, Grid
-from simuljax.config.experiment import RUNS, Experiment
-from simuljax.losses import JointObjective
+from simuljax.config.experiment import RUNS
 
+RUN = RUNS / "zaidi2022-voices"
 VOICES = {
     "robot": variant("robot", CHUNK_CAUSAL, corpus="espeak", rooms=False),
     "natural": variant("natural", CHUNK_CAUSAL, rooms=False),
     "rooms": variant("rooms", CHUNK_CAUSAL),
 }
 OBJECTIVES = {"mma": replace(ALONE, ctc=JOINT.ctc, latency=JOINT.latency), "dar": JOINT}
-
-
-def trained_on(voices: str, objective: JointObjective) -> Experiment:
-    """Return the experiment of these voices with another objective."""
-    base = VOICES[voices]
-    terms = objective.terms(latency_after=LATE)
-    changed = replace(base.training.objective, terms=terms)
-    return replace(base, training=replace(base.training, objective=changed))
-
-
-RUN = RUNS / "zaidi2022-voices"
-VARIANTS = {
-    f"{voices}_{name}": replace(trained_on(voices, objective), run=RUN / f"{voices}_{name}")
-    for voices in VOICES
-    for name, objective in OBJECTIVES.items()
-}
+VARIANTS = {}
+for voices, base in VOICES.items():
+    for name, joint in OBJECTIVES.items():
+        objective = replace(base.training.objective, terms=joint.terms(latency_after=LATE))
+        training = replace(base.training, objective=objective)
+        VARIANTS[f"{voices}_{name}"] = replace(
+            base, run=RUN / f"{voices}_{name}", training=training
+        )
 
 GRID = Grid(
     title="Zaidi et al. 2022: voices of training",

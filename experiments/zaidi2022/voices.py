@@ -10,7 +10,7 @@ ablation-multi30k/voices.
 
 from dataclasses import replace
 
-from experiments.zaidi2022.recipe import ANY
+from experiments.shared import ANY
 from experiments.zaidi2022.table_3 import GRID as TABLE_3
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import DATA
