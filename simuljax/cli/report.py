@@ -20,7 +20,7 @@ from simuljax.report.run_page import Knowledge, Report, SourceAudio, write_repor
 from simuljax.runs.heads import draw_alignment, has_alignment, look
 from simuljax.serve.run import open_run, parameter_count
 from simuljax.train.checkpoint import CHECKPOINTS
-from simuljax.train.stored import find_params
+from simuljax.train.run_params import find_params
 
 ALIGNMENT = "alignment.png"  # beside a log
 

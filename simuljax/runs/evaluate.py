@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tqdm import tqdm
 
@@ -23,7 +23,7 @@ from simuljax.config.decoding import check_policy, without_effect
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError, differences, read_json, to_json, write_json
 from simuljax.config.model import ModelConfig
-from simuljax.config.options import given_options, options_in, to_options
+from simuljax.config.options import given_options, options_of, to_options
 from simuljax.decode.policies import PolicyError
 from simuljax.eval import Record, read_records, score, write_records
 from simuljax.eval.curves import Point
@@ -32,117 +32,13 @@ from simuljax.eval.logs import record_line
 from simuljax.eval.long_form import check_cut, score_longform
 from simuljax.eval.scores import average_runs, normalise, word_difference, word_error_rate
 from simuljax.report.figures import draw_curves
-from simuljax.runs.recordings import (
-    RecordingsSplit,
-    check_settings,
-    open_recordings,
-    stream_settings,
-)
-from simuljax.runs.split import CascadeSplit, RunSplit, of_text, open_examples
+from simuljax.runs.recordings import RecordingsSplit, open_recordings, stream_settings
+from simuljax.runs.split import RunSplit, of_text, open_examples
 from simuljax.serve.cascade import Cascade, check_translator
 from simuljax.serve.cascade import load as load_cascade
 from simuljax.serve.run import open_run
 from simuljax.serve.run_translator import RunTranslator, load_run
-from simuljax.serve.translator import Translator, is_whisper, load
-from simuljax.serve.whisper import WhisperTranslator
-
-LIVE = (
-    *("read_ms", "policy", "gather", "force_finish", "avoid_eos_while_reading", "inside"),
-    *("sentences", "joined"),
-)
-OF_SPEECH = ("read_ms", "predecision_ms", "units", "trailing", "inside", "audio", "joined")
-FOLLOWING = ("then_k", "then_threshold")
-SHARED = ("gather", "force_finish", "avoid_eos_while_reading")  # by both models of a cascade
-
-
-def check(chosen: Evaluation) -> None:
-    """Refuse settings that do not go together, before any run is opened."""
-    if chosen.branch == "text" and chosen.mode == "live":
-        raise ConfigError("--mode live needs speech; with --branch text use --mode streamed")
-    if chosen.beam is not None and chosen.mode != "offline":
-        raise ConfigError(
-            f"--beam {chosen.beam.size} needs --mode offline, or --policy local-agreement: with "
-            f"--mode {chosen.mode} committed words cannot be taken back"
-        )
-    if chosen.branch == "text" and chosen.then is not None:
-        raise ConfigError("a cascade begins with speech: --then needs --branch speech")
-    if long_form(chosen) and chosen.then is not None and not is_whisper(chosen.run):
-        raise ConfigError(
-            "--then translates one sentence a stream: leave --sentences, --joined out"
-        )
-    given = given_options(chosen)
-    for name, why in _idle_together(chosen):
-        if name in given:
-            raise ConfigError(f"{_option(chosen, name)} would change nothing: {why}")
-    if chosen.joined is not None:
-        check_cut()
-
-
-def _idle_together(chosen: Evaluation) -> Iterator[tuple[str, str]]:
-    policy = None if chosen.policy is None else chosen.policy.name
-    units = getattr(chosen.policy, "units", None)
-    rules = (
-        (chosen.mode == "offline", LIVE, "--mode offline waits for the whole source"),
-        (chosen.branch == "text", OF_SPEECH, "with --branch text there is no speech"),
-        (chosen.branch == "text" and policy == "wait-k", ("step_ms",), "a unit of text is a word"),
-        (long_form(chosen), ("audio",), "utterances are played as they are, one after the other"),
-        (chosen.joined is None, ("joined_pause_ms",), "nothing is joined: give --joined"),
-        (chosen.then is None, FOLLOWING, "it belongs to the second run: give --then"),
-        (units != "ctc", ("trailing",), "it is about words of a CTC head: give --units ctc"),
-    )
-    yield from ((name, why) for applies, names, why in rules if applies for name in names)
-
-
-def check_model(chosen: Evaluation, model: ModelConfig) -> None:
-    """Refuse a branch that the model does not have, and a policy that it cannot run."""
-    if chosen.branch == "text" and model.text is None:
-        raise ConfigError(f"{chosen.run} has no text branch: leave --branch text out")
-    if chosen.branch == "speech" and model.speech is None:
-        raise ConfigError(f"{chosen.run} has no speech branch: use --branch text")
-    try:
-        check_policy(chosen.policy, model, chosen.branch)
-    except PolicyError as error:
-        raise ConfigError(f"{chosen.run}: {error}") from None
-
-
-def check_effects(chosen: Evaluation, model: ModelConfig, then: ModelConfig | None = None) -> None:
-    """Refuse settings that this model does not have, or that change nothing for it and `then`."""
-    check_model(chosen, model)
-    idle = idle_settings(chosen, model)
-    if then is not None:
-        second = idle_of_text(chosen, then)
-        idle = {name: why for name, why in idle.items() if name not in SHARED or name in second}
-        idle |= {name: why for name, why in second.items() if name in FOLLOWING}
-    for name, why in idle.items():
-        option = _option(chosen, name)
-        raise ConfigError(f"{chosen.run}: {option} would change nothing: it {why}; leave it out")
-
-
-def idle_settings(chosen: Evaluation, model: ModelConfig) -> dict[str, str]:
-    """Return the settings without effect on what the model writes, and when, with the reasons."""
-    source = "whole" if chosen.mode == "offline" else "live"
-    return without_effect(chosen.decoding(), model, source=source, branch=chosen.branch)
-
-
-def idle_of_text(chosen: Evaluation, model: ModelConfig) -> dict[str, str]:
-    """Return the same of the second model of a cascade, by the names of its options."""
-    try:
-        idle = idle_settings(of_text(chosen, model), model)
-    except ValueError as error:
-        raise ConfigError(f"{chosen.then}: {error}") from None
-    own = {"k": "then_k", "threshold": "then_threshold"}
-    named = {own.get(name, name): why for name, why in idle.items()}
-    waits = model.monotonic.policy == "wait_k"
-    if chosen.mode == "offline" and chosen.then_k is not None and not waits:
-        named["then_k"] = "applies only to a live source"
-    return named
-
-
-def _option(chosen: Evaluation, name: str) -> str:
-    value: Any = given_options(chosen).get(name)
-    flag = options_in(chosen)[name].flag
-    return flag if value is True else f"{flag} {value}"
-
+from simuljax.serve.translator import is_whisper, load
 
 # Settings without influence on a log, or compared elsewhere.
 FREE = ("run", "name", "frames", "repeats", "steps", "data")
@@ -153,7 +49,128 @@ DIGITS = {"BLEU": 2, "WER": 2, "AP": 3}
 LONG_FORM = ("BLEU", "StreamLAAL", "LongYAAL", "n", "skipped")  # by segments
 SHOWN = ("BLEU", "WER", "AL", "LAAL", "AP", "DAL", "ATD")
 COMPILE_S = 30.0  # about, for the first batch on a few cores
-Source = RunSplit | CascadeSplit | RecordingsSplit
+Source = RunSplit | RecordingsSplit
+
+THEN = {"k": "then_k", "threshold": "then_threshold"}  # options of the second model of a cascade
+SHARED = ("gather", "force_finish", "avoid_eos_while_reading")  # by both models of a cascade
+OF_WHISPER = {  # options beside those of its policy
+    *("run", "corpus", "split", "name", "mode", "first", "repeats", "joined", "joined_pause_ms"),
+    *("policy", "read_ms", "task", "language", "stammer_times", "stammer_words"),
+}
+
+
+def check(chosen: Evaluation, model: ModelConfig | None, then: ModelConfig | None = None) -> None:
+    """Refuse what this model cannot do, and settings that would change nothing.
+
+    Whisper's model is None; `then` is the second model of a cascade.
+    """
+    given, long = given_options(chosen), is_long_form(chosen)
+    for is_wrong, why in (
+        (chosen.branch == "text" and chosen.mode == "live", "--mode live needs --branch speech"),
+        (chosen.branch == "text" and chosen.then, "--then needs --branch speech"),
+        (
+            chosen.beam is not None and chosen.mode != "offline",
+            "--beam needs --mode offline, or --policy local-agreement: words that were committed "
+            "cannot be taken back",
+        ),
+        (
+            model is not None and chosen.then and long,
+            "--then translates one sentence a stream: leave --sentences, --joined out",
+        ),
+        (
+            model is not None and getattr(model, chosen.branch) is None,
+            f"it has no {chosen.branch} branch; choose the other with --branch",
+        ),
+        (
+            model is not None and given.keys() & {"task", "language"},
+            "--task and --language are for Whisper models; this is a run",
+        ),
+        (
+            model is None and chosen.then and chosen.task,
+            "a recogniser transcribes: leave --task out",
+        ),
+    ):
+        if is_wrong:
+            raise ConfigError(f"{chosen.run}: {why}")
+    if model is None:
+        known = {*OF_WHISPER, *(options_of(type(chosen.policy)) if chosen.policy else ())}
+        if chosen.then is not None:
+            known |= {"then", "checkpoint", *THEN.values(), *SHARED}
+        for name in given.keys() - known:
+            raise ConfigError(f"{_flag(name)} is for trained runs; {chosen.run} is a Whisper model")
+    else:
+        try:
+            check_policy(chosen.policy, model, chosen.branch)
+        except PolicyError as error:
+            raise ConfigError(f"{chosen.run}: {error}") from None
+    for name, why in without_effect_here(chosen, model, then).items():
+        if name in given:
+            value = "" if given[name] is True else f" {given[name]}"
+            raise ConfigError(
+                f"{chosen.run}: {_flag(name)}{value} would change nothing: it {why}; leave it out"
+            )
+    if chosen.joined is not None:
+        check_cut()
+
+
+def without_effect_here(
+    chosen: Evaluation, model: ModelConfig | None, then: ModelConfig | None
+) -> dict[str, str]:
+    """Return options without effect in this evaluation, with the reason; some may not be given."""
+    text, policy = chosen.branch == "text", chosen.policy
+    steps = ("step_ms",) if policy is not None and policy.name == "wait-k" else ()
+    rules = (
+        (chosen.mode == "offline", "a live source", ("read_ms", "policy", "joined")),
+        (text, "speech", ("read_ms", "units", "trailing", "audio", "joined", *steps)),
+        (is_long_form(chosen), "recordings of one sentence", ("audio",)),
+        (chosen.joined is None, "recordings made by --joined", ("joined_pause_ms",)),
+        (chosen.then is None, "the second run, --then", THEN.values()),
+        (
+            getattr(policy, "units", None) != "ctc",
+            "words of a CTC head, --units ctc",
+            ("trailing",),
+        ),
+    )
+    idle = {name: f"applies only to {to}" for out, to, names in rules if out for name in names}
+    if model is not None:
+        idle |= _without_effect(chosen, model)
+    if then is not None:
+        second = _without_effect(of_text(chosen, then), then)
+        own = {new: second[name] for name, new in THEN.items() if name in second}
+        both = {name: why for name, why in second.items() if name in SHARED}
+        if model is not None:
+            both = {name: why for name, why in both.items() if name in idle}
+        whole = "applies only to a live source"
+        if chosen.mode == "offline" and model is None:
+            own = dict.fromkeys(THEN.values(), whole)
+        elif chosen.mode == "offline" and then.monotonic.policy != "wait_k":
+            own["then_k"] = whole
+        idle = {name: why for name, why in idle.items() if name not in SHARED} | both | own
+    return idle
+
+
+def _without_effect(chosen: Evaluation, model: ModelConfig) -> dict[str, str]:
+    source = "whole" if chosen.mode == "offline" else "live"
+    return without_effect(chosen.decoding(), model, source=source, branch=chosen.branch)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def check_all(each: Sequence[Evaluation]) -> None:
+    """Refuse evaluations of one model that differ in their settings, if any is impossible."""
+    model = None if is_whisper(each[0].run) else open_run(each[0].run).model
+    then = open_run(each[0].then) if each[0].then else None
+    if model is None and then is not None:
+        check_translator(then)
+    for chosen in each:
+        check(chosen, model, then and then.model)
+
+
+def is_long_form(chosen: Evaluation) -> bool:
+    """Return True if recordings may have many sentences, which only streams translate."""
+    return chosen.sentences != "one" or chosen.joined is not None
 
 
 def plan_evaluations(
@@ -187,39 +204,6 @@ def evaluate_all(asked: Mapping[Path, Sequence[Evaluation]]) -> list[dict[str, A
     return all_scores
 
 
-def check_all(each: Sequence[Evaluation]) -> None:
-    """Reject settings that the model of these evaluations cannot have."""
-    for chosen in each:
-        check(chosen)
-    if is_whisper(each[0].run):
-        for chosen in each:
-            check_settings(chosen)
-        check_translators(each)
-        return
-    for name in given_options(each[0]).keys() & {"task", "language"}:
-        raise ConfigError(f"--{name} is for Whisper models; {each[0].run} is a run")
-    model = open_run(each[0].run).model
-    then = open_run(each[0].then).model if each[0].then else None
-    for chosen in each:
-        check_effects(chosen, model, then)
-
-
-def check_translators(each: Sequence[Evaluation]) -> None:
-    """Reject settings that change nothing for the text model that follows Whisper."""
-    if each[0].then is None:
-        return
-    then = open_run(each[0].then)
-    check_translator(then)
-    for chosen in each:
-        idle = idle_of_text(chosen, then.model)
-        if chosen.mode == "offline":
-            given = given_options(chosen).keys() & {*FOLLOWING}
-            idle |= dict.fromkeys(given, "applies only to a live source")
-        for name, why in idle.items():
-            option = _option(chosen, name)
-            raise ConfigError(f"{chosen.then}: {option} would change nothing: it {why}")
-
-
 def evaluate(chosen: Evaluation) -> dict[str, Any]:
     """Translate what the log lacks of the split, write the results and return the scores."""
     check_all([chosen])
@@ -233,7 +217,8 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
         tqdm.write("no words were written: the model may need more training", file=sys.stderr)
     scores = score(runs[0]) | {"word_difference": word_difference(runs[0]), "steps": steps}
     if chosen.task == "transcribe":
-        scores["WER"] = word_error_rate(_normalised(record) for record in runs[0])
+        pairs = ((normalise(r.reference or ""), normalise(r.prediction)) for r in runs[0])
+        scores["WER"] = word_error_rate(pairs)
     if chosen.joined is not None and isinstance(source, RecordingsSplit):
         scores["long_form"] = score_longform(runs[0], source.segments())
     if chosen.mode == "live":
@@ -245,53 +230,33 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
 
 def open_source(chosen: Evaluation) -> Source:
     """Load the model and open the split."""
+    model: Any
+    then, settings = None, dict[str, Any]()
+    if not is_whisper(chosen.run):
+        model = load_run(chosen.run, chosen.checkpoint)
+        then = load_run(chosen.then, chosen.checkpoint) if chosen.then else None
+        settings["decoding"] = chosen.decoding()
+    elif chosen.then is None:
+        model = load(chosen.run)
+    else:
+        loaded = load_cascade(chosen.run, chosen.then, chosen.checkpoint)
+        model, then = loaded.recogniser, loaded.translator
     if is_whisper(chosen.run):
-        return _open_whisper(chosen)
-    alone = load_run(chosen.run, chosen.checkpoint)
-    then = load_run(chosen.then, chosen.checkpoint) if chosen.then else None
-    model = Cascade(alone, then) if then else alone  # refuses runs that do not go together
-    if long_form(chosen) or chosen.mode == "live":
-        settings = {"decoding": chosen.decoding()} | translating(chosen, then)
-        return _open_recordings(chosen, model, settings)
-    examples = open_examples(alone.run, chosen)
+        model = model.having(**stream_settings(chosen))
+    both = model if then is None else Cascade(model, then)  # refuses what does not go together
+    if isinstance(model, RunTranslator) and chosen.mode != "live" and not is_long_form(chosen):
+        examples = open_examples(model.run, chosen)
+        return RunSplit(translator=model, examples=examples, chosen=chosen, then=then)
     if then is not None:
-        return CascadeSplit(translator=alone, examples=examples, chosen=chosen, then=then)
-    return RunSplit(translator=alone, examples=examples, chosen=chosen)
-
-
-def _open_whisper(chosen: Evaluation) -> RecordingsSplit:
-    """Load Whisper, and the translator of what it recognises if there is one."""
-    given = stream_settings(chosen)
-    if chosen.then is None:
-        model = cast(WhisperTranslator, load(chosen.run))
-        return _open_recordings(chosen, model.having(**given), {})
-    loaded = load_cascade(chosen.run, chosen.then, chosen.checkpoint)
-    assert isinstance(loaded.recogniser, WhisperTranslator)
-    cascade = Cascade(loaded.recogniser.having(**given), loaded.translator)
-    return _open_recordings(chosen, cascade, translating(chosen, cascade.translator))
-
-
-def translating(chosen: Evaluation, then: RunTranslator | None) -> dict[str, Any]:
-    """Return the settings of the second model in streams of a cascade."""
-    return {"translating": {"decoding": of_text(chosen, then.run.model).decoding()}} if then else {}
-
-
-def long_form(chosen: Evaluation) -> bool:
-    """Return True if recordings may have many sentences, which only streams translate."""
-    return chosen.sentences != "one" or chosen.joined is not None
-
-
-def _open_recordings(
-    chosen: Evaluation, model: Translator, settings: dict[str, Any]
-) -> RecordingsSplit:
-    model.backend(**settings)  # rejects settings that it cannot have
+        settings["translating"] = {"decoding": of_text(chosen, then.run.model).decoding()}
+    both.backend(**settings)  # rejects settings that it cannot have
     corpus = corpus_of(chosen)
     split = open_recordings(corpus, chosen.split)
     if not split:
         raise ConfigError(f"the split {chosen.split} of {corpus} is empty")
-    if isinstance(model, RunTranslator) and not long_form(chosen):
+    if isinstance(both, RunTranslator) and not is_long_form(chosen):
         split = [replace(each, transcript=each.transcript.lower()) for each in split]
-    return RecordingsSplit(model=model, split=split, chosen=chosen, settings=settings)
+    return RecordingsSplit(model=both, split=split, chosen=chosen, settings=settings)
 
 
 def corpus_of(chosen: Evaluation) -> Path:
@@ -299,10 +264,6 @@ def corpus_of(chosen: Evaluation) -> Path:
     if chosen.corpus is None and is_whisper(chosen.run):
         raise ConfigError(f"{chosen.run} was not trained here: name a --corpus")
     return chosen.corpus or open_run(chosen.run).config.data.directory
-
-
-def _normalised(record: Record) -> tuple[list[str], list[str]]:
-    return normalise(record.reference or ""), normalise(record.prediction)
 
 
 def check_data(chosen: Evaluation, corpus: Path) -> str | None:

@@ -149,7 +149,7 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
     ]
     heads = run.model.width.heads
     matched = heads if matching_options(objective).get("across_heads", True) else 1
-    found = summarise(tuple(trained.steps), [_real(each) for each in seen], heads, matched)
+    found = summarise(tuple(trained.steps), [real_values(each) for each in seen], heads, matched)
     write_json(path, found)
     return found
 
@@ -195,53 +195,45 @@ def mass_lost(speech: Branch, method: Any) -> jax.Array:
     return jax.lax.map(layer, speech.energies).mean(0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """Values of the real targets of a batch [targets, layers * heads], and of its examples."""
-
-    speech: np.ndarray  # where each head reads, in states
-    share: np.ndarray  # the same of the source's length
-    text_share: np.ndarray | None
-    perplexity: np.ndarray  # of real examples
-    decisions: np.ndarray
-    mass_lost: np.ndarray
-
-
-def _real(found: Mapping[str, np.ndarray]) -> Seen:
+def real_values(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return what a batch shows without padding: of targets, [targets, layers * heads], or rows."""
     real = np.arange(found["delays"].shape[-1]) < found["targets"][:, None]  # [B, T]
     exists = found["targets"] > 0
 
-    def chosen(delays: np.ndarray, states: np.ndarray | None = None) -> np.ndarray:
-        length = 1 if states is None else np.maximum(states, 1)[:, None, None]
-        return np.asarray(delays / length).transpose(0, 2, 1)[real]
+    def share(delays: np.ndarray, states: np.ndarray) -> np.ndarray:
+        return (delays / np.maximum(states, 1)[:, None, None]).transpose(0, 2, 1)[real]
 
-    text, nothing = found.get("text_delays"), np.zeros(0)
-    return Seen(
-        speech=chosen(found["delays"]),
-        share=chosen(found["delays"], found["states"]),
-        text_share=None if text is None else chosen(text, found["text_states"]),
-        perplexity=found["perplexity"][exists] if "perplexity" in found else nothing,
-        decisions=found["decisions"][exists],
-        mass_lost=found["mass_lost"][real] if "mass_lost" in found else nothing,
-    )
+    values = {
+        "delays": found["delays"].transpose(0, 2, 1)[real],
+        "share": share(found["delays"], found["states"]),
+        "decisions": found["decisions"][exists],
+    }
+    if "text_delays" in found:
+        values["text_share"] = share(found["text_delays"], found["text_states"])
+        values["perplexity"] = found["perplexity"][exists]
+    if "mass_lost" in found:
+        values["mass_lost"] = found["mass_lost"][real]
+    return values
 
 
-def summarise(steps: tuple[int, ...], seen: list[Seen], heads: int, matched: int) -> Diagnosis:
+def summarise(
+    steps: tuple[int, ...], seen: Sequence[Mapping[str, np.ndarray]], heads: int, matched: int
+) -> Diagnosis:
     """Average over all targets; DAR matches `matched` of a layer's heads at once."""
-    speech, share = (np.concatenate([getattr(s, f) for s in seen]) for f in ("speech", "share"))
-    perplexity = np.concatenate([each.perplexity for each in seen])
-    lost = np.concatenate([each.mass_lost for each in seen])
-    texts = [each.text_share for each in seen if each.text_share is not None]
+    whole = {name: np.concatenate([each[name] for each in seen]) for name in seen[0]}
+    delays, share, nothing = whole["delays"], whole["share"], np.zeros(0)
     shares = [_mean(head) for head in share.T]
-    alike = [*correlations(share, np.concatenate(texts))] if texts and len(share) else []
+    alike = []
+    if "text_share" in whole and len(share):
+        alike = [*correlations(share, whole["text_share"])]
     return Diagnosis(
         steps=steps,
         read_share=tuple(tuple(shares[i : i + heads]) for i in range(0, len(shares), heads)),
-        head_spread_ms=_mean((speech.max(1) - speech.min(1)) * STATE_MS),
+        head_spread_ms=_mean((delays.max(1) - delays.min(1)) * STATE_MS),
         speech_text_correlation=_mean(np.array(alike)),
-        matching_perplexity=_mean(perplexity),
-        columns=_mean(np.concatenate([each.decisions for each in seen]) * matched),
-        mass_lost=_mean(lost),
+        matching_perplexity=_mean(whole.get("perplexity", nothing)),
+        columns=_mean(whole["decisions"] * matched),
+        mass_lost=_mean(whole.get("mass_lost", nothing)),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from data_pipelines.utterance import Clip
 from simuljax.audio import RATE, read_audio
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
-from simuljax.config.options import given_options, options_of
 from simuljax.eval import Record
 from simuljax.eval.long_form import Segment
 from simuljax.serve.run_translator import RunTranslator
@@ -26,14 +25,6 @@ from simuljax.serve.stream import Word
 from simuljax.serve.translator import Translator
 
 STREAMS = 16  # recordings at once
-_SETTINGS = {  # of an evaluation, beside those of its policy
-    *("run", "corpus", "split", "name", "mode", "first", "repeats", "joined", "joined_pause_ms"),
-    *("policy", "read_ms", "task", "language", "stammer_times", "stammer_words"),
-}
-_OF_TEXT = {  # of the text model that follows
-    *("then", "then_k", "then_threshold", "checkpoint"),
-    *("gather", "force_finish", "avoid_eos_while_reading"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +65,20 @@ class RecordingsSplit:
 
     def segments(self) -> list[Segment]:
         """Return the places of the utterances in the recordings that they are joined to."""
-        chosen, task = self.chosen, "transcription" if self.transcribes else "translation"
-        assert chosen.joined is not None
-        split = self.split[: chosen.first]
-        return joined_segments(split, chosen.joined, chosen.joined_pause_ms, task)
+        joined, segments, start = self.chosen.joined, [], 0.0
+        assert joined is not None
+        for number, part in enumerate(self.split[: self.chosen.first]):
+            start = 0.0 if number % joined == 0 else start
+            duration = len(part.read()) * 1000 / RATE
+            segment = Segment(
+                talk=f"joined-{number // joined}",
+                reference=part.transcript if self.transcribes else part.translation,
+                start_ms=start,
+                duration_ms=duration,
+            )
+            segments.append(segment)
+            start += duration + self.chosen.joined_pause_ms
+        return segments
 
     @property
     def transcribes(self) -> bool:
@@ -132,9 +133,9 @@ def play(stream: Any, sound: np.ndarray) -> list[Word]:
     """Push an utterance to a live stream, READ by READ, and return its words."""
     words, start = [], 0
     while start < len(sound):
-        end = start + stream.session.push_size
-        words += stream.push(sound[start:end])
-        start = end
+        size = stream.session.push_size
+        words += stream.push(sound[start : start + size])
+        start += size
     return words + stream.finish()
 
 
@@ -152,44 +153,9 @@ def join_recordings(split: Sequence[Recording], count: int, pause_ms: int) -> li
     ]
 
 
-def joined_segments(
-    split: Sequence[Recording],
-    count: int,
-    pause_ms: int,
-    task: Literal["transcription", "translation"],
-) -> list[Segment]:
-    """Return the places of recordings in those that `join_recordings` makes of them."""
-    segments, start = [], 0.0
-    for number, part in enumerate(split):
-        start = 0.0 if number % count == 0 else start
-        duration = len(part.read()) * 1000 / RATE
-        segments.append(
-            Segment(
-                talk=f"joined-{number // count}",
-                reference=part.transcript if task == "transcription" else part.translation,
-                start_ms=start,
-                duration_ms=duration,
-            )
-        )
-        start += duration + pause_ms
-    return segments
-
-
 def _read_joined(parts: Sequence[Recording], pause_ms: int) -> np.ndarray:
     pause = np.zeros(pause_ms * RATE // 1000, np.int16)
     return np.concatenate([sound for part in parts for sound in (part.read(), pause)])
-
-
-def check_settings(chosen: Evaluation) -> None:
-    """Refuse settings that would have no effect on a model without a run of ours."""
-    own = set() if chosen.policy is None else {*options_of(type(chosen.policy))}
-    if chosen.then is not None:
-        own |= _OF_TEXT
-        if chosen.task is not None:
-            raise ConfigError("--then: a recogniser transcribes; leave --task out")
-    for name in given_options(chosen).keys() - _SETTINGS - own:
-        flag = f"--{name.replace('_', '-')}"
-        raise ConfigError(f"{flag} is for trained runs; {chosen.run} is a Whisper model")
 
 
 def stream_settings(chosen: Evaluation) -> dict[str, Any]:

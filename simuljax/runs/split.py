@@ -37,11 +37,12 @@ Timed = list[tuple[str, float]]  # words and their delays
 
 @dataclass(frozen=True, kw_only=True)
 class RunSplit:
-    """A trained run, a split, and how the split is translated."""
+    """A trained run, a split, and how the split is translated; `then` makes it a recogniser."""
 
     translator: RunTranslator
     examples: Examples
     chosen: Evaluation
+    then: RunTranslator | None = None
 
     def __len__(self) -> int:
         count = len(self.examples.split)
@@ -49,11 +50,8 @@ class RunSplit:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        return self.translator.steps
-
-    @property
-    def writer(self) -> RunTranslator:
-        return self.translator
+        """Return the updates of the checkpoints."""
+        return (*self.translator.steps, *(self.then.steps if self.then else ()))
 
     def records(self, done: Set[int]) -> Iterator[list[Record]]:
         """Yield the records of the utterances that are not done, some at a time."""
@@ -66,24 +64,46 @@ class RunSplit:
             ]
 
     def translate(self, rows: np.ndarray, batch: Batch) -> list[Timed]:
+        """Return the words of every row of a batch."""
         transcripts = self.examples.split.table.transcript
         texts = [str(transcripts[row]) if row >= 0 else "" for row in rows]
-        tokens, lengths, delays = decode_batch(self.translator, batch, texts, self.chosen)
         ends = [float(length) * 1000 / RATE for length in batch.audio_length]
         if self.chosen.branch == "text":
             ends = [float(len(text.split())) for text in texts]
-        return [
-            self._words(self.translator, tokens[i, :n], delays[i, :n], ends[i])
-            for i, n in enumerate(lengths)
-        ]
+        decoded = decode_batch(self.translator, batch, texts, self.chosen)
+        written = self._words(self.translator, decoded, ends)
+        if self.then is None:
+            return written
+        for i, (tokens, n, delays) in enumerate(zip(*decoded, strict=True)):
+            if n and tokens[n - 1] == EOS:  # a transcript ends there, or else with the speech
+                ends[i] = float(delays[n - 1])
+        return self._translate_words(self.then, written, ends, batch)
+
+    def _translate_words(
+        self, then: RunTranslator, recognised: list[Timed], ends: list[float], batch: Batch
+    ) -> list[Timed]:
+        """Translate transcripts; a word's delay is that of the recognised word that allowed it."""
+        texts = [" ".join(word for word, _ in words) for words in recognised]
+        decoded = decode_batch(then, batch, texts, of_text(self.chosen, then.run.model))
+        translated = self._words(then, decoded, [len(words) + 1 for words in recognised])
+        found = []
+        for source, end, target in zip(recognised, ends, translated, strict=True):
+            known = [*(delay for _, delay in source), end]  # by the number of READs
+            last = len(known)
+            timed = [(word, known[min(round(reads), last) - 1]) for word, reads in target]
+            found.append(timed if source else [])
+        return found
 
     def _words(
-        self, translator: RunTranslator, tokens: np.ndarray, delays: np.ndarray, end: float
-    ) -> Timed:
+        self, translator: RunTranslator, decoded: Decoded, ends: Sequence[float]
+    ) -> list[Timed]:
         """Return the words that may be written, and their delays."""
-        words, known = word_delays(translator.run, tokens, delays, end)
-        kept = self.chosen.stammer.begin().push(words)[1]
-        return [pair for pair in zip(kept, known, strict=True) if pair[0]]
+        found = []
+        for tokens, n, delays, end in zip(*decoded, ends, strict=True):
+            words, known = word_delays(translator.run, tokens[:n], delays[:n], end)
+            kept = self.chosen.stammer.begin().push(words)[1]
+            found.append([pair for pair in zip(kept, known, strict=True) if pair[0]])
+        return found
 
     def batches(self, done: Set[int]) -> Iterator[tuple[np.ndarray, Batch]]:
         """Yield rows and batches of few shapes, however much is done already."""
@@ -106,8 +126,8 @@ class RunSplit:
 
     def _record(self, row: int, words: Timed, duration: float) -> Record:
         table, is_text = self.examples.split.table, self.chosen.branch == "text"
-        source = len(table.transcript[row].split())
-        is_translation = self.writer.run.config.data.task == "translation"
+        source, writer = len(table.transcript[row].split()), self.then or self.translator
+        is_translation = writer.run.config.data.task == "translation"
         return Record(
             index=row,
             prediction=" ".join(word for word, _ in words),
@@ -141,29 +161,29 @@ def decode_batch(
     end: Any = None
     if chosen.branch == "text":
         read = read_by_words(run.source, texts)
-        text = (model, variables, read.tokens, read.lengths)
+        given = (model, variables, read.tokens, read.lengths)
         if streamed:
-            done = simulate_text(*text, read.units, **how, **words)
+            done = simulate_text(*given, read.units, **how, **words)
         else:
-            done, end = translate_text(*text, **how), read.words
+            done, end = translate_text(*given, **how), read.words
     else:
         features = extract_features(batch.audio, run.front_end.features, run.front_end.statistics)
         point, bank = model.config.predecision, run.front_end.features.filterbank
         labels = {"words": batch.words, "phonemes": batch.phonemes}.get(point.kind)
         given = (model, variables, features)
-        if not streamed:
+        if streamed:
+            read_ms, step_ms = chosen.read_ms, point.step_ms
+            how["listening"] = usual_listening(decoding, read_ms, step_ms, filterbank=bank)
+            done = simulate_speech(*given, batch.audio_length, labels, **how, **words)
+        else:
             frames = frame_count(batch.audio_length, bank)
             done = translate_speech(*given, frames, labels, **how, **words)
             end = batch.audio_length * 1000 / RATE
-        else:
-            how["listening"] = usual_listening(
-                decoding, chosen.read_ms, point.step_ms, filterbank=bank
-            )
-            done = simulate_speech(*given, batch.audio_length, labels, **how, **words)
-    if streamed:
-        return jax.device_get((done.tokens, done.lengths, done.delays))
-    ends = jnp.broadcast_to(jnp.asarray(end)[:, None], done.tokens.shape)
-    return jax.device_get((done.tokens, done.lengths, ends))
+    if not streamed:
+        delays = jnp.broadcast_to(jnp.asarray(end)[:, None], done.tokens.shape)
+    else:
+        delays = done.delays
+    return jax.device_get((done.tokens, done.lengths, delays))
 
 
 def word_delays(
@@ -185,59 +205,8 @@ def word_delays(
     return words + rest, known + [last] * len(rest)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Transcript:
-    """A recognised sentence, with the delays of its words and of its end."""
-
-    words: tuple[str, ...]
-    delays: tuple[float, ...]  # ms
-    end: float
-
-    def at(self, reads: int) -> float:
-        """Return the delay of the n-th READ of the text model; the last READ is the end."""
-        return self.delays[reads - 1] if reads <= len(self.words) else self.end
-
-
-@dataclass(frozen=True, kw_only=True)
-class CascadeSplit(RunSplit):
-    """A recogniser with its split, and the translator of its transcripts."""
-
-    then: RunTranslator
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Return the updates of both checkpoints."""
-        return (*self.translator.steps, *self.then.steps)
-
-    @property
-    def writer(self) -> RunTranslator:
-        return self.then
-
-    def translate(self, rows: np.ndarray, batch: Batch) -> list[Timed]:
-        """Recognise every row of a batch, and translate the transcripts word by word."""
-        recognised, how = self._recognise(batch), of_text(self.chosen, self.then.run.model)
-        texts = [" ".join(each.words) for each in recognised]
-        tokens, lengths, reads = decode_batch(self.then, batch, texts, how)
-        found = []
-        for i, (each, n) in enumerate(zip(recognised, lengths, strict=True)):
-            words = self._words(self.then, tokens[i, :n], reads[i, :n], len(each.words) + 1)
-            found.append([(word, each.at(round(count))) for word, count in words if each.words])
-        return found
-
-    def _recognise(self, batch: Batch) -> list[Transcript]:
-        """Recognise every row; a transcript ends at its end-of-sentence, or with the speech."""
-        decoded, found = decode_batch(self.translator, batch, [], self.chosen), []
-        for tokens, n, delays, samples in zip(*decoded, batch.audio_length, strict=True):
-            duration = float(samples) * 1000 / RATE
-            words = self._words(self.translator, tokens[:n], delays[:n], duration)
-            end = float(delays[n - 1]) if n and tokens[n - 1] == EOS else duration
-            texts, known = ([text for text, _ in words], [delay for _, delay in words])
-            found.append(Transcript(words=tuple(texts), delays=tuple(known), end=end))
-        return found
-
-
 def of_text(chosen: Evaluation, model: ModelConfig) -> Evaluation:
-    """Return the evaluation of the second model of a cascade; the flags are those of both.
+    """Return the evaluation of the second model of a cascade.
 
     One that was trained offline waits for k words more than it has written, if k is given.
     """

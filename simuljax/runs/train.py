@@ -1,24 +1,30 @@
 """Train an experiment into a run directory. Mistakes are reported before anything compiles."""
 
+import hashlib
+import importlib.metadata
+import json
 import platform
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 
+import data_pipelines
 import simuljax
 from data_pipelines.batches import Host
+from data_pipelines.dataset import digest
 from data_pipelines.input import TrainingInput, init_run, open_input
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, read_experiment
 from simuljax.config.fields import ConfigError, differences, to_json, write_json
 from simuljax.models.parameters import by_path
-from simuljax.runs.hosts import check_hosts
 from simuljax.runs.init_from import Initialise, initialiser
 from simuljax.serve.run import CONFIG_FILE, parameter_count, shapes
-from simuljax.train import cluster, peers
+from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import TRAINING, locked
 from simuljax.train.loop import ENDED, TrainingRun, compile_ahead, fit
@@ -38,7 +44,7 @@ def train(*experiments: Experiment) -> TrainState:
 
     Several experiments, of one corpus and model, may differ in seeds and loss weights.
     """
-    with peers.ending_together(), ExitStack() as locks:
+    with cluster.ending_together(), ExitStack() as locks:
         data = open_data(experiments)
         for experiment in experiments if cluster.is_primary() else ():
             locks.enter_context(locked(experiment.run, name=TRAINING))
@@ -71,8 +77,8 @@ def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
     if cluster.is_primary():
         for experiment in experiments:
             init_run(experiment.data, experiment.run)
-    peers.wait_for_all("settled")
-    peers.at("opening the corpus")
+    cluster.wait_for_all("settled")
+    cluster.at("opening the corpus")
     training = first.training
     return open_input(
         first.data,
@@ -82,6 +88,54 @@ def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
         devices=jax.device_count(),
         text_only=first.model.speech is None,
     )
+
+
+def check_hosts(experiments: Sequence[Experiment]) -> None:
+    """Refuse, on every process, to train with several configurations, codes or corpora."""
+    if jax.process_count() == 1:
+        return
+    for number, experiment in enumerate(experiments):
+        config = to_json(experiment)
+        del config["run"], config["cluster"]  # of each host
+        for name in ("directory", "text"):  # the contents count
+            del config["data"][name]
+        corpus = {
+            f"split {split!r}, used to {role}": digest(directory, split)
+            for role, (directory, split) in experiment.data.tables().items()
+        }
+        cluster.agree("configuration", config)
+        cluster.agree("code", code_of(config) if number == 0 else {})
+        cluster.agree("corpus", corpus)
+        cluster.check_shared(experiment.run)
+
+
+def code_of(config: Any) -> dict[str, Any]:
+    """Return the versions and digests of all code that a training uses."""
+    packages = [Path(package.__path__[0]) for package in (simuljax, data_pipelines)]
+    sources = {path.name: source_digest(path) for path in packages}
+    named = sorted(set(re.findall(r"\"([^\"]+\.py):\w+\"", json.dumps(config))))
+    return (
+        {
+            "version of simuljax": simuljax.__version__,
+            "version of jax": jax.__version__,
+            "version of jaxlib": importlib.metadata.version("jaxlib"),
+            "version of Python": ".".join(platform.python_version_tuple()[:2]),
+            "default float": jax.numpy.zeros(0, float).dtype.name,
+            "matmul precision": jax.config.values["jax_default_matmul_precision"],
+        }
+        | {f"source of {name}": found for name, found in sources.items()}
+        | {f"source of {path}": source_digest(Path(path)) for path in named}
+    )
+
+
+def source_digest(path: Path) -> str | None:
+    """Hash a file, or all Python files below a directory; None if there is none."""
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
+    held = hashlib.sha256()
+    for file in files:
+        held.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
+        held.update(file.read_bytes())
+    return held.hexdigest()[:16] if files else None
 
 
 def check_latency(experiment: Experiment) -> None:
@@ -110,7 +164,7 @@ def begin_run(
     if cluster.is_primary():
         write_config(experiment)
         print(describe(experiment, data), flush=True)
-    peers.wait_for_all("recorded")
+    cluster.wait_for_all("recorded")
     return experiment, begin, teach
 
 

@@ -7,7 +7,7 @@ RUN/checkpoints/     parameters
 RUN/decoding.json    options of `translate` that it has unless told otherwise; may be absent
 
 `simuljax export` copies a run without the state of its optimiser, its parameters as one file in
-place of the checkpoints (`simuljax.train.stored`). The copy serves `translate`, `evaluate`,
+place of the checkpoints (`simuljax.train.run_params`). The copy serves `translate`, `evaluate`,
 `report`, teachers and runs that begin with it; its training cannot go on.
 """
 
@@ -36,8 +36,7 @@ from simuljax.text import Vocabulary, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train import run_params
 from simuljax.train.loop import ENDED
-from simuljax.train.run_params import Loaded, Which
-from simuljax.train.stored import PACKED_FILE, PARAMS_FILE, Stored, write_params
+from simuljax.train.run_params import PACKED_FILE, PARAMS_FILE, Loaded, Stored, Which, write_params
 
 DECODING_FILE = "decoding.json"
 

@@ -25,60 +25,21 @@ from flax import traverse_util
 from jax.experimental import multihost_utils
 from jax.sharding import SingleDeviceSharding
 
-from simuljax.config.fields import Checked, from_json, setting, to_json
+from simuljax.config.fields import from_json, to_json
 from simuljax.errors import SimuljaxError
 from simuljax.parsing import parse_json
 
-
-@dataclass(frozen=True, kw_only=True)
-class Retention(Checked):
-    """The latest stay, those with the highest scores, the multiples of `every`, and as many as
-    `around` nearest to the best, for their average."""
-
-    keep_last: int = setting(3, help="Newest checkpoints to keep.", low=1)
-    keep_best: int = setting(5, help="Best checkpoints to keep.", low=0)
-    every: int | None = setting(None, help="Updates between others that are kept.", low=1)
-    around: int = setting(0, help="Checkpoints around the best to keep.", low=0)
-
-    def kept(self, scores: Mapping[int, float | None]) -> set[int]:
-        """Return the steps that stay, given all steps with their scores."""
-        steps = sorted(scores)
-        best = ranked(scores)
-        last = max(self.keep_last, self.around)  # a new best finds its neighbours still there
-        period = {step for step in steps if self.every and step % self.every == 0}
-        near = around_best(steps, best[0], min(self.around, len(steps))) if best else []
-        return {*steps[-last:], *best[: self.keep_best], *period, *near}
-
-
-def ranked(scores: Mapping[int, float | None]) -> list[int]:
-    """Return steps with a score, best first."""
-    return sorted(
-        (step for step, score in scores.items() if score is not None),
-        key=lambda step: (-(scores[step] or 0.0), step),
-    )
-
-
-def around_best(steps: Sequence[int], best: int, n: int) -> list[int]:
-    """Return the n saved steps nearest to the best, itself included."""
-    if best not in steps:
-        raise ValueError(f"The best step {best} is not among the saved steps {sorted(steps)}.")
-    if not 0 <= n <= len(steps):
-        raise ValueError(
-            f"Cannot take {n} checkpoints around step {best}: {len(steps)} are saved "
-            f"({sorted(steps)}). Take fewer, or keep more of them while training."
-        )
-    return sorted(sorted(steps, key=lambda step: (abs(step - best), step))[:n])
-
-
+CHECKPOINTS = "checkpoints"  # the directory of a run that they are in
 SEAL = "seal.json"
 ITEMS = ("state", "extra")
 SHOWN = 5  # differences that an error names
 
 Kind = tuple[tuple[int, ...], str]  # of an array: shape and dtype
+Scores = Mapping[int, float | None]  # by step
 
 
-class MismatchError(SimuljaxError):
-    """A checkpoint holds other arrays than the ones asked for."""
+class CheckpointError(SimuljaxError):
+    """A checkpoint is damaged, absent, or of another model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,58 +117,41 @@ def kinds(tree: Any) -> dict[str, Kind]:
     return found
 
 
-def template_of(seal: Manifest, part: str) -> Any:
-    """Return the shapes of one part of a checkpoint, as nested dictionaries."""
-    arrays = {path: jax.ShapeDtypeStruct(*kind) for path, kind in seal.arrays.items()}
-    return traverse_util.unflatten_dict(arrays, sep="/").get(part, {})
-
-
-def check_template(seal: Manifest, wanted: Mapping[str, Kind], part: str | None) -> None:
-    """Raise an error that names what differs, before anything is restored."""
-    inside = (lambda p: p == part or p.startswith(f"{part}/")) if part else (lambda p: True)
-    saved = {path: kind for path, kind in seal.arrays.items() if inside(path)}
+def check_template(seal: Manifest, wanted: Mapping[str, Kind]) -> None:
+    """Raise an error that names the arrays that differ, before anything is restored."""
+    saved = seal.arrays
     lines = [
-        f"{path}: {shown(saved.get(path))} in the checkpoint, {shown(wanted.get(path))} wanted"
+        f"{path}: {_shown(saved.get(path))} in the checkpoint, {_shown(wanted.get(path))} wanted"
         for path in sorted({*saved, *wanted}, key=lambda p: (p.startswith("optimiser/"), p))
         if saved.get(path) != wanted.get(path)
     ]
     if lines:
         more = f"\n  and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
-        raise MismatchError(
+        raise CheckpointError(
             f"Step {seal.step} holds other arrays than the model:\n  "
             + "\n  ".join(lines[:SHOWN])
-            + f"{more}\nLikely cause: {likely_cause(saved, wanted)}."
+            + f"{more}\nGive the model, vocabularies and optimiser that the run was started with."
         )
 
 
-def shown(kind: Kind | None) -> str:
-    """Return `float32[3,4]`, or nothing."""
+def _shown(kind: Kind | None) -> str:
     return f"{kind[1]}[{','.join(map(str, kind[0]))}]" if kind else "nothing"
 
 
-def likely_cause(saved: Mapping[str, Kind], wanted: Mapping[str, Kind]) -> str:
-    """Guess what was changed between saving and restoring."""
-    differing = [path for path in {*saved, *wanted} if saved.get(path) != wanted.get(path)]
-    common = [path for path in differing if path in saved and path in wanted]
-    lone = [path for path in differing if path not in common]
-    if lone and all(path.startswith("optimiser/") for path in lone):
-        return "another optimiser; give the one the run was started with"
-    if lone:
-        return "another architecture; give the configuration the run was started with"
-    if all(saved[path][0] == wanted[path][0] for path in common):
-        return "another precision of the parameters"
-    if any("embedding" in path and saved[path][0][1:] == wanted[path][0][1:] for path in common):
-        return "another vocabulary; give the one the run was started with"
-    if all("layer" in p.split("/") and saved[p][0][1:] == wanted[p][0][1:] for p in common):
-        return "another number of layers"
-    return "another width of the model"
+def ranked(scores: Scores) -> list[int]:
+    """Return steps with a score, best first; the earlier of two equal ones is the better."""
+    known = {step: score for step, score in scores.items() if score is not None}
+    return sorted(known, key=lambda step: (-known[step], step))
 
 
-CHECKPOINTS = "checkpoints"  # the directory of a run that they are in
+def nearest(steps: Sequence[int], best: int, n: int) -> list[int]:
+    """Return the n steps nearest to the best, itself included."""
+    return sorted(sorted(steps, key=lambda step: (abs(step - best), step))[:n])
 
 
-class CheckpointError(SimuljaxError):
-    """There are checkpoints, and none that can be used."""
+def in_phase(scores: Scores, since: int) -> Scores:
+    """Return the scores that compare; None for the steps up to `since`."""
+    return {step: score if step > since else None for step, score in scores.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,14 +176,23 @@ class KeepSteps(ocp.checkpoint_managers.PreservationPolicy):
 class Checkpoints:
     """The checkpoints of one directory; only saving creates or removes anything.
 
-    `retention` are the fields of `Retention`. A score is a number of which more is better; the
-    earlier of two equal ones is the better. A checkpoint that was found damaged is removed after
-    the next one is safely written.
+    Kept are the last, those with the highest scores, the multiples of `every`, and as many as
+    `around` nearest to the best, for their average. A checkpoint that was found damaged is removed
+    after the next one is safely written.
     """
 
-    def __init__(self, directory: str | Path, **retention: Any) -> None:
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        keep_last: int = 3,
+        keep_best: int = 5,
+        every: int | None = None,
+        around: int = 0,
+    ) -> None:
         self.directory = Path(directory).absolute()
-        self._retention = Retention(**retention)
+        self.keep_last = max(keep_last, around)  # a new best finds its neighbours still there
+        self.keep_best, self.every, self.around = keep_best, every, around
         self._keep = KeepSteps()
         self._damaged: set[int] = set()
         self._writer: ocp.CheckpointManager | None = None
@@ -257,20 +210,19 @@ class Checkpoints:
         """Copy the state off the devices and write it in the background.
 
         Waits for the save before it, and raises what that one met. The state may be donated to the
-        next update at once. Scores of steps up to `since` do not compare with this one: from now on
-        the best is among the later, and of the earlier the best one stays.
+        next update at once. Of two scores the higher is the better. Scores of steps up to `since`
+        do not compare with this one: from now on the best is among the later, and of the earlier
+        the best one stays.
         """
         snapshot = json.loads(json.dumps(dict(extra)))  # before the caller changes it
         arrays = kinds(state)
         writer = self._ready_writer()
         writer.wait_until_finished()
         seals = self._seals()
-        later = [other for other in seals if other >= step]
-        if later:
+        if max(seals, default=-1) >= step:
             raise ValueError(
-                f"{self.directory} already holds step {max(later)}, so step {step} cannot be saved "
-                f"there. Resume from step {max(later)}, call discard_after({step - 1}) to give up "
-                "what is later, or train in another directory."
+                f"{self.directory} already holds step {max(seals)}, so step {step} cannot be saved "
+                f"there: resume from step {max(seals)}, or train in another directory"
             )
         if step in self._listed():
             self._remove([step])  # damaged, and about to be written again
@@ -278,7 +230,7 @@ class Checkpoints:
         self._pending = Manifest(step=step, score=score, files={}, arrays=arrays, since=since)
         scores = {other: seal.score for other, seal in seals.items()} | {step: score}
         before = ranked({other: scores[other] for other in scores if other <= since})[:1]
-        self._keep.steps = {*self._retention.kept(in_phase(scores, since)), *before}
+        self._keep.steps = {*self._kept(in_phase(scores, since)), *before}
         self._damaged.discard(step)
         writer.save(
             step,
@@ -288,44 +240,57 @@ class Checkpoints:
             force=True,  # whether to save was decided by the caller
         )
 
-    def restore(
-        self, template: Any, step: int | None = None, *, part: str | None = None
-    ) -> Restored | None:
+    def restore(self, template: Any, step: int | None = None) -> Restored | None:
         """Return the latest whole checkpoint, or the one of `step`; None if there is none.
 
         The template's arrays, or `jax.ShapeDtypeStruct`s, say where each array is placed, on
-        however many devices it was before. With `part`, it is the template of that entry of the
-        saved state alone ("params"). A damaged checkpoint is passed over for the one before it,
-        with a warning, unless `step` asks for that very one.
+        however many devices it was before. A damaged checkpoint is passed over for the one before
+        it, with a warning, unless `step` asks for that very one.
         """
         self.wait()
         chosen = self._choose(step)
         if chosen is None:
             return None
-        wanted = template if part is None else {part: template}
-        path = self.directory / str(chosen)
-        check_template(read_manifest(path), kinds(wanted), part)
-        abstract = jax.tree.map(placed, wanted)
+        check_template(self.manifest(chosen), kinds(template))
+        return self._read(chosen, template, partial=False)
+
+    def read(self, step: int, parts: Sequence[str]) -> Restored:
+        """Return some entries of the state of a whole step, such as "params", as they were saved.
+
+        An entry that the state does not have is {}.
+        """
+        arrays = self.manifest(step).arrays
+        shapes = {path: jax.ShapeDtypeStruct(*kind) for path, kind in arrays.items()}
+        saved = traverse_util.unflatten_dict(shapes, sep="/")
+        wanted = {part: saved[part] for part in parts if part in saved}
+        held = self._read(step, wanted, partial=True)
+        return replace(held, state={part: held.state.get(part, {}) for part in parts})
+
+    def _read(self, step: int, template: Any, *, partial: bool) -> Restored:
+        abstract = jax.tree.map(_placed, template)
         arguments = ocp.checkpoint_utils.construct_restore_args(abstract)
         state = ocp.args.PyTreeRestore(
-            item=abstract, restore_args=arguments, partial_restore=part is not None
+            item=abstract, restore_args=arguments, partial_restore=partial
         )
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
             held = reader.restore(
-                path, args=ocp.args.Composite(state=state, extra=ocp.args.JsonRestore())
+                self.directory / str(step),
+                args=ocp.args.Composite(state=state, extra=ocp.args.JsonRestore()),
             )
-        tree = held["state"] if part is None else held["state"][part]
-        return Restored(step=chosen, state=tree, extra=dict(held["extra"]))
+        return Restored(step=step, state=held["state"], extra=dict(held["extra"]))
 
     def steps(self) -> list[int]:
         """Return the steps whose files all exist, ascending."""
         return sorted(self._seals())
 
-    def whole(self, which: Literal["last", "best"]) -> int | None:
+    def whole(self, which: int | Literal["last", "best"]) -> int | None:
         """Return the last or best step whose every byte is intact; the last if none has a score.
 
-        Those that are damaged are passed over, with a warning; None where there is none at all.
+        Those that are damaged are passed over, with a warning; None where there is none at all. A
+        step that is named is returned, or an error says why it cannot be used.
         """
+        if isinstance(which, int):
+            return self._named(which)
         found = {s: damage(self.directory / str(s), thorough=False) for s in self._listed()}
         problems = {step: problem for step, problem in found.items() if problem}
         while steps := self.steps():
@@ -355,11 +320,11 @@ class Checkpoints:
         return sorted(ranked(self._scores()))
 
     def manifest(self, step: int) -> Manifest:
-        """Return the manifest of a whole checkpoint; its arrays are not read."""
-        return read_manifest(self.directory / str(self._named(step)))
+        """Return the manifest of a step; its arrays are not read."""
+        return read_manifest(self.directory / str(step))
 
     def discard_after(self, step: int) -> None:
-        """Remove checkpoints after `step`, to resume from an earlier point."""
+        """Remove checkpoints after `step`."""
         self.wait()
         self._remove([later for later in self._listed() if later > step])
 
@@ -373,6 +338,13 @@ class Checkpoints:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    def _kept(self, scores: Scores) -> set[int]:
+        """Return the steps that stay, given all steps with their scores."""
+        steps, best = sorted(scores), ranked(scores)
+        period = {step for step in steps if self.every and step % self.every == 0}
+        near = nearest(steps, best[0], self.around) if best else []
+        return {*steps[-self.keep_last :], *best[: self.keep_best], *period, *near}
 
     def _ready_writer(self) -> ocp.CheckpointManager:
         if self._writer is None:
@@ -432,7 +404,7 @@ class Checkpoints:
                 seals[step] = read_manifest(path)
         return seals
 
-    def _scores(self) -> dict[int, float | None]:
+    def _scores(self) -> Scores:
         seals = self._seals()
         since = max((seal.since for seal in seals.values()), default=0)
         return in_phase({step: seal.score for step, seal in seals.items()}, since)
@@ -443,7 +415,7 @@ class Checkpoints:
         chosen, listed = -1, self._listed()
         if jax.process_index() == 0:
             try:
-                found = self.whole("last") if step is None else self._named(step)
+                found = self.whole("last" if step is None else step)
                 chosen = -1 if found is None else found
             except CheckpointError as error:
                 failure, chosen = error, -2
@@ -469,12 +441,7 @@ class Checkpoints:
         return step
 
 
-def in_phase(scores: Mapping[int, float | None], since: int) -> dict[int, float | None]:
-    """Return the scores that compare; None for the steps up to `since`."""
-    return {step: score if step > since else None for step, score in scores.items()}
-
-
-def placed(leaf: Any) -> jax.ShapeDtypeStruct:
+def _placed(leaf: Any) -> jax.ShapeDtypeStruct:
     """Return the array to restore: on the template's devices, or this process's first."""
     sharding = getattr(leaf, "sharding", None) or SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)

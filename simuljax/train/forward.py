@@ -71,14 +71,14 @@ def forward(
         mutable=[STATISTICS] if train else False,
     )
     speech, text = branches(bound, batch, statistics, objective, k, keys if train else None, words)
-    both, teacher = speech is not None and text is not None, None
-    if both and objective.teacher is not None:
-        fixed = model.bind({"params": variables.teacher})
-        teacher = text_branch(fixed, batch, k)
+    teacher, seen = None, {}
+    if speech is not None and text is not None and objective.teacher is not None:
+        fixed, silent = model.bind({"params": variables.teacher}), batch.audio[:, :0]
+        only_text = dataclasses.replace(batch, audio=silent)
+        _, teacher = branches(fixed, only_text, statistics, objective, k)
     with jax.named_scope("losses"):
         given = Outputs(targets=batch.target, speech=speech, text=text, teacher=teacher)
         terms = losses.term_values(objective.terms, given)
-        seen = {}
         if speech is not None and text is not None and speech.energies is not None:
             seen = decision_log(speech, text, objective, watch=watch)
     logged = losses.sum_terms(seen) | {
@@ -109,15 +109,6 @@ def matching_options(objective: Objective) -> dict[str, Any]:
     term = objective.term("dar")
     options = {} if term is None else term.options
     return {name: options[name] for name in ("temperature", "across_heads") if name in options}
-
-
-def text_branch(bound: JointModel, batch: Batch, k: jax.Array) -> Branch:
-    """Return the text branch as in validation, of a model that need not have a speech branch."""
-    encoded = bound.encode_text(batch.source, batch.source_length, train=False)
-    decisions = bound.text_decisions(encoded)
-    source = source_of(encoded, decisions, k)
-    decoded = bound.decode_each(shift(batch.target), [source], train=False)[0]
-    return branch(decoded, encoded, decisions, batch.target_length)
 
 
 def branches(
@@ -153,8 +144,15 @@ def branches(
     decoded = bound.decode_each(shift(batch.target), sources, train=train)
     speech = text = None
     if from_speech is not None:
-        speech = branch(decoded[0], *from_speech, batch.target_length)
-        speech = with_transcript(speech, *from_speech, batch)
+        encoded, decisions = from_speech
+        gate, decided = decisions.gate, real(decisions.count, decisions.ends.shape[1])
+        speech = dataclasses.replace(
+            branch(decoded[0], encoded, decisions, batch.target_length),
+            ctc=encoded.ctc,
+            decided=None if gate is None else jnp.where(decided, gate, 0).sum(-1),
+            transcript=batch.source,
+            transcript_length=jnp.maximum(batch.source_length - 1, 0),  # without end-of-sentence
+        )
         if objective.needs("lattice"):
             speech = with_lattice(bound, speech, sources[0], batch, objective, train=train)
     if from_text is not None:
@@ -212,19 +210,6 @@ def branch(
         energy_bias=reading.bias,
         alignment=reading.alpha,
         decision_length=decisions.count,
-    )
-
-
-def with_transcript(speech: Branch, encoded: Encoded, decisions: Decisions, batch: Batch) -> Branch:
-    """Add the transcript and what it teaches the encoder to the speech branch."""
-    decided = real(decisions.count, decisions.ends.shape[1])
-    gate = decisions.gate
-    return dataclasses.replace(
-        speech,
-        ctc=encoded.ctc,
-        decided=None if gate is None else jnp.where(decided, gate, 0).sum(-1),
-        transcript=batch.source,
-        transcript_length=jnp.maximum(batch.source_length - 1, 0),  # without end-of-sentence
     )
 
 

@@ -17,8 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,12 +31,11 @@ from simuljax.audio import FeatureRecord
 from simuljax.batch import Batch, Data
 from simuljax.cache import announce_compilation
 from simuljax.config.model import ModelConfig
-from simuljax.config.training import Objective, Training
+from simuljax.config.training import Training
 from simuljax.models.joint import JointModel
 from simuljax.text import Words
-from simuljax.train import peers
+from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints, Restored
-from simuljax.train.cluster import is_primary
 from simuljax.train.forward import Forward
 from simuljax.train.run_log import RunLog, duration
 from simuljax.train.run_params import average_around_best
@@ -117,6 +115,13 @@ def alike(training: Training) -> Training:
     return dataclasses.replace(training, objective=objective, order=order, seed=0)
 
 
+def last_update(training: Training, batches: int) -> int:
+    """Return the last update: `updates`, or the one that completes the last epoch of `batches`."""
+    if training.epochs is None:
+        return training.updates
+    return min(training.updates, math.ceil(training.epochs * batches / training.accumulate))
+
+
 class _Loop:
     """Runs that are trained together, and what they have in common."""
 
@@ -126,19 +131,19 @@ class _Loop:
         self.last = last_update(self.training, data.steps_per_epoch)
         self.weights: dict[Any, Any] = {}
         self.late: tuple[int, Report, bool] | None = None  # the last update: not yet read
-        self.hears = self.due = False  # speech has been seen; a report should be logged
+        self.has_speech = self.due = False  # speech has been seen; a report should be logged
 
     def run_to_end(self) -> TrainState:
         """Update until the last update, convergence or an interruption."""
         try:
-            with Interruption() as interruption:
-                with interruption.ends_at_once(self.members[0].run):
-                    self._begin()
-                    self._compile()
+            with Interruption(self.members[0].run) as interruption:
+                self._begin()
+                self._compile()
+                interruption.saves = True
                 stopped = False
                 while not self._is_over() and not stopped:
                     self._one_update()
-                    stopped = interruption.asked(self.step)
+                    stopped = interruption.stops_after(self.step)
                 self._log_report()
                 self._save([None] * len(self.members))
             for member in self.members:
@@ -152,25 +157,26 @@ class _Loop:
 
     def _begin(self) -> None:
         """Take the first state, or the last saved one, and open the logs."""
-        peers.at("taking the first parameters")
+        cluster.at("taking the first parameters")
         found = [member.restore(self.compiled.template()) for member in self.members]
         saved = [each for each in found if each is not None]
-        if not saved:
-            begin, teach = ([getattr(m, n) for m in self.members] for n in ("begin", "teach"))
-            self.state = self.compiled.first(begin, teach)
-        else:
-            if len({None if each is None else each.step for each in found}) > 1:
-                raise ValueError(
-                    "runs that are trained together must stand at the same update, and these do "
-                    "not: " + ", ".join(str(member.run) for member in self.members)
-                )
+        if len({None if each is None else each.step for each in found}) > 1:
+            raise ValueError(
+                "runs that are trained together must stand at the same update, and these do not: "
+                + ", ".join(str(member.run) for member in self.members)
+            )
+        if saved:
             self.data.train.set_state(saved[0].extra["iterator"])
-            if is_primary():
+            if cluster.is_primary():
                 print(f"resumed from update {saved[0].step}", flush=True)
             self.state = self.compiled.joined([each.state for each in saved])
+        else:
+            self.state = self.compiled.first(
+                [member.begin for member in self.members], [member.teach for member in self.members]
+            )
         self.step = self.started = int(np.max(jax.device_get(self.state.step)))
         if jax.process_count() > 1:
-            peers.agree("parameters", {"parameters": digest_of(self.state.params)})
+            cluster.agree("parameters", {"parameters": digest_of(self.state.params)})
         per_epoch = self.data.steps_per_epoch / self.training.accumulate
         for number, member in enumerate(self.members):
             member.open(self.started, self.last, per_epoch, console=number == 0)
@@ -189,29 +195,29 @@ class _Loop:
         as_it_goes = hosts > 1 and self.training.parallelism == "pmap"
         if self._is_over() or self.training.accumulate > 1 or as_it_goes:
             return
-        peers.at("compiling the update")
+        cluster.at("compiling the update")
         before, batches = self.compiled.compile_s, list(self.data.shapes())
-        if is_primary():
+        if cluster.is_primary():
             print(f"compiling the update for {len(batches)} batch shapes", flush=True)
         name = f"update of {self.members[0].run}, {len(batches)} shapes"
         with announce_compilation(name, about_s=COMPILE_S * (1 + len(batches)) / 2):
             threads = os.cpu_count() if hosts == 1 else 1  # in the same order everywhere
             self.compiled.compile(self.state, batches, self._weights(), threads=threads)
-        peers.wait_for_all("compiled")
+        cluster.wait_for_all("compiled")
         self.members[0].log.work.aside_s += self.compiled.compile_s - before
 
     def _one_update(self) -> None:
-        peers.at(f"reading the batch of update {self.step + 1}")
+        cluster.at(f"reading the batch of update {self.step + 1}")
         batches = [next(self.data.train) for _ in range(self.training.accumulate)]
-        peers.at(f"update {self.step + 1}")
+        cluster.at(f"update {self.step + 1}")
         compiled = self.compiled.compile_s
         state, report = self.compiled.update(self.state, batches, self._weights())
         self._count(batches, self.compiled.compile_s - compiled)
         self._log_report()  # of the update before, while this one runs
         self.step += 1
-        heard = any(batch.audio.shape[-1] for batch in batches)
-        self.hears |= heard
-        self.state, self.late = state, (self.step, report, heard or not self.hears)
+        speech = any(batch.audio.shape[-1] for batch in batches)
+        self.has_speech |= speech
+        self.state, self.late = state, (self.step, report, speech or not self.has_speech)
         if self.step == self.started + 1:
             self._log_report()  # a first sign of life
         validates = self.step % self.training.validate_every == 0 or self.step == self.last
@@ -236,7 +242,7 @@ class _Loop:
         work.samples += [batch.audio_length for batch in batches]
         work.tokens += [batch.target_length for batch in batches]
         work.aside_s += compile_s
-        if self.members[0].log.wants_flops:
+        if self.members[0].log.peak_flops is not None:
             work.flops += self.compiled.flops(batches)
 
     def _log_report(self) -> None:
@@ -257,7 +263,7 @@ class _Loop:
 
     def _validate(self) -> list[float]:
         self._log_report()
-        peers.at(f"validation after update {self.step}")
+        cluster.at(f"validation after update {self.step}")
         start = time.perf_counter()
         sums = jax.device_get(self.compiled.validate(self.state, self.data.valid()))
         losses = [
@@ -268,7 +274,7 @@ class _Loop:
         return losses
 
     def _save(self, losses: Sequence[float | None]) -> None:
-        peers.at(f"saving after update {self.step}")
+        cluster.at(f"saving after update {self.step}")
         iterator = self.data.train.get_state()
         for number, (member, loss) in enumerate(zip(self.members, losses, strict=True)):
             if member.saved != self.step:
@@ -284,11 +290,18 @@ def digest_of(params: Any) -> str:
     return held.hexdigest()[:16]
 
 
-def last_update(training: Training, batches: int) -> int:
-    """Return the last update: `updates`, or the one that completes the last epoch of `batches`."""
-    if training.epochs is None:
-        return training.updates
-    return min(training.updates, math.ceil(training.epochs * batches / training.accumulate))
+@dataclass(kw_only=True)
+class Phase:
+    """The best validation of the phase, how many have passed since, and where the phase started.
+
+    A phase starts with every term that starts to count. Scores of one phase do not compare with
+    those of another, so the best is chosen anew.
+    """
+
+    best: float | None = None
+    since: int = 0
+    phase_start: int = 0  # updates made before it
+    converged: int | None = None  # the update at which terms that wait for convergence start
 
 
 class TrainingRun:
@@ -325,7 +338,7 @@ class TrainingRun:
         if found is None:
             self.advance(0)
         else:
-            self.phase = Phase.from_saved(found.extra["watch"])
+            self.phase = Phase(**found.extra["watch"])
         return found
 
     def open(self, started: int, last: int, per_epoch: float, *, console: bool) -> None:
@@ -345,14 +358,35 @@ class TrainingRun:
         """Return the weight of every term at an update that comes after `step` others."""
         return self.training.objective.weights_at(step, self.phase.converged)
 
+    def _starts(self) -> list[float]:
+        """Return the updates after which terms start to count."""
+        terms = self.training.objective.terms
+        return [term.start_at(self.phase.converged) for term in terms if term.weight]
+
+    def is_tired(self) -> bool:
+        """Return True if `patience` validations brought no improvement."""
+        return self.training.patience is not None and self.phase.since >= self.training.patience
+
     def is_converged(self, step: int) -> bool:
         """Return True if validations have stopped improving with all terms."""
-        started = self.phase.all_started(step, self.training.objective)
-        return started and self.phase.is_tired(self.training.patience)
+        return self.is_tired() and all(start <= step for start in self._starts())
+
+    def see(self, loss: float) -> bool:
+        """Note a validation and return True if it is the best; NaN never is."""
+        phase = self.phase
+        better = loss < (math.inf if phase.best is None else phase.best)
+        phase.best, phase.since = (loss, 0) if better else (phase.best, phase.since + 1)
+        return better
 
     def advance(self, step: int) -> None:
-        """Start the next phase if a term starts."""
-        self.phase.advance(step, self.training.objective, self.training.patience)
+        """Start the next phase if a term starts to count after `step` updates."""
+        phase, terms = self.phase, self.training.objective.terms
+        waits = any(term.weight and term.start == "convergence" for term in terms)
+        if waits and phase.converged is None and self.is_tired():
+            phase.converged = step
+        begun = max((start for start in self._starts() if start <= step), default=0)
+        if begun > phase.phase_start:
+            phase.best, phase.since, phase.phase_start = None, 0, int(begun)
 
     def log_update(self, step: int, report: Report | None, *, due: bool) -> None:
         """Log the report of an update; None if only its success is known."""
@@ -379,7 +413,7 @@ class TrainingRun:
                 f"{message}, and neither were the {MOST_REFUSED - 1} before it: lower the learning "
                 "rate, or look at the data with jax_debug_nans"
             )
-        if is_primary():
+        if cluster.is_primary():
             print(message, file=sys.stderr)
 
     def log_validation(self, step: int, sums: Forward) -> float:
@@ -393,10 +427,9 @@ class TrainingRun:
         if self.training.best_by == "loss_and_latency":
             weights, terms = self.weights(step), (f"{branch}_latency", f"{branch}_variance")
             loss += sum(weights.get(t, 0.0) * values[t] for t in terms if t in values)
-        best = self.phase.best
-        self.phase.see(loss)
+        before = self.phase.best
+        verdict = "best so far" if self.see(loss) else f"best was {before}"
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
-        verdict = "best so far" if self.phase.best != best else f"best was {best}"
         self.log.note(f"step {step} | validation | {shown} | {verdict}")
         return loss
 
@@ -414,7 +447,7 @@ class TrainingRun:
         validated = len(self.checkpoints.scored())
         if self.training.average and validated:
             average_around_best(self.run, min(self.training.average, validated))
-        if is_primary():
+        if cluster.is_primary():
             why = "updates" if step >= self.last else "patience"
             (self.run / ENDED).write_text(json.dumps({"step": step, "by": why}) + "\n")
 
@@ -424,63 +457,18 @@ class TrainingRun:
             self.log.close()
 
 
-@dataclass(kw_only=True)
-class Phase:
-    """The best validation of the phase, how many have passed since, and where the phase started.
-
-    A phase starts with every term that starts to count. Scores of one phase do not compare with
-    those of another, so the best is chosen anew.
-    """
-
-    best: float | None = None
-    since: int = 0
-    phase_start: int = 0  # updates made before it
-    converged: int | None = None  # the update at which terms that wait for convergence start
-
-    @classmethod
-    def from_saved(cls, saved: Mapping[str, Any]) -> "Phase":
-        """Return the phase of a checkpoint; older ones named `converged` "latency"."""
-        names = {"latency": "converged"}
-        return cls(**{names.get(name, name): value for name, value in saved.items()})
-
-    def see(self, loss: float) -> None:
-        """Note a validation; NaN is never the best."""
-        better = loss < (math.inf if self.best is None else self.best)
-        self.best, self.since = (loss, 0) if better else (self.best, self.since + 1)
-
-    def is_tired(self, patience: int | None) -> bool:
-        """Return True if `patience` validations brought no improvement."""
-        return patience is not None and self.since >= patience
-
-    def advance(self, step: int, objective: Objective, patience: int | None) -> None:
-        """Start the next phase if a term starts to count after `step` updates."""
-        waits = any(term.weight and term.start == "convergence" for term in objective.terms)
-        if waits and self.converged is None and self.is_tired(patience):
-            self.converged = step
-        begun = [start for start in self._starts(objective) if start <= step]
-        if max(begun, default=0) > self.phase_start:
-            self.phase_start = int(max(begun))
-            self.best, self.since = None, 0
-
-    def all_started(self, step: int, objective: Objective) -> bool:
-        """Return True if every term counts."""
-        return all(start <= step for start in self._starts(objective))
-
-    def _starts(self, objective: Objective) -> list[float]:
-        return [term.start_at(self.converged) for term in objective.terms if term.weight]
-
-
 class Interruption:
-    """Listen for SIGTERM while it is entered; call `asked` once after every update.
+    """Listen for SIGTERM while it is entered; call `stops_after` once after every update.
 
     A scheduler sends SIGTERM some time before it takes a machine away, maybe to one host of many.
-    A single process stops after the update in progress. Among several hosts, JAX's preemption
+    A single process stops after the update in progress; until `saves` is set it ends at once, as
+    there is nothing to save yet and compiling takes minutes. Among several hosts, JAX's preemption
     service settles on an update that none has started, so that all save the same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run: Path) -> None:
+        self.run, self.saves = run, False
         self._asked, self._before = False, None
-        self._at_once: Path | None = None  # the run that has nothing to save
         self._together = jax.distributed.is_initialized()
 
     def __enter__(self) -> "Interruption":
@@ -492,14 +480,7 @@ class Interruption:
         if not self._together:
             signal.signal(signal.SIGTERM, self._before)
 
-    @contextmanager
-    def ends_at_once(self, run: Path) -> Iterator[None]:
-        """End the process at SIGTERM: there is nothing to save yet, and compiling takes minutes."""
-        self._at_once = run
-        yield
-        self._at_once = None
-
-    def asked(self, step: int) -> bool:
+    def stops_after(self, step: int) -> bool:
         """Return True to stop after this update; the same on every host."""
         if self._together:
             self._asked = self._asked or multihost_utils.reached_preemption_sync_point(step)
@@ -507,9 +488,9 @@ class Interruption:
 
     def _take_note(self, *_: Any) -> None:
         self._asked = True
-        if self._at_once is not None:
+        if not self.saves:
             print(
-                f"{self._at_once}: stopped before the first update; the same command resumes",
+                f"{self.run}: stopped before the first update; the same command resumes",
                 file=sys.stderr,
                 flush=True,
             )

@@ -60,17 +60,14 @@ class RunLog:
         console: bool = True,
     ) -> None:
         self.work, self._last, self._updates_per_epoch = Work(), last, updates_per_epoch
-        self._metrics = self._console = None
+        self._metrics = self._console = self.peak_flops = None
         self._runaway = {split: DecisionWatch(run) for split in ("train", "valid")}
         if is_primary():
-            peak = peak_flops(jax.devices()[0].device_kind)
             self._metrics = MetricsWriter(run, resume_from=resume_from, tensorboard=tensorboard)
             if console:
-                self._console = ConsoleLine(last, peak and peak * jax.device_count())
-
-    @property
-    def wants_flops(self) -> bool:
-        return self._console is not None and self._console.peak_flops is not None
+                peak = peak_flops(jax.devices()[0].device_kind)
+                self.peak_flops = peak and peak * jax.device_count()
+                self._console = ConsoleLine(last, self.peak_flops)
 
     def update(self, step: int, report: Report, rate: float) -> None:
         """Write the numbers of an update to the files."""
@@ -89,21 +86,10 @@ class RunLog:
     def line(self, step: int, report: Report, rate: float, note: str | None = None) -> None:
         """Show the numbers of an update, with the rates since the line before."""
         done, self.work = self.work, Work()
-        if self._console is None:
-            return
-        hosts = jax.process_count()
-        rates = {}
-        if done.samples:
-            rates = self._console.rates(
-                step,
-                time.time(),
-                frames=_total(done.samples) // FRAME * hosts,
-                tokens=_total(done.tokens) * hosts,
-                flops=done.flops,
-                aside=done.aside_s,
-            )
-        progress = f"step {step}/{self._last} | epoch {step / self._updates_per_epoch:.2f}"
-        self._console.show(" | ".join([progress, *describe_update(report, rate, rates, note)]))
+        if self._console is not None:
+            rates = self._console.rates(step, time.time(), done) if done.samples else {}
+            progress = f"step {step}/{self._last} | epoch {step / self._updates_per_epoch:.2f}"
+            self._console.show(" | ".join([progress, *describe_update(report, rate, rates, note)]))
 
     def validation(self, step: int, sums: Forward) -> dict[str, float]:
         """Write the terms of a validation to the files; return them on every process."""
@@ -125,10 +111,6 @@ class RunLog:
             self._metrics.close()
         if self._console is not None:
             self._console.finish()
-
-
-def _total(lengths: list[Any]) -> int:
-    return sum(int(np.sum(each)) for each in jax.device_get(lengths))
 
 
 def means(logged: Mapping[str, TermSum]) -> dict[str, float]:
@@ -215,16 +197,16 @@ def repair(path: Path, last: float) -> None:
     beside.replace(path)
 
 
-class ConsoleLine:
-    """Shows a line per interval: rewritten on a terminal, one below the other in a log.
+def _total(lengths: list[Any]) -> int:
+    return sum(int(np.sum(each)) for each in jax.device_get(lengths))
 
-    Rates need a line before: the first shows none. Seconds that were spent aside, as in compiling,
-    are left out of them, and count for the time left.
-    """
+
+class ConsoleLine:
+    """Shows a line per interval: rewritten on a terminal, one below the other in a log."""
 
     def __init__(
         self,
-        total_steps: int | None = None,
+        total_steps: int = 0,
         peak_flops: float | None = None,  # of all devices, a second
         stream: TextIO | None = None,
     ) -> None:
@@ -233,28 +215,23 @@ class ConsoleLine:
         self._first: tuple[int, float] | None = None
         self._last_time = 0.0
 
-    def rates(
-        self,
-        step: int,
-        now: float,
-        *,
-        frames: float = 0.0,
-        tokens: float = 0.0,
-        flops: float = 0.0,
-        aside: float = 0.0,
-    ) -> dict[str, float]:
-        """Return those of the interval that ends now, as far as they are known."""
+    def rates(self, step: int, now: float, work: Work) -> dict[str, float]:
+        """Return those of the interval that ends now; the first interval has none.
+
+        Seconds that were spent aside are left out of them, and count for the time left.
+        """
         if self._first is None:
             self._first, self._last_time = (step, now), now
             return {}
-        seconds = max(now - self._last_time - aside, 1e-9)
+        seconds = max(now - self._last_time - work.aside_s, 1e-9)
         first, start = self._first
         self._last_time = now
-        pace = (step - first) / max(now - start, 1e-9)
+        pace, hosts = (step - first) / max(now - start, 1e-9), jax.process_count()
+        frames, tokens = _total(work.samples) // FRAME * hosts, _total(work.tokens) * hosts
         found = {"frames": frames / seconds, "tokens": tokens / seconds}
-        if flops and self.peak_flops:
-            found["utilisation"] = flops / seconds / self.peak_flops
-        if self.total_steps is not None and pace > 0:
+        if work.flops and self.peak_flops:
+            found["utilisation"] = work.flops / seconds / self.peak_flops
+        if pace > 0:
             found["remaining"] = max(0, self.total_steps - step) / pace
         return found
 
@@ -328,32 +305,30 @@ class DecisionWatch:
         """
         if "mt_energy" not in values:
             return {}
-        ratio = {} if self._last is None else _effect_ratio(values, self._last)
-        self._last = dict(values)
-        self._warn(self._last)
-        return ratio
+        last, self._last = self._last, dict(values)
+        if values.get("weighted_dar") and not self._warned:
+            self._first = self._first or self._last
+            self._warn(self._last, self._first)
+        ratio = None if last is None else _effect_ratio(values, last)
+        return {} if ratio is None else {"dar_effect_ratio": ratio}
 
-    def _warn(self, values: Mapping[str, float]) -> None:
-        """Warn if DAR counts, is far above its first value, and text energies fell meanwhile.
+    def _warn(self, now: Mapping[str, float], first: Mapping[str, float]) -> None:
+        """Warn if DAR is far above its first value, and text energies fell meanwhile.
 
         Energies that rise are heads that learn to write earlier, as under a latency loss.
         """
-        if self._warned or not values.get("weighted_dar"):
-            return
-        first = self._first = self._first or values
-        if values["dar"] <= GROWN * first["dar"] or values["mt_energy"] >= first["mt_energy"]:
+        if now["dar"] <= GROWN * first["dar"] or now["mt_energy"] >= first["mt_energy"]:
             return
         self._warned = True
-        moved = _effect_ratio(values, first).get("dar_effect_ratio", float("nan"))
         print(
-            f"{self._run}: DAR runs away: it is {values['dar']:.2f} and was {first['dar']:.2f}; "
-            f"since then text energies moved {moved:.2f} times as far as speech energies (means "
-            f"{values['mt_energy']:.2f} and {values['st_energy']:.2f}). decision_teacher='flow' or "
-            "'frozen' holds the target",
+            f"{self._run}: DAR runs away: it is {now['dar']:.2f} and was {first['dar']:.2f}; since "
+            f"then text energies moved {_effect_ratio(now, first) or math.nan:.2f} times as far as "
+            f"speech energies (means {now['mt_energy']:.2f} and {now['st_energy']:.2f}). "
+            "decision_teacher='flow' or 'frozen' holds the target",
             file=sys.stderr,
         )
 
 
-def _effect_ratio(now: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+def _effect_ratio(now: Mapping[str, float], before: Mapping[str, float]) -> float | None:
     speech, text = (float(now[name] - before[name]) for name in ("st_energy", "mt_energy"))
-    return {"dar_effect_ratio": text / speech} if speech else {}
+    return text / speech if speech else None

@@ -8,6 +8,8 @@ State goes in and comes out whole: it has no device axis, its sharding replicate
 [rows, ...] on the host and divides among the devices of all hosts. `pmap` speaks of the devices of
 its own host: on several hosts, its state is replicated over those alone, and `over_all_hosts` and
 `over_own_host` lead from one view to the other without copying.
+
+Runs that are trained together are members of one update: its arrays have an axis of members.
 """
 
 import dataclasses
@@ -107,10 +109,15 @@ class Update:
         totals: Mapping[str, jax.Array] | None,
     ) -> Gathered:
         """Return a micro-batch's part of the gradient; `totals` None: it is the only one."""
-        key = jax.random.fold_in(self._key(seed, state.step), micro)
+        key = jax.random.fold_in(self.first_key(seed), state.step)
+        key = jax.random.fold_in(jax.random.fold_in(key, jax.lax.axis_index(AXIS)), micro)
+
+        def trained(keys: tuple, leaf: jax.Array) -> jax.Array:
+            return leaf if self.factor(path_of(keys)) else jax.lax.stop_gradient(leaf)
 
         def loss(params: Any) -> tuple[jax.Array, Forward]:
-            passed = self._forward(state, self._without_frozen(params), batch, key)
+            params = jax.tree_util.tree_map_with_path(trained, params)
+            passed = self._forward(state, params, batch, key)
             own = {name: s.denominator for name, s in passed.sums.items()}
             whole = jax.lax.psum(own, AXIS) if totals is None else totals
             shares = {name: TermSum(s.numerator, whole[name]) for name, s in passed.sums.items()}
@@ -140,12 +147,6 @@ class Update:
         loss = combine(gathered.sums, weights)
         report = Report(loss=loss, logged=gathered.logged, gradient_norm=norm, finite=finite)
         return dataclasses.replace(kept, step=state.step + 1), report
-
-    def _without_frozen(self, params: Any) -> Any:
-        def hold(keys: tuple, leaf: jax.Array) -> jax.Array:
-            return leaf if self.factor(path_of(keys)) else jax.lax.stop_gradient(leaf)
-
-        return jax.tree_util.tree_map_with_path(hold, params)
 
     def validate(self, state: TrainState, batch: Batch, *, watch: bool = True) -> Forward:
         """Return the terms without dropout, noise or augmentation, and what else is watched."""
@@ -180,13 +181,8 @@ class Update:
         return forward(self.model, variables, *given, watch=watch)
 
     def first_key(self, seed: jax.Array | int) -> jax.Array:
-        impl = {"rbg": "rbg", "threefry": "threefry2x32"}[self.random]
-        return jax.random.key(seed, impl=impl)
-
-    def _key(self, seed: jax.Array, step: jax.Array) -> jax.Array:
-        """Return the random key of one replica in one update."""
-        key = jax.random.fold_in(self.first_key(seed), step)
-        return jax.random.fold_in(key, jax.lax.axis_index(AXIS))
+        """Return the random key that all others of a run follow from."""
+        return jax.random.key(seed, impl={"rbg": "rbg", "threefry": "threefry2x32"}[self.random])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,6 +259,11 @@ class Replicas:
 
         return jax.tree.map(place, batch)
 
+    @property
+    def _seen(self) -> Mesh:
+        """Return the devices that the arguments of a wrapped call are spread over."""
+        return self.mesh.local_mesh if self.parallelism == "pmap" else self.mesh
+
     def over_all_hosts(self, tree: Any) -> Any:
         """View a replicated tree as arrays of all hosts, as checkpoints need them."""
         return self._viewed(tree, self.mesh)
@@ -270,11 +271,6 @@ class Replicas:
     def over_own_host(self, tree: Any) -> Any:
         """View a tree as a wrapped call needs it: the reverse."""
         return self._viewed(tree, self._seen)
-
-    @property
-    def _seen(self) -> Mesh:
-        """Return the devices that the arguments of a wrapped call are spread over."""
-        return self.mesh.local_mesh if self.parallelism == "pmap" else self.mesh
 
     def _viewed(self, tree: Any, mesh: Mesh) -> Any:
         sharding = NamedSharding(mesh, PartitionSpec())
@@ -319,12 +315,20 @@ class CompiledUpdate:
 
     @property
     def members(self) -> int:
-        """Return the number of runs updated together; if several, arrays have an axis of runs."""
         return len(self.seeds)
 
     def of(self, tree: Any, member: int) -> Any:
         """Return the part of one of the runs."""
         return tree if self.members == 1 else jax.tree.map(lambda a: a[member], tree)
+
+    def _stack(self, trees: Sequence[Any]) -> Any:
+        if self.members == 1:
+            return trees[0]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+    def _each(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable:
+        """Return the function of all runs at once; `axes` tells which arguments differ."""
+        return function if self.members == 1 else jax.vmap(function, in_axes=axes)
 
     def weights(self, weights: Sequence[Mapping[str, float]]) -> Mapping[str, jax.Array]:
         """Return the weights of the terms of each run, on the devices."""
@@ -344,13 +348,21 @@ class CompiledUpdate:
         states, none = [], [None] * self.members
         for seed, change, taught in zip(self.seeds, begin or none, teach or none, strict=True):
             drawn, statistics = self._initialise(self.model.first_key(seed))
-            params = change(drawn) if change is not None else drawn
-            state = self._state_of(params, statistics)
+            state = self._state_of(drawn if change is None else change(drawn), statistics)
             if taught is not None:
                 teacher = self.model.first_teacher(taught(drawn))
                 state = dataclasses.replace(state, teacher=teacher)
             states.append(state)
         return self.replicas.replicate(self._stack(states))
+
+    def _state_of(self, params: Any, statistics: Any) -> TrainState:
+        return TrainState(
+            step=jnp.int32(0),
+            params=params,
+            statistics=statistics,
+            optimiser=self.model.optimiser.init(params),
+            teacher=self.model.first_teacher(params),
+        )
 
     def template(self) -> TrainState:
         """Return shape and place of every array of one run's state; nothing is computed."""
@@ -361,15 +373,6 @@ class CompiledUpdate:
         """Join states like `template`, one of each run, as `update` takes them."""
         own = [self.replicas.over_own_host(state) for state in states]
         return own[0] if self.members == 1 else self.replicas.replicate(self._stack(own))
-
-    def _stack(self, trees: Sequence[Any]) -> Any:
-        if self.members == 1:
-            return trees[0]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-    def _each(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable:
-        """Return the function of all runs at once; `axes` tells which arguments differ."""
-        return function if self.members == 1 else jax.vmap(function, in_axes=axes)
 
     def compile(
         self,
@@ -384,10 +387,10 @@ class CompiledUpdate:
         with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as pool:
             compiled = {}
             for batch in batches:
-                if shape_of(batch) in self._compiled:
-                    continue
-                lowered = self._whole.lower(state, self.replicas.share(batch), weights, self._seed)
-                compiled[shape_of(batch)] = pool.submit(lowered.compile)
+                if shape_of(batch) not in self._compiled:
+                    given = (state, self.replicas.share(batch), weights, self._seed)
+                    lowered = self._whole.lower(*given)
+                    compiled[shape_of(batch)] = pool.submit(lowered.compile)
             self._compiled |= {shape: each.result() for shape, each in compiled.items()}
         self.compile_s += time.perf_counter() - start
 
@@ -408,23 +411,6 @@ class CompiledUpdate:
         self._seen |= kinds
         return result
 
-    def validate(self, state: TrainState, batches: Iterable[Batch]) -> Forward:
-        """Return the sums over all batches."""
-        total = None
-        for batch in batches:
-            seen = self._validate(state, self.replicas.share(batch))
-            total = seen if total is None else self._add(total, seen)
-        if total is None:
-            raise ValueError("there is no batch to validate on: the split is empty")
-        return total
-
-    def flops(self, batches: Sequence[Batch]) -> float:
-        """Return the FLOPs of an update on all devices; traced once per shape."""
-        for batch in batches:
-            if shape_of(batch) not in self._flops:
-                self._flops[shape_of(batch)] = self._count(batch)
-        return sum(self._flops[shape_of(batch)] for batch in batches)
-
     def _update(
         self,
         state: TrainState,
@@ -435,9 +421,7 @@ class CompiledUpdate:
         if len(shared) == 1:
             whole = self._compiled.get(shape_of(batches[0]), self._whole)
             return whole(state, shared[0], weights, self._seed)
-        totals = self._totals(state, shared[0])
-        for batch in shared[1:]:
-            totals = self._add(totals, self._totals(state, batch))
+        totals = functools.reduce(self._add, (self._totals(state, batch) for batch in shared))
         gathered, walking = None, state  # BatchNorm's statistics go from batch to batch
         for number, batch in zip(self._numbers, shared, strict=False):
             part: Gathered = self._gather(walking, batch, weights, self._seed, number, totals)
@@ -448,14 +432,20 @@ class CompiledUpdate:
         gathered = dataclasses.replace(gathered, statistics=walking.statistics)
         return self._apply(state, gathered, weights)
 
-    def _state_of(self, params: Any, statistics: Any) -> TrainState:
-        return TrainState(
-            step=jnp.int32(0),
-            params=params,
-            statistics=statistics,
-            optimiser=self.model.optimiser.init(params),
-            teacher=self.model.first_teacher(params),
-        )
+    def validate(self, state: TrainState, batches: Iterable[Batch]) -> Forward:
+        """Return the sums over all batches."""
+        sums = (self._validate(state, self.replicas.share(batch)) for batch in batches)
+        first = next(sums, None)
+        if first is None:
+            raise ValueError("there is no batch to validate on: the split is empty")
+        return functools.reduce(self._add, sums, first)
+
+    def flops(self, batches: Sequence[Batch]) -> float:
+        """Return the FLOPs of an update on all devices; traced once per shape."""
+        for batch in batches:
+            if shape_of(batch) not in self._flops:
+                self._flops[shape_of(batch)] = self._count(batch)
+        return sum(self._flops[shape_of(batch)] for batch in batches)
 
     def _count(self, batch: Batch) -> float:
         """Count three forward passes, on every replica."""

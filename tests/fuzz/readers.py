@@ -42,7 +42,7 @@ from simuljax.text import load
 from simuljax.text.vocabulary import VocabularyConfig, learn, read_content, write_content
 from simuljax.train.checkpoint import SEAL, damage
 from simuljax.train.run_log import repair
-from simuljax.train.stored import digest, read_params, write_params
+from simuljax.train.run_params import digest, read_params, write_params
 from tests.eval.logs import made_up
 from tests.helpers.corpora import finished, python, tree, write_hums
 from tests.helpers.experiments import experiment

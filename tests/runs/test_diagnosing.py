@@ -9,7 +9,6 @@ from simuljax.losses import Branch
 from simuljax.runs.heads import (
     FILE,
     Diagnosis,
-    Seen,
     correlations,
     hard_decisions,
     mass_lost,
@@ -17,16 +16,11 @@ from simuljax.runs.heads import (
 )
 
 
-def seen(speech: np.ndarray, text: np.ndarray | None) -> Seen:
+def seen(delays: np.ndarray, text: np.ndarray | None) -> dict[str, np.ndarray]:
     """Of sources with 10 states."""
-    return Seen(
-        speech=speech,
-        share=speech / 10,
-        text_share=text,
-        perplexity=np.full(3, 7.0) if text is not None else np.zeros(0),
-        decisions=np.array([4, 6, 5]),
-        mass_lost=np.full(2, 0.25),
-    )
+    values = {"delays": delays, "share": delays / 10, "decisions": np.array([4, 6, 5])}
+    values["mass_lost"] = np.full(2, 0.25)
+    return values if text is None else values | {"text_share": text, "perplexity": np.full(3, 7.0)}
 
 
 def test_columns_are_correlated_one_by_one():
@@ -58,15 +52,8 @@ def test_without_text_nothing_is_said_about_it():
 def test_no_number_is_written_and_read_as_none(tmp_path, targets):
     """JSON has no NaN: what was found and what is read later are the same."""
     lost = np.full((targets, 4), np.nan)
-    nothing = Seen(
-        speech=lost,
-        share=lost,
-        text_share=lost,
-        perplexity=lost[:, 0],
-        decisions=lost[:, 0],
-        mass_lost=lost[:, 0],
-    )
-    found = summarise((8,), [nothing], 2, 2)
+    names = ("delays", "share", "text_share", "perplexity", "decisions", "mass_lost")
+    found = summarise((8,), [dict.fromkeys(names, lost)], 2, 2)
     assert found == Diagnosis(
         steps=(8,),
         read_share=((None, None), (None, None)),
@@ -105,23 +92,13 @@ def test_the_closed_form_alone_loses_mass():
     assert lost.shape == (2, 24) and lost[:, -1].min() > 0.1 and lost[:, 0].max() < 1e-3
 
 
-def oracle(energy):
-    heads, targets, width = energy.shape
-    written = np.zeros((heads, targets), int)
-    for head in range(heads):
-        stands = 0
-        for target in range(targets):
-            while stands < width - 1 and energy[head, target, stands] < 0:
-                stands += 1
-            written[head, target] = stands
-    return written
-
-
 @pytest.mark.parametrize("mean", [-2.0, 0.0, 2.0])
 def test_hard_decisions(mean):
-    energy = np.random.default_rng(3).normal(mean, 1.5, (5, 7, 9))
-    np.testing.assert_array_equal(hard_decisions(energy), oracle(energy))
-
-
-def test_an_energy_of_zero_is_accepted():
-    assert hard_decisions(np.array([[[-1.0, 0.0, 1.0]]])).tolist() == [[1]]
+    energy = np.random.default_rng(3).normal(mean, 1.5, (5, 7, 9)).round(1)  # some are 0: accepted
+    found = hard_decisions(energy)
+    for head in range(5):
+        stands = 0
+        for target in range(7):
+            while stands < 8 and energy[head, target, stands] < 0:
+                stands += 1
+            assert found[head, target] == stands

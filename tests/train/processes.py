@@ -97,8 +97,7 @@ def arguments() -> argparse.Namespace:
 
 def main(given: argparse.Namespace) -> None:
     from simuljax.config.training import Cluster
-    from simuljax.train import peers
-    from simuljax.train.cluster import join
+    from simuljax.train import cluster
     from simuljax.train.loop import TrainingRun, fit
     from tests.train import runs
 
@@ -110,16 +109,16 @@ def main(given: argparse.Namespace) -> None:
         time.sleep(given.pause)
 
     if given.period is not None:
-        peers.PERIOD_S = given.period
+        cluster.PERIOD_S = given.period
     processes = 1 if given.coordinator is None else 2
     meeting = {"coordinator": given.coordinator, "processes": processes, "index": given.index}
-    print(join(Cluster(silent_s=10, slow_s=given.slow_s, **meeting)), flush=True)
+    print(cluster.join(Cluster(silent_s=10, slow_s=given.slow_s, **meeting)), flush=True)
     share = runs.Share(index=given.index or 0, count=processes)
     chosen = {name: getattr(given, name) for name in ("updates", "method", "average", "seed")}
     for way in given.ways:
         batches = itertools.count(1)
         training = runs.training(parallelism=way, **chosen)
-        with peers.ending_together():
+        with cluster.ending_together():
             member = TrainingRun(given.run / way, training)
             state = fit([member], runs.MODEL, runs.data(share, pause))
         print("ended", way, int(state.step), flush=True)

@@ -16,14 +16,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from simuljax.train.checkpoint import (
-    CHECKPOINTS,
-    CheckpointError,
-    Checkpoints,
-    MismatchError,
-    Retention,
-    around_best,
-)
+from simuljax.train.checkpoint import CHECKPOINTS, CheckpointError, Checkpoints, nearest
 from simuljax.train.run_params import AVERAGED, average, average_around_best, load
 from tests.train.states import assert_same_bits, state_of
 
@@ -73,9 +66,9 @@ def test_shapes_are_enough_and_a_part_is_restored_alone(written: Path) -> None:
     restored = Checkpoints(written).restore(shapes)
     assert restored is not None
     assert_same_bits(restored.state, state_of(3))
-    restored = Checkpoints(written).restore(state_of(0).params, 2, part="params")
-    assert restored is not None and restored.step == 2
-    assert_same_bits(restored.state, state_of(2).params)
+    part = Checkpoints(written).read(2, ["params", "statistics"])
+    assert part.step == 2 and part.extra == {"step": 2}
+    assert_same_bits(part.state, {"params": state_of(2).params, "statistics": {}})
 
 
 def test_the_template_decides_devices_and_sharding(checkpoints: Checkpoints) -> None:
@@ -106,21 +99,14 @@ def test_saving_does_not_wait_and_survives_donation(checkpoints: Checkpoints) ->
 
 def damage(file: Path, how: str) -> None:
     content = bytearray(file.read_bytes())
-    if how == "deleted":
-        file.unlink()
-    elif how == "cut":
-        file.write_bytes(content[: len(content) // 2])
-    elif how == "garbage":
-        file.write_bytes(np.random.default_rng(0).bytes(len(content)))
+    if how == "cut":
+        content = content[: len(content) // 2]
     else:  # one bit, which no size shows
         content[len(content) // 2] ^= 1
-        file.write_bytes(content)
+    file.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    "how",
-    ["cut", *(pytest.param(h, marks=pytest.mark.slow) for h in ("deleted", "garbage", "flipped"))],
-)
+@pytest.mark.parametrize("how", ["cut", pytest.param("flipped", marks=pytest.mark.slow)])
 def test_damage_to_any_file_falls_back_or_does_no_harm(
     written: Path, tmp_path: Path, how: str
 ) -> None:
@@ -148,7 +134,7 @@ def test_falls_back_further_and_names_each_until_none_is_left(copy: Path) -> Non
     assert restored is not None and restored.step == 1
     found = [re.search(r"checkpoints/(\d)", str(w.message)) for w in caught]
     assert [match[1] for match in found if match] == ["2", "3"]
-    damage(copy / "1" / "state" / "manifest.ocdbt", "deleted")
+    (copy / "1" / "state" / "manifest.ocdbt").unlink()
     all_damaged = r"(?s)are damaged:.*step 3: .*step 2: .*step 1: .*manifest"
     with pytest.raises(CheckpointError, match=all_damaged):
         Checkpoints(copy).restore(state_of(0))
@@ -181,19 +167,17 @@ def test_training_goes_on_after_damage(copy: Path) -> None:
     assert_same_bits(restored.state, state_of(33))
 
 
-@pytest.mark.parametrize("how", ["cut", "flipped"])
 @pytest.mark.parametrize("which", ["best", "last"])
-def test_who_only_reads_a_run_passes_over_a_damaged_one_by_name(copy: Path, which, how) -> None:
+def test_a_reader_passes_over_a_damaged_checkpoint_and_names_it(copy: Path, which) -> None:
     run = copy.parent
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing is said of whole ones
         assert load(run, which).steps == (3,)
-    damage(next((copy / "3" / "state" / "d").iterdir()), how)
+    damage(next((copy / "3" / "state" / "d").iterdir()), "flipped")
     with pytest.warns(UserWarning, match=r"3 is damaged \(state/.*: passed over") as said:
         loaded = load(run, which)
     assert loaded.steps == (2,) and len(said) == 1
-    wanted = state_of(2).params["embedding"]
-    assert_same_bits(loaded.params["embedding"], wanted)
+    assert_same_bits(loaded.params["embedding"], state_of(2).params["embedding"])
 
 
 def test_loading_hashes_every_file_once(copy: Path, monkeypatch) -> None:
@@ -211,45 +195,28 @@ def test_loading_hashes_every_file_once(copy: Path, monkeypatch) -> None:
     assert all(f"{CHECKPOINTS}/3/" in name for name in hashed)
 
 
-PARAMS = state_of(0).params
-
-
 @pytest.mark.parametrize(
     ("template", "words"),
     [
         (
             state_of(0, vocabulary=13),
             r"model:\s+params/embedding/embedding: float32\[11,4\] in the checkpoint, "
-            r"float32\[13,4\] wanted.*vocabulary",
-        ),
-        (state_of(0, rows=401), r"kernel: bfloat16\[400,30\].*bfloat16\[401,30\].*width"),
-        (
-            dataclasses.replace(state_of(0), params={"embedding": PARAMS["embedding"]}),
-            r"kernel: bfloat16\[400,30\] in the checkpoint, nothing wanted.*architecture",
+            r"float32\[13,4\] wanted",
         ),
         (
-            dataclasses.replace(state_of(0), optimiser=()),
-            r"optimiser/1/0/count: int32\[\] in the checkpoint, nothing wanted.*another optimiser",
+            dataclasses.replace(state_of(0), params={}, optimiser=()),
+            r"kernel: bfloat16\[400,30\] in the checkpoint, nothing wanted.*and \d+ more",
         ),
         (
             jax.tree.map(lambda x: x.astype("float32"), state_of(0)),
-            r"bfloat16\[400,30\].*float32\[400,30\] wanted.*precision",
+            r"bfloat16\[400,30\].*float32\[400,30\] wanted",
         ),
     ],
-    ids=["vocabulary", "rows", "missing", "optimiser", "dtype"],
+    ids=["shape", "missing", "dtype"],
 )
 def test_another_model_is_refused_by_name(written: Path, template: object, words: str) -> None:
-    with pytest.raises(MismatchError, match=f"(?s){words}"):
+    with pytest.raises(CheckpointError, match=f"(?s){words}"):
         Checkpoints(written).restore(template)
-
-
-def test_another_number_of_layers_and_many_differences(checkpoints: Checkpoints) -> None:
-    def layers(count: int) -> dict:
-        return {f"w{i}": {"layer": {"bias": jnp.zeros((count, 4))}} for i in range(9)}
-
-    checkpoints.save(1, layers(6), {})
-    with pytest.raises(MismatchError, match=r"(?s)and 4 more.*another number of layers"):
-        checkpoints.restore(layers(8))
 
 
 def test_retention_keeps_last_best_and_every(tmp_path: Path) -> None:
@@ -263,16 +230,12 @@ def test_retention_keeps_last_best_and_every(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["20", "40", "50", "70", "80"]
 
 
-def test_retention_as_a_rule() -> None:
-    rule = Retention(keep_last=1, keep_best=1)
-    assert rule.kept({}) == set()
-    assert rule.kept({1: 3.0, 2: 1.0, 3: None}) == {1, 3}
-    with pytest.raises(ValueError, match="keep_last is 0"):
-        Retention(keep_last=0)
-    near = Retention(keep_last=1, keep_best=1, around=3)  # the neighbours of the best stay
-    scores: dict[int, float | None] = {step: -abs(step - 5) for step in range(1, 10)}
-    assert near.kept(scores) == {4, 5, 6, 7, 8, 9}
-    assert near.kept({1: None, 2: None}) == {1, 2}
+def test_the_neighbours_of_the_best_stay(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path, keep_last=1, keep_best=1, around=3)
+    for step in range(1, 10):
+        kept.save(step, {"w": jnp.full(2, step)}, {}, score=-abs(step - 5))
+    kept.close()
+    assert kept.steps() == [4, 5, 6, 7, 8, 9]  # and the last, which may be neighbours of a new one
 
 
 def test_a_new_phase_has_a_best_of_its_own(tmp_path: Path) -> None:
@@ -287,7 +250,7 @@ def test_a_new_phase_has_a_best_of_its_own(tmp_path: Path) -> None:
 def test_an_earlier_step_is_saved_only_after_discarding(copy: Path) -> None:
     opened = Checkpoints(copy)
     for step in (2, 3):
-        with pytest.raises(ValueError, match=rf"holds step 3.*discard_after\({step - 1}\)"):
+        with pytest.raises(ValueError, match="holds step 3"):
             opened.save(step, state_of(step), {})
     opened.discard_after(1)
     opened.save(2, state_of(22), {})
@@ -328,32 +291,24 @@ def params_of(step: int) -> dict:
         "w": jnp.asarray(generator.normal(size=(5, 3)), "float32"),
         "half": jnp.asarray(generator.normal(size=(4,)), jnp.bfloat16),
         "large": jnp.float32([1e8, 1.0, -1e8][step % 3]),
-        "count": jnp.int32(6),
+        "count": jnp.int32(step // 4),
     }
 
 
 def test_an_average_is_the_mean_of_the_parameters(tmp_path: Path) -> None:
     saved = Checkpoints(tmp_path, keep_last=9)
-    for step in range(1, 4):
+    for step in range(1, 5):
         saved.save(step, {"params": params_of(step), "step": jnp.int32(step)}, {})
     saved.close()
-    there = jax.device_put(params_of(0), jax.devices()[1])
-    got, held = average(saved, [1, 2, 3], there), [params_of(step) for step in (1, 2, 3)]
-    assert {d for leaf in jax.tree.leaves(got) for d in leaf.devices()} == {jax.devices()[1]}
+    got, held = average(saved, [1, 2, 3])["params"], [params_of(step) for step in (1, 2, 3)]
     for name in ("w", "half"):
         mean = np.mean([np.asarray(p[name], np.float64) for p in held], axis=0)
         assert got[name].dtype == held[0][name].dtype
-        np.testing.assert_array_equal(got[name], jnp.asarray(mean, got[name].dtype))
-    assert int(got["count"]) == 6 and got["count"].dtype == jnp.int32
+        np.testing.assert_array_equal(got[name], mean.astype(got[name].dtype))
+    assert int(got["count"]) == 0 and got["count"].dtype == jnp.int32
     assert float(got["large"]) == pytest.approx(1 / 3)  # float32 sums would give 0
-    jax.tree.map(np.testing.assert_array_equal, average(saved, [2], params_of(0)), params_of(2))
-    for steps, template, part, words in [
-        ([], params_of(0), "params", "at least one step"),
-        ([1, 7], params_of(0), "params", "no step 7"),
-        ([1, 2], jnp.int32(0), "step", "'step' holds integers that differ"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            average(saved, steps, template, part=part)
+    with pytest.raises(ValueError, match="'params/count' holds integers that differ"):
+        average(saved, [3, 4])
 
 
 def test_an_average_is_of_the_others_and_its_lack_says_what_to_set(tmp_path: Path) -> None:
@@ -370,12 +325,12 @@ def test_an_average_is_of_the_others_and_its_lack_says_what_to_set(tmp_path: Pat
     assert float(load(tmp_path, "averaged").params["w"][0]) == 2.0
 
 
-def test_around_best_takes_the_nearest_and_says_what_is_lacking() -> None:
+def test_the_nearest_to_the_best() -> None:
     steps = [10, 20, 30, 40, 60]
-    for best, n, chosen in [(30, 1, [30]), (30, 3, [20, 30, 40]), (30, 2, [20, 30]),
-                            (60, 3, [30, 40, 60]), (10, 5, steps)]:  # fmt: skip
-        assert around_best(steps[::-1], best, n) == chosen
-    with pytest.raises(ValueError, match=r"7 checkpoints around step 2: 2 are saved \(\[1, 2\]\)"):
-        around_best([1, 2], 2, 7)
-    with pytest.raises(ValueError, match="best step 3 is not among"):
-        around_best([1, 2], 3, 1)
+    for best, n, chosen in [
+        (30, 1, [30]),
+        (30, 2, [20, 30]),
+        (60, 3, [30, 40, 60]),
+        (10, 5, steps),
+    ]:
+        assert nearest(steps[::-1], best, n) == chosen

@@ -92,8 +92,7 @@ def by_head(gradient: dict[str, Any]) -> np.ndarray:
     ("attention", "kind"),
     [
         ("lookback", "fixed"),
-        pytest.param("hard", "learnable", marks=pytest.mark.slow),
-        pytest.param("chunkwise", "every_state", marks=pytest.mark.slow),
+        pytest.param("chunkwise", "learnable", marks=pytest.mark.slow),
     ],
 )
 def test_every_head_of_every_layer_learns_to_decide(attention, kind):
@@ -168,9 +167,8 @@ def test_stop_can_raise_what_it_minimises():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("teacher", ["frozen", "averaged"])
-def test_a_teacher_of_its_own_descends_and_stays_or_follows(teacher):
-    found = follow(teacher)
+def test_an_averaged_teacher_descends_and_follows():
+    found = follow("averaged")
     assert found.dar[-1] < 0.5 * found.dar[0]
     assert set(found.last.teacher) == {"text", "shared", "decoder"}
 
@@ -178,18 +176,16 @@ def test_a_teacher_of_its_own_descends_and_stays_or_follows(teacher):
         return float(tree["decoder"]["layer"]["cross"]["bias"][0])
 
     start, now, kept = map(bias, (found.first.params, found.last.params, found.last.teacher))
-    assert start != now
-    if teacher == "frozen":
-        jax.tree.map(np.testing.assert_array_equal, found.first.teacher, found.last.teacher)
-    else:
-        assert min(start, now) < kept < max(start, now)
-        assert abs(kept - start) < (1 - DECAY**UPDATES) * 1.5 * abs(now - start)
+    assert start != now and min(start, now) < kept < max(start, now)
+    assert abs(kept - start) < (1 - DECAY**UPDATES) * 1.5 * abs(now - start)
 
 
-def test_a_teacher_may_have_parameters_of_its_own():
-    state = driver_of("frozen").first(teach=[loud_text])
+def test_a_frozen_teacher_may_have_parameters_of_its_own_and_keeps_them():
+    driver = driver_of("frozen")
+    state = driver.first(teach=[loud_text])
     scale = [tree["text"]["norm"]["scale"] for tree in (state.params, state.teacher)]
     np.testing.assert_allclose(10 * scale[0], scale[1])
+    assert driver.model._next_teacher(state.teacher, state.params) is state.teacher
 
 
 def line(dar: float, speech: float, text: float) -> dict[str, float]:
@@ -201,24 +197,15 @@ def test_a_runaway_is_named_once(tmp_path, capsys):
     assert watch.note({"loss": 1.0}) == {}
     assert watch.note(line(3.0, -2.0, -1.0)) == {}
     assert watch.note(line(2.0, -3.0, -2.5))["dar_effect_ratio"] == pytest.approx(1.5)
-    assert not capsys.readouterr().err
     watch.note(line(5.0, -4.0, -3.5))
     assert not capsys.readouterr().err
     watch.note(line(7.0, -5.0, -5.5))
     assert "DAR runs away" in (said := capsys.readouterr().err) and "1.50 times" in said
     watch.note(line(9.0, -9.0, -9.5))
-    assert not capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        [line(dar, dar, dar) | {"weighted_dar": 0.0} for dar in (1.0, 9.0)],  # it does not count
-        [line(0.45, -2.0, -2.1), line(1.05, -1.6, -1.6)],  # heads learn to write earlier
-    ],
-)
-def test_what_is_no_runaway(tmp_path, capsys, lines):
-    watch = DecisionWatch(tmp_path)
-    for each in lines:
-        watch.note(each)
+    uncounted = [line(dar, dar, dar) | {"weighted_dar": 0.0} for dar in (1.0, 9.0)]
+    earlier = [line(0.45, -2.0, -2.1), line(1.05, -1.6, -1.6)]  # heads learn to write earlier
+    for lines in (uncounted, earlier):
+        other = DecisionWatch(tmp_path)
+        for each in lines:
+            other.note(each)
     assert not capsys.readouterr().err

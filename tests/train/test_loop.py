@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -126,7 +127,7 @@ def test_a_run_that_is_told_to_stop_saves_first(go, whole, tmp_path):
 
 def test_sigterm_before_the_first_update_ends_with_a_sentence(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(os, "_exit", sys.exit)
-    with pytest.raises(SystemExit, match="0"), Interruption() as stop, stop.ends_at_once(tmp_path):
+    with pytest.raises(SystemExit, match="0"), Interruption(tmp_path):
         os.kill(os.getpid(), signal.SIGTERM)
     assert str(tmp_path) in capsys.readouterr().err
 
@@ -235,51 +236,46 @@ def test_weights_follow_the_schedule() -> None:
     assert objective.weights_at(0, None) == full | off | {"kd": 0.0}
     assert objective.weights_at(9, 9) == full | {"kd": 0.0}
     assert objective.weights_at(10, 9) == full
-
-
-def test_a_weight_may_grow() -> None:
     term = Term(name="kd", weight=0.4, start=2, ramp=4)
     weights = [term.weight_at(step, None) for step in range(8)]
     assert weights == [0, 0, 0.1, 0.2, 0.4 * 0.75, 0.4, 0.4, 0.4]
 
 
-def test_the_best_and_the_patience() -> None:
-    watch = Phase()
+def watching(where: Path, joint: JointObjective = JOINT, after: Any = 5, **changes) -> TrainingRun:
+    objective = Objective(terms=joint.terms(latency_after=after))
+    return TrainingRun(where, Training(objective=objective, **changes))
+
+
+def test_the_best_and_the_patience(tmp_path) -> None:
+    run = watching(tmp_path, patience=1)
     for loss, since in ((math.nan, 1), (3.0, 0), (3.0, 1), (math.nan, 2), (2.0, 0)):
-        watch.see(loss)
-        assert watch.since == since
-    assert watch.best == 2.0 and not watch.is_tired(1) and not watch.is_tired(None)
+        assert run.see(loss) == (since == 0) and run.phase.since == since
+    assert run.phase.best == 2.0 and not run.is_tired()
 
 
-def test_a_phase_starts_once() -> None:
-    watch, objective = Phase(), Objective(terms=JOINT.terms(latency_after=5))
-    watch.advance(4, objective, None)
-    assert watch.phase_start == 0 and not watch.all_started(4, objective)
-    watch.advance(5, objective, None)
-    watch.see(1.0)
-    watch.advance(6, objective, None)
-    assert (watch.phase_start, watch.best) == (5, 1.0) and watch.all_started(5, objective)
+def test_a_phase_starts_once_and_a_term_of_weight_0_starts_none(tmp_path) -> None:
+    run = watching(tmp_path, patience=1)
+    run.see(math.nan)
+    run.advance(4)
+    assert run.phase.phase_start == 0 and run.is_tired() and not run.is_converged(4)
+    run.advance(5)
+    run.see(1.0)
+    run.advance(6)
+    assert (run.phase.phase_start, run.phase.best) == (5, 1.0)
+    idle = watching(tmp_path, JointObjective(), patience=1)
+    idle.see(math.nan)
+    idle.advance(5)
+    assert idle.phase.phase_start == 0 and idle.is_converged(0)
 
 
-def test_a_term_of_weight_0_starts_no_phase() -> None:
-    watch, objective = Phase(), Objective(terms=JointObjective().terms(latency_after=5))
-    watch.advance(5, objective, None)
-    assert watch.phase_start == 0 and watch.all_started(0, objective)
-
-
-def test_convergence_starts_a_phase_and_forgets_the_best() -> None:
-    watch, objective = Phase(), Objective(terms=JOINT.terms(latency_after="convergence"))
+def test_convergence_starts_a_phase_and_forgets_the_best(tmp_path) -> None:
+    run = watching(tmp_path, after="convergence", patience=2)
     for step, loss in enumerate((3.0, 2.0, 2.5, 2.6), start=1):
-        watch.see(loss)
-        watch.advance(step, objective, 2)
-    assert watch == Phase(best=None, since=0, phase_start=4, converged=4)
-    watch.see(2.9)
-    assert watch.best == 2.9
-
-
-def test_checkpoints_of_earlier_versions_are_read() -> None:
-    saved = {"best": 2.0, "since": 1, "phase_start": 4, "latency": 4}
-    assert Phase.from_saved(saved) == Phase(best=2.0, since=1, phase_start=4, converged=4)
+        run.see(loss)
+        run.advance(step)
+    assert run.phase == Phase(best=None, since=0, phase_start=4, converged=4)
+    run.see(2.9)
+    assert run.phase.best == 2.9
 
 
 def test_the_end() -> None:

@@ -96,11 +96,6 @@ def test_four_devices_by_pmap_are_as_one(model, alone, pmapped):
 
 
 @pytest.mark.slow
-def test_four_devices_by_shard_map_are_as_one(model, alone):
-    assert_same(train(compiled(model[0], 4), model[1]), alone)
-
-
-@pytest.mark.slow
 def test_eight_devices_are_as_one():
     """By both ways, in a process of its own; and the update exchanges its gradient and no more."""
     flags = [f for f in os.environ["XLA_FLAGS"].split() if "device_count" not in f]
@@ -129,17 +124,17 @@ def compare_eight() -> None:
 
 
 @pytest.mark.slow
-def test_accumulating_is_as_seeing_all_at_once(model, alone):
+def test_four_devices_by_shard_map_and_one_that_accumulates_are_as_one(model, alone):
+    assert_same(train(compiled(model[0], 4), model[1]), alone)
     assert_same(train(compiled(model[0]), model[1], accumulate=4), alone)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
-def test_what_was_compiled_ahead_is_not_compiled_again(way):
+def test_what_was_compiled_ahead_is_not_compiled_again():
     """Two shapes; the numbers are those of a driver that compiles as it goes."""
     plain = dataclasses.replace(TEXT, monotonic=Monotonic(policy="offline"))
     batches = [short()[0], jax.tree.map(lambda x: x[:2], short()[0])]
-    ahead, later = (compiled(small.update(plain), 2, way) for _ in range(2))  # equal ones share
+    ahead, later = (compiled(small.update(plain), 2) for _ in range(2))  # equal ones share
     state, expected, weights = ahead.first(), later.first(), weights_of(ahead)
     ahead.compile(state, batches, weights)
     with counted_programs() as control:

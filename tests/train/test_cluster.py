@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from simuljax.config.training import Cluster
-from simuljax.train import cluster, peers
-from simuljax.train.cluster import Meeting, plan_meeting
-from simuljax.train.peers import ClusterError, Peers
+from simuljax.train import cluster
+from simuljax.train.cluster import ClusterError, Meeting, Peers, plan_meeting
 
 FACTS = {"training": {"terms": [{"name": "st_latency", "weight": 0.1}]}}
 OTHER = {"training": {"terms": [{"name": "st_latency", "weight": 0.2}]}}
@@ -27,9 +26,6 @@ class Service:
     def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
         assert allow_overwrite or key not in self.held
         self.held[key] = value
-
-    def key_value_try_get(self, key: str) -> str:
-        return self.held[key]
 
     def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str:
         deadline = time.monotonic() + timeout_in_ms / 1000
@@ -51,8 +47,9 @@ JOINED: list[Peers] = []
 def left(monkeypatch) -> Iterator[list[str]]:
     """The last words of processes that would have ended."""
     words: list[str] = []
-    monkeypatch.setattr(peers, "leave", words.append)
-    monkeypatch.setattr(peers, "PERIOD_S", 0.2)
+    monkeypatch.setattr(cluster, "leave", words.append)
+    monkeypatch.setattr(cluster, "PERIOD_S", 0.2)
+    monkeypatch.setattr(cluster, "PATIENCE_S", 10.0)
     yield words
     for each in JOINED:
         each.close()
@@ -66,8 +63,25 @@ def joined(count: int, slow_s: int = 600) -> list[Peers]:
     return made
 
 
-def compared(process: Peers, facts) -> dict:
-    return process.compare("configuration", facts, 10.0)
+def errors_of(monkeypatch, processes: list[Peers], check) -> list[str]:
+    """What `check(number)` raises in each process; all run at once."""
+    own = threading.local()
+
+    class Current:
+        def __getattr__(self, name):
+            return getattr(own.process, name)
+
+    def run(number: int) -> str:
+        own.process = processes[number]
+        try:
+            check(number)
+        except ClusterError as error:
+            return str(error)
+        return ""
+
+    monkeypatch.setattr(cluster, "_current", Current())
+    with ThreadPoolExecutor(len(processes)) as pool:
+        return [*pool.map(run, range(len(processes)))]
 
 
 def until(happened) -> None:
@@ -77,56 +91,27 @@ def until(happened) -> None:
         time.sleep(0.01)
 
 
-def test_the_process_that_differs_is_found_by_all(left):
-    processes = joined(3)
-    with ThreadPoolExecutor(3) as pool:
-        found = [*pool.map(compared, processes, (FACTS, FACTS, OTHER))]
-        same = [*pool.map(compared, processes, (FACTS,) * 3)]
-    assert found == [{0: FACTS, 2: OTHER}] * 3
-    assert same == [{}] * 3
-
-
-def test_a_difference_is_named(monkeypatch):
-    class Found:
-        def compare(self, *_):
-            return {0: FACTS, 2: OTHER}
-
-    monkeypatch.setattr(peers, "_current", Found())
-    named = r"process 2 has training\.terms\.st_latency\.weight 0\.2, process 0 has 0\.1"
-    with pytest.raises(ClusterError, match=named):
-        peers.agree("configuration", FACTS)
+def test_the_process_that_differs_is_named_by_all(left, monkeypatch):
+    processes, facts = joined(3), [FACTS, FACTS, OTHER]
+    named = errors_of(monkeypatch, processes, lambda n: cluster.agree("code", facts[n]))
+    wanted = "process 2 has training.terms.st_latency.weight 0.2, process 0 has 0.1. Start"
+    assert all(f"differ in their code: {wanted}" in error for error in named), named
+    same = errors_of(monkeypatch, processes, lambda n: cluster.agree("code", FACTS))
+    assert same == [""] * 3
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_directory_that_is_not_shared_is_refused(left, monkeypatch, tmp_path, shared):
-    monkeypatch.setattr(peers, "SHARED_S", 0.3)
-    processes, errors = joined(2), ["", ""]
-    own = threading.local()
-
-    class Current:
-        def __getattr__(self, name):
-            return getattr(own.process, name)
-
-    monkeypatch.setattr(peers, "_current", Current())
-
-    def check(number: int) -> None:
-        own.process = processes[number]
-        directory = tmp_path / ("run" if shared or number == 0 else "elsewhere")
-        try:
-            peers.check_shared(directory, patience_s=10.0)
-        except ClusterError as error:
-            errors[number] = str(error)
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(check, range(2)))
-    refused = ["process 1 does not see" in error for error in errors]
-    assert refused == [not shared] * 2
-    assert not list(tmp_path.glob(f"*/{peers.TOKEN}"))
+    monkeypatch.setattr(cluster, "SHARED_S", 0.3)
+    places = ["run", "run" if shared else "elsewhere"]
+    errors = errors_of(monkeypatch, joined(2), lambda n: cluster.check_shared(tmp_path / places[n]))
+    assert ["process 1 does not see" in error for error in errors] == [not shared] * 2
+    assert not list(tmp_path.glob(f"*/{cluster.TOKEN}"))
 
 
 def test_a_failure_ends_the_others(left, monkeypatch):
-    monkeypatch.setattr(peers.atexit, "register", lambda function: None)
-    monkeypatch.setattr(peers, "LEAVE_S", 1e6)
+    monkeypatch.setattr(cluster.atexit, "register", lambda function: None)
+    monkeypatch.setattr(cluster, "LEAVE_S", 1e6)
     _, second = joined(2)
     second.fail(ValueError("no space left"))
     until(lambda: left)
@@ -144,8 +129,7 @@ def test_one_that_lags_is_named(left, capsys):
 
 
 def test_those_that_wait_together_are_left_alone(left):
-    processes = joined(2, slow_s=1)
-    for process in processes:
+    for process in joined(2, slow_s=1):
         process.at("learning a vocabulary for hours")
     time.sleep(1.5)
     assert not left
@@ -174,8 +158,14 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "1"}
 ADDRESSED = {"JAX_COORDINATOR_ADDRESS": "train-0.train:1234", "JAX_NUM_PROCESSES": "2"}
 
 
+CONFIGURED = Meeting(
+    found_by="as configured", coordinator="train-0.train:1234", processes=2, index=1
+)
+GIVEN = Cluster(coordinator="train-0.train:1234", processes=2, index=1)
+
+
 @pytest.mark.parametrize(
-    ("told", "environment", "meeting"),
+    ("given", "environment", "meeting"),
     [
         (Cluster(), {}, None),
         (Cluster(), SLURM, Meeting(found_by="SLURM", devices=(0, 1, 2, 3))),
@@ -185,27 +175,15 @@ ADDRESSED = {"JAX_COORDINATOR_ADDRESS": "train-0.train:1234", "JAX_NUM_PROCESSES
         (Cluster(), {"OMPI_COMM_WORLD_SIZE": "2"}, Meeting(found_by="Open MPI")),
         (Cluster(processes=1), SLURM, None),
         (Cluster(), POD | {"JAX_NUM_PROCESSES": "1"}, None),
+        (GIVEN, {}, CONFIGURED),
+        (GIVEN, SLURM, CONFIGURED),
+        (Cluster(), POD | ADDRESSED, CONFIGURED),
+        (Cluster(), ADDRESSED | {"JAX_PROCESS_ID": "1"}, CONFIGURED),
+        (Cluster(index=1), ADDRESSED | {"JAX_PROCESS_ID": "0"}, CONFIGURED),
     ],
 )
-def test_the_surroundings(told: Cluster, environment: dict, meeting: Meeting | None) -> None:
-    assert plan_meeting(told, environment) == meeting
-
-
-@pytest.mark.parametrize(
-    ("told", "environment"),
-    [
-        (Cluster(coordinator="train-0.train:1234", processes=2, index=1), {}),
-        (Cluster(coordinator="train-0.train:1234", processes=2, index=1), SLURM),
-        (Cluster(), POD | ADDRESSED),
-        (Cluster(), ADDRESSED | {"JAX_PROCESS_ID": "1"}),
-        (Cluster(index=1), ADDRESSED | {"JAX_PROCESS_ID": "0"}),
-    ],
-)
-def test_what_was_told_counts(told: Cluster, environment: dict) -> None:
-    found = plan_meeting(told, environment)
-    assert found == Meeting(
-        found_by="as configured", coordinator="train-0.train:1234", processes=2, index=1
-    )
+def test_the_meeting(given: Cluster, environment: dict, meeting: Meeting | None) -> None:
+    assert plan_meeting(given, environment) == meeting
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,9 +201,6 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(ClusterError, match="JAX_NUM_PROCESSES=1 for a pod that trains alone"):
         plan_meeting(Cluster(), POD)
-
-
-def test_alone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in [*SLURM, *POD, *ADDRESSED]:
         monkeypatch.delenv(variable, raising=False)
     assert cluster.join() == "alone" and cluster.is_primary()
@@ -235,7 +210,6 @@ def test_alone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     "environment",
     [
         {"JAX_NUM_PROCESSES": "abc"},
-        {"JAX_NUM_PROCESSES": "-1"},
         {"JAX_NUM_PROCESSES": "0"},
         {"JAX_PROCESS_ID": "1.5"},
         {"JOB_COMPLETION_INDEX": "9" * 5000},
