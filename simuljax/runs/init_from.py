@@ -115,8 +115,10 @@ def check_size(
     """Reject a Whisper that would leave parameters of the encoder as they were initialised."""
     for path, value in own.items():
         source = source_of(path, rules)
+        if source is None:
+            continue
         found = given[source].shape if source in given else None
-        if source is not None and found != value.shape:
+        if found != value.shape:
             raise ConfigError(
                 f"{init.run} has {'none' if found is None else list(found)} where {path} is "
                 f"{list(value.shape)}: it is of another size; set speech.size to that of the file"
