@@ -76,6 +76,8 @@ FIXED: Any = {"policy": "fixed-steps", "first_ms": 500, "step_ms": 150, "tokens"
         (None, WAITING, {"task": "transcribe"}, "--task"),
         (LEARNT, None, {"policy": "wait-k", "k": 3, "threshold": 0.3}, "decides by itself"),
         (OFFLINE, None, {"branch": "text", **FIXED}, "a text has none"),
+        (OFFLINE, None, {"policy": "alignatt", "last_frames": 2, "layer": 99}, "layer is 99"),
+        (CAAT, None, {"policy": "alignatt", "last_frames": 2}, "CAAT"),
         (
             OFFLINE,
             None,

@@ -46,13 +46,10 @@ def is_early(records: list[Record]) -> bool:
 
 PAPI = [
     ("figure_1", "transformer", 1),  # beam 5
-    ("figure_1", "transformer", 2),
     ("figure_1", "transformer_fixed_k3", 0),
     ("figure_2", "transformer_adaptive_k3", 0),
     ("figure_4", "conformer_adaptive_k5_kd", 0),
-    ("figure_5", "conformer_kd", 0),
     ("figure_5", "conformer_kd", 5),  # with the clock
-    ("figure_5", "caat_16_kd", 0),
     ("figure_5", "caat_16_kd", 1),
 ]
 
