@@ -78,17 +78,6 @@ def test_in_batches_it_is_what_a_live_cascade_says(chosen, streamed):
     assert streamed["steps"] == [7, 7] and streamed["n"] == 5
 
 
-def test_live_it_has_a_clock(chosen, streamed):
-    live = dataclasses.replace(chosen, mode="live", first=2, repeats=1)
-    scores = evaluate(live)
-    records = read_records(live.folder)
-    assert plain(records) == plain(read_records(chosen.folder))[:2]
-    for record in records:
-        spent = [e - d for e, d in zip(record.elapsed, record.delays, strict=True)]
-        assert min(spent) > 0 and spent == sorted(spent)
-    assert scores["computation_aware"]["AL"] > scores["AL"]
-
-
 def test_two_offline_models_with_policies(chosen):
     """Figure 3 of Nguyen et al. 2021, nothing being trained to stream: both wait for words."""
     place, corpus = chosen.run.parent, open_run(chosen.run).config.data.directory
