@@ -47,7 +47,6 @@ class Segmentation(Checked):
         label="pause{}ms",
         low=50,
         unit="ms",
-        applies="speech cut at pauses",
     )
     speech_db: float = setting(
         12.0,
@@ -55,7 +54,6 @@ class Segmentation(Checked):
         label="speech{:g}db",
         low=1,
         unit="dB",
-        applies="speech cut at pauses",
     )
     segment_s: float = setting(
         20.0,
@@ -63,7 +61,6 @@ class Segmentation(Checked):
         label="segment{:g}s",
         low=4,
         unit="s",
-        applies="speech cut at pauses",
     )
     remainder_s: float = setting(
         1.0,
@@ -72,7 +69,6 @@ class Segmentation(Checked):
         label="remainder{:g}s",
         low=0,
         unit="s",
-        applies="speech cut at pauses",
     )
 
 

@@ -1,6 +1,6 @@
 """Decoding: the policy, the search and the limits of a stream or a whole source."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
 from simuljax.audio.segmentation import Segmentation
@@ -66,29 +66,21 @@ class Repetition:
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks(Checked):
-    """CAAT's beam: hypotheses inside a group, and those that live on after it (1: committed)."""
+    """CAAT's beam while the source is live: hypotheses inside a group, and after it.
+
+    With one `across`, all of a group is committed.
+    """
 
     inside: int = setting(
-        5,
-        help="Hypotheses inside a group; 1 is greedy.",
-        label="inside{}",
-        low=1,
-        applies=("CAAT", "a live source"),
+        5, help="Hypotheses inside a group; 1 is greedy.", label="inside{}", low=1
     )
-    across: int = setting(
-        1,
-        help="Hypotheses that live on after a group.",
-        label="across{}",
-        low=1,
-        applies=("CAAT", "a live source"),
-    )
+    across: int = setting(1, help="Hypotheses that live on after a group.", label="across{}", low=1)
     longest: int = setting(
         32,
         help="Labels in a group while the source is live.",
         label="group{}",
         option="group_labels",
         low=1,
-        applies=("CAAT", "a live source"),
     )
 
     def __post_init__(self) -> None:
@@ -188,7 +180,7 @@ class Decoding(PolicyConfig):
     beam: Beam | None = setting(
         None, help="Beam search; by default greedy.", applies="a whole source"
     )
-    blocks: Blocks = setting(Blocks(), help="CAAT's search.")
+    blocks: Blocks = setting(Blocks(), help="CAAT's search.", applies=("CAAT", "a live source"))
     limit: LengthLimit = setting(LengthLimit(), help="Greatest length.")
     repetition: Repetition | None = setting(None, help="Limit of repetitions in the search.")
     stammer: Stammer = setting(Stammer(), help="Guard against repetitions in what is written.")
@@ -198,7 +190,9 @@ class Decoding(PolicyConfig):
         label="{}",
         applies=("a live source", "speech"),
     )
-    segmentation: Segmentation = setting(Segmentation(), help="Cut at pauses.")
+    segmentation: Segmentation = setting(
+        Segmentation(), help="Cut at pauses.", applies="speech cut at pauses"
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -255,13 +249,22 @@ def without_effect(
     decoding: Decoding, model: ModelConfig, *, source: Source = "live", branch: Branch = "speech"
 ) -> dict[str, str]:
     """Return the fields that are not the default and yet change nothing, with the reason."""
-    has, idle, usual = properties(decoding, model, source, branch), {}, Decoding()
-    for part in (None, "blocks", "segmentation"):
-        config, default = (getattr(d, part) if part else d for d in (decoding, usual))
-        for name, declared in settings(default).items():
-            missing = [needed for needed in declared.applies if needed not in has]
-            if missing and getattr(config, name) != getattr(default, name):
-                idle[declared.option or name] = f"applies only to {missing[0]}"
+    has, usual = properties(decoding, model, source, branch), Decoding()
+    idle: dict[str, str] = {}
+    for name, declared in settings(usual).items():
+        missing = [needed for needed in declared.applies if needed not in has]
+        chosen, default = getattr(decoding, name), getattr(usual, name)
+        if not missing or chosen == default:
+            continue
+        changed = [declared.option or name]
+        if default is not None and is_dataclass(default):
+            parts = settings(default).items()
+            changed = [
+                part.option or inner
+                for inner, part in parts
+                if getattr(chosen, inner) != getattr(default, inner)
+            ]
+        idle |= dict.fromkeys(changed, f"applies only to {missing[0]}")
     return idle
 
 

@@ -221,17 +221,18 @@ def _read(kind: Any, value: Any, place: str) -> Any:
         return {name: _read(parts[1], held, _join(place, name)) for name, held in value.items()}
     if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
         return _read_fields(kind, value, place)
-    if origin is tuple and isinstance(value, list):
-        kinds = _kinds_in(parts, value)
-        if kinds is not None:
-            pairs = zip(kinds, value, strict=True)
-            return tuple(_read(k, v, f"{place}[{i}]") for i, (k, v) in enumerate(pairs))
+    kinds = _kinds_in(parts, value) if origin is tuple and isinstance(value, list) else None
+    if kinds is not None:
+        pairs = zip(kinds, value, strict=True)
+        return tuple(_read(k, v, f"{place}[{i}]") for i, (k, v) in enumerate(pairs))
     if kind is Path and isinstance(value, str):
         return Path(value)
-    wanted = None if kind is float and isinstance(value, float) else wrong_type(kind, value)
+    if kind is float and isinstance(value, float):  # infinity too
+        return value
+    wanted = wrong_type(kind, value)
     if wanted is not None:
         raise ConfigError(f"{place or 'the document'} is {value!r:.200}; it must be {wanted}")
-    return float(value) if kind is float else value
+    return float(typing.cast(int, value)) if kind is float else value
 
 
 def _read_union(kinds: tuple, value: Any, place: str) -> Any:

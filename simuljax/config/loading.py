@@ -9,8 +9,6 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -36,15 +34,18 @@ def load_module(path: Path | str) -> ModuleType:
         raise ConfigError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses of the file look themselves up there
+    before = list(sys.path)
+    sys.path.insert(0, str(root))
     try:
-        with on_path(root):
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except SyntaxError as error:  # of the file, or of one that it imports
         where = f"{error.filename or path}, line {error.lineno or 1}"
         raise ConfigError(f"{where}: {error.msg}: correct the file") from None
     except (Exception, SystemExit) as error:
         kind = "" if isinstance(error, SimuljaxError) else f"{type(error).__name__}: "
         raise ConfigError(f"{place_of(error, path)}: {kind}{error}") from error
+    finally:
+        sys.path[:] = before
     return module
 
 
@@ -68,17 +69,6 @@ def import_root(path: Path) -> tuple[Path, str]:
     return folder, ".".join(parts) if len(parts) > 1 else f"experiment_{path.stem}"
 
 
-@contextmanager
-def on_path(folder: Path) -> Iterator[None]:
-    """Put a folder first on the import path for a while."""
-    before = list(sys.path)
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path[:] = before
-
-
 def place_of(error: BaseException, path: Path) -> str:
     """Return the line of the file that failed and, if it called others, the line that raised."""
     steps = traceback.extract_tb(error.__traceback__)
@@ -88,14 +78,10 @@ def place_of(error: BaseException, path: Path) -> str:
         return str(path)
     lines = [f"{path}, line {steps[own[-1]].lineno}"]
     last = steps[-1]
-    if own[-1] < len(steps) - 1 and not inside_check(last.filename):
+    in_check = Path(last.filename).parent == Path(__file__).parent  # whose line explains nothing
+    if own[-1] < len(steps) - 1 and not in_check:
         lines.append(f"{Path(last.filename).name}, line {last.lineno}")
     return ", in ".join(lines)
-
-
-def inside_check(filename: str) -> bool:
-    """Return True for the file that checks configurations: its line explains nothing."""
-    return Path(filename).parent == Path(__file__).parent
 
 
 def is_reference(name: str) -> bool:

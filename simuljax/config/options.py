@@ -82,10 +82,10 @@ def _options_of_field(
 ) -> dict[str, Option]:
     """Return the options of a field, with paths below it."""
     hint, default = type_hints(kind)[field.name], default_of(field)
+    declared = typing.cast(Setting, setting_of(field))
     inner = [part for part in leaf_types(hint) if dataclasses.is_dataclass(part)]
     if field.name != POLICY and inner:
-        return _options_of_part(inner[0], default)
-    declared = typing.cast(Setting, setting_of(field))
+        return _options_of_part(inner[0], default, declared)
     name, usual = declared.option or field.name, default
     if field.name == POLICY:
         hint, default, usual = str | None, default_policy(kind), None
@@ -93,7 +93,7 @@ def _options_of_field(
     return {name: own} | (options_of(policy) if policy and name == POLICY else {})
 
 
-def _options_of_part(kind: Any, default: Any) -> dict[str, Option]:
+def _options_of_part(kind: Any, default: Any, outer: Setting) -> dict[str, Option]:
     """Return the options of an inner configuration; one that may be None has no defaults."""
     found = options_of(kind)
     first = next(iter(found))  # which says that there is one, so that every label has it
@@ -103,7 +103,10 @@ def _options_of_part(kind: Any, default: Any) -> dict[str, Option]:
             changes = {"type": option.type | None, "default": None, "usual": usual}
         else:
             changes = {"default": getattr(default, option.path[-1])}
-        found[name] = dataclasses.replace(option, **changes)
+        declared = dataclasses.replace(
+            option.setting, applies=outer.applies + option.setting.applies
+        )
+        found[name] = dataclasses.replace(option, setting=declared, **changes)
     return found
 
 

@@ -46,12 +46,6 @@ from simuljax.nn.beam import BeamHypotheses, empty_beam, going_on, propose
 from simuljax.text import EOS, Words
 
 
-def length_weights(beam: Beam, longest: int) -> Array:
-    """Return float32 [longest + 1]: the divisor of the log-probability of so many tokens."""
-    lengths = np.maximum(np.arange(longest + 1), 1).astype(np.float64)
-    return jnp.asarray(lengths**beam.length_penalty, jnp.float32)
-
-
 @flax.struct.dataclass
 class _Turn:
     prefix: Prefix  # of the live hypotheses, in B * K rows
@@ -70,7 +64,9 @@ def beam_search(
     """
     size, decoding = beam.size, context.decoding
     room = decoding.limit.of(known.size) if start is None else start[0].room
-    limit, weights = limit_of(known.progress, room, decoding), length_weights(beam, room)
+    limit = limit_of(known.progress, room, decoding)
+    lengths = np.maximum(np.arange(room + 1), 1).astype(np.float64)
+    divisors = jnp.asarray(lengths**beam.length_penalty, jnp.float32)
     sources = Known(  # every source K times, once for each of its hypotheses
         memory=jax.tree.map(lambda a: jnp.repeat(a, size, 1), known.memory),
         progress=jax.tree.map(lambda a: jnp.repeat(a, size, 0), known.progress),
@@ -87,7 +83,7 @@ def beam_search(
             further.take(lives),
         )
         ended = state.ended.join(further.only(ends & ~state.over[:, None]).first(size))
-        ended = ended.take(jax.lax.top_k(_score(ended, weights), size)[1])
+        ended = ended.take(jax.lax.top_k(ended.log_prob / divisors[ended.lengths], size)[1])
         over = state.over | _is_over(live, ended, limit)
         prefix = _follow(state.prefix, tried, jnp.take_along_axis(parent, lives, 1), live)
         return _Turn(prefix=prefix, live=live, ended=ended, over=over)
@@ -106,10 +102,6 @@ def beam_search(
 
 def _as_axis(rows: Array, axes: int) -> Array:
     return rows.reshape(-1, *[1] * (axes - 1))
-
-
-def _score(hypotheses: BeamHypotheses, weights: Array) -> Array:
-    return hypotheses.log_prob / weights[hypotheses.lengths]
 
 
 def _begin(
@@ -208,7 +200,7 @@ def translate_speech(
     `labels` [B, F] serve models that decide at words or phonemes, `words` those that count words by
     their CTC head. Without a beam: greedily.
     """
-    context = context_of(model, variables, _without_policy(decoding), words)
+    context = context_of(model, variables, replace(decoding or Decoding(), policy=None), words)
     return _speech(context, beam, features, jnp.asarray(frames), labels)
 
 
@@ -222,12 +214,8 @@ def translate_text(
     beam: Beam | None = None,
 ) -> Translation:
     """Return the best tokens for transcripts [B, L], end-of-sentence included."""
-    context = context_of(model, variables, _without_policy(decoding))
+    context = context_of(model, variables, replace(decoding or Decoding(), policy=None))
     return _text(context, beam, tokens, jnp.asarray(lengths))
-
-
-def _without_policy(decoding: Decoding | None) -> Decoding:
-    return replace(decoding, policy=None) if decoding else Decoding()
 
 
 @functools.partial(jax.jit, static_argnums=1)

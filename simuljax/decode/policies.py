@@ -27,7 +27,6 @@ uses it, as do experiment files and `translator.stream(policy=...)`:
 """
 
 import dataclasses
-import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -386,18 +385,13 @@ _ALSO = {"align-att": "alignatt", "ed-att": "edatt"}  # names in results of earl
 def policy_class(name: str) -> type[Policy]:
     """Return the policy of a name, or the class in a file: "path/to/file.py:Class"."""
     if is_reference(name):
-        return _own_class(name)
+        found = load_object(name)
+        if not (isinstance(found, type) and issubclass(found, Policy)):
+            raise PolicyError(f"{name} is not a class of simuljax.decode.policies.Policy")
+        return found
     if _ALSO.get(name, name) not in POLICIES:
         raise PolicyError(
             f"policy: {unknown(name, POLICIES)}; choose one of {', '.join(POLICIES)} or "
             "a class of your own as path/to/file.py:Class"
         )
     return POLICIES[_ALSO.get(name, name)]
-
-
-@functools.cache  # so that the class of a file is one class, however often it is named
-def _own_class(reference: str) -> type[Policy]:
-    found = load_object(reference)
-    if not (isinstance(found, type) and issubclass(found, Policy)):
-        raise PolicyError(f"{reference} is not a class of simuljax.decode.policies.Policy")
-    return found

@@ -82,8 +82,8 @@ def _write_hypothesis(
     policy, ended = context.policy, known.progress.ended
     assert policy is not None
     as_if_all = replace(known, progress=replace(known.progress, ended=jnp.ones_like(ended)))
-    given = (prefix, written, as_if_all, delay)
-    trial, whole = _hypothesise(context.without_policy(), *given, policy.beam)
+    free = replace(context, decoding=replace(context.decoding, policy=None))
+    trial, whole = _hypothesise(free, prefix, written, as_if_all, delay, policy.beam)
     is_token = real(whole.count, whole.tokens.shape[1]) & (whole.tokens != EOS)
     every = jnp.concatenate([before, jnp.where(is_token, whole.tokens, NOTHING)[:, None]], 1)
     count = jnp.maximum(policy.commit(Hypotheses(units=every)), written.count).astype(jnp.int32)
@@ -162,6 +162,7 @@ class ReencodingDecoder(ModelDecoder):
         """
         context, before = self.context(params), state.targets.written.count
         if self.branch == "speech":
+            assert params.statistics is not None
             features = features_of(source, self.features, params.statistics)
             frames = frame_count(length, self.features.filterbank)
             known = encode_speech(context, features, frames, ended, samples=length)

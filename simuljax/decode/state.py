@@ -56,10 +56,6 @@ class Context:
         policy = self.decoding.policy
         return None if policy is None else policy.with_numbers(self.control.numbers)
 
-    def without_policy(self) -> "Context":
-        """Return the context of a search that nothing interrupts."""
-        return replace(self, decoding=replace(self.decoding, policy=None))
-
     def apply(self, *given: Any, method: Any, **options: Any) -> Any:
         return self.model.apply(self.variables, *given, method=method, **options)
 
@@ -350,11 +346,8 @@ def append(context: Context, source: Source, states: Array, length: Array, ended
     used = jnp.minimum(new.count * step, joined.count)
     memory = context.apply(states, decisions.keys, method="remember")
     first = (progress.lengths - source.window.count)[:, None]
-    old, at_states, at_points = (
-        source.known.memory,
-        (progress.lengths, length),
-        (progress.count, new.count),
-    )
+    old = source.known.memory
+    at_states, at_points = (progress.lengths, length), (progress.count, new.count)
     known = Known(
         memory=Memory(
             value=_put(old.value, memory.value, *at_states),

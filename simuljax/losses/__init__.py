@@ -28,27 +28,3 @@ from simuljax.losses.token_losses import (
     online_distillation,
 )
 from simuljax.losses.transducer import transducer
-
-__all__ = [
-    "Branch",
-    "JointObjective",
-    "Loss",
-    "Outputs",
-    "Term",
-    "TermSum",
-    "combine",
-    "cross_attentive",
-    "ctc",
-    "decision_attentive",
-    "decision_perplexity",
-    "decision_statistics",
-    "head_variance",
-    "label_smoothed_cross_entropy",
-    "latency",
-    "matching_perplexity",
-    "online_distillation",
-    "paper_decision_attentive",
-    "sum_terms",
-    "term_values",
-    "transducer",
-]

@@ -52,8 +52,8 @@ def decision_attentive(
     arguments.one_of("text_gradient", text_gradient, TEXT_GRADIENTS)
     arguments.one_of("columns", columns, COLUMNS)
     given = (speech_energy, text_energy, speech_length, text_length, target_length)
-    columns_of_both = _decision_columns(*given, temperature, across_heads)
-    speech, text, real_speech, real_text, exists = columns_of_both
+    found = _decision_columns(*given, temperature, across_heads)
+    speech, text, real_speech, real_text, exists = found
     if columns == "unit":
         speech, text = _unit(speech), _unit(text)
     if text_gradient == "stop":
@@ -77,8 +77,8 @@ def decision_perplexity(
     Near the number of speech columns, the softmax is uniform and DAR matches nothing.
     """
     given = (speech_energy, text_energy, speech_length, text_length, target_length)
-    columns_of_both = _decision_columns(*given, temperature, across_heads)
-    speech, text, real_speech, real_text, exists = columns_of_both
+    found = _decision_columns(*given, temperature, across_heads)
+    speech, text, real_speech, real_text, exists = found
     match = _match(_unit(speech), _unit(text), real_speech, temperature)
     entropy = -jax.scipy.special.xlogy(match, match).sum(-1)
     return _mean_over(jnp.exp(entropy), real_text, exists)[0]

@@ -33,8 +33,6 @@ from simuljax.ops import arguments
 Start = int | Literal["convergence"]
 Option = bool | int | float | str
 _LOADED: dict[str, TermFunction] = {}  # functions of experiment files, by reference
-# Whose weight is reduced by that of another term: (1 - alpha) NLL + alpha KD.
-SHARED = {"kd": "st_nll"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,9 +148,8 @@ def combine(sums: Mapping[str, TermSum], weights: Mapping[str, float | jax.Array
     the loss, so it costs no backward pass. A term without examples is 0.
     """
     weights = dict(weights)
-    for name, other in SHARED.items():
-        if name in sums and other in sums:
-            weights[other] = weights[other] - weights[name]
+    if "kd" in sums and "st_nll" in sums:  # (1 - alpha) NLL + alpha KD
+        weights["st_nll"] = weights["st_nll"] - weights["kd"]
     terms = {
         name: s.numerator / jnp.where(s.denominator > 0, s.denominator, 1)
         for name, s in sums.items()

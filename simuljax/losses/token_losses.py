@@ -128,6 +128,6 @@ def _real_delays(delays, target_length):
     return jnp.where(real[:, None], delays, 0), real
 
 
-def _real(target_length, shape: tuple[int, int]):
+def _real(target_length, shape: tuple[int, ...]):
     """Return bool [B, T]: the steps before the length."""
     return arguments.real_positions("target_length", target_length, shape[:1], shape[1])

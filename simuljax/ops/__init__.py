@@ -25,25 +25,3 @@ from simuljax.ops.decisions import (
     window_ends,
 )
 from simuljax.ops.lagging import average_lagging, average_proportion, differentiable_average_lagging
-
-__all__ = [
-    "MethodChoice",
-    "average_lagging",
-    "average_proportion",
-    "differentiable_average_lagging",
-    "expected_alignment",
-    "expected_delays",
-    "expected_soft_attention",
-    "explain_method",
-    "fixed_triggers",
-    "label_triggers",
-    "linear_recurrence",
-    "monotonic_energy",
-    "pool_windows",
-    "preserve_mass",
-    "preserved_alignment",
-    "selection_probability",
-    "wait_k_probability",
-    "window_ends",
-    "windowed_soft_attention",
-]

@@ -261,10 +261,3 @@ def test_words_may_come_in_any_pieces(text, data):
         guard, kept = guard.push(text[:count])
         text, found = text[count:], found + kept
     assert found == whole
-
-
-def test_memory_is_bounded():
-    guard = Stammer().begin()
-    for n in range(500):
-        guard, _ = guard.push([f"w{n % 37}"] * (n % 5))
-    assert max(len(guard.written), len(guard.kept)) < Stammer().words * (Stammer().times + 1)

@@ -9,7 +9,6 @@ import pytest
 
 from simuljax.audio import Filterbank, frame_count
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
-from simuljax.config.model import Monotonic
 from simuljax.decode.beam import translate_speech
 from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingDecoder, padded
 from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
@@ -70,21 +69,6 @@ def test_whole_and_in_parts(model, features):
     early = (parts.delays <= 360) & (parts.delays > 0)  # frame 40 ends at 425 ms
     np.testing.assert_array_equal(parts.tokens * early, other.tokens * early)
     assert early.sum() > 5 and np.any(parts.tokens != other.tokens)
-
-
-@pytest.mark.slow
-def test_wait_3_on_text_reads_three_tokens_and_then_one_a_token():
-    model = models.translator(Monotonic(policy="wait_k", wait_k=(3, 3)))
-    tokens, lengths = np.full((2, 9), 5, np.int32), np.array([9, 4])
-    decoding = models.changed(DECODING, limit=LengthLimit(ratio=1.0, constant=0))
-
-    @models.fast
-    def simulated(variables):
-        return simulate_text(model, variables, tokens, lengths, decoding=decoding)
-
-    found = simulated(models.parameters(model))
-    for n, delays, total in zip(found.lengths, found.delays, lengths, strict=True):
-        assert n > 2 and delays[:n].tolist() == [min(3 + i, total) for i in range(n)]
 
 
 STATES = 12  # states

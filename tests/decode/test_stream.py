@@ -1,8 +1,5 @@
 """A decoder step is the forward pass; pieces of any size give what a pass from scratch gives."""
 
-import dataclasses
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,13 +10,11 @@ from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
 from simuljax.decode.state import Context, Known, attempt, commit, control_of, init_prefix
 from simuljax.decode.stream import StreamingDecoder, StreamLimits
-from simuljax.models.joint import Attempt
-from simuljax.nn.attention import Past
-from simuljax.nn.monotonic import Look, progress_of
-from simuljax.nn.transformer import LayerState, LayerStep
+from simuljax.nn.monotonic import progress_of
+from simuljax.nn.transformer import LayerState
 from tests.decode.test_caat import MOST, utterances
 from tests.helpers import models
-from tests.helpers.streams import Streams, cut, moved
+from tests.helpers.streams import Streams, moved
 
 TARGETS, SIZE, LENGTHS = 6, 26, [26, 16, 1]
 PREFIX = jnp.asarray(np.random.default_rng(1).integers(0, models.VOCABULARY, (3, TARGETS)))
@@ -115,29 +110,6 @@ def test_steps_are_the_training_time_pass(monotonic, kind):
         assert np.unique(np.round(reading.delays[:, 0])).size >= 3, "heads do not differ"
 
 
-def test_a_layer_above_one_that_waits_keeps_its_pointers():
-    """It will see more of the source then; below, what was rejected stays so."""
-    model = models.translator()
-    prefix = init_prefix(model, 3, 4, Decoding())  # rows: waits in the upper layer, lower, none
-    heads, added = (2, 3, 2, 1), jnp.ones((2, 3, 1, 2, 8))
-    waits = jnp.zeros(heads, bool).at[1, 0, 1].set(True).at[0, 1, 0].set(True)
-    fives = jnp.full(heads, 5)
-    look = Look(pointer=fives, reach=fives, waits=waits, p=jnp.zeros(heads))
-    layers = LayerStep(added=Past(key=added, value=added), look=look)
-    tried = Attempt(logits=jnp.zeros((3, 1, models.VOCABULARY)), layers=layers)
-    token, every, never = jnp.full(3, 7), jnp.ones(3, bool), jnp.zeros(3, bool)
-    read = commit(prefix, tried, token, never, every)
-    assert read.pointer[:, :, 0].tolist() == [[5, 5, 5], [5, 0, 5]]
-    jax.tree.map(
-        np.testing.assert_array_equal, dataclasses.replace(read, pointer=prefix.pointer), prefix
-    )
-    wrote = commit(prefix, tried, token, every, every)
-    assert wrote.pointer.min() == 5 and wrote.token.tolist() == [7] * 3
-    assert wrote.past.key[:, :, 0].all() and not wrote.past.key[:, :, 1:].any()
-    idle = commit(prefix, tried, token, never, never)
-    jax.tree.map(np.testing.assert_array_equal, idle, prefix)
-
-
 @pytest.fixture(scope="module")
 def streams():
     return Streams()
@@ -148,14 +120,6 @@ def example(streams):
     """Recordings, how they are cut, what is written, and the states of all steps."""
     sounds, pieces = utterances(streams, 1)
     return sounds, pieces, *streams.run(sounds, pieces)
-
-
-def test_how_the_sound_is_cut_changes_only_when_a_token_is_written(streams, example):
-    sounds, _, found, _ = example
-    random = np.random.default_rng(8)
-    other, _ = streams.run(sounds, [cut(random, len(s), streams.size) for s in sounds])
-    assert [row[::2] for row in found] == [row[::2] for row in other]
-    assert [row[1] for row in found] != [row[1] for row in other]
 
 
 def test_later_sound_changes_nothing_before_it(streams, example):
@@ -191,21 +155,6 @@ def check(streams, seed, history, reads=10):
 def test_random_pieces_decide_as_a_pass_from_scratch(streams):
     """Among these is one where an upper layer must judge anew what it rejected before a READ."""
     check(streams, 1, "recomputed", reads=15)
-
-
-def test_a_read_leaves_everything_but_pointers(streams, example):
-    """And these never move back."""
-    *_, states = example
-    reads = 0
-    for before, after in itertools.pairwise(states):
-        old, new = before.prefix, after.prefix
-        assert (new.pointer >= old.pointer).all()
-        assert (new.pointer <= after.source.known.progress.count[:, None]).all()
-        if (new.position == old.position).all():
-            reads += 1
-            same = [p.replace(pointer=0, finished=0) for p in (old, new)]
-            jax.tree.map(np.testing.assert_array_equal, *same)
-    assert reads > 3 and np.any(states[-1].prefix.pointer)
 
 
 def test_company_has_no_influence(streams, example):

@@ -386,17 +386,25 @@ class Scratch:
         )
 
 
-def assert_simulated(
+def assert_written(
     speaker: RunTranslator,
     decoding: Decoding,
     listening: Listening,
     heard: Material,
-    said: list[Said],
-) -> None:
-    """In a batch the same is written, when as much has been heard.
+    say: Callable[[int], Said],
+) -> list[Said]:
+    """Live streams write what `say` finds for every recording; in a batch the same is written.
 
     A stream does not know that whole READs are all there is, and reads once more.
     """
+    said = []
+    for index, recording in enumerate(heard.recordings):
+        stream = speaker.stream(decoding=decoding, states=300, tokens=100, events=4)
+        found, expected = listened(stream, recording, heard.cuts[index]), say(index)
+        assert (found.tokens, found.pushed) == (expected.tokens, expected.pushed)
+        assert found.words == expected.words
+        assert not expected.reach or found.reach == expected.reach
+        said.append(expected)
     sound = (heard.features[heard.ended], heard.amounts[heard.ended])
     how = {"decoding": decoding, "listening": listening, "words": speaker.words}
     done = jax.device_get(simulate_speech(speaker.network, speaker.variables, *sound, **how))
@@ -407,6 +415,7 @@ def assert_simulated(
             assert done.tokens[index, :count].tolist() == one.tokens
             delays = [min(first + step * turn, total) for turn in one.turns]
             assert done.delays[index, :count].tolist() == delays
+    return said
 
 
 def words_of(tokens: list[int], times: list[int], end: int) -> list[tuple[str, float]]:

@@ -67,14 +67,6 @@ def test_perplexity(across_heads, temperature):
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
-def test_cosines_of_random_energies_match_nothing():
-    """At temperature 1 the softmax is nearly uniform; a lower one makes it choose."""
-    batch = random_batch(np.random.default_rng(2), batch=1, targets=40, speech=12, text=6)
-    full = (*batch[:2], np.array([12]), np.array([6]), np.array([40]))
-    assert decision_perplexity(*full)[0] > 0.95 * 24
-    assert decision_perplexity(*full, temperature=0.02)[0] < 0.3 * 24
-
-
 @pytest.mark.parametrize("columns", ["raw", "unit"])
 def test_flow_is_the_gradient_on_both_sides(x64, columns):
     speech, text, *rest = random_batch(np.random.default_rng(8), dtype=np.float64)
@@ -94,27 +86,6 @@ def test_the_size_of_unit_columns_does_not_count():
     np.testing.assert_allclose(louder, once, rtol=1e-5)
     same, _ = decision_attentive(speech, 2 * speech, rest[0], rest[0], rest[2], columns="unit")
     np.testing.assert_allclose(same, 0, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("text_gradient", "shared"), [("stop", "text"), ("flow", "text"), ("stop", "nothing")]
-)
-def test_one_gain_that_makes_both(text_gradient, shared):
-    """Text energies are twice those of speech: a fixed target is met, one that is shared flees."""
-    speech, _, limit, _, targets = random_batch(np.random.default_rng(10))
-
-    def loss(gain):
-        text = 2 * speech * (gain if shared == "text" else 1.0)
-        rest = (limit, limit, targets)
-        return decision_attentive(gain * speech, text, *rest, text_gradient=text_gradient)[0].sum()
-
-    step, gain, seen = jax.jit(jax.value_and_grad(loss)), 1.0, []
-    for _ in range(20):
-        value, slope = step(gain)
-        seen.append(float(value))
-        gain = gain - 0.02 * slope
-    assert (seen[-1] > 1.2 * seen[0]) == (text_gradient == "stop" and shared == "text")
-    assert (seen[-1] < 0.8 * seen[0]) == (text_gradient == "flow" or shared == "nothing")
 
 
 def test_columns_of_zeros_have_finite_gradients():

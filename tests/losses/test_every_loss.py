@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,7 @@ def differentiable(axes):
     return [i for i, letters in enumerate(axes) if letters != "bt"]
 
 
-def loss(name, of_one, arrays, lengths, learner=0, **options):
+def loss(name, of_one, arrays, lengths, learner: Any = 0, **options: Any):
     """Compile a loss with its options filled in; the oracle has them too."""
     axes = tuple(arrays.split())
     call = functools.partial(getattr(losses, name), **options)
