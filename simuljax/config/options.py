@@ -162,7 +162,12 @@ def from_options(kind: type[T], values: Mapping[str, Any]) -> T:
         if given != POLICY:
             (parts.setdefault(above[0], {}) if above else own)[field] = value
     if policy is not None:
-        own[POLICY] = make_policy(typing.cast(str, name), parts.pop(POLICY, {}))
+        chosen = {key: value for key, value in parts.pop(POLICY, {}).items() if value is not None}
+        needed = [f.name for f in dataclasses.fields(policy) if default_of(f) is MISSING]
+        lacks = [f"--{field.replace('_', '-')}" for field in needed if field not in chosen]
+        if lacks:
+            raise PolicyError(f"policy {name} needs {' and '.join(lacks)}")
+        own[POLICY] = policy(**chosen)
     for field, changes in parts.items():
         if any(value is not None for value in changes.values()):
             own[field] = _part(kind, field, changes)
@@ -179,20 +184,6 @@ def _part(kind: type, field: str, changes: dict[str, Any]) -> Any:
     if default_of(outer) is None and first not in given:
         raise ConfigError(f"{options[next(iter(given))].flag} needs {options[first].flag} too")
     return typing.cast(Any, inner)(**given)
-
-
-def make_policy(name: str, values: Mapping[str, Any]) -> Policy:
-    """Return the policy of a name with these values of its fields; None is the default."""
-    policy, given = policy_class(name), {k: v for k, v in values.items() if v is not None}
-    known = {field.name: field for field in dataclasses.fields(policy)}
-    for field in given:
-        if field not in known:
-            raise PolicyError(f"policy {name} has no {field}; it has {', '.join(known)}")
-    lacks = [n for n, field in known.items() if default_of(field) is MISSING and n not in given]
-    if lacks:
-        flags = " and ".join(f"--{field.replace('_', '-')}" for field in lacks)
-        raise PolicyError(f"policy {name} needs {flags}")
-    return policy(**given)
 
 
 def label_of(config: Any) -> str:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simuljax.config.decoding import check_policy
+from simuljax.config.decoding import Decoding, check_policy
 from simuljax.config.model import Monotonic, SpeechConfig
-from simuljax.config.options import make_policy
+from simuljax.config.options import from_options
 from simuljax.decode.greedy import begins_word, words_begun
 from simuljax.decode.policies import (
     AlignAtt,
@@ -172,13 +172,16 @@ OFFLINE = models.translator(Monotonic(policy="offline")).config
 STREAMING = SpeechConfig(kind="streaming", layers=2, shared=1, channels=12)
 
 
+def chosen(policy, **options):
+    return from_options(Decoding, {"policy": policy, **options})
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: make_policy("wait-k", {"k": 3, "units": "words"}), "units is 'words'"),
-        (lambda: make_policy("wait-k", {"alpha": 0.1, "k": 2}), "wait-k has no alpha; it has k"),
-        (lambda: make_policy("ed-att", {"frames": 2}), "needs --alpha"),
-        (lambda: make_policy("wait-long", {}), "wait-long"),
+        (lambda: chosen("wait-k", k=3, units="words"), "units is 'words'"),
+        (lambda: chosen("ed-att", last_frames=2), "needs --alpha"),
+        (lambda: chosen("wait-long"), "wait-long"),
         (lambda: check_policy(WaitK(k=3), models.translator().config), "decides by itself"),
         (lambda: check_policy(WaitK(k=3, units="ctc"), OFFLINE), "CTC head"),
         (lambda: check_policy(AlignAtt(frames=2, layer=3), OFFLINE), "layer is 3"),
