@@ -27,34 +27,29 @@ def two(folder: Path, data: Path, second: dict[str, str], run: str, *options: st
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
         port = opened.getsockname()[1]
-    started = []
-    for index in (0, 1):
+    logs, started = [folder / "0.log", folder / "1.log"], []
+    for index, log in enumerate(logs):
         command = simuljax_command("train", str(REPOSITORY / EXPERIMENT))
         command += ["--run", run if index else str(folder / "run"), *(options if index else ())]
         command += ["--cluster.coordinator", f"127.0.0.1:{port}"]
         command += ["--cluster.processes", "2", "--cluster.index", str(index)]
         variables = os.environ | {"SIMULJAX_DATA": str(data), "PYTHONPATH": str(REPOSITORY)}
-        started.append(
-            subprocess.Popen(
-                command,
-                env=variables | (second if index else {}),
-                stdout=(folder / f"{index}.log").open("w"),
-                stderr=subprocess.STDOUT,
-            )
-        )
+        with log.open("w") as said:
+            both = {"stdout": said, "stderr": subprocess.STDOUT}
+            own = variables | (second if index else {})
+            started.append(subprocess.Popen(command, env=own, **both))
     met = None
     while any(process.poll() is None for process in started):
-        said = [(folder / f"{index}.log").read_text() for index in (0, 1)]
-        if met is None and all("as configured" in each for each in said):
+        if met is None and all("as configured" in log.read_text() for log in logs):
             met = time.monotonic()
-        assert met is None or time.monotonic() - met < WITHIN_S, said
+        assert met is None or time.monotonic() - met < WITHIN_S, logs[0].read_text()
         time.sleep(0.05)
     assert met is not None
     print(f"both ended {time.monotonic() - met:.1f} s after they met")
     assert [process.returncode for process in started] == [1, 1]
-    said = [(folder / f"{index}.log").read_text() for index in (0, 1)]
-    assert not any("stack trace" in each or "Traceback" in each for each in said)
-    return said
+    words = [log.read_text() for log in logs]
+    assert not any("stack trace" in said or "Traceback" in said for said in words)
+    return words
 
 
 def test_another_configuration(tmp_path, data):

@@ -16,11 +16,15 @@ from simuljax.config.training import Objective
 from simuljax.decode.policies import FixedSteps
 from simuljax.eval import read_records
 from simuljax.losses import JointObjective
+from simuljax.models.joint import JointModel
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.train import train
 from simuljax.serve import translator as live
+from simuljax.serve.run import open_run
+from simuljax.text import VocabularyConfig
+from simuljax.train.checkpoint import Checkpoints
+from tests.helpers import models
 from tests.helpers.experiments import PATIENT, experiment
-from tests.written_runs import write_run
 
 pytestmark = pytest.mark.slow
 
@@ -39,11 +43,25 @@ POLICIES = {
 
 
 @pytest.fixture(scope="module")
-def offline(corpus, tmp_path_factory) -> Path:
-    """Nobody trained it, so that it writes many different words."""
+def trained(corpus, tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "offline"
+    joint = experiment(corpus, run)
     speech = SpeechConfig(layers=2, shared=1, channels=16, ctc_after=1)
-    place, own = tmp_path_factory.mktemp("runs") / "offline", Monotonic(policy="offline")
-    return write_run(place, corpus=corpus, seed=6, monotonic=own, speech=speech)
+    monotonic = Monotonic(policy="offline")
+    model = dataclasses.replace(joint.model, speech=speech, monotonic=monotonic, output="own")
+    pieces = VocabularyConfig(kind="unigram", size=90)
+    data = dataclasses.replace(joint.data, target=pieces)
+    train(dataclasses.replace(joint, model=model, data=data))
+    talk(run)
+    return run
+
+
+def talk(run: Path) -> None:
+    """What little it has learnt in place of which it writes many different words."""
+    params = models.parameters(JointModel(open_run(run).model), seed=6)["params"]
+    checkpoints = Checkpoints(run / "checkpoints")
+    checkpoints.save(9, {"params": params, "statistics": {}}, {})
+    checkpoints.close()
 
 
 def asked(run: Path, name: str, **changes) -> Evaluation:
@@ -54,9 +72,9 @@ def asked(run: Path, name: str, **changes) -> Evaluation:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_in_batches_and_live(offline, name):
-    evaluate(streamed := asked(offline, name))
-    evaluate(live := asked(offline, name, mode="live", repeats=1, first=4))
+def test_in_batches_and_live(trained, name):
+    evaluate(streamed := asked(trained, name))
+    evaluate(live := asked(trained, name, mode="live", repeats=1, first=4))
     whole, early = read_records(streamed.folder), 0
     for held, heard in zip(whole, read_records(live.folder), strict=False):
         assert (held.prediction, held.delays) == (heard.prediction, heard.delays)
@@ -64,9 +82,9 @@ def test_in_batches_and_live(offline, name):
     assert early > 3, "nothing was written before the end: this shows little"
 
 
-def test_on_the_command_line(offline, capsys):
+def test_on_the_command_line(trained, capsys):
     given = ["--policy", "alignatt", "--branch", "text", "--sweep", "last_frames=1,3"]
-    cli.main(["evaluate", str(offline), *given, "--force-finish"])
+    cli.main(["evaluate", str(trained), *given, "--force-finish"])
     assert "alignatt-f3-finish" in capsys.readouterr().out
 
 
@@ -123,11 +141,11 @@ def test_live_and_in_batches_it_writes_the_same(caat_run):
 
 
 def test_it_is_an_offline_model_too(caat_run):
-    whole = Evaluation(run=caat_run, split="test", frames=8_000, first=2, mode="offline")
-    whole = dataclasses.replace(whole, beam=Beam(size=2))
-    evaluate(whole)
+    offline = Evaluation(run=caat_run, split="test", frames=8_000, first=2, mode="offline")
+    offline = dataclasses.replace(offline, beam=Beam(size=2))
+    evaluate(offline)
     steps = FixedSteps(first_ms=640, step_ms=640, tokens=2)
-    policy = dataclasses.replace(whole, mode="streamed", beam=None, policy=steps)
+    policy = dataclasses.replace(offline, mode="streamed", beam=None, policy=steps)
     evaluate(policy)
     assert any(record.prediction for record in read_records(policy.folder))
 
