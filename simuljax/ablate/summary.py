@@ -5,26 +5,29 @@ runs' folder, with the grid's own after it where several grids share the folder.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from simuljax.ablate.grid import UNNAMED, Grid, Planned, Pretrained, evaluations_of
 from simuljax.ablate.state import is_trained, lacking, state_of
 from simuljax.config.experiment import CONFIG_FILE, read_experiment
 from simuljax.config.fields import ConfigError
-from simuljax.report.collect import Evaluated, gather
+from simuljax.eval.logs import NAME
+from simuljax.report.collect import Evaluated, with_records
 from simuljax.report.grid_page import write_grid_page, write_published_page
 from simuljax.report.page import Table, make_table
 from simuljax.report.results import (
     GridInfo,
+    PublishedEvaluation,
     PublishedRun,
     Results,
     read_evaluation,
     read_run,
     write_results,
 )
-from simuljax.report.variants import Variant, make_variant
+from simuljax.report.variants import read_variants
 from simuljax.runs.evaluate import SCORES
 from simuljax.serve.run import parameter_count
 
@@ -33,42 +36,85 @@ LOGS = "instances*.log"  # several where the clock was measured more than once
 
 def write_summary(grid: Grid, runs: Sequence[Planned], command: str) -> Path:
     """Write the page of a grid beside its runs, with its figures."""
-    trained = published_runs(runs)
-    variants = variants_of(grid, runs, trained)
-    if not variants:
+    results = results_of(grid, runs, command)
+    if not results.evaluations:
         raise ConfigError(f"{grid.runs}: no evaluation of this grid is complete")
-    info, missing = grid_info(grid, runs, variants, command), missing_table(grid, runs)
-    return write_grid_page(grid.runs / grid.name, info, variants, [*trained.values()], missing)
+    folders = {run.name: run.experiment.run for run in runs}
+    variants = read_variants(results, partial(_read, folders))
+    return write_grid_page(grid.runs / grid.name, results, variants, missing_table(grid, runs))
+
+
+def _read(folders: dict[str, Path], each: PublishedEvaluation) -> Evaluated:
+    """Return an evaluation with its records, from the directory of its run."""
+    log = folders[each.run] / "eval" / each.evaluation / NAME
+    return with_records(each, log.read_bytes(), str(log), folders[each.run])
 
 
 def publish(grid: Grid, runs: Sequence[Planned], results: Path, command: str) -> Path:
     """Write the folder of a grid in place of what was there; return it."""
     to = results / "-".join([grid.runs.name, *([] if grid.name == UNNAMED else [grid.name])])
-    trained, logs, evaluations = published_runs(runs), {}, []
-    for variant in grid.table:
-        for run, setting, each in evaluated_of(grid, runs, variant):
-            folder = run.experiment.run / "eval" / each.name
-            names = {"variant": variant, "setting": setting, "seed": run.seed}
-            evaluations.append(read_evaluation(folder, trained[run.name], **names))
-            for log in folder.glob(LOGS):
-                logs[f"{run.name}/{folder.name}/{log.name}"] = log.read_bytes()
-    info = grid_info(grid, runs, variants_of(grid, runs, trained), command)
-    written = Results(grid=info, runs=(*trained.values(),), evaluations=(*evaluations,))
+    written = results_of(grid, runs, command)
+    folders = {run.name: run.experiment.run for run in runs}
+    logs = {
+        f"{each.run}/{each.evaluation}/{log.name}": log.read_bytes()
+        for each in written.evaluations
+        for log in (folders[each.run] / "eval" / each.evaluation).glob(LOGS)
+    }
     write_results(to, written, logs)
     write_published_page(to)
     return to
 
 
-def published_runs(runs: Sequence[Planned]) -> dict[str, PublishedRun]:
-    """Read the configurations, curves and costs of the runs that exist, each once."""
-    return {
+def results_of(grid: Grid, runs: Sequence[Planned], command: str) -> Results:
+    """Read the runs that exist and their evaluations, of the variants in the table."""
+    started = [run for run in runs if run.experiment.run.exists()]
+    trained = {
         run.name: replace(
             read_run(run.experiment.run, run.name, run.variant, run.seed),
             parameters=_parameters(run),
         )
-        for run in runs
-        if run.experiment.run.exists()
+        for run in started
     }
+    evaluations = [
+        each
+        for variant in grid.table
+        for name in (variant, *grid.curves.get(variant, ()))
+        for run in started
+        if run.variant == name and run.seed is not None
+        for each in _evaluations(grid, run, trained[run.name], variant)
+    ]
+    times = [run.experiment.run.stat().st_mtime for run in started]
+    info = GridInfo(
+        title=grid.title,
+        command=command,
+        baseline=grid.baseline,
+        variants=tuple(dict.fromkeys(each.variant for each in evaluations)),
+        latency=grid.latency,
+        claims=grid.claims,
+        rule=grid.rule,
+        date=time.strftime("%Y-%m-%d", time.gmtime(max(times))) if times else "",
+    )
+    return Results(grid=info, runs=tuple(trained.values()), evaluations=tuple(evaluations))
+
+
+def _evaluations(
+    grid: Grid, run: Planned, trained: PublishedRun, variant: str
+) -> list[PublishedEvaluation]:
+    """Return the evaluations of a run by the grid's names.
+
+    These are the names of folders except for cascades: there a folder has the name of the run that
+    follows, and the grid that of its variant. A variant that continues another comes first.
+    """
+    later = run.variant.removeprefix(variant).strip("_")
+    named = {need.experiment.run: Path(need.variant) for need in run.needs}
+    found = []
+    for way in sorted(evaluations_of(run, grid), key=lambda way: way.folder.name):
+        if (way.folder / SCORES).exists():
+            setting = replace(way, then=way.then and named.get(way.then, way.then)).folder.name
+            setting = "/".join(filter(None, [later, setting]))
+            names = {"variant": variant, "setting": setting, "seed": run.seed}
+            found.append(read_evaluation(way.folder, trained, **names))
+    return found
 
 
 def _parameters(run: Planned) -> int | None:
@@ -77,72 +123,6 @@ def _parameters(run: Planned) -> int | None:
         return None
     model = read_experiment(run.experiment.run).model
     return parameter_count(model) if model.target_vocabulary else None
-
-
-def grid_info(
-    grid: Grid, runs: Sequence[Planned], variants: Sequence[Variant], command: str
-) -> GridInfo:
-    """Return the declaration of a grid, as far as its page needs it."""
-    times = [path.stat().st_mtime for run in runs if (path := run.experiment.run).exists()]
-    return GridInfo(
-        title=grid.title,
-        command=command,
-        baseline=grid.baseline,
-        variants=tuple(each.name for each in variants),
-        latency=grid.latency,
-        claims=grid.claims,
-        rule=grid.rule,
-        date=time.strftime("%Y-%m-%d", time.gmtime(max(times))) if times else "",
-    )
-
-
-def variants_of(
-    grid: Grid, runs: Sequence[Planned], trained: Mapping[str, PublishedRun]
-) -> list[Variant]:
-    """Return the variants that have been evaluated, each with those that continue it."""
-    found = []
-    for name in grid.table:
-        evaluations: dict[str, dict[int, Evaluated]] = {}
-        for run, setting, each in evaluated_of(grid, runs, name):
-            evaluations.setdefault(setting, {})[run.seed or 0] = each
-        own = [run for run in trained.values() if run.variant == name and run.seed is not None]
-        # A run that was killed may not have written what it cost.
-        spent = [run.spent["training"] for run in own if run.spent and run.spent.get("training")]
-        if evaluations:
-            found.append(make_variant(name, evaluations, spent))
-    return found
-
-
-def evaluated_of(
-    grid: Grid, runs: Sequence[Planned], variant: str
-) -> list[tuple[Planned, str, Evaluated]]:
-    """Return (run, name of the evaluation in the grid, evaluation) of a variant's runs."""
-    found = []
-    for name in (variant, *grid.curves.get(variant, ())):
-        later = name.removeprefix(variant).strip("_")
-        for run in [run for run in runs if run.variant == name and run.seed is not None]:
-            for setting, each in _evaluations(run, grid).items():
-                found.append((run, "/".join(filter(None, [later, setting])), each))
-    return found
-
-
-def _evaluations(run: Planned, grid: Grid) -> Mapping[str, Evaluated]:
-    """Return the evaluations of a run by the grid's names.
-
-    These are the names of folders except for cascades: there a folder has the name of the run that
-    follows, and the grid that of its variant.
-    """
-    directory = run.experiment.run
-    done = {scores.parent.name for scores in directory.glob(f"eval/*/{SCORES}")}
-    if not done:
-        return {}
-    named = {need.experiment.run: Path(need.variant) for need in run.needs}
-    asked = {
-        way.folder.name: replace(way, then=way.then and named.get(way.then, way.then)).folder.name
-        for way in evaluations_of(run, grid)
-        if way.folder.name in done
-    }
-    return {asked[each.name]: each for each in gather([directory]) if each.name in asked}
 
 
 def missing_table(grid: Grid, runs: Sequence[Planned]) -> list[Table]:

@@ -10,6 +10,7 @@ import jax
 import tyro
 
 from simuljax.profile import alignment, data, decode, long_stream, serve, train
+from simuljax.profile.measure import table
 
 PARTS = {
     "alignment": (alignment.AlignmentProfile, alignment),
@@ -48,7 +49,7 @@ def profile_command(
         else:
             with jax.profiler.trace(str(trace)) if trace else contextlib.nullcontext():
                 report = part.run(what)
-        _show(report, part.table(report), json)
+        _show(report, table(report), json)
 
     return command
 

@@ -16,7 +16,8 @@ from simuljax.report.collect import Evaluated, Source, sources_of
 from simuljax.report.grid_page import write_published_page
 from simuljax.report.page import flatten
 from simuljax.report.results import is_results, read_object, read_results
-from simuljax.report.run_page import Knowledge, Report, SourceAudio, write_report
+from simuljax.report.run_page import Knowledge, Report, write_report
+from simuljax.report.utterances import SourceAudio
 from simuljax.runs.heads import draw_alignment, has_alignment, look
 from simuljax.serve.run import open_run, parameter_count
 from simuljax.train.checkpoint import CHECKPOINTS

@@ -17,8 +17,8 @@ from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import read_records
 from simuljax.report.page import render
 from simuljax.report.results import PAGE
-from simuljax.report.run_page import SourceAudio, encode_audio
 from simuljax.report.timeline import commits_of, draw_timeline
+from simuljax.report.utterances import SourceAudio, encode_audio
 from simuljax.serve.bundled import CLIP, DEFAULT, resolve, size_mb
 from simuljax.serve.live import LiveOptions
 from simuljax.voice import Player, VoiceError

@@ -43,41 +43,19 @@ def run(config: AlignmentProfile) -> dict:
     names = config.sizes or (("64x64", "100x512", "128x1500") if on_gpu else ("64x64", "100x512"))
     methods = config.methods or ("exact", "closed_form", *(["fused"] if on_gpu else []))
     sizes, problems = [_size(name) for name in names], config.problems or (320 if on_gpu else 8)
-    report = {
-        "device": device.device_kind,
-        "jax": jax.__version__,
-        "problems": problems,
-        "copy_gb_per_s": copy_gb_per_s(device),
-        "auto": {f"{t}x{s}": ops.explain_method("auto", (t, s))._asdict() for t, s in sizes},
-    }
-    rows = []
-    for row in _rows(sizes, problems, methods, report["copy_gb_per_s"]):
+    gb_per_s, rows = copy_gb_per_s(), []
+    for row in _rows(sizes, problems, methods, gb_per_s):
         rows.append(row)
         at = f"{row['method']} {row['targets']}x{row['sources']}"
         say(f"{len(rows)}/{len(sizes) * len(methods)} {at}: fwd+bwd {row['both_ms']:.3f} ms")
-    return report | {"rows": rows}
-
-
-def table(report: dict) -> str:
-    """Format the report as text."""
-    head = (
-        f"{report['device']}, jax {report['jax']}, {report['problems']} problems,"
-        f" copy {report['copy_gb_per_s']:.0f} GB/s\n"
-        "  T x S      method       forward  fwd+bwd  x floor    error  gradient  compile"
-        "     temp    GFLOP       GB  kernels\n"
-        "                               ms       ms               max  relative        s"
-        "      MiB      f+b      f+b  f / f+b\n"
-    )
-    lines = [
-        f"{r['targets']:>4} x {r['sources']:<5} {r['method']:<12}"
-        f"{r['forward_ms']:>8.3f} {r['both_ms']:>8.3f} {r['times_floor']:>8.1f}"
-        f" {r['error']:>8.0e} {r['gradient_error']:>9.0e} {r['compile_s']:>8.1f}"
-        f" {r['temp_mib']:>8.1f} {r['gflop']:>8.3f} {r['gbyte']:>8.3f}"
-        f"  {r['kernels_forward']} / {r['kernels_both']}"
-        for r in report["rows"]
-    ]
-    auto = [f"auto at {k}: {v['method']} ({v['reason']})" for k, v in report["auto"].items()]
-    return head + "\n".join([*lines, *auto])
+    return {
+        "device": device.device_kind,
+        "jax": jax.__version__,
+        "problems": problems,
+        "copy_gb_per_s": gb_per_s,
+        "auto": {f"{t}x{s}": ops.explain_method("auto", (t, s))._asdict() for t, s in sizes},
+        "rows": rows,
+    }
 
 
 def _size(name: str) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from data_pipelines.input import load_resident
 from data_pipelines.prepare import Preparation, prepare
 from simuljax.audio import RATE, Features, extract
 from simuljax.config.experiment import Budget
-from simuljax.profile.measure import measure
+from simuljax.profile.measure import environment, measure
 from simuljax.text import VocabularyConfig, learn
 
 # Forward and backward through 12 layers of width 512 and 2048 at one state in four frames: the work
@@ -73,8 +73,7 @@ def run(config: DataProfile) -> dict[str, Any]:
     step = config.step_frames_per_s or matrix_flops() / ENCODER_FLOPS_PER_FRAME
     seconds = {"one core": one, f"{config.threads} threads": many, "device memory": held}
     return {
-        "device": jax.devices()[0].device_kind,
-        "config": {**asdict(config), "corpus": str(config.corpus)},
+        **environment(config),
         "padding": plan.padding,
         "shapes": len(plan.buckets),
         "step_frames_per_s": step,
@@ -90,24 +89,6 @@ def run(config: DataProfile) -> dict[str, Any]:
             for way, taken in seconds.items()
         ],
     }
-
-
-def table(report: dict[str, Any]) -> str:
-    """Return the report as text."""
-    padding = ", ".join(f"{v:.1%} of {k}" for k, v in report["padding"].items() if v)
-    lines = [
-        f"{report['device']}; {report['shapes']} shapes, padding {padding}",
-        f"a training step consumes {report['step_frames_per_s']:,.0f} frames/s "
-        f"({report['step_is']})",
-        f"filterbanks on this device: {report['filterbank_times_real_time']:,.0f} x real time",
-        "batches from     utterances/s   x real time   x training step",
-    ]
-    for row in report["rows"]:
-        lines.append(
-            f"{row['way']:<16}{row['utterances_per_s']:>13,.0f}{row['times_real_time']:>14,.0f}"
-            f"{row['times_step']:>18.2f}"
-        )
-    return "\n".join(lines)
 
 
 def matrix_flops(size: int = 2048) -> float:

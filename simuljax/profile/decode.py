@@ -25,17 +25,20 @@ from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits, Stream
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise, weight_bytes
 from simuljax.nn.layers import STATISTICS
-from simuljax.profile import measure
 from simuljax.profile.measure import (
     check_positive,
-    check_vocabulary,
+    compile_named,
+    compile_timed,
     copy_gb_per_s,
     cost_of,
+    describe,
     environment,
+    memory_of,
     percentiles,
     say,
+    trace,
 )
-from simuljax.profile.train import NO_CUDA_GRAPHS, PRESETS, on_gpu
+from simuljax.profile.train import preset
 from simuljax.serve.engine import Behind, Engine, EngineStream
 from simuljax.serve.run_translator import IncrementalBackend
 from simuljax.serve.session import MS, STATE, ReadSession
@@ -71,7 +74,6 @@ class DecodeProfile:
 
     def __post_init__(self) -> None:
         check_positive(self)
-        check_vocabulary(self.vocabulary)
         if not self.batches:
             raise ValueError("batches is empty; give the number of streams in a step")
         if self.read_ms * MS % STATE:
@@ -83,37 +85,37 @@ class DecodeProfile:
             )
 
 
-def run(config: DecodeProfile, trace: Path | None = None) -> dict[str, Any]:
-    """Measure steps, tokens and live streams; keep the trace of a few steps in `trace`."""
+def run(config: DecodeProfile, traces: Path | None = None) -> dict[str, Any]:
+    """Measure steps, tokens and live streams; keep the trace of a few steps in `traces`."""
     if config.model is not None:
-        return profile_model(config, trace)
+        return profile_model(config, traces)
     decoder = build(config)
     params = random_params(decoder)
-    floors = floors_ms(decoder, params)
+    weights = params.variables["params"]
+    streamed = {k: v for k, v in weights.items() if k not in ("decoder", "source_embedding")}
+    bytes_per_ms = copy_gb_per_s() * 1e6
     backend = decoder_backend(decoder, params, config.read_ms)
     return {
         **environment(config),
         "parameters": sum(x.size for x in jax.tree.leaves(params.variables)),
         "batches": [profile_batch(config, decoder, params, batch) for batch in config.batches],
         "write_ms": write_times(config, decoder, params),
-        "write_floor_ms": floors["decoder"],
-        "read_floor_ms": floors["encoder"],
-        **traced(config, decoder, params, trace),
+        # The time to read the weights of the decoder (a token) and the encoder (a READ).
+        "write_floor_ms": weight_bytes(weights["decoder"]) / bytes_per_ms,
+        "read_floor_ms": weight_bytes(streamed) / bytes_per_ms,
+        **trace_steps(config, decoder, params, traces),
         "live": [profile_live(config, backend, streams) for streams in config.live],
     }
 
 
 def build(config: DecodeProfile) -> StreamingDecoder:
     """Return a decoder that writes `tokens_per_s` tokens per second of sound."""
-    base = PRESETS[config.preset]()
+    base = preset(config.preset, config.dtype, config.unroll, config.vocabulary)
     assert base.speech is not None
     model = dataclasses.replace(
         base,
-        width=dataclasses.replace(base.width, dtype=config.dtype, unroll=config.unroll),
         speech=dataclasses.replace(base.speech, kind="streaming"),
         predecision=dataclasses.replace(base.predecision, step_ms=config.read_ms),
-        source_vocabulary=config.vocabulary,
-        target_vocabulary=config.vocabulary,
     )
     decoding = Decoding(
         threshold=1e-6,  # every head writes
@@ -137,7 +139,7 @@ def profile_batch(
     config: DecodeProfile, decoder: StreamingDecoder, params: StreamParams, batch: int
 ) -> dict[str, Any]:
     """Time one utterance per stream, READ by READ, until the events are on the host."""
-    step, compile_s = compile_step(config, decoder, params, batch)
+    step, compile_s = compile_timed(lower(config, decoder, params, batch), f"the step of {batch}")
     times, tokens = [], 0
     for _ in range(2):  # the first warms up
         state, times, tokens = decoder.init(params, batch), [], 0
@@ -145,7 +147,6 @@ def profile_batch(
             state, written, ms = timed(step, params, state, sound(config, batch, read))
             times.append(ms)
             tokens += written
-    memory = step.memory_analysis()
     state_bytes = sum(x.nbytes for x in jax.tree.leaves(decoder.init(params, 1)))
     return {
         "streams": batch,
@@ -154,12 +155,12 @@ def profile_batch(
         "real_time_factor": float(np.mean(times)) / config.read_ms,
         "compile_s": compile_s,
         **cost_of(step),
-        "temp_mib": memory.temp_size_in_bytes / 2**20 if memory else None,
+        "temp_mib": memory_of(step)["temp_mib"],
         "state_mib_per_stream": state_bytes / 2**20,
     }
 
 
-def profile_model(config: DecodeProfile, trace: Path | None = None) -> dict[str, Any]:
+def profile_model(config: DecodeProfile, traces: Path | None = None) -> dict[str, Any]:
     """Time live streams of a run or a Whisper file; every READ is computed, whatever it holds."""
     assert config.model is not None
     translator = load(config.model)
@@ -170,26 +171,16 @@ def profile_model(config: DecodeProfile, trace: Path | None = None) -> dict[str,
     return {
         **environment(config),
         "model": translator.name,
-        "live": [profile_live(config, backend, streams, trace) for streams in config.live or (1,)],
+        "live": [profile_live(config, backend, streams, traces) for streams in config.live or (1,)],
     }
 
 
-def compile_step(
-    config: DecodeProfile,
-    decoder: StreamingDecoder,
-    params: StreamParams,
-    batch: int,
-    options: dict[str, str | bool] | None = None,
-) -> tuple[Any, float]:
-    """Return the step of a batch, and the seconds of its compilation."""
-    state = decoder.init(params, batch)
-    lowered = jax.jit(decoder.step, donate_argnums=1).lower(params, state, sound(config, batch, 0))
-    say(f"compiling the step of {batch}")
-    start = time.perf_counter()
-    compiled = lowered.compile(compiler_options=options)
-    took = time.perf_counter() - start
-    say(f"compiled in {took:.0f} s; timing it")
-    return compiled, took
+def lower(
+    config: DecodeProfile, decoder: StreamingDecoder, params: StreamParams, batch: int
+) -> jax.stages.Lowered:
+    """Return the step of a batch of streams, to be compiled."""
+    step = jax.jit(decoder.step, donate_argnums=1)
+    return step.lower(params, decoder.init(params, batch), sound(config, batch, 0))
 
 
 def sound(config: DecodeProfile, batch: int, read: int | None) -> Chunk:
@@ -216,7 +207,7 @@ def write_times(
     free = dataclasses.replace(decoder.decoding, limit=LengthLimit(ratio=0.0, constant=300))
     limits = dataclasses.replace(decoder.limits, events=MANY_TOKENS)
     decoder = dataclasses.replace(decoder, decoding=free, limits=limits)
-    step, _ = compile_step(config, decoder, params, 1)
+    step, _ = compile_timed(lower(config, decoder, params, 1), "the step of 1")
     each: list[float] = []
     while len(each) < rounds:
         state, idle = decoder.init(params, 1), []
@@ -233,36 +224,21 @@ def write_times(
     return percentiles(each)
 
 
-def floors_ms(decoder: StreamingDecoder, params: StreamParams) -> dict[str, float]:
-    """Return the time to read the weights of the encoder (a READ) and the decoder (a token)."""
-    weights = params.variables["params"]
-    own = weight_bytes(weights["decoder"])
-    speed = copy_gb_per_s(jax.local_devices()[0]) * 1e6  # bytes per ms
-    streamed = {k: v for k, v in weights.items() if k not in ("decoder", "source_embedding")}
-    return {"decoder": own / speed, "encoder": weight_bytes(streamed) / speed}
-
-
-def traced(
-    config: DecodeProfile, decoder: StreamingDecoder, params: StreamParams, directory: Path | None
+def trace_steps(
+    config: DecodeProfile, decoder: StreamingDecoder, params: StreamParams, traces: Path | None
 ) -> dict[str, Any]:
     """Return the kernels of a step of one stream and the slowest instructions."""
-    step, _ = compile_step(config, decoder, params, 1, NO_CUDA_GRAPHS if on_gpu() else None)
+    step = compile_named(lower(config, decoder, params, 1))
     state = decoder.init(params, 1)
 
-    def call(read: int) -> Any:
+    def call(read: int = 4) -> Any:
         nonlocal state
         state, events = step(params, state, sound(config, 1, read))
         return jax.block_until_ready(events)
 
     for read in range(4):
         call(read)
-    found = measure.trace(lambda: call(4), 8, directory)
-    origin = measure.origins(step.as_text() or "")
-    return {
-        "kernels": found.kernels,
-        "device_ms": sum(found.ms.values()),
-        "dearest": measure.dearest(found, origin),
-    }
+    return trace(call, 8, step, traces).report()
 
 
 def decoder_backend(
@@ -279,7 +255,7 @@ def decoder_backend(
 
 
 def profile_live(
-    config: DecodeProfile, backend: Backend, streams: int, trace: Path | None = None
+    config: DecodeProfile, backend: Backend, streams: int, traces: Path | None = None
 ) -> dict[str, Any]:
     """Time so many streams in real time, with READs spread evenly over time.
 
@@ -293,9 +269,9 @@ def profile_live(
         speakers = Speakers(engine, streams, read_ms, config.seconds)
         speakers.compile()
         speakers.speak(2.0)  # warms up
-        if trace is not None:
+        if traces is not None:
             say(f"tracing {streams} streams for 2 s")
-            with jax.profiler.trace(str(trace)):
+            with jax.profiler.trace(str(traces)):
                 speakers.speak(2.0)
         say(f"timing {streams} streams for {seconds:.0f} s")
         engine.latencies_ms.clear()
@@ -314,7 +290,7 @@ def profile_live(
         "refused": speakers.refused - refused,  # pushes to a full queue
         "keeps_up": bool(np.percentile(latencies, 99) + np.percentile(late, 99) < read_ms),
     }
-    say(line(row))  # at once: the next may not fit into memory
+    say(describe(row))  # at once: the next may not fit into memory
     return row
 
 
@@ -369,45 +345,3 @@ class Speakers:
         if self.done[speaker] >= self.reads:
             stream.leave()
             self.streams[speaker], self.done[speaker] = None, 0
-
-
-def line(row: dict[str, Any]) -> str:
-    """Format a row as text."""
-    times = "  ".join(f"{q} {ms:.0f}" for q, ms in row["latency_ms"].items())
-    verdict = "keeps up" if row["keeps_up"] else "does NOT keep up"
-    return (
-        f"{row['streams']} streams in real time: {verdict}; push to event {times} ms, mean "
-        f"{row['mean_ms']:.0f}; pushes late by {row['late_ms']['p50']:.0f} ms, p99 "
-        f"{row['late_ms']['p99']:.0f}; {row['reads_per_s']:.0f} READs/s, "
-        f"{row['steps_per_s']:.1f} steps/s, {row['refused']} pushes refused"
-    )
-
-
-def table(report: dict[str, Any]) -> str:
-    """Format the report as text."""
-    chosen = report["config"]
-    if "model" in report:
-        head = f"{report['device']}, jax {report['jax']}: {report['model']}, READs of "
-        lines = [f"{head}{chosen['read_ms']} ms", *(line(row) for row in report["live"])]
-        return "\n".join(lines)
-    lines = [
-        f"{report['device']}, jax {report['jax']}: {chosen['preset']} with the streaming encoder, "
-        f"{chosen['dtype']}, {report['parameters'] / 1e6:.1f} M parameters; READs of "
-        f"{chosen['read_ms']} ms, {chosen['tokens_per_s']:g} tokens/s",
-        "streams  step ms: p50     p90     p99   real-time   tokens/s   GFLOP  GByte   state MiB",
-    ]
-    for row in report["batches"]:
-        times = "".join(f"{row['step_ms'][q]:8.2f}" for q in ("p50", "p90", "p99"))
-        lines.append(
-            f"{row['streams']:7d}       {times}{row['real_time_factor']:12.4f}"
-            f"{row['tokens_per_s']:11,.0f}{row['gflop']:8.1f}{row['gbyte']:7.2f}"
-            f"{row['state_mib_per_stream']:12.1f}"
-        )
-    writes = "  ".join(f"{q} {ms:.3f}" for q, ms in report["write_ms"].items())
-    lines += [
-        f"a token takes {writes} ms; reading the decoder's weights {report['write_floor_ms']:.3f}",
-        f"reading the encoder's weights takes {report['read_floor_ms']:.3f} ms",
-        f"a step of one stream: {report['kernels']} kernels, {report['device_ms']:.2f} ms on the "
-        f"device; compiled in {report['batches'][0]['compile_s']:.0f} s",
-    ]
-    return "\n".join([*lines, *(line(row) for row in report["live"])])

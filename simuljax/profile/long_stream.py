@@ -22,7 +22,12 @@ import tyro
 from simuljax.audio import RATE, read_audio
 from simuljax.config.decoding import Sentences
 from simuljax.decode.policies import policy_class
-from simuljax.profile.measure import check_positive, counted_programs, environment, say
+from simuljax.profile.measure import (
+    check_positive,
+    counted_programs,
+    environment,
+    say,
+)
 from simuljax.serve.stream import Stream
 from simuljax.serve.translator import load
 
@@ -58,12 +63,10 @@ class StreamProfile:
 
 def run(config: StreamProfile) -> dict[str, Any]:
     """Push the recordings and return the numbers of every minute."""
-    overrides: dict[str, Any] = {"read_ms": config.read_ms} if config.read_ms else {}
-    if config.sentences:
-        overrides["sentences"] = config.sentences
-    if config.policy:
-        overrides["policy"] = policy_class(config.policy)()
-    stream = load(config.model).stream(**overrides)
+    overrides = {"read_ms": config.read_ms, "sentences": config.sentences}
+    overrides["policy"] = policy_class(config.policy)() if config.policy else None
+    given = {name: value for name, value in overrides.items() if value}
+    stream = load(config.model).stream(**given)
     sound = cut(itertools.cycle(config.recordings), config.minutes * 60)
     minutes = []
     for minute in measure_minutes(stream, sound, round(config.chunk * RATE)):
@@ -146,16 +149,3 @@ def repeated(words: Sequence[str], size: int) -> tuple[str, int]:
         if run // size + 1 > times:
             best, times = " ".join(words[i + 1 - size : i + 1]), run // size + 1
     return best, times
-
-
-def table(report: dict[str, Any]) -> str:
-    """Format the report: one line per minute, then phrases that were repeated."""
-    columns = ("resident_mb", "arrays_mb", "programs", "open_s", "behind_s", "quiet_s")
-    lines = ["minute  " + "".join(f"{name:>13}" for name in (*columns, "computing", "words"))]
-    for number, minute in enumerate(report["minutes"], start=1):
-        cells = [f"{minute[name]:13.1f}" for name in columns]
-        computing = minute["spent_s"] / max(minute["sound_s"], 1e-9)
-        lines.append(f"{number:<8}{''.join(cells)}{computing:13.3f}{len(minute['words']):13}")
-    for phrase, times in report["repeated"].values():
-        lines += [f"{times} times in a row: {phrase!r}"] if times > 1 else []
-    return "\n".join(lines)

@@ -4,7 +4,6 @@ XLA keeps the path of the source code of every instruction; a trace has the time
 instruction. A part is a pattern of those paths.
 """
 
-import functools
 import math
 import re
 import sys
@@ -26,6 +25,8 @@ from simuljax.config.fields import to_json
 from simuljax.text import SPECIALS
 
 COMPILED = "/jax/core/compile/backend_compile_duration"  # the name of JAX's event
+# Kernels in a CUDA graph have no names; a graph needs at least so many.
+NO_CUDA_GRAPHS: dict[str, str | bool] = {"xla_gpu_graph_min_graph_size": "1000000"}
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = .*?op_name=\"([^\"]*)\"", re.MULTILINE)
 _COLLECTIVE = re.compile(
     r"^\s*(?:ROOT )?%?[\w.-]+ = (?P<shapes>.*?) (?P<kind>all-reduce|all-gather|reduce-scatter"
@@ -34,18 +35,6 @@ _COLLECTIVE = re.compile(
 )
 _SHAPE = re.compile(r"([a-z]+)(\d*)\[([\d,]*)\]")
 _NO_KERNEL = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "copy-done"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """The cost of a function on this device."""
-
-    ms: float  # per call, the best of several rounds
-    compile_s: float
-    temp_mib: float  # without inputs and outputs
-    gflop: float  # as XLA counts: the body of a loop once, and no custom kernels
-    gbyte: float
-    kernels: int  # launched by the entry of the compiled module
 
 
 def say(message: str) -> None:
@@ -62,11 +51,55 @@ def environment(config: Any) -> dict[str, Any]:
     }
 
 
-def percentiles(
-    values: Sequence[float] | np.ndarray, at: tuple[int, ...] = (50, 90, 99)
-) -> dict[str, float]:
-    """Return percentiles by name: p50, p90, p99."""
-    return {f"p{q}": float(np.percentile(values, q)) for q in at}
+def percentiles(values: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """Return the percentiles p50, p90 and p99."""
+    return {f"p{q}": float(np.percentile(values, q)) for q in (50, 90, 99)}
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """Format a report as text: its numbers line by line, and lists of measurements as tables.
+
+    Settings, and instructions with their origins, are for the JSON alone.
+    """
+    lines = [f"{report['device']}, jax {report['jax']}"]
+    for name, value in report.items():
+        if name in ("device", "jax", "config", "dearest"):
+            continue
+        if isinstance(value, list):
+            lines += ["", *_aligned([_flat(row) for row in value])]
+        elif isinstance(value, Mapping):
+            lines += [f"{name} {key:<20} {shown}" for key, shown in _flat(value).items()]
+        else:
+            lines.append(f"{name:<26} {_shown(value)}")
+    return "\n".join(lines)
+
+
+def describe(row: Mapping[str, Any]) -> str:
+    """Format one measurement as a line."""
+    return ", ".join(f"{name} {shown}" for name, shown in _flat(row).items())
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values as text; those of a mapping inside have both names."""
+    flat: dict[str, str] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name} {key}": shown for key, shown in _flat(value).items()}
+        else:
+            flat[str(name)] = _shown(value)
+    return flat
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):  # words of a minute
+        return str(len(value))
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def _aligned(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    cells = [[*rows[0]], *([*row.values()] for row in rows)] if rows else []
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(map(str.rjust, line, widths)) for line in cells]
 
 
 def check_positive(config: object) -> None:
@@ -76,10 +109,7 @@ def check_positive(config: object) -> None:
             counts = isinstance(number, int | float) and not isinstance(number, bool)
             if counts and not 0 < number < math.inf:
                 raise ValueError(f"{name} is {number}; it must be above 0 and finite")
-
-
-def check_vocabulary(size: int) -> None:
-    """Refuse a vocabulary without room for a word."""
+    size = getattr(config, "vocabulary", math.inf)
     if size <= len(SPECIALS):
         raise ValueError(f"vocabulary is {size}; the special pieces alone are {len(SPECIALS)}")
 
@@ -100,21 +130,46 @@ def counted_programs() -> Iterator[list[float]]:
         jax.monitoring.unregister_event_duration_listener(note)
 
 
-def measure(function: Callable, *args, rounds: int = 5, round_s: float = 0.1) -> Measurement:
-    """Compile `function`, then time rounds of calls that are queued together."""
-    lowered = jax.jit(function).lower(*args)
+def compile_timed(lowered: jax.stages.Lowered, name: str = "") -> tuple[jax.stages.Compiled, float]:
+    """Compile, and return the seconds too; tell of a program with a name, which takes long."""
+    if name:
+        say(f"compiling {name}")
     start = time.perf_counter()
     compiled = lowered.compile()
-    compile_s = time.perf_counter() - start
+    took = time.perf_counter() - start
+    if name:
+        say(f"compiled in {took:.0f} s; timing it")
+    return compiled, took
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """The cost of a function on this device."""
+
+    ms: float  # per call, the best of several rounds
+    compile_s: float
+    temp_mib: float  # without inputs and outputs
+    gflop: float  # as XLA counts: the body of a loop once, and no custom kernels
+    gbyte: float
+    kernels: int  # launched by the entry of the compiled module
+
+
+def measure(function: Callable, *args, rounds: int = 5, round_s: float = 0.1) -> Measurement:
+    """Compile `function`, then time rounds of calls that are queued together."""
+    compiled, compile_s = compile_timed(jax.jit(function).lower(*args))
+
+    def seconds(calls: int) -> float:
+        start = time.perf_counter()
+        jax.block_until_ready([compiled(*args) for _ in range(calls)][-1])
+        return (time.perf_counter() - start) / calls
+
     jax.block_until_ready(compiled(*args))
-    calls = max(1, min(100, int(round_s / max(_seconds(compiled, args, 1), 1e-6))))
-    best = min(_seconds(compiled, args, calls) for _ in range(rounds))
-    memory, cost = compiled.memory_analysis(), cost_of(compiled)
+    calls = max(1, min(100, int(round_s / max(seconds(1), 1e-6))))
     return Measurement(
-        ms=best * 1e3,
+        ms=min(seconds(calls) for _ in range(rounds)) * 1e3,
         compile_s=compile_s,
-        temp_mib=memory.temp_size_in_bytes / 2**20 if memory else float("nan"),
-        **cost,
+        temp_mib=memory_of(compiled)["temp_mib"] or math.nan,
+        **cost_of(compiled),
         kernels=count_kernels(compiled.as_text() or ""),
     )
 
@@ -123,7 +178,16 @@ def cost_of(compiled: jax.stages.Compiled) -> dict[str, float]:
     """Return operations and bytes of a call, as XLA counts them: the body of a loop once."""
     cost = compiled.cost_analysis() or {}
     names = {"gflop": "flops", "gbyte": "bytes accessed"}
-    return {name: cost.get(theirs, float("nan")) / 1e9 for name, theirs in names.items()}
+    return {name: cost.get(theirs, math.nan) / 1e9 for name, theirs in names.items()}
+
+
+def memory_of(compiled: jax.stages.Compiled) -> dict[str, float | None]:
+    """Return MiB of the device that a call needs, without its results; None where unknown."""
+    memory = compiled.memory_analysis()
+    return {
+        "temp_mib": memory.temp_size_in_bytes / 2**20 if memory else None,
+        "arguments_mib": memory.argument_size_in_bytes / 2**20 if memory else None,
+    }
 
 
 def count_kernels(module: str) -> int:
@@ -133,7 +197,6 @@ def count_kernels(module: str) -> int:
     return sum(opcode not in _NO_KERNEL for opcode in opcodes)
 
 
-@functools.cache
 def collectives(module: str) -> dict[str, dict[str, float]]:
     """Return how many exchanges between devices a compiled module has, and their MB, by kind.
 
@@ -149,25 +212,40 @@ def collectives(module: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def copy_gb_per_s(device) -> float:
+def copy_gb_per_s() -> float:
     """Return the bandwidth of a large element-wise pass: bytes read plus bytes written."""
-    size = 2**28 if device.platform == "gpu" else 2**25
-    x = jax.device_put(jnp.ones(size, jnp.float32), device)
+    device = jax.local_devices()[0]
+    x = jax.device_put(jnp.ones(2**28 if device.platform == "gpu" else 2**25, jnp.float32), device)
     return 2 * x.nbytes / (measure(lambda x: x + 1, x).ms * 1e6)
-
-
-def _seconds(compiled, args, calls):
-    start = time.perf_counter()
-    jax.block_until_ready([compiled(*args) for _ in range(calls)][-1])
-    return (time.perf_counter() - start) / calls
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traced:
-    """The mean of some traced calls."""
+    """The mean of some traced calls of a compiled program."""
 
     ms: Mapping[str, float]  # by instruction
     kernels: int
+    origin: Mapping[str, str]  # path of the source of every instruction
+
+    def by_part(self, parts: Mapping[str, str]) -> dict[str, float]:
+        """Return milliseconds by part: the first pattern that matches the origin, or "other"."""
+        spent = dict.fromkeys([*parts, "other"], 0.0)
+        for instruction, ms in self.ms.items():
+            path = self.origin.get(instruction, "")
+            name = next((p for p, pattern in parts.items() if re.search(pattern, path)), "other")
+            spent[name] += ms
+        return spent
+
+    def report(self, slowest: int = 20) -> dict[str, Any]:
+        """Return the device's time, the number of kernels, and the slowest with their origins."""
+        ranked = sorted(self.ms.items(), key=lambda item: -item[1])[:slowest]
+        return {
+            "device_ms": sum(self.ms.values()),
+            "kernels": self.kernels,
+            "dearest": [
+                {"ms": ms, "op": name, "from": self.origin.get(name, "")} for name, ms in ranked
+            ],
+        }
 
 
 def origins(module: str) -> dict[str, str]:
@@ -175,8 +253,16 @@ def origins(module: str) -> dict[str, str]:
     return dict(_INSTRUCTION.findall(module))
 
 
-def trace(call: Callable[[], Any], calls: int, directory: Path | None = None) -> Traced:
-    """Trace some calls; return the device time of each instruction per call."""
+def compile_named(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    """Compile a program whose kernels have names in a trace."""
+    gpu = jax.default_backend() == "gpu"
+    return lowered.compile(compiler_options=NO_CUDA_GRAPHS if gpu else None)
+
+
+def trace(
+    call: Callable[[], Any], calls: int, compiled: jax.stages.Compiled, directory: Path | None
+) -> Traced:
+    """Trace some calls of a compiled program, and keep the trace in the directory if it is one."""
     with tempfile.TemporaryDirectory() as scratch:
         where = directory or Path(scratch)
         with jax.profiler.trace(str(where)):
@@ -186,37 +272,19 @@ def trace(call: Callable[[], Any], calls: int, directory: Path | None = None) ->
     total, kernels = Counter(), 0
     for plane in data.planes:
         for line in plane.lines:
-            for event in line.events:
+            for event in line.events if _is_device(plane.name, line.name) else ():
                 stats = dict(event.stats)
-                if "hlo_op" not in stats or not _on_device(plane.name, line.name):
-                    continue
-                total[str(stats["hlo_op"])] += event.duration_ns / 1e6 / calls
-                kernels += 1
-    return Traced(ms=dict(total), kernels=round(kernels / calls))
+                if "hlo_op" in stats:
+                    total[str(stats["hlo_op"])] += event.duration_ns / 1e6 / calls
+                    kernels += 1
+    origin = origins(compiled.as_text() or "")
+    return Traced(ms=dict(total), kernels=round(kernels / calls), origin=origin)
 
 
-def _on_device(plane: str, line: str) -> bool:
+def _is_device(plane: str, line: str) -> bool:
     """Return True for streams of a GPU, operations of a TPU and XLA's threads on a CPU."""
     if "/device:GPU" in plane:
         return line.startswith("Stream")
     if "/device:TPU" in plane:
         return line == "XLA Ops"
     return plane == "/host:CPU" and "XLA" in line
-
-
-def by_part(
-    traced: Traced, origin: Mapping[str, str], parts: Mapping[str, str]
-) -> dict[str, float]:
-    """Return milliseconds by part: the first pattern that matches the origin, or "other"."""
-    spent = dict.fromkeys([*parts, "other"], 0.0)
-    for instruction, ms in traced.ms.items():
-        path = origin.get(instruction, "")
-        name = next((p for p, pattern in parts.items() if re.search(pattern, path)), "other")
-        spent[name] += ms
-    return spent
-
-
-def dearest(traced: Traced, origin: Mapping[str, str], count: int = 20) -> list[dict[str, Any]]:
-    """Return the slowest instructions with their origins."""
-    ranked = sorted(traced.ms.items(), key=lambda item: -item[1])[:count]
-    return [{"ms": ms, "op": name, "from": origin.get(name, "")} for name, ms in ranked]

@@ -183,29 +183,3 @@ def summary(clients: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 KEYS = ("words", "reads", "late")
-
-
-def table(report: dict[str, Any]) -> str:
-    """Format the report as text."""
-
-    def times(name: str) -> str:
-        found = report[name]
-        return "none" if found is None else "  ".join(f"{q} {ms:.0f}" for q, ms in found.items())
-
-    return "\n".join(
-        [
-            f"{report['device']}: {report['keep_up']} of {report['clients']} speakers keep up "
-            f"(READs of {report['read_ms']:.0f} ms), {report['refused']} refused",
-            f"push to word, ms    {times('push_to_word_ms')}   ({report['words']} words)",
-            f"push to READ, ms    {times('push_to_read_ms')}",
-            f"clients late, ms    {times('client_late_ms')}",
-            f"device thread: stepping {report['stepping']:.0%} of the time, "
-            f"{report['steps_per_s']:.1f} steps/s of {report['step_ms']:.1f} ms; "
-            f"event loop late by {report['loop_late_p90_ms']:.1f} ms (p90), "
-            f"{report['compiled']} programs compiled",
-            f"processor time a frame: event loop {report['loop_us_per_frame']:.0f} us, device "
-            f"thread {report['device_thread_us_per_frame']:.0f} us",
-            f"ready after {report['ready_s']:.1f} s, first word "
-            + ("never" if (first := report["first_word_s"]) is None else f"after {first:.1f} s"),
-        ]
-    )

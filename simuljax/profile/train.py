@@ -20,13 +20,20 @@ from simuljax.losses import JointObjective
 from simuljax.models import presets
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
-from simuljax.profile import measure
-from simuljax.profile.measure import check_positive, check_vocabulary, cost_of, environment, say
+from simuljax.profile.measure import (
+    check_positive,
+    collectives,
+    compile_named,
+    compile_timed,
+    cost_of,
+    environment,
+    memory_of,
+    say,
+    trace,
+)
 from simuljax.train.flops import BACKWARD, forward_flops, peak_flops
 from simuljax.train.step import Replicas, TrainState, Update
 
-# Kernels in a CUDA graph have no names; a graph needs at least so many.
-NO_CUDA_GRAPHS: dict[str, str | bool] = {"xla_gpu_graph_min_graph_size": "1000000"}
 PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "dar": presets.dar,
     "small": presets.small,
@@ -68,11 +75,10 @@ class TrainProfile:
 
     def __post_init__(self) -> None:
         check_positive(self)
-        check_vocabulary(self.vocabulary)
 
 
-def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
-    """Compile the update, time it and trace it; keep the trace in `trace`."""
+def run(config: TrainProfile, traces: Path | None = None) -> dict[str, Any]:
+    """Compile the update, time it and trace it; keep the trace in `traces`."""
     update = build(config)
     replicas = Replicas.on_all("shard_map")
     batch = replicas.share(random_batch(config))
@@ -85,88 +91,36 @@ def run(config: TrainProfile, trace: Path | None = None) -> dict[str, Any]:
     step: Any = replicas.wrap(update.whole, 4, donate=0)
     seed = replicas.replicate(np.int32(0))
     lowered = step.lower(state, batch, weights, seed)
-    say("compiling the update")
-    start = time.perf_counter()
-    compiled = lowered.compile()
-    compile_s = time.perf_counter() - start
-    say(f"compiled in {compile_s:.0f} s; timing it")
+    compiled, compile_s = compile_timed(lowered, "the update")
     call = Repeated(compiled, state, batch, weights, seed)
     ms = call.best_ms(config.updates)
-    say(f"{ms:.1f} ms; compiling it again for a trace whose kernels have names")
-    named = lowered.compile(compiler_options=NO_CUDA_GRAPHS) if on_gpu() else compiled
     augmented = augmented_ms(update, replicas, call, config.updates) if config.wave_augment else {}
+    say(f"{ms:.1f} ms; compiling it again for a trace whose kernels have names")
+    call.compiled = named = compile_named(lowered)
+    call()
     say("tracing it")
-    named_call = Repeated(named, call.state, batch, weights, seed)
-    named_call()
-    traced = measure.trace(named_call, 3, trace)
-    origin = measure.origins(named.as_text() or "")
-    memory = compiled.memory_analysis()
-    state = named_call.state
+    traced = trace(call, 3, named, traces)
     say("counting the operations of a forward pass")
-    forward = forward_flops(
-        replicas.wrap(functools.partial(update.validate, watch=False)), state, batch
-    )
-    flops = (1 + BACKWARD) * forward
+    validate = replicas.wrap(functools.partial(update.validate, watch=False))
+    flops = (1 + BACKWARD) * forward_flops(validate, call.state, batch)
     peak = peak_flops(jax.devices()[0].device_kind)
     return {
         **environment(config),
-        "parameters": sum(leaf.size for leaf in jax.tree.leaves(state.params)),
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(call.state.params)),
         "ms": ms,
         **augmented,
         "utterances_per_s": config.utterances / ms * 1e3,
         "frames_per_s": config.utterances * config.frames / ms * 1e3,
-        "device_ms": sum(traced.ms.values()),
-        "kernels": traced.kernels,
-        "parts_ms": measure.by_part(traced, origin, PARTS),
-        "dearest": measure.dearest(traced, origin),
+        **traced.report(),
+        "parts_ms": traced.by_part(PARTS),
         "compile_s": compile_s,
-        "temp_mib": memory.temp_size_in_bytes / 2**20 if memory else None,
-        "arguments_mib": memory.argument_size_in_bytes / 2**20 if memory else None,
+        **memory_of(compiled),
         "model_tflop": flops / 1e12,
         "gbyte": cost_of(compiled)["gbyte"],
         "devices": replicas.count,
-        "collectives": measure.collectives(compiled.as_text() or ""),
+        "collectives": collectives(compiled.as_text() or ""),
         "utilisation": flops / (ms / 1e3) / peak if peak else None,
     }
-
-
-def table(report: dict[str, Any]) -> str:
-    """Format the report as text."""
-    chosen = report["config"]
-    lines = [
-        f"{report['device']}, jax {report['jax']}: {chosen['preset']} in {chosen['dtype']}, "
-        f"{report['parameters'] / 1e6:.1f} M parameters, {chosen['utterances']} x "
-        f"{chosen['frames']} frames, {chosen['targets']} targets, {chosen['sources']} source "
-        "tokens",
-        f"{report['ms']:.1f} ms an update, {report['utterances_per_s']:,.0f} utterances/s, "
-        f"{report['frames_per_s']:,.0f} frames/s; compiled in {report['compile_s']:.0f} s",
-        f"device busy {report['device_ms']:.1f} ms with {report['kernels']} kernels; it needs "
-        f"{report['temp_mib'] or 0:,.0f} MiB, and {report['arguments_mib'] or 0:,.0f} for state",
-    ]
-    peak = f", {report['utilisation']:.1%} of peak" if report["utilisation"] else ""
-    lines.append(
-        f"{report['model_tflop']:.2f} TFLOP by the model{peak}; {report['gbyte']:,.0f} GB moved, "
-        "as XLA counts (a loop's body once)"
-    )
-    exchanged = ", ".join(
-        f"{held['count']} {kind} of {held['mbyte']:,.1f} MB"
-        for kind, held in report.get("collectives", {}).items()
-    )
-    lines.append(f"between {report.get('devices', 1)} devices: {exchanged or 'nothing'}")
-    if "augmented_ms" in report:
-        lines.append(
-            f"with augmented audio {report['augmented_ms']:.1f} ms, without in the same rounds "
-            f"{report['plain_ms']:.1f} ms: {report['augmented_speed']:.1%} of the updates a second"
-        )
-    busy = report["device_ms"] or 1
-    for name, ms in report["parts_ms"].items():
-        lines.append(f"  {name:<16}{ms:>8.2f} ms {ms / busy:>7.1%}")
-    return "\n".join(lines)
-
-
-def on_gpu() -> bool:
-    """Return True if kernels are gathered into CUDA graphs."""
-    return jax.default_backend() == "gpu"
 
 
 class Repeated:
@@ -209,11 +163,7 @@ def augmented_ms(update: Update, replicas: Replicas, plain: Repeated, calls: int
 
 def build(chosen: TrainProfile) -> Update:
     """Return the update of the preset with every loss."""
-    base = PRESETS[chosen.preset]()
-    width = dataclasses.replace(base.width, dtype=chosen.dtype, unroll=chosen.unroll)
-    model = dataclasses.replace(
-        base, width=width, source_vocabulary=chosen.vocabulary, target_vocabulary=chosen.vocabulary
-    )
+    model = preset(chosen.preset, chosen.dtype, chosen.unroll, chosen.vocabulary)
     zeros, ones = np.zeros(80, np.float32), np.ones(80, np.float32)
     return Update(
         model=JointModel(model),
@@ -221,6 +171,14 @@ def build(chosen: TrainProfile) -> Update:
         optimiser=Optimiser().build(),
         statistics=Statistics(mean=zeros + 8, std=ones * 4, frames=1),
     )
+
+
+def preset(name: str, dtype: str, unroll: bool, vocabulary: int) -> ModelConfig:
+    """Return the model of a preset in this precision, with vocabularies of this size."""
+    base = PRESETS[name]()
+    width = dataclasses.replace(base.width, dtype=dtype, unroll=unroll)  # pyright: ignore[reportArgumentType]
+    sizes = {"source_vocabulary": vocabulary, "target_vocabulary": vocabulary}
+    return dataclasses.replace(base, width=width, **sizes)
 
 
 def random_batch(chosen: TrainProfile) -> Batch:

@@ -6,14 +6,12 @@
     NAME=ANY OF THESE   the same under another name; logs of one name are one system
 
 A *system* is one line of the figure: a run with its policy, apart from the numbers that a sweep
-varies. Runs called NAME_lambda_X are one system, and NAME is its X = 0. Evaluations are compared
-with each other only if their references are the same.
+varies.
 """
 
 import functools
 import math
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +36,6 @@ from simuljax.eval.scores import LATENCIES, build_report
 from simuljax.report.results import PublishedEvaluation, is_results, read_object, read_results
 
 Latency = Literal["AL", "LAAL", "DAL", "ATD", "YAAL"]  # those that are times
-Computation = Literal["free", "counted"]
 AWARE = "computation_aware"
 LARGEST_PICTURE = 8 << 20  # bytes of a PNG that a page embeds
 # Labels of the numbers that a sweep varies; other settings are shown with their names.
@@ -66,7 +63,6 @@ SWITCHES = {"force_finish": "force finish", "avoid_eos_while_reading": "avoid EO
 # Settings of the test, of the clock, and those that are part of a system's name.
 OTHERS = {"run", "split", "corpus", "data", "name", "mode", "first", "repeats", "frames", "steps"}
 OTHERS |= {"policy", "units", "then", *VARIANTS, *SWITCHES}
-FAMILY = re.compile(r"(?P<name>.+)_lambda_(?P<value>[0-9.]+(?:e-?[0-9]+)?)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +78,13 @@ class Evaluated:
     run: Path | None  # None for a log of another tool
     pictures: tuple[Path, ...] = ()  # PNGs beside the log
 
+    def __str__(self) -> str:
+        return ", ".join(filter(None, [self.system, self.setting]))
+
     @property
-    def mode(self) -> Literal["streamed", "offline"]:
-        """Return "offline" if the whole source was available at once."""
-        return "offline" if self.config.get("mode") == "offline" else "streamed"
+    def is_offline(self) -> bool:
+        """Return True if the whole source was available at once."""
+        return self.config.get("mode") == "offline"
 
     @property
     def is_control(self) -> bool:
@@ -95,41 +94,28 @@ class Evaluated:
     def unit(self) -> Literal["ms", "words"]:
         return "words" if all(record.has_text_source for record in self.records) else "ms"
 
-    def latency(self, name: str, *, computation: Computation = "free") -> float:
-        """Return a latency; NaN where it is unknown."""
-        scores = self.scores.get(AWARE, {}) if computation == "counted" else self.scores
+    @property
+    def policy(self) -> str:
+        """Return the policy and its units; "" if the model itself decides."""
+        return " ".join(
+            str(self.config[key]) for key in ("policy", "units") if self.config.get(key)
+        )
+
+    @property
+    def bleu(self) -> float:
+        return float(self.scores["BLEU"])
+
+    def latency(self, name: str, *, clock: bool = False) -> float:
+        """Return a latency, with computation if `clock`; NaN where it is unknown."""
+        scores = self.scores.get(AWARE, {}) if clock else self.scores
         return float(scores.get(name, math.nan))
 
-    def point(self, name: Latency, *, computation: Computation = "free") -> Point | None:
+    def point(self, name: Latency, *, clock: bool = False) -> Point | None:
         """Return its place in the figure; None without both a latency and a quality."""
-        latency, quality = self.latency(name, computation=computation), float(self.scores["BLEU"])
-        if math.isnan(latency) or math.isnan(quality):
-            return None
-        return Point(latency_ms=latency, quality=quality, label=self.setting)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparable:
-    """Evaluations with the same references and the same unit of latency."""
-
-    name: str
-    unit: Literal["ms", "words"]
-    evaluated: tuple[Evaluated, ...]  # by system, then latency
-
-    def streamed(self) -> dict[str, list[Evaluated]]:
-        """Return the streamed evaluations of every system, without controls."""
-        return self._of("streamed")
-
-    def offline(self) -> dict[str, list[Evaluated]]:
-        """Return the evaluations that had the whole source, without controls."""
-        return self._of("offline")
-
-    def _of(self, mode: str) -> dict[str, list[Evaluated]]:
-        found: dict[str, list[Evaluated]] = {}
-        for each in self.evaluated:
-            if each.mode == mode and not each.is_control:
-                found.setdefault(each.system, []).append(each)
-        return found
+        point = Point(
+            latency_ms=self.latency(name, clock=clock), quality=self.bleu, label=self.setting
+        )
+        return None if math.isnan(point.latency_ms + point.quality) else point
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,11 +138,13 @@ def gather(inputs: Sequence[Path | str], split: str | None = None) -> list[Evalu
     if not inputs:
         raise RecordError("a report needs a run or a log: simuljax report RUN")
     sources = {each.log: each for given in dict.fromkeys(inputs) for each in sources_of(given)}
-    roots = [*dict.fromkeys(each.root for each in sources.values() if each.name is None)]
-    systems = dict(zip(roots, name_systems(roots), strict=True))
-    named = _settings_of_names(sources.values())
+    systems = short_names(each.root for each in sources.values() if each.name is None)
+    settings: dict[Path, str] = {}  # of logs that share a given name
+    for name in {each.name for each in sources.values() if each.name is not None}:
+        logs = [log for log, each in sources.items() if each.name == name and not each.is_run]
+        settings |= short_names(logs) if len(logs) > 1 else {}
     found = [
-        _read(each, each.name or systems[each.root], named.get(log, ""))
+        _read(each, each.name or systems[each.root], settings.get(log, ""))
         for log, each in sources.items()
     ]
     kept = [e for e in found if split is None or e.config.get("split", split) == split]
@@ -181,7 +169,7 @@ def _find(path: Path, named: bool) -> list[Source]:
     if path.is_file():
         return [Source(root=path, log=path)]
     if is_results(path) or split_member(path):
-        return _published(path)
+        return _find_published(path)
     if not path.is_dir():
         raise RecordError(f"{path} does not exist")
     own = log_in(path)
@@ -190,17 +178,19 @@ def _find(path: Path, named: bool) -> list[Source]:
     evaluations = [log for folder in sorted(path.glob("eval/*/")) if (log := log_in(folder))]
     if evaluations:
         return [Source(root=path, log=log) for log in evaluations]
+    if own:
+        return [Source(root=own, log=own)]
     several = [log for folder in sorted(path.glob("*/")) if (log := log_in(folder))]
-    several += sorted(path.glob("*.log")) if not own else []
-    if own or (several and named):
-        return [Source(root=log, log=log) for log in ([own] if own else several)]
+    several += sorted(path.glob("*.log"))
+    if several and named:
+        return [Source(root=log, log=log) for log in several]
     raise RecordError(
         f"{path} has no evaluation: neither eval/*/{NAME} nor {NAME}. "
         f"`simuljax evaluate {path}` makes one of a trained run"
     )
 
 
-def _published(path: Path) -> list[Source]:
+def _find_published(path: Path) -> list[Source]:
     place, _, prefix = str(path).partition(":")
     folder = Path(place)
     found = [each for each in read_results(folder).evaluations if each.log.startswith(prefix)]
@@ -212,123 +202,67 @@ def _published(path: Path) -> list[Source]:
     ]
 
 
-def _settings_of_names(sources: Iterable[Source]) -> dict[Path, str]:
-    """Label the logs that share a given name by the parts of their paths that differ."""
-    groups: dict[str, list[Path]] = {}
-    for each in sources:
-        if each.name is not None and not each.is_run:
-            groups.setdefault(each.name, []).append(each.log)
-    return {
-        log: label
-        for logs in groups.values()
-        if len(logs) > 1
-        for log, label in zip(logs, name_systems(logs), strict=True)
-    }
-
-
-def name_systems(roots: Sequence[Path]) -> list[str]:
+def short_names(paths: Iterable[Path]) -> dict[Path, str]:
     """Return short distinct names: the ends of the paths, without `instances.log`."""
-    paths = [root.parent if root.name in LOGS else root for root in roots]
-    longest = max((len(path.parts) for path in paths), default=1)
-    for count in range(1, longest + 1):
-        names = ["/".join(path.parts[-count:]) for path in paths]
-        if len(set(names)) == len(names):
+    parts = {path: (path.parent if path.name in LOGS else path).parts for path in paths}
+    for count in range(1, max(map(len, parts.values()), default=0) + 1):
+        names = {path: "/".join(each[-count:]) for path, each in parts.items()}
+        if len(set(names.values())) == len(names):
             return names
-    return [str(root) for root in roots]
+    return {path: str(path) for path in parts}
 
 
-def group(evaluated: Iterable[Evaluated], latency: Latency = "AL") -> list[Comparable]:
-    """Group evaluations of the same test set; runs that sweep a training weight become one."""
-    groups: dict[object, list[Evaluated]] = {}
-    for each in join_families([*evaluated]):
-        test = tuple(sorted((str(r.index), r.reference or "") for r in each.records))
-        groups.setdefault((test, each.unit), []).append(each)
-    return [_comparable(members, latency) for members in groups.values()]
+def read_published(folder: Path, each: PublishedEvaluation, system: str = "") -> Evaluated:
+    """Return an evaluation of a folder of published results, with its records."""
+    log = read_archive(folder / ARCHIVE)[each.log]
+    return with_records(each, log, f"{folder}:{each.log}", folder / each.run, system)
 
 
-def join_families(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
-    """Turn runs called NAME_lambda_X into settings of NAME."""
-    runs = {each.run for each in evaluated if each.run}
-    swept = {run: match for run in runs if (match := FAMILY.fullmatch(run.name))}
-    weights = {run: match["value"] for run, match in swept.items()}
-    bases = {run.with_name(match["name"]) for run, match in swept.items()}
-    weights |= dict.fromkeys(bases & runs, "0")
-    joined = []
-    for each in evaluated:
-        if each.run in weights:
-            weight = weights[each.run]
-            setting = ", ".join(filter(None, [f"λ={weight}", each.setting]))
-            system = each.system.replace(f"_lambda_{weight}", "", 1)
-            each = replace(each, system=system, setting=setting)
-        joined.append(each)
-    return joined
-
-
-def _comparable(members: Sequence[Evaluated], latency: Latency) -> Comparable:
-    def order(each: Evaluated) -> tuple[str, float, str]:
-        late = each.latency(latency)
-        return each.system, math.inf if math.isnan(late) else late, each.name
-
-    unit = members[0].unit
-    splits = list(dict.fromkeys(str(e.config["split"]) for e in members if "split" in e.config))
-    name = " = ".join(splits) or members[0].name
-    return Comparable(
-        name=f"{name}, from text" if unit == "words" else name,
-        unit=unit,
-        evaluated=tuple(sorted(members, key=order)),
-    )
-
-
-def read_published(folder: Path, each: PublishedEvaluation) -> Evaluated:
-    """Return a published evaluation with its records."""
-    text = read_archive(folder / ARCHIVE)[each.log].decode("utf-8")
+def with_records(
+    each: PublishedEvaluation, log: bytes, where: str, run: Path, system: str = ""
+) -> Evaluated:
+    """Return an evaluation of a run with the records of its log."""
     return Evaluated(
-        system=_with_variant(each.run, each.config),
+        system=_with_variant(system or each.run, each.config),
         setting=setting_of(each.config),
         name=each.evaluation,
-        records=tuple(as_records(parse_log(text, f"{folder}:{each.log}"))),
+        records=tuple(as_records(parse_log(log.decode("utf-8"), where))),
         scores=_with_nan(each.scores),
         config=each.config,
-        run=folder / each.run,
+        run=run,
     )
 
 
 def _read(source: Source, system: str, setting: str) -> Evaluated:
-    log, root = source.log, source.root
+    log, root, ours = source.log, source.root, source.is_run
     if source.published:
-        found = read_published(root.parent, source.published)
-        return replace(found, system=_with_variant(system, found.config))
+        return read_published(root.parent, source.published, system)
     records = tuple(as_records(read_records(log)))
-    config = read_object(log.parent / "config.json") if source.is_run else {}
+    config = read_object(log.parent / "config.json") if ours else {}
     return Evaluated(
         system=_with_variant(system, config),
         setting=setting_of(config) or setting,
         name=log.parent.name if log.name in LOGS else log.name,
         records=records,
-        scores=_scores(log, records, is_run=source.is_run),
+        scores=_stored_scores(log, records) if ours else build_report(records),
         config=config,
-        run=root if source.is_run else None,
-        pictures=_pictures(log.parent) if source.is_run and log.name in LOGS else (),
+        run=root if ours else None,
+        pictures=tuple(filter(_is_picture, sorted(log.parent.glob("*.png")))) if ours else (),
     )
 
 
-def _pictures(folder: Path) -> tuple[Path, ...]:
-    """Return the PNGs that a run's evaluation has beside its log: plain files of modest size."""
-    found = sorted(folder.glob("*.png"))
-    return tuple(path for path in found if not path.is_symlink() and _is_picture(path))
-
-
 def _is_picture(path: Path) -> bool:
-    if not path.is_file() or path.stat().st_size > LARGEST_PICTURE:
+    """Return True for a PNG that is a plain file of modest size."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST_PICTURE:
         return False
     with path.open("rb") as file:
         return file.read(8) == b"\x89PNG\r\n\x1a\n"
 
 
-def _scores(log: Path, records: Sequence[Record], *, is_run: bool) -> dict[str, Any]:
+def _stored_scores(log: Path, records: Sequence[Record]) -> dict[str, Any]:
     """Return the stored scores, or those of the log where none are stored or some are missing."""
     path = log.parent / "scores.json"
-    stored = read_object(path) if is_run else {}
+    stored = read_object(path)
     needed = ("BLEU", *LATENCIES, "n", "skipped", "profile", "signature")
     if any(name not in stored for name in needed):
         return build_report(records)
@@ -350,14 +284,13 @@ def _with_nan(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 def setting_of(config: Mapping[str, Any]) -> str:
     """Label the settings of an evaluation that a sweep may vary, where they are not the default."""
-    order = [*SWEPT, *(name for name in config if name not in SWEPT)]
-    given = {name: config.get(name) for name in order if name not in OTHERS}
-    parts = []
-    for name, value in given.items():
-        if isinstance(value, Mapping):  # a record of an earlier version; sweeps vary single values
+    declared, parts = _declared(config.get("policy")), []
+    for name in [*SWEPT, *(name for name in config if name not in SWEPT)]:
+        value = config.get(name)
+        if name in OTHERS or isinstance(value, Mapping):  # sweeps vary single values
             continue
         if value not in (None, False) and value != USUAL.get(name):
-            usual, label = _declared(config.get("policy")).get(name, (None, f"{name} {{}}"))
+            usual, label = declared.get(name, (None, f"{name} {{}}"))
             label = SWEPT.get(name) or (label if value != usual else None)
             parts += [label.replace("{:g}", "{}").format(value)] if label else []
     return ", ".join(parts)
@@ -377,14 +310,14 @@ def _declared(policy: str | None) -> dict[str, tuple[Any, str | None]]:
 
 def _with_variant(system: str, config: Mapping[str, Any]) -> str:
     """Add the policy and other settings that make another system of the same run."""
-    parts = [
+    parts = [policy_of(config), f"then {Path(config['then']).name}" if config.get("then") else ""]
+    parts += [
         label.format(config[name])
         for name, (usual, label) in VARIANTS.items()
         if config.get(name) not in (None, usual)
     ]
     parts += [name for key, name in SWITCHES.items() if config.get(key)]
-    then = f"then {Path(str(config['then'])).name}" if config.get("then") else ""
-    variant = ", ".join(filter(None, [policy_of(config), then, *parts]))
+    variant = ", ".join(filter(None, parts))
     return f"{system} ({variant})" if variant else system
 
 

@@ -1,20 +1,21 @@
 """Write the page of a grid: verdicts on its claims, curves, and tables with their sources.
 
 `simuljax ablate` makes the page from the directories of the runs, and `simuljax report FOLDER` from
-published results; both give the variants and the runs in the same form.
+published results.
 """
 
+import functools
 import math
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from simuljax.eval.curves import frontier
 from simuljax.eval.significance import Cache, Comparison, Judgement, Rule, corrected, judge
-from simuljax.report.collect import Latency
+from simuljax.report.collect import Latency, read_published
 from simuljax.report.figures import Effect, draw_curves, draw_forest, draw_losses
 from simuljax.report.page import (
     Figure,
@@ -25,7 +26,7 @@ from simuljax.report.page import (
     p_value,
     render,
 )
-from simuljax.report.results import PAGE, GridInfo, PublishedRun, read_results
+from simuljax.report.results import PAGE, GridInfo, PublishedRun, Results, read_results
 from simuljax.report.variants import (
     Spread,
     Variant,
@@ -58,22 +59,18 @@ def write_published_page(folder: Path, out: Path | None = None) -> Path:
     Elsewhere, the figures lie beside it; in the folder of the results they are in the page alone.
     """
     results = read_results(folder)
-    if results.grid is None:
-        raise ValueError(f"{folder} holds no grid")
-    variants = read_variants(folder, results)
+    variants = read_variants(results, functools.partial(read_published, folder))
     with tempfile.TemporaryDirectory() as place:
-        page = write_grid_page(out or Path(place), results.grid, variants, results.runs)
+        page = write_grid_page(out or Path(place), results, variants)
         return page if out else Path(shutil.copy(page, folder / PAGE))
 
 
 def write_grid_page(
-    out: Path,
-    grid: GridInfo,
-    variants: Sequence[Variant],
-    runs: Sequence[PublishedRun],
-    more: Sequence[Table] = (),
+    out: Path, results: Results, variants: Sequence[Variant], more: Sequence[Table] = ()
 ) -> Path:
     """Draw the figures and write the page; `more` tables come first among the numbers."""
+    grid, runs = results.grid, results.runs
+    assert grid is not None, "these results are of no grid"
     check_same_test(variants)
     out.mkdir(parents=True, exist_ok=True)
     baseline = next((each for each in variants if each.name == grid.baseline), variants[0])
@@ -86,17 +83,15 @@ def write_grid_page(
         "grid.html",
         title=grid.title or "Grid",
         facts=_facts(grid, variants, runs),
-        verdict=claims_verdict(grid, judged),
-        claims=claims_table(grid, judged),
+        verdict=_verdict(grid, judged),
+        claims=_claims_table(grid, judged),
         forest=Figure.of(_draw_claims(grid, judged, out / "claims.png"), FOREST),
         curves=_draw_variants(grid, variants, out),
         variants=differing_fields({name: found[name] for name in order}),
         losses=Figure.of(
-            losses if variants else None,
-            f"Loss of all {len(runs)} runs; seeds of a variant share a colour.",
+            losses, f"Loss of all {len(runs)} runs; seeds of a variant share a colour."
         ),
         tables=[*more, *tables_of(grid, variants, baseline, runs, cache)],
-        scripted=False,
     )
     (out / PAGE).write_text(page, "utf-8")
     return out / PAGE
@@ -129,8 +124,7 @@ def judge_claims(
     comparisons: list[Comparison | None] = []
     for claim in grid.claims:
         own, over = known.get(claim.variant), known.get(claim.over)
-        found = compare(own, over, claim.evaluation, cache=cache) if own and over else None
-        comparisons.append(found)
+        comparisons.append(compare(own, over, claim.evaluation, cache) if own and over else None)
     judged = judge(comparisons, grid.rule, [claim.published for claim in grid.claims])
     if share_of_text(baseline, variants) < ENOUGH:  # False where text was not evaluated
         weak = {"verdict": "not testable here", "reason": "the baseline is too weak"}
@@ -138,22 +132,27 @@ def judge_claims(
     return judged
 
 
-def claims_verdict(grid: GridInfo, judged: Sequence[Judgement]) -> list[str]:
+def _verdict(grid: GridInfo, judged: Sequence[Judgement]) -> list[str]:
     """Say in a sentence what became of the claims."""
     if not grid.claims:
         return []
-    by_verdict = {"supported": [], "contradicted": [], "inconclusive": [], "not testable here": []}
-    for claim, each in zip(grid.claims, judged, strict=True):
-        by_verdict[each.verdict].append(claim.says)
-    total, counted = len(judged), [f"{len(own)} {name}" for name, own in by_verdict.items() if own]
-    named = [name for name in ("supported", "contradicted") if by_verdict[name]]
+    claims = {
+        verdict: [
+            claim.says
+            for claim, each in zip(grid.claims, judged, strict=True)
+            if each.verdict == verdict
+        ]
+        for verdict in ("supported", "contradicted", "inconclusive", "not testable here")
+    }
+    total, counted = len(judged), [f"{len(own)} {name}" for name, own in claims.items() if own]
+    named = [name for name in ("supported", "contradicted") if claims[name]]
     return [
         f"Of {total} {'claim' if total == 1 else 'claims'}: {', '.join(counted)}.",
-        *(f"{name.capitalize()}: {'; '.join(by_verdict[name])}." for name in named),
+        *(f"{name.capitalize()}: {'; '.join(claims[name])}." for name in named),
     ]
 
 
-def claims_table(grid: GridInfo, judged: Sequence[Judgement]) -> Table:
+def _claims_table(grid: GridInfo, judged: Sequence[Judgement]) -> Table:
     """Return the claims with their differences, intervals and verdicts."""
     rows = []
     for claim, each in zip(grid.claims, judged, strict=True):
@@ -195,12 +194,12 @@ def _draw_claims(grid: GridInfo, judged: Sequence[Judgement], path: Path) -> Pat
 
 def _draw_variants(grid: GridInfo, variants: Sequence[Variant], out: Path) -> list[Figure | None]:
     """Draw quality against latency on every test set, with computation where it was measured."""
-    latency, figures = cast(Latency, grid.latency), []
+    latency, figures = grid.latency, []
     for i, where in enumerate(list_test_sets(variants)):
         free, clocked = {}, {}
         for each in (variant.on(where) for variant in variants):
             free |= each.lines(latency)
-            clocked |= each.lines(latency, computation="counted")
+            clocked |= each.lines(latency, clock=True)
         path = out / f"curves{f'-{i}' if i else ''}.png"
         drawn: dict[str, Any] = {"latency": latency, "aware": clocked, "through": frontier}
         caption = f"Test set: {where}. {CURVES}" if where else CURVES
@@ -216,25 +215,22 @@ def tables_of(
     cache: Cache,
 ) -> list[Table]:
     """Return all tables of numbers that have rows."""
-    made = [scores_table(variants), differences_table(grid, variants, baseline, cache)]
+    made = [_scores_table(variants), _differences_table(grid, variants, baseline, cache)]
     for where in list_test_sets(variants):
         here, base = [each.on(where) for each in variants], baseline.on(where)
-        values = {"latency": grid.latency, "on": f" on {where}" if where else ""}
-        latency = cast(Latency, grid.latency)
-        made.append(make_table("equal", _at_equal_latency(here, base, latency), **values))
-        made.append(make_table("equal_by_seed", _seed_by_seed(here, base, latency), **values))
+        made += _equal_latency_tables(here, base, grid.latency, f" on {where}" if where else "")
     made += [
-        base_table(variants),
-        clock_table(variants),
-        heads_table(runs),
-        energy_table(variants),
-        serving_table(variants),
-        runs_table(variants),
+        _text_table(variants),
+        _clock_table(variants),
+        _heads_table(runs),
+        _energy_table(variants),
+        _serving_table(variants),
+        _runs_table(variants),
     ]
     return [table for table in made if table.rows]
 
 
-def scores_table(variants: Sequence[Variant]) -> Table:
+def _scores_table(variants: Sequence[Variant]) -> Table:
     """Return quality and latency of every evaluation of every variant."""
     rows = []
     for each in variants:
@@ -247,7 +243,7 @@ def scores_table(variants: Sequence[Variant]) -> Table:
     return make_table("scores", rows)
 
 
-def differences_table(
+def _differences_table(
     grid: GridInfo, variants: Sequence[Variant], baseline: Variant, cache: Cache
 ) -> Table:
     """Return every evaluation of every variant against the baseline's."""
@@ -255,7 +251,7 @@ def differences_table(
         (each.name, name, c)
         for each in variants
         for name in each.evaluations
-        if (c := compare(each, baseline, name, cache=cache))
+        if (c := compare(each, baseline, name, cache))
     ]
     rows = []
     for (variant, name, _), c in zip(found, corrected([c for _, _, c in found]), strict=True):
@@ -264,38 +260,29 @@ def differences_table(
     return make_table("differences", rows, baseline=baseline.name, power=grid.rule.power)
 
 
-def _at_equal_latency(
-    variants: Sequence[Variant], baseline: Variant, latency: Latency
-) -> list[tuple[str, ...]]:
-    """Compare curves with the baseline's."""
-    rows = []
+def _equal_latency_tables(
+    variants: Sequence[Variant], baseline: Variant, latency: Latency, on: str
+) -> list[Table]:
+    """Compare curves with the baseline's: of the means, and each seed's with the same seed's."""
+    means, seeds = [], []
     for each in variants:
-        found = at_equal_latency(each, baseline, latency)
-        if found:
-            both = (_differences(found.no_later), _differences(found.between))
-            rows.append((each.name, *both, number(found.area, 3)))
-    return rows
-
-
-def _seed_by_seed(
-    variants: Sequence[Variant], baseline: Variant, latency: Latency
-) -> list[tuple[str, ...]]:
-    """Compare each seed's curve with that of the same seed of the baseline."""
-    rows = []
-    for each in variants:
-        seeds = sorted({*each.seeds} & {*baseline.seeds})
-        for seed in seeds if len(seeds) > 1 else []:
+        if found := at_equal_latency(each, baseline, latency):
+            both = (_points_at(found.no_later), _points_at(found.between))
+            means.append((each.name, *both, number(found.area, 3)))
+        shared = sorted({*each.seeds} & {*baseline.seeds})
+        for seed in shared if len(shared) > 1 else []:
             found = at_equal_latency(each.of_seed(seed), baseline.of_seed(seed), latency)
             if found and found.between:
-                rows.append((each.name, str(seed), _differences(found.between)))
-    return rows
+                seeds.append((each.name, str(seed), _points_at(found.between)))
+    values = {"latency": latency, "on": on}
+    return [make_table("equal", means, **values), make_table("equal_by_seed", seeds, **values)]
 
 
-def _differences(found: Sequence[tuple[float, float]]) -> str:
+def _points_at(found: Sequence[tuple[float, float]]) -> str:
     return "; ".join(f"{points:+.1f} at {place:.0f} ms" for place, points in found) or "-"
 
 
-def base_table(variants: Sequence[Variant]) -> Table:
+def _text_table(variants: Sequence[Variant]) -> Table:
     """Return BLEU from speech beside BLEU from text, where both were evaluated."""
     rows = []
     for each in variants:
@@ -306,11 +293,11 @@ def base_table(variants: Sequence[Variant]) -> Table:
     return make_table("base", rows, enough=ENOUGH)
 
 
-def clock_table(variants: Sequence[Variant]) -> Table:
+def _clock_table(variants: Sequence[Variant]) -> Table:
     """Return what computation adds, where it was measured."""
     rows = []
     for each in variants:
-        for measured in each.streamed("counted"):
+        for measured in each.streamed(clock=True):
             for name in ("AL", "LAAL"):
                 free, took = measured.point(name).latency_ms, measured.computation_ms(name)
                 if not math.isnan(took):
@@ -319,7 +306,7 @@ def clock_table(variants: Sequence[Variant]) -> Table:
     return make_table("clock", rows)
 
 
-def heads_table(runs: Sequence[PublishedRun]) -> Table:
+def _heads_table(runs: Sequence[PublishedRun]) -> Table:
     """Return what the heads do, of every variant that was diagnosed."""
     found: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
@@ -336,7 +323,7 @@ def heads_table(runs: Sequence[PublishedRun]) -> Table:
     return make_table("heads", rows)
 
 
-def energy_table(variants: Sequence[Variant]) -> Table:
+def _energy_table(variants: Sequence[Variant]) -> Table:
     """Return energy and carbon of a training, where they were measured."""
     rows = []
     for each in variants:
@@ -347,19 +334,19 @@ def energy_table(variants: Sequence[Variant]) -> Table:
     return make_table("energy", rows, grams=GRAMS_PER_KWH)
 
 
-def serving_table(variants: Sequence[Variant]) -> Table:
+def _serving_table(variants: Sequence[Variant]) -> Table:
     """Return how many latencies the trainings of a variant serve."""
     rows = []
     for each in variants:
         sets = list_test_sets([each])
-        points = max((len(each.on(where).streamed("free")) for where in sets), default=0)
+        points = max((len(each.on(where).streamed()) for where in sets), default=0)
         trainings = 1 + len({name.split("/")[0] for name in each.evaluations if "/" in name})
         if points > 1:
             rows.append((each.name, str(points), str(trainings), f"{points / trainings:.1f}"))
     return make_table("serving", rows)
 
 
-def runs_table(variants: Sequence[Variant]) -> Table:
+def _runs_table(variants: Sequence[Variant]) -> Table:
     """Return the runs that every number comes from."""
     rows = [
         (each.name, name, ", ".join(e.run.name if e.run else "-" for e in m.by_seed.values()))

@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from simuljax.config.fields import without_nan
 from simuljax.eval.logs import ARCHIVE, NAME, RecordError, write_archive
@@ -45,7 +45,7 @@ class GridInfo:
     command: str
     baseline: str
     variants: tuple[str, ...]  # in the order of the tables
-    latency: str = "AL"
+    latency: Literal["AL", "LAAL", "DAL", "ATD", "YAAL"] = "AL"
     claims: tuple[Claim, ...] = ()
     rule: Rule = field(default_factory=Rule)
     date: str = ""
@@ -151,15 +151,13 @@ def write_results(folder: Path, results: Results, logs: Mapping[str, bytes]) -> 
     if missing:
         raise RecordError(f"{len(missing)} evaluations have no log, the first is {missing[0]}")
     folder.mkdir(parents=True, exist_ok=True)
-    grid = [{"kind": "grid"} | asdict(results.grid)] if results.grid else []
-    runs = [
-        {"kind": "run"} | asdict(run) | {"config_hash": run.config_hash} for run in results.runs
-    ]
-    if grid or runs:
-        _write_lines(folder / RUNS, [*grid, *runs])
-    _write_lines(
-        folder / SCORES, [asdict(each) | {"log": each.log} for each in results.evaluations]
-    )
+    runs = [{"kind": "grid"} | asdict(results.grid)] if results.grid else []
+    for run in results.runs:
+        runs.append({"kind": "run"} | asdict(run) | {"config_hash": run.config_hash})
+    if runs:
+        _write_lines(folder / RUNS, runs)
+    scores = [asdict(each) | {"log": each.log} for each in results.evaluations]
+    _write_lines(folder / SCORES, scores)
     write_archive(folder / ARCHIVE, logs)
 
 
@@ -170,20 +168,19 @@ def read_results(folder: Path) -> Results:
         kind = line.pop("kind")
         line.pop("config_hash", None)
         if kind == "grid":
-            claims = tuple(_read_claim(claim) for claim in line.pop("claims"))
+            claims = [
+                {("variant" if k == "row" else k): v for k, v in claim.items()}
+                for claim in line.pop("claims")
+            ]  # `row` is an older name
             rule = Rule(**line.pop("rule", {"margin": 0.0}))
             variants = tuple(line.pop("variants"))
-            grid = GridInfo(**line, variants=variants, rule=rule, claims=claims)
+            made = tuple(Claim(**claim) for claim in claims)
+            grid = GridInfo(**line, variants=variants, rule=rule, claims=made)
         else:
             runs.append(PublishedRun(**line))
     lines = [{k: v for k, v in line.items() if k != "log"} for line in _lines(folder / SCORES)]
     evaluations = tuple(PublishedEvaluation(**line) for line in lines)
     return Results(grid=grid, runs=tuple(runs), evaluations=evaluations)
-
-
-def _read_claim(claim: dict[str, Any]) -> Claim:
-    variant = claim.pop("row", None)  # its older name
-    return Claim(**({"variant": variant} if variant else {}), **claim)
 
 
 def is_results(folder: Path) -> bool:

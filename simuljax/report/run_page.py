@@ -1,9 +1,5 @@
 """Write the report of runs and logs: figures, tests, and a few utterances, on one page."""
 
-import base64
-import difflib
-import io
-import math
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,26 +8,22 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import tyro
 
 from simuljax.eval.curves import best_per_bucket
-from simuljax.eval.logs import Record, find_unit
-from simuljax.eval.scores import latencies
-from simuljax.report.collect import AWARE, Comparable, Evaluated, Latency, gather, group
+from simuljax.report.collect import AWARE, Evaluated, Latency, gather
 from simuljax.report.figures import draw_curves, draw_losses
 from simuljax.report.page import Figure, Table, differing_fields, make_table, number, render
 from simuljax.report.results import PAGE, PublishedRun, is_results, read_results, read_run
-from simuljax.report.timeline import commits_of, draw_timeline, end_of
-from simuljax.report.variants import (
+from simuljax.report.systems import (
+    Comparable,
     compare_systems,
     comparison_table,
-    name_of,
-    representative,
+    group,
     verdict_of,
 )
+from simuljax.report.utterances import TIMES, SourceOf, describe_utterances
 
-TIMES = ("AL", "LAAL", "DAL", "ATD", "YAAL")
 READING = (
     "Shown are, of the first system, the utterances of highest and of lowest chrF, those with the "
     "highest {latency}, and as many from the middle (nearest to the median chrF); of a system with "
@@ -76,19 +68,6 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceAudio:
-    """The speech of an utterance, mono, and its transcript."""
-
-    samples: np.ndarray
-    transcript: str | None = None
-    rate: int = 16000
-
-
-# The source of an utterance by its index in the evaluation's log; None where it is unknown.
-SourceOf = Callable[[Evaluated, int], SourceAudio | None]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Knowledge:
     """Facts that only the caller knows: it has the corpora and the models."""
 
@@ -102,31 +81,18 @@ def write_report(options: Report, knowledge: Knowledge | None = None) -> Path:
     knowledge, out = knowledge or Knowledge(), options.place
     comparables = group(gather(options.runs, options.split), options.latency)
     out.mkdir(parents=True, exist_ok=True)
-    runs = _runs([each for comparable in comparables for each in comparable.evaluated])
+    runs = _read_runs([each for comparable in comparables for each in comparable.evaluated])
     sections = []
     for place, comparable in enumerate(comparables, start=1):
         name = f"latency-quality{f'-{place}' * (len(comparables) > 1)}.png"
         figure = draw_comparable(comparable, out / name, options)
-        sections.append(section_of(comparable, figure, options, knowledge))
-    losses = draw_losses({run.run: run.curves for run in runs.values()}, out / "losses.png")
-    page = build_page(options, sections, runs, losses, knowledge)
-    (out / PAGE).write_text(page, "utf-8")
-    return out / PAGE
-
-
-def build_page(
-    options: Report,
-    sections: Sequence[Mapping[str, Any]],
-    runs: Mapping[Path, PublishedRun],
-    losses: Path | None,
-    knowledge: Knowledge,
-) -> str:
-    """Return the page as text."""
+        sections.append(_section(comparable, figure, options, knowledge))
     systems = sorted({name for section in sections for name in section["systems"]})
     more = f" and {len(systems) - 3} more" * (len(systems) > 3)
     changed = [*knowledge.changed_fields(next(iter(runs))).items()] if len(runs) == 1 else []
+    losses = draw_losses({run.run: run.curves for run in runs.values()}, out / "losses.png")
     caption = "Loss of every run over its updates; runs that differ in their seed share a colour."
-    return render(
+    page = render(
         "report.html",
         title="Report: " + ", ".join(systems[:3]) + more,
         facts=_facts(options, runs, knowledge),
@@ -138,9 +104,11 @@ def build_page(
         sections=sections,
         scripted=any(article["audio"] for each in sections for article in each["articles"]),
     )
+    (out / PAGE).write_text(page, "utf-8")
+    return out / PAGE
 
 
-def _runs(evaluated: Iterable[Evaluated]) -> dict[Path, PublishedRun]:
+def _read_runs(evaluated: Iterable[Evaluated]) -> dict[Path, PublishedRun]:
     """Read the configurations and curves of the runs that were evaluated."""
     found: dict[Path, PublishedRun] = {}
     for run in dict.fromkeys(each.run for each in evaluated if each.run):
@@ -178,24 +146,27 @@ def _facts(
 
 def draw_comparable(comparable: Comparable, path: Path, options: Report) -> Path | None:
     """Draw the latency-quality figure of a test set; None where there is no point."""
-    latency = options.latency
-    streamed = {system: distinct_settings(e) for system, e in comparable.streamed().items()}
-    free, counted = (
-        {
-            system: [p for e in each if (p := e.point(latency, computation=computation))]
-            for system, each in streamed.items()
-        }
-        for computation in ("free", "counted")
-    )
+    lines: dict[bool, dict[str, Any]] = {False: {}, True: {}}
+    for system, evaluated in comparable.systems(offline=False).items():
+        for clock, drawn in lines.items():
+            points = (e.point(options.latency, clock=clock) for e in distinct_settings(evaluated))
+            drawn[system] = [point for point in points if point]
+    free = lines[False]
     if not any(free.values()):
         return None
-    whole = {s: max(e.scores["BLEU"] for e in each) for s, each in comparable.offline().items()}
-    title, unit = next(iter(free)) if len(free) == 1 else "", comparable.unit
     through = None
-    if options.bucket_ms is not None and unit == "ms":
+    if options.bucket_ms is not None and comparable.unit == "ms":
         through = partial(best_per_bucket, width_ms=options.bucket_ms)
-    shown = {"title": title, "unit": unit, "aware": counted, "offline": whole, "through": through}
-    return draw_curves(free, path, latency=latency, **shown)
+    return draw_curves(
+        free,
+        path,
+        latency=options.latency,
+        title=next(iter(free)) if len(free) == 1 else "",
+        unit=comparable.unit,
+        aware=lines[True],
+        offline={s: max(e.bleu for e in o) for s, o in comparable.systems(offline=True).items()},
+        through=through,
+    )
 
 
 def distinct_settings(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
@@ -207,29 +178,31 @@ def distinct_settings(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
     return [replace(e, setting=setting) for e, setting in zip(evaluated, settings, strict=True)]
 
 
-def section_of(
+def _section(
     comparable: Comparable, figure: Path | None, options: Report, knowledge: Knowledge
 ) -> dict[str, Any]:
     """Return the context of the template for one test set."""
-    latency = options.latency
+    latency, evaluated = options.latency, comparable.evaluated
     caption = f"Quality against {latency}, one line per system; up and to the left is better."
-    if comparable.offline():
+    if comparable.systems(offline=True):
         caption += " Dotted: the same system with the whole source."
-    if any(AWARE in each.scores for each in comparable.evaluated):
+    if any(AWARE in each.scores for each in evaluated):
         caption += " Dashed: with the time spent computing."
     tested = compare_systems(comparable, latency)
-    clock = any(any(r.elapsed) for each in comparable.evaluated for r in each.records)
+    clock = any(any(record.elapsed) for each in evaluated for record in each.records)
     return {
         "name": comparable.name,
-        "systems": [each.system for each in comparable.evaluated if not each.is_control],
+        "systems": [each.system for each in evaluated if not each.is_control],
         "figure": Figure.of(figure, caption),
         "verdict": verdict_of(comparable, tested, latency),
         "tables": [_scores(comparable), comparison_table(tested)],
         "reading": READING.format(latency=latency) + CLOCKED * clock,
-        "articles": articles_of(comparable, options.utterances, latency, knowledge.source_of),
+        "articles": describe_utterances(
+            comparable, options.utterances, latency, knowledge.source_of
+        ),
         "pictures": [
             (f"{each.system}, {each.name}", [Figure(path, path.stem) for path in each.pictures])
-            for each in comparable.evaluated
+            for each in evaluated
             if each.pictures
         ],
     }
@@ -263,127 +236,3 @@ def _scores(comparable: Comparable) -> Table:
     if any(each.is_control for each in evaluated):
         notes.append("Grey: a control with the wrong audio, which must score badly")
     return Table("Scores", heads, rows, ". ".join(notes) + ".", left=3)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Utterance:
-    """One utterance of an evaluation with its own scores."""
-
-    record: Record
-    chrf: float  # NaN without a reference
-    latencies: dict[str, float]  # empty without a word
-
-
-def utterances_of(evaluated: Evaluated) -> dict[int, Utterance]:
-    """Score every utterance of an evaluation, by index, or by place in a log without."""
-    import sacrebleu
-
-    metric, records, found = sacrebleu.CHRF(), evaluated.records, {}
-    each = latencies(records, profile=evaluated.scores["profile"])
-    for place, (record, values) in enumerate(zip(records, each, strict=True)):
-        chrf = math.nan
-        if record.reference is not None:
-            chrf = metric.sentence_score(record.prediction, [record.reference]).score
-        key = place if record.index is None else record.index
-        found[key] = Utterance(record=record, chrf=chrf, latencies=values or {})
-    return found
-
-
-def choose(utterances: dict[int, Utterance], count: int, latency: Latency) -> dict[int, str]:
-    """Choose a quarter each of the best and worst by chrF and of the latest; the rest are median.
-
-    The result is why each was chosen. Of equal ones the longer come first, since they show more.
-    """
-    chosen: dict[int, str] = {}
-
-    def take(keys: Sequence[int], reason: str, many: int) -> None:
-        left = [key for key in keys if key not in chosen][: max(0, many)]
-        chosen.update(dict.fromkeys(left, reason))
-
-    def late(key: int) -> float:
-        value = utterances[key].latencies.get(latency, math.nan)
-        return -math.inf if math.isnan(value) else value
-
-    longer = sorted(utterances, key=lambda key: -utterances[key].record.source_length)
-    scored = [key for key in longer if not math.isnan(utterances[key].chrf)]
-    best = sorted(scored, key=lambda key: -utterances[key].chrf)
-    take(best, "best", count // 4)
-    take(sorted(scored, key=lambda key: utterances[key].chrf), "worst", count // 4)
-    take(sorted(longer, key=lambda key: -late(key)), "latest", count // 4)
-    ranks = {key: abs(rank - (len(best) - 1) / 2) for rank, key in enumerate(best)}
-    take(sorted(longer, key=lambda key: ranks.get(key, math.inf)), "middle", count - len(chosen))
-    return chosen
-
-
-def marked(text: str, other: str) -> list[tuple[str, bool]]:
-    """Split a text into pieces, each with True if its words are not in the other text there."""
-    words = text.split()
-    matcher = difflib.SequenceMatcher(None, words, other.split(), autojunk=False)
-    return [
-        (" ".join(words[begin:end]), kind != "equal")
-        for kind, begin, end, _, _ in matcher.get_opcodes()
-        if end > begin
-    ]
-
-
-def articles_of(
-    comparable: Comparable, count: int, latency: Latency, source_of: SourceOf
-) -> list[Mapping[str, Any]]:
-    """Return the context of the template for every utterance that is shown."""
-    systems = comparable.streamed() or comparable.offline()
-    if not systems or count < 1:
-        return []
-    shown = [representative(evaluated) for evaluated in systems.values()]
-    each = [(one, utterances_of(one)) for one in shown]
-    chosen = choose(each[0][1], count, latency)
-    return [_article(key, reason, each, source_of) for key, reason in chosen.items()]
-
-
-def _article(
-    key: int,
-    reason: str,
-    systems: Sequence[tuple[Evaluated, Mapping[int, Utterance]]],
-    source_of: SourceOf,
-) -> Mapping[str, Any]:
-    first = systems[0][1][key].record
-    known = [source_of(one, key) for one, _ in systems if first.index is not None]
-    source = next((found for found in known if found is not None), None)
-    samples, text = (source.samples, source.transcript) if source else (None, None)
-    until = max(end_of(utterances[key].record) for _, utterances in systems)
-    drawn = []
-    for evaluated, utterances in systems:
-        record, unit = utterances[key].record, find_unit(evaluated.records)
-        drawn.append(
-            {
-                "name": name_of(evaluated),
-                "scores": _own_scores(evaluated, utterances[key]),
-                "timeline": draw_timeline(record, unit, samples=samples, until=until),
-                "commits": commits_of(record, unit),
-                "marked": marked(record.prediction, record.reference) if record.reference else [],
-            }
-        )
-    return {
-        "key": key,
-        "reason": reason,
-        "audio": encode_audio(source) if source else "",
-        "source": text or (first.source if isinstance(first.source, str) else ""),
-        "systems": drawn,
-        "reference": marked(first.reference, first.prediction) if first.reference else [],
-    }
-
-
-def encode_audio(source: SourceAudio) -> str:
-    """Return the speech as a data URL that browsers play (FLAC)."""
-    import soundfile
-
-    buffer = io.BytesIO()
-    soundfile.write(buffer, source.samples, source.rate, format="FLAC", subtype="PCM_16")
-    return "data:audio/flac;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def _own_scores(evaluated: Evaluated, utterance: Utterance) -> str:
-    digits, unit = (0, "ms") if evaluated.unit == "ms" else (2, "words")
-    known = {name: utterance.latencies.get(name, math.nan) for name in TIMES}
-    scores = [f"{k} {number(v, digits)} {unit}" for k, v in known.items() if not math.isnan(v)]
-    scores += [f"chrF {utterance.chrf:.1f}"] * (not math.isnan(utterance.chrf))
-    return " · ".join(scores)

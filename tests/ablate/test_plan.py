@@ -12,7 +12,7 @@ from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import Grid, evaluations_of, load_grid, plan
 from simuljax.ablate.run import show
 from simuljax.ablate.state import state_of
-from simuljax.ablate.summary import evaluated_of, missing_table
+from simuljax.ablate.summary import missing_table, results_of
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError, write_json
@@ -275,7 +275,6 @@ def test_row_is_done_when_its_own_evaluations_are(cascade):
     way.folder.mkdir(parents=True)
     write_json(way.folder / "scores.json", {})
     assert state_of(run, cascade) == "done"
-    assert evaluated_of(cascade, plan(cascade), "mma") == []
 
 
 def test_seeds_of_a_cascade_are_one_setting(cascade):
@@ -287,9 +286,9 @@ def test_seeds_of_a_cascade_are_one_setting(cascade):
         folders.add(way.folder.name)
         evaluation(run.experiment.run, way.folder.name, made_up(run.seed or 0))
     assert len(folders) == 2
-    found = evaluated_of(both, runs, "asr")
-    assert {name for _, name, _ in found} == {"test-speech-streamed-then-mt-then-k3"}
-    assert [run.seed for run, _, _ in found] == [0, 1]
+    found = results_of(both, runs, "").evaluations
+    assert {each.setting for each in found} == {"test-speech-streamed-then-mt-then-k3"}
+    assert [each.seed for each in found] == [0, 1]
 
 
 def test_cascades_of_two_rows_with_one_run_name_are_two_settings(cascade, tmp_path):
@@ -305,4 +304,4 @@ def test_cascades_of_two_rows_with_one_run_name_are_two_settings(cascade, tmp_pa
     for way in evaluations_of(run, both):
         evaluation(run.experiment.run, way.folder.name, made_up(0))
     named = {"test-speech-streamed-then-mt", "test-speech-streamed-then-other_mt"}
-    assert {name for _, name, _ in evaluated_of(both, plan(both), "asr")} == named
+    assert {each.setting for each in results_of(both, plan(both), "").evaluations} == named

@@ -68,4 +68,4 @@ def test_profile_data(phrasebook, tmp_path, capsys):
     report = json.loads(path.read_text())
     assert [row["way"] for row in report["rows"]] == ["one core", "8 threads", "device memory"]
     assert all(row["utterances_per_s"] > 0 for row in report["rows"])
-    assert "x training step" in capsys.readouterr().out
+    assert "times_step" in capsys.readouterr().out

@@ -8,8 +8,9 @@ import pytest
 
 from simuljax.eval import RecordError, score
 from simuljax.eval.logs import as_records, write_records
-from simuljax.report.collect import AWARE, gather, group, name_systems, sources_of
-from tests.eval.logs import ACL, made_up, needs_published_log
+from simuljax.report.collect import AWARE, gather
+from simuljax.report.systems import group
+from tests.eval.logs import made_up
 from tests.report.runs import evaluation, slower, text_entries, without_clock
 
 
@@ -21,7 +22,7 @@ def test_the_evaluations_of_a_run(tmp_path):
     fast, streamed, whole = sorted(gather([run]), key=lambda each: each.name)[:3]
     assert (streamed.name, streamed.system, streamed.setting) == ("test-speech-streamed", "dar", "")
     assert (fast.system, fast.setting) == ("dar", "320 ms, p=0.2")
-    assert (whole.mode, whole.system) == ("offline", "dar (averaged checkpoint)")
+    assert whole.is_offline and whole.system == "dar (averaged checkpoint)"
     assert streamed.scores["AL"] == score(as_records(made_up(0)))["AL"]
     assert streamed.run == run and streamed.unit == "ms" and len(streamed.records) == 20
     assert AWARE not in streamed.scores
@@ -45,12 +46,12 @@ def test_the_clock_is_scored_where_the_scores_leave_it_out(tmp_path):
     evaluation(tmp_path / "run", "a", made_up(0))
     (each,) = gather([tmp_path / "run"])
     expected = score(made_up(0), computation_aware=True)
-    assert each.latency("AL", computation="counted") == expected["AL"] > each.latency("AL")
-    point = each.point("LAAL", computation="counted")
+    assert each.latency("AL", clock=True) == expected["AL"] > each.latency("AL")
+    point = each.point("LAAL", clock=True)
     assert point is not None and point.latency_ms == expected["LAAL"]
     evaluation(tmp_path / "run", "clocked", made_up(0), mode="live", repeats=3)
     (one,) = group(gather([tmp_path / "run"]))
-    assert {s: len(each) for s, each in one.streamed().items()} == {"run": 2}
+    assert {s: len(each) for s, each in one.systems(offline=False).items()} == {"run": 2}
 
 
 def test_scores_of_another_log_are_refused(tmp_path):
@@ -85,13 +86,6 @@ def test_logs_of_other_systems(tmp_path, where):
     assert each.scores[AWARE]["AL"] == score(made_up(0), computation_aware=True)["AL"]
 
 
-@needs_published_log
-def test_the_published_log():
-    (each,) = gather([ACL])
-    assert len(each.records) == 5 and each.scores["AL"] > 0
-    assert each.system == ACL.name
-
-
 def test_one_evaluation_can_be_named_and_nothing_counts_twice(tmp_path):
     run = tmp_path / "dar"
     first, _ = evaluation(run, "a"), evaluation(run, "b")
@@ -118,16 +112,6 @@ def test_nothing_to_report(tmp_path):
     ):
         with pytest.raises(RecordError, match=problem):
             gather(given)
-
-
-def test_names_are_as_short_as_they_can_be(tmp_path):
-    a, b = tmp_path / "a" / "run", tmp_path / "b" / "run"
-    assert name_systems([a]) == ["run"]
-    assert name_systems([a, b]) == ["a/run", "b/run"]
-    assert name_systems([a / "instances.log", tmp_path / "x.log"]) == ["run", "x.log"]
-    evaluation(a, "e")
-    (source,) = sources_of(a)
-    assert (source.root, source.log) == (a, a / "eval" / "e" / "instances.log")
 
 
 def test_every_policy_of_a_run_is_a_system(tmp_path):
@@ -167,6 +151,9 @@ def test_runs_that_differ_in_lambda_are_one_system(tmp_path):
 def test_only_equal_references_are_compared(tmp_path):
     run, other = tmp_path / "one", tmp_path / "two"
     evaluation(run, "a")
+    evaluation(tmp_path / "there" / "one", "a")
+    both = gather([run, tmp_path / "there" / "one"])
+    assert [each.system for each in both] == [f"{tmp_path.name}/one", "there/one"]
     evaluation(run, "v", without_clock(made_up(1)), split="valid")
     evaluation(run, "text", text_entries(), branch="text")
     evaluation(other, "a", without_clock(slower(made_up(0), 300)))
@@ -187,11 +174,11 @@ def test_rows_are_by_system_then_latency_and_controls_are_on_no_line(tmp_path):
     (one,) = group(gather([run, tmp_path / "a"]))
     order = [each.name for each in one.evaluated]
     assert order == ["z", "quick", "middling", "slow", "offline", "control"]
-    assert {s: [e.name for e in each] for s, each in one.streamed().items()} == {
+    assert {s: [e.name for e in each] for s, each in one.systems(offline=False).items()} == {
         "a": ["z"],
         "b": ["quick", "middling", "slow"],
     }
-    assert [*one.offline()] == ["b"]
+    assert [*one.systems(offline=True)] == ["b"]
 
 
 def test_logs_are_named_and_those_of_one_name_are_a_line(tmp_path):
@@ -202,7 +189,7 @@ def test_logs_are_named_and_those_of_one_name_are_a_line(tmp_path):
     write_records(tmp_path / "other.log", as_records(made_up(0)))
     given = [f"theirs={tmp_path}/sweep", f"ours={tmp_path}/other.log"]
     (one,) = group(gather(given))
-    assert {s: [e.setting for e in each] for s, each in one.streamed().items()} == {
+    assert {s: [e.setting for e in each] for s, each in one.systems(offline=False).items()} == {
         "ours": [""],
         "theirs": ["k1", "k3"],
     }

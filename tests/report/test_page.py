@@ -16,21 +16,16 @@ from simuljax.cli.main import main
 from simuljax.eval import Record
 from simuljax.eval.logs import as_records, write_records
 from simuljax.report import figures as pictures
-from simuljax.report.collect import gather, group
-from simuljax.report.run_page import (
-    Knowledge,
-    Report,
-    SourceAudio,
-    Utterance,
-    build_page,
-    choose,
-    distinct_settings,
-    marked,
-    section_of,
-    utterances_of,
-    write_report,
+from simuljax.report.collect import gather
+from simuljax.report.run_page import Knowledge, Report, distinct_settings, write_report
+from simuljax.report.systems import (
+    compare_systems,
+    comparison_table,
+    group,
+    representative,
+    verdict_of,
 )
-from simuljax.report.variants import compare_systems, comparison_table, representative, verdict_of
+from simuljax.report.utterances import SourceAudio, Utterance, choose, marked, utterances_of
 from tests.eval.logs import made_up
 from tests.report.runs import attribute, evaluation, slower, text_entries, without_clock, worse
 
@@ -40,11 +35,9 @@ PIXEL = base64.b64decode(
 )
 
 
-def page_of(*runs, utterances=12, source_of=None):
-    options = Report(runs=tuple(map(str, runs)), utterances=utterances)
-    known = Knowledge(source_of=source_of) if source_of else Knowledge()
-    sections = [section_of(each, None, options, known) for each in group(gather(runs))]
-    return build_page(options, sections, {}, None, known)
+def page_of(*runs, utterances=12, out=None, **known):
+    options = Report(runs=tuple(map(str, runs)), utterances=utterances, out=out)
+    return write_report(options, Knowledge(**known)).read_text("utf-8")
 
 
 def parsed(page):
@@ -74,8 +67,8 @@ def two(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(two):
-    return page_of(*two, utterances=8)
+def page(two, tmp_path_factory):
+    return page_of(*two, utterances=8, out=tmp_path_factory.mktemp("page"))
 
 
 def test_it_is_one_file_that_runs_nothing(page):
@@ -182,7 +175,7 @@ def test_nothing_of_a_log_is_markup(tmp_path):
     assert "<b>&run" in said(page)
 
 
-def test_the_speech_is_drawn_and_played(two):
+def test_the_speech_is_drawn_and_played(two, tmp_path):
     asked = []
 
     def source_of(evaluated, index):
@@ -194,7 +187,7 @@ def test_the_speech_is_drawn_and_played(two):
             else None
         )
 
-    page = page_of(*two, utterances=4, source_of=source_of)
+    page = page_of(*two, utterances=4, out=tmp_path, source_of=source_of)
     waves = [e for e in parsed(page).iter("polygon") if e.get("class") == "wave"]
     assert len(waves) == 8 and len(asked) == 8
     assert {system for system, _ in asked} == {"good", "bad"}
@@ -213,7 +206,7 @@ def test_only_plain_pngs_of_a_run_are_embedded(tmp_path):
     (folder / "text.png").write_text("not a picture")
     os.mkfifo(folder / "pipe.png")
     (folder / "alignment <3>.png").write_bytes(PIXEL)
-    (image,) = parsed(page_of(tmp_path / "run")).iter("img")
+    _, image = parsed(page_of(tmp_path / "run")).iter("img")
     assert base64.b64decode(attribute(image, "src").split(",")[1]) == PIXEL
     assert image.get("alt") == "alignment <3>"
 
@@ -224,10 +217,10 @@ def test_a_system_without_a_word_or_a_reference(tmp_path):
     assert "Nothing was written." in said(page_of(tmp_path / "silent"))
     bare = [entry | {"reference": None} for entry in without_clock(made_up(0))]
     evaluation(tmp_path / "bare", "e", bare)
-    assert rows(page_of(tmp_path / "bare"))[1][3] == "–"
-    page = write_report(Report(runs=(str(tmp_path / "bare"),)))
-    assert [path.name for path in page.parent.iterdir()] == ["index.html"], "no point, no figure"
-    assert "both a latency and a quality" in page.read_text("utf-8")
+    page = page_of(tmp_path / "bare")
+    assert rows(page)[1][3] == "–" and "both a latency and a quality" in page
+    left = [path.name for path in (tmp_path / "bare" / "report").iterdir()]
+    assert left == ["index.html"], "no point, no figure"
 
 
 def test_every_test_set_has_its_figure(tmp_path, monkeypatch):
