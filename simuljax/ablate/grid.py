@@ -19,7 +19,6 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError, without_defaults
 from simuljax.config.loading import load_module
-from simuljax.config.training import Training
 from simuljax.errors import ChoiceError, unknown
 from simuljax.eval.significance import Rule
 from simuljax.report.collect import Latency
@@ -78,14 +77,11 @@ class Grid:
     name: str = UNNAMED  # the folder of its page, beside the runs
 
     def __post_init__(self) -> None:
-        named = [*self.table, self.baseline, *self.curves, *sum(self.curves.values(), ())]
+        named = [*self.seeded, self.baseline, *self.curves, *self.own]
         named += [variant for claim in self.claims for variant in (claim.variant, claim.over)]
-        named += self.own
-        unknown = [name for name in named if name not in self.variants]
-        if unknown:
-            raise ConfigError(
-                f"there is no variant {unknown[0]!r}; there are {list(self.variants)}"
-            )
+        for name in named:
+            if name not in self.variants:
+                raise ConfigError(f"there is no variant {name!r}; there are {list(self.variants)}")
         if len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds are {self.seeds}: each one once")
         if self.baseline not in self.table:
@@ -93,35 +89,29 @@ class Grid:
         for variant in self.seeded:
             self._check_averages(variant)
         for claim in self.claims:
-            self._check_evaluation(claim)
-
-    def _check_evaluation(self, claim: Claim) -> None:
-        """Refuse a claim about an evaluation that its variants will not have."""
-        for variant in (claim.variant, claim.over):
-            names = [way.folder.name for way in self.ways(variant)]
-            if claim.evaluation not in names:
-                raise ConfigError(
-                    f"the claim {claim.says!r} is about {claim.evaluation!r}, but the evaluations "
-                    f"of {variant!r} are {names}: set Claim(evaluation=...)"
-                )
+            for variant in (claim.variant, claim.over):
+                names = [way.folder.name for way in self.ways(variant)]
+                if claim.evaluation not in names:
+                    raise ConfigError(
+                        f"the claim {claim.says!r} is about {claim.evaluation!r}, but the "
+                        f"evaluations of {variant!r} are {names}: set Claim(evaluation=...)"
+                    )
 
     def _check_averages(self, variant: str) -> None:
-        """Refuses evaluations of an average that no training will have written."""
-        for way in [way for way in self.ways(variant) if way.checkpoint == "averaged"]:
-            asked = [
-                self.variants[variant],
-                *(e for e in self.variants.values() if e.run == way.then),
-            ]
-            trained = [each for each in asked if isinstance(each, Experiment)]
-            for experiment in [each for each in trained if not each.training.average]:
-                raise ConfigError(
-                    f"an evaluation of {variant!r} asks for averages of {experiment.run}, "
-                    "whose training keeps none: set training.average there"
-                )
+        """Refuse evaluations of an average that no training will have written."""
+        for way in self.ways(variant):
+            asked = [each for each in self.variants.values() if each.run == way.then]
+            for each in [self.variants[variant], *asked]:
+                averages = isinstance(each, Pretrained) or each.training.average
+                if way.checkpoint == "averaged" and not averages:
+                    raise ConfigError(
+                        f"an evaluation of {variant!r} asks for averages of {each.run}, "
+                        "whose training keeps none: set training.average there"
+                    )
 
     @property
     def seeded(self) -> tuple[str, ...]:
-        """The variants that are trained once for every seed, and evaluated."""
+        """Return the variants that are trained once for every seed, and evaluated."""
         return tuple(dict.fromkeys([*self.table, *sum(self.curves.values(), ())]))
 
     def ways(self, variant: str) -> tuple[Evaluation, ...]:
@@ -166,18 +156,6 @@ def load_grid(path: Path, name: str | None = None) -> Grid:
     return grid
 
 
-def wanted_of(
-    grid: Grid, variants: Sequence[str], runs: Sequence[str], *, publish: bool
-) -> set[str] | None:
-    """Return the variants of these patterns and runs; None stands for all, as for publishing."""
-    if publish:
-        return None
-    if runs:
-        return {v for v in grid.variants if any(run.startswith(f"{v}-") for run in runs)}
-    found = {v for each in variants for v in fnmatch.filter(grid.variants, each)}
-    return found if variants else None
-
-
 class MissingError(ConfigError):
     """A corpus or a model of the grid that does not exist."""
 
@@ -212,7 +190,10 @@ def _plan(grid: Grid, variant: str, seed: int, planned: dict[str, Planned]) -> P
         once = Planned(variant=variant, seed=own, digest="", experiment=experiment, needs=())
         return planned.setdefault(once.name, once)
     if own is not None:
-        experiment = replace(experiment, training=_seeded(experiment.training, own, grid.order))
+        # Runs that are trained together need threefry's random numbers.
+        random = experiment.training.random if grid.order is None else "threefry"
+        training = replace(experiment.training, seed=own, order=grid.order, random=random)
+        experiment = replace(experiment, training=training)
     by_run = {str(each.run): name for name, each in grid.variants.items()}
     named = [begin.run for begin in experiment.init_from]
     named += [v for v in [experiment.data.vocabularies_of] if v is not None]
@@ -232,21 +213,42 @@ def _plan(grid: Grid, variant: str, seed: int, planned: dict[str, Planned]) -> P
     return planned.setdefault(name, each)
 
 
-def part_of(
-    runs: Sequence[Planned], variants: Sequence[str], seeds: Sequence[int]
-) -> Sequence[Planned]:
-    """Return the runs of these variants and seeds, and the runs they start from; all by default."""
+def select(
+    grid: Grid,
+    *,
+    variants: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    only: Sequence[str] = (),
+    publish: bool = False,
+) -> tuple[list[Planned], list[Planned]]:
+    """Return the runs of the grid and the part of them to work on; by default all.
+
+    A part has the runs of some variants (patterns) and seeds with those they start from, or `only`
+    the runs of these names. Corpora of other variants may be missing, but not when it publishes.
+    """
+    wanted = None
+    if only and not publish:
+        wanted = {v for v in grid.variants if any(name.startswith(f"{v}-") for name in only)}
+    elif variants and not publish:
+        wanted = {v for each in variants for v in fnmatch.filter(grid.variants, each)}
+    runs = plan(grid, wanted)
+    by_name = {run.name: run for run in runs}
     known = [*dict.fromkeys(run.variant for run in runs)]
+    known_seeds = [*dict.fromkeys(run.seed for run in runs if run.seed is not None)]
+    for name in only:
+        if name not in by_name:
+            names = ", ".join(by_name)
+            raise ChoiceError(f"--only: {unknown(name, by_name)} (the grid has {names})")
     for variant in variants:
         if not fnmatch.filter(known, variant):
-            raise ChoiceError(
-                f"--variants: {unknown(variant, known)} (the grid has {', '.join(known)})"
-            )
-    known_seeds = [*dict.fromkeys(run.seed for run in runs if run.seed is not None)]
+            names = ", ".join(known)
+            raise ChoiceError(f"--variants: {unknown(variant, known)} (the grid has {names})")
     for seed in seeds:
         if seed not in known_seeds:
             names = ", ".join(map(str, known_seeds))
             raise ChoiceError(f"--seeds: there is no {seed} (the grid has {names})")
+    if only:
+        return runs, [by_name[name] for name in only]
     asked = {name for variant in variants or known for name in fnmatch.filter(known, variant)}
     part = {
         each.name
@@ -254,20 +256,12 @@ def part_of(
         if run.variant in asked and (not seeds or run.seed in (None, *seeds))
         for each in with_needs(run)
     }
-    return [run for run in runs if run.name in part]
+    return runs, [run for run in runs if run.name in part]
 
 
 def with_needs(run: Planned) -> list[Planned]:
     """Return the run and everything that it starts from."""
     return [run, *(each for need in run.needs for each in with_needs(need))]
-
-
-def the_one(runs: Sequence[Planned], name: str) -> Planned:
-    """Return the run of this name."""
-    names = [run.name for run in runs]
-    if name not in names:
-        raise ChoiceError(f"--only: {unknown(name, names)} (the grid has {', '.join(names)})")
-    return runs[names.index(name)]
 
 
 def evaluations_of(run: Planned, grid: Grid) -> list[Evaluation]:
@@ -279,12 +273,6 @@ def evaluations_of(run: Planned, grid: Grid) -> list[Evaluation]:
         replace(way, run=model, then=place.get(str(way.then), way.then))
         for way in grid.ways(run.variant)
     ]
-
-
-def _seeded(training: Training, seed: int, order: int | None) -> Training:
-    """Set the seed; runs that are trained together need threefry's random numbers."""
-    random = training.random if order is None else "threefry"
-    return replace(training, seed=seed, order=order, random=random)
 
 
 def _moved(experiment: Experiment, runs: Mapping[str, Path]) -> Experiment:

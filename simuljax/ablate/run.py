@@ -24,10 +24,20 @@ import tyro
 from tqdm import tqdm
 
 from simuljax.ablate import launchers
-from simuljax.ablate.grid import Grid, Planned, part_of, plan, the_one, wanted_of
+from simuljax.ablate.grid import Grid, Planned
 from simuljax.ablate.launchers import Jobs, Process
-from simuljax.ablate.scheduler import Program, Task, next_tasks, to_compile
-from simuljax.ablate.state import FAILED, Stage, check_all_data, progress, state_of, to_evaluate
+from simuljax.ablate.scheduler import (
+    FAILED,
+    Program,
+    Stage,
+    Task,
+    check_all_data,
+    next_tasks,
+    progress,
+    state_of,
+    to_compile,
+    to_evaluate,
+)
 from simuljax.ablate.summary import publish, write_summary
 from simuljax.ablate.worker import work
 from simuljax.config.fields import ConfigError
@@ -72,6 +82,10 @@ class AblateOptions:
         for option, count in (("workers", self.workers), ("together", self.together)):
             if count < 1:
                 raise ChoiceError(f"--{option} {count}: say 1 or more")
+        if self.stage != "both" and not self.only:
+            raise ChoiceError(f"--stage {self.stage} is for runs that are named: say --only, too")
+        if self.only and (self.variants or self.seeds):
+            raise ChoiceError("--only names runs: leave --variants and --seeds")
 
     @property
     def command(self) -> str:
@@ -79,15 +93,15 @@ class AblateOptions:
         return f"simuljax ablate {self.file}" + (f" --grid {self.grid}" if self.grid else "")
 
 
-def ablate(options: AblateOptions, grid: Grid) -> None:
-    """Work on the grid or a part of it, or list it; the summary covers every result there is."""
-    runs = plan(grid, wanted_of(grid, options.variants, options.only, publish=options.publish))
-    part = part_of(runs, options.variants, options.seeds)
+def ablate(
+    options: AblateOptions, grid: Grid, runs: Sequence[Planned], part: Sequence[Planned]
+) -> None:
+    """Work on a part of a grid, or list it; the summary covers every result there is."""
     if options.list:
         print("\n".join(f"{state_of(run, grid):8} {run.name}" for run in part))
         return
     if options.only:
-        work([the_one(runs, name) for name in options.only], grid, options.stage)
+        work(part, grid, options.stage)
         return
     check_all_data(runs, grid)
     if not options.report:

@@ -1,18 +1,96 @@
-"""Decide what the workers of a grid do next."""
+"""Read the state of a grid's runs from their directories, and decide what its workers do next."""
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from simuljax.ablate.grid import Planned
-from simuljax.ablate.state import Stage, is_trained
+from data_pipelines.dataset import check_used_data
+from simuljax.ablate.grid import Grid, Planned, Pretrained, evaluations_of
+from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment, Joining
+from simuljax.runs.evaluate import SCORES, check_data, corpus_of
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.loop import alike
+from simuljax.train.lock import is_locked
+from simuljax.train.loop import ENDED, alike
 from simuljax.train.run_log import FILE as METRICS
+
+FAILED = "failed.txt"  # in a run's directory
+Stage = Literal["both", "compile", "train", "evaluate", "clock"]  # evaluate: without a clock
+# trained: to be evaluated; untimed: to be evaluated in real time; blocked: a run it needs failed
+State = Literal["done", "running", "failed", "trained", "untimed", "waiting", "blocked"]
+
+
+def state_of(run: Planned, grid: Grid) -> State:
+    """Return the state of a run."""
+    directory, trained, pending = run.experiment.run, is_trained(run), lacking(run, grid)
+    if trained and not pending:
+        return "done"
+    if is_locked(directory) or any(is_locked(each.folder) for each in pending):
+        return "running"
+    if (directory / FAILED).exists():
+        return "failed"
+    if trained:
+        return "trained" if of_stage(pending, "evaluate") else "untimed"
+    states = [state_of(need, grid) for need in run.needs if not is_trained(need)]
+    return "blocked" if {"failed", "blocked"} & set(states) else "waiting"
+
+
+def is_trained(run: Planned) -> bool:
+    """Return True if the training has ended, so that others can start from the run."""
+    return isinstance(run.experiment, Pretrained) or (run.experiment.run / ENDED).exists()
+
+
+def lacking(run: Planned, grid: Grid) -> list[Evaluation]:
+    """Return the evaluations of a run that have no result."""
+    return [each for each in evaluations_of(run, grid) if not is_evaluated(each)]
+
+
+def is_evaluated(evaluation: Evaluation) -> bool:
+    """Return True if there is a result."""
+    return (evaluation.folder / SCORES).exists()
+
+
+def of_stage(evaluations: Sequence[Evaluation], stage: Stage) -> list[Evaluation]:
+    """Return those in real time for the stage `clock`, the others for any other stage."""
+    return [each for each in evaluations if (each.mode == "live") == (stage == "clock")]
+
+
+def to_evaluate(run: Planned, grid: Grid) -> int:
+    """Count the evaluations of a run that are left, without those in real time; 0 if it failed."""
+    failed = (run.experiment.run / FAILED).exists()
+    return 0 if failed else len(of_stage(lacking(run, grid), "evaluate"))
+
+
+def progress(run: Planned, grid: Grid) -> str:
+    """Describe how far a running run is, such as "dar/0 1200/5000" or "dar/0 evaluated 1/3"."""
+    name = f"{run.variant}{'' if run.seed is None else f'/{run.seed}'}"
+    if is_trained(run):
+        every = len(evaluations_of(run, grid))
+        return f"{name} evaluated {every - len(lacking(run, grid))}/{every}"
+    path, training = run.experiment.run / METRICS, run.to_train.training
+    lines = path.read_bytes()[-4_000:].split(b"\n")[1:-1] if path.exists() else []
+    if not lines:
+        return f"{name} starting"
+    steps = [re.search(rb'"step": *(\d+)', line) for line in lines]
+    last = max((int(step[1]) for step in steps if step), default=0)
+    return f"{name} {last}{'' if training.epochs else f'/{training.updates}'}"
+
+
+def check_all_data(runs: Sequence[Planned], grid: Grid) -> None:
+    """Reject a grid whose corpora have changed since its runs were trained or evaluated."""
+    for run in runs:
+        own = None
+        if isinstance(run.experiment, Experiment):
+            own = run.experiment.data.directory
+            check_used_data(run.experiment.run, run.experiment.data.tables())
+        for evaluation in evaluations_of(run, grid):
+            check_data(evaluation, own or corpus_of(evaluation))
+
 
 Program = tuple[int, Experiment]  # the size of a group, and what its experiments have in common
 
@@ -74,14 +152,16 @@ def next_tasks(
         reserved = min(len(groups(ready, together)), (workers + 1) // 2)
     evaluating = sum(task.stage == "evaluate" for task in working)
     room = min(free, workers - reserved - evaluating)
-    tasks = [Task(runs=some, stage="evaluate") for some in evenly(trained, room)]
+    # Neighbours may share a program.
+    parts = np.array_split(np.arange(len(trained)), room) if room > 0 else []
+    shares = [[trained[i] for i in part] for part in parts if len(part)]
+    tasks = [Task(runs=share, stage="evaluate") for share in shares]
     begun = groups(ready, together)[: max(0, free - len(tasks))]
     stage = "train" if workers > 1 else "both"  # no other worker could evaluate meanwhile
     tasks += [Task(runs=group, stage=stage) for group in begun]
     evaluated = [task for task in [*working, *tasks] if task.stage == "evaluate"]
-    tasks += [Task(runs=[run], stage="evaluate") for run in helped(evaluated, evaluations)][
-        : free - len(tasks)
-    ]
+    helpers = more_evaluators(evaluated, evaluations)[: free - len(tasks)]
+    tasks += [Task(runs=[run], stage="evaluate") for run in helpers]
     if not working and not tasks and "running" not in states.values():
         untimed = [run for run in runs if states[run.name] == "untimed"]
         tasks += [Task(runs=untimed, stage="clock")] if untimed else []
@@ -122,26 +202,13 @@ def to_compile(
     return tasks
 
 
-def helped(evaluating: Sequence[Task], evaluations: Mapping[str, int]) -> list[Planned]:
+def more_evaluators(tasks: Sequence[Task], evaluations: Mapping[str, int]) -> list[Planned]:
     """Return the runs that more processes could evaluate, once for each, most work first."""
-    processes = Counter(run.name for task in evaluating for run in task.runs)
-    runs = {run.name: run for task in evaluating for run in task.runs}
+    runs = {run.name: run for task in tasks for run in task.runs}
+    processes = Counter(run.name for task in tasks for run in task.runs)
     more = {name: evaluations[name] - count for name, count in processes.items()}
-    return [
-        runs[name]
-        for turn in range(max(more.values(), default=0))
-        for name in sorted(more, key=lambda name: -more[name])
-        if turn < more[name]
-    ]
-
-
-def evenly(runs: Sequence[Planned], parts: int) -> Iterator[list[Planned]]:
-    """Divide runs into at most so many parts of neighbours, which may share a program."""
-    if parts < 1:
-        return
-    for part in np.array_split(np.arange(len(runs)), parts):
-        if len(part):
-            yield [runs[i] for i in part]
+    turns = [(turn, -more[name], name) for name in more for turn in range(more[name])]
+    return [runs[name] for _, _, name in sorted(turns, key=lambda each: each[:2])]
 
 
 def generation(run: Planned) -> int:
@@ -162,12 +229,10 @@ def groups(runs: Sequence[Planned], size: int) -> list[list[Planned]]:
 
 
 def can_join(run: Planned, other: Planned) -> bool:
-    """Return True if the two can be trained together from their last checkpoints."""
-    steps = [Checkpoints(each.experiment.run / CHECKPOINTS).steps()[-1:] for each in (run, other)]
-    return can_be_together(run.to_train, other.to_train) and steps[0] == steps[1]
-
-
-def can_be_together(one: Experiment, other: Experiment) -> bool:
-    """Return True if one compiled update and the same batches serve both."""
-    same = replace(other, run=one.run, init_from=one.init_from, training=one.training)
-    return same == one and alike(one.training) == alike(other.training)
+    """Return True if one compiled update, the same batches and the same step serve both."""
+    one, two = run.to_train, other.to_train
+    same = replace(two, run=one.run, init_from=one.init_from, training=one.training)
+    if same != one or alike(one.training) != alike(two.training):
+        return False
+    steps = [Checkpoints(each.run / CHECKPOINTS).steps()[-1:] for each in (one, two)]
+    return steps[0] == steps[1]

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from simuljax.ablate.grid import UNNAMED, Grid, Planned, Pretrained, evaluations_of
-from simuljax.ablate.state import is_trained, lacking, state_of
+from simuljax.ablate.scheduler import is_trained, lacking, state_of
 from simuljax.config.experiment import CONFIG_FILE, read_experiment
 from simuljax.config.fields import ConfigError
 from simuljax.eval.logs import NAME

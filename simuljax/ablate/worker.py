@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 import jax
 
 from simuljax.ablate.grid import Grid, Planned, evaluations_of
-from simuljax.ablate.state import FAILED, Stage, is_evaluated, is_trained, lacking, of_stage
+from simuljax.ablate.scheduler import FAILED, Stage, is_evaluated, is_trained, lacking, of_stage
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError, read_json, write_json
 from simuljax.runs.evaluate import evaluate

@@ -91,11 +91,11 @@ def parse_record(entry: Mapping[str, object], where: str = "record") -> Record:
     """Check one entry of a log; `where` names it in an error."""
     prediction = _text(entry, "prediction", where) or ""
     delays, elapsed = (_times(entry, key, where) for key in ("delays", "elapsed"))
-    length = _number(entry.get("source_length"))
+    given = entry.get("source_length")
+    length = _number(given)
     if length is None:
-        value = entry.get("source_length")
         raise RecordError(
-            f"{where}: source_length must be a number up to {LONGEST:g}, not {value!r:.60}"
+            f"{where}: source_length must be a number up to {LONGEST:g}, not {given!r:.60}"
         )
     index = entry.get("index")
     if index is not None and not isinstance(index, int):
@@ -232,16 +232,6 @@ def split_member(path: Path | str) -> tuple[Path, str] | None:
     return (archive, member) if is_member else None
 
 
-def read_member(archive: Path, member: str) -> bytes:
-    """Return one log of an archive; `/instances.log` may be left out of the member's name."""
-    logs = read_archive(archive)
-    for name in (member, f"{member.rstrip('/')}/{NAME}"):
-        if name in logs:
-            return logs[name]
-    short = [name.removesuffix(f"/{NAME}") for name in logs]
-    raise RecordError(f"{archive}: {unknown(member, short)} Its first is {short[0]!r}.")
-
-
 def parse_log(text: str, where: str) -> list[Record]:
     """Return the records of a log's text; `where` names it in errors."""
     records = []
@@ -264,7 +254,7 @@ def parse_log(text: str, where: str) -> list[Record]:
 def read_text(path: Path) -> str:
     """Return a text that may be gzipped, or a member of an archive."""
     member = split_member(path)
-    data = read_member(*member) if member else path.read_bytes()
+    data = _read_member(*member) if member else path.read_bytes()
     try:
         if data.startswith(b"\x1f\x8b"):
             data = unpack_gzip(data)
@@ -275,17 +265,26 @@ def read_text(path: Path) -> str:
         raise RecordError(f"{path}: not UTF-8 text ({error})") from None
 
 
+def _read_member(archive: Path, member: str) -> bytes:
+    """Return one log of an archive; `/instances.log` may be left out of the member's name."""
+    logs = read_archive(archive)
+    for name in (member, f"{member.rstrip('/')}/{NAME}"):
+        if name in logs:
+            return logs[name]
+    short = [name.removesuffix(f"/{NAME}") for name in logs]
+    raise RecordError(f"{archive}: {unknown(member, short)} Its first is {short[0]!r}.")
+
+
 def _times(entry: Mapping[str, object], key: str, where: str) -> tuple[float, ...]:
     times = entry.get(key)
     if times is None and key == "elapsed":
         return ()
     values = [_number(time) for time in times] if isinstance(times, Iterable) else [None]
-    numbers = tuple(value for value in values if value is not None)
-    if len(numbers) < len(values):
+    if None in values:
         raise RecordError(
             f"{where}: {key} must be a list of numbers up to {LONGEST:g}, not {times!r:.60}"
         )
-    return numbers
+    return tuple(value for value in values if value is not None)
 
 
 def _text(entry: Mapping[str, object], key: str, where: str) -> str | None:

@@ -41,17 +41,10 @@ class Segment:
 class SegmentRecord:
     """The words committed for one segment; times count from its start."""
 
-    segment: Segment
-    prediction: str
-    delays: tuple[float, ...]
+    record: Record
     elapsed: tuple[float, ...]
     clipped_elapsed: tuple[float, ...]  # as StreamLAAL defines them
-    talk_end_ms: float  # from the segment's start
-
-    @property
-    def clipped_delays(self) -> tuple[float, ...]:
-        """Return the delays, none before the segment's start."""
-        return tuple(max(0.0, delay) for delay in self.delays)
+    talk_end_ms: float
 
 
 def read_segments(times: Path | str, references: Path | str) -> list[Segment]:
@@ -59,7 +52,10 @@ def read_segments(times: Path | str, references: Path | str) -> list[Segment]:
 
     Both may be gzipped.
     """
-    entries = _yaml(times)
+    try:
+        entries = parse_yaml(read_text(Path(times)))
+    except ParseError as error:
+        raise RecordError(f"{times}: {error}") from None
     lines = read_text(Path(references)).removesuffix("\n").split("\n")
     if not isinstance(entries, list) or len(entries) != len(lines):
         count = len(entries) if isinstance(entries, list) else "no"
@@ -77,15 +73,25 @@ def score_longform(
     talks = as_records(records)
     unit = find_unit(talks)
     parts = resegment(talks, segments, unit=unit, cut=cut or minimum_error_cut)
-    whole = [_as_record(part) for part in parts]
+    whole = [part.record for part in parts]
     bleu, signature = corpus_bleu(whole, default_tokenizer(whole, unit))
-    spoken = [part for part in parts if part.delays]
+    spoken = [part for part in parts if part.record.delays]
+
+    def laal(part: SegmentRecord, times: Sequence[float]) -> float:
+        record, times = part.record, [max(0.0, time) for time in times]
+        reference = record.reference_length(unit)
+        return length_adaptive_average_lagging(times, record.source_length, reference)
+
+    def long_yaal(part: SegmentRecord, times: Sequence[float]) -> float:
+        record, reference = part.record, part.record.reference_length(unit)
+        return yaal(times, record.source_length, reference, source_end=part.talk_end_ms)
+
     return {
         "BLEU": bleu,
-        "StreamLAAL": mean(_laal(part, part.clipped_delays, unit) for part in spoken),
-        "StreamLAAL_CA": mean(_laal(part, part.clipped_elapsed, unit) for part in spoken),
-        "LongYAAL": mean(_yaal(part, part.delays, unit) for part in spoken),
-        "LongYAAL_CA": mean(_yaal(part, part.elapsed, unit) for part in spoken),
+        "StreamLAAL": mean(laal(part, part.record.delays) for part in spoken),
+        "StreamLAAL_CA": mean(laal(part, part.clipped_elapsed) for part in spoken),
+        "LongYAAL": mean(long_yaal(part, part.record.delays) for part in spoken),
+        "LongYAAL_CA": mean(long_yaal(part, part.elapsed) for part in spoken),
         "n": len(parts),
         "skipped": len(parts) - len(spoken),
         "signature": signature,
@@ -138,10 +144,10 @@ def _cut_talk(
     name = segments[0].talk
     if talk is None:
         raise RecordError(f"the segments of {name} are not together")
-    units = talk.prediction.split() if unit == "word" else [*"".join(talk.prediction.split())]
+    units = _split(talk.prediction, unit)
     if len(units) != len(talk.delays):
         raise RecordError(f"{name}: {len(units)} {unit}s but {len(talk.delays)} delays")
-    counts = cut(units, [_units(segment.reference, unit) for segment in segments])
+    counts = cut(units, [_split(segment.reference, unit) for segment in segments])
     if len(counts) != len(segments) or sum(counts) != len(units):
         raise RecordError(f"{name}: {len(units)} {unit}s were cut into {sum(counts)}")
     end = max(segment.start_ms + segment.duration_ms for segment in segments)
@@ -150,10 +156,14 @@ def _cut_talk(
     parts, begin = [], 0
     for segment, count in zip(segments, counts, strict=True):
         here, start = slice(begin, begin + count), segment.start_ms
-        part = SegmentRecord(
-            segment=segment,
+        record = Record(
             prediction=(" " if unit == "word" else "").join(units[here]),
+            reference=segment.reference,
             delays=tuple(delay - start for delay in talk.delays[here]),
+            source_length=segment.duration_ms,
+        )
+        part = SegmentRecord(
+            record=record,
             elapsed=tuple(time - start for time in listened[here]),
             clipped_elapsed=tuple(clipped[here]),
             talk_end_ms=end - start,
@@ -185,27 +195,9 @@ def _clipped(talk: Record, starts: Sequence[float]) -> list[float]:
     return times
 
 
-def _laal(part: SegmentRecord, times: Sequence[float], unit: Unit) -> float:
-    reference = _as_record(part).reference_length(unit)
-    return length_adaptive_average_lagging(times, part.segment.duration_ms, reference)
-
-
-def _yaal(part: SegmentRecord, times: Sequence[float], unit: Unit) -> float:
-    reference = _as_record(part).reference_length(unit)
-    return yaal(times, part.segment.duration_ms, reference, source_end=part.talk_end_ms)
-
-
-def _as_record(part: SegmentRecord) -> Record:
-    return Record(
-        prediction=part.prediction,
-        reference=part.segment.reference,
-        delays=part.delays,
-        source_length=part.segment.duration_ms,
-    )
-
-
-def _units(reference: str, unit: Unit) -> list[str]:
-    return reference.split() if unit == "word" else [*"".join(reference.split())]
+def _split(text: str, unit: Unit) -> list[str]:
+    words = text.split()
+    return words if unit == "word" else [*"".join(words)]
 
 
 def _name(talk: Record) -> str:
@@ -221,26 +213,14 @@ def _name(talk: Record) -> str:
 def _segment(entry: object, line: str, path: Path | str) -> Segment:
     if not isinstance(entry, Mapping) or not {"wav", "offset", "duration"} <= set(entry):
         raise RecordError(f"{path}: a segment needs wav, offset and duration, not {entry!r:.80}")
-    wav, offset, duration = (entry[name] for name in ("wav", "offset", "duration"))
-    if not isinstance(wav, str) or not (_is_time(offset) and _is_time(duration)):
+    wav, times = entry["wav"], (entry["offset"], entry["duration"])
+    known = all(isinstance(time, int | float) and 0 <= time < math.inf for time in times)
+    if not isinstance(wav, str) or not known:
         raise RecordError(
             f"{path}: wav must be the name of a file, offset and duration seconds from 0 on, not "
             f"{entry!r:.80}"
         )
+    start, duration = (time * 1000 for time in times)
     return Segment(
-        talk=Path(wav).name,
-        reference=line.strip(),
-        start_ms=offset * 1000,
-        duration_ms=duration * 1000,
+        talk=Path(wav).name, reference=line.strip(), start_ms=start, duration_ms=duration
     )
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and 0 <= value < math.inf
-
-
-def _yaml(path: Path | str) -> object:
-    try:
-        return parse_yaml(read_text(Path(path)))
-    except ParseError as error:
-        raise RecordError(f"{path}: {error}") from None

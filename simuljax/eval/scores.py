@@ -107,14 +107,15 @@ def _latency(record: Record, profile: Profile, aware: bool, unit: Unit) -> dict[
     # A text of 1.0 is read to its own end of sentence.
     source = record.source_length + (text and profile == "simuleval-1.0")
     end = record.end_elapsed if aware else record.end_delay
+    metrics = {
+        "AL": average_lagging,
+        "LAAL": length_adaptive_average_lagging,
+        "AP": average_proportion,
+        "DAL": differentiable_average_lagging,
+    }
     values = {
         name: metric(times, source, reference, profile=profile, end_delay=end)
-        for name, metric in (
-            ("AL", average_lagging),
-            ("LAAL", length_adaptive_average_lagging),
-            ("AP", average_proportion),
-            ("DAL", differentiable_average_lagging),
-        )
+        for name, metric in metrics.items()
     }
     elapsed = record.elapsed if aware else None
     atd = average_token_delay(record.delays, source, reference, profile=profile, elapsed=elapsed)

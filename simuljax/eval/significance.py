@@ -22,7 +22,7 @@ counts of the drawn utterances. All results are deterministic for a sampling see
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -33,7 +33,7 @@ from simuljax.eval.logs import Record, RecordError, as_records, find_unit
 from simuljax.eval.scores import Entries, default_tokenizer, latencies
 
 Metric = Literal["BLEU", "AL", "LAAL", "AP", "DAL", "ATD", "YAAL", "RTF"]
-Resampled = Callable[[np.ndarray], np.ndarray]  # counts [samples, n] -> scores [samples]
+Verdict = Literal["supported", "contradicted", "inconclusive", "not testable here"]
 Cache = dict[tuple[int, "Measure"], tuple[object, np.ndarray]]
 
 
@@ -60,103 +60,11 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A value and the interval that holds it with the given confidence."""
+    """A value and the interval that holds it with the confidence of the sampling."""
 
     value: float
     low: float
     high: float
-    confidence: float
-
-
-def pair_logs(first: Entries, second: Entries) -> tuple[list[Record], list[Record]]:
-    """Return both logs in the order of the first, matched by index."""
-    one, other = as_records(first), as_records(second)
-    by_index = {record.index: record for record in other}
-    if not one or {record.index for record in one} != set(by_index) or len(one) != len(other):
-        raise RecordError("the two logs are not of the same utterances: their indices differ")
-    other = [by_index[record.index] for record in one]
-    for a, b in zip(one, other, strict=True):
-        if a.reference != b.reference:
-            raise RecordError(f"the two logs have different references for utterance {a.index}")
-    return one, other
-
-
-def cached_samples(
-    cache: Cache, order: Sequence[Record], log: Entries, measure: Measure, sampling: Sampling
-) -> np.ndarray:
-    """Return the score of a log, then those of its samples."""
-    key = id(log), measure
-    if key not in cache:
-        value, samples = sample_scores(pair_logs(order, log)[1], measure, sampling)
-        cache[key] = log, np.concatenate([[value], samples])  # holds the log, so its id stays its
-    return cache[key][1]
-
-
-def sample_scores(
-    records: Sequence[Record], measure: Measure, sampling: Sampling
-) -> tuple[float, np.ndarray]:
-    """Return the score of the records, and of every sample of as many utterances."""
-    resampled = _resampled(records, measure)
-    draws = _draws(len(records), sampling.samples, sampling.seed)
-    return float(resampled(np.ones((1, len(records))))[0]), resampled(draws)
-
-
-@functools.lru_cache(maxsize=4)
-def _draws(n: int, samples: int, seed: int) -> np.ndarray:
-    """Return how often each of n utterances is in each sample of as many, [samples, n]."""
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=samples)
-    return drawn.astype(np.float64)  # whole numbers, exact; products of floats are fast
-
-
-def _resampled(records: Sequence[Record], measure: Measure) -> Resampled:
-    if measure.metric == "BLEU":
-        return _resampled_bleu(records)
-    each = latencies(records, profile=measure.profile)
-    values = np.array([math.nan if found is None else found[measure.metric] for found in each])
-    known = ~np.isnan(values)
-    if not known.any():
-        raise RecordError(f"no utterance has a value of {measure.metric}")
-
-    def means(counts: np.ndarray) -> np.ndarray:
-        weight = counts[:, known].sum(1)
-        total = counts[:, known] @ values[known]
-        return np.divide(total, weight, out=np.full(len(counts), np.nan), where=weight > 0)
-
-    return means
-
-
-def _resampled_bleu(records: Sequence[Record]) -> Resampled:
-    """Sum n-gram matches, n-grams and lengths, which are all that BLEU needs of a sample."""
-    import sacrebleu
-
-    bleu = sacrebleu.BLEU(tokenize=default_tokenizer(records, find_unit(records)))
-    each = [bleu.corpus_score([r.prediction], [[_reference(r)]]) for r in records]
-    rows = np.array([[*s.counts, *s.totals, s.sys_len, s.ref_len] for s in each], np.float64)
-
-    def scores(counts: np.ndarray) -> np.ndarray:
-        sums = (counts @ rows).astype(np.int64).tolist()
-        compute = sacrebleu.BLEU.compute_bleu
-        return np.array(
-            [compute(s[:4], s[4:8], s[8], s[9], bleu.smooth_method).score for s in sums]
-        )
-
-    return scores
-
-
-def _reference(record: Record) -> str:
-    if record.reference is None:
-        raise RecordError(f"record {record.index} has no reference, so it has no BLEU")
-    return record.reference
-
-
-def percentile_interval(value: float, samples: np.ndarray, confidence: float) -> Interval:
-    """Return the interval between two percentiles of the samples."""
-    tail = 50 * (1 - confidence)
-    low, high = np.nanpercentile(samples, [tail, 100 - tail])
-    return Interval(value=value, low=float(low), high=float(high), confidence=confidence)
-
-
-Verdict = Literal["supported", "contradicted", "inconclusive", "not testable here"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +72,6 @@ class Comparison:
     """Second system against first: `difference` = second - first, with its interval."""
 
     metric: Metric
-    test: Literal["paired bootstrap", "t-test over seeds"]
     first: float
     second: float
     difference: Interval
@@ -219,8 +126,8 @@ def confidence_interval(
 ) -> Interval:
     """Return a system's score with its bootstrap interval (percentiles)."""
     sampling = sampling or Sampling()
-    value, samples = sample_scores(as_records(records), measure or Measure(), sampling)
-    return percentile_interval(value, samples, sampling.confidence)
+    scores = _sample_scores(as_records(records), measure or Measure(), sampling)
+    return _percentiles(float(scores[0]), scores[1:], sampling)
 
 
 def paired_bootstrap(
@@ -242,22 +149,20 @@ def compare_all(
 ) -> dict[tuple[str, str], Comparison]:
     """Compare every pair of systems by paired bootstrap; `adjusted` is Holm's p-value."""
     measure, sampling = measure or Measure(), sampling or Sampling()
-    names = [*logs]
-    order = as_records(logs[names[0]])
-    sampled = {
-        name: sample_scores(pair_logs(order, logs[name])[1], measure, sampling) for name in names
+    order = as_records(next(iter(logs.values())))
+    scores = {
+        name: _sample_scores(_in_order(order, log), measure, sampling) for name, log in logs.items()
     }
     found = {}
-    for one, other in itertools.combinations(names, 2):
-        (a, first), (b, second) = sampled[one], sampled[other]
-        differences = second - first
-        extreme = np.abs(differences - np.nanmean(differences)) >= abs(b - a) - 1e-12
+    for one, other in itertools.combinations(scores, 2):
+        first, second = float(scores[one][0]), float(scores[other][0])
+        differences, value = (scores[other] - scores[one])[1:], second - first
+        extreme = np.abs(differences - np.nanmean(differences)) >= abs(value) - 1e-12
         found[one, other] = Comparison(
             metric=measure.metric,
-            test="paired bootstrap",
-            first=a,
-            second=b,
-            difference=percentile_interval(b - a, differences, sampling.confidence),
+            first=first,
+            second=second,
+            difference=_percentiles(value, differences, sampling),
             p_value=(1 + int(extreme.sum())) / (1 + sampling.samples),
             n=len(order),
         )
@@ -282,24 +187,24 @@ def compare_seeds(
     if not first or len(first) != len(second):
         raise RecordError(f"{len(first)} and {len(second)} seeds: both systems need the same")
     order, cache = as_records(first[0]), {} if cache is None else cache
-    one, other = (
-        np.stack([cached_samples(cache, order, log, measure, sampling) for log in logs])
-        for logs in (first, second)
-    )
+
+    def scores(log: Entries) -> np.ndarray:
+        key = id(log), measure
+        if key not in cache:  # it holds the log, so that its id stays its own
+            cache[key] = log, _sample_scores(_in_order(order, log), measure, sampling)
+        return cache[key][1]
+
+    one, other = (np.stack([scores(log) for log in logs]) for logs in (first, second))
     values, samples = (other - one)[:, 0], (other - one)[:, 1:]
     error, freedom = _standard_error(values, samples, len(order))
     value = float(values.mean())
     reach = float(stats.t.ppf(0.5 + sampling.confidence / 2, freedom)) * error
-    p_value = 2 * float(stats.t.sf(abs(value) / error, freedom)) if error else float(value == 0)
     return Comparison(
         metric=measure.metric,
-        test="t-test over seeds",
         first=float(one[:, 0].mean()),
         second=float(other[:, 0].mean()),
-        difference=Interval(
-            value=value, low=value - reach, high=value + reach, confidence=sampling.confidence
-        ),
-        p_value=p_value,
+        difference=Interval(value=value, low=value - reach, high=value + reach),
+        p_value=_p_value(value, error, freedom),
         n=len(order),
         error=error,
         freedom=freedom,
@@ -330,37 +235,30 @@ def judge(
     comparisons: Sequence[Comparison | None], rule: Rule, published: Sequence[float | None] = ()
 ) -> list[Judgement]:
     """Judge claims by a rule; None stands for a claim whose variants were not evaluated."""
-    from scipy import stats
-
-    if rule.margin is None:
-        margins = [each or 0.0 for each in published] or [0.0] * len(comparisons)
-    else:
-        margins = [rule.margin] * len(comparisons)
-    pairs = [
-        (c, margin)
-        for c, margin in zip(comparisons, margins, strict=True)
-        if c is not None and len(c.by_seed) >= rule.seeds
-    ]
-    tested = [c for c, _ in pairs]
-    shares = [_share(c.difference.value - margin, c.error) for c, margin in pairs]
+    judged, tested, margins = [], [], []
+    for c, value in itertools.zip_longest(comparisons, published):
+        reason = f"{len(c.by_seed)} of {rule.seeds} seeds" if c else "not evaluated"
+        judged.append(Judgement(verdict="not testable here", comparison=c, reason=reason))
+        if c is not None and len(c.by_seed) >= rule.seeds:
+            tested.append((len(judged) - 1, c))
+            margins.append((value or 0.0) if rule.margin is None else rule.margin)
     against = holm(
-        [2 * float(stats.t.sf(abs(t), c.freedom)) for t, c in zip(shares, tested, strict=True)]
+        [
+            _p_value(c.difference.value - margin, c.error, c.freedom)
+            for (_, c), margin in zip(tested, margins, strict=True)
+        ]
     )
-    found = {}
-    for (given, margin), c, p_margin in zip(pairs, corrected(tested), against, strict=True):
-        value, found_at_all = c.difference.value, c.adjusted < rule.alpha
+    adjusted = holm([c.p_value for _, c in tested])
+    for (i, c), margin, p, p_margin in zip(tested, margins, adjusted, against, strict=True):
+        value, found = c.difference.value, p < rule.alpha
         excluded = p_margin < rule.alpha and value < margin and c.detectable(rule) < margin
         verdict: Verdict = "inconclusive"
-        if found_at_all and value > 0:
+        if found and value > 0:
             verdict = "supported"
-        elif excluded or (found_at_all and value < 0):
+        elif excluded or (found and value < 0):
             verdict = "contradicted"
-        found[id(given)] = Judgement(verdict=verdict, comparison=c)
-    for c in comparisons:
-        reason = f"{len(c.by_seed)} of {rule.seeds} seeds" if c else "not evaluated"
-        untestable = Judgement(verdict="not testable here", comparison=c, reason=reason)
-        found.setdefault(id(c), untestable)
-    return [found[id(c)] for c in comparisons]
+        judged[i] = Judgement(verdict=verdict, comparison=replace(c, adjusted=p))
+    return judged
 
 
 def are_split(values: Sequence[float], least: float) -> bool:
@@ -374,6 +272,68 @@ def are_split(values: Sequence[float], least: float) -> bool:
     if len(gaps) < 2:
         return bool(gaps) and gaps[0] >= 5 * least
     return gaps[-1] >= max(least, 4 * gaps[-2])
+
+
+def _in_order(order: Sequence[Record], log: Entries) -> list[Record]:
+    """Return the records of a log of the same utterances, in the order of another."""
+    records = as_records(log)
+    by_index = {record.index: record for record in records}
+    if not order or {r.index for r in order} != set(by_index) or len(order) != len(records):
+        raise RecordError("the two logs are not of the same utterances: their indices differ")
+    for record in order:
+        if by_index[record.index].reference != record.reference:
+            raise RecordError(
+                f"the two logs have different references for utterance {record.index}"
+            )
+    return [by_index[record.index] for record in order]
+
+
+def _sample_scores(records: Sequence[Record], measure: Measure, sampling: Sampling) -> np.ndarray:
+    """Return the score of the records, then that of every sample of as many utterances."""
+    resampled = _bleu_of if measure.metric == "BLEU" else functools.partial(_latency_of, measure)
+    draws = _draws(len(records), sampling.samples, sampling.seed)
+    return resampled(records, np.concatenate([np.ones((1, len(records))), draws]))
+
+
+@functools.lru_cache(maxsize=4)
+def _draws(n: int, samples: int, seed: int) -> np.ndarray:
+    """Return how often each of n utterances is in each sample of as many, [samples, n]."""
+    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=samples)
+    return drawn.astype(np.float64)  # whole numbers, exact; products of floats are fast
+
+
+def _latency_of(measure: Measure, records: Sequence[Record], counts: np.ndarray) -> np.ndarray:
+    """Return the mean of every sample, [samples], from `counts` [samples, n]."""
+    each = latencies(records, profile=measure.profile)
+    values = np.array([math.nan if found is None else found[measure.metric] for found in each])
+    known = ~np.isnan(values)
+    if not known.any():
+        raise RecordError(f"no utterance has a value of {measure.metric}")
+    weight, total = counts[:, known].sum(1), counts[:, known] @ values[known]
+    return np.divide(total, weight, out=np.full(len(counts), np.nan), where=weight > 0)
+
+
+def _bleu_of(records: Sequence[Record], counts: np.ndarray) -> np.ndarray:
+    """Sum n-gram matches, n-grams and lengths, which are all that BLEU needs of a sample."""
+    import sacrebleu
+
+    bleu = sacrebleu.BLEU(tokenize=default_tokenizer(records, find_unit(records)))
+    rows = []
+    for record in records:
+        if record.reference is None:
+            raise RecordError(f"record {record.index} has no reference, so it has no BLEU")
+        s = bleu.corpus_score([record.prediction], [[record.reference]])
+        rows.append([*s.counts, *s.totals, s.sys_len, s.ref_len])
+    sums = (counts @ np.array(rows, np.float64)).astype(np.int64).tolist()
+    compute = sacrebleu.BLEU.compute_bleu
+    return np.array([compute(s[:4], s[4:8], s[8], s[9], bleu.smooth_method).score for s in sums])
+
+
+def _percentiles(value: float, samples: np.ndarray, sampling: Sampling) -> Interval:
+    """Return the interval between two percentiles of the samples."""
+    tail = 50 * (1 - sampling.confidence)
+    low, high = np.nanpercentile(samples, [tail, 100 - tail])
+    return Interval(value=value, low=float(low), high=float(high))
 
 
 def _standard_error(values: np.ndarray, samples: np.ndarray, n: int) -> tuple[float, float]:
@@ -390,5 +350,10 @@ def _standard_error(values: np.ndarray, samples: np.ndarray, n: int) -> tuple[fl
     return math.sqrt(total), total**2 / parts if parts else n - 1
 
 
-def _share(difference: float, error: float) -> float:
-    return difference / error if error else math.copysign(math.inf, difference) * bool(difference)
+def _p_value(difference: float, error: float, freedom: float) -> float:
+    """Return the two-sided p-value of a difference."""
+    from scipy import stats
+
+    return (
+        2 * float(stats.t.sf(abs(difference) / error, freedom)) if error else float(not difference)
+    )

@@ -11,7 +11,7 @@ from experiments.papi2022 import multi30k
 from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import Grid, evaluations_of, load_grid, plan
 from simuljax.ablate.run import show
-from simuljax.ablate.state import state_of
+from simuljax.ablate.scheduler import state_of
 from simuljax.ablate.summary import missing_table, results_of
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation

@@ -15,8 +15,19 @@ from data_pipelines.utterance import CorpusError
 from simuljax.ablate import worker
 from simuljax.ablate.grid import Grid, Planned, evaluations_of, plan
 from simuljax.ablate.run import Worker, collect, describe
-from simuljax.ablate.scheduler import Program, Task, groups, next_tasks, to_compile
-from simuljax.ablate.state import FAILED, check_all_data, lacking, progress, state_of, to_evaluate
+from simuljax.ablate.scheduler import (
+    FAILED,
+    Program,
+    Task,
+    check_all_data,
+    groups,
+    lacking,
+    next_tasks,
+    progress,
+    state_of,
+    to_compile,
+    to_evaluate,
+)
 from simuljax.ablate.summary import write_summary
 from simuljax.ablate.worker import SPENT, work
 from simuljax.config.evaluation import Evaluation

@@ -63,7 +63,7 @@ def test_a_shared_cost_is_clipped_with_its_word():
     )
     assert second.clipped_elapsed == (100.0, 0.0)
     assert second.elapsed == (100.0, 100.0)
-    assert second.clipped_delays == (0.0, 0.0) and second.delays == (-100.0, -100.0)
+    assert second.record.delays == (-100.0, -100.0)
 
 
 def test_a_talk_without_a_clock_and_a_segment_without_a_word():

@@ -198,10 +198,9 @@ def test_every_pair_of_systems_is_tested(first, worse):
 def compared(value, error=1.0, seeds=5, freedom=10.0):
     """A comparison as `compare_seeds` returns it."""
     p_value = 2 * float(stats.t.sf(abs(value) / error, freedom))
-    interval = Interval(value=value, low=value - 2, high=value + 2, confidence=0.95)
+    interval = Interval(value=value, low=value - 2, high=value + 2)
     return Comparison(
         metric="BLEU",
-        test="t-test over seeds",
         first=20.0,
         second=20.0 + value,
         difference=interval,

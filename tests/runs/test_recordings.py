@@ -10,7 +10,7 @@ import soundfile
 
 from data_pipelines.corpora import Manifest
 from simuljax.ablate.grid import Grid, Pretrained, evaluations_of, plan
-from simuljax.ablate.state import check_all_data, state_of
+from simuljax.ablate.scheduler import check_all_data, state_of
 from simuljax.ablate.worker import work
 from simuljax.audio import RATE
 from simuljax.config.evaluation import Evaluation
