@@ -142,19 +142,15 @@ def run_all(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None
             collect(working)
             states = {run.name: state_of(run, grid) for run in runs}
             show(bar, runs, states, grid)
-            tasks = next_tasks(
-                runs,
-                states,
-                [each.task for each in working],
-                {run.name: to_evaluate(run, grid) for run in runs},
-                workers=options.workers,
-                together=options.together,
-            )
+            at_work = [each.task for each in working]
+            left = {run.name: to_evaluate(run, grid) for run in runs}
+            counts = {"workers": options.workers, "together": options.together}
+            tasks = next_tasks(runs, states, at_work, left, **counts)
             if local:  # a job would wait for a device, and its node may have another cache
-                idle = options.workers - len(working) - len(tasks)
                 compiled += [task.program for task in tasks]
-                at_work = [*(each.task for each in working), *tasks]
-                ahead = to_compile(runs, states, at_work, compiled, options.together)[:idle]
+                at_work += tasks
+                ahead = to_compile(runs, states, at_work, compiled, options.together)
+                ahead = ahead[: options.workers - len(at_work)]
                 compiled += [task.program for task in ahead]
                 tasks += ahead
             working += [start(options, task) for task in tasks]

@@ -253,10 +253,13 @@ def origins(module: str) -> dict[str, str]:
     return dict(_INSTRUCTION.findall(module))
 
 
-def compile_named(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    """Compile a program whose kernels have names in a trace."""
+def compile_named(
+    lowered: jax.stages.Lowered, compiled: jax.stages.Compiled | None = None
+) -> jax.stages.Compiled:
+    """Compile a program whose kernels have names in a trace, unless it is compiled and has them."""
     gpu = jax.default_backend() == "gpu"
-    return lowered.compile(compiler_options=NO_CUDA_GRAPHS if gpu else None)
+    plain = None if gpu else compiled
+    return plain or lowered.compile(compiler_options=NO_CUDA_GRAPHS if gpu else None)
 
 
 def trace(

@@ -96,7 +96,7 @@ def run(config: TrainProfile, traces: Path | None = None) -> dict[str, Any]:
     ms = call.best_ms(config.updates)
     augmented = augmented_ms(update, replicas, call, config.updates) if config.wave_augment else {}
     say(f"{ms:.1f} ms; compiling it again for a trace whose kernels have names")
-    call.compiled = named = compile_named(lowered)
+    call.compiled = named = compile_named(lowered, compiled)
     call()
     say("tracing it")
     traced = trace(call, 3, named, traces)

@@ -8,7 +8,7 @@ orange line leads from a word's delay to its time on the clock, where that was m
 
 import math
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
@@ -50,7 +50,6 @@ class Row:
 
     start: float
     end: float
-    length: float  # of the source
     unit: float  # 1000 ms, or one word
     is_last: bool
 
@@ -116,11 +115,7 @@ def rows_of(record: Record, until: float = 0.0) -> list[Row]:
     end = max(end_of(record), until, unit / 10)
     count = math.ceil(end / (STRETCH * unit))
     edges = np.linspace(0, end, count + 1).tolist()
-    length = record.source_length
-    return [
-        Row(start=a, end=b, length=length, unit=unit, is_last=b == edges[-1])
-        for a, b in pairwise(edges)
-    ]
+    return [Row(start=a, end=b, unit=unit, is_last=b == edges[-1]) for a, b in pairwise(edges)]
 
 
 def end_of(record: Record) -> float:
@@ -137,11 +132,11 @@ def bursts_of(row: Row, record: Record, words: Sequence[str]) -> list[Burst]:
     ]
     bursts: list[Burst] = []
     for delay, group in groupby(inside, key=lambda written: written[1]):
-        pieces = [*_wrapped(delay, [*group], row.x(delay))]
-        rest = sum(len(piece.words) for piece in pieces[PIECES:])
-        more = (f"… and {rest} more",)
+        pieces = _wrap([*group], delay, row.x(delay))
         bursts += pieces[:PIECES]
-        bursts += [replace(piece, words=more) for piece in pieces[PIECES : PIECES + 1]]
+        if rest := pieces[PIECES:]:
+            more = sum(len(piece.words) for piece in rest)
+            bursts.append(replace(rest[0], words=(f"… and {more} more",)))
     return _in_lanes(bursts)
 
 
@@ -150,19 +145,19 @@ def _clock(record: Record) -> Sequence[float | None]:
     return record.elapsed if whole else [None] * len(record.delays)
 
 
-def _wrapped(
-    delay: float, written: Sequence[tuple[str, float, float | None]], x: float
-) -> Iterator[Burst]:
-    """Split the words into as few pieces as fit."""
-    begin = 0
-    for end in range(1, len(written) + 1):
-        here = written[begin : end + 1]
-        if end < len(written) and x + _width(" ".join(word for word, _, _ in here)) < WIDTH:
-            continue
-        piece = written[begin:end]
-        times = tuple(time for _, _, time in piece if time is not None)
-        yield Burst(words=tuple(word for word, _, _ in piece), delay=delay, elapsed=times, x=x)
-        begin = end
+def _wrap(
+    written: Sequence[tuple[str, float, float | None]], delay: float, x: float
+) -> list[Burst]:
+    """Split the words of a moment into as few pieces as fit beside each other."""
+    bursts: list[Burst] = []
+    for word, _, time in written:
+        times = () if time is None else (time,)
+        last = bursts[-1] if bursts else None
+        if last and x + _width(" ".join([*last.words, word])) < WIDTH:
+            bursts[-1] = replace(last, words=(*last.words, word), elapsed=last.elapsed + times)
+        else:
+            bursts.append(Burst(words=(word,), delay=delay, elapsed=times, x=x))
+    return bursts
 
 
 def _in_lanes(bursts: Sequence[Burst]) -> list[Burst]:
@@ -178,7 +173,7 @@ def _in_lanes(bursts: Sequence[Burst]) -> list[Burst]:
 
 
 def _draw_row(row: Row, record: Record, words: Sequence[str], samples: np.ndarray | None) -> str:
-    bursts = bursts_of(row, record, words)
+    bursts, length = bursts_of(row, record, words), record.source_length
     lanes = 1 + max((burst.lane for burst in bursts), default=0)
     axis = lanes * LANE + 8 + (CLOCK if any(_clock(record)) else 0)
     wave = _waveform(row, np.asarray(samples), axis + SCALE) if samples is not None else ""
@@ -191,9 +186,9 @@ def _draw_row(row: Row, record: Record, words: Sequence[str], samples: np.ndarra
         lane=LANE,
         axis=axis,
         label=record.prediction,
-        band=row.x(min(row.length, row.end)) - MARGIN,  # the source
+        band=row.x(min(length, row.end)) - MARGIN,  # the source
         ticks=_ticks(row),
-        end=row.x(row.length) if row.start < row.length <= row.end else None,
+        end=row.x(length) if row.start < length <= row.end else None,
         wave=wave,
         spoken=spoken,
         bursts=[_drawn(row, burst, axis) for burst in bursts],

@@ -284,15 +284,6 @@ def test_token_delay_with_a_clock(utterance, costs):
     assert actual == pytest.approx(expected, rel=1e-9, abs=1e-6)
 
 
-def test_token_delay_of_a_clock_nobody_read():
-    delays, reference = FIRST
-    zeros = [0] * len(delays)
-    actual = metrics.average_token_delay(delays, 3000, reference, elapsed=zeros)
-    assert actual == metrics.average_token_delay(delays, 3000, reference)
-    late = [d + 100 for d in delays]
-    assert metrics.average_token_delay(delays, 3000, reference, elapsed=late) > actual
-
-
 def test_an_end_of_sentence_with_a_delay_of_its_own():
     profile = "simuleval-1.0"
     early = metrics.average_proportion([500], 1000, 1, profile=profile, end_delay=700)
@@ -306,12 +297,6 @@ def test_yaal_leaves_out_what_comes_after_the_end():
     assert metrics.yaal([500, 2900, 3000, 4000], 3000, 4, source_end=3500) == pytest.approx(
         (500 + 2900 - 750 + 3000 - 1500) / 3
     )
-
-
-@pytest.mark.parametrize("k", [1, 3, 5])
-def test_wait_k_on_text_of_equal_lengths_lags_by_k(k):
-    delays = [min(k + i, 10) for i in range(10)]
-    assert metrics.average_lagging(delays, 10, 10) == pytest.approx(k)
 
 
 @all_metrics

@@ -84,13 +84,6 @@ def test_chance_is_not_significant_too_often():
     assert 3 < hits < 24
 
 
-def test_the_seed_decides(first, worse):
-    twice = [paired_bootstrap(first, worse, AL, FEW) for _ in range(2)]
-    assert twice[0] == twice[1]
-    other = Sampling(samples=200, seed=1)
-    assert confidence_interval(first, AL, FEW) != confidence_interval(first, AL, other)
-
-
 def test_a_mean_is_as_uncertain_as_its_standard_error(first):
     values = [v["AL"] for v in latencies(as_records(first)) if v]
     interval = confidence_interval(first, AL, Sampling(samples=2000))
