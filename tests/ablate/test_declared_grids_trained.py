@@ -88,7 +88,7 @@ def test_phoneme_decision_points(corpus, runs):
 
 
 def test_streaming_encoder_writes_the_same_live_and_in_batches(corpus, runs):
-    variant, k = "streaming_280_wait_k", figures_2_to_4.CLOCKED_K
+    variant, k = "streaming_280_wait_k", 3
     work(corpus, runs, "ma2020/figures_2_to_4", "clock", variant)
     found, words = records_of(runs, variant), 0
     played = found[f"test-speech-live-k{k}-first100"]
