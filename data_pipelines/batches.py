@@ -27,7 +27,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import flax.struct
 import numpy as np
@@ -40,6 +40,8 @@ from simuljax.text import EOS, Vocabulary
 
 if TYPE_CHECKING:
     import grain
+
+    from data_pipelines.input import Resident
 
 FRAME = 160  # samples in 10 ms
 ROUND = 10 * FRAME  # audio shapes are multiples of 0.1 s
@@ -326,17 +328,11 @@ class Host:
         return np.split(rows, self.count)[self.index]
 
 
-class Loadable(Protocol):
-    """Examples on disk (`Examples`) or on a device (`data_pipelines.input.Resident`)."""
-
-    def load(self, rows: np.ndarray, shape: Shape) -> Batch: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Batches:
     """The part of this host of the batch of every step."""
 
-    examples: Loadable
+    examples: "Examples | Resident"  # on disk, or on a device
     plan: Plan
     host: Host = Host()
 

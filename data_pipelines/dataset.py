@@ -126,18 +126,11 @@ def read_object(path: Path) -> dict[str, Any]:
 def read_summary(directory: Path) -> dict[str, Any]:
     """Return the summary of a finished preparation."""
     summary, path = read_object(directory / SUMMARY), directory / SUMMARY
-    counts = dict.fromkeys(("sentences", "speakers", "timed_words"), int) | {"hours": (int, float)}
-    for name in ("preparation", "splits", "skipped", "changed"):
-        part = summary.get(name)
-        if not isinstance(part, dict):
-            raise CorpusError(f"{path} is damaged: {name!r} must be an object")
-        for key, held in part.items() if name != "preparation" else ():
-            numbers = held if isinstance(held, dict) else {}
-            wanted = [(numbers.get(n), kind) for n, kind in counts.items()]
-            if not all(
-                isinstance(n, k) for n, k in (wanted if name == "splits" else [(held, int)])
-            ):
-                raise CorpusError(f"{path} is damaged: {key!r} in {name!r} is {held!r:.80}")
+    try:
+        describe(summary)
+        summary["preparation"].keys()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CorpusError(f"{path} is damaged ({error!r}): prepare the corpus again") from None
     return summary
 
 
@@ -166,23 +159,23 @@ def _entries(value: Any) -> Iterable[tuple[str, Any]]:
         held = waiting.pop()
         if isinstance(held, dict):
             yield from ((key.replace("_", "").lower(), part) for key, part in held.items())
-        waiting += (
-            held.values() if isinstance(held, dict) else held if isinstance(held, list) else ()
-        )
+            waiting += held.values()
+        elif isinstance(held, list):
+            waiting += held
 
 
 def open_split(directory: Path, name: str) -> Split:
     """Open one split, as soon as its records and its table are written."""
     import tensorflow_datasets as tfds
 
-    def require(intact: bool, otherwise: str) -> None:
-        if not intact:
-            raise CorpusError(
-                f"{directory} is damaged ({otherwise}): prepare it again into an empty directory"
-            )
+    def damaged(problem: str) -> CorpusError:
+        return CorpusError(
+            f"{directory} is damaged ({problem}): prepare it again into an empty directory"
+        )
 
     missing = [f for f in (*METADATA, f"{name}.tsv") if not (directory / f).exists()]
-    require(not missing, f"{', '.join(missing)} is missing")
+    if missing:
+        raise damaged(f"{', '.join(missing)} is missing")
     check_metadata(directory)
     table = read_table(directory / f"{name}.tsv")
     try:
@@ -191,11 +184,11 @@ def open_split(directory: Path, name: str) -> Split:
         size = sum(path.stat().length if path.exists() else 0 for path in stored.filepaths)
         records, had = int(stored.num_examples), int(stored.num_bytes)
     except Exception as error:  # broken metadata fails in TFDS in as many ways as there are
-        problem = f"{METADATA[0]} or {METADATA[1]} cannot be read: {error!r:.200}"
-        raise CorpusError(f"{directory} is damaged ({problem}): prepare it again") from error
-    listed = len(table)
-    require(records == listed, f"{name}.tsv lists {listed} examples, the records hold {records}")
-    require(size == had, f"the records of {name} have {size} bytes and had {had}")
+        raise damaged(f"{' or '.join(METADATA)} cannot be read: {error!r:.200}") from error
+    if records != len(table):
+        raise damaged(f"{name}.tsv lists {len(table)} examples, the records hold {records}")
+    if size != had:
+        raise damaged(f"the records of {name} have {size} bytes and had {had}")
     # TFDS opens no split without examples.
     source = builder.as_data_source(split=name) if len(table) else ()
     return Split(name=name, table=table, source=source)
@@ -285,16 +278,6 @@ def encode(record: Record) -> dict[str, Any]:
     }
 
 
-def decode(example: Mapping[str, Any]) -> Record:
-    """Return the record that `encode` stored; the former source of the audio is not kept."""
-    utterance = Utterance(
-        **{name: example[name].decode() for name in _TEXTS},
-        words=_spans(example["words"].decode(), example["word_ms"]),
-        phonemes=_spans(example["phonemes"].decode(), example["phoneme_ms"]),
-    )
-    return Record(utterance=utterance, audio=example["audio"])
-
-
 def with_fixed_order(example: bytes) -> bytes:
     """Serialise an example the same in every process: protobuf orders its fields at random."""
     from tensorflow_datasets.proto import tf_example_pb2
@@ -310,11 +293,6 @@ def _texts(spans: Sequence[Span]) -> str:
 
 def _times(spans: Sequence[Span]) -> np.ndarray:
     return np.array([(s.start_ms, s.end_ms) for s in spans], np.float32).reshape(-1, 2)
-
-
-def _spans(texts: str, times: np.ndarray) -> tuple[Span, ...]:
-    pairs = zip(texts.split(" ") if texts else (), times.tolist(), strict=True)
-    return tuple(Span(text=text, start_ms=start, end_ms=end) for text, (start, end) in pairs)
 
 
 @dataclass(frozen=True, kw_only=True)

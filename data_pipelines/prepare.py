@@ -54,7 +54,7 @@ from data_pipelines.dataset import (
 from data_pipelines.synthesis import Speech, synthesise
 from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Utterance, Voice
 from simuljax import __version__
-from simuljax.audio import RATE, AudioError, Recording, read_audio
+from simuljax.audio import RATE, AudioError, read_audio
 from simuljax.parsing import open_member
 from simuljax.text import clean
 from simuljax.voice.base import VoiceError
@@ -267,8 +267,10 @@ class _AudioSource:
 
     def read(self, clip: Clip) -> np.ndarray:
         """Return the samples of a clip, and note what was done to them."""
+        stretch = {"offset_s": clip.offset_s, "duration_s": clip.duration_s}
         try:
-            recording = self.open(clip)
+            with self.open(clip) as file:
+                recording = read_audio(file, **stretch)
         except AudioError as error:
             where = f"{clip.path}{f' ({clip.member})' if clip.member else ''}"
             raise AudioError(error.reason, f"{where}: {error.detail}") from error
@@ -278,22 +280,19 @@ class _AudioSource:
             self.notes[f"mixed down from {recording.channels} channels"] += 1
         return recording.samples
 
-    def open(self, clip: Clip) -> Recording:
-        """Read the samples of a clip from its file or its archive."""
-        stretch = {"offset_s": clip.offset_s, "duration_s": clip.duration_s}
+    def open(self, clip: Clip) -> contextlib.AbstractContextManager[Any]:
+        """Return the path of a clip, or its member of an archive, opened."""
         if clip.member is None:
-            return read_audio(clip.path, **stretch)
+            return contextlib.nullcontext(clip.path)
         try:
             if clip.path not in self.archives:
                 self.archives[clip.path] = self.stack.enter_context(zipfile.ZipFile(clip.path))
-            member = open_member(self.archives[clip.path], clip.member)
+            return open_member(self.archives[clip.path], clip.member)
         except KeyError as error:
             raise AudioError("no such file", f"{clip.member} is not in the archive") from error
         except (OSError, zipfile.BadZipFile, RuntimeError, ValueError) as error:
             # RuntimeError: encrypted, or a compression that Python does not know
             raise AudioError("corrupt audio", f"the archive cannot be read: {error}") from error
-        with member:
-            return read_audio(member, **stretch)
 
 
 WORK = ".work"

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, TypeAlias
 
 from tqdm import tqdm
 
@@ -28,112 +27,83 @@ WHO = "who"  # the author of the stored translations
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandTeacher:
-    """A command that maps lines to lines; it is started again for every part."""
+class Teacher:
+    """A program that maps lines to lines; its name is stored with every translation."""
 
-    command: str
-
-    @property
-    def name(self) -> str:
-        return self.command
+    name: str
+    command: Sequence[str]
+    is_run: bool = False  # loads once for all parts and writes as it goes; others are restarted
 
     def translate(self, parts: Sequence[Sequence[str]]) -> Iterator[list[str]]:
         """Yield the translations of each part, one for each sentence."""
-        return map(self._translate_part, parts)
+        if self.is_run:
+            lines = self._lines([sentence for part in parts for sentence in part])
+            yield from ([*islice(lines, len(part))] for part in parts)
+        else:
+            yield from ([*self._lines(part)] for part in parts)
 
-    def _translate_part(self, sentences: Sequence[str]) -> list[str]:
-        try:
-            answer = subprocess.run(
-                shlex.split(self.command),
-                input="".join(f"{sentence}\n" for sentence in sentences),
-                capture_output=True,
-                text=True,
-                encoding="utf-8",
-            )
-        except (OSError, UnicodeDecodeError) as error:
-            raise CorpusError(f"the teacher `{self.command}` cannot be run: {error}") from error
-        lines = answer.stdout.removesuffix("\n").split("\n") if answer.stdout else []
-        if answer.returncode:
-            raise CorpusError(
-                f"the teacher `{self.command}` failed with exit status {answer.returncode}: "
-                f"{answer.stderr.strip()[-SHOWN:]}"
-            )
-        if len(lines) != len(sentences):
-            raise CorpusError(
-                f"the teacher `{self.command}` answered {len(sentences)} lines with {len(lines)}: "
-                "it must write exactly one line for each line it reads"
-            )
-        return lines
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunTeacher:
-    """A run that translates text, in a process of its own (`simuljax.serve.teacher`).
-
-    The process loads and compiles once for all parts, and frees the device when it ends.
-    """
-
-    run: Path
-    name: str  # the run, its updates and its beam
-
-    @classmethod
-    def from_run(cls, run: Path) -> "RunTeacher":
-        """Check that the run can translate text, and get its name."""
-        answer = subprocess.run([*_teach(run), "--who"], capture_output=True, encoding="utf-8")
-        if answer.returncode:
-            raise CorpusError(f"{run} cannot teach: {answer.stderr.strip()[-SHOWN:]}")
-        return cls(run=run, name=answer.stdout.strip())
-
-    def translate(self, parts: Sequence[Sequence[str]]) -> Iterator[list[str]]:
-        """Yield the parts as the process writes them."""
-        with tempfile.TemporaryFile() as lines, tempfile.TemporaryFile() as said:
-            for sentence in (sentence for part in parts for sentence in part):
-                lines.write(f"{sentence}\n".encode())
-            lines.seek(0)
-            command = [*_teach(self.run), "--lines", str(LINES_AT_A_TIME)]
-            with subprocess.Popen(
-                command, stdin=lines, stdout=subprocess.PIPE, stderr=said
-            ) as process:
+    def _lines(self, sentences: Sequence[str]) -> Iterator[str]:
+        """Yield the program's lines as it writes them, and end it when no more are wanted."""
+        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
+            said.write("".join(f"{sentence}\n" for sentence in sentences).encode())
+            said.seek(0)
+            try:
+                process = subprocess.Popen(
+                    self.command, stdin=said, stdout=subprocess.PIPE, stderr=errors
+                )
+            except OSError as error:
+                raise self._failed(f"cannot be run: {error}") from error
+            count = 0
+            with process:
                 assert process.stdout is not None
                 try:
-                    for part in parts:
-                        yield self._answers(process.stdout, len(part), said)
-                finally:
-                    process.kill()  # it is done, or its answers are not wanted any more
+                    for line in process.stdout:
+                        count += 1
+                        yield line.decode().rstrip("\r\n")
+                except BaseException as error:
+                    process.kill()
+                    if isinstance(error, UnicodeDecodeError):
+                        raise self._failed("writes no UTF-8") from error
+                    raise
+            errors.seek(0)
+            why = errors.read().decode(errors="replace").strip()[-SHOWN:]
+        if process.returncode:
+            raise self._failed(f"failed with exit status {process.returncode}: {why}")
+        if count != len(sentences):
+            raise self._failed(
+                f"answered {len(sentences)} lines with {count}: it must write exactly one line for "
+                "each line it reads"
+            )
 
-    def _answers(self, stdout: IO[bytes], count: int, said: IO[bytes]) -> list[str]:
-        answers = [line.decode().removesuffix("\n") for line in islice(stdout, count)]
-        if len(answers) < count:
-            said.seek(0)
-            why = said.read().decode(errors="replace").strip()[-SHOWN:]
-            raise CorpusError(f"the teacher {self.run} stopped: {why or 'it printed no error'}")
-        return answers
+    def _failed(self, problem: str) -> CorpusError:
+        return CorpusError(f"the teacher `{self.name}` {problem}")
 
 
-def _teach(run: Path) -> list[str]:
+def run_command(run: Path) -> list[str]:
+    """Return the command that translates text with a run."""
     return [sys.executable, "-m", "simuljax.serve.teacher", str(run)]
 
 
-Teacher: TypeAlias = CommandTeacher | RunTeacher
-
-
 def teacher_of(given: str) -> Teacher:
-    """Return the teacher: a directory is a run, anything else a command."""
+    """Return the teacher: a directory is a run that translates text, anything else a command."""
     place = Path(given)
     if (place / RUN_FILE).is_file():
-        return RunTeacher.from_run(place)
+        command = run_command(place)
+        answer = subprocess.run([*command, "--who"], capture_output=True, encoding="utf-8")
+        if answer.returncode:
+            raise CorpusError(f"{place} cannot teach: {answer.stderr.strip()[-SHOWN:]}")
+        command += ["--lines", str(LINES_AT_A_TIME)]
+        return Teacher(name=answer.stdout.strip(), command=command, is_run=True)
     if place.is_dir():
         raise CorpusError(
             f"{place} is no run (there is no {RUN_FILE}): give the directory that `simuljax train` "
             "wrote, or a command"
         )
-    return CommandTeacher(command=given)
+    return Teacher(name=given, command=shlex.split(given))
 
 
-def translate_transcripts(
-    teacher: Teacher, utterances: Sequence[Utterance], work: Path
-) -> dict[str, str]:
-    """Return the teacher's translation of every transcript, by id; `work` stores them."""
+def distilled(utterances: Sequence[Utterance], work: Path, teacher: Teacher) -> list[Utterance]:
+    """Return the utterances with the teacher's translations, which `work` stores."""
     work.mkdir(parents=True, exist_ok=True)
     _check_author(teacher, work)
     starts = range(0, len(utterances), LINES_AT_A_TIME)
@@ -150,13 +120,11 @@ def translate_transcripts(
             bar.update(len(lines))
     texts = [path.read_text(encoding="utf-8") for path in stored.values()]
     said = [line for text in texts for line in text.split("\n")[:-1]]
-    return {utterance.id: line for utterance, line in zip(utterances, said, strict=True)}
-
-
-def distilled(utterances: Sequence[Utterance], work: Path, teacher: Teacher) -> list[Utterance]:
-    """Return the utterances with the teacher's translations in place of their own."""
-    said, origin = translate_transcripts(teacher, utterances, work), f"distilled by {teacher.name}"
-    return [replace(u, translation=said[u.id], translation_origin=origin) for u in utterances]
+    origin = f"distilled by {teacher.name}"
+    return [
+        replace(utterance, translation=line, translation_origin=origin)
+        for utterance, line in zip(utterances, said, strict=True)
+    ]
 
 
 def _check_author(teacher: Teacher, work: Path) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,25 +45,37 @@ class MustC(Reader):
         self.require((folder / "wav").is_dir(), "directory wav", folder)
         entries, texts = read_yaml(paths[0]), reading.read_parallel(*paths[1:])
         reading.check_counts(paths, [entries, *texts])
-        audio, counted = reading.index_audio(folder / "wav"), Counter[str]()
-        for entry, *pair in zip(entries, *texts, strict=True):
-            stem = Path(str(entry.get("wav", "unknown"))).stem
-            key = f"{split}_{stem}_{counted[stem]}"
-            counted[stem] += 1
-            make = partial(self._utterance, key, entry, *pair, audio)
-            yield reading.attempt(key, str(entry), make)
+        audio = reading.index_audio(folder / "wav")
+        stems = [Path(str(entry.get("wav", "unknown"))).stem for entry in entries]
+        for key, entry, *pair in zip(_numbered(split, stems), entries, *texts, strict=True):
+            speaker = str(entry.get("speaker_id", ""))
+            clip = partial(_must_c_clip, audio, entry)
+            yield _utterance(key, str(entry), pair, speaker, clip)
 
-    def _utterance(
-        self, key: str, entry: dict[str, Any], said: str, meant: str, audio: AudioIndex
-    ) -> Utterance:
-        offset, duration = seconds(entry["offset"]), seconds(entry["duration"])
-        return Utterance(
-            id=key,
-            transcript=said,
-            translation=meant,
-            audio=audio.clip(Path(entry["wav"]).stem, offset, duration),
-            speaker=str(entry.get("speaker_id", "")),
-        )
+
+def _numbered(split: str, recordings: Iterable[str]) -> Iterator[str]:
+    """Yield an id for each segment, which counts those of its recording."""
+    counted = Counter[str]()
+    for recording in recordings:
+        yield f"{split}_{recording}_{counted[recording]}"
+        counted[recording] += 1
+
+
+def _utterance(
+    key: str, where: str, pair: Sequence[str], speaker: str, clip: Callable[[], Clip]
+) -> Utterance | Skip:
+    """Return the utterance, or the reason why it has no clip."""
+
+    def make() -> Utterance:
+        said, meant = pair
+        return Utterance(id=key, transcript=said, translation=meant, audio=clip(), speaker=speaker)
+
+    return reading.attempt(key, where, make)
+
+
+def _must_c_clip(audio: AudioIndex, entry: Mapping[str, Any]) -> Clip:
+    offset, duration = seconds(entry["offset"]), seconds(entry["duration"])
+    return audio.clip(Path(entry["wav"]).stem, offset, duration)
 
 
 def read_yaml(path: Path) -> Sequence[dict[str, Any]]:
@@ -124,19 +136,17 @@ class EuroparlST(Reader):
     def _split(self, folder: Path, split: str, audio: AudioIndex) -> Iterator[Utterance | Skip]:
         paths = [folder / f"segments.{suffix}" for suffix in ("lst", self.source, self.target)]
         self.require_files(*paths)
-        speakers, counted = _speakers(folder), Counter[str]()
-        for segment, said, meant in zip(*reading.read_parallel(*paths), strict=True):
-            speech = segment.split()[0] if segment else "unknown"
-            key, speaker = f"{split}_{speech}_{counted[speech]}", speakers.get(speech, "")
-            counted[speech] += 1
+        speakers, (segments, *texts) = _speakers(folder), reading.read_parallel(*paths)
+        speeches = [segment.split()[0] if segment else "unknown" for segment in segments]
+        keys = _numbered(split, speeches)
+        for key, speech, segment, *pair in zip(keys, speeches, segments, *texts, strict=True):
+            clip = partial(_europarl_clip, audio, segment)
+            where = f"segments.lst: {segment!r}"
+            yield _utterance(key, where, pair, speakers.get(speech, ""), clip)
 
-            def make(key=key, segment=segment, said=said, meant=meant, speaker=speaker):
-                clip = audio.clip(*parse_segment(segment))
-                return Utterance(
-                    id=key, transcript=said, translation=meant, audio=clip, speaker=speaker
-                )
 
-            yield reading.attempt(key, f"segments.lst: {segment!r}", make)
+def _europarl_clip(audio: AudioIndex, segment: str) -> Clip:
+    return audio.clip(*parse_segment(segment))
 
 
 def _speakers(folder: Path) -> dict[str, str]:
@@ -180,17 +190,9 @@ class How2(Reader):
         found = recordings or audio is not None
         self.require(found, f"audio file (and no wav.scp in {folder})", place)
         for key, segment in segments.items():
-
-            def make(key=key, segment=segment):
-                return Utterance(
-                    id=key,
-                    transcript=said[key],
-                    translation=meant[key],
-                    audio=_clip(key, segment, recordings, audio),
-                    speaker=speakers.get(key, ""),
-                )
-
-            yield reading.attempt(key, f"segments: {key} {segment}", make)
+            clip, pair = partial(_clip, key, segment, recordings, audio), (said[key], meant[key])
+            where = f"segments: {key} {segment}"
+            yield _utterance(key, where, pair, speakers.get(key, ""), clip)
 
     def _keyed(self, path: Path) -> dict[str, str]:
         """Return the lines of a Kaldi table by their first word."""

@@ -103,18 +103,9 @@ def titled(scene: Scene) -> Nominal:
     return nominals.titled(scene.pick(lexemes.SURNAMES), scene.pick(("m", "f")))
 
 
-def _is_ownable(entry: Noun) -> bool:
-    """Return True for my aunt, my doctor, my kitchen; not for my tourist or my museum."""
-    if "person" in entry.classes:
-        return "kin" in entry.classes or "own" in entry.classes
-    if any(kind in entry.classes for kind in ("wild", "cause", "transit")):
-        return False
-    return "place" not in entry.classes or "room" in entry.classes
-
-
 def _owned(scene: Scene, entry: Noun, owner: str) -> Determiner:
     """Draw a possessive: the owner's if there is one, else a name's or anyone's."""
-    if not _is_ownable(entry):
+    if "mine" not in entry.classes:  # not my tourist or my museum
         return nominals.THE
     if owner and not owner.startswith("it") and scene.chance(0.7):
         return nominals.possessive(owner)
@@ -196,12 +187,12 @@ def thing(scene: Scene, entry: Noun, owner: str = "") -> Nominal:
         options = (nominals.THE, nominals.A, None, nominals.THIS)
         determiner = scene.weighted(options, (0.47, 0.2, 0.23, 0.1)) or _owned(scene, entry, owner)
         return noun_phrase(entry, determiner, adjectives=described)
-    determiner = scene.weighted(_PLURALS, (0.3, 0.15, 0.1, 0.08, 0.08, 0.15, 0.1, 0.04))
-    if determiner == "count":
-        determiner = nominals.counted(2 + scene.below(11 if scene.chance(0.7) else 98))
-    elif determiner == "own":
-        determiner = _owned(scene, entry, owner)
-    return noun_phrase(entry, determiner, "pl", described)
+    chosen = scene.weighted(_PLURALS, (0.3, 0.15, 0.1, 0.08, 0.08, 0.15, 0.1, 0.04))
+    if chosen == "count":
+        chosen = nominals.counted(2 + scene.below(11 if scene.chance(0.7) else 98))
+    elif not isinstance(chosen, Determiner):
+        chosen = _owned(scene, entry, owner)
+    return noun_phrase(entry, chosen, "pl", described)
 
 
 def denied(scene: Scene, entry: Noun) -> Nominal:

@@ -220,12 +220,8 @@ def gladly(scene: Scene, form: FormName, kind: Kind) -> Bilingual:
 Order = Literal["after", "fronted"]
 
 
-LINKS = {link.english: link for link in PHRASES["conjunctions"] + PHRASES["timeless"]}
-
-
-def _is_timeless(link: Bilingual) -> bool:
-    """Return True for a conjunction that takes the simple present for what is to come."""
-    return link in PHRASES["timeless"]
+_TIMELESS = PHRASES["timeless"]  # these take the simple present for what is to come
+LINKS = {link.english: link for link in PHRASES["conjunctions"] + _TIMELESS}
 
 
 def _is_past(clause: Clause) -> bool:
@@ -251,7 +247,7 @@ def _next_subject(scene: Scene, before: Nominal) -> Nominal | None:
 def _main_beside(scene: Scene, link: Bilingual, subject: Nominal | None, *, past: bool) -> Clause:
     """Draw a main clause that goes with the subordinate one."""
     kind: Kind = scene.pick(KINDS)
-    name, timeless = link.english, _is_timeless(link)
+    name, timeless = link.english, link in _TIMELESS
     if not timeless and name != "while" and scene.chance(0.2):
         return draw.state(scene, subject or draw.subject(scene), past=past)
     forms: tuple[FormName, ...] = ("present", "present", "modal")
@@ -291,7 +287,7 @@ def linked(
         sub = draw.clause(scene, form, kind, subject, polarity=yes)
         if link.english == "if" and _is_past(sub):  # a condition is still open
             return replace(sub, form=replace(sub.form, tense="present"))
-        return _simple(sub) if _is_timeless(link) else sub
+        return _simple(sub) if link in _TIMELESS else sub
 
     if order == "fronted":
         sub = draw_sub(None)
@@ -303,7 +299,7 @@ def linked(
     main = _main_beside(scene, link, None, past=past)
     sub = draw_sub(_next_subject(scene, main.subject))
     if form == "passive":
-        tense = "past" if past else "present" if _is_timeless(link) else "progressive"
+        tense = "past" if past else "present" if link in _TIMELESS else "progressive"
         sub = replace(sub, form=Form(tense, voice="passive"))
     return joined(link, main, sub, order)
 

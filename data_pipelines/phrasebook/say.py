@@ -21,7 +21,9 @@ class _German(Formatter):
         if isinstance(value, Clause):
             write = german_forms.MARKS.get(format_spec)
             return write(value) if write else german_forms.subordinate(value, format_spec)
-        return value.german[format_spec or "nom"] if isinstance(value, Nominal) else value.german
+        if isinstance(value, Nominal):
+            return value.german[format_spec or "nom"]  # pyright: ignore[reportArgumentType]
+        return value.german
 
 
 def say(english: str, german: str, *parts: Clause | Nominal | Bilingual) -> Bilingual:

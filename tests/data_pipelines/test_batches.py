@@ -18,14 +18,13 @@ from data_pipelines.batches import (
     Host,
     Lengths,
     Mixed,
-    Plan,
     cuts,
     describe_plan,
     iterate,
     labels,
     make_plan,
 )
-from data_pipelines.dataset import PreparedCorpus, decode
+from data_pipelines.dataset import PreparedCorpus
 from data_pipelines.input import gather, load_resident
 from simuljax.batch import Batch
 from simuljax.config.experiment import Budget
@@ -77,10 +76,10 @@ def test_hosts_share_an_epoch(hums, batches, count):
     assert some_host_is_empty or count == 2  # the case is met
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("count", [1, 4])
 def test_any_step_can_be_resumed(hums, count):
     steps = batches_of(hums).plan.steps_per_epoch
-    for start in range(0, 20, 3):
+    for start in range(0, 20, 5):
         seen: list[int] = []
         for index in range(count):
             batches = batches_of(hums, seed=5, host=Host(index=index, count=count))
@@ -117,7 +116,7 @@ class Numbers:
         return self.kind, index
 
 
-@pytest.mark.parametrize("ratio", [0.1, 1 / 3, 1.0, 2.0, 2.5, 7.0])
+@pytest.mark.parametrize("ratio", [0.1, 1 / 3, 1.0, 2.5])
 def test_mixing_keeps_the_ratio_in_every_window(ratio):
     numbers: Any = {kind: Numbers(kind) for kind in ("speech", "text")}
     mixed = Mixed(**numbers, text_per_speech=ratio)
@@ -196,22 +195,6 @@ def test_word_labels_are_those_of_the_records(hums, batches):
     assert epoch(batches)[0].phonemes is None
 
 
-@pytest.mark.slow
-def test_labels_of_synthesised_speech(spoken):
-    batches = batches_of(spoken, budget=Budget(row_multiple=1))
-    examples, batch = stored(spoken["train"]), batches[0]
-    assert batch.words is not None and batch.phonemes is not None
-    for row in range(4):
-        record = decode(examples[batch.index[row]])
-        assert [word.text for word in record.utterance.words] == record.utterance.transcript.split()
-        for found, spans in (
-            (batch.words[row], record.utterance.words),
-            (batch.phonemes[row], record.utterance.phonemes),
-        ):
-            check_labels(found, np.array([(span.start_ms, span.end_ms) for span in spans]))
-            assert found.max() == len(spans)
-
-
 def test_labels_at_the_edges():
     spans = np.array([(0, 12.5), (12.5, 22.5), (22.6, 32.4), (40, 40), (52.5, 999)], np.float32)
     assert labels(spans, 6).tolist() == [2, 0, 0, 0, 5, 5]
@@ -250,11 +233,6 @@ def padding(lengths: np.ndarray, ends: np.ndarray) -> int:
     return int((ends[np.searchsorted(ends, lengths)] - lengths).sum())
 
 
-def seen(plan: Plan, epoch: int) -> np.ndarray:
-    rows = np.concatenate([planned.rows for planned in plan.epoch(epoch)])
-    return rows[rows >= 0]
-
-
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 4))
 def test_cuts_waste_no_more_than_any_other_choice(values, count):
     lengths = np.array(values)
@@ -265,23 +243,20 @@ def test_cuts_waste_no_more_than_any_other_choice(values, count):
     assert len(cuts(lengths, count)) <= count
 
 
-@pytest.mark.parametrize("lengths", [speech(3001), speech(7), text(2000)], ids=len)
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_every_example_comes_once_an_epoch(lengths, shuffle):
-    plan = make_plan(lengths, Budget(), seed=3, shuffle=shuffle)
-    for number in range(3):
-        assert sorted(seen(plan, number)) == list(range(len(lengths)))
-        assert len(plan.epoch(number)) == plan.steps_per_epoch
-        partly_empty = [b for b in plan.epoch(number) if (b.rows < 0).any()]
-        assert len(partly_empty) <= 1
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 400), st.integers(0, 5), st.sampled_from([1, 2, 8]))
-def test_every_row_fits_its_shape(n, seed, multiple):
+def test_every_example_comes_once_an_epoch_and_fits_its_shape(n, seed, multiple):
     lengths = speech(n, seed)
     budget = Budget(frames=20_000, tokens=3_000, row_multiple=multiple)
     plan = make_plan(lengths, budget, seed=seed)
+    epochs = [plan.epoch(number) for number in range(3)]
+    for planned in epochs:
+        rows = np.concatenate([each.rows for each in planned])
+        assert sorted(rows[rows >= 0]) == list(range(n))  # every example once an epoch
+        assert sum((each.rows < 0).any() for each in planned) <= 1
+    step = plan.steps_per_epoch + 1
+    wanted = [*itertools.chain(*epochs)][step]
+    np.testing.assert_array_equal(plan.batch(step).rows, wanted.rows)  # without walking there
     for planned in plan.epoch(0):
         shape, inside = planned.shape, lengths[planned.rows[planned.rows >= 0]]
         assert shape.rows == len(planned.rows) and shape.rows % multiple == 0
@@ -290,14 +265,6 @@ def test_every_row_fits_its_shape(n, seed, multiple):
         assert inside.source.max() <= shape.source and inside.target.max() <= shape.target
         assert shape.rows * shape.audio <= budget.frames * 160
         assert shape.rows * max(shape.source, shape.target) <= budget.tokens
-
-
-def test_a_step_is_found_without_walking_there():
-    plan = make_plan(speech(800), Budget(frames=10_000), seed=0)
-    n = plan.steps_per_epoch
-    walked = [planned for epoch in range(3) for planned in plan.epoch(epoch)]
-    for step in (0, 1, n - 1, n, 2 * n + 3):
-        np.testing.assert_array_equal(plan.batch(step).rows, walked[step].rows)
 
 
 def test_the_first_of_every_shape():
@@ -323,28 +290,24 @@ def test_a_budget_that_holds_no_batch_says_so():
         make_plan(speech(0), Budget())
 
 
-def assert_same(held: Batch, read: Batch) -> None:
-    assert all(isinstance(value, jax.Array) for value in vars(held).values() if value is not None)
-    assert_same_batch(held, read)
-
-
 def both(corpus: PreparedCorpus, split: str = "train", **options: Any) -> tuple[Any, Batches]:
     read = batches_of(corpus, split, **options)
     return replace(read, examples=load_resident(examples_of(corpus, split))), read
 
 
-@pytest.mark.parametrize("split", ["train", "valid", "test"])
+@pytest.mark.parametrize("split", ["train", "valid"])
 def test_resident_batches_are_those_that_are_read(hums, split):
     held, read = both(hums, split, seed=4)
     empty = 0
     for step in range(2 * read.plan.steps_per_epoch):
         batch = held[step]
-        assert_same(batch, read[step])
+        assert isinstance(batch.audio, jax.Array)
+        assert_same_batch(batch, read[step])
         empty += int((np.asarray(batch.index) < 0).sum())
     assert empty  # rows without an example are among them
 
 
-@pytest.mark.parametrize("kind", ["phonemes", "text", "no transcripts", "host 0", "host 1"])
+@pytest.mark.parametrize("kind", ["phonemes", "text", "no transcripts", "host"])
 def test_other_corpora_and_hosts(kind, request, hums_root, tmp_path):
     if kind == "no transcripts":  # and times beyond the end
         words = [["m", 0.1, 0.2], ["hm", 0.25, 5.0], ["never", 6, 7]]
@@ -359,16 +322,10 @@ def test_other_corpora_and_hosts(kind, request, hums_root, tmp_path):
     elif kind == "text":
         held, read = both(request.getfixturevalue("text"))
     else:
-        host = Host(index=int(kind[-1]), count=2)
+        host = Host(index=1, count=2)
         held, read = both(request.getfixturevalue("hums"), host=host)
     for step in range(read.plan.steps_per_epoch):
-        assert_same(held[step], read[step])
-
-
-def test_resident_batches_can_be_iterated(hums):
-    held, read = both(hums)
-    for batch, wanted in zip(iterate(held), map(read.__getitem__, range(3)), strict=False):
-        assert_same(batch, wanted)
+        assert_same_batch(held[step], read[step])
 
 
 def test_one_compilation_for_each_shape(hums):

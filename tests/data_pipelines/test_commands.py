@@ -27,9 +27,7 @@ def test_prepare_ends_with_what_there_is(phrasebook, capsys):
     assert "shapes; padding:" in said and "of frames" in said and "of target" in said
 
 
-@pytest.mark.parametrize(
-    "command", ["prepare phrasebook", "prepare phrasebook --voice hibari", "speak text"]
-)
+@pytest.mark.parametrize("command", ["prepare phrasebook --voice hibari", "speak text"])
 def test_speech_without_its_packages_names_the_extra(command, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit) as end:

@@ -1,7 +1,6 @@
 """The same options give the same bytes, however the preparation went; joined recordings."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,14 +15,13 @@ import pytest
 
 from data_pipelines import prepare as preparing
 from data_pipelines.batches import Host, labels
-from data_pipelines.corpora import CoVoST2, Manifest, Phrasebook
+from data_pipelines.corpora import Manifest, Phrasebook
 from data_pipelines.dataset import open_corpus
 from data_pipelines.input import init_run, open_input
 from data_pipelines.joining import JoinedSplit, join
 from data_pipelines.prepare import Limits, Preparation, prepare
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
 from simuljax.config.experiment import DataConfig, Joining
-from simuljax.config.fields import ConfigError
 from simuljax.text import VocabularyConfig
 from tests.helpers.corpora import (
     BUDGET,
@@ -75,11 +73,6 @@ def test_other_options_are_refused_and_named(hums, hums_root):
         prepare(Preparation(corpus=Phrasebook()), None, hums.directory)
 
 
-def test_options_of_the_same_name_are_distinguished():
-    short, shorter = (Preparation(corpus=CoVoST2(min_seconds=s)) for s in (1.0, 0.5))
-    assert short.described() != shorter.described()
-
-
 def test_directories_with_other_things_are_refused(hums_root, tmp_path):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "mine.txt").write_text("Dear Ann")
@@ -120,14 +113,6 @@ def test_an_interrupted_preparation_goes_on(hums, hums_root, tmp_path, monkeypat
     assert not (to / ".work").exists()
     redone = {name for name in tree(to) if times(to)[name] != before.get(name) and "record" in name}
     assert redone == {lost.name}
-
-
-def test_killed_while_tidying_up(hums, hums_root, tmp_path):
-    shutil.copytree(hums.directory, tmp_path / "copy")
-    (tmp_path / "copy" / ".work").mkdir()
-    (tmp_path / "copy" / ".work" / "train-00000.json").write_text("{}")
-    prepare(HUMS, hums_root, tmp_path / "copy")
-    assert tree(tmp_path / "copy") == tree(hums.directory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,13 +163,9 @@ def test_tfds_builds_the_same_shards_and_nothing_imports_tensorflow(hums, hums_r
     assert len(shards) == 6 and all(standard[name] == ours[name] for name in shards)
 
 
-def test_a_corpus_without_sentences_is_refused(tmp_path):
+def test_a_corpus_that_cannot_be_prepared_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(CorpusError, match="phrasebook in None holds no sentence"):
         prepare(Preparation(corpus=Phrasebook(train=0, valid=0, test=0)), None, tmp_path / "to")
-    assert not (tmp_path / "to").exists()
-
-
-def test_a_split_called_all_is_refused(tmp_path):
     with pytest.raises(CorpusError, match="`all` means every split"):
         build(Manifest(), write_hums(tmp_path / "tree", {"all": 1}), tmp_path / "to")
     assert not (tmp_path / "to").exists()
@@ -256,7 +237,7 @@ def test_a_killed_preparation_ends_its_workers(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wait_s", [0.0, 0.5, 3.0])  # imports in the children, then work
+@pytest.mark.parametrize("wait_s", [0.0, 2.0])  # imports in the children, then work
 def test_an_interrupt_is_one_line_and_ends_the_workers(tmp_path, wait_s):
     process = started(tmp_path)
     time.sleep(wait_s)
@@ -326,19 +307,11 @@ def test_beginnings_and_ends_are_cut_a_quarter_at_most(hums):
         assert frames.max() <= len(times)
 
 
-def test_recordings_follow_from_the_seed(hums):
+def test_recordings_follow_from_the_seed_and_the_option(hums, text):
     one, same, other = (joined(hums, SEVERAL, seed) for seed in (0, 0, 1))
     assert one.recordings == same.recordings != other.recordings
-
-
-def test_nothing_is_done_to_text_or_without_the_option(hums, text):
     assert join(hums["train"], Joining(), 0) is hums["train"]
     assert join(text["train"], SEVERAL, 0) is text["train"]
-
-
-def test_a_range_that_is_upside_down_is_refused():
-    with pytest.raises(ConfigError, match="pause_s"):
-        Joining(pause_s=(1.0, 0.5))
 
 
 def test_a_run_reads_joined_batches_from_disk_and_device(hums, tmp_path):

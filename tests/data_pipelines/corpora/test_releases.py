@@ -390,33 +390,24 @@ LAYOUT = r"[\s\S]*Expected:\n    ROOT"
 TRAIN = TED.format("train")
 WRONG: list[tuple[str, dict[str, Any], Any, str]] = [
     ("must_c", {TRAIN + "yaml": None}, {}, f"no file train.yaml in .*{LAYOUT}"),
-    ("must_c", {TRAIN + "de": None}, {}, f"no file train.de in .*{LAYOUT}"),
     ("must_c", {TRAIN + "de": "Eins.\nZwei.\n"}, {}, r"differ: .*en has 3, .*de has 2"),
     ("must_c", {TRAIN + "yaml": segments((1, 0, 1))}, {}, r"differ: .*yaml has 1, .*has 3"),
     ("must_c", {TRAIN + "yaml": "- {duration: 1, [\n"}, {}, r"train.yaml: not YAML"),
-    ("must_c", {TRAIN + "yaml": "duration: 1\n"}, {}, r"not a list of entries"),
     ("must_c", {}, {"target": "es"}, r"no directory en-es/data in .*found .*en-de"),
-    ("europarl_st", {"en/de/train/segments.en": None}, {}, f"no file segments.en in .*{LAYOUT}"),
     ("europarl_st", {"en/de/train/segments.de": "Eins.\n"}, {}, r"differ: .*segments.de has 1"),
     ("europarl_st", {}, {"target": "es"}, r"no directory train, dev, test, .* in .*en/es"),
     (
         *("europarl_st", {f"en/audios/{name}.flac": None for name in (FIRST, SECOND)}, {}),
         r'libsndfile cannot.*\n.*ffmpeg -i "\$f" -ac 1',
     ),
-    ("how2", {"data/train/text.id.pt": None}, {}, f"no file text.id.pt in .*{LAYOUT}"),
     ("how2", {"data/train/text.id.pt": f"{VIDEO}_0 Oi!\n"}, {}, r"differ: .*text.id.pt has 1"),
     ("how2", {"data/train/text.id.pt": f"{VIDEO}_0 Oi!\n" * 2}, {}, r"1 ids occur twice"),
     ("how2", {"data/train/wav.scp": f"{VIDEO} ffmpeg -i a.mp4 - |\n"}, {}, r"is a command"),
     ("how2", {}, {"audio": Path("nowhere")}, r"no audio file .*and no wav.scp in .*train"),
     ("covost2", {}, {"source": "fr"}, r"no directory clips in .*found en"),
     ("covost2", {"en/covost_v2.en_de.tsv": None}, {}, r"no file covost_v2.en_de.tsv in .*clips"),
-    ("covost2", {"en/validated.tsv": None}, {}, r"no file validated.tsv"),
-    ("covost2", {"en/validated.tsv": "path\tsentence\n"}, {}, r"no column client_id"),
-    ("mboshi", {"manifest.tsv": None}, {}, r"no file manifest.tsv"),
     ("mboshi", {"manifest.tsv": table("id|split|speaker|mboshi|fr")}, {}, r"no column french"),
     ("mboshi", {"mboshi_fr.opus.zip!x.opus": None, "b.zip": "PK cut"}, {}, r"not a whole zip"),
-    ("iwslt_nonnative", {"manifest.tsv": None}, {}, r"no file manifest.tsv in"),
-    ("iwslt_nonnative", {"manifest.tsv": "doc\tsent\n"}, {}, r"no column .*word_end_s"),
     ("multi30k_speech", {"test_2016_flickr.de": "Ein Hut.\n"}, {}, r"00001 is beyond the 1 lines"),
     (
         "multi30k_speech",
@@ -424,7 +415,6 @@ WRONG: list[tuple[str, dict[str, Any], Any, str]] = [
         {},
         r"no file test_2016_flickr.de\[.gz\] in",
     ),
-    ("multi30k_speech", {f"{FLICKR}.tsv": None}, {}, rf"no file {FLICKR}.tsv"),
 ]
 
 
@@ -446,21 +436,13 @@ def test_must_c_may_be_the_pair_itself_and_have_converted_audio(tmp_path):
         MustC(target="es").read(tmp_path / "en-de")
 
 
-@pytest.mark.parametrize(
-    "style",
-    [{"default_flow_style": False}, {"width": 40}, {"width": 10**6}, {"default_style": '"'}],
-)
+@pytest.mark.parametrize("style", [{"default_flow_style": False}, {"default_style": '"'}])
 def test_any_other_yaml_of_must_c_reads_the_same(tmp_path, style):
     listing, path = read(tmp_path, "must_c"), tmp_path / (TRAIN + "yaml")
     plain = path.read_text()
     path.write_text(yaml.safe_dump(yaml.safe_load(plain), **style))
     assert path.read_text() != plain
     assert MustC().read(tmp_path) == listing
-
-
-def test_speakers_of_europarl_st_are_optional(tmp_path):
-    listing = read(tmp_path, "europarl_st", {"en/de/train/speakers.lst": None})
-    assert {u.speaker for u in listing.splits["train"]} == {""}
 
 
 def test_audio_of_how2_is_cut_or_whole_or_elsewhere(tmp_path):
@@ -496,15 +478,14 @@ def test_covost_has_a_joined_table_or_a_file_per_split_perhaps_elsewhere(tmp_pat
     assert sizes(read(tmp_path, "covost2", other)) == {"train": 2, "test_covost": 1}
 
 
-@pytest.mark.parametrize("folder", ["", "audio/"])
-def test_audio_of_mboshi_may_be_extracted(folder, tmp_path):
+def test_audio_of_mboshi_may_be_extracted(tmp_path):
     changes = {f"mboshi_fr.opus.zip!{n}.opus": None for n in ("abiayi_1", "kouarata_2")}
     plant(tmp_path, "mboshi", changes)
     with pytest.raises(CorpusError, match=r"no zip archive of audio, nor .*found manifest.tsv"):
         Mboshi().read(tmp_path)
-    tone(tmp_path / folder / "abiayi_1.wav")
+    tone(tmp_path / "audio" / "abiayi_1.wav")
     (found,) = Mboshi().read(tmp_path).splits["train"]
-    assert found.audio == Clip(path=tmp_path / folder / "abiayi_1.wav")
+    assert found.audio == Clip(path=tmp_path / "audio" / "abiayi_1.wav")
 
 
 def test_translations_of_multi30k_may_be_elsewhere(tmp_path):

@@ -38,7 +38,7 @@ def pairs(found):
 
 def test_pairs_of_files(tmp_path):
     plant(tmp_path, "train", "One.\nTwo.\n", "Eins.\nZwei für dich.\n")
-    plant(tmp_path, "val", "Three.\n", "Drei.\n")
+    plant(tmp_path, "val", "Three.\n\nSeven.\n", "Drei.\nSechs.\n\n")
     plant(tmp_path, "test_2016_flickr", "Four.\n", "Vier.\n")
     plant(tmp_path, "IWSLT16.TED.dev2010.de-en", "Five.\n", "Fünf.\n")
     write(tmp_path / "lonely.en", "Six.\n")
@@ -49,6 +49,7 @@ def test_pairs_of_files(tmp_path):
         Utterance(id="train_00001", transcript="Two.", translation="Zwei für dich."),
     ]
     assert pairs(listing.splits["IWSLT16_TED_dev2010_de_en"]) == [("Five.", "Fünf.")]
+    assert skips(listing) == [("val_00001", "empty text"), ("val_00002", "empty text")]
 
 
 def test_the_other_direction_and_chosen_names(tmp_path):
@@ -74,13 +75,6 @@ def test_sgm_and_xml(tmp_path):
     assert pairs(splits["newstest2021"]) == wanted
 
 
-def test_empty_lines_are_skipped(tmp_path):
-    plant(tmp_path, "train", "One.\n\nThree.\n", "Eins.\nZwei.\n\n")
-    listing = ParallelText().read(tmp_path)
-    assert sizes(listing) == {"train": 1}
-    assert skips(listing) == [("train_00001", "empty text"), ("train_00002", "empty text")]
-
-
 GZIPPED = gzip.compress(b"Hi.\tHallo.\n" * 300)
 SIDES = "a-src.en.sgm", "a-ref.de.sgm"
 BAD = [
@@ -90,12 +84,10 @@ BAD = [
     ),
     ({"train.en": "One.\n"}, r"no pair of files \*.en and \*.de in .*found train.en"),
     ({"a.en": "1\n", "a.de": "1\n2\n"}, r"Line counts differ: .*a.en has 1, .*a.de has 2"),
-    ({SIDES[0]: SGM, SIDES[1]: '<seg id="1">Eins.</seg>'}, r"Line counts differ"),
     ({SIDES[0]: SGM, SIDES[1]: "Eins.\n"}, r"no <seg>"),
     ({"a.en-de.xml": XML.replace('lang="de"', 'lang="fr"')}, r"no <ref lang='de'>"),
     ({"a.en-de.xml": XML[:200]}, r"not XML"),
     ({"deu.txt.gz": GZIPPED[: len(GZIPPED) // 2]}, r"deu.txt.gz: broken gzip file"),
-    ({"deu.txt.gz": b"no gzip"}, r"deu.txt.gz: broken gzip file"),
     ({"deu.zip": b"no zip"}, r"deu.zip: not a whole zip archive"),
 ]
 
