@@ -53,9 +53,18 @@ def _read(args: list[str]) -> Callable[[], object]:
     function = function_of(name)
     if name == "train" and rest and not rest[0].startswith("-"):
         return function(Path(rest[0]), tuple(rest[1:]))  # the file says which options there are
-    if name == "ablate" and any(arg.partition("=")[0] == "--rows" for arg in rest):
-        raise ChoiceError("--rows is now called --variants")
-    return _parse(name, function, rest)
+    import tyro
+
+    if "simuljax.config.decoding" in sys.modules:  # of a command that decodes; it imports JAX
+        from simuljax.config.options import with_options
+
+        function = with_options(function, rest)
+    return tyro.cli(
+        function,
+        prog=f"simuljax {name}",
+        args=rest,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.CascadeSubcommandArgs),
+    )
 
 
 def function_of(name: str) -> Callable:
@@ -70,20 +79,6 @@ def summary(name: str) -> str:
     tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     return (ast.get_docstring(functions[f"{name}_command"]) or "").splitlines()[0]
-
-
-def _parse(name: str, function: Callable, args: list[str]) -> Callable[[], object]:
-    """Read arguments by the function's signature; exit 2 if they do not fit it."""
-    import tyro
-
-    from simuljax.config.options import with_options
-
-    return tyro.cli(
-        with_options(function, args),
-        prog=f"simuljax {name}",
-        args=args,
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.CascadeSubcommandArgs),
-    )
 
 
 def _help() -> str:
@@ -111,7 +106,7 @@ def _exit_on_error(status: int) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _output_is_closed():
             sys.exit(128 + signal.SIGPIPE)
-        sentence = _sentence(error) or _own_error(error)
+        sentence = _sentence(error)
         print(f"simuljax: {sentence or _bug(error)}", file=sys.stderr)
         sys.exit(status if sentence else BUG)
 
@@ -140,21 +135,15 @@ def _output_is_closed() -> bool:
 
 
 def _sentence(error: Exception) -> str:
-    """Return what an expected error says, with the file that the system names; "" for a bug."""
-    if isinstance(error, ModuleNotFoundError) and not isinstance(error, SimuljaxError):
-        extra = _extra_of(error.name or "")
-        return f"{error.name} is not installed: pip install 'simuljax[{extra}]'" if extra else ""
+    """Return what an expected error says, or one in a file of the user; "" for a bug of ours."""
     if "No space left on device" in str(error):  # of a library that has errors of its own
         return f"{getattr(error, 'filename', None) or 'the disk'}: No space left on device"
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return f"out of memory: {error}".splitlines()[0].removesuffix(": ")
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error) or type(error).__name__ if isinstance(error, EXPECTED) else ""
-
-
-def _own_error(error: Exception) -> str:
-    """Return what code in a file of the user raised, and where; "" for an error of ours."""
+    if isinstance(error, EXPECTED):
+        return str(error) or type(error).__name__
     from simuljax.config.loading import own_line
 
     line = own_line(error)
@@ -163,19 +152,6 @@ def _own_error(error: Exception) -> str:
 
 def _in_one_line(error: Exception) -> str:
     return f"{' '.join(f'{type(error).__name__}: {error}'.split()):.300}"
-
-
-def _extra_of(module: str) -> str:
-    """Return the optional extra that installs a module; "" if none does."""
-    import importlib.metadata  # takes a tenth of a second
-    import re
-
-    wanted = module.partition(".")[0].replace("_", "-").lower()
-    for line in importlib.metadata.requires("simuljax") or ():
-        found = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line)
-        if found and found[2] != "dev" and wanted == found[1].lower().removesuffix("-tts"):
-            return found[2]
-    return ""
 
 
 def _bug(error: Exception) -> str:

@@ -12,7 +12,7 @@ from simuljax.config.experiment import read_experiment
 from simuljax.config.fields import ConfigError, without_defaults
 from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records
-from simuljax.report.collect import Evaluated, Source, sources_of
+from simuljax.report.collect import Evaluated, sources_of
 from simuljax.report.grid_page import write_published_page
 from simuljax.report.page import flatten
 from simuljax.report.results import is_results, read_object, read_results
@@ -56,7 +56,7 @@ def check(options: Report) -> None:
         raise ChoiceError(f"bucket_ms is {options.bucket_ms}; it must be above 0, 500 for example")
     if options.utterances < 0:
         raise ChoiceError(f"utterances is {options.utterances}; it must be 0 or more")
-    found = sources(options)
+    found = [source for given in options.runs for source in sources_of(given)]
     if options.split is not None and not any(each.is_run for each in found):
         raise ChoiceError(
             f"--split {options.split} chooses among the evaluations of runs; logs of other tools "
@@ -64,15 +64,10 @@ def check(options: Report) -> None:
         )
 
 
-def sources(options: Report) -> list[Source]:
-    """Return the logs of all inputs."""
-    return [found for given in options.runs for found in sources_of(given)]
-
-
 def draw_alignments(options: Report) -> None:
     """Draw the alignment of the first utterance of every run that has weights, once."""
     drawn: set[Path] = set()
-    for source in sources(options):
+    for source in (found for given in options.runs for found in sources_of(given)):
         path = source.log.parent / "config.json"
         if source.root in drawn or not path.exists():
             continue

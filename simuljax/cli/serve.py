@@ -9,8 +9,8 @@ from typing import Annotated
 import tyro
 
 from simuljax.serve.bundled import DEFAULT, bundled, resolve
+from simuljax.serve.web.hub import Limits
 from simuljax.serve.web.server import ServeOptions, check_options, run
-from simuljax.serve.web.sessions import Limits
 
 
 def serve_command(

@@ -12,7 +12,7 @@ from simuljax.cache import announce_compilation, enable_compilation_cache, show_
 from simuljax.config.decoding import Decoding, Sentences, check_policy, without_effect
 from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
-from simuljax.config.options import from_options, given_options, options_of
+from simuljax.config.options import from_options, given_options, options_in, options_of
 from simuljax.decode.policies import Consensus, Policy, PolicyError
 from simuljax.decode.repetition import Stammer
 from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
@@ -28,9 +28,7 @@ from simuljax.serve.translator import is_whisper, load
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 
 # What --offline goes with; the other options are about streams.
-_BEAM = {"beam", "length_penalty"}
-_OFFLINE = {"audio", "to", "offline", "checkpoint", "spoken", "dtype", *_BEAM}
-_RUN_COMPILATION_S, _LAYER_COMPILATION_S = 20.0, 8.0  # on two cores; per layer of Whisper
+_OFFLINE = ["audio", "to", "offline", "checkpoint", "spoken", "dtype", "beam", "length_penalty"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,18 +93,24 @@ def translate_command(
     model = model if len(parts) > 1 else parts[0]
     if run.offline and live.is_live:
         raise LiveError("--offline translates a whole file: give a sound file")
-    for group in (live, run, whisper) if run.offline else ():
-        _refuse(group, "is for live translation: leave it out with --offline", _OFFLINE)
+    if run.offline:
+        reason = "is for live translation: leave it out with --offline"
+        _refuse(reason, live, run, whisper, allowed=_OFFLINE)
     if run.beam is not None and not run.offline:
         raise LiveError("--beam needs --offline or, for a run, --policy local-agreement")
     if then_k is not None and (run.offline or len(parts) == 1):
         raise LiveError("--then-k is for live translation with a cascade, ASR+MT: leave it out")
-    settings = {} if then_k is None else {"translating": {"k": then_k}}
+    settings: dict[str, Any] = {} if then_k is None else {"translating": {"k": then_k}}
     if is_whisper(parts[0]):
         return whisper_command(model, live, whisper, run, settings)
-    _refuse(whisper, f"is for Whisper models; {model} is a run")
+    _refuse(f"is for Whisper models; {model} is a run", whisper)
     live = replace(live, to=live.to or target_language(model))
-    return _run_command(model, live, run, settings)
+    opened = open_run(parts[0])  # a cascade streams as its recogniser does
+    if not run.offline:
+        check_run(model, run, opened.model)
+        settings["decoding"] = with_stored(run, opened.decoding).decoding()
+    check_options(live, parts[0])
+    return _command(model, live, run, functools.partial(load, model, run.checkpoint), settings)
 
 
 def _is_model(given: Path) -> bool:
@@ -116,37 +120,21 @@ def _is_model(given: Path) -> bool:
     return given.is_dir() or given.suffix in weights or (bool(named) and not given.is_file())
 
 
-def _refuse(options: Any, reason: str, allowed: Collection[str] = ()) -> None:
-    for name in _given(options):
-        if name not in allowed:
-            raise LiveError(f"{_option(name)} {reason}")
-
-
-def _given(options: Any) -> list[str]:
-    """Return the names of the options that are not at their defaults."""
-    if isinstance(options, RunOptions) and options.beam is not None:
-        beam = [name for name in _given(options.beam) if name != "size"]
-        return ["beam", *beam, *_given(replace(options, beam=None))]
-    if isinstance(options, Decoding):
-        return list(given_options(options))
-    return [f.name for f in fields(options) if getattr(options, f.name) != f.default]
+def _refuse(reason: str, *groups: Any, allowed: Collection[str] = ()) -> None:
+    """Refuse options that are given and not allowed."""
+    for options in groups:
+        if isinstance(options, RunOptions):
+            known, values = options_in(options), given_options(options)
+            given = [name for name, value in values.items() if value != known[name].usual]
+        else:
+            given = [f.name for f in fields(options) if getattr(options, f.name) != f.default]
+        for name in given:
+            if name not in allowed:
+                raise LiveError(f"{_option(name)} {reason}")
 
 
 def _option(name: str) -> str:
     return "--from" if name == "spoken" else f"--{name.replace('_', '-')}"
-
-
-def _run_command(
-    model: Path, live: LiveOptions, run: RunOptions, settings: dict[str, Any]
-) -> Callable[[], None]:
-    """Check the options; return the translation with a trained run."""
-    first = parts_of(model)[0]  # a cascade streams as its recogniser does
-    opened = open_run(first)
-    if not run.offline:
-        check_run(model, run, opened.model)
-        settings = settings | {"decoding": with_stored(run, opened.decoding).decoding()}
-    check_options(live, first)
-    return _command(model, live, run, functools.partial(load, model, run.checkpoint), settings)
 
 
 def with_stored(run: RunOptions, stored: Decoding) -> RunOptions:
@@ -175,10 +163,11 @@ def whisper_command(
 ) -> Callable[[], None]:
     """Check the options; return the translation with Whisper, or of what it recognises."""
     first, *then = parts_of(model)
-    own = set() if run.policy is None else set(options_of(type(run.policy)))
-    own |= {"checkpoint"} if then else set() if run.policy else {"threshold"}
+    allowed = {"policy", "offline", "beam", *options_of(Stammer)}
+    allowed |= {"checkpoint"} if then else set() if run.policy else {"threshold"}
+    allowed |= set() if run.policy is None else {*options_of(type(run.policy))}
     reason = f"is for trained runs; {first} is a Whisper model"
-    _refuse(run, reason, {"policy", "offline", "beam", *options_of(Stammer)} | own)
+    _refuse(reason, run, allowed=allowed)
     if run.policy is not None and run.policy.beam > 1:
         raise LiveError(f"--beam {reason}")
     if then:
@@ -248,15 +237,10 @@ def _command(
         show_status(f"loading {' and '.join(part.name for part in parts_of(model))} ...")
         translator = load_model()
         recogniser = getattr(translator, "recogniser", translator)  # of a cascade
-        is_whisper = isinstance(recogniser, WhisperTranslator)
-        name, about_s = str(model.resolve()), _RUN_COMPILATION_S
-        if is_whisper:
-            config = recogniser.whisper.config
-            name = f"{translator.name} {config.dtype} {recogniser.settings.padding}"
-            about_s = _LAYER_COMPILATION_S * config.dimensions.text_layers
-        with announce_compilation(name, about_s=about_s):
+        with announce_compilation():
             stream = translator.stream(**settings)
-            if is_whisper or live.source_pace == "real":  # a file can wait, and may need less
+            # A file can wait, and a run may need less than all for it.
+            if live.source_pace == "real" or isinstance(recogniser, WhisperTranslator):
                 stream.backend.compile(1)
         return stream
 

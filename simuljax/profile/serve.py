@@ -31,10 +31,10 @@ from simuljax.profile.measure import (
 )
 from simuljax.serve.engine import Engine
 from simuljax.serve.web.client import Job
-from simuljax.serve.web.hub import Hub
+from simuljax.serve.web.hub import Hub, Limits
+from simuljax.serve.web.models import Model
 from simuljax.serve.web.server import ServeOptions, bind, load_models
 from simuljax.serve.web.server import build as build_server
-from simuljax.serve.web.sessions import Limits, Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +115,7 @@ def _counts(model: Model, loop: threading.Thread, hub: Hub) -> np.ndarray:
     """Return wall time, time in steps, steps, sound and processor time of both threads."""
     running = [t.ident for t in (loop, hub.thread) if t is not None and t.ident is not None]
     threads = (time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in running)
-    done = model.metrics
-    counted = (done.step_s, done.counters["steps"], done.audio_s)
+    counted = [model.metrics.counts[name] for name in ("step_seconds", "steps", "audio_seconds")]
     return np.array([time.perf_counter(), *counted, *threads])
 
 
@@ -126,7 +125,7 @@ def _preset(config: ServeProfile) -> dict[str, Model]:
     cut = Decoding(sentences="pauses")  # as `simuljax serve` does
     backend = decoder_backend(decoder, random_params(decoder), decode.read_ms, cut)
     make = functools.partial(Engine, backend, streams=config.streams, waiting_ms=40_000.0)
-    model = Model(config.preset, make, ())
+    model = Model(config.preset, make)
     model.warm_up()
     return {config.preset: model}
 

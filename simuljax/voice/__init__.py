@@ -17,17 +17,8 @@ from simuljax.voice.hibari import Hibari
 from simuljax.voice.remote import Http
 from simuljax.voice.timeline import Placed, Player, Timeline
 
-__all__ = [
-    "Espeak",
-    "Hibari",
-    "Http",
-    "Placed",
-    "Player",
-    "Timeline",
-    "Voice",
-    "VoiceError",
-    "voice_for",
-]
+__all__ = ["Espeak", "Hibari", "Http", "Placed", "Player", "Timeline", "Voice", "VoiceError"]
+__all__ += ["voice_for"]
 
 _ESPEAK_NAMES = {"zh": "cmn", "no": "nb", "nn": "nb"}  # where Whisper's code is another
 

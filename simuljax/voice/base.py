@@ -9,7 +9,6 @@ from jaxtyping import Int16
 from simuljax.errors import SimuljaxError
 from simuljax.text.sentences import is_abbreviation
 
-SHOWN = 60  # characters of a text in a message
 # Best first: the end of a sentence, of a clause, of a word. Chinese and Japanese have no spaces.
 _CUTS = (
     re.compile(r"""[.!?…]["'”’»)\]]*\s|[。！？]["'”’»」』)\]]*"""),
@@ -55,7 +54,7 @@ def no_sound(text: str, engine: str, advice: str) -> Int16[np.ndarray, " 0"]:
 
 def shown(text: str) -> str:
     """Quote a text for a message, shortened."""
-    return repr(text if len(text) <= SHOWN else text[: SHOWN - 3] + "...")
+    return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def split(text: str, limit: int) -> list[str]:
@@ -74,13 +73,8 @@ def split(text: str, limit: int) -> list[str]:
 def _cut(text: str, limit: int) -> int:
     """Return the end of the last mark of the best kind, or the limit."""
     for kind in _CUTS:
-        found = [match for match in kind.finditer(text) if not _is_short(text, match)]
-        ends = [match.end() for match in found]
-        if ends:
-            return min(ends[-1], limit)
+        for mark in reversed([*kind.finditer(text)]):
+            last_word = text[: mark.start()].split(" ")[-1]
+            if not (mark[0].startswith(".") and is_abbreviation(last_word)):
+                return min(mark.end(), limit)
     return limit
-
-
-def _is_short(text: str, mark: re.Match[str]) -> bool:
-    """Return True for the full stop of an abbreviation."""
-    return mark[0].startswith(".") and is_abbreviation(text[: mark.start()].split(" ")[-1])

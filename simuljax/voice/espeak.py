@@ -33,7 +33,6 @@ class Espeak:
     def __init__(self, language: str = "en", variant: str | None = None):
         self.language, self.variant = language, variant or ""
         self.name = f"espeak {language}" + (f"+{variant}" if variant else "")
-        _check_variant(self.variant)
         with fresh_library() as library:
             _set_voice(library, self.language, self.variant)
 
@@ -91,12 +90,21 @@ def utter(
     pitch: int = PLAIN_PITCH,
 ) -> Synthesis:
     """Synthesise one utterance."""
-    _check_variant(variant)
+    result = Synthesis()
+    # A control character can begin a command to the engine; a space in its place keeps the count.
+    encoded = re.sub(r"[\x00-\x1f\x7f]", " ", text).encode() + b"\0"
     with fresh_library() as library:
         _set_voice(library, language, variant)
         library.espeak_SetParameter(_RATE, words_per_minute, 0)
         library.espeak_SetParameter(_PITCH, pitch, 0)
-        return _synthesise(library, text)
+        callback = _Callback(result.receive)
+        library.espeak_SetSynthCallback(callback)
+        library.espeak_ng_SetRandSeed(ctypes.c_long(1))
+        ctypes.CDLL(None).srand(1)  # the Klatt voices draw theirs from the C library
+        size = ctypes.c_size_t(len(encoded))
+        if library.espeak_Synth(encoded, size, 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None):
+            raise VoiceError(f"eSpeak cannot synthesise {shown(text)}")
+    return result
 
 
 @functools.cache
@@ -106,26 +114,9 @@ def variants() -> tuple[str, ...]:
     return tuple(sorted(file.name for file in folder.iterdir()))
 
 
-def _synthesise(library: ctypes.CDLL, text: str) -> Synthesis:
-    result = Synthesis()
-    callback = _Callback(result.receive)
-    library.espeak_SetSynthCallback(callback)
-    library.espeak_ng_SetRandSeed(ctypes.c_long(1))
-    ctypes.CDLL(None).srand(1)  # the Klatt voices draw theirs from the C library
-    # A control character can begin a command to the engine; a space in its place keeps the count.
-    encoded = re.sub(r"[\x00-\x1f\x7f]", " ", text).encode() + b"\0"
-    size = ctypes.c_size_t(len(encoded))
-    if library.espeak_Synth(encoded, size, 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None):
-        raise VoiceError(f"eSpeak cannot synthesise {shown(text)}")
-    return result
-
-
-def _check_variant(variant: str) -> None:
+def _set_voice(library: ctypes.CDLL, language: str, variant: str) -> None:
     if variant and variant not in variants():
         raise VoiceError(f"eSpeak has no variant {variant!r}; it has {', '.join(variants())}")
-
-
-def _set_voice(library: ctypes.CDLL, language: str, variant: str) -> None:
     name = _language_file(language) + (f"+{variant}" if variant else "")
     if library.espeak_SetVoiceByName(name.encode()):
         raise VoiceError(

@@ -46,7 +46,6 @@ def files(tmp_path: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("file", "args", "facts"),
     [
-        ("one", ["--rows", "other"], ["--rows", "--variants"]),
         ("one", ["--grid", "figure_9"], ["one.py", "--grid", "figure_9"]),
         ("several", ["--grid", "figur_1"], ["--grid", "'figur_1'", "'figure_1'"]),
         ("several", ["--grid", "zzz"], ["figure_1, table", "'zzz'", "--grid"]),

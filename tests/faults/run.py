@@ -21,14 +21,11 @@ import os
 import random
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
-import traceback
 import urllib.error
 import urllib.request
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +40,7 @@ import tensorflow_datasets  # noqa: E402, F401 (for the forks)
 
 from simuljax.cli import ablate, evaluate, main, prepare, serve, speak, train  # noqa: E402, F401
 from tests.helpers.corpora import tree, write_hums, write_lines  # noqa: E402
-from tests.serve.web.servers import small_run  # noqa: E402
+from tests.serve.web.servers import free_port, small_run  # noqa: E402
 
 PATIENCE_S = 600.0
 SIZES = {"train": 12, "valid": 4, "test": 6}
@@ -71,55 +68,41 @@ class FaultError(Exception):
     """A command that did not end as the undisturbed one did."""
 
 
-class Life:
+class Life(multiprocessing.get_context("fork").Process):
     """A forked process that runs a function; what it prints goes to a file."""
 
     def __init__(self, function: Callable[[], object], log: Path, **variables: str) -> None:
+        super().__init__()
         log.parent.mkdir(parents=True, exist_ok=True)
+        self.function, self.log, self.variables = function, log, variables
         sys.stdout.flush()
-        self.log, self.status, self.pid = log, None, os.fork()
-        if self.pid:
-            return
-        code = 1
+        self.start()
+
+    def run(self) -> None:
+        os.setsid()
+        out = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        os.environ.update(self.variables)
         try:
-            os.setsid()
-            out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(out, 1)
-            os.dup2(out, 2)
-            os.environ.update(variables)
-            function()
-            code = 0
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else 1
-        except BaseException:
-            traceback.print_exc()
+            self.function()
         finally:
             atexit._run_exitfuncs()
-            sys.stdout.flush()
-            os._exit(code)
-
-    def ended(self) -> bool:
-        """Return True if it has ended; `status` is then its exit status, negative for a signal."""
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.status = os.waitstatus_to_exitcode(status) if pid else None
-        return self.status is not None
 
     def wait(self) -> int:
-        """Wait for the end and return the status."""
-        until(self.ended, PATIENCE_S)
-        if self.status is None:
+        """Wait for the end and return the status, negative for a signal."""
+        self.join(PATIENCE_S)
+        if self.exitcode is None:
             self.kill()
             raise FaultError(f"it did not end within {PATIENCE_S:.0f} s:\n{self.said()}")
-        return self.status
+        return self.exitcode
 
-    def kill(self) -> bool:
+    def strike(self) -> bool:
         """Kill it as a power cut would; return True if it was alive."""
-        if self.ended():
+        if not self.is_alive():
             return False
-        os.kill(self.pid, signal.SIGKILL)
-        until(self.ended, PATIENCE_S)
-        return self.status == -signal.SIGKILL
+        self.kill()
+        return self.wait() == -signal.SIGKILL
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
@@ -153,12 +136,6 @@ def apart(function: Callable[[], Any]) -> Any:
         raise FaultError(f"the result cannot be read:\n{life.said()}") from None
     finally:
         log.unlink(missing_ok=True)
-
-
-def free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return opened.getsockname()[1]
 
 
 def changes(folder: Path) -> int:
@@ -207,7 +184,7 @@ def evaluated(folder: Path) -> dict[str, Any]:
     }
 
 
-class Kind(ABC):
+class Kind:
     """A command that can be started in a directory, and its result there."""
 
     def __init__(self, place: Path, corpus: Path, chance: random.Random) -> None:
@@ -217,21 +194,21 @@ class Kind(ABC):
         """Start the processes."""
         return [Life(self.function(to), to.with_suffix(".log"))]
 
-    @abstractmethod
     def function(self, to: Path) -> Callable[[], object]:
         """Return what runs the command."""
+        raise NotImplementedError
 
     def folder(self, to: Path) -> Path:
         """Return where files change while the command works."""
         return to
 
-    @abstractmethod
     def result(self, to: Path) -> Any:
         """Return what must be equal."""
+        raise NotImplementedError
 
     def strike(self, lives: Sequence[Life]) -> int:
         """Kill one of the processes, or several; return how many were alive."""
-        return int(lives[0].kill())
+        return int(lives[0].strike())
 
 
 class Train(Kind):
@@ -264,10 +241,10 @@ class TrainTogether(Train):
     def strike(self, lives: Sequence[Life]) -> int:
         """Kill one; the other ends by itself one time in eight, and is killed otherwise."""
         victim, other = self.chance.sample(lives, 2)
-        killed = int(victim.kill())
+        killed = int(victim.strike())
         if killed and self.chance.random() > 1 / 8:
             time.sleep(self.chance.uniform(0, 0.5))
-            killed += other.kill()
+            killed += other.strike()
         return killed
 
 
@@ -295,14 +272,14 @@ class Ablate(Kind):
         that was killed still at work.
         """
         path = Path(f"/proc/{lives[0].pid}/task/{lives[0].pid}/children")
-        listed = [] if lives[0].ended() else path.read_text().split()
+        listed = [] if not lives[0].is_alive() else path.read_text().split()
         workers = [int(pid) for pid in listed if is_worker(int(pid))]
         choice = self.chance.choice(("driver", "worker", "both")) if workers else "driver"
         if choice == "worker":
             killed = sum(map(kill_worker, workers))
             lives[0].wait()
             return killed
-        killed = int(lives[0].kill())
+        killed = int(lives[0].strike())
         if choice == "both":
             time.sleep(self.chance.uniform(0, 0.5))
             killed += sum(map(kill_worker, workers))
@@ -392,10 +369,10 @@ class Serve(Evaluate):
         """Start it, ask, and stop it."""
         life = self.lives(to)[0]
         try:
-            until(lambda: life.ended() or self.ask("/healthz")[0] == 200, PATIENCE_S)
+            until(lambda: not life.is_alive() or self.ask("/healthz")[0] == 200, PATIENCE_S)
             return self.translation()
         finally:
-            life.kill()
+            life.strike()
 
     def translation(self) -> tuple[int, str]:
         sound, mark = (self.place / "corpus_hums" / "test0.wav").read_bytes(), "7d3f"
@@ -419,11 +396,11 @@ class Serve(Evaluate):
     def strike(self, lives: Sequence[Life]) -> int:
         """Kill it while it starts, or while it answers."""
         if self.chance.random() > 0.7:
-            return int(lives[0].kill())
-        until(lambda: lives[0].ended() or self.ask("/healthz")[0] == 200, PATIENCE_S)
+            return int(lives[0].strike())
+        until(lambda: not lives[0].is_alive() or self.ask("/healthz")[0] == 200, PATIENCE_S)
         client = Life(self.translation, self.place / "client.log")
         time.sleep(self.chance.uniform(0, 0.3))
-        killed = int(lives[0].kill())
+        killed = int(lives[0].strike())
         client.wait()
         return killed
 
@@ -436,7 +413,7 @@ def finish(lives: Sequence[Life]) -> None:
     """Wait for processes that nobody kills."""
     for life in lives:
         if life.wait():
-            raise FaultError(f"it ended with {life.status}:\n{life.said()}")
+            raise FaultError(f"it ended with {life.exitcode}:\n{life.said()}")
 
 
 class Faults:
@@ -480,7 +457,7 @@ class Faults:
         """Wait for some changes of files and a little longer, or for any time."""
 
         def over() -> bool:
-            return any(life.ended() for life in lives)
+            return not all(life.is_alive() for life in lives)
 
         if self.name == "serve" or self.chance.random() < 0.3:
             until(over, self.chance.uniform(0, self.usual_s / (10 if self.name == "serve" else 2)))
@@ -546,6 +523,8 @@ def start() -> None:
                 with chosen.record.open("a") as out:
                     out.write(json.dumps(counts) + "\n")
     except FaultError as error:
+        for life in multiprocessing.active_children():
+            life.kill()
         sys.exit(f"{error}\n(kept in {place})")
     shutil.rmtree(place)
 

@@ -8,11 +8,10 @@ runs in processes of its own, without JAX, so that clients take no time from the
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import websockets
@@ -33,17 +32,6 @@ class Job:
     total: int = 1
 
 
-@dataclass
-class Times:
-    """Hold the times that one client measured, in ms."""
-
-    words: list[float] = field(default_factory=list)  # from the push to the word
-    reads: list[float] = field(default_factory=list)  # from the push to the end of the READ
-    late: list[float] = field(default_factory=list)  # of pushes, behind their time
-    refused: int = 0
-    first_word: float | None = None  # on the system's monotonic clock, in s
-
-
 class Speaker:
     """One client: utterances one after the other, each in a session of its own."""
 
@@ -51,11 +39,14 @@ class Speaker:
         self.url, self.job, self.sound, self.number = url, job, sound, number
         self.start = start + job.chunk_ms / 1000 * number / job.total
         self.keep_from, self.until = start + job.warm_up_s, start + job.warm_up_s + job.seconds
-        self.times = Times()
-        self.read_ms = 0.0
+        self.words: list[float] = []  # ms from the push to the word
+        self.reads: list[float] = []  # ms from the push to the end of the READ
+        self.late: list[float] = []  # ms of pushes behind their time
+        self.refused, self.read_ms = 0, 0.0
+        self.first_word: float | None = None  # on the system's monotonic clock, in s
 
     async def run(self) -> dict[str, Any]:
-        """Speak until the time is over."""
+        """Speak until the time is over; return what was seen."""
         await asyncio.sleep(max(0.0, self.start - time.monotonic()))
         share = (self.number + 1) / self.job.total  # the first utterances end one after the other
         seconds = self.job.utterance_s * share
@@ -63,10 +54,11 @@ class Speaker:
             try:
                 await self._utter(max(seconds, self.job.chunk_ms / 1000))
             except (OSError, websockets.WebSocketException):
-                self.times.refused += 1
+                self.refused += 1
                 await asyncio.sleep(1.0)
             seconds = self.job.utterance_s
-        return dataclasses.asdict(self.times) | {"read_ms": self.read_ms}
+        seen = ("words", "reads", "late", "refused", "read_ms", "first_word")
+        return {name: getattr(self, name) for name in seen}
 
     async def _utter(self, seconds: float) -> None:
         options: dict[str, Any] = {"compression": None, "open_timeout": 60, "ping_interval": None}
@@ -82,30 +74,32 @@ class Speaker:
                 place = (count * size) % max(len(self.sound) - size, 1) & ~1
                 pushed.append((count * self.job.chunk_ms, time.monotonic()))
                 await socket.send(self.sound[place : place + size])
-                self._keep(self.times.late, (time.monotonic() - due) * 1e3)
+                self._keep(self.late, due)
             with contextlib.suppress(websockets.ConnectionClosed):
                 await socket.send('{"type": "finish"}')
             await asyncio.wait_for(listening, 60)
 
     async def _listen(self, socket: Any, pushed: list[tuple[float, float]]) -> None:
+        kept = {"word": self.words, "read": self.reads}
         with contextlib.suppress(websockets.ConnectionClosed):
             async for message in socket:
                 frame = json.loads(message)
-                if frame["type"] == "session":
+                kind = frame["type"]
+                if kind == "session":
                     self.read_ms = frame["read_ms"]
-                elif frame["type"] == "error":
-                    self.times.refused += 1
-                elif frame["type"] in ("word", "read"):
-                    kept = self.times.words if frame["type"] == "word" else self.times.reads
-                    if frame["type"] == "word" and self.times.first_word is None:
-                        self.times.first_word = time.monotonic()
+                elif kind == "error":
+                    self.refused += 1
+                elif kind in kept:
+                    if kind == "word" and self.first_word is None:
+                        self.first_word = time.monotonic()
                     at = next((t for ms, t in pushed if ms >= frame["delay_ms"] - 1e-6), None)
                     if at is not None:
-                        self._keep(kept, (time.monotonic() - at) * 1e3)
+                        self._keep(kept[kind], at)
 
-    def _keep(self, times: list[float], ms: float) -> None:
+    def _keep(self, times: list[float], since: float) -> None:
+        """Note the ms since a moment, after the warm-up."""
         if time.monotonic() > self.keep_from:
-            times.append(round(ms, 2))
+            times.append(round((time.monotonic() - since) * 1e3, 2))
 
 
 async def run(url: str, job: Job) -> list[dict[str, Any]]:

@@ -23,10 +23,9 @@ from simuljax.cache import enable_compilation_cache, show_status
 from simuljax.errors import SimuljaxError
 from simuljax.serve.bundled import CLIP, parts_of
 from simuljax.serve.translator import load
-from simuljax.serve.web.access import LOOPBACK, Access
-from simuljax.serve.web.app import create_app
-from simuljax.serve.web.hub import Hub
-from simuljax.serve.web.sessions import Limits, Model
+from simuljax.serve.web.app import LOOPBACK, Access, create_app
+from simuljax.serve.web.hub import Hub, Limits
+from simuljax.serve.web.models import Model
 
 HEADERS_S = 10.0  # until a request's headers have to be there
 SPARE = 256  # connections beyond two for every stream
@@ -59,12 +58,6 @@ class ServeOptions:
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of Whisper models."""
     limits: tyro.conf.Suppress[Limits] = field(default_factory=Limits)
-
-    @property
-    def access(self) -> Access:
-        """Return the rules of access; on loopback, names of other hosts are refused."""
-        hosts = LOOPBACK if self.host in LOOPBACK else None
-        return Access(token=self.token, origins=self.origin, hosts=hosts)
 
 
 def check_options(models: Sequence[Path], options: ServeOptions) -> None:
@@ -117,7 +110,9 @@ def load_models(paths: Sequence[Path], options: ServeOptions) -> dict[str, Model
 class PatientProtocol(H11Protocol):
     """HTTP that gives up on clients who do not finish their headers, and on too many."""
 
-    most = 1024  # connections
+    def __init__(self, *given: Any, most: int, **named: Any):
+        super().__init__(*given, **named)
+        self.most = most  # connections
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for headers, unless there are too many connections."""
@@ -192,9 +187,11 @@ class DrainingServer(uvicorn.Server):
 def build(hub: Hub, options: ServeOptions, greeting: str = "") -> DrainingServer:
     """Return the server of a hub; it prints the greeting when it can be reached."""
     rows = sum(len(model.engine.streams) for model in hub.models.values())
-    protocol = type("Protocol", (PatientProtocol,), {"most": 2 * rows + SPARE})
+    hosts = LOOPBACK if options.host in LOOPBACK else None  # there, others' names are refused
+    access = Access(token=options.token, origins=options.origin, hosts=hosts)
+    protocol: Any = functools.partial(PatientProtocol, most=2 * rows + SPARE)
     config = uvicorn.Config(
-        create_app(hub, options.access),
+        create_app(hub, access),
         http=protocol,
         ws=SoundProtocol,
         ws_max_size=options.limits.frame_bytes,
@@ -230,7 +227,9 @@ def run(models: Sequence[Path], options: ServeOptions) -> None:
     """Serve until a signal comes."""
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
     enable_compilation_cache()
-    _allow_open_files()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # or sockets are refused for it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with contextlib.closing(bind(options)) as bound:
         hub = Hub(load_models(models, options), options.limits)
         scheme = "https" if options.certificate else "http"
@@ -240,10 +239,3 @@ def run(models: Sequence[Path], options: ServeOptions) -> None:
             f"{options.streams} streams each; stop with Ctrl-C"
         )
         build(hub, options, greeting).run(sockets=[bound])
-
-
-def _allow_open_files() -> None:
-    """Raise the limit of open files, so that sockets are not refused for it."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,6 +1,5 @@
 """Chromium over its DevTools socket: enough to press buttons and to look at a page."""
 
-import base64
 import contextlib
 import itertools
 import json
@@ -10,12 +9,14 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.sync.client import ClientConnection, connect
+
+from tests.serve.live_fakes import until
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = [
@@ -67,9 +68,9 @@ class Tab:
 
     def wait(self, code: str, seconds: float = 40.0) -> Any:
         """Wait until an expression is true."""
-        until = time.monotonic() + seconds
+        end = time.monotonic() + seconds
         while not (value := self.run(code)):
-            assert time.monotonic() < until, f"{code} stayed {value!r}"
+            assert time.monotonic() < end, f"{code} stayed {value!r}"
             time.sleep(0.05)
         return value
 
@@ -88,46 +89,31 @@ class Tab:
         node = self.call("DOM.querySelector", nodeId=root, selector="#file")["nodeId"]
         self.call("DOM.setFileInputFiles", files=[str(path)], nodeId=node)
 
-    def picture(self, path: Path, width: int = 1200, height: int = 800) -> None:
-        size = {"width": width, "height": height, "deviceScaleFactor": 1}
-        self.call("Emulation.setDeviceMetricsOverride", mobile=width < 600, **size)
-        time.sleep(0.3)
-        data = self.call("Page.captureScreenshot", format="png")["data"]
-        path.write_bytes(base64.b64decode(data))
-
-
-class Browser:
-    """A running browser."""
-
-    def __init__(self, port: int, stack: contextlib.ExitStack):
-        self.port, self.stack = port, stack
-
-    def tab(self) -> Tab:
-        url = f"http://127.0.0.1:{self.port}/json/new?about:blank"
-        request = urllib.request.Request(url, method="PUT")
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            address = json.load(answer)["webSocketDebuggerUrl"]
-        options = {"max_size": None, "compression": None, "ping_interval": None}
-        return Tab(self.stack.enter_context(connect(address, **options)))
-
 
 @contextlib.contextmanager
-def browsing(microphone: Path | None = None) -> Iterator[Browser]:
-    """Start a browser whose microphone plays a WAV file again and again."""
+def browsing(microphone: Path) -> Iterator[Callable[[], Tab]]:
+    """Start a browser whose microphone plays a WAV file again and again; yield what opens a tab."""
     program = find()
     assert program is not None
-    extra = [f"--use-file-for-fake-audio-capture={microphone}"] if microphone else []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        command = [program, *FLAGS, *extra, f"--user-data-dir={profile}", "about:blank"]
+        own = [f"--use-file-for-fake-audio-capture={microphone}", f"--user-data-dir={profile}"]
+        command = [program, *FLAGS, *own, "about:blank"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             told = Path(profile) / "DevToolsActivePort"
-            until = time.monotonic() + 60
-            while not (told.exists() and told.read_text().strip()):
-                assert process.poll() is None and time.monotonic() < until, "Chromium did not start"
-                time.sleep(0.05)
+            until(lambda: process.poll() is not None or (told.exists() and told.read_text()), 60)
+            port = int(told.read_text().split()[0])
             with contextlib.ExitStack() as stack:
-                yield Browser(int(told.read_text().split()[0]), stack)
+
+                def tab() -> Tab:
+                    url = f"http://127.0.0.1:{port}/json/new?about:blank"
+                    request = urllib.request.Request(url, method="PUT")
+                    with urllib.request.urlopen(request, timeout=20) as answer:
+                        address = json.load(answer)["webSocketDebuggerUrl"]
+                    options = {"max_size": None, "compression": None, "ping_interval": None}
+                    return Tab(stack.enter_context(connect(address, **options)))
+
+                yield tab
         finally:
             process.terminate()
             process.wait(20)

@@ -16,9 +16,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from simuljax.config.model import SpeechConfig
-from simuljax.serve.web.hub import Hub
+from simuljax.serve.web.hub import Hub, Limits
+from simuljax.serve.web.models import Model
 from simuljax.serve.web.server import DrainingServer, ServeOptions, bind, build
-from simuljax.serve.web.sessions import Limits, Model
 from tests.helpers.streams import push_all, timed
 from tests.serve.live_fakes import until
 from tests.written_runs import write_run

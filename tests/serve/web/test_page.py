@@ -45,7 +45,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def page(live, browser):
-    tab = browser.tab()
+    tab = browser()
     tab.go(live.url("/", "http"))
     tab.run(TAP)
     return tab
@@ -78,13 +78,17 @@ def test_a_file_gives_the_words_of_a_stream_and_its_files(live, page, tmp_path):
     assert live.empty()
 
 
-def test_the_sample_of_a_bundled_model_is_offered(live, page, browser):
+def test_a_token_is_asked_for_and_the_sample_of_a_bundled_model_is_offered(live, page, browser):
     """11 s of speech; a model without a sample has no button."""
     clip = Path(__file__).parents[3] / "models" / DEFAULT / CLIP
     assert page.run("document.getElementById('clip').hidden")
     with running(live.translator, token="open sesame", clip=clip) as bundled:
-        tab = browser.tab()
+        tab = browser()
+        tab.call("Page.navigate", url=bundled.url("/", "http"))
+        tab.wait("!!document.querySelector('#alert input')")
+        assert "token" in tab.text("alert")
         tab.go(bundled.url("/#token=open%20sesame", "http"))
+        assert "sesame" not in tab.run("location.href")
         tab.run(TAP)
         tab.wait("!document.getElementById('clip').hidden")
         tab.click("clip")
@@ -121,7 +125,7 @@ def test_a_lost_connection_loses_no_word_and_repeats_none(live, page):
 
 def test_a_server_that_was_restarted_goes_on_with_the_sound_it_has_not_heard(live, browser):
     """Its session is gone: what was acknowledged is not sent again, so no word comes twice."""
-    tab = browser.tab()
+    tab = browser()
     with running(live.translator, drain=0.0) as first:
         tab.go(first.url("/", "http"))
         tab.run(TAP)
@@ -145,7 +149,7 @@ def test_a_server_that_was_restarted_goes_on_with_the_sound_it_has_not_heard(liv
 
 
 def test_two_tabs_do_not_mix(live, browser, tmp_path):
-    tabs = [browser.tab(), browser.tab()]
+    tabs = [browser(), browser()]
     for number, tab in enumerate(tabs):
         tab.go(live.url("/", "http"))
         tab.run(TAP)
@@ -157,6 +161,7 @@ def test_two_tabs_do_not_mix(live, browser, tmp_path):
 
 
 def test_keys_and_large_captions(page):
+    """The page asks nothing of others, and all of its controls have names."""
     page.run(KEY % "l")
     assert page.run("document.body.classList.contains('large')")
     page.run(KEY % "Escape")
@@ -164,24 +169,6 @@ def test_keys_and_large_captions(page):
     unnamed = """[...document.querySelectorAll('button, input, select, canvas, meter')].filter(e =>
         !(e.textContent.trim() || e.getAttribute('aria-label') || e.closest('label')))"""
     assert page.run(f"{unnamed}.length") == 0
-
-
-def test_a_token_is_asked_for_and_kept_out_of_the_address(live, browser, tmp_path):
-    with running(live.translator, token="open sesame") as guarded:
-        tab = browser.tab()
-        tab.call("Page.navigate", url=guarded.url("/", "http"))
-        tab.wait("!!document.querySelector('#alert input')")
-        assert "token" in tab.text("alert")
-        tab.go(guarded.url("/#token=open%20sesame", "http"))
-        assert "sesame" not in tab.run("location.href")
-        tab.run(TAP)
-        soundfile.write(tmp_path / "a.wav", sound(90, 1.0), 16_000)
-        tab.open_file(tmp_path / "a.wav")
-        tab.wait(f"{WORDS}.length > 0 && {IDLE}")
-        assert tab.run(WORDS) == texts(live, tab.run("captured"))
-
-
-def test_the_page_asks_nothing_of_others(page):
     html = page.run("document.documentElement.outerHTML")
     assert not re.findall(r"(?:src|href)=[\"'](?!data:)", html)
     assert "default-src 'none'" in PAGE_HEADERS["content-security-policy"]
