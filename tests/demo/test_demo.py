@@ -5,25 +5,20 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 from data_pipelines.dataset import PreparedCorpus
-from data_pipelines.input import init_run, load_inputs
 from data_pipelines.utterance import Voice
 from simuljax.cli.demo import write_page
-from simuljax.config.experiment import Experiment
-from simuljax.config.fields import to_json, write_json
 from simuljax.demo import run as demo
 from simuljax.demo.corpus import LittlePhrasebook, frequent_words
-from simuljax.demo.experiment import EXPERIMENT, demo_experiment
+from simuljax.demo.experiment import EXPERIMENT
 from simuljax.demo.run import DemoConfig
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import read_records
 from simuljax.runs import heads
-from simuljax.serve.run import CONFIG_FILE, open_run, shapes
-from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
+from simuljax.serve.run import open_run
 from simuljax.train.run_log import read_metrics
 
 SMALL = DemoConfig(sentences=16, held_out=8, updates=2, rows=8)
@@ -41,27 +36,6 @@ def corpus(config) -> PreparedCorpus:
 
 
 @pytest.fixture(scope="module")
-def guess(config, corpus) -> Experiment:
-    """A run that is not trained: all its files, and random numbers for parameters."""
-    made = demo_experiment(config.out / "guess", corpus.directory, updates=100)
-    init_run(made.data, made.run)
-    vocabularies, _ = load_inputs(made.run)
-    model = dataclasses.replace(
-        made.model,
-        source_vocabulary=vocabularies.source.size,
-        target_vocabulary=vocabularies.target.size,
-    )
-    made = dataclasses.replace(made, model=model)
-    write_json(made.run / CONFIG_FILE, to_json(made))
-    draw = np.random.default_rng(0).normal
-    params = jax.tree.map(lambda x: draw(0, 0.1, x.shape).astype(x.dtype), shapes(model)[0])
-    checkpoints = Checkpoints(made.run / CHECKPOINTS)
-    checkpoints.save(1, {"params": params, "statistics": {}}, {}, score=0.0)
-    checkpoints.close()
-    return made
-
-
-@pytest.fixture(scope="module")
 def numbers(config, corpus) -> Mapping[str, float]:
     return demo.run(config, write_page)
 
@@ -76,9 +50,9 @@ def assert_is_a_picture(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_alignment_is_of_the_utterance(guess, corpus):
+def test_the_alignment_is_of_the_utterance(numbers, config, corpus):
     held_out = corpus["test"]
-    looked = heads.look(open_run(guess.run), held_out, 1)
+    looked = heads.look(open_run(config.out / "run"), held_out, 1)
     np.testing.assert_allclose(looked.alpha.sum(-1), 1, atol=1e-4)
     assert looked.alpha.shape == (4, len(looked.pieces), len(looked.edges) - 1)
     assert "".join(looked.pieces[:-1]).startswith(held_out.table.translation[1].split()[0][:1])
@@ -86,13 +60,9 @@ def test_the_alignment_is_of_the_utterance(guess, corpus):
     assert (np.diff(looked.edges) > 0).all()
     assert abs(looked.edges[-1] - seconds) < 0.1
     assert len(looked.words) == len(looked.times)
+    assert [heads.legible(p) for p in ("▁Haus", "tür", ".", "▁")] == ["Haus", "-tür", ".", "_"]
     assert (looked.times >= 0).all() and (looked.times <= seconds).all()
-    assert_is_a_picture(heads.draw_alignment(looked, guess.run / "alignment.png"))
-
-
-def test_pieces_are_shown_as_words():
-    shown = [heads.legible(piece) for piece in ("▁Haus", "tür", ".", "▁")]
-    assert shown == ["Haus", "-tür", ".", "_"]
+    assert_is_a_picture(heads.draw_alignment(looked, config.out / "alignment.png"))
 
 
 def test_the_table_shows_every_score():
@@ -109,14 +79,11 @@ def test_the_memoriser_answers_with_its_nearest_sentence(corpus):
     assert demo.most_similar_bleu(train, test) < 50
 
 
-def test_splits_of_the_little_phrasebook_share_no_sentence():
+def test_the_little_phrasebook_is_little_and_a_larger_one_begins_with_it():
     splits = LittlePhrasebook(train=60, valid=20, test=20).read().splits
     train, valid, test = ({u.transcript for u in splits[p]} for p in ("train", "valid", "test"))
     assert (len(train), len(valid), len(test)) == (60, 20, 20)
     assert not train & valid | train & test | valid & test
-
-
-def test_the_little_phrasebook_is_little_and_a_larger_one_begins_with_it():
     few, more = (LittlePhrasebook(train=n, valid=0, test=0).read().splits["train"] for n in (9, 30))
     assert list(more[:9]) == list(few)
     assert len({u.audio for u in more}) == 1 and isinstance(few[0].audio, Voice)

@@ -16,14 +16,6 @@ from simuljax.voice import Placed, Player, Timeline, VoiceError
 RATE = 1000
 
 
-def say(timeline: Timeline, text: str, ready_s: float) -> Placed:
-    """Every word in 400 ms, a click and silence; faster if the timeline is late."""
-    speed = timeline.speed(ready_s)
-    word = np.zeros(round(0.4 * RATE / speed), np.int16)
-    word[0] = 1000
-    return timeline.place(np.tile(word, len(text.split())), ready_s, speed=speed)
-
-
 def sound(seconds: float, level: int = 7) -> np.ndarray:
     return np.full(round(seconds * RATE), level, np.int16)
 
@@ -55,35 +47,32 @@ def test_who_is_late_speaks_faster():
 
 
 def test_speech_catches_up_with_a_source_that_is_faster_for_a_while():
-    """Ten words in 2.5 s take 4 s to say; then comes one word a second, and the lag goes down."""
+    """Words of 0.4 s come in every 0.25 s at first, then in every 0.8 s, and the lag goes down."""
     ready = [0.25 * i for i in range(20)] + [5.0 + 0.8 * i for i in range(1, 20)]
     lags, speeds = [], []
     with closing(Timeline(RATE)) as timeline:
         for at in ready:
-            placed = say(timeline, "word", at)
+            speeds.append(timeline.speed(at))
+            placed = timeline.place(sound(0.4 / speeds[-1]), at, speed=speeds[-1])
             lags.append(placed.start_s - at)
-            speeds.append(placed.speed)
     assert max(lags) > 1.2 and max(speeds) > 1.03
     assert lags[-1] < 0.5 and speeds[0] == speeds[-1] == 1.0
     unhurried = 20 * (0.4 - 0.25)
     assert max(lags) < unhurried - 0.1  # as it would be without the rule
 
 
-def test_nothing_said_takes_no_time():
-    with closing(Timeline(RATE)) as timeline:
-        timeline.place(sound(1), 0.0)
-        nothing = say(timeline, "", 4.0)
-        assert nothing == Placed(start_s=4.0, end_s=4.0, speed=1.0)
-        assert timeline.duration == 1.0
-
-
 def test_the_file_is_whole_after_every_word(tmp_path):
+    """A word without sound takes no time."""
     path = tmp_path / "out.wav"
     with closing(Timeline(RATE, path)) as timeline:
         assert len(soundfile.read(path)[0]) == 0
         for i in range(1, 4):
             timeline.place(sound(1), 2.0 * i)
             assert len(soundfile.read(path)[0]) == round(timeline.duration * RATE)
+        assert timeline.place(sound(0), 9.0) == Placed(start_s=9.0, end_s=9.0, speed=1.0)
+        assert timeline.duration == 7.0
+    with pytest.raises(VoiceError, match=r"cannot be written to .*No such file"):
+        Timeline(RATE, tmp_path / "nowhere" / "out.wav")
 
 
 def test_minutes_do_not_fill_the_memory(tmp_path):
@@ -101,19 +90,13 @@ def test_minutes_do_not_fill_the_memory(tmp_path):
     assert (tmp_path / "long.wav").stat().st_size == 44 + 2 * 1201 * rate
 
 
-def test_a_place_that_cannot_be_written(tmp_path):
-    with pytest.raises(VoiceError, match=r"cannot be written to .*No such file"):
-        Timeline(RATE, tmp_path / "nowhere" / "out.wav")
-
-
-# Playing through a stand-in for a sound card.
-
-
 class PortAudioError(Exception):
     pass
 
 
 class Card:
+    """A stand-in for a sound card."""
+
     def __init__(self, samplerate, channels, dtype):
         if samplerate == 1:
             raise PortAudioError("Invalid sample rate")
@@ -121,7 +104,6 @@ class Card:
         self.played: list[bytes] = []
         self.state = "new"
         self.gate = threading.Event()
-        self.gate.set()
         cards.append(self)
 
     def start(self):
@@ -151,43 +133,29 @@ def card_reader(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", module)
 
 
-def test_all_is_played_in_order(card_reader):
-    sounds = [np.full(10 * i, i, np.int16) for i in range(5)]  # the first is empty
-    with closing(Player(24_000)) as player:
-        for sound in sounds:
-            player.play(sound)
-    (card,) = cards
-    assert card.opened == (24_000, 1, "int16") and card.state == "stopped, closed"
-    np.testing.assert_array_equal(
-        np.frombuffer(b"".join(card.played), np.int16), np.concatenate(sounds)
-    )
-
-
-def test_the_caller_does_not_wait(card_reader):
+def test_all_is_played_in_order_and_the_caller_does_not_wait(card_reader):
+    sounds = [np.full(1000 * i, i, np.int16) for i in range(50)]  # the first is empty
     player = Player(24_000)
-    cards[0].gate.clear()
-    for _ in range(100):
-        player.play(np.ones(24_000, np.int16))
-    assert not cards[0].played
-    cards[0].gate.set()
+    (card,) = cards
+    for each in sounds:
+        player.play(each)
+    assert not card.played
+    card.gate.set()
     player.close()
-    assert len(cards[0].played) == 100
+    assert card.opened == (24_000, 1, "int16") and card.state == "stopped, closed"
+    played = np.frombuffer(b"".join(card.played), np.int16)
+    np.testing.assert_array_equal(played, np.concatenate(sounds))
 
 
-def test_a_card_that_stops_is_an_error(card_reader):
+def test_a_card_that_cannot_or_stops_is_an_error(card_reader, monkeypatch):
     player = Player(24_000)
     cards[0].state = "unplugged"
+    cards[0].gate.set()
     player.play(np.ones(5, np.int16))
     with pytest.raises(VoiceError, match="Stream is stopped"):
         player.close()
-
-
-def test_a_card_that_cannot(card_reader):
     with pytest.raises(VoiceError, match="cannot be opened: Invalid sample rate"):
         Player(1)
-
-
-def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", None)
     with pytest.raises(VoiceError, match=r"pip install 'simuljax\[mic\]'.*to a file"):
         Player(24_000)
