@@ -77,9 +77,9 @@ def _lines(*values: Any) -> bytes:
     return b"".join(_json(value) + b"\n" for value in values)
 
 
-def _sound(**form: Any) -> bytes:
-    out = io.BytesIO()
-    soundfile.write(out, np.sin(np.arange(4_000) / 9).astype(np.float32) / 2, 8_000, **form)
+def _sound(form: str) -> bytes:
+    out, tone = io.BytesIO(), np.sin(np.arange(4_000) / 9).astype(np.float32) / 2
+    soundfile.write(out, tone, 8_000, format=form.upper())
     return out.getvalue()
 
 
@@ -90,13 +90,13 @@ def _zip(name: str, data: bytes) -> bytes:
     return out.getvalue()
 
 
-def _tar_xz(name: str, data: bytes) -> bytes:
+def _tar(data: bytes) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        member = tarfile.TarInfo(name)
+        member = tarfile.TarInfo(f"r/e/{NAME}")
         member.size = len(data)
         archive.addfile(member, io.BytesIO(data))
-    return lzma.compress(out.getvalue(), preset=0)
+    return out.getvalue()
 
 
 def _score(path: Path) -> None:
@@ -105,10 +105,14 @@ def _score(path: Path) -> None:
     build_report(records)
 
 
+def _archive(path: Path) -> None:
+    read_archive.__wrapped__(path)  # without its cache
+
+
 def _packed_archive(path: Path) -> None:
     """Read an archive that was damaged before it was compressed."""
     path.write_bytes(lzma.compress(path.read_bytes(), preset=0))
-    read_archive.__wrapped__(path)
+    _archive(path)
 
 
 def _weights(path: Path) -> None:
@@ -165,6 +169,11 @@ def _times(path: Path) -> None:
 def _manifest(path: Path) -> None:
     path.with_name("a.wav").touch()  # it is opened later
     Manifest().read(path.parent)
+
+
+def _parallel(path: Path) -> None:
+    path.with_name("train.de").write_text("ein Hund\nrennt\n")
+    ParallelText().read(path.parent)
 
 
 def _metrics(path: Path) -> None:
@@ -248,6 +257,13 @@ LOG = _lines(*made_up(0, count=3))
 ROW = {"id": "a", "audio": "a.wav", "transcript": "one two", "translation": "eins zwei"}
 ROW |= {"offset_s": 0.1, "duration_s": 0.5, "words": [["one", 0.1, 0.2], ["two", 0.3, 0.4]]}
 TABLE = "\t".join(dataset.COLUMNS) + "\n" + "100\t2\t0\ta\ts\tone two\teins zwei\n"
+ROWS = b"id\taudio\ttranscript\ttranslation\na\ta.wav\tone\teins\n" * 2
+PAIRS = b"a dog\tein Hund\nruns\trennt\n" * 9
+METRICS = [{"step": i, "time": 1.5, "values": {"loss": 2}} for i in range(3)]
+BODY = {"step": 3, "score": 1.0, "files": {"a": [1, "x"]}, "arrays": {"b": [[1], "f"]}}
+FEATURES = {"features": to_json(Features())}
+FEATURES |= {"statistics": {"frames": 9, "mean": [0.0] * 80, "std": [1.0] * 80}}
+TOKENIZER = {"model": {"vocab": _byte_characters()}}
 FLOW = b"- {duration: 1.5, offset: 0.2, speaker_id: a, wav: a.wav}\n" * 2
 BLOCK = b"- wav: a.wav\n  offset: 1\n  duration: 2.5\n" * 2
 XML = (
@@ -260,7 +276,6 @@ SUMMARY = {
     "skipped": {"too short": 1},
     "changed": {},
 }
-STATISTICS = {"frames": 9, "mean": [0.0] * 80, "std": [1.0] * 80}
 EXPORTED = {
     "params/a/kernel": {"dtype": "I8", "shape": [2, 3], "data_offsets": [16, 22]},
     "params/a/kernel:scale": {"dtype": "F32", "shape": [1, 3], "data_offsets": [0, 12]},
@@ -281,35 +296,14 @@ TENSORS = functools.cache(functools.partial(random_tensors, SIZES))
 READERS = {
     "log": Reader("a.log", lambda: LOG, _score),
     "log.gz": Reader("a.log.gz", lambda: gzip.compress(LOG), _score),
-    "logs.tar.xz": Reader(
-        "logs.tar.xz",
-        lambda: _tar_xz(f"r/e/{NAME}", LOG),
-        lambda path: read_archive.__wrapped__(path),
-    ),
-    "logs.tar": Reader(
-        "logs.tar.xz", lambda: lzma.decompress(_tar_xz(f"r/e/{NAME}", LOG))[:4096], _packed_archive
-    ),
+    "logs.tar.xz": Reader("logs.tar.xz", lambda: lzma.compress(_tar(LOG), preset=0), _archive),
+    "logs.tar": Reader("logs.tar.xz", lambda: _tar(LOG)[:4096], _packed_archive),
     "times of segments": Reader("times", lambda: BLOCK, _times),
     "segments.yaml": Reader("a.yaml", lambda: FLOW, read_yaml),
     "manifest.jsonl": Reader("train.jsonl", lambda: _lines(ROW, ROW | {"id": "b"}), _manifest),
-    "manifest.tsv": Reader(
-        "train.tsv",
-        lambda: b"id\taudio\ttranscript\ttranslation\na\ta.wav\tone\teins\n" * 2,
-        _manifest,
-    ),
-    "text.gz": Reader(
-        "train.en.gz",
-        lambda: gzip.compress(b"a dog\nruns\n"),
-        lambda path: (
-            path.with_name("train.de").write_text("ein Hund\nrennt\n"),
-            ParallelText().read(path.parent),
-        ),
-    ),
-    "table.zip": Reader(
-        "pairs.zip",
-        lambda: _zip("deu.txt", b"a dog\tein Hund\nruns\trennt\n" * 9),
-        lambda path: Tsv().read(path),
-    ),
+    "manifest.tsv": Reader("train.tsv", lambda: ROWS, _manifest),
+    "text.gz": Reader("train.en.gz", lambda: gzip.compress(b"a dog\nruns\n"), _parallel),
+    "table.zip": Reader("pairs.zip", lambda: _zip("deu.txt", PAIRS), lambda path: Tsv().read(path)),
     "wmt.xml": Reader("test.en-de.xml", lambda: XML, lambda path: ParallelText().read(path.parent)),
     "ggml": Reader("ggml.bin", lambda: ggml_bytes(TENSORS()), _weights),
     "pt": Reader("a.pt", lambda: torch_bytes(TENSORS()), _weights),
@@ -328,16 +322,10 @@ READERS = {
     "safetensors of int7": Reader("a.safetensors", _whole_numbers, _weights),
     "safetensors.gz": Reader("a.safetensors.gz", lambda: packed(_whole_numbers()), _weights),
     "exported parameters": Reader("params.safetensors", _exported, lambda path: read_params(path)),
-    "tokenizer.json": Reader(
-        "tokenizer.json",
-        lambda: _json({"model": {"vocab": _byte_characters()}}),
-        read_tokenizer_json,
-    ),
+    "tokenizer.json": Reader("tokenizer.json", lambda: _json(TOKENIZER), read_tokenizer_json),
     "tiktoken": Reader("a.tiktoken", _tiktoken, read_tiktoken),
     "generation_config": Reader(
-        "generation_config.json",
-        lambda: _json(HEADS),
-        lambda path: _generation(path, SIZES),
+        "generation_config.json", lambda: _json(HEADS), lambda path: _generation(path, SIZES)
     ),
     "config.json": Reader(
         "config.json",
@@ -347,16 +335,8 @@ READERS = {
     "header of params": Reader("params.safetensors", lambda: _json(EXPORTED), _resealed_params),
     "decoding.json": Reader("decoding.json", lambda: _json(to_options(Decoding())), read_decoding),
     "vocabulary": Reader("vocab.json", _vocabulary, _resealed_vocabulary),
-    "features of a run": Reader(
-        "features.json",
-        lambda: _json({"features": to_json(Features()), "statistics": STATISTICS}),
-        load_features,
-    ),
-    "metrics.jsonl": Reader(
-        "metrics.jsonl",
-        lambda: _lines(*({"step": i, "time": 1.5, "values": {"loss": 2}} for i in range(3))),
-        _metrics,
-    ),
+    "features of a run": Reader("features.json", lambda: _json(FEATURES), load_features),
+    "metrics.jsonl": Reader("metrics.jsonl", lambda: _lines(*METRICS), _metrics),
     "results": Reader("a.json", lambda: _json({"BLEU": 1}), read_object),
     "summary.json": Reader(
         "summary.json",
@@ -372,15 +352,7 @@ READERS = {
         lambda path: dataset.check_used_data(path.parent, {"train": (path, "train")}),
     ),
     "table of contents": Reader("train.tsv", TABLE.encode, lambda path: dataset.read_table(path)),
-    "seal of a checkpoint": Reader(
-        "body",
-        lambda: _json(
-            {"step": 3, "score": 1.0, "files": {"a": [1, "x"]}, "arrays": {"b": [[1], "f"]}}
-        ),
-        _resealed_checkpoint,
-    ),
-    "wav": Reader("a.wav", lambda: _sound(format="WAV"), read_audio),
-    "flac": Reader("a.flac", lambda: _sound(format="FLAC"), read_audio),
-    "ogg": Reader("a.ogg", lambda: _sound(format="OGG"), read_audio),
-    "mp3": Reader("a.mp3", lambda: _sound(format="MP3"), read_audio),
+    "seal of a checkpoint": Reader("body", lambda: _json(BODY), _resealed_checkpoint),
 }
+for form in ("wav", "flac", "ogg", "mp3"):
+    READERS[form] = Reader(f"a.{form}", functools.partial(_sound, form), read_audio)

@@ -85,16 +85,14 @@ def test_names_of_other_hosts_are_refused_on_loopback(live):
     assert live.get("/", Host="localhost:1")[0] == 200
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/..%2f..%2fetc/passwd", "/page.html",
-     "//etc/passwd", "/stream/../../x", "/v1/../../pyproject.toml", "/%00"],
-)  # fmt: skip
-def test_no_path_leads_to_files(live, path):
-    answer = raw(
-        live, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
-    )
-    assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 400")) and b"root:" not in answer
+def test_no_path_leads_to_files(live):
+    for path in (
+        *("/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/..%2f..%2fetc/passwd", "/page.html"),
+        *("//etc/passwd", "/stream/../../x", "/v1/../../pyproject.toml", "/%00"),
+    ):
+        request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        answer = raw(live, request.encode())
+        assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 400")) and b"root:" not in answer
 
 
 def test_a_client_that_dawdles_over_its_headers_is_dropped(translator, monkeypatch):
@@ -122,6 +120,8 @@ def test_a_client_that_dawdles_over_its_headers_is_dropped(translator, monkeypat
 def test_too_many_connections_are_dropped(translator, monkeypatch):
     monkeypatch.setattr(server_module, "SPARE", 0)
     with running(translator, streams=4) as live:
+        with pytest.raises(ServeError, match="cannot listen"):
+            bind(ServeOptions(port=live.port))
         idle = [sockets.create_connection(("127.0.0.1", live.port), timeout=10) for _ in range(8)]
         time.sleep(0.3)
         with sockets.create_connection(("127.0.0.1", live.port), timeout=10) as late:
@@ -150,10 +150,3 @@ def test_tls(translator, tmp_path):
         live.socket("/stream", scheme="wss", ssl=trusted) as socket,
     ):
         assert speak(socket, [sound(1, 0.3)])[-1] == {"type": "done"}
-
-
-def test_a_port_that_is_taken_is_refused():
-    with bind(ServeOptions(port=0)) as taken:
-        taken.listen()
-        with pytest.raises(ServeError, match="cannot listen"):
-            bind(ServeOptions(port=taken.getsockname()[1]))
