@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -72,7 +72,8 @@ def sleeping(seconds: float) -> Trouble:
     return lambda handler: time.sleep(seconds)
 
 
-class Server(NamedTuple):
+@dataclass
+class Server:
     url: str
     asked: list[tuple[str, dict[str, str], dict]]
     trouble: list[Trouble]
