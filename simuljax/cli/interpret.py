@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from simuljax.cli.translate import RunOptions, WhisperOptions, whisper_command
+from simuljax.cli.translate import RunOptions, WhisperOptions, translate_command
 from simuljax.config.decoding import PolicyConfig
 from simuljax.config.fields import setting
 from simuljax.decode.policies import POLICIES, Consensus, Policy
-from simuljax.serve.audio_io import input_devices
 from simuljax.serve.live import LiveOptions, check_sound_file, check_source
 from simuljax.serve.pipeline import LiveError
+from simuljax.serve.translator import is_whisper
 
 _WEIGHTS = """\
 Whisper's weights come from
@@ -43,12 +43,12 @@ def interpret_command(
         decoding: When to commit words.
         model: Whisper's weights: .pt, safetensors or ggml.
     """
-    if live.devices:
-        return lambda: print(input_devices())
-    check_source(live)
-    if model is None:
+    if not live.devices:
+        check_source(live)
         check_sound_file(live)
-        raise LiveError(f"give the model with --model. {_WEIGHTS}")
-    if not model.exists():
-        raise LiveError(f"there are no weights at {model}. {_WEIGHTS}")
-    return whisper_command(model, live, whisper, RunOptions(policy=decoding.policy), {})
+        if model is None:
+            raise LiveError(f"give the model with --model. {_WEIGHTS}")
+        if not is_whisper(model):
+            raise LiveError(f"there are no weights at {model}. {_WEIGHTS}")
+    run = RunOptions(policy=decoding.policy)
+    return translate_command(model=model, live=live, run=run, whisper=whisper)

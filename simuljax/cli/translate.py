@@ -102,7 +102,7 @@ def translate_command(
         raise LiveError("--then-k is for live translation with a cascade, ASR+MT: leave it out")
     settings: dict[str, Any] = {} if then_k is None else {"translating": {"k": then_k}}
     if is_whisper(parts[0]):
-        return whisper_command(model, live, whisper, run, settings)
+        return _whisper_command(model, live, whisper, run, settings)
     _refuse(f"is for Whisper models; {model} is a run", whisper)
     live = replace(live, to=live.to or target_language(model))
     opened = open_run(parts[0])  # a cascade streams as its recogniser does
@@ -154,7 +154,7 @@ def check_run(run: Path, options: RunOptions, model: ModelConfig) -> None:
         raise RunError(f"{run}: {_option(name)} would change nothing: it {why}; leave it out")
 
 
-def whisper_command(
+def _whisper_command(
     model: Path,
     live: LiveOptions,
     whisper: WhisperOptions,

@@ -351,6 +351,7 @@ def test_a_restart_under_load_changes_no_words(tmp_path):
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     for _ in range(2):
         with subprocess.Popen([*command, "--streams", "4"], **pipes) as process:
+            assert process.stdout and process.stderr
             try:
                 assert process.stdout.readline().split()[0] == f"http://127.0.0.1:{port}"
                 wanted = {seed: count + 2 for seed, count in done.items()}
